@@ -17,7 +17,6 @@ from jobs import CORPUS_JOBS, JOBS, PROGRAM, PUBLISHED
 from snakemake.iocontainers import Wildcards
 
 from beirgrid import config
-from beirgrid.core.errors import ConfigError
 from beirgrid.core.stages import MODEL_RULES
 from beirgrid.graph.costs import RATES
 from beirgrid.graph.grid import Grid
@@ -28,7 +27,7 @@ from beirgrid.graph.sizes import WORD_PIECES
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that builds the needs of a grid, with changed documents of corpora and settings."""
-    monkeypatch.chdir(tmp_path)  # where nothing was calibrated or fetched
+    monkeypatch.chdir(tmp_path)  # where nothing was fetched
     merged = tracked_configuration("grids/paper")
     merged["systems"] |= {"published": PUBLISHED, "program": PROGRAM}
 
@@ -179,15 +178,6 @@ def test_jobs_that_run_no_model_are_held_to_plain_nodes(make, registered):
         assert needs.nodes.kind(rule, {"model": "neural"}) == "gpu"
 
 
-def test_a_rate_of_models_holds_for_the_device_that_it_was_measured_on(make, tmp_path):
-    (tmp_path / "results").mkdir()
-    rates = {"model_flops": 3e14, "search_flops": 7e11}
-    (tmp_path / "results/calibration.json").write_text(json.dumps({"rates": rates, "device": "cuda"}))
-    assert (make().rates["model_flops"], make().rates["search_flops"]) == (3e14, 7e11)
-    on_cpu = make(device="cpu")
-    assert (on_cpu.rates["model_flops"], on_cpu.rates["search_flops"]) == (RATES["model_flops"]["cpu"], 7e11)
-
-
 def test_training_a_reranker_counts_all_pairs_and_holds_the_corpus(make, registered):
     def need(**changes):
         train = {"base": "minilm", "corpus": "fiqa", "derive": ["sentences"], **changes}
@@ -292,27 +282,6 @@ def test_a_language_models_logits_are_in_the_memory_of_its_training_on_a_cpu(mak
     assert memory(64, "cuda") == memory(32, "cuda")
 
 
-def test_a_calibration_sets_rates_and_device(make, tmp_path):
-    job = CORPUS_JOBS["encode_dense"]
-    assert make().device == "cuda"
-    assert make(device="cpu").device == "cpu"
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results/calibration.json").write_text(json.dumps({"rates": {"model_flops": 1e9}, "device": "cpu"}))
-    slow = make()
-    assert slow.device == "cpu"
-    pieces = 213.63 * 1.35 + 2
-    flops = 5183 * 2e6 * 43.0 * pieces * (1 + pieces / (6 * 768))
-    assert slow.of("encode_dense", **job).seconds == pytest.approx(8 + flops / 1e9)
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"rates": {"flops": 1}}', '{"rates": {"model_flops": 0}}'])
-def test_a_broken_calibration_is_refused(make, tmp_path, text):
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results/calibration.json").write_text(text)
-    with pytest.raises(ConfigError, match="calibrate again"):
-        _ = make().device
-
-
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_the_texts_of_a_local_collection_are_sampled_and_its_queries_counted(make, tmp_path, ending):
     folder, raw = tmp_path / "own", tracked_configuration()
@@ -340,6 +309,14 @@ def test_a_model_of_one_width_takes_longer_for_long_texts_by_more_than_their_len
     weights = 2e6 * (sizes.model("tiny")["parameters"] - sizes.model("tiny")["embeddings"])
     assert weights < short < 1.1 * weights
     assert long == pytest.approx(weights * (1 + (300 * 1.35 + 2) / (6 * 32)))
+
+
+def test_the_work_of_encoding_is_that_of_all_layers_and_of_attention(make):
+    needs, pieces = make(device="cpu"), 213.63 * 1.35 + 2
+    assert (make().device, needs.device) == ("cuda", "cpu")
+    flops = 5183 * 2e6 * 43.0 * pieces * (1 + pieces / (6 * 768))
+    seconds = needs.of("encode_dense", **CORPUS_JOBS["encode_dense"]).seconds
+    assert seconds == pytest.approx(8 + flops / RATES["model_flops"]["cpu"])
 
 
 def test_models_on_a_cpu_are_faster_with_more_cores(make):

@@ -74,7 +74,7 @@ def test_the_amounts_of_a_plan_are_those_that_the_jobs_met(finished):
             met.append((planned.sizes.documents("small", int(path.stem)), facts["documents"]))
         elif record["stage"] == "score":
             wildcards = {"reranker": names[1], "dataset": names[2], "first": path.stem}
-            met.append((planned.units.of("score", **wildcards)["pairs"], facts["pairs"]))
+            met.append((planned.work.of("score", **wildcards)["pairs"], facts["pairs"]))
     assert len(met) >= 4
     for expected, counted in met:
         assert 1 / 3 <= expected / counted <= 3, (expected, counted)

@@ -9,20 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..config.metric_names import written
-from .drawing import (
-    INK,
-    LINE,
-    MARKERS,
-    WIDTH,
-    DrawnFigure,
-    add_legend,
-    make_panels,
-    new_figure,
-    panels_by_system,
-    unique_names,
-    write_names,
-    write_values,
-)
+from . import drawing
 from .efficiency import on_front
 from .lengths import JUDGED, RETRIEVED
 
@@ -35,42 +22,42 @@ _DRAWN_QUERIES = 500
 # Scores ---------------------------------------------------------------------------------------------------------------
 
 
-def forest(scores: pd.DataFrame, metric: str) -> DrawnFigure:
+def forest(scores: pd.DataFrame, metric: str) -> drawing.DrawnFigure:
     """Draw scores with their intervals, a panel for each dataset and a line for each system.
 
     Args:
         scores: columns ``dataset``, ``system``, ``value``, ``low`` and ``high``; without an end, there is no interval.
         metric: name of the metric.
     """
-    figure, _ = panels_by_system(scores, _draw_interval, sharex=False)
+    figure, _ = drawing.panels_by_system(scores, _draw_interval, sharex=False)
     figure.supxlabel(written(metric))
     text = f"{written(metric)} of each system with its 95 % interval. The line is the highest value."
-    return DrawnFigure(figure, "Scores with intervals", text, "scores.csv, across.csv")
+    return drawing.DrawnFigure(figure, "Scores with intervals", text, "scores.csv, across.csv")
 
 
 def _draw_interval(axis: Axes, rows: pd.DataFrame, at: np.ndarray) -> None:
-    axis.axvline(rows["value"].max(), color=LINE)
+    axis.axvline(rows["value"].max(), color=drawing.LINE)
     axis.hlines(at, rows["low"], rows["high"], color="C0")
     axis.plot(rows["value"], at, "o", color="C0", markersize=4)
     axis.grid(visible=False)
 
 
-def heat_map(values: pd.DataFrame, metric: str, *, lower_is_better: bool = False) -> DrawnFigure:
+def heat_map(values: pd.DataFrame, metric: str, *, lower_is_better: bool = False) -> drawing.DrawnFigure:
     """Draw float64 systems × datasets; the shade of a cell is its place between worst and best of its column."""
     worst, best = (values.max(), values.min()) if lower_is_better else (values.min(), values.max())
     shares = (values - worst) / (best - worst).replace(0, np.nan)
-    figure = new_figure(0.4 * len(values.columns) + 2, 0.22 * len(values) + 1.5)
+    figure = drawing.new_figure(0.4 * len(values.columns) + 2, 0.22 * len(values) + 1.5)
     axis = figure.subplots()
     axis.imshow(np.ma.masked_invalid(shares.to_numpy(np.float64)), vmin=0, vmax=1, aspect="auto")
-    write_values(axis, values.to_numpy(np.float64), shares.fillna(0).to_numpy() < 0.5)
+    drawing.write_values(axis, values.to_numpy(np.float64), shares.fillna(0).to_numpy() < 0.5)
     axis.set_xticks(range(len(values.columns)), values.columns, rotation=90)
     axis.set_yticks(range(len(values)), values.index)
     axis.grid(visible=False)
     text = f"{written(metric)} of each system on each dataset. The brightest cell of a column has its best value."
-    return DrawnFigure(figure, "Systems and datasets", text, "scores.csv")
+    return drawing.DrawnFigure(figure, "Systems and datasets", text, "scores.csv")
 
 
-def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, metric: str) -> DrawnFigure:
+def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, metric: str) -> drawing.DrawnFigure:
     """Draw the difference of two systems for each query in descending order, a panel for each dataset.
 
     Args:
@@ -79,7 +66,7 @@ def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, met
         other: the second system.
         metric: name of the metric.
     """
-    figure, panels = make_panels(list(differences), 1.5, sharex=False)
+    figure, panels = drawing.make_panels(list(differences), 1.5, sharex=False)
     for dataset, axis in panels.items():
         ordered = np.sort(differences[dataset])[::-1]
         above, below = int((ordered > 0).sum()), int((ordered < 0).sum())
@@ -93,19 +80,19 @@ def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, met
     measure = written(metric)
     figure.supylabel(f"difference of {measure}")
     text = f"{measure} of {system} minus {measure} of {other} for each query: blue above zero, orange below."
-    return DrawnFigure(figure, f"{system} and {other}, query by query", text, "the files per query")
+    return drawing.DrawnFigure(figure, f"{system} and {other}, query by query", text, "the files per query")
 
 
 # Who wins -------------------------------------------------------------------------------------------------------------
 
 
-def wins(against: pd.DataFrame, metric: str) -> DrawnFigure:
+def wins(against: pd.DataFrame, metric: str) -> drawing.DrawnFigure:
     """Draw on how many datasets each system is above and below the baseline (the paper's Figure 3)."""
     from matplotlib.ticker import MaxNLocator
 
     rows = against[(against["metric"] == metric) & against["wins"].notna() & (against["system"] != against["baseline"])]
     rows = rows.sort_values(["wins", "mean"])
-    figure = new_figure(WIDTH / 1.6, 0.22 * len(rows) + 0.9)
+    figure = drawing.new_figure(drawing.WIDTH / 1.6, 0.22 * len(rows) + 0.9)
     axis = figure.subplots()
     better, worse = rows["wins"].astype(float), rows["losses"].astype(float)
     above = axis.barh(rows["system"], better, label="better")
@@ -123,12 +110,12 @@ def wins(against: pd.DataFrame, metric: str) -> DrawnFigure:
     text = (
         f"Number of datasets on which the mean {written(metric)} of a system is above or below the mean of {baseline}"
     )
-    return DrawnFigure(
+    return drawing.DrawnFigure(
         figure, f"Wins against {baseline}", f"{text} ({over}, {count} datasets).", "against_baseline.csv"
     )
 
 
-def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> DrawnFigure:
+def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> drawing.DrawnFigure:
     """Draw the mean of a metric against a cost on a logarithmic axis, and join the Pareto front.
 
     Args:
@@ -141,7 +128,7 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
 
     points = points[(points[cost] > 0) & points["mean"].notna()].sort_values(cost)
     front = on_front(points[cost], points["mean"])
-    figure = new_figure(WIDTH / 1.4, 3.4)
+    figure = drawing.new_figure(drawing.WIDTH / 1.4, 3.4)
     axis = figure.subplots()
     axis.plot(points.loc[front, cost], points.loc[front, "mean"], "o-", label="Pareto front")
     axis.plot(points.loc[~front, cost], points.loc[~front, "mean"], "s", color="0.55", label="others")
@@ -153,47 +140,47 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
     axis.set_xlabel(label)
     axis.set_ylabel(f"mean {written(metric)}")
     figure.legend(loc="outside upper right", ncols=2)
-    write_names(axis, points[["system", cost, "mean"]])
+    drawing.write_names(axis, points[["system", cost, "mean"]])
     caption = (
         f"Mean {written(metric)} against {label}. No system is both better and cheaper than a system on the front."
     )
-    return DrawnFigure(figure, f"Effectiveness against {label.partition(',')[0]}", caption, "trade_offs.csv")
+    return drawing.DrawnFigure(figure, f"Effectiveness against {label.partition(',')[0]}", caption, "trade_offs.csv")
 
 
 # Runs -----------------------------------------------------------------------------------------------------------------
 
 
-def depth_curves(depth: pd.DataFrame) -> DrawnFigure:
+def depth_curves(depth: pd.DataFrame) -> drawing.DrawnFigure:
     """Draw the metric by the depth to which a first stage is reranked, a panel for each dataset."""
-    datasets, systems = unique_names(depth["dataset"]), unique_names(depth["system"])
-    figure, panels = make_panels(datasets, 1.7)
+    datasets, systems = drawing.unique_names(depth["dataset"]), drawing.unique_names(depth["system"])
+    figure, panels = drawing.make_panels(datasets, 1.7)
     for dataset, axis in panels.items():
         for place, system in enumerate(systems):
             rows = depth[(depth["dataset"] == dataset) & (depth["system"] == system)]
             if len(rows):
-                marker = MARKERS[place % len(MARKERS)]
+                marker = drawing.MARKERS[place % len(drawing.MARKERS)]
                 axis.plot(rows["depth"], rows["value"], marker=marker, markersize=3, color=f"C{place}", label=system)
         axis.set_xscale("symlog", linthresh=1)
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     metric = written(str(depth["metric"].iloc[0]))
     figure.supxlabel("documents reranked")
     figure.supylabel(metric)
-    add_legend(figure, panels)
+    drawing.add_legend(figure, panels)
     caption = f"{metric} by the number of reranked documents. 0 is the first stage alone."
-    return DrawnFigure(figure, "Rerank depth", caption, "depth.csv")
+    return drawing.DrawnFigure(figure, "Rerank depth", caption, "depth.csv")
 
 
-def hole_rates(holes: pd.DataFrame) -> DrawnFigure:
+def hole_rates(holes: pd.DataFrame) -> drawing.DrawnFigure:
     """Draw both shares of unjudged documents, a panel for each dataset."""
     k = int(holes["k"].iloc[0])
-    figure, panels = panels_by_system(holes, lambda axis, rows, at: _draw_holes(axis, rows, at, k))
+    figure, panels = drawing.panels_by_system(holes, lambda axis, rows, at: _draw_holes(axis, rows, at, k))
     figure.supxlabel(f"share of the top {k} that is not judged")
-    add_legend(figure, panels)
+    drawing.add_legend(figure, panels)
     caption = (
         f"Share of the top {k} documents that is not judged for the query, and share that is not judged for any "
         "query of the dataset, as in Table 4 of the BEIR paper."
     )
-    return DrawnFigure(figure, "Holes", caption, "holes.csv")
+    return drawing.DrawnFigure(figure, "Holes", caption, "holes.csv")
 
 
 def _draw_holes(axis: Axes, rows: pd.DataFrame, at: np.ndarray, k: int) -> None:
@@ -201,17 +188,17 @@ def _draw_holes(axis: Axes, rows: pd.DataFrame, at: np.ndarray, k: int) -> None:
     axis.barh(at - 0.2, rows["hole_corpus"], 0.38, color="C1", label=f"hole_corpus@{k}: for no query")
 
 
-def judged_only(holes: pd.DataFrame) -> DrawnFigure:
+def judged_only(holes: pd.DataFrame) -> drawing.DrawnFigure:
     """Draw nDCG of all documents and of judged documents only, a panel for each dataset."""
     k = int(holes["k"].iloc[0])
-    figure, panels = panels_by_system(holes, _draw_judged)
+    figure, panels = drawing.panels_by_system(holes, _draw_judged)
     figure.supxlabel(f"nDCG@{k}")
-    add_legend(figure, panels)
+    drawing.add_legend(figure, panels)
     caption = (
         f"nDCG@{k} of all retrieved documents, of which those not judged count as irrelevant, and of the judged "
         "documents only."
     )
-    return DrawnFigure(figure, "nDCG of judged documents", caption, "holes.csv")
+    return drawing.DrawnFigure(figure, "nDCG of judged documents", caption, "holes.csv")
 
 
 def _draw_judged(axis: Axes, rows: pd.DataFrame, at: np.ndarray) -> None:
@@ -223,15 +210,15 @@ def _draw_judged(axis: Axes, rows: pd.DataFrame, at: np.ndarray) -> None:
 # Lengths --------------------------------------------------------------------------------------------------------------
 
 
-def retrieved_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure:
+def retrieved_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> drawing.DrawnFigure:
     """Draw the lengths of each system's top documents, a panel for each dataset (the paper's Figure 4)."""
     rows = summary[summary["kind"] == RETRIEVED].assign(label=summary["system"])
-    figure = _violins(rows, histogram, unique_names(rows["label"]), lambda row: "C0")
+    figure = _violins(rows, histogram, drawing.unique_names(rows["label"]), lambda row: "C0")
     caption = "Lengths in words of the top 10 documents of all queries, by system. The mark is the median."
-    return DrawnFigure(figure, "Lengths of retrieved documents", caption, "lengths.csv")
+    return drawing.DrawnFigure(figure, "Lengths of retrieved documents", caption, "lengths.csv")
 
 
-def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure | None:
+def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> drawing.DrawnFigure | None:
     """Draw the lengths for dense systems by similarity (the paper's Table 10), if a grid has both similarities.
 
     If a model has both, only the systems of such models are drawn: other models differ in more than the similarity.
@@ -244,23 +231,23 @@ def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnF
     order, which = ["similarity"], "dense models, which differ in more than their similarity:"
     if len(of_both):
         rows, order, which = of_both, ["model", "similarity"], "models that the grid has with both similarities:"
-    labels = unique_names(rows.sort_values(order, kind="stable")["label"])
+    labels = drawing.unique_names(rows.sort_values(order, kind="stable")["label"])
     figure = _violins(rows, histogram, labels, lambda row: "C0" if row["similarity"] == "cosine" else "C1")
     caption = (
         f"Lengths in words of the top 10 documents of {which} cosine (blue) and dot product (orange). The mark is the "
         "median."
     )
-    return DrawnFigure(figure, "Cosine against dot product", caption, "lengths.csv")
+    return drawing.DrawnFigure(figure, "Cosine against dot product", caption, "lengths.csv")
 
 
-def judged_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure:
+def judged_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> drawing.DrawnFigure:
     """Draw the lengths of judged documents by grade, a panel for each dataset (the paper's Figure 5)."""
     rows = summary[summary["kind"] == JUDGED]
     rows = rows.assign(label="grade " + rows["grade"].astype(str))
-    labels = unique_names(rows.sort_values("grade")["label"])
+    labels = drawing.unique_names(rows.sort_values("grade")["label"])
     figure = _violins(rows, histogram, labels, lambda row: "C0" if row["grade"] > 0 else "0.6")
     caption = "Lengths in words of judged documents, by their grade. Above 0 is relevant. The mark is the median."
-    return DrawnFigure(figure, "Lengths of judged documents", caption, "lengths.csv")
+    return drawing.DrawnFigure(figure, "Lengths of judged documents", caption, "lengths.csv")
 
 
 def _violins(
@@ -268,7 +255,7 @@ def _violins(
 ) -> Figure:
     """Draw distributions from their histograms: a panel for each dataset, a line for each label."""
     summary = summary[summary["documents"] > 0]
-    figure, panels = make_panels(unique_names(summary["dataset"]), 0.22 * len(labels) + 0.5)
+    figure, panels = drawing.make_panels(drawing.unique_names(summary["dataset"]), 0.22 * len(labels) + 0.5)
     for dataset, axis in panels.items():
         for _, row in summary[summary["dataset"] == dataset].iterrows():
             at = len(labels) - 1 - labels.index(row["label"])
@@ -277,7 +264,7 @@ def _violins(
             places, density = _density(histogram[same & (histogram[of_row] == row[of_row])])
             height = 0.42 * density / density.max()
             axis.fill_between(places, at - height, at + height, color=colour(row), alpha=0.75, linewidth=0)
-            axis.plot(np.log10(1 + row["median"]), at, "|", color=INK, markersize=7)
+            axis.plot(np.log10(1 + row["median"]), at, "|", color=drawing.INK, markersize=7)
         axis.set_yticks(range(len(labels)), labels[::-1])
         ticks = [0, 10, 100, 1000, 10_000, 100_000]
         longest = summary["p95"].max() * 3
@@ -306,19 +293,19 @@ def _density(bins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 # Vocabularies ---------------------------------------------------------------------------------------------------------
 
 
-def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
+def overlap_heatmap(overlap: pd.DataFrame) -> drawing.DrawnFigure:
     """Draw the similarity of each pair of datasets (the paper's Figure 2, left)."""
-    datasets = unique_names(pd.concat([overlap["dataset"], overlap["other"]]))
+    datasets = drawing.unique_names(pd.concat([overlap["dataset"], overlap["other"]]))
     values = np.ones((len(datasets), len(datasets)))
     for dataset, other, similarity in overlap[["dataset", "other", "similarity"]].itertuples(index=False):
         i, j = datasets.index(dataset), datasets.index(other)
         values[i, j] = values[j, i] = similarity
-    side = min(WIDTH, 0.36 * len(datasets) + 2)
-    figure = new_figure(side, 0.85 * side)
+    side = min(drawing.WIDTH, 0.36 * len(datasets) + 2)
+    figure = drawing.new_figure(side, 0.85 * side)
     axis = figure.subplots()
     shown = np.ma.masked_where(np.eye(len(datasets), dtype=bool), values)
     image = axis.imshow(shown, vmin=0, vmax=float(shown.max()))
-    write_values(axis, shown.filled(np.nan), values < shown.max() / 2)
+    drawing.write_values(axis, shown.filled(np.nan), values < shown.max() / 2)
     axis.set_xticks(range(len(datasets)), datasets, rotation=90)
     axis.set_yticks(range(len(datasets)), datasets)
     axis.grid(visible=False)
@@ -327,23 +314,23 @@ def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
         "Weighted Jaccard similarity of the words of each pair of corpora, by their frequencies. A word is a "
         "sequence of letters and digits, in lower case."
     )
-    return DrawnFigure(figure, "Overlap of vocabularies", caption, "overlap.csv")
+    return drawing.DrawnFigure(figure, "Overlap of vocabularies", caption, "overlap.csv")
 
 
-def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> DrawnFigure:
+def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> drawing.DrawnFigure:
     """Draw the datasets in the plane, similar vocabularies close together (the paper's Figure 2, right)."""
-    figure = new_figure(WIDTH / 1.4, 4.2)
+    figure = drawing.new_figure(WIDTH / 1.4, 4.2)
     axis = figure.subplots()
     known = places["dataset"].map(domains).fillna("").replace("", "no domain given")
-    for place, domain in enumerate(unique_names(known)):
+    for place, domain in enumerate(drawing.unique_names(known)):
         rows = places[known == domain]
-        axis.plot(rows["x"], rows["y"], MARKERS[place % len(MARKERS)], color=f"C{place}", label=domain)
+        axis.plot(rows["x"], rows["y"], drawing.MARKERS[place % len(drawing.MARKERS)], color=f"C{place}", label=domain)
     axis.set_axis_off()
     axis.margins(0.15)
     figure.legend(loc="outside upper center", ncols=4)
-    write_names(axis, places[["dataset", "x", "y"]])
+    drawing.write_names(axis, places[["dataset", "x", "y"]])
     caption = (
         "Datasets whose corpora share more words are closer: a force-directed layout by networkx. Only distances "
         "mean something."
     )
-    return DrawnFigure(figure, "Map of vocabularies", caption, "map.csv")
+    return drawing.DrawnFigure(figure, "Map of vocabularies", caption, "map.csv")

@@ -14,17 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import files
-from . import checks
-from .entries import (
-    Config,
-    Gpl,
-    ModelEntry,
-    QueryGenerator,
-    Repeated,
-    ReseededGenerator,
-    SystemEntry,
-    Training,
-)
+from . import checks, entries
 from .models import SEED
 from .places import is_folder, resolve_path
 from .values import SEED_LIMIT
@@ -35,7 +25,7 @@ def member(name: str, number: int) -> str:
     return f"{name}.seed{number}"
 
 
-def problems(config: Config) -> Iterator[str]:
+def problems(config: entries.Config) -> Iterator[str]:
     """Yield systems that cannot have seeds, and systems of the grid whose parts have another number of seeds."""
     names = checks.with_parts(config.systems, config.grid.systems)
     for name in names:
@@ -63,7 +53,7 @@ def problems(config: Config) -> Iterator[str]:
                 yield f"{registry}.{taken}: the seeds of {name!r} need this name; rename the entry"
 
 
-def _path_problems(name: str, config: Config) -> Iterator[str]:
+def _path_problems(name: str, config: entries.Config) -> Iterator[str]:
     """Yield problems of a system's own models with a folder for each seed."""
     system = config.systems[name]
     for model in checks.trained_with(config, checks.models_of(config, system)):
@@ -75,7 +65,7 @@ def _path_problems(name: str, config: Config) -> Iterator[str]:
             yield f"systems.{name}: needs the key 'seeds', since models.{model}.path is one folder for each seed"
 
 
-def _folder_problems(name: str, model: ModelEntry, seeds: int) -> Iterator[str]:
+def _folder_problems(name: str, model: entries.ModelEntry, seeds: int) -> Iterator[str]:
     """Yield problems of a model's folders per seed: an absent one, or two with the same weights."""
     where = f"models.{name}.path"
     if isinstance(model.path, tuple) and len(model.path) != seeds:
@@ -100,30 +90,30 @@ def _same_weights(one: Path, other: Path) -> bool:
     return names[0] == names[1] != [] and all(files.equal(one / name, other / name) for name in names[0])
 
 
-def _folder(model: ModelEntry, number: int) -> str:
+def _folder(model: entries.ModelEntry, number: int) -> str:
     path = model.path[number - 1] if isinstance(model.path, tuple) else model.path or ""
     return path.replace(SEED, str(number))
 
 
-def expand(config: Config) -> Config:
+def expand(config: entries.Config) -> entries.Config:
     """Return the configuration with the members of each system that has seeds, which stands for them from then on."""
     members = _Members(config)
     for name, system in config.systems.items():
         if system.seeds:
             made = tuple(members.system(name, number) for number in range(1, system.seeds + 1))
-            members.systems[name] = Repeated(members=made)
+            members.systems[name] = entries.Repeated(members=made)
     return config.model_copy(update={"models": members.models, "systems": members.systems})
 
 
-def _is_random(config: Config, system: SystemEntry) -> bool:
+def _is_random(config: entries.Config, system: entries.SystemEntry) -> bool:
     """Tell whether a seed affects the results of a system or of one of its components."""
     models = [config.models[name] for name in checks.models_of(config, system)]
     return any(map(_has_seed, models)) or any(_is_random(config, config.systems[part]) for part in system.parts)
 
 
-def _has_seed(model: ModelEntry) -> bool:
+def _has_seed(model: entries.ModelEntry) -> bool:
     """Tell whether a model that a system runs depends on a seed. A query generator samples expansions there."""
-    return model.training is not None or isinstance(model, QueryGenerator) or model.folders
+    return model.training is not None or isinstance(model, entries.QueryGenerator) or model.folders
 
 
 def _reseeded(seed: int, number: int) -> int:
@@ -133,7 +123,7 @@ def _reseeded(seed: int, number: int) -> int:
 class _Members:
     """The registries, with the entries that members add to them."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: entries.Config) -> None:
         self.config = config
         self.models: dict[str, Any] = dict(config.models)
         self.systems: dict[str, Any] = dict(config.systems)
@@ -147,7 +137,7 @@ class _Members:
             self.systems[made] = entry.model_copy(update={"seeds": None, **self._parts(entry, number)})
         return made
 
-    def _parts(self, entry: SystemEntry, number: int) -> dict[str, Any]:
+    def _parts(self, entry: entries.SystemEntry, number: int) -> dict[str, Any]:
         """Return the keys of a system's entry that name models and systems, with the names that a member has there."""
         values = {key: getattr(entry, key, None) for key in ("retriever", "reranker", "expansion")}
         found: dict[str, Any] = {
@@ -174,13 +164,13 @@ class _Members:
         models = [tower for tower in (name, self.config.models[name].query_tower) if tower]
         return any(self.config.models[other].folders for other in checks.trained_with(self.config, models))
 
-    def _copy(self, name: str, entry: ModelEntry, number: int) -> ModelEntry:
-        if isinstance(entry, QueryGenerator) and not entry.folders:
-            values = {key: getattr(entry, key) for key in QueryGenerator.model_fields}
+    def _copy(self, name: str, entry: entries.ModelEntry, number: int) -> entries.ModelEntry:
+        if isinstance(entry, entries.QueryGenerator) and not entry.folders:
+            values = {key: getattr(entry, key) for key in entries.QueryGenerator.model_fields}
             values |= {"seed": _reseeded(entry.seed, number), "weights": name, "note": ""}
-            return ReseededGenerator.model_construct(entry.model_fields_set | {"seed", "weights"}, **values)
+            return entries.ReseededGenerator.model_construct(entry.model_fields_set | {"seed", "weights"}, **values)
         changes: dict[str, Any] = {"note": "", **({"path": _folder(entry, number)} if entry.folders else {})}
-        if isinstance(entry, QueryGenerator):
+        if isinstance(entry, entries.QueryGenerator):
             changes["seed"] = _reseeded(entry.seed, number)
         if entry.query_tower:
             changes["query_model"] = self.model(entry.query_tower, number)
@@ -188,11 +178,11 @@ class _Members:
             changes["train"] = self._training(entry.training, number)
         return entry.model_copy(update=changes)
 
-    def _training(self, train: Training, number: int) -> Training:
+    def _training(self, train: entries.Training, number: int) -> entries.Training:
         # A generator writes training queries with the seed of the recipe, not with its own.
         models = {key: model for key, model in train.models.items() if key != "generator"}
         others: dict[str, Any] = {key: self.model(model, number) for key, model in models.items()}
-        if isinstance(train, Gpl) and train.retrievers:
+        if isinstance(train, entries.Gpl) and train.retrievers:
             miners = (miner if miner == "bm25" else self.model(miner, number) for miner in train.retrievers)
             others["retrievers"] = tuple(miners)
         return train.model_copy(update={"seed": _reseeded(train.seed, number), **others})

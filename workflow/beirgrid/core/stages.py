@@ -35,7 +35,7 @@ class Stage:
         model: whether its jobs run a model.
         downloads: whether its jobs download. Profiles limit how many of them run at the same time.
         group: which jobs of small corpora are grouped into one cluster job: those of shards or those of cells.
-        cost: cost of a job, unless ``graph/units.py`` and ``graph/costs.csv`` model it.
+        cost: cost of a job, unless ``graph/costs.py`` and ``graph/costs.csv`` model it.
     """
 
     command: str

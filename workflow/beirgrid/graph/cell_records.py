@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from ..config import with_parts
-from ..config.entries import (
-    Bm25,
-    DenseRetriever,
-    GenQ,
-    Gpl,
-    LateInteractionRetriever,
-    Program,
-    PublishedExpansion,
-    Reranked,
-    Retriever,
-)
+from ..config import entries, with_parts
 from ..core import paths
 from .grid import Grid, fill
 from .inputs import Inputs
@@ -56,27 +45,27 @@ class Records:
     def _own(self, name: str) -> list[str]:
         """Return the record patterns of a system's own steps, without those of its component runs."""
         system, found = self.grid.system(name), []
-        if isinstance(system, Bm25):
-            if isinstance(system.expansion, PublishedExpansion):
+        if isinstance(system, entries.Bm25):
+            if isinstance(system.expansion, entries.PublishedExpansion):
                 found.append(fill(paths.PUBLISHED_RECORD, system=self.grid.published(name)))
             elif system.expansion:
                 found.append(fill(paths.MODEL_RECORD, model=self.grid.weights_of(system.expansion)))
                 found.append(fill(paths.EXPANSIONS_RECORD, model=system.expansion))
             found.append(fill(paths.LUCENE_RECORD, index=self.inputs.lucene_name(name)))
-        elif isinstance(system, Program) and system.index_command:
+        elif isinstance(system, entries.Program) and system.index_command:
             found.append(fill(paths.PROGRAM_INDEX_RECORD, system=self.grid.program_index(name)))
-        elif isinstance(system, Retriever):
+        elif isinstance(system, entries.Retriever):
             found += self._retriever(name, system)
-        elif isinstance(system, Reranked):
+        elif isinstance(system, entries.Reranked):
             found.append(fill(paths.MODEL_RECORD, model=self.grid.weights_of(system.reranker)))
             found.append(fill(paths.PAIRS_RECORD, reranker=system.reranker, first=system.first_stage))
         return [*found, fill(paths.RUN_RECORD, system=name)]
 
-    def _retriever(self, name: str, system: Retriever) -> list[str]:
-        indexed = not (isinstance(system, LateInteractionRetriever) and system.exhaustive)
+    def _retriever(self, name: str, system: entries.Retriever) -> list[str]:
+        indexed = not (isinstance(system, entries.LateInteractionRetriever) and system.exhaustive)
         steps = [paths.EMBEDDINGS_RECORD, *([paths.SHARD_RECORD] if indexed else [])]
         model = self.grid.artifacts_of(system.retriever)
-        if isinstance(system, DenseRetriever) and system.variant:
+        if isinstance(system, entries.DenseRetriever) and system.variant:
             steps.append(fill(paths.VARIANT_RECORD, variant=system.variant))
         return [
             *self._training(self.grid.weights_of(system.retriever)),
@@ -93,7 +82,7 @@ class Records:
         found = self._training(train.base)
         if self.grid.model(train.base).training:
             found.append(fill(paths.MODEL_RECORD, model=self.grid.artifacts_of(train.base)))
-        steps = [paths.TRAINING_QUERIES_RECORD] if isinstance(train, GenQ | Gpl) else []
-        steps += [paths.NEGATIVES_RECORD, paths.MARGINS_RECORD] if isinstance(train, Gpl) else []
+        steps = [paths.TRAINING_QUERIES_RECORD] if isinstance(train, entries.GenQ | entries.Gpl) else []
+        steps += [paths.NEGATIVES_RECORD, paths.MARGINS_RECORD] if isinstance(train, entries.Gpl) else []
         found += [fill(step, model=self.grid.artifacts_of(name)) for step in steps]
         return [fill(pattern, corpus=train.corpus) if train.corpus else pattern for pattern in found]

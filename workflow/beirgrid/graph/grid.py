@@ -13,24 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..config import absent_folder, is_unjudged, layers, with_parts
+from ..config import absent_folder, entries, is_unjudged, layers, with_parts
 from ..config.endpoint_entries import Endpoint
-from ..config.entries import (
-    Bm25,
-    Config,
-    DenseRetriever,
-    HubExpansion,
-    LocalExpansion,
-    ModelEntry,
-    Program,
-    PublishedExpansion,
-    Repeated,
-    Reranked,
-    ReseededGenerator,
-    Retriever,
-    SystemEntry,
-    Training,
-)
 from ..core import paths
 from ..core.errors import ConfigError
 
@@ -38,7 +22,7 @@ from ..core.errors import ConfigError
 class Grid:
     """Systems × datasets, and all that they depend on."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: entries.Config) -> None:
         self.config = config
 
     # Contents of the grid
@@ -75,7 +59,7 @@ class Grid:
     def baseline(self) -> str | None:
         """The baseline of comparisons: the configured system, or the first BM25 system."""
         systems = self.config.grid.systems
-        lexical = (name for name in systems if isinstance(self.system(self.members(name)[0]), Bm25))
+        lexical = (name for name in systems if isinstance(self.system(self.members(name)[0]), entries.Bm25))
         return self.config.grid.baseline or next(lexical, None)
 
     def parts(self, dataset: str) -> tuple[str, ...]:
@@ -104,20 +88,20 @@ class Grid:
         assert corpus is not None, f"{dataset} is a mean"
         return corpus
 
-    def model(self, name: str) -> ModelEntry:
+    def model(self, name: str) -> entries.ModelEntry:
         """Return the entry of a model."""
         return self.config.models[name]
 
-    def system(self, name: str) -> SystemEntry:
+    def system(self, name: str) -> entries.SystemEntry:
         """Return the entry of a system."""
         return self.config.systems[name]
 
     def members(self, system: str) -> tuple[str, ...]:
         """Return the systems behind a column of the grid: one per seed, or the system itself."""
         entry = self.system(system)
-        return entry.members if isinstance(entry, Repeated) else (system,)
+        return entry.members if isinstance(entry, entries.Repeated) else (system,)
 
-    def training(self, model: str) -> Training:
+    def training(self, model: str) -> entries.Training:
         """Return the training recipe of a model."""
         train = self.model(model).training
         assert train is not None, f"{model} is fetched"
@@ -132,7 +116,7 @@ class Grid:
     def retriever(self, system: str) -> str:
         """Return the document encoder of a neural retriever."""
         entry = self.system(system)
-        assert isinstance(entry, Retriever)
+        assert isinstance(entry, entries.Retriever)
         return entry.retriever
 
     def query_model(self, system: str) -> str:
@@ -149,14 +133,14 @@ class Grid:
         do models that differ only in their chunks.
         """
         entry = self.config.models.get(model)
-        return entry.weights if isinstance(entry, ReseededGenerator) else re.sub("~[^@]+", "", model)
+        return entry.weights if isinstance(entry, entries.ReseededGenerator) else re.sub("~[^@]+", "", model)
 
-    def expansion(self, system: str, corpus: str) -> LocalExpansion | HubExpansion:
+    def expansion(self, system: str, corpus: str) -> entries.LocalExpansion | entries.HubExpansion:
         """Return the entry of a published expansion for a corpus."""
         entry = self.system(system)
-        assert isinstance(entry, Bm25)
-        assert isinstance(entry.expansion, LocalExpansion | HubExpansion)
-        if isinstance(entry.expansion, LocalExpansion):
+        assert isinstance(entry, entries.Bm25)
+        assert isinstance(entry.expansion, entries.LocalExpansion | entries.HubExpansion)
+        if isinstance(entry.expansion, entries.LocalExpansion):
             return entry.expansion.model_copy(update={"path": entry.expansion.path.replace("{corpus}", corpus)})
         files = tuple(name.replace("{corpus}", corpus) for name in entry.expansion.files)
         return entry.expansion.model_copy(update={"files": files})
@@ -164,49 +148,48 @@ class Grid:
     def published(self, system: str) -> str:
         """Return the first system with the same published expansion; the expansion is stored under its name."""
         same = self.system(system)
-        assert isinstance(same, Bm25)
+        assert isinstance(same, entries.Bm25)
         return next(name for name, entry in self._with_published() if entry.expansion == same.expansion)
 
-    def program(self, system: str) -> Program:
+    def program(self, system: str) -> entries.Program:
         """Return the entry of a system that is a program."""
         entry = self.system(system)
-        assert isinstance(entry, Program)
+        assert isinstance(entry, entries.Program)
         return entry
 
     def program_index(self, system: str) -> str:
         """Return the first system with the same indexing command; the index is stored under its name."""
-        same, programs = self.program(system), self.config.systems.items()
+        same, systems = self.program(system), self.config.systems.items()
+        programs = {name: entry for name, entry in systems if isinstance(entry, entries.Program)}
         alike = (same.index_command, same.version)
-        return next(
-            name for name, one in programs if isinstance(one, Program) and (one.index_command, one.version) == alike
-        )
+        return next(name for name, one in programs.items() if (one.index_command, one.version) == alike)
 
-    def _with_published(self) -> list[tuple[str, Bm25]]:
+    def _with_published(self) -> list[tuple[str, entries.Bm25]]:
         """Return the registered systems with a published expansion."""
-        lexical = [(name, entry) for name, entry in self.config.systems.items() if isinstance(entry, Bm25)]
-        return [(name, entry) for name, entry in lexical if isinstance(entry.expansion, PublishedExpansion)]
+        lexical = [(name, entry) for name, entry in self.config.systems.items() if isinstance(entry, entries.Bm25)]
+        return [(name, entry) for name, entry in lexical if isinstance(entry.expansion, entries.PublishedExpansion)]
 
     @cached_property
     def layers(self) -> dict[str, int]:
         """The number of reranking and fusion steps of each registered system."""
         return layers(self.config.systems)
 
-    def depth(self, system: Reranked) -> int:
+    def depth(self, system: entries.Reranked) -> int:
         """Return the depth to which a system reranks, 100 by default."""
         return system.depth or min(100, self.config.retrieve.depth)
 
     def score_depth(self, reranker: str, first: str) -> int:
         """Return the deepest depth at which systems of this grid rerank ``first`` with ``reranker``."""
-        entries = [entry for name in self.systems if isinstance(entry := self.system(name), Reranked)]
-        depths = [self.depth(entry) for entry in entries if (entry.reranker, entry.first_stage) == (reranker, first)]
+        reranked = [entry for name in self.systems if isinstance(entry := self.system(name), entries.Reranked)]
+        depths = [self.depth(entry) for entry in reranked if (entry.reranker, entry.first_stage) == (reranker, first)]
         if not depths:
             raise ConfigError(f"no system of the grid reranks {first!r} with {reranker!r}: add one to grid.systems")
         return max(depths)
 
     @cached_property
-    def variants(self) -> dict[str, DenseRetriever]:
+    def variants(self) -> dict[str, entries.DenseRetriever]:
         """Registered systems with an approximate index, by the index's name."""
-        dense = [entry for entry in self.config.systems.values() if isinstance(entry, DenseRetriever)]
+        dense = [entry for entry in self.config.systems.values() if isinstance(entry, entries.DenseRetriever)]
         return {entry.variant: entry for entry in dense if entry.variant}
 
     def endpoint(self, wildcards: Mapping[str, str]) -> Endpoint | None:

@@ -7,21 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..config import find_local, resolve_path, run_file
-from ..config.entries import (
-    Bm25,
-    CrossEncoderTraining,
-    DenseRetriever,
-    External,
-    Gpl,
-    LateInteractionRetriever,
-    LocalCorpus,
-    LocalExpansion,
-    PublishedExpansion,
-    Reranked,
-    WeightedSum,
-    WithQueries,
-)
+from ..config import entries, find_local, resolve_path, run_file
 from ..config.places import is_file
 from ..config.systems import command_words
 from ..core import paths
@@ -51,7 +37,7 @@ class Inputs:
 
     def _local_files(self, corpus: str, *names: str) -> list[str]:
         entry = self.grid.config.corpora[corpus]
-        if not isinstance(entry, LocalCorpus):
+        if not isinstance(entry, entries.LocalCorpus):
             return []
         folder = resolve_path(entry.path)
         return _without_wildcards(find_local(folder, name) or folder / name for name in names)
@@ -59,7 +45,7 @@ class Inputs:
     def expansion_files(self, wildcards: Any) -> list[str]:
         """Return the local files of published expansions for a corpus."""
         entry = self.grid.expansion(wildcards.system, wildcards.corpus)
-        if not isinstance(entry, LocalExpansion):
+        if not isinstance(entry, entries.LocalExpansion):
             return []
         path = resolve_path(entry.path)
         return _without_wildcards(sorted(path.iterdir()) if path.is_dir() else [path])
@@ -76,7 +62,7 @@ class Inputs:
     def run_file(self, wildcards: Any) -> str:
         """Return the run file of an external system."""
         entry = self.grid.system(wildcards.system)
-        assert isinstance(entry, External)
+        assert isinstance(entry, entries.External)
         return str(run_file(entry.run, wildcards.dataset))
 
     # Programs: files named in a command are inputs too.
@@ -132,8 +118,8 @@ class Inputs:
         ``~``.
         """
         entry = self.grid.system(system)
-        assert isinstance(entry, Bm25)
-        if isinstance(entry.expansion, PublishedExpansion):
+        assert isinstance(entry, entries.Bm25)
+        if isinstance(entry.expansion, entries.PublishedExpansion):
             return f"bm25-{entry.fields_}~{self.grid.published(system)}"
         return f"bm25-{entry.fields_}" + (f"@{entry.expansion}" if entry.expansion else "")
 
@@ -145,16 +131,16 @@ class Inputs:
     def indexes(self, wildcards: Any) -> list[str]:
         """Return the index shards of a neural retriever; empty for an exhaustive search."""
         entry = self.grid.system(wildcards.system)
-        if isinstance(entry, LateInteractionRetriever) and entry.exhaustive:
+        if isinstance(entry, entries.LateInteractionRetriever) and entry.exhaustive:
             return []
-        if isinstance(entry, DenseRetriever) and entry.variant:
+        if isinstance(entry, entries.DenseRetriever) and entry.variant:
             return self._shards(wildcards, paths.VARIANTS.replace("{variant}", entry.variant))
         return self._index_shards(self.grid.retriever(wildcards.system), self.grid.corpus(wildcards.dataset))
 
     def exact_indexes(self, wildcards: Any) -> list[str]:
         """Return the exact index's shards, for comparison with the results of an approximate index."""
         entry = self.grid.system(wildcards.system)
-        if not (isinstance(entry, DenseRetriever) and entry.variant):
+        if not (isinstance(entry, entries.DenseRetriever) and entry.variant):
             return []
         return self._index_shards(entry.retriever, self.grid.corpus(wildcards.dataset))
 
@@ -200,7 +186,7 @@ class Inputs:
     def _dev(self, wildcards: Any) -> str:
         """Return the dataset on which the weights of a fusion are tuned; empty unless they are."""
         entry = self.grid.system(wildcards.system)
-        if not (isinstance(entry, WeightedSum) and entry.tuned):
+        if not (isinstance(entry, entries.WeightedSum) and entry.tuned):
             return ""
         return self.grid.config.datasets[wildcards.dataset].dev or ""
 
@@ -211,7 +197,7 @@ class Inputs:
     def pair_scores(self, wildcards: Any) -> str:
         """Return the manifest of a reranked system's pair scores."""
         entry = self.grid.system(wildcards.system)
-        assert isinstance(entry, Reranked)
+        assert isinstance(entry, entries.Reranked)
         names = {"reranker": entry.reranker, "dataset": wildcards.dataset, "first": entry.first_stage}
         return paths.PAIRS_RECORD.format(**names)
 
@@ -240,7 +226,7 @@ class Inputs:
     def bm25_index(self, wildcards: Any) -> list[str]:
         """Return the index in which BM25 mines negatives, if BM25 is a miner."""
         train = self.grid.training(wildcards.model)
-        if isinstance(train, Gpl) and "bm25" not in train.miners:
+        if isinstance(train, entries.Gpl) and "bm25" not in train.miners:
             return []
         return [paths.LUCENE.format(index="bm25-flat", corpus=self.grid.adapted_to(wildcards.model))]
 
@@ -254,7 +240,7 @@ class Inputs:
 
     def _judged(self, model: str, pattern: str) -> list[str]:
         train = self.grid.training(model)
-        assert isinstance(train, CrossEncoderTraining)
+        assert isinstance(train, entries.CrossEncoderTraining)
         return [pattern.format(dataset=train.dataset)] if train.dataset else []
 
     def miners(self, wildcards: Any) -> list[str]:
@@ -268,14 +254,14 @@ class Inputs:
 
     def _miners(self, wildcards: Any) -> list[str]:
         train = self.grid.training(wildcards.model)
-        assert isinstance(train, Gpl)
+        assert isinstance(train, entries.Gpl)
         return train.dense_miners
 
     def examples(self, wildcards: Any) -> str:
         """Return the training examples of an adapted model: margins, training queries, or the corpus itself."""
         train, pattern = self.grid.training(wildcards.model), paths.CORPUS
-        if isinstance(train, WithQueries):
-            pattern = paths.MARGINS if isinstance(train, Gpl) else paths.TRAINING_QUERIES
+        if isinstance(train, entries.WithQueries):
+            pattern = paths.MARGINS if isinstance(train, entries.Gpl) else paths.TRAINING_QUERIES
         return pattern.format(model=wildcards.model, corpus=self.grid.adapted_to(wildcards.model))
 
 

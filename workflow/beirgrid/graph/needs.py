@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
 from ..config.entries import NodeLimits
 from ..core.stages import DOWNLOADS, STAGES
 from . import costs
-from .costs import BY_CORES, CALIBRATION, CORES, RATES, Need
+from .costs import CORES, Need, Work
 from .grid import Grid
 from .nodes import JobGroups, signed
 from .sizes import Sizes
-from .units import Units
 
 # Memory of the Snakemake that starts a stage in a cluster job (measured: 180 + 333 MB).
 SNAKEMAKE_MB = 600
@@ -28,16 +26,18 @@ MEMORY_MARGIN, TIME_MARGIN, LEAST_MINUTES, DISK_MARGIN = 1.4, 3.0, 20, 1.5
 class Needs:
     """The resources of a grid's jobs, by rule and wildcards."""
 
-    def __init__(self, grid: Grid, device: str = "", cores: int = CORES) -> None:
-        """Set up for a grid. ``device`` applies if the configuration leaves it open. A job has ``cores``."""
+    def __init__(self, grid: Grid, device: str = "cuda", cores: int = CORES) -> None:
+        """Set up for a grid. ``device`` is where models run if the configuration has ``auto``. A job has ``cores``.
+
+        A job may run on another machine than the one that plans it, so this machine is not asked for a GPU.
+        """
         self.grid = grid
         self.cores = cores
-        self.open_device = device
         self.config = grid.config
-        self.measured = costs.read_calibration(Path(CALIBRATION))
+        self.device = device if self.config.device == "auto" else str(self.config.device)
         self.nodes = JobGroups(grid)
         self.sizes = Sizes(grid.config, grid.datasets)
-        self.units = Units(grid, self.sizes, self.device)
+        self.work = Work(grid, self.sizes, self.device)
         self.of: Callable[..., Need] = cache(self._of)
 
     def __call__(self, rule: str) -> dict[str, Any]:
@@ -59,31 +59,16 @@ class Needs:
         return {name: signed(value) if callable(value) else value for name, value in resources.items()}
 
     @cached_property
-    def device(self) -> str:
-        """The device on which models are expected to run: ``auto`` means cuda unless a calibration found no GPU.
-
-        A job may run on another machine than the one that plans it, so this machine is not asked for a GPU.
-        """
-        if self.config.device != "auto":
-            return self.config.device
-        return self.open_device or str(self.measured.get("device", "cuda"))
-
-    @cached_property
     def rates(self) -> dict[str, float]:
-        """Units of work per second: calibrated for the same device, or the defaults."""
-        measured = dict(self.measured.get("rates", {}))
-        if self.measured.get("device") != self.device:
-            measured.pop("model_flops", None)
-        rates = {name: rate[self.device] for name, rate in RATES.items()}
-        if self.device == "cpu":
-            rates |= {name: rates[name] * self.cores / CORES for name in BY_CORES}
-        return rates | {name: float(rate) for name, rate in measured.items()}
+        """Units of work per second."""
+        by_cores = costs.BY_CORES if self.device == "cpu" else ()
+        shares = dict.fromkeys(by_cores, self.cores / CORES)
+        return {name: rate[self.device] * shares.get(name, 1.0) for name, rate in costs.RATES.items()}
 
     def _of(self, rule: str, **wildcards: str) -> Need:
-        keep = self.config.encode.keep
+        units = {} if STAGES[rule].cost else self.work.of(rule, **wildcards)
         runs_model = self.nodes.runs_model(rule, wildcards)
-        units = {} if STAGES[rule].cost else self.units.of(rule, **wildcards)
-        return costs.need(rule, units, self.rates, runs_model, keep)
+        return costs.need(rule, units, self.rates, runs_model, self.config.encode.keep)
 
     def mem_mb(self, rule: str, wildcards: Mapping[str, str], attempt: int) -> int:
         """Return the memory to request, in MB. It doubles with each attempt, up to the node's memory."""

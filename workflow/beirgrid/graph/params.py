@@ -10,22 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ..config import resolve_path
-from ..config.entries import (
-    Bm25,
-    CrossEncoderTraining,
-    DenseModel,
-    DenseRetriever,
-    Foreign,
-    Gpl,
-    LateInteractionModel,
-    LateInteractionRetriever,
-    LocalExpansion,
-    ModelEntry,
-    Reranked,
-    Rrf,
-    WeightedSum,
-)
+from ..config import entries, resolve_path
 from ..config.metric_names import MAIN
 from ..core.cli import as_words
 from .grid import Grid
@@ -84,7 +69,7 @@ class Params:
         """Return the entry of published expansions."""
         entry = self.grid.expansion(wildcards.system, wildcards.corpus)
         given = entry.given()
-        return given | {"path": str(resolve_path(entry.path))} if isinstance(entry, LocalExpansion) else given
+        return given | {"path": str(resolve_path(entry.path))} if isinstance(entry, entries.LocalExpansion) else given
 
     def checkpoint(self, wildcards: Any) -> Entry:
         """Return the source of a model's checkpoint."""
@@ -115,7 +100,7 @@ class Params:
     def accepted_flaws(self, wildcards: Any) -> tuple[str, ...]:
         """Return the flaws that an entry accepts in the run of other software."""
         entry = self.grid.system(wildcards.system)
-        assert isinstance(entry, Foreign)
+        assert isinstance(entry, entries.Foreign)
         return tuple(entry.allow)
 
     def main(self, wildcards: Any) -> str | None:
@@ -131,7 +116,7 @@ class Params:
     def training(self, model: str, stage: str) -> Entry:
         """Return the recipe keys that one stage of a model's training reads, with defaults."""
         entry, train = self.grid.model(model), self.grid.training(model)
-        if isinstance(train, CrossEncoderTraining):
+        if isinstance(train, entries.CrossEncoderTraining):
             return self._distillation(entry, train)
         values = train.model_dump(mode="json", by_alias=True)
         if values.get("queries_per_document"):
@@ -139,7 +124,7 @@ class Params:
         wanted = {key: values[key] for key in _STAGE_KEYS[stage] if values.get(key) is not None}
         if stage == "adapt":
             wanted |= entry.given(*_TRAINED_KEYS)
-        if isinstance(train, Gpl) and stage == "mine":
+        if isinstance(train, entries.Gpl) and stage == "mine":
             dense = {name: self.grid.model(name) for name in train.dense_miners}
             wanted["language"] = self._language(self.grid.adapted_to(model))
             wanted["dense"] = [_with_prompts(entry, query=entry.prefixes.query) for entry in dense.values()]
@@ -148,7 +133,7 @@ class Params:
                 wanted[key] = _reading(self.grid.model(train.models[key]))
         return wanted
 
-    def _distillation(self, model: ModelEntry, train: CrossEncoderTraining) -> Entry:
+    def _distillation(self, model: entries.ModelEntry, train: entries.CrossEncoderTraining) -> Entry:
         """Return a reranker's training recipe with its max_length, language and teacher entry."""
         entry = {**train.given(), "language": self._language(train.corpus), "max_length": model.max_length}
         if train.teacher:
@@ -188,7 +173,7 @@ class Params:
     def bm25(self, wildcards: Any) -> dict[str, Any]:
         """Return the options of a BM25 search."""
         entry = self.grid.system(wildcards.system)
-        assert isinstance(entry, Bm25)
+        assert isinstance(entry, entries.Bm25)
         language = self._language(self.grid.corpus(wildcards.dataset))
         return {"fields": entry.fields_, "language": language, "k1": entry.k1, "b": entry.b}
 
@@ -201,13 +186,13 @@ class Params:
         model = self.grid.model(self.grid.query_model(wildcards.system))
         own = self._of_dataset(model.prefixes.datasets, wildcards.dataset)
         entry = _with_prompts(model, query=own.query if own else model.prefixes.query)
-        if isinstance(model, DenseModel) and (task := self._of_dataset(model.tasks, wildcards.dataset)):
+        if isinstance(model, entries.DenseModel) and (task := self._of_dataset(model.tasks, wildcards.dataset)):
             entry["task"] = task
         return entry | self._query_length(model, wildcards.dataset)
 
-    def _query_length(self, model: ModelEntry, dataset: str) -> dict[str, int]:
+    def _query_length(self, model: entries.ModelEntry, dataset: str) -> dict[str, int]:
         """Return the length of a dataset's queries, of a model that has one."""
-        if not isinstance(model, LateInteractionModel):
+        if not isinstance(model, entries.LateInteractionModel):
             return {}
         length = self._of_dataset(model.query_lengths, dataset) or model.query_length
         return {"query_length": length} if length else {}
@@ -221,9 +206,9 @@ class Params:
         """Return the search options: approximate index, candidates, separate query encoder."""
         system, entry = wildcards.system, self.grid.system(wildcards.system)
         options: dict[str, Any] = {"two_towers": self.grid.query_model(system) != self.grid.retriever(system)}
-        if isinstance(entry, DenseRetriever) and entry.variant:
+        if isinstance(entry, entries.DenseRetriever) and entry.variant:
             return options | {"index": entry.index.model_dump(mode="json"), "dimensions": entry.dimensions}
-        if isinstance(entry, LateInteractionRetriever) and not entry.exhaustive:
+        if isinstance(entry, entries.LateInteractionRetriever) and not entry.exhaustive:
             return options | {"candidates": entry.candidates}
         return options
 
@@ -254,22 +239,22 @@ class Params:
     def rerank_depth(self, wildcards: Any) -> int:
         """Return the number of documents to rerank per query."""
         entry = self.grid.system(wildcards.system)
-        assert isinstance(entry, Reranked)
+        assert isinstance(entry, entries.Reranked)
         return self.grid.depth(entry)
 
     def fusion(self, wildcards: Any) -> dict[str, Any]:
         """Return the options of a fusion."""
         entry = self.grid.system(wildcards.system)
-        if isinstance(entry, Rrf):
+        if isinstance(entry, entries.Rrf):
             return {"method": "rrf", "k": entry.k}
-        assert isinstance(entry, WeightedSum)
+        assert isinstance(entry, entries.WeightedSum)
         options = {"method": "wsum", "norm": entry.norm}
         if entry.tuned:
             return options | {"tune": self.grid.config.datasets[wildcards.dataset].metric}
         return options | {"weights": json.dumps(entry.weights) if entry.weights is not None else None}
 
 
-def _run(model: ModelEntry) -> dict[str, Any]:
+def _run(model: entries.ModelEntry) -> dict[str, Any]:
     """Return the keys of a model's entry that change its output, without prompts and query lengths."""
     entry = {key: value for key, value in model.given().items() if key not in _NOT_RUN}
     if "engine" in entry:  # mteb's loader for this model, which may run the model's code
@@ -277,7 +262,7 @@ def _run(model: ModelEntry) -> dict[str, Any]:
     return entry | ({"endpoint": model.endpoint.identity()} if model.endpoint else {})
 
 
-def _with_prompts(model: ModelEntry, **prompts: str | None) -> dict[str, Any]:
+def _with_prompts(model: entries.ModelEntry, **prompts: str | None) -> dict[str, Any]:
     """Keep the prompt and brackets of one side only, so that changing the other side reruns nothing."""
     given: dict[str, Any] = {role: prompt for role, prompt in prompts.items() if prompt is not None}
     if model.prefixes.own and len(given) < len(prompts):
@@ -288,5 +273,5 @@ def _with_prompts(model: ModelEntry, **prompts: str | None) -> dict[str, Any]:
     return entry | ({"prompts": given} if given else {})
 
 
-def _reading(model: ModelEntry) -> dict[str, Any]:
+def _reading(model: entries.ModelEntry) -> dict[str, Any]:
     return _with_prompts(model, document=model.prefixes.document)

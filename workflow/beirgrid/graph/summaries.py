@@ -6,18 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..config import CHECKOUT, models_behind, resolve_path, with_parts
-from ..config.entries import (
-    Bm25,
-    CrossEncoderTraining,
-    Foreign,
-    LocalCorpus,
-    PublishedExpansion,
-    Reranked,
-    Retriever,
-    TrainedOn,
-    WeightedSum,
-)
+from ..config import CHECKOUT, entries, models_behind, resolve_path, with_parts
 from ..core import paths
 from ..core.portable import portable
 from ..results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote
@@ -87,8 +76,8 @@ class Summary:
     def _model_of(self, system: str) -> str:
         """Return the name of a system's model, the reranker's of a reranked system; empty without one."""
         entry = self.grid.system(self.grid.members(system)[0])
-        if isinstance(entry, Retriever | Reranked):
-            return entry.retriever if isinstance(entry, Retriever) else entry.reranker
+        if isinstance(entry, entries.Retriever | entries.Reranked):
+            return entry.retriever if isinstance(entry, entries.Retriever) else entry.reranker
         return ""
 
     def _family(self, system: str) -> str:
@@ -113,8 +102,8 @@ class Summary:
     def _is_tuned(self, system: str) -> bool:
         """Tell whether the weights of a fusion, or of one that a system is made from, are tuned."""
         parts = with_parts(self.grid.config.systems, [system])
-        entries = (self.grid.system(part) for part in parts)
-        return any(isinstance(entry, WeightedSum) and entry.tuned for entry in entries)
+        systems = (self.grid.system(part) for part in parts)
+        return any(isinstance(entry, entries.WeightedSum) and entry.tuned for entry in systems)
 
     def _dataset(self, name: str) -> DatasetSummary:
         entry, missing = self.grid.config.datasets[name], self.grid.not_supplied
@@ -128,7 +117,7 @@ class Summary:
         corpus = self.grid.corpus(name)
         source = self.grid.config.corpora[corpus]
         # A folder is shown by its name only, so that tables do not change when results or collections are moved.
-        place = resolve_path(source.path).name if isinstance(source, LocalCorpus) else source.id
+        place = resolve_path(source.path).name if isinstance(source, entries.LocalCorpus) else source.id
         described |= {"corpus": corpus, "source": entry.id or f"{place}, {entry.split}", "licence": source.licence}
         described["language"] = source.language
         described["show_text"] = source.show_text
@@ -166,20 +155,20 @@ class Summary:
             return trained, ()
         return trained, tuple(row for row in rows if row not in trained)
 
-    def _stated(self, system: str) -> Iterator[TrainedOn | None]:
+    def _stated(self, system: str) -> Iterator[entries.TrainedOn | None]:
         """Yield the stated training data of each part of a system; None if unstated."""
         config = self.grid.config
         for name in models_behind(config, [system]):
             model = config.models[name]
-            if model.trained_on is None and isinstance(train := model.training, CrossEncoderTraining):
-                yield TrainedOn(names=(train.corpus,) if train.dataset else (), source="the entry")
+            if model.trained_on is None and isinstance(train := model.training, entries.CrossEncoderTraining):
+                yield entries.TrainedOn(names=(train.corpus,) if train.dataset else (), source="the entry")
             elif model.trained_on is not None or not model.training:
                 yield model.trained_on
         for name in with_parts(config.systems, [system]):
             part = config.systems[name]
-            if isinstance(part, Foreign):
+            if isinstance(part, entries.Foreign):
                 yield part.trained_on
-            elif isinstance(part, Bm25) and isinstance(part.expansion, PublishedExpansion):
+            elif isinstance(part, entries.Bm25) and isinstance(part.expansion, entries.PublishedExpansion):
                 yield None
 
     def _notes(self) -> list[ModelNote]:

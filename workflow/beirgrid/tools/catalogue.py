@@ -143,7 +143,7 @@ def _download(registry: _Registry, model: str) -> float:
     """Return the download size of a checkpoint from the hub, in MB."""
     if registry.config.models[model].origin != "checkpoint":
         return 0.0
-    return registry.needs.units.fetch_model(model)["model_download_mb"]
+    return registry.needs.work.fetch_model(model)["model_download_mb"]
 
 
 def datasets(args: argparse.Namespace) -> Iterator[Row]:

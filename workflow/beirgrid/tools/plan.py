@@ -19,12 +19,11 @@ from ..core import provenance
 from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, show
 from ..graph.cell_records import Records
-from ..graph.costs import CALIBRATION, Need
+from ..graph.costs import Need
 from ..graph.grid import Grid
 from ..graph.inputs import Inputs
 from ..graph.needs import Needs
 from ..models.arguments import size
-from .calibrate import calibrate
 from .configfiles import merged
 from .run import find_grid
 from .text import columned
@@ -91,11 +90,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--cells", action="store_true", help="add a row for each system and dataset")
     parser.add_argument("--format", choices=["text", "json"], default="text", help="output format")
-    parser.add_argument(
-        "--calibrate",
-        action="store_true",
-        help="first measure this machine (about a minute); later plans reuse the result",
-    )
     parser.set_defaults(run=run)
 
 
@@ -107,8 +101,6 @@ def run(args: argparse.Namespace) -> None:
     args.directory.mkdir(parents=True, exist_ok=True)
     os.chdir(args.directory)
     Path(".snakemake").absolute().mkdir(exist_ok=True)  # here, because Snakemake would fail with a traceback
-    if args.calibrate:
-        calibrate(Path(CALIBRATION))
     plan = make_plan(args.configfile, args.config, args.jobs, args.device)
     if args.format == "json":
         print(json.dumps(plan, indent=1, ensure_ascii=False))
@@ -128,7 +120,7 @@ def make_plan(
         "systems": list(grid.config.grid.systems),
         "datasets": list(grid.config.grid.datasets),
         "not_supplied": {name: str(folder) for name, folder in grid.not_supplied.items()},
-        "rates": _rates(needs),
+        "rates": f"assumed for {needs.cores} cores",
         "device": needs.device,
         "jobs_in_all": len(everything),
         "total": _sums(jobs),
@@ -145,8 +137,7 @@ def make_plan(
 def _needs(grid: Grid, device: str | None) -> Needs:
     """Return the needs of a grid's jobs on this machine, or on a cluster if they want a GPU that it lacks."""
     here = "cuda" if has_gpu_driver() else "cpu"
-    calibrated = Path(CALIBRATION).is_file()
-    needs = Needs(grid, device or ("" if calibrated else here))
+    needs = Needs(grid, device or here)
     needs.cores = _MOST_CORES if needs.device != here else min(_MOST_CORES, len(os.sched_getaffinity(0)))
     return needs
 
@@ -168,7 +159,7 @@ def _jobs(needs: Needs, options: list[str]) -> Iterator[PlannedJob]:
         return True
 
     # On a cluster, each job has its own cores.
-    cores = str(needs.measured.get("cpus") or (1000 if needs.cores == _MOST_CORES else needs.cores))
+    cores = str(1000 if needs.cores == _MOST_CORES else needs.cores)
     command = ["--dry-run", "--nolock", "--cores", cores, "--snakefile", configuration.CHECKOUT / "Snakefile"]
     # Snakemake would prefer a profile of the working directory, which can run code.
     command += ["--workflow-profile", configuration.CHECKOUT / "profiles" / "default"]
@@ -202,14 +193,6 @@ def _job(needs: Needs, told: dict[str, Any]) -> PlannedJob:
         mem_mb=needs.mem_mb(rule, wildcards, 1),
         runtime=needs.runtime(rule, wildcards, 1),
     )
-
-
-def _rates(needs: Needs) -> str:
-    measured = needs.measured
-    if measured:
-        models = "" if measured.get("device") == needs.device else f", models on {needs.device}"
-        return f"measured on {measured['machine']} ({CALIBRATION}); Lucene and downloads{models} assumed"
-    return f"assumed for {needs.cores} cores (plan --calibrate measures a machine)"
 
 
 def _by(jobs: Iterable[PlannedJob], key: Callable[[PlannedJob], str]) -> dict[str, list[PlannedJob]]:
