@@ -50,7 +50,6 @@ def mean_intervals(
         datasets: the scores of each dataset; all have the same columns.
         rngs: random numbers for each dataset.
         rng: random numbers for drawing datasets.
-        resamples: number of resamples.
         confidence: coverage.
     """
     count = len(datasets)

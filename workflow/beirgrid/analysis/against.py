@@ -41,7 +41,6 @@ def compare(
     """Compare two cells query by query. A query's score is its mean over the seeds.
 
     Args:
-        dataset: name of the dataset.
         sides: per-query files of the reference and of the other cell.
         metrics: metrics that both files have.
         baselines: per-query files of a baseline on both sides, for the effect ratio and the delta relative improvement.

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.stages import VERSIONS
-from ..results.answers import SIGNIFICANCE_COLUMNS, typed
+from ..results.answers import columns, typed
 from ..results.cells import Cells
 from ..results.kept import Kept
 from ..results.summary import GridSummary
@@ -55,7 +55,6 @@ def compare_grid(grid: GridSummary, cells: Cells, known: Mapping[str, Kept]) -> 
     """Compute the statistics of the finished cells.
 
     Args:
-        grid: summary of the grid.
         cells: state of each cell, with its values per query.
         known: cached statistics by name, which are reused for unchanged scores.
     """
@@ -86,7 +85,6 @@ def compare_grid(grid: GridSummary, cells: Cells, known: Mapping[str, Kept]) -> 
 
 
 def _comparison(dataset: EvaluatedDataset, grid: GridSummary) -> _Task:
-    """Return the comparisons of a dataset."""
     baseline, seed = grid.baseline or None, grid.seed
     digest = _digest([dataset], baseline, seed)
     kinds = ("significance", "pairs", "groups")
@@ -99,13 +97,12 @@ def _intervals(dataset: EvaluatedDataset, grid: GridSummary, kind: str) -> _Task
     """Return intervals for systems that are not compared on a dataset: parts of averaged datasets, single seeds."""
 
     def compute() -> list[pd.DataFrame]:
-        return [tables.intervals(dataset, seed=grid.seed).reindex(columns=SIGNIFICANCE_COLUMNS)]
+        return [tables.intervals(dataset, seed=grid.seed).reindex(columns=columns("significance"))]
 
     return _Task(f"{kind}-{dataset.name}", ("significance",), _digest([dataset], grid.seed), compute)
 
 
 def _across(datasets: list[EvaluatedDataset], grid: GridSummary) -> _Task:
-    """Return the comparison over datasets."""
     options: dict[str, Any] = {
         "systems": grid.systems,
         "baseline": grid.baseline or None,
@@ -134,7 +131,6 @@ def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str])
 
 
 def _digest(datasets: Iterable[EvaluatedDataset], *options: Any) -> str:
-    """Digest the scores and the settings of their comparison."""
     found = hashlib.sha256(json.dumps([VERSIONS["aggregate"], *options]).encode())
     for dataset in datasets:
         found.update(json.dumps([dataset.name, dataset.systems, dataset.metrics, dataset.parts]).encode())

@@ -161,7 +161,6 @@ def shown_by_contrast(
     """Return the documents to show of each query that was chosen.
 
     Args:
-        chosen: the queries.
         rankings: system to query to document ids, best first.
         qrels: query to document id to grade.
         caps: how many to show.
@@ -190,7 +189,6 @@ def as_json(
     """Return the chosen queries of a dataset with the texts, grades and ranks that explain them.
 
     Args:
-        chosen: the queries.
         shown: the documents to show of each.
         rankings: system to query to document ids, best first.
         texts: query to its text.

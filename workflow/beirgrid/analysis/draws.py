@@ -28,9 +28,7 @@ def resample_counts(seed: np.uint64, first: int, resamples: int, queries: int) -
     """Return how often each query is in each resample, float64 [resamples, queries].
 
     Args:
-        seed: seed.
         first: number of the first resample.
-        resamples: number of resamples.
         queries: queries to draw from, and to draw.
     """
     counts = np.zeros((resamples, queries))
@@ -55,9 +53,7 @@ def count_extreme_signs(
         weighted: float64 [queries, columns]; all columns of a query get the same sign.
         least: float64 [pairs], the distance.
         pairs: int64 [pairs, 2], columns.
-        seed: seed.
         first: number of the first pattern.
-        patterns: number of patterns.
 
     Returns:
         int64 [pairs].
@@ -96,8 +92,6 @@ def permuted_ranges(weighted: np.ndarray, seed: np.uint64, permutations: int) ->
 
     Args:
         weighted: float64 [queries, systems, metrics]; a system's scores of all metrics move together.
-        seed: seed.
-        permutations: number of permutations.
 
     Returns:
         float64 [permutations, metrics].

@@ -84,7 +84,6 @@ def efficiency(steps: Iterable[RecordedStep]) -> pd.DataFrame:
 
 
 def _of_cell(steps: Sequence[RecordedStep]) -> dict[str, Any]:
-    """Return size and speed from the records of one cell."""
     records = [step.record for step in steps]
 
     def facts(name: str) -> list[float]:
@@ -164,7 +163,6 @@ def trade_offs(
     Args:
         efficiency: output of ``efficiency``.
         against: means over the datasets, as ``standings.against_baseline`` returns them.
-        metric: name of the metric.
         latency: table of the command ``latency``, if it was run.
         seeds: systems with seeds, and the systems of each seed: the costs are those of one seed, on average.
 
@@ -181,7 +179,9 @@ def trade_offs(
     table = means.merge(costs, "left", left_on="system", right_index=True).reset_index(drop=True)
     table["latency_ms"] = np.nan
     if latency is not None:
-        fastest = _fastest(latency).rename(owners).groupby(level=0).mean()
+        as_run = latency[latency["as_run"] & (latency["concurrency"] == 1)]
+        fastest = as_run.groupby(["system", "dataset"])["p50_ms"].min().groupby("system").mean()
+        fastest = fastest.rename(owners).groupby(level=0).mean()
         table["latency_ms"] = table["system"].map(fastest)
     for cost in COSTS:
         table[f"{cost}_front"] = on_front(table[cost], table["mean"])
@@ -202,12 +202,6 @@ def read_latency(path: Path) -> pd.DataFrame:
         if list(table.columns) != LATENCY_COLUMNS:
             raise ValueError(f"its columns must be {','.join(LATENCY_COLUMNS)}")
     return table
-
-
-def _fastest(latency: pd.DataFrame) -> pd.Series:
-    """Return the median latency of each system as it runs in the grid, on the fastest measured hardware."""
-    fastest = latency[latency["as_run"] & (latency["concurrency"] == 1)].groupby(["system", "dataset"])["p50_ms"].min()
-    return fastest.groupby("system").mean()
 
 
 def on_front(cost: pd.Series, value: pd.Series) -> pd.Series:

@@ -27,7 +27,6 @@ def forest(scores: pd.DataFrame, metric: str) -> drawing.DrawnFigure:
 
     Args:
         scores: columns ``dataset``, ``system``, ``value``, ``low`` and ``high``; without an end, there is no interval.
-        metric: name of the metric.
     """
     figure, _ = drawing.panels_by_system(scores, _draw_interval, sharex=False)
     figure.supxlabel(written(metric))
@@ -62,9 +61,6 @@ def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, met
 
     Args:
         differences: for each dataset, the values of ``system`` minus those of ``other``, float64 [queries].
-        system: the first system.
-        other: the second system.
-        metric: name of the metric.
     """
     figure, panels = drawing.make_panels(list(differences), 1.5, sharex=False)
     for dataset, axis in panels.items():
@@ -120,9 +116,7 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> drawi
 
     Args:
         points: a row per system with ``system``, ``mean`` and the column ``cost``.
-        cost: name of the column.
         label: what the cost is, with its unit.
-        metric: name of the metric.
     """
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 

@@ -89,10 +89,6 @@ def together(parts: Sequence[Mapping[Group, GroupLengths]]) -> dict[Group, Group
 def describe(dataset: str, measured: Mapping[Group, GroupLengths]) -> Lengths:
     """Describe lengths.
 
-    Args:
-        dataset: name of the dataset.
-        measured: the lengths of its documents.
-
     Returns:
         ``summary`` with the columns ``dataset``, ``kind`` (retrieved or judged), ``system``, ``grade``, ``documents``,
         ``unknown``, ``mean`` and quantiles of the lengths (empty without documents); ``histogram`` with a row for each

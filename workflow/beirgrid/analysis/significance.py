@@ -74,9 +74,7 @@ def resampled_means(
 
     Args:
         values: float64 [queries, columns]; all columns get the same resamples.
-        rng: random numbers.
         parts: queries of each part, if the dataset is a mean of datasets.
-        resamples: number of resamples.
 
     Returns:
         float64 [resamples, columns].
@@ -103,7 +101,6 @@ def _resampled(
 
 
 def _seed(rng: np.random.Generator) -> np.uint64:
-    """Return a seed for compiled draws."""
     return rng.integers(2**64, dtype=np.uint64)
 
 
@@ -202,9 +199,7 @@ def paired_effects(
     Args:
         scores: float64 [queries, columns].
         pairs: the columns to compare: the first minus the second.
-        rng: random numbers.
         parts: queries of each part, if the dataset is a mean of datasets.
-        resamples: number of resamples.
         confidence: coverage of the intervals.
     """
     first, second = pairs
@@ -394,7 +389,6 @@ def tukey(
 
     Args:
         scores: float64 [queries, systems, metrics]; all metrics get the same permutations.
-        rng: random numbers.
         parts: queries of each part, if the dataset is a mean of datasets.
         permutations: number of random permutations, m; that of ``permutations_of``, if None.
 

@@ -39,7 +39,6 @@ def standings(
     Args:
         scores: the table ``scores`` of a grid. Cells that are not done have no place.
         groups: the table ``groups`` of the grid: who is not distinguishable from the best, ``in_best_group``.
-        rows: the datasets of the grid.
         trained: tells of a system and a dataset whether the system was trained on it: ``in_domain`` is yes, no or
             unknown.
     """
@@ -72,7 +71,9 @@ class Printed(NamedTuple):
     def markdown(self) -> str:
         """Return the table in Markdown: the best of each row bold, the second best in italics."""
         marks = {1: "**{}**", 2: "_{}_"}
-        cells = self._marked(lambda text, place: marks.get(place, "{}").format(text))
+        rows = zip(self.cells.to_numpy(), self.places.to_numpy(), strict=True)
+        marked = [[marks.get(p, "{}").format(text) for text, p in zip(*row, strict=True)] for row in rows]
+        cells = pd.DataFrame(marked, self.cells.index, self.cells.columns)
         align = ["left", *["right"] * len(cells.columns)]
         return f"{cells.to_markdown(colalign=align, disable_numparse=True)}\n\n{_LEGEND.format(second='italics')}\n"
 
@@ -89,13 +90,6 @@ class Printed(NamedTuple):
         text = text.replace(_GROUP, r"$^\dagger$").replace(_TRAINING[YES], r"$^\ddagger$")
         return text + "% " + _LEGEND.format(second="underlined") + "\n"
 
-    def _marked(self, mark: Callable[[str, int], str]) -> pd.DataFrame:
-        rows = [
-            [mark(text, place) for text, place in zip(texts, places, strict=True)]
-            for texts, places in zip(self.cells.to_numpy(), self.places.to_numpy(), strict=True)
-        ]
-        return pd.DataFrame(rows, self.cells.index, self.cells.columns)
-
 
 def printed(
     standings: pd.DataFrame, against: pd.DataFrame, metric: str, rows: Sequence[str], systems: Sequence[str]
@@ -105,7 +99,6 @@ def printed(
     Args:
         standings: output of ``standings``.
         against: output of ``against_baseline``.
-        metric: name of the metric.
         rows: datasets, in order.
         systems: systems, in order.
     """

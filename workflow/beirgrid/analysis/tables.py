@@ -17,15 +17,7 @@ import pandas as pd
 
 from ..config import metric_names
 from ..core.errors import DataError, quoted
-from ..results.answers import (
-    ACROSS_COLUMNS,
-    ALL,
-    GROUP_COLUMNS,
-    PAIR_COLUMNS,
-    SIGNIFICANCE_COLUMNS,
-    ZERO_SHOT,
-    ZERO_SHOT_COLUMNS,
-)
+from ..results.answers import ALL, ZERO_SHOT, columns
 from ..results.scores import read_per_query
 from . import across as over_datasets
 from . import significance
@@ -134,7 +126,6 @@ def compare(
         dataset: the scores; at least one system.
         baseline: the system to compare with; None, or a system without scores here, leaves these columns empty.
         seed: seed of all random numbers.
-        resamples: bootstrap resamples.
         permutations: permutations of each test that is not exact; as many as the test has by itself, if None.
     """
     scores, parts, count = dataset.scores, dataset.parts, len(dataset.metrics)
@@ -158,8 +149,8 @@ def compare(
             _against(table, baseline), "left", "system"
         )
         tables.append((of_metric, table, _groups(dataset, i, of_metric["mean"].to_numpy(), p_tukey[:, i])))
-    significance_rows, pair_rows, groups = (pd.concat(parts, ignore_index=True) for parts in zip(*tables, strict=True))
-    return Comparison(significance_rows[SIGNIFICANCE_COLUMNS], pair_rows[PAIR_COLUMNS], groups[GROUP_COLUMNS])
+    by_kind = zip(Comparison._fields, zip(*tables, strict=True), strict=True)
+    return Comparison(*(pd.concat(parts, ignore_index=True)[columns(kind)] for kind, parts in by_kind))
 
 
 def intervals(dataset: EvaluatedDataset, *, seed: int = 0, resamples: int = significance.RESAMPLES) -> pd.DataFrame:
@@ -167,9 +158,9 @@ def intervals(dataset: EvaluatedDataset, *, seed: int = 0, resamples: int = sign
     flat = dataset.scores.reshape(len(dataset.scores), -1)
     numbers = significance.generator(seed, dataset.name, "bootstrap")
     interval = significance.mean_intervals(flat, numbers, parts=dataset.parts, resamples=resamples)
-    columns = pd.MultiIndex.from_product([dataset.systems, dataset.metrics], names=["system", "metric"]).to_frame(False)
+    rows = pd.MultiIndex.from_product([dataset.systems, dataset.metrics], names=["system", "metric"]).to_frame(False)
     means = over_datasets.ScoreMatrix(flat, dataset.parts).means()
-    return columns.assign(dataset=dataset.name, queries=len(flat), mean=means, low=interval.low, high=interval.high)
+    return rows.assign(dataset=dataset.name, queries=len(flat), mean=means, low=interval.low, high=interval.high)
 
 
 def _pairs(
@@ -179,7 +170,6 @@ def _pairs(
     p_tukey: np.ndarray,
     effects: significance.Effects,
 ) -> pd.DataFrame:
-    """Return the table of all pairs of systems of one metric."""
     scores, parts = dataset.scores[:, :, metric], dataset.parts
     first, second = significance.pairs_of(scores.shape[1])
     own = slice(metric, None, len(dataset.metrics))
@@ -276,15 +266,13 @@ def compare_across(
     Args:
         datasets: scores; all have the same metrics.
         systems: systems to list; all that any dataset has, if None.
-        baseline: the system to compare with.
         trained_on: system to the datasets that it was trained on.
         unknown: system to the datasets of which it is not known whether it was trained on them.
             ``own_zero_shot_mean`` is over the datasets that are in neither of a system's two lists.
         seed: seed of all random numbers.
-        resamples: bootstrap resamples.
     """
     if not datasets:
-        return pd.DataFrame(columns=ACROSS_COLUMNS)
+        return pd.DataFrame(columns=columns("across"))
     datasets = sorted(datasets, key=lambda dataset: dataset.name)
     listed = sorted(systems or {system for dataset in datasets for system in dataset.systems})
     missing = {s: [d.name for d in datasets if s not in d.systems] for s in listed}
@@ -317,7 +305,7 @@ def compare_across(
                 rows.loc[rows["system"] == system, "note"] = f"no scores on {', '.join(missing[system])}"
         tables.append(rows)
     order = {metric: place for place, metric in enumerate(datasets[0].metrics)}
-    table = pd.concat(tables, ignore_index=True).reindex(columns=ACROSS_COLUMNS)
+    table = pd.concat(tables, ignore_index=True).reindex(columns=columns("across"))
     return table.sort_values("metric", key=lambda names: names.map(order), kind="stable", ignore_index=True)
 
 
@@ -327,17 +315,17 @@ def _across(
     """Return a row per metric and system over the datasets: means, intervals, ranks, against the baseline."""
     metrics = datasets[0].metrics
     reference = systems.index(baseline) if baseline in systems else None
-    columns = []
+    matrices = []
     for dataset in datasets:
-        scores = [dataset.of(metric, systems) for metric in metrics]
+        scores = [dataset.of(metric, systems).values for metric in metrics]
         if reference is not None:
-            scores = [_with_differences(of_metric, reference) for of_metric in scores]
-        columns.append(over_datasets.ScoreMatrix(np.hstack([of_metric.values for of_metric in scores]), dataset.parts))
+            scores = [np.hstack([values, values - values[:, [reference]]]) for values in scores]
+        matrices.append(over_datasets.ScoreMatrix(np.hstack(scores), dataset.parts))
     rngs = [significance.generator(seed, dataset.name, "across") for dataset in datasets]
     intervals = over_datasets.mean_intervals(
-        columns, rngs, significance.generator(seed, *(dataset.name for dataset in datasets)), resamples=resamples
+        matrices, rngs, significance.generator(seed, *(dataset.name for dataset in datasets)), resamples=resamples
     )
-    means = np.stack([dataset.means() for dataset in columns])
+    means = np.stack([dataset.means() for dataset in matrices])
     tables, count, width = [], len(systems), len(systems) * (1 if reference is None else 2)
     for start, metric in zip(range(0, means.shape[1], width), metrics, strict=True):
         own, differences = slice(start, start + count), slice(start + count, start + width)
@@ -349,12 +337,6 @@ def _across(
                     table[f"difference_{end}_{resampled}"] = values[differences]
         tables.append(table.assign(metric=metric))
     return pd.concat(tables, ignore_index=True)
-
-
-def _with_differences(scores: over_datasets.ScoreMatrix, reference: int) -> over_datasets.ScoreMatrix:
-    """Return the scores with the differences to a system in further columns."""
-    differences = scores.values - scores.values[:, [reference]]
-    return over_datasets.ScoreMatrix(np.hstack([scores.values, differences]), scores.parts)
 
 
 def summarise(
@@ -418,7 +400,7 @@ def zero_shot_pairs(
                 row |= {"mean": table["mean"], "other_mean": table["mean"] - table["difference"]}
                 row |= {key: table[key] for key in ("difference", "wins", "ties", "losses")}
             rows.append(row)
-    return pd.DataFrame(rows, columns=ZERO_SHOT_COLUMNS)
+    return pd.DataFrame(rows, columns=columns("zero_shot"))
 
 
 def _own_zero_shot(

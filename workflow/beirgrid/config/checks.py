@@ -11,9 +11,10 @@ from ..core.errors import BeirgridError, DataError
 from ..core.families import RERANKERS, RETRIEVERS, named
 from . import entries, lock
 from .entries import Config
+from .indexes import IvfPq
 from .metric_names import MAIN, parse_metric
 from .model_checks import chunk_problems, model_problems, trained_on_problems, unknown, use_problems
-from .places import both_forms, find_local, is_folder, is_url, local_forms, resolve_path, splits
+from .places import both_forms, find_local, is_file, is_folder, is_url, local_forms, resolve_path, run_file, splits
 from .systems import MOST_TUNED, places_of, weight_problems
 from .values import unread_by_bm25
 
@@ -320,6 +321,8 @@ def grid_problems(config: Config) -> Iterator[str]:
     for name in sorted(models):
         yield from _leakage_problems(config, name)
     yield from _language_problems(config)
+    yield from _file_problems(config)
+    yield from _dimension_problems(config)
 
 
 def folder_problems(where: str, folder: Path) -> Iterator[str]:
@@ -379,3 +382,50 @@ def _leakage_problems(config: Config, model: str) -> Iterator[str]:
             tested = config.datasets[name]
             if (tested.corpus, tested.id or tested.split) == (trained.corpus, trained.id or trained.split):
                 yield f"grid.datasets: {model!r} is trained on {name!r}, so it cannot be evaluated on this dataset"
+
+
+def _file_problems(config: Config) -> Iterator[str]:
+    """Yield runs and expansions of the grid's systems, and of their parts, that are missing or in wrong places."""
+    rows = [part for row in config.grid.datasets for part in config.datasets[row].mean_of or (row,)]
+    corpora = {row: config.datasets[row].corpus or "" for row in rows}
+    corpora = {row: corpus for row, corpus in corpora.items() if not absent_folder(config.corpora[corpus])}
+    for name in with_parts(config.systems, config.grid.systems):
+        system, where = config.systems[name], f"systems.{name}.run"
+        if isinstance(system, entries.Bm25) and isinstance(system.expansion, entries.LocalExpansion):
+            pattern = system.expansion.path
+            for path in dict.fromkeys(resolve_path(pattern.replace("{corpus}", own)) for own in corpora.values()):
+                if is_file(path) or is_folder(path):
+                    yield from place_problems(f"systems.{name}.expansion.path", path)
+                else:
+                    yield f"systems.{name}.expansion.path: there is no file or folder {path}"
+        if not isinstance(system, entries.External):
+            continue
+        if "{dataset}" not in system.run and len(corpora) > 1:
+            yield f"{where}: {system.run!r} names one file for {len(corpora)} datasets; put {{dataset}} in it"
+            continue
+        for dataset in corpora:
+            file = run_file(system.run, dataset)
+            if is_file(file):
+                yield from place_problems(where, file)
+            else:
+                yield f"{where}: there is no file {file}, which should hold the run of dataset {dataset!r}"
+
+
+def _dimension_problems(config: Config) -> Iterator[str]:
+    """Yield dimensions that the models behind the grid's systems do not have, and codes that do not divide them."""
+    for name in with_parts(config.systems, config.grid.systems):
+        system = config.systems[name]
+        if not isinstance(system, entries.DenseRetriever):
+            continue
+        chunks = system.chunks or getattr(config.models[system.retriever], "chunks", None)
+        if chunks and chunks.aggregate == "max" and system.variant:
+            yield (
+                f"systems.{name}.chunks: with aggregate: max, the search is exact, in all dimensions: leave out index "
+                "and dimensions, or take aggregate: mean"
+            )
+        there = config.models[system.retriever].size.dimensions
+        kept = system.dimensions or there
+        if there and kept and kept > there:
+            yield f"systems.{name}.dimensions: {kept} is more than the {there} of {system.retriever!r}"
+        elif kept and isinstance(system.index, IvfPq) and kept % system.index.codes:
+            yield f"systems.{name}.index.codes: {system.index.codes} does not divide the {kept} dimensions"

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError, lone_surrogate, printable, quoted
 from ..core.families import FAMILIES, RETRIEVERS
-from . import checks, entries, named_files, names, seeds, vectors
+from . import checks, entries, names, seeds
 from .entries import Config
 from .messages import explain
 from .places import is_url, resolve_path
@@ -43,16 +43,11 @@ def load(raw: Mapping[str, Any]) -> Config:
     config = Config.model_construct(settings.model_fields_set | set(REGISTRIES), **values)
     refuse(checks.registry_problems(config))
     refuse(checks.layer_problems(config))
-    refuse(
-        [
-            *seeds.problems(config),
-            *checks.grid_problems(config),
-            *named_files.problems(config),
-            *vectors.problems(config),
-        ]
-    )
+    refuse([*seeds.problems(config), *checks.grid_problems(config)])
     config = _with_chunked_models(seeds.expand(config))
-    return config.model_copy(update={"models": _with_models_per_corpus(config), "mirror": _mirror(config.mirror)})
+    mirror = config.mirror
+    mirror = mirror if is_url(mirror) or not mirror else str(resolve_path(mirror))
+    return config.model_copy(update={"models": _with_models_per_corpus(config), "mirror": mirror})
 
 
 def _surrogates(value: Any, where: str, around: list[int]) -> Iterator[str]:
@@ -136,10 +131,6 @@ def _system_class(entry: Mapping[str, Any], models: Mapping[str, Any]) -> type[e
     if family not in RETRIEVERS:
         raise ConfigError(f".retriever: {entry['retriever']!r} is a {family} model; a retriever is needed here")
     return entries.retriever_of(str(family))
-
-
-def _mirror(mirror: str) -> str:
-    return mirror if is_url(mirror) or not mirror else str(resolve_path(mirror))
 
 
 def _with_chunked_models(config: Config) -> Config:

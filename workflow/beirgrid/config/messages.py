@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, get_args
+from typing import get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -67,7 +67,8 @@ def _line(details: ErrorDetails, where: str, kind: type[entries.Entry] | None) -
         actual = type(value).__name__
         hint = " (put it in quotes)" if name == "string" and actual in ("int", "float", "bool", "date") else ""
         return f"{place}: {value!r} should be of type {_TYPES[name]}, not {actual}{hint}"
-    return f"{place}: {_shortened(value)} {_BOUNDS[what].format(**context) if what in _BOUNDS else details['msg']}"
+    shown = repr(value) if len(repr(value)) <= 100 else f"{repr(value)[:100]}…"
+    return f"{place}: {shown} {_BOUNDS[what].format(**context) if what in _BOUNDS else details['msg']}"
 
 
 _BOUNDS = {
@@ -78,11 +79,6 @@ _BOUNDS = {
     "too_short": "should not be empty",
     "string_too_long": "is longer than {max_length} characters",
 }
-
-
-def _shortened(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 100 else f"{shown[:100]}…"
 
 
 def _tags(path: list[str]) -> set[str]:

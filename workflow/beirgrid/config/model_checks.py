@@ -83,7 +83,6 @@ def chunk_problems(where: str, name: str, config: Config) -> Iterator[str]:
 
 
 def _endpoint_problems(where: str, model: entries.ModelEntry, endpoint: Endpoint) -> Iterator[str]:
-    """Yield problems of a model behind an endpoint."""
     if model.family not in _SERVED:
         yield f"{where}.endpoint: a server can run {', '.join(_SERVED)} models here, and this is a {model.family} model"
     for key in _NOT_SERVED:
@@ -98,7 +97,6 @@ def _endpoint_problems(where: str, model: entries.ModelEntry, endpoint: Endpoint
 
 
 def _loaded_problems(where: str, model: entries.ModelEntry) -> Iterator[str]:
-    """Yield problems of a model that mteb's loader runs."""
     if model.checkpoint is None or (model.path is None and model.revision is None):
         yield f"{where}: engine: mteb needs the checkpoint, as mteb lists it, and its revision (or a path to its files)"
     for key in ("prompts", "pooling", "brackets", "special_tokens", "max_length", "precision"):
@@ -107,7 +105,6 @@ def _loaded_problems(where: str, model: entries.ModelEntry) -> Iterator[str]:
 
 
 def _query_side_problems(where: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
-    """Yield problems of a model's query side: prompts per dataset, query encoder."""
     for dataset in model.prefixes.datasets:
         yield from unknown(f"{where}.prompts.datasets", "dataset", dataset, config.datasets)
     if isinstance(model, entries.LateInteractionModel):

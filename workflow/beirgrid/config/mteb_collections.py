@@ -28,7 +28,7 @@ _METRICS = {"precision": "p", "hit_rate": "success", "max_over_subqueries_map": 
 # Main metrics that have no cut: accuracy is recall at 1, and p-MRR compares whole rankings of 1,000 documents.
 _WITHOUT_CUT = {"accuracy": "recall@1", "p-MRR": "p_mrr@1000", "paired_accuracy": "paired_accuracy@1"}
 # Languages of Lucene's analyzers: ISO 639-3, as mteb writes them, to ISO 639-1.
-_ISO_639_1 = {
+ISO_639_1 = {
     **{"ara": "ar", "ben": "bn", "dan": "da", "deu": "de", "eng": "en", "spa": "es", "fas": "fa", "fin": "fi"},
     **{"fra": "fr", "hin": "hi", "hun": "hu", "ind": "id", "ita": "it", "jpn": "ja", "kor": "ko", "nld": "nl"},
     **{"nob": "no", "nor": "no", "pol": "pl", "por": "pt", "rus": "ru", "swe": "sv", "swa": "sw", "tel": "te"},
@@ -40,11 +40,8 @@ class ListedTask(NamedTuple):
     """A task of mteb, who reads its data, and why.
 
     Attributes:
-        name: as mteb lists it.
-        kind: its type.
         reader: a key of ``CLASSES``.
         rows: how many datasets it stands for, one for each subset and split.
-        metric: its main metric.
         reason: why that reader reads it.
     """
 
@@ -170,7 +167,6 @@ def _as_one(task: Any, benchmark: str, rows: list[str], datasets: dict[str, Any]
 
 
 def _rows(task: Any, datasets: dict[str, Any]) -> list[str]:
-    """Return the rows of one task; add their entries to ``datasets``."""
     registered = {known: row for row, known in named().items()}
     meta = task.metadata
     if meta.name in registered:
@@ -193,7 +189,6 @@ def _rows(task: Any, datasets: dict[str, Any]) -> list[str]:
 
 
 def _dataset(task: Any, row: str, subset: str, split: str) -> dict[str, Any]:
-    """Return the entries of one subset and split of a task."""
     meta = task.metadata
     corpus: dict[str, Any] = {"source": "huggingface", "id": meta.dataset["path"], "split": split}
     if subset != "default":
@@ -236,7 +231,6 @@ def reason_to_load(task: Any, figures: Mapping[str, Any]) -> str:
     """Return why mteb's own code has to load the data of a task; empty if it stands on the hub as it is used.
 
     Args:
-        task: the task.
         figures: mteb's statistics of a split.
     """
     own = [cls for cls in type(task).__mro__ if cls.__module__.startswith("mteb.tasks")]
@@ -265,4 +259,4 @@ def _language(meta: Any, subset: str) -> str:
     """Return the language of a subset's documents as ISO 639-1 has it; empty if it has no such code, or several."""
     spoken = meta.eval_langs.get(subset, []) if isinstance(meta.eval_langs, Mapping) else meta.eval_langs
     codes = {str(code).partition("-")[0] for code in spoken}
-    return _ISO_639_1.get(codes.pop(), "") if len(codes) == 1 else ""
+    return ISO_639_1.get(codes.pop(), "") if len(codes) == 1 else ""

@@ -103,7 +103,6 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
     """Return a configuration with entries for the models that it names by their ids, and systems where it needs them.
 
     Args:
-        raw: the configuration.
         by_row: mteb's tasks by datasets.
     """
     own = {name: entry for name, entry in raw["models"].items() if _is_id(name) and isinstance(entry, Mapping)}
@@ -131,7 +130,6 @@ def _is_id(name: Any) -> bool:
 
 
 def _columns(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Yield ids in place of names of systems."""
     entries = [entry for entry in raw["systems"].values() if isinstance(entry, Mapping)]
     places = [raw["grid"].get("systems"), [raw["grid"].get("baseline")], raw["grid"].get("compare")]
     places += [[entry.get(key) for key in _SYSTEMS] for entry in entries] + [entry.get("of") for entry in entries]
@@ -140,7 +138,6 @@ def _columns(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _models(systems: Mapping[str, Any]) -> Iterator[str]:
-    """Yield ids in place of names of models."""
     for entry in systems.values():
         if isinstance(entry, Mapping):
             yield from filter(_is_id, (entry.get(key) for key in _MODELS))
@@ -203,7 +200,6 @@ def _said(name: str, collection: Mapping[str, Any]) -> str:
 
 
 def _say(found: Iterable[str], what: str) -> None:
-    """Log the names that were looked up."""
     from . import registry
 
     say(
@@ -249,7 +245,6 @@ def _check_documents(locked: Mapping[str, Any], own: Mapping[str, Any], tasks: M
 
 
 def _parts(raw: Mapping[str, Any]) -> list[str]:
-    """Return the datasets of the grid, those of its means included."""
     found = _listed(raw["grid"].get("datasets"))
     for row in found:
         entry = raw["datasets"].get(row)

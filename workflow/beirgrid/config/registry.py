@@ -108,7 +108,6 @@ def quiet() -> Iterator[None]:
 
 @cache
 def _metas() -> dict[str, Any]:
-    """Return what mteb states of each model, by name."""
     mteb_version()
     with quiet():
         import mteb
@@ -132,7 +131,6 @@ def classify(name: str, trusted: bool = False) -> Listed:
     """Return the engine for a model of mteb.
 
     Args:
-        name: as mteb lists it.
         trusted: whether its entry lets code from the checkpoint run.
 
     Raises:
@@ -191,16 +189,11 @@ def _refusal(meta: Any, trusted: bool) -> str:
         return "its weights are not public"
     if meta.loader is None:
         return "mteb has no loader for it"
-    if _remote_code(meta) and not trusted:
+    arguments = meta.loader_kwargs
+    own_code = [key.get("trust_remote_code") for key in (arguments, arguments.get("model_kwargs") or {})]
+    if any(own_code) and not trusted:
         return "its checkpoint brings code of its own, which runs only if its entry says trust_remote_code: true"
     return ""
-
-
-def _remote_code(meta: Any) -> bool:
-    arguments = meta.loader_kwargs
-    return bool(
-        arguments.get("trust_remote_code") or (arguments.get("model_kwargs") or {}).get("trust_remote_code", False)
-    )
 
 
 def _foreign(meta: Any, loader: str) -> str:
@@ -230,7 +223,6 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     """Return mteb's facts of a model: its entry, and facts without a key in entries.
 
     Args:
-        name: as mteb lists it.
         also: tasks whose prompts are wanted beside those of the registered datasets.
         trusted: whether its entry lets code from the checkpoint run.
 
@@ -401,7 +393,6 @@ def _no_task() -> Any:
 
 @cache
 def _task(name: str) -> Any:
-    """Return mteb's facts of a task."""
     import mteb
 
     return mteb.get_task(name).metadata

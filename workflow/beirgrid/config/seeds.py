@@ -152,17 +152,14 @@ class _Members:
     def model(self, name: str, number: int) -> str:
         """Return the model that a member has in place of a model, after adding it; the model if no seed changes it."""
         entry, made = self.config.models[name], member(name, number)
-        towers = [self.config.models[tower] for tower in (name, entry.query_tower) if tower]
-        if not any(map(_has_seed, towers)) or (number == 1 and not self._needs_folders(name)):
+        towers = [tower for tower in (name, entry.query_tower) if tower]
+        behind = checks.trained_with(self.config, towers)
+        unchanged = number == 1 and not any(self.config.models[other].folders for other in behind)
+        if unchanged or not any(_has_seed(self.config.models[tower]) for tower in towers):
             return name
         if made not in self.models:
             self.models[made] = self._copy(name, entry, number)
         return made
-
-    def _needs_folders(self, name: str) -> bool:
-        """Tell whether a model, its query encoder or a model of its training has a folder for each seed."""
-        models = [tower for tower in (name, self.config.models[name].query_tower) if tower]
-        return any(self.config.models[other].folders for other in checks.trained_with(self.config, models))
 
     def _copy(self, name: str, entry: entries.ModelEntry, number: int) -> entries.ModelEntry:
         if isinstance(entry, entries.QueryGenerator) and not entry.folders:

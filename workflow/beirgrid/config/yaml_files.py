@@ -32,14 +32,15 @@ def refuse_unsafe(configfiles: Iterable[str | Path]) -> None:
 
     The file is parsed as Snakemake parses it. A file that cannot be parsed is left to Snakemake, which names it.
     """
-    refuse(problem for path in configfiles for problem in _unsafe(Path(path)))
-
-
-def _unsafe(path: Path) -> Iterator[str]:
-    root = _root(path, yaml.FullLoader)
-    yield from _aliased(path, root)
-    if any(node.value == _TEMPLATE for node in _nodes(root)):
-        yield f"{path}: {_TEMPLATE} makes it a YTE template, which can run code; write the file as plain YAML"
+    problems: list[str] = []
+    for path in map(Path, configfiles):
+        root = _root(path, yaml.FullLoader)
+        problems += _aliased(path, root)
+        if any(node.value == _TEMPLATE for node in _nodes(root)):
+            problems.append(
+                f"{path}: {_TEMPLATE} makes it a YTE template, which can run code; write the file as plain YAML"
+            )
+    refuse(problems)
 
 
 def read(path: Path) -> Any:
@@ -67,7 +68,6 @@ def refuse_misread(configfiles: Iterable[str | Path], settings: Mapping[str, Any
     without keys that is merged over something else.
 
     Args:
-        configfiles: the files.
         settings: the values of ``--config``.
         merged: Snakemake's merged configuration.
     """

@@ -126,7 +126,6 @@ def _shown(default: Any) -> str:
 
 
 def _settings(annotation: Any) -> dict[str, Any]:
-    """Return the keyword arguments of ``add_argument`` for an annotation."""
     kind, metadata = _plain(annotation), _metadata(annotation)
     settings: dict[str, Any] = {}
     if help_text := next((item for item in metadata if isinstance(item, str)), None):
@@ -176,7 +175,6 @@ def _metadata(annotation: Any) -> tuple[Any, ...]:
 
 
 def _arguments(function: Callable[..., Any], spread: dict[str, type], args: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments for the function."""
     values = {}
     for name, annotation, _ in _parameters(function):
         if kind := spread.get(name):

@@ -43,25 +43,20 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _remove_leftovers(target: Path) -> None:
-    """Delete temporary files of the same target whose process on this host has ended."""
+@contextmanager
+def scratch(target: str | Path) -> Iterator[Path]:
+    """Yield an unused temporary path beside ``target``, and delete what is left there afterwards.
+
+    Also deletes the temporary files that killed processes of this machine left for the same target.
+    """
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
     host = socket.gethostname()
     for leftover in target.parent.glob(f".{glob.escape(target.name)}{_MARK}-{host}-*"):
         pid = leftover.name.rsplit("-", 1)[1]
         if not (pid.isdigit() and Path(f"/proc/{pid}").exists()):
             _remove(leftover)
-
-
-@contextmanager
-def scratch(target: str | Path) -> Iterator[Path]:
-    """Yield an unused temporary path beside ``target``, and delete what is left there afterwards.
-
-    Also deletes the temporary files that killed processes left for the same target.
-    """
-    target = Path(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(target)
-    temporary = target.parent / f".{target.name}{_MARK}-{socket.gethostname()}-{os.getpid()}"
+    temporary = target.parent / f".{target.name}{_MARK}-{host}-{os.getpid()}"
     _remove(temporary)
     try:
         yield temporary
@@ -83,7 +78,9 @@ def atomic(target: str | Path, directory: bool = False) -> Iterator[Path]:
         DataError: the target is a socket, a disk, or a file where a folder is to be written.
     """
     place = _destination(Path(target), directory)
-    with _through(place) if _takes_bytes(place) else _replacing(place, directory) as temporary:
+    mode = place.stat().st_mode if place.exists() else 0
+    takes_bytes = _is_open(place) or stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+    with _through(place) if takes_bytes else _replacing(place, directory) as temporary:
         yield temporary
 
 
@@ -111,12 +108,6 @@ def _destination(target: Path, directory: bool) -> Path:
 def _is_open(path: Path) -> bool:
     """Tell whether a path denotes an open file of a process (/dev/fd/1)."""
     return bool(_OPEN_FILES.fullmatch(os.path.realpath(path.parent)))
-
-
-def _takes_bytes(path: Path) -> bool:
-    """Tell whether the target is a pipe or device, which must be written to and not replaced."""
-    mode = path.stat().st_mode if path.exists() else 0
-    return _is_open(path) or stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 @contextmanager

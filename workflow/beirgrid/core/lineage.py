@@ -97,7 +97,8 @@ def check(inputs: Inputs, asked: Mapping[str, Any] | None = None, made: Mapping[
     Raises:
         DataError: two inputs differ in a fact, an input differs from ``asked``, or shards are missing or out of order.
     """
-    given = {option: _paths(paths) for option, paths in inputs.items() if paths}
+    listed = {option: [paths] if isinstance(paths, str | Path) else paths for option, paths in inputs.items() if paths}
+    given = {option: list(map(Path, paths)) for option, paths in listed.items()}
     known: dict[str, tuple[Path, Fact]] = {}
     for option, paths in given.items():
         told = [_facts(option, path) for path in paths]
@@ -116,10 +117,6 @@ def check(inputs: Inputs, asked: Mapping[str, Any] | None = None, made: Mapping[
             raise DataError(f"{known[name][0]} has the {name} {fact}, but the command asks for {Fact(value)}")
     inherited = {name: fact for name, (_, fact) in known.items() if name in _INHERITED and fact.value is not None}
     return Origin(given, inherited | {name: Fact(value) for name, value in (made or {}).items()})
-
-
-def _paths(paths: Path | Sequence[Path]) -> list[Path]:
-    return [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
 
 
 def _check_shards(option: str, paths: Sequence[Path], told: Sequence[Mapping[str, Fact]]) -> None:
@@ -187,7 +184,7 @@ def outputs_of(record: Any, path: Path, place: Path) -> dict[str, dict[str, Any]
     from . import records  # imported here: it loads pydantic, which most commands do not need
 
     outputs = record.get("outputs", {}) if isinstance(record, dict) else {}
-    records.check_outputs(outputs, place)
+    records.check(records.OUTPUTS, outputs, place)
     return {name: facts for name, facts in outputs.items() if Path(name).parts[0] == path.name}
 
 
@@ -221,7 +218,7 @@ def _record_of(path: Path) -> tuple[Path | None, dict[str, Any]]:
             with files.reading(place):
                 record = files.read_json(place)
             if outputs_of(record, path, place) or (place == path and isinstance(record, dict)):
-                records.check_lineage(record.get("lineage", {}), place)
+                records.check(records.LINEAGE, record.get("lineage", {}), place)
                 return place, record
     return None, {}
 

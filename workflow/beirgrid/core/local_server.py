@@ -41,10 +41,6 @@ class LocalHandler(BaseHTTPRequestHandler):
         """Send a response.
 
         Args:
-            status: HTTP status.
-            body: the body of the response.
-            kind: media type.
-            policy: content security policy.
             headers: more headers, with _ for -.
         """
         self.send_response(status)

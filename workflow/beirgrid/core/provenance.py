@@ -46,13 +46,6 @@ def _installed(stage: str) -> dict[str, str]:
     return versions
 
 
-def _peak_memory_mb() -> float:
-    """Return the peak resident memory of this process plus its largest child (such as Java), in MB."""
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return round((own + child) / 1024, 1)
-
-
 def use_command(words: Sequence[str], settings: str | None, asked: dict[str, Any] | None = None) -> None:
     """Set the command's words, the digest of its settings and the rule's options, for its records."""
     _COMMAND.set(words)
@@ -75,8 +68,6 @@ def record(
     ``facts``, and adds seconds and peak memory in MB.
 
     Args:
-        stage: name of the stage.
-        path: the record, .json.
         settings: settings that the artifacts depend on, in addition to the inputs.
         outputs: the artifacts, files or folders. The block may append to a list.
         results: results that other stages read, by their keys in the record. The block may add to a dict.
@@ -93,6 +84,8 @@ def record(
     yield facts
     seconds = time.monotonic() - started
     command = shlex.join(["python", "-m", "beirgrid", *map(portable, _COMMAND.get())])
+    # Of this process, and of its largest child (such as Java).
+    peaks = [resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     files.write_json(
         path,
         {
@@ -106,7 +99,7 @@ def record(
             "outputs": {name: facts for output in outputs for name, facts in _contents(Path(output), Path(path))},
             "facts": facts,
             "seconds": round(seconds, 3),
-            "peak_memory_mb": _peak_memory_mb(),
+            "peak_memory_mb": round(sum(peaks) / 1024, 1),
             "packages": _installed(stage),
             "cpus": len(os.sched_getaffinity(0)),
             "finished": _now(),
@@ -162,7 +155,6 @@ def read_record(path: str | Path, *more: str) -> dict[str, Any]:
     """Read a record.
 
     Args:
-        path: the record, .json.
         more: keys that the reader requires, and that records of earlier versions may lack.
 
     Raises:
@@ -172,7 +164,7 @@ def read_record(path: str | Path, *more: str) -> dict[str, Any]:
 
     with files.reading(path):
         found = files.read_json(path)
-    records.check_record(found, path)
+    records.check(records.RECORD, found, path)
     if missing := [key for key in more if key not in found]:
         raise DataError(f"{path} is not a record of beirgrid ({missing[0]}: Field required). {files.REMEDY}")
     return dict(found)
@@ -214,7 +206,6 @@ Artifact = Annotated[Path, artifact]
 
 
 def _compare(path: Path, facts: dict[str, Any], record: Path) -> None:
-    """Raise DataError if a file differs from its record."""
     if not path.is_file():
         raise DataError(f"{path} is missing, but {record} names it. {files.REMEDY}")
     if (size := path.stat().st_size) != facts["bytes"]:

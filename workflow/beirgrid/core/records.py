@@ -82,26 +82,11 @@ class _Record(_Strict):
     finished: Annotated[str, AfterValidator(_check_moment)] = ""
 
 
-_RECORD, _OUTPUTS, _LINEAGE = TypeAdapter(_Record), TypeAdapter(_Outputs), TypeAdapter(_Lineage)
+RECORD, OUTPUTS, LINEAGE = TypeAdapter(_Record), TypeAdapter(_Outputs), TypeAdapter(_Lineage)
 
 
-def check_record(content: Any, path: str | Path) -> None:
-    """Raise DataError if the content of a file is not a record."""
-    _check(_RECORD, content, path)
-
-
-def check_outputs(content: Any, path: str | Path) -> None:
-    """Raise DataError if the outputs of a record are malformed."""
-    _check(_OUTPUTS, content, path)
-
-
-def check_lineage(content: Any, path: str | Path) -> None:
-    """Raise DataError if the lineage of a record is malformed."""
-    _check(_LINEAGE, content, path)
-
-
-def _check(kind: TypeAdapter[Any], content: Any, path: str | Path) -> None:
-    """Raise DataError at the first value of the wrong type or with a lone surrogate."""
+def check(kind: TypeAdapter[Any], content: Any, path: str | Path) -> None:
+    """Raise DataError if a value of a record or of its part has the wrong type or a lone surrogate."""
     if half := lone_surrogate(json.dumps(content, ensure_ascii=False)):
         raise DataError(f"{path} is not a record of beirgrid (a lone surrogate, {half}). {files.REMEDY}")
     try:

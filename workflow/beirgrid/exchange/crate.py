@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ..core import files
 from ..core.checkout import CHECKOUT
@@ -68,7 +68,9 @@ def export_ro_crate(
         raise DataError(f"--orcid: {orcid!r} is not of the form https://orcid.org/0000-0002-1825-0097")
     found, cells = finished(directory, grid, output)
     records = [step.record for cell in cells for step in cell.steps] + [cell.evaluation for cell in cells]
-    began, ended = _times(records)
+    ends = [(datetime.datetime.fromisoformat(record["finished"]), record["seconds"]) for record in records]
+    began = min(end - datetime.timedelta(seconds=seconds) for end, seconds in ends)
+    ended = max(end for end, _ in ends)
     crate = ROCrate(version=_RO_CRATE)
     crate.name = name or f"{grid or 'Grid'} ({len(cells)} cells, {ended:%Y-%m-%d})"
     crate.description = _description(cells)
@@ -94,15 +96,12 @@ def export_ro_crate(
         action["agent"] = person
     _add_readme(crate)
     crate.root_dataset["mentions"] = action
-    crate.root_dataset["conformsTo"] = [_profile(crate, url) for url in _PROFILES]
+    crate.root_dataset["conformsTo"] = [
+        crate.add_jsonld({"@id": url, "@type": "CreativeWork", "name": name, "version": version})
+        for url, (name, version) in _PROFILES.items()
+    ]
     with files.atomic(output, directory=True) as folder:
         crate.write(folder)
-
-
-def _times(records: Iterable[dict[str, Any]]) -> tuple[datetime.datetime, datetime.datetime]:
-    """Return the start of the first step and the end of the last."""
-    ends = [(datetime.datetime.fromisoformat(record["finished"]), record["seconds"]) for record in records]
-    return min(end - datetime.timedelta(seconds=seconds) for end, seconds in ends), max(end for end, _ in ends)
 
 
 def _description(cells: Iterable[ExportedCell]) -> str:
@@ -112,11 +111,6 @@ def _description(cells: Iterable[ExportedCell]) -> str:
         f"Retrieval experiments by {SOFTWARE}: {', '.join(systems)} on {', '.join(datasets)}. Runs, scores per query, "
         "tables, and a record of every step."
     )
-
-
-def _profile(crate: ROCrate, url: str) -> Entity:
-    name, version = _PROFILES[url]
-    return crate.add_jsonld({"@id": url, "@type": "CreativeWork", "name": name, "version": version})
 
 
 def _add_workflow(crate: ROCrate) -> Entity:
@@ -164,7 +158,6 @@ def _add_file(crate: ROCrate, path: Path, place: Path) -> Entity:
 def _add_results(
     crate: ROCrate, folder: Path, summary: Path | None, cells: Iterable[ExportedCell]
 ) -> tuple[list[Entity], list[Entity]]:
-    """Add the files of the results, and return the run's inputs and outputs."""
     summaries = [summary] if summary else sorted(folder.glob("grids/*/grid.json"))
     given = {*summaries, *(step.path for cell in cells for step in cell.steps_of("fetch", "fetch_dataset"))}
     left = {path for grid in summaries for path in grid.parent.rglob("*") if path.is_file()}

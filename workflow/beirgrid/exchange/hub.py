@@ -17,8 +17,6 @@ from ..results.scores import unanswered
 from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finished
 from .mteb import main_score, task_of
 
-_NOTE = f"{{}} × 100, computed by {SOFTWARE}, not by mteb"
-
 
 def export_huggingface(
     *,
@@ -63,9 +61,8 @@ def _named(text: str) -> tuple[str, str]:
     return dataset, hub
 
 
-def _metric(cell: ExportedCell) -> str:
-    """Return the name of the main metric of a cell."""
-    return str(cell.evaluation["settings"].get("main", USUAL))
+def _note(cell: ExportedCell) -> str:
+    return f"{cell.evaluation['settings'].get('main', USUAL)} × 100, computed by {SOFTWARE}, not by mteb"
 
 
 def eval_results(cells: Iterable[ExportedCell], hub_datasets: dict[str, str]) -> list[dict[str, Any]]:
@@ -79,9 +76,7 @@ def eval_results(cells: Iterable[ExportedCell], hub_datasets: dict[str, str]) ->
                 task_id=task_of(cell),
                 value=round(100 * main_score(cell), 5),
                 date=cell.evaluation["finished"],
-                notes=", ".join(
-                    filter(None, (_NOTE.format(_metric(cell)), cell.precisions, unanswered(cell.evaluation)))
-                ),
+                notes=", ".join(filter(None, (_note(cell), cell.precisions, unanswered(cell.evaluation)))),
             )
             for cell in cells
         ]

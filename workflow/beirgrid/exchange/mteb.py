@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..config.metric_names import MAIN, USUAL, parse_metric
+from ..config.mteb_collections import ISO_639_1
 from ..config.tasks import tasks
 from ..core import files
 from ..core.errors import DataError
@@ -16,37 +16,10 @@ from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finis
 
 # mteb's names of our metrics, where they differ.
 _METRICS = {"p": "precision", "success": "hit_rate"}
-# Languages as mteb writes them: ISO 639-3 and script, by ISO 639-1 code.
-_LANGUAGES = {
-    "ar": "ara-Arab",
-    "bn": "ben-Beng",
-    "da": "dan-Latn",
-    "de": "deu-Latn",
-    "en": "eng-Latn",
-    "es": "spa-Latn",
-    "fa": "fas-Arab",
-    "fi": "fin-Latn",
-    "fr": "fra-Latn",
-    "hi": "hin-Deva",
-    "hu": "hun-Latn",
-    "id": "ind-Latn",
-    "it": "ita-Latn",
-    "ja": "jpn-Jpan",
-    "ko": "kor-Hang",
-    "nl": "nld-Latn",
-    "no": "nob-Latn",
-    "pl": "pol-Latn",
-    "pt": "por-Latn",
-    "ru": "rus-Cyrl",
-    "sv": "swe-Latn",
-    "sw": "swa-Latn",
-    "te": "tel-Telu",
-    "th": "tha-Thai",
-    "tr": "tur-Latn",
-    "uk": "ukr-Cyrl",
-    "yo": "yor-Latn",
-    "zh": "zho-Hans",
-}
+# Languages as mteb writes them: ISO 639-3 (of several, the first) and script, by ISO 639-1 code.
+_SCRIPTS = {"ar": "Arab", "fa": "Arab", "bn": "Beng", "hi": "Deva", "ja": "Jpan", "ko": "Hang", "ru": "Cyrl"}
+_SCRIPTS |= {"uk": "Cyrl", "te": "Telu", "th": "Thai", "zh": "Hans"}
+_LANGUAGES = {two: f"{three}-{_SCRIPTS.get(two, 'Latn')}" for three, two in reversed(ISO_639_1.items())}
 _NOT_MTEB = f"computed by {SOFTWARE}, not by mteb"
 
 
@@ -61,7 +34,9 @@ def export_mteb(*, output: Output, directory: Directory = Path(), grid: GridName
         for cell in cells:
             place = folder / f"beirgrid__{cell.result.system}" / full_version()
             files.write_json(place / f"{task_of(cell)}.json", task_result(cell))
-            files.write_json(place / "model_meta.json", _model(cell))
+            name = f"beirgrid/{cell.result.system}"
+            about = {"name": name, "revision": full_version(), "note": _NOT_MTEB}
+            files.write_json(place / "model_meta.json", about)
 
 
 def task_of(cell: ExportedCell) -> str:
@@ -70,17 +45,19 @@ def task_of(cell: ExportedCell) -> str:
     return task.name if task else cell.result.dataset
 
 
-def _model(cell: ExportedCell) -> dict[str, Any]:
-    return {"name": f"beirgrid/{cell.result.system}", "revision": full_version(), "note": _NOT_MTEB}
-
-
 def task_result(cell: ExportedCell) -> dict[str, Any]:
     """Return the scores of a cell as mteb's TaskResult. ``mteb_version`` is null; ``note`` explains it."""
     record = cell.dataset_record
     settings, source = record["settings"], record["settings"].get("source", {})
     revision = settings.get("revision") or source.get("revision") or f"sha256:{files.sha256(cell.qrels)}"
     scores = {_metric(metric): value for metric, value in cell.scores.means.items() if metric != MAIN}
-    about = {"main_score": main_score(cell), "hf_subset": "default", "languages": [_language(cell)]}
+    about = {
+        "main_score": main_score(cell),
+        "hf_subset": "default",
+        "languages": [_LANGUAGES.get(cell.result.language, "und-Zyyy")],
+    }
+    # Of all steps, those that cells share included.
+    seconds = sum(step.record["seconds"] for step in cell.steps) + cell.evaluation["seconds"]
     return {
         "dataset_revision": revision,
         "task_name": task_of(cell),
@@ -88,7 +65,7 @@ def task_result(cell: ExportedCell) -> dict[str, Any]:
         "note": "; ".join(filter(None, (_NOT_MTEB, unanswered(cell.evaluation)))),
         "precision": cell.precisions,
         "date": cell.evaluation["finished"],
-        "evaluation_time": _seconds([*(step.record for step in cell.steps), cell.evaluation]),
+        "evaluation_time": float(round(seconds, 3)),
         "kg_co2_emissions": None,
         "scores": {_split(settings): [{**scores, **about}]},
     }
@@ -115,13 +92,3 @@ def _split(settings: dict[str, Any]) -> str:
     """Return the entry's split, or the split at the end of an ir_datasets id."""
     last = str(settings.get("id", "")).rpartition("/")[2]
     return str(settings.get("split") or (last if last in ("dev", "test", "train") else "test"))
-
-
-def _language(cell: ExportedCell) -> str:
-    """Return the language in mteb's form, ISO 639-3 and script; ``und-Zyyy`` if unknown."""
-    return _LANGUAGES.get(cell.result.language, "und-Zyyy")
-
-
-def _seconds(records: Iterable[dict[str, Any]]) -> float:
-    """Sum the seconds of all steps, including steps that cells share."""
-    return float(round(sum(record["seconds"] for record in records), 3))

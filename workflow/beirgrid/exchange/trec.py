@@ -170,7 +170,6 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _component(cell: ExportedCell, step: ExportedStep) -> dict[str, Any]:
-    """Describe one stage of the ranking pipeline."""
     settings = _plain(_settings(step))
     method = " ".join(filter(None, (step.stage, settings.pop("method", ""))))  # of a fusion
     component = {"name": step.system, "method": method, **settings}

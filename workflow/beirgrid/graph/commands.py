@@ -54,7 +54,6 @@ class Commands:
         """Return the params of a rule, as Snakemake's directive takes them.
 
         Args:
-            rule: name of the rule.
             groups: functions of the wildcards that return options by name.
             files: state of local files that are not inputs, or a function of the wildcards that returns it.
             options: options of the command that change its output: constants, or functions of the wildcards.

@@ -12,7 +12,7 @@ from ..core.stages import DOWNLOADS, STAGES
 from . import costs
 from .costs import CORES, Need, Work
 from .grid import Grid
-from .nodes import JobGroups, signed
+from .nodes import STAGES_IN_TURN, JobGroups, signed
 from .sizes import Sizes
 
 # Memory of the Snakemake that starts a stage in a cluster job (measured: 180 + 333 MB).
@@ -96,7 +96,8 @@ class Needs:
 
     def most_minutes(self, rule: str, wildcards: Mapping[str, str]) -> int:
         """Return the longest time that a job may request. Grouped jobs share the node's limit."""
-        return max(1, self.limits(rule, wildcards).runtime // self.nodes.stages_in_turn(rule, wildcards))
+        stages = STAGES_IN_TURN if self.nodes.group_of(rule, wildcards) else 1
+        return max(1, self.limits(rule, wildcards).runtime // stages)
 
     def _need(self, rule: str, wildcards: Mapping[str, str]) -> Need:
         return self.of(rule, **dict(wildcards.items()))

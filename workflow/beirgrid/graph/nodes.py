@@ -108,7 +108,3 @@ class JobGroups:
             return 0
         others = train.dense_miners if isinstance(train, Gpl) else ()
         return 1 + max(self._rounds(name) for name in (train.base, *others))
-
-    def stages_in_turn(self, rule: str, wildcards: Wildcards) -> int:
-        """Return how many stages may run sequentially in a job's cluster job."""
-        return STAGES_IN_TURN if self.group_of(rule, wildcards) else 1

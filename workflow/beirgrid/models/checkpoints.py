@@ -272,8 +272,6 @@ def verify(
     """Verify the files of a checkpoint; return the SHA-256 of each.
 
     Args:
-        name: name of the model.
-        folder: the checkpoint.
         registered: SHA-256 by file, from the registry.
         converted: pickled files that were verified before their conversion.
 

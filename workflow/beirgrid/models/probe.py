@@ -48,7 +48,6 @@ def probe(family: str, endpoint: Endpoint, folder: Path) -> list[Any]:
     """Return a server's rounded vectors or scores of fixed texts; for a chat model, the name that it states.
 
     Args:
-        family: family of the model.
         endpoint: the endpoint with its connection.
         folder: the model's checkpoint, beside which the ledger is.
     """

@@ -60,8 +60,6 @@ def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:
     """Refuse a checkpoint whose own prompts the entry neither takes nor replaces.
 
     Args:
-        name: name of the model.
-        folder: the checkpoint.
         given: those of ``query`` and ``document`` for which the entry has a prompt, possibly empty.
     """
     saved = settings(folder)
@@ -99,7 +97,6 @@ def check_use(folder: Path, kind: str, similarity: str) -> None:
     """Refuse a checkpoint that was saved as another kind of model or with another similarity.
 
     Args:
-        folder: the checkpoint.
         kind: class of sentence-transformers that opens it.
         similarity: the entry's, ``cosine`` or ``dot``.
     """

@@ -110,15 +110,11 @@ _KINDS = {
     "zero_shot": _ZERO_SHOT,
     "published": _PUBLISHED,
 }
-SCORE_COLUMNS = list(_SCORES)
-SEED_COLUMNS = list(_SEEDS)
-VERDICT_COLUMNS = list(_VERDICTS)
-COST_COLUMNS = list(_COSTS)
-SIGNIFICANCE_COLUMNS = list(_SIGNIFICANCE)
-PAIR_COLUMNS = list(_PAIRS)
-GROUP_COLUMNS = list(_GROUPS)
-ACROSS_COLUMNS = list(_ACROSS)
-ZERO_SHOT_COLUMNS = list(_ZERO_SHOT)
+
+
+def columns(name: str) -> list[str]:
+    """Return the columns of the named table."""
+    return list(_KINDS[name])
 
 
 class Answers(NamedTuple):

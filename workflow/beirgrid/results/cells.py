@@ -85,7 +85,6 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     """Return the state of each cell, by system and dataset. A system with seeds has the mean over its seeds.
 
     Args:
-        grid: summary of the grid.
         failures: for each missing output of a failed job, the job's log and the log's last line.
         running: whether the grid is running. Cells with outdated settings are then pending.
     """

@@ -30,12 +30,8 @@ class Published(NamedTuple):
 
     Attributes:
         system: the system, or the hub's name of a model that is not registered.
-        dataset: the dataset.
-        metric: the metric, name@k.
-        value: the value.
         tolerance_class: the tolerance class of the value.
         source: where the value was published.
-        note: remarks for readers.
         protocol: how the value's protocol differs from beirgrid's. Such a value is shown but not judged; empty for
             judged values.
         checkpoint: the hub name of the measured model; empty for the registered one.
@@ -127,7 +123,6 @@ def same_commit(value: Published, checkpoints: Mapping[str, str]) -> bool | None
     """Tell whether a value was measured on our checkpoints' commits; None if it does not name a commit.
 
     Args:
-        value: the published value.
         checkpoints: commits of our checkpoints, by hub name.
     """
     if value.checkpoint and value.checkpoint not in checkpoints:

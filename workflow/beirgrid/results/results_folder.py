@@ -26,11 +26,7 @@ class Result:
     """The files of one system on one dataset.
 
     Attributes:
-        system: the system.
-        dataset: the dataset.
         scores: means of the metrics, the record of the evaluation.
-        per_query: values per query.
-        run: the ranked documents.
         records: records of the steps before the evaluation. Without a grid's summary, only those of corpus, dataset and
             run.
         language: language of the corpus, an ISO 639-1 code; empty without a grid's summary.
@@ -50,7 +46,6 @@ class Results:
     """A results folder, or one of its grids.
 
     Attributes:
-        folder: the results folder.
         summary: the grid's summary file, if the results are one grid's.
         cells: the cells by system and dataset: all cells of the grid, or all with scores.
         seeds: systems with seeds, with the system of each seed, from the grids' summaries.

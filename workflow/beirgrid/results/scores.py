@@ -25,8 +25,6 @@ class Scores(BaseModel):
     """Means of the metrics over all queries with qrels.
 
     Attributes:
-        system: name of the system.
-        dataset: name of the dataset.
         queries: number of queries with qrels.
         means: mean by metric, name@k.
     """
@@ -87,10 +85,6 @@ def read_cell(
     """Read the scores of a cell and its values per query, and check that they match.
 
     Args:
-        path: means of the metrics.
-        per_query: values per query.
-        system: the system of the cell.
-        dataset: the dataset of the cell.
         metrics: metrics to read; by default, those with a mean.
 
     Raises:
@@ -114,7 +108,6 @@ def of_another_run(evaluation: Mapping[str, Any], contents: Collection[Mapping[s
     Records of earlier versions do not name the run.
 
     Args:
-        evaluation: record of the evaluation.
         contents: record entries of the files (``provenance.content``).
     """
     evaluated = evaluation["facts"].get("run")

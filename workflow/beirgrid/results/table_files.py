@@ -54,7 +54,6 @@ class Wide(NamedTuple):
         group: whether the system is indistinguishable from the best of its row.
         trained: whether the row is in the system's training data: yes, no or unknown.
         flawed: whether the value has a warning, or averages such a value. A note explains it.
-        notes: sentences about the table.
     """
 
     values: pd.DataFrame

@@ -47,7 +47,6 @@ def fuse(
     """Fuse runs. If a run has no documents for a query, only the other runs count.
 
     Args:
-        parts: the runs.
         method: ``rrf`` (reciprocal rank) or ``wsum`` (weighted sum of normalised scores).
         depth: documents per query to keep.
         k: constant of reciprocal rank fusion.
@@ -84,7 +83,6 @@ def tune(parts: list[runs.Run], qrels: Mapping[str, Mapping[str, int]], metric: 
     Weights are multiples of 1/20 for two runs, and of 1/10 for more.
 
     Args:
-        parts: the runs.
         qrels: query to document to grade.
         metric: name of the metric, name@k.
         norm: normalisation of scores before the sum.

@@ -88,7 +88,6 @@ def evaluate(
     ``custom_metrics.hole`` (BEIR paper, Table 4). Both divide by k even if fewer documents were retrieved.
 
     Args:
-        metrics: what to compute.
         qrels: per query, document id to grade. A grade above 0 is relevant.
         ranked: per query, document ids in canonical order (best first), empty if none was retrieved.
 

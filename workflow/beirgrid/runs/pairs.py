@@ -89,12 +89,7 @@ def spent_on(parts: Collection[Path], pairs: Collection[Pair]) -> dict[str, floa
 
 
 def read_parts(parts: Collection[Path], pairs: Collection[Pair]) -> PairScores:
-    """Read the scores of some pairs from parts. Damaged parts are deleted, with a warning.
-
-    Args:
-        parts: the files.
-        pairs: the pairs to keep in memory.
-    """
+    """Read the scores of some pairs from parts. Damaged parts are deleted, with a warning."""
     scores: PairScores = {}
     for part in sorted(parts):
         try:

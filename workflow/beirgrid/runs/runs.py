@@ -47,7 +47,6 @@ def canonical(
 
     Args:
         query: id of the query, for messages.
-        ids: the documents.
         scores: their scores, higher is better.
         depth: documents to keep; all unless given.
         excluded: documents that are left out.

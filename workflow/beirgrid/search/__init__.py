@@ -26,8 +26,6 @@ class Store(Protocol):
         Args:
             path: file, or empty folder, to write.
             blocks: vectors of consecutive documents, from the family's encoder.
-            documents: number of documents.
-            dimension: dimensions of a vector.
         """
         ...
 
@@ -35,7 +33,6 @@ class Store(Protocol):
         """Index what ``write_vectors`` wrote, and return settings and facts for the record of the index.
 
         Args:
-            vectors: the vectors of a shard.
             path: file, or empty folder, to write.
 
         Raises:

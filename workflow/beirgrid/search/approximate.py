@@ -100,7 +100,6 @@ def search_shards(
         shards: files of ``write_index``, in row order.
         queries: float32 [queries, dimension].
         depth: documents per query.
-        kind: the kind of the indexes.
         device: PyTorch's device name for a flat index; other kinds are searched on the CPU.
         kernels: as for ``flat.search_shards``.
 

@@ -249,7 +249,6 @@ def read_index(path: Path, *kinds: str, flags: int = 0) -> Any:
     """Read a faiss index.
 
     Args:
-        path: the index.
         kinds: names of the allowed faiss classes.
         flags: faiss's IO flags.
 
@@ -341,7 +340,6 @@ def _loaded(shards: Iterable[Path], dimension: int, device: torch.device) -> Ite
 
 
 def _load(path: Path, dimension: int, device: torch.device) -> torch.Tensor:
-    """Load the vectors of a shard to a device."""
     import torch
 
     index = _open(path, dimension)

@@ -302,8 +302,6 @@ def search(
     Lucene allows is truncated.
 
     Args:
-        index: folder of the index.
-        queries: query id to text.
         fields: ``flat`` or ``multifield``, as in the build.
         language: ISO 639-1 code of the index's language.
         k1, b: parameters of BM25.

@@ -218,7 +218,6 @@ def search(
 
     Args:
         folders: token vectors of each shard of the corpus.
-        indexes: the faiss index of each shard.
         queries: token vectors of the queries.
         candidates: nearest tokens per query token, over all shards.
         progress: counts a query in a shard as one.

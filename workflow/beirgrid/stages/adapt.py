@@ -236,7 +236,6 @@ def _whole(corpus: Path, most: int, seed: int) -> Iterator[dict[str, str]]:
 
 
 def _prompts(recipe: AdaptRecipe, columns: list[str]) -> dict[str, str] | None:
-    """Return the prompts by column."""
     roles = {"query": "query", **dict.fromkeys(("positive", "negative", "damaged", "whole"), "document")}
     prompts = recipe.prompts.given("query", "document")
     return {column: prompts[roles[column]] for column in columns if roles.get(column) in prompts} or None

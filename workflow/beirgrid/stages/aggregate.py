@@ -23,7 +23,7 @@ from ..models.arguments import from_json
 from ..results import cells as grid_cells
 from ..results import kept, table_files
 from ..results import published as references
-from ..results.answers import COST_COLUMNS, DONE, SCORE_COLUMNS, SEED_COLUMNS, VERDICT_COLUMNS, Answers, guarded, typed
+from ..results.answers import DONE, Answers, columns, guarded, typed
 from ..results.cells import Cells, CellState, RecordedStep
 from ..results.kept import Kept
 from ..results.published import Published
@@ -89,7 +89,6 @@ class Loaded(NamedTuple):
 
     Attributes:
         cells: state of each cell, with its values per query.
-        published: published values.
         shown: published values of the files that the grid shows.
         kept: cached statistics, by name.
     """
@@ -111,8 +110,6 @@ def load(
     """Load the inputs of a grid's tables.
 
     Args:
-        grid: summary of the grid.
-        published: files of published values.
         folder: folder of the grid, with cached statistics.
         failures: as in ``cells.find``.
         running: as in ``cells.find``.
@@ -173,7 +170,7 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
             for metric in grid.metrics:
                 value = sum(scores.means[metric] for scores in means) / len(means) if status == DONE else None
                 rows.append({**row, "metric": metric, "value": value})
-    table = pd.DataFrame(rows, columns=[name for name in SCORE_COLUMNS if name not in ("low", "high")])
+    table = pd.DataFrame(rows, columns=[name for name in columns("scores") if name not in ("low", "high")])
     return typed("scores", table.merge(intervals, "left", ["system", "dataset", "metric"]))
 
 
@@ -186,8 +183,8 @@ def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame)
     The column ``seeds`` counts the finished seeds, ``of`` all seeds, and ``values`` lists each seed's value or the
     reason that it has none. The status is the system's: done when all of its seeds are.
     """
-    columns = ["system", "dataset", "metric", "value", "status", "detail"]
-    found = {row[:3]: row[3:] for row in scores[columns].itertuples(index=False, name=None)}
+    facts = ["system", "dataset", "metric", "value", "status", "detail"]
+    found = {row[:3]: row[3:] for row in scores[facts].itertuples(index=False, name=None)}
 
     def cell(system: str, parts: Sequence[str], metric: str) -> tuple[float, str, str]:
         cells = {name: found[system, name, metric] for name in parts}
@@ -206,7 +203,7 @@ def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame)
         row |= {"mean": over.mean, "deviation": over.deviation, "seeds": over.runs, "values": ", ".join(shown)}
         _, status, detail = cell(system, parts, metric)
         made.append({**row, "status": status, "detail": detail})
-    return typed("seeds", pd.DataFrame(made, columns=SEED_COLUMNS))
+    return typed("seeds", pd.DataFrame(made))
 
 
 def judge(
@@ -228,16 +225,16 @@ def judge(
         for name in map(local_name, names):
             known.setdefault((name, reference.dataset, reference.metric), []).append(reference)
     rows: list[dict[str, Any]] = []
-    columns = ["system", "dataset", "metric", "value", "queries", "precision", "checkpoints", "status"]
-    for values_of_cell in scores[columns].itertuples(index=False, name=None):
-        cell = dict(zip(columns, values_of_cell, strict=True))
+    facts = ["system", "dataset", "metric", "value", "queries", "precision", "checkpoints", "status"]
+    for values_of_cell in scores[facts].itertuples(index=False, name=None):
+        cell = dict(zip(facts, values_of_cell, strict=True))
         unjudged = "no reference" if cell["status"] == DONE else cell["status"]
         metric = meant(cell["metric"], cell["dataset"])
         of_cell = known.get((cell["system"], cell["dataset"], metric), [])
         rows += [{**cell, **_verdict(cell, reference, tolerances)} for reference in of_cell]
         if not of_cell:
             rows.append({**cell, "verdict": unjudged})
-    return typed("verdicts", pd.DataFrame(rows, columns=VERDICT_COLUMNS))
+    return typed("verdicts", pd.DataFrame(rows))
 
 
 def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.DataFrame:
@@ -291,7 +288,7 @@ def _commit(reference: Published, same: bool | None) -> str:
 def collect_costs(steps: Iterable[RecordedStep]) -> pd.DataFrame:
     """Tabulate the cost of each step behind each cell. Shared steps are repeated for each cell."""
     rows = [(step.system, step.dataset, *_cost(step.record), step.path) for step in steps]
-    return typed("costs", pd.DataFrame(rows, columns=COST_COLUMNS))
+    return typed("costs", pd.DataFrame(rows, columns=columns("costs")))
 
 
 def _cost(record: dict[str, Any]) -> tuple[Any, ...]:

@@ -136,13 +136,7 @@ def _done(grid: GridSummary, found: Cells) -> Iterator[tuple[Cell, pd.DataFrame]
             yield cell, per_query
 
 
-def _run(system: str, dataset: str) -> Path:
-    """Return the path of a run after checking it against its record."""
-    return provenance.artifact(paths.RUN.format(system=system, dataset=dataset))
-
-
 def _of_datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> dict[str, Analysed]:
-    """Analyse each dataset in turn."""
     by_dataset: dict[str, dict[Cell, pd.DataFrame]] = {}
     for cell, per_query in done.items():
         by_dataset.setdefault(cell.dataset, {})[cell] = per_query
@@ -208,7 +202,7 @@ def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFra
     rankings: dict[str, dict[str, list[str]]] = {}
     of_holes, curves = {}, [pd.DataFrame(columns=depth.DEPTH_COLUMNS)]
     for cell in cells:
-        run = runs.read(_run(cell.system, dataset))
+        run = runs.read(provenance.artifact(paths.RUN.format(system=cell.system, dataset=dataset)))
         top[cell.system] = {query: ranking.ids[:TOP] for query, ranking in run.items()}
         rankings[cell.system] = {query: run[query].ids for query in chosen.queries() if query in run}
         of_holes[dataset, cell.system] = holes.of_run(run, qrels, TOP)

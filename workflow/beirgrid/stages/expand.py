@@ -85,7 +85,6 @@ def expand(
 
 
 def _state_folder(settings: dict[str, Any], precision: str, checkpoint: Path, corpus: Path, output: Path) -> Path:
-    """Return the folder beside the output for this shard's parts."""
     inputs = {
         "settings": settings,
         "precision": precision,

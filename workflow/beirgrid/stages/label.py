@@ -81,7 +81,6 @@ def label(
 def _margins(
     scorer: Scorer, asked: pa.RecordBatch, negatives: list[list[str]], corpus: Path, progress: Progress
 ) -> pa.Table:
-    """Build the triplets of some queries with the teacher's margins."""
     queries, positives = asked["query"].to_pylist(), asked["positive"].to_pylist()
     ids = {document for found in negatives for document in found}
     documents = {document.id: document for document in collection.pick_documents(corpus, ids)}

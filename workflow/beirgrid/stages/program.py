@@ -110,9 +110,7 @@ def _run(command: str, folder: Path, corpus: Path, queries: Mapping[str, str], p
 
     Args:
         command: the command line, split like a shell does. No shell runs it.
-        folder: folder for the files.
         corpus: corpus.parquet, which is exported if the command names {corpus}.
-        queries: query id to text.
         places: values of other names in braces. Paths are made absolute.
 
     Returns:

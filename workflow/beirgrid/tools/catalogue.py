@@ -18,6 +18,7 @@ from ..core.errors import DataError, show
 from ..graph.grid import Grid
 from ..graph.needs import Needs
 from ..results import results_folder, scores
+from .configfiles import CONFIGFILE, merged
 from .text import columned
 
 _EXAMPLES = """\
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "words", nargs="*", metavar="WORD", help="show only rows that contain it; COLUMN=VALUE: that have this value"
     )
     parser.add_argument("--here", action="store_true", help="show only what this folder already has")
-    parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="same as Snakemake's --configfile")
+    parser.add_argument("--configfile", **CONFIGFILE)
     parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -82,8 +83,6 @@ class _Registry:
     """The configuration, and the folder in which grids run."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from .configfiles import merged
-
         self.config: Config = merged([path.absolute() for path in args.configfile])
         self.needs = Needs(Grid(self.config))
         self.folder = results_folder.working_folder(args.directory)[0]

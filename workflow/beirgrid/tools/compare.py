@@ -279,7 +279,6 @@ def _compared(pair: ComparedPair, first: Side, second: Side, args: argparse.Name
 
 
 def _ranked(cell: Result) -> dict[str, list[str]]:
-    """Return the documents of each query, best first."""
     return {query: ranking.ids for query, ranking in runs.read(scores.evaluated_run(cell.run, cell.scores)).items()}
 
 
@@ -340,7 +339,6 @@ def _lines(report: Report, args: argparse.Namespace) -> Iterator[str]:
 
 
 def _table(values: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and rows of the printed table."""
     ratios = values["effect_ratio"].notna().any()
     columns = ["dataset", "system", "metric", "A", "B", "B - A", "interval", "p", "RMSE", "tau", "RBO"]
     columns += ["effect ratio", "delta RI"] if ratios else []
@@ -353,7 +351,7 @@ def _table(values: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
                 *(row["dataset"], system, written(row["metric"]), _number(row["first"]), _number(row["second"])),
                 f"{row['difference']:+.4f}",
                 f"[{row['low']:+.4f}, {row['high']:+.4f}]" if not math.isnan(row["low"]) else "",
-                _probability(row["p_holm"]),
+                "<0.0001" if row["p_holm"] < 0.0001 else f"{row['p_holm']:.4f}",
                 *(_number(row[name]) for name in ("rmse", "kendall_tau_union", "rank_biased_overlap")),
                 *more,
             ]
@@ -363,10 +361,6 @@ def _table(values: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 def _number(value: Any) -> str:
     return "" if value is None or math.isnan(value) else f"{value:.4f}"
-
-
-def _probability(value: float) -> str:
-    return "<0.0001" if value < 0.0001 else f"{value:.4f}"
 
 
 def _short(text: str) -> str:

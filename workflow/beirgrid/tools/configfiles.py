@@ -12,6 +12,13 @@ from .. import config as configuration
 from ..core.errors import ConfigError
 
 _BASE = ("datasets", "systems", "config")
+# Options of Snakemake that commands share.
+CONFIGFILE: dict[str, Any] = {"nargs": "+", "default": [], "type": Path, "help": "same as Snakemake's --configfile"}
+DIRECTORY: dict[str, Any] = {
+    "default": Path(),
+    "type": Path,
+    "help": "same as Snakemake's --directory: the folder that contains results/",
+}
 
 
 def with_defaults(config: dict[str, Any]) -> dict[str, Any]:

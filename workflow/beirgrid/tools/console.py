@@ -35,16 +35,13 @@ class ShortFormatter(DefaultFormatter):  # type: ignore[misc]
         if str(record.msg).startswith(_REMARK) and "results/grids/" in str(record.msg):
             return ""
         if "reason" in told:
-            told["reason"] = _few_reasons(str(told["reason"]))
+            # Such as ``Missing output files: a, b, c, d; Params have changed``.
+            reasons = str(told["reason"]).split("; ")
+            told["reason"] = "; ".join(", ".join(few(reason.split(", "))) for reason in reasons)
         for files in ("input", "output"):
             if isinstance(told.get(files), Iterable):
                 told[files] = few(list(map(str, told[files])))
         return "\n".join(printable(line.expandtabs()) for line in str(super().format(short)).split("\n"))
-
-
-def _few_reasons(text: str) -> str:
-    """Shorten a text such as ``Missing output files: a, b, c, d; Params have changed``."""
-    return "; ".join(", ".join(few(reason.split(", "))) for reason in text.split("; "))
 
 
 def few(names: list[str]) -> list[str]:

@@ -85,7 +85,6 @@ def tail(path: Path, count: int) -> list[str]:
 
 
 def _warnings(job: RunningJob | None) -> int:
-    """Count the warnings in the logs of a job."""
     found = 0
     for log in job.logs if job else ():
         with contextlib.suppress(OSError), Path(log).open("rb") as stream:

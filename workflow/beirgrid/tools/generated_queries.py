@@ -53,7 +53,6 @@ def generate(made: EvaluationSet, number: int, model: Path, seed: int) -> tuple[
     """Generate queries for passages sampled from a set's documents; return them with facts about the process.
 
     Args:
-        made: the set.
         number: number of queries; there are fewer where five times as many passages do not give as many.
         model: checkpoint of a sequence-to-sequence query generator or a decoder, or a YAML file with an ``endpoint``.
         seed: seed of the sample, and of a local generator.

@@ -34,7 +34,6 @@ def grid(
 
     Args:
         systems: registered systems, and models by their id on the hub.
-        datasets: registered datasets.
         metrics: metrics, name@k; the standard ones unless given.
         name: name of the grid; by default, made of systems and datasets.
         directory: folder in which the grid runs.
@@ -70,7 +69,6 @@ def evaluate(
     Args:
         model_or_run: the folder of a checkpoint, a model's id on the hub, the name of a registered system or model, a
             file in TREC format, or an object that encodes texts, such as a SentenceTransformer (``Evaluator``).
-        dataset: name of the dataset.
         metrics: metrics, name@k; the standard ones unless given.
         family: family of the model, if its files do not say it.
         directory: folder in which the grid runs.

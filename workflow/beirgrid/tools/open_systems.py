@@ -62,7 +62,6 @@ def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> Ran
     """Open a system and its components from the records in the working directory.
 
     Args:
-        system: the system.
         dataset: a dataset on which the system was run; it names the corpus that is searched.
         device: where models run: auto, cpu or cuda.
         stack: closes what is opened.
@@ -122,13 +121,8 @@ def held_back() -> Iterator[None]:
             os.close(terminal)
 
 
-def _open_source(run: Path, device: str, stack: ExitStack) -> Ranker:
-    """Open the system behind a run."""
-    return open_system(*_cell(run), device, stack)
-
-
 def _open_reranked(step: Step, device: str, stack: ExitStack) -> Ranker:
-    first = _open_source(step.values["first_stage"], device, stack)
+    first = open_system(*_cell(step.values["first_stage"]), device, stack)
     values, depth = read_step(step.values["scores"]).values, step.values["depth"]
     runtime, computing = start(values, device, stack), threading.Lock()
     scorer = open_scorer(values["checkpoint"], values["model"], runtime)
@@ -145,7 +139,7 @@ def _open_reranked(step: Step, device: str, stack: ExitStack) -> Ranker:
 
 
 def _open_fused(step: Step, device: str, stack: ExitStack) -> Ranker:
-    parts = [_open_source(run, device, stack) for run in step.values["runs"]]
+    parts = [open_system(*_cell(run), device, stack) for run in step.values["runs"]]
     method, depth = step.values["method"], step.values["depth"]
     options = {name: step.values[name] for name in ("k", "norm", "weights")}
     if step.values["tune"]:
@@ -177,7 +171,6 @@ def read_step(path: str | Path) -> Step:
     module, _, name = command.function.partition(":")
     try:
         values = _options(getattr(importlib.import_module(f"beirgrid.{module}"), name), words)
-        values |= vars(values.pop("asked")) if "asked" in values else {}
         return Step(stage, kind, values, record["facts"])
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
@@ -236,7 +229,6 @@ def open_search(step: Step, device: str, stack: ExitStack) -> Search:
 
 
 def _search_vectors(step: Step, vectors: Any, depth: int) -> Any:
-    """Search the indexes of a step with the vectors of one query."""
     values = step.values
     if step.kind == "late-interaction":
         if values["candidates"] is None:
@@ -256,12 +248,8 @@ def hardware(runtime: Runtime) -> str:
 @functools.cache
 def cpu_name() -> str:
     """Return the name of the processor, as Linux has it."""
-    return next(_model_names(), platform.processor() or platform.machine())
-
-
-def _model_names() -> Iterator[str]:
     information = Path("/proc/cpuinfo")
-    for line in information.read_text(encoding="utf-8").splitlines() if information.is_file() else ():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name" and value.strip():
-            yield value.strip()
+    lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
+    fields = (line.partition(":") for line in lines)
+    found = (value.strip() for key, _, value in fields if key.strip() == "model name" and value.strip())
+    return next(found, platform.processor() or platform.machine())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -22,14 +22,7 @@ _TABLE, _LEAST, _FAILED = 16, 4, 3
 
 
 def outline(grid: GridSummary, answers: Answers, page: Path, width: int) -> Iterator[str]:
-    """Yield the lines.
-
-    Args:
-        grid: summary of the grid.
-        answers: its tables.
-        page: its page.
-        width: columns of the terminal.
-    """
+    """Yield the lines."""
     notes = [" ".join(table_files.seed_notes(grid)), *([] if all_published(answers) else _verdicts(answers.verdicts))]
     notes += [*_unfinished(grid, answers.scores), *_flaws(grid, answers.scores)]
     said = textwrap.wrap(
@@ -109,7 +102,9 @@ def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
         reasons = own.loc[own["status"] == FAILED, "detail"].value_counts()
         yield f"Failed: {counts[FAILED]} of {len(own)} cells."
         lines = [f"  {number} {'cell' if number == 1 else 'cells'}: {why}" for why, number in reasons.items()]
-        yield from _few(lines)
+        # One further reason takes no more lines than "1 other reason".
+        few = len(lines) <= _FAILED + 1
+        yield from lines if few else [*lines[:_FAILED], f"  and {len(lines) - _FAILED} other reasons"]
 
 
 def _flaws(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
@@ -119,12 +114,6 @@ def _flaws(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
         others = len(notes) - 1
         more = "one more such note" if others == 1 else f"{others} more such notes"
         yield notes[0] + (f" The tables have {more}." if others else "")
-
-
-def _few(lines: Iterable[str]) -> list[str]:
-    lines = list(lines)
-    # One further reason takes no more lines than "1 other reason".
-    return lines if len(lines) <= _FAILED + 1 else [*lines[:_FAILED], f"  and {len(lines) - _FAILED} other reasons"]
 
 
 def _cut(line: str, width: int) -> str:

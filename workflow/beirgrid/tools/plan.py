@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from logging import LogRecord
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ..graph.grid import Grid
 from ..graph.inputs import Inputs
 from ..graph.needs import Needs
 from ..models.arguments import size
-from .configfiles import merged
+from .configfiles import CONFIGFILE, DIRECTORY, merged
 from .run import find_grid
 from .text import columned
 
@@ -68,19 +69,11 @@ class PlannedJob:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid plan``."""
     parser.add_argument("grid", nargs="?", default="", metavar="GRID", help="configfile, or a ready-made grid by name")
-    parser.add_argument("--configfile", nargs="+", default=[], type=Path, help="same as Snakemake's --configfile")
+    parser.add_argument("--configfile", **CONFIGFILE)
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="same as Snakemake's --config")
+    parser.add_argument("--directory", **DIRECTORY)
     parser.add_argument(
-        "--directory",
-        default=Path(),
-        type=Path,
-        help="same as Snakemake's --directory: the folder that contains results/",
-    )
-    parser.add_argument(
-        "--jobs",
-        default=100,
-        type=size,
-        help="concurrent jobs, for the estimate of temporary disk space",
+        "--jobs", default=100, type=size, help="concurrent jobs, for the estimate of temporary disk space"
     )
     parser.add_argument(
         "--device",
@@ -127,7 +120,11 @@ def make_plan(
         "peak_mb": _peak(jobs, at_once),
         "at_once": at_once,
         "rules": {rule: _sums(mine) | _largest(mine) for rule, mine in _by(jobs, lambda job: job.rule).items()},
-        "largest": {key: _largest_job(jobs, key) for key in ("mem_mb", "runtime") if jobs},
+        "largest": {
+            key: {"job": job.name, key: getattr(job, key)}
+            for key in (("mem_mb", "runtime") if jobs else ())
+            for job in [max(jobs, key=attrgetter(key))]
+        },
         "too_large": list(_too_large(needs, jobs)),
         "cells": list(_cells(needs, jobs)),
         "actual": list(_actual(everything)),
@@ -216,11 +213,6 @@ def _sums(jobs: Iterable[PlannedJob]) -> dict[str, float]:
 
 def _largest(jobs: list[PlannedJob]) -> dict[str, int]:
     return {key: max(getattr(job, key) for job in jobs) for key in ("mem_mb", "runtime")}
-
-
-def _largest_job(jobs: list[PlannedJob], key: str) -> dict[str, Any]:
-    job = max(jobs, key=lambda job: getattr(job, key))
-    return {"job": job.name, key: getattr(job, key)}
 
 
 def _peak(jobs: list[PlannedJob], at_once: int) -> float:

@@ -42,21 +42,16 @@ def report(
     os.chdir(directory)
     if background:
         os.nice(19)
-    for name in [grid] if grid else _names():
+    names = [path.parent.name for path in sorted(Path(paths.GRID_FOLDER.format(grid="")).glob("*/grid.json"))]
+    if not grid and not names:
+        raise BeirgridError("no grid was run in this folder (--directory names another)")
+    for name in [grid] if grid else names:
         lines = refresh(_read(name))
         if not background:
             show(*lines)
 
 
-def _names() -> list[str]:
-    found = sorted(Path(paths.GRID_FOLDER.format(grid="")).glob("*/grid.json"))
-    if not found:
-        raise BeirgridError("no grid was run in this folder (--directory names another)")
-    return [path.parent.name for path in found]
-
-
 def _read(name: str) -> GridSummary:
-    """Return the summary of a grid that was run in the working directory."""
     path = Path(paths.GRID_SUMMARY.format(grid=name))
     if not path.is_file():
         raise BeirgridError(f"there is no {path}: no grid {name!r} was run in this folder (--directory names another)")

@@ -85,7 +85,6 @@ def report(verdicts: pd.DataFrame, config: Config) -> Iterator[str]:
 
     Args:
         verdicts: rows of the table ``verdicts``.
-        config: configuration of the grid.
     """
     rows: list[dict[str, Any]] = [
         dict(zip(verdicts.columns, row, strict=True)) for row in verdicts.itertuples(index=False, name=None)
@@ -106,7 +105,6 @@ def differences(row: dict[str, Any], config: Config) -> Iterator[str]:
 
     Args:
         row: a row of the table ``verdicts``.
-        config: configuration of the grid.
     """
     if row["status"] != DONE:
         yield f"no score: {row['status']}"

@@ -23,7 +23,7 @@ from ..config import CHECKOUT, is_folder, refuse_unsafe
 from ..core import files, paths
 from ..core.errors import BeirgridError, ConfigError, say
 from ..core.families import named
-from .configfiles import merged
+from .configfiles import CONFIGFILE, DIRECTORY, merged
 
 _GRIDS = CHECKOUT / "config" / "grids"
 _PROFILES = CHECKOUT / "profiles"
@@ -45,15 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"GRID is a configfile, or one of {', '.join(ready_made())}.\n\n{_EXAMPLES}"
     parser.allow_abbrev = False  # the rest is Snakemake's
     add_choices(parser)
-    parser.add_argument(
-        "--configfile",
-        "--configfiles",
-        nargs="+",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="same as Snakemake's --configfile",
-    )
+    parser.add_argument("--configfile", "--configfiles", metavar="FILE", **CONFIGFILE)
     add_places(parser)
     parser.set_defaults(run=run, snakemake=[])
 
@@ -93,12 +85,7 @@ def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
 def add_places(parser: argparse.ArgumentParser) -> None:
     """Declare the options for Snakemake's profile and directory."""
     parser.add_argument("--profile", default="local", help="local, slurm, conda, or a profile of your own")
-    parser.add_argument(
-        "--directory",
-        default=Path(),
-        type=Path,
-        help="same as Snakemake's --directory: the folder that contains results/",
-    )
+    parser.add_argument("--directory", **DIRECTORY)
 
 
 def _names(text: str) -> list[str]:
@@ -127,7 +114,7 @@ def run(args: argparse.Namespace) -> NoReturn:
     elif described:
         if args.configfile:
             raise BeirgridError("--systems and --model describe a grid: leave out --configfile, or describe it there")
-        args.configfile = [write_grid(args)]
+        args.configfile = [keep_grid(describe(args), args.directory)]
     elif not args.configfile:
         raise BeirgridError("which grid? Name a configfile, a ready-made grid, or --systems and --datasets")
     elif args.datasets:
@@ -193,15 +180,6 @@ def profile(name: str) -> str:
 
 
 # Grids without a file
-
-
-def write_grid(args: argparse.Namespace) -> Path:
-    """Write the configfile of a grid that options describe, in the folder of the grid, and return its path.
-
-    Raises:
-        ConfigError: the configuration is wrong, as it would be in a file.
-    """
-    return keep_grid(describe(args), args.directory)
 
 
 def keep_grid(content: dict[str, Any], directory: Path) -> Path:

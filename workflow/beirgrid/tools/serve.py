@@ -144,8 +144,6 @@ def serve(served: Served, host: str, port: int, token: str) -> ThreadingHTTPServ
     """Return a server.
 
     Args:
-        served: what it serves.
-        host: address to listen on.
         port: port; 0 for a free one.
         token: token required as a parameter of the first request and as a cookie later; empty for none.
 

@@ -52,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    """Read seconds to wait."""
     with contextlib.suppress(ValueError):
         if 0 < float(text) <= _LONGEST_WAIT:
             return float(text)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..core import files, lineage, provenance, reasons, stages
 from ..core.errors import DataError, show
+from .configfiles import DIRECTORY
 
 # Summaries of grids, which contain the requested settings (paths.GRID_SUMMARY).
 _SUMMARIES = "results/grids/*/grid.json"
@@ -19,12 +20,7 @@ _SUMMARIES = "results/grids/*/grid.json"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``beirgrid why``."""
     parser.add_argument("file", type=Path, metavar="FILE", help="an artifact, or its record")
-    parser.add_argument(
-        "--directory",
-        default=Path(),
-        type=Path,
-        help="same as Snakemake's --directory: the folder that contains results/",
-    )
+    parser.add_argument("--directory", **DIRECTORY)
     parser.set_defaults(run=run)
 
 
@@ -57,7 +53,6 @@ def _record(path: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _description(place: Path, record: Mapping[str, Any]) -> Iterator[str]:
-    """Describe the stage, the settings and the inputs of an artifact."""
     packages = record.get("packages", {})
     yield f"record: {place}"
     yield f"stage: {record['stage']}, version {record.get('stage_version', 'unknown')}"
