@@ -313,7 +313,7 @@ def overlap_heatmap(overlap: pd.DataFrame) -> drawing.DrawnFigure:
 
 def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> drawing.DrawnFigure:
     """Draw the datasets in the plane, similar vocabularies close together (the paper's Figure 2, right)."""
-    figure = drawing.new_figure(WIDTH / 1.4, 4.2)
+    figure = drawing.new_figure(drawing.WIDTH / 1.4, 4.2)
     axis = figure.subplots()
     known = places["dataset"].map(domains).fillna("").replace("", "no domain given")
     for place, domain in enumerate(drawing.unique_names(known)):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined
 
 from ..core.checkout import CHECKOUT
@@ -47,10 +48,17 @@ _SECTIONS: dict[str, tuple[type[Entry], ...]] = {
 }
 
 
+class _WithoutTitles(GenerateJsonSchema):
+    """Leaves out the titles of keys, which repeat the keys."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
 def schema() -> str:
     """Return the JSON schema of the merged configuration, as YAML."""
     text = yaml.safe_dump(
-        Config.model_json_schema(by_alias=True),
+        Config.model_json_schema(by_alias=True, schema_generator=_WithoutTitles),
         sort_keys=False,
         allow_unicode=True,
         width=120,
