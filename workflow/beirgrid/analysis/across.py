@@ -38,7 +38,6 @@ def mean_intervals(
     rng: np.random.Generator,
     *,
     resamples: int = significance.RESAMPLES,
-    confidence: float = significance.CONFIDENCE,
 ) -> MeanIntervals:
     """Return bootstrap intervals of each column's unweighted mean over the datasets.
 
@@ -50,7 +49,6 @@ def mean_intervals(
         datasets: the scores of each dataset; all have the same columns.
         rngs: random numbers for each dataset.
         rng: random numbers for drawing datasets.
-        confidence: coverage.
     """
     count = len(datasets)
     columns = datasets[0].values.shape[1]
@@ -64,9 +62,8 @@ def mean_intervals(
         )
         queries += means[:resamples] / count
         np.add.at(both, owners, means[resamples:] / count)
-    levels = [(1 - confidence) / 2, (1 + confidence) / 2]
-    of_datasets = np.quantile(both, levels, axis=0) if count > 1 else np.full((2, columns), np.nan)
-    of_queries = np.quantile(queries, levels, axis=0)
+    of_datasets = np.quantile(both, significance.LEVELS, axis=0) if count > 1 else np.full((2, columns), np.nan)
+    of_queries = np.quantile(queries, significance.LEVELS, axis=0)
     if min(size for dataset in datasets for size in dataset.parts or (len(dataset.values),)) < 2:
         of_queries[:] = of_datasets[:] = np.nan
     return MeanIntervals(significance.Interval(*of_queries), significance.Interval(*of_datasets))

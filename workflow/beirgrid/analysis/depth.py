@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ def curve(
     qrels: Mapping[str, Mapping[str, int]],
     depth: int,
     metric: str,
-    depths: Sequence[int] = DEPTHS,
 ) -> dict[int, float]:
     """Compute the mean of a metric by depth from stored scores; no model runs.
 
@@ -36,14 +35,13 @@ def curve(
         qrels: query to document id to grade.
         depth: documents that the system reorders; the curve ends there.
         metric: name of the metric, name@k.
-        depths: depths of the curve. Those beyond ``depth`` are left out.
 
     Raises:
         DataError: a document down to ``depth`` has no score.
     """
     name, k = parse_metric(metric)
     values = {}
-    for count in sorted({*(d for d in depths if d < depth), depth}):
+    for count in sorted({*(d for d in DEPTHS if d < depth), depth}):
         # Below rank k, only judged documents matter, and only to metrics that skip unjudged ones.
         end = None if name == "ndcg_judged" else max(count, k)
         cut = {query: runs.Ranking(ranking.ids[:end], ranking.scores[:end]) for query, ranking in first.items()}

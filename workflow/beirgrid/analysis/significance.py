@@ -28,6 +28,8 @@ from .permutations import PERMUTATIONS, permutations_of
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
+# Shares of the distribution below and above an interval.
+LEVELS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 ALPHA = 0.05
 # Tolerance between sums of the same values in another order.
 ROUNDING = 1e-12
@@ -110,16 +112,13 @@ def _draws() -> ModuleType:
     return importlib.import_module(".draws", __package__)
 
 
-def bca_interval(
-    distribution: np.ndarray, estimates: np.ndarray, influence: np.ndarray, confidence: float = CONFIDENCE
-) -> Interval:
+def bca_interval(distribution: np.ndarray, estimates: np.ndarray, influence: np.ndarray) -> Interval:
     """Return bias-corrected and accelerated bootstrap intervals (Efron, 1987).
 
     Args:
         distribution: float64 [resamples, columns], the statistic of each resample.
         estimates: float64 [columns], the statistic of the sample.
         influence: float64 [queries, columns], influence of each query on the statistic, up to a factor.
-        confidence: coverage.
 
     Returns:
         Intervals. A column that never varies has an interval of no width; a column with values that are not finite, or
@@ -133,7 +132,7 @@ def bca_interval(
     with np.errstate(all="ignore"):
         acceleration = (influence**3).sum(axis=0) / (6 * squares**1.5)
         bias = norm.ppf(below)
-        z = bias + norm.ppf([(1 - confidence) / 2, (1 + confidence) / 2])[:, None]
+        z = bias + norm.ppf(LEVELS)[:, None]
         levels = norm.cdf(bias + z / (1 - acceleration * z))  # [2, columns]
     ends = np.full((2, len(estimates)), np.nan)
     for column, level in enumerate(levels.T):
@@ -150,7 +149,6 @@ def mean_intervals(
     *,
     parts: Sequence[int] | None = None,
     resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
 ) -> Interval:
     """Return BCa bootstrap intervals of the means of float64 [queries, columns].
 
@@ -160,7 +158,7 @@ def mean_intervals(
         return Interval(*np.full((2, values.shape[1]), np.nan))
     distribution = resampled_means(values, rng, parts=parts, resamples=resamples)
     estimates = query_weights(len(values), parts) @ values
-    found = bca_interval(distribution, estimates, _mean_influence(values, parts), confidence)
+    found = bca_interval(distribution, estimates, _mean_influence(values, parts))
     # Rounded sums can leave the range of the values, which no mean leaves.
     return Interval(*(np.clip(end, values.min(axis=0), values.max(axis=0)) for end in found))
 
@@ -188,7 +186,6 @@ def paired_effects(
     *,
     parts: Sequence[int] | None = None,
     resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
 ) -> Effects:
     """Return mean differences and effect sizes, with BCa bootstrap intervals from the same resamples.
 
@@ -200,7 +197,6 @@ def paired_effects(
         scores: float64 [queries, columns].
         pairs: the columns to compare: the first minus the second.
         parts: queries of each part, if the dataset is a mean of datasets.
-        confidence: coverage of the intervals.
     """
     first, second = pairs
     differences, count = scores[:, first] - scores[:, second], len(scores)
@@ -215,7 +211,7 @@ def paired_effects(
     precision = np.float32 if count > EXACT_SQUARES else np.float64
     found, found_squares = _resampled([scores, squares.astype(precision)], rng, parts, resamples)
     means = found[:, first] - found[:, second]
-    interval = bca_interval(means, mean, _mean_influence(differences, parts), confidence)
+    interval = bca_interval(means, mean, _mean_influence(differences, parts))
     if not whole:
         return Effects(mean, interval, np.full(len(first), np.nan), none)
     effect = _standardised(mean, squares.mean(axis=0), count)
@@ -224,7 +220,7 @@ def paired_effects(
     resampled = _standardised(means, found_squares - (means - mean) ** 2, count)
     left = (differences - mean) / (count - 1)  # what the mean loses with each query
     jackknife = _standardised(mean - left, (count * squares.mean(axis=0) - squares) / (count - 1) - left**2, count - 1)
-    effect_interval = bca_interval(resampled, effect, jackknife.mean(axis=0) - jackknife, confidence)
+    effect_interval = bca_interval(resampled, effect, jackknife.mean(axis=0) - jackknife)
     return Effects(mean, interval, effect, effect_interval)
 
 
@@ -410,19 +406,18 @@ def tukey(
     return p
 
 
-def best_group(means: np.ndarray, p: np.ndarray, *, lower_is_better: bool = False, alpha: float = ALPHA) -> np.ndarray:
-    """Tell which systems are the best or not distinguishable from it, bool [systems].
+def best_group(means: np.ndarray, p: np.ndarray, *, lower_is_better: bool = False) -> np.ndarray:
+    """Tell which systems are the best or not distinguishable from it at ``ALPHA``, bool [systems].
 
     Args:
         means: float64 [systems].
         p: float64 [pairs], corrected for the number of pairs (those of ``tukey``).
         lower_is_better: whether the best is the lowest.
-        alpha: systems whose p value against the best is at most this are distinguishable from it.
     """
     best = int(np.argmin(means) if lower_is_better else np.argmax(means))
     first, second = pairs_of(len(means))
     group: np.ndarray = np.abs(means - means[best]) <= ROUNDING
     for i, j, value in zip(first, second, p, strict=True):
-        if best in (i, j) and value > alpha:
+        if best in (i, j) and value > ALPHA:
             group[[i, j]] = True
     return group

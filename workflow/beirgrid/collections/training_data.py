@@ -30,11 +30,11 @@ def sample_rows(total: int, most: int, seed: int) -> list[int]:
     return sorted(random.Random(seed).sample(range(total), min(total, most)))
 
 
-def read_rows(corpus: Path, rows: list[int], block: int = BLOCK) -> Iterator[list[Document]]:
-    """Yield the documents of the given rows, in order, in lists of at most ``block`` (fewer if long)."""
+def read_rows(corpus: Path, rows: list[int]) -> Iterator[list[Document]]:
+    """Yield the documents of the given rows, in order, in lists of at most ``BLOCK`` (fewer if long)."""
     chosen = set(rows)
     documents = enumerate(chain.from_iterable(collection.read_documents(corpus)))
-    yield from collection.groups((document for row, document in documents if row in chosen), block)
+    yield from collection.groups((document for row, document in documents if row in chosen), BLOCK)
 
 
 def derive(document: Document, ways: Collection[str], sentences: int, choose: random.Random) -> list[tuple[str, str]]:

@@ -19,20 +19,23 @@ from .metrics import per_query
 Method = Literal["rrf", "wsum"]
 
 
-class Points(NamedTuple):
-    """Contributions of one run to the documents of one query.
-
-    Attributes:
-        ranked: float64 [documents], for the run's documents, in rank order.
-        others: for documents that only other runs rank.
-    """
-
-    ranked: np.ndarray
-    others: float = 0.0
-
-
-# Takes a ranking's scores, float64 [documents], best first, and the number of documents in all runs of the query.
-Normalise = Callable[[np.ndarray, int], Points]
+# Returns the points of a run's documents for a query, float64 [documents] in rank order, from their scores, best first,
+# and from the number of documents in all runs of the query.
+Normalise = Callable[[np.ndarray, int], np.ndarray]
+_NORMS: dict[Norm, Normalise] = {
+    # 0 for the worst document and 1 for the best.
+    "min-max": lambda scores, _: (scores - scores.min()) / (np.ptp(scores) or 1.0),
+    # Divided by the best score.
+    "max": lambda scores, _: scores / scores.max(),
+    # Less the worst score, and of sum 1.
+    "sum": lambda scores, _: (scores - scores.min()) / ((scores - scores.min()).sum() or 1.0),
+    # Mean 0 and variance 1.
+    "zmuv": lambda scores, _: (scores - scores.mean()) / (scores.std() or 1.0),
+    # Equal steps from 1 for the first document; the step below the last document is 0.
+    "rank": lambda scores, _: 1 - np.arange(len(scores)) / len(scores),
+    # The same over the documents of all runs.
+    "borda": lambda scores, documents: 1 - np.arange(len(scores)) / documents,
+}
 
 
 def fuse(
@@ -57,7 +60,8 @@ def fuse(
         DataError: ``norm`` is ``max`` and the best score of a query is not positive.
     """
     if method == "rrf":
-        normalise, shares = _reciprocal_ranks(k), [1.0] * len(parts)
+        # Reciprocal rank fusion (Cormack et al., 2009): 1 / (k + rank).
+        normalise, shares = lambda scores, _: 1 / (k + 1 + np.arange(len(scores))), [1.0] * len(parts)
     else:
         normalise, shares = _NORMS[norm], list(weights or [1 / len(parts)] * len(parts))
         if norm == "max":
@@ -126,56 +130,11 @@ def _points(rankings: list[runs.Ranking], normalise: Normalise) -> tuple[list[st
     points = np.zeros((len(rankings), len(rows)))
     for number, ranking in enumerate(rankings):
         if ranking.ids:
-            ranked, others = normalise(ranking.scores.astype(np.float64), len(rows))
-            points[number] = others
+            if normalise is _NORMS["borda"]:  # documents without a rank share the mean of the remaining ranks
+                points[number] = 0.5 - (len(ranking.ids) - 1) / (2 * len(rows))
+            ranked = normalise(ranking.scores.astype(np.float64), len(rows))
             points[number, [rows[document] for document in ranking.ids]] = ranked
     return list(rows), points
-
-
-def _reciprocal_ranks(k: int) -> Normalise:
-    """Reciprocal rank fusion (Cormack et al., 2009): 1 / (k + rank)."""
-    return lambda scores, documents: Points(1 / (k + 1 + np.arange(len(scores))))
-
-
-def _min_max(scores: np.ndarray, documents: int) -> Points:
-    """Scale to 0 for the worst document and 1 for the best."""
-    return Points((scores - scores.min()) / (np.ptp(scores) or 1.0))
-
-
-def _max(scores: np.ndarray, documents: int) -> Points:
-    """Divide by the best score."""
-    return Points(scores / scores.max())
-
-
-def _sum(scores: np.ndarray, documents: int) -> Points:
-    """Subtract the worst score, and scale to sum 1."""
-    distances = scores - scores.min()
-    return Points(distances / (distances.sum() or 1.0))
-
-
-def _zmuv(scores: np.ndarray, documents: int) -> Points:
-    """Standardise to mean 0 and variance 1."""
-    return Points((scores - scores.mean()) / (scores.std() or 1.0))
-
-
-def _rank(scores: np.ndarray, documents: int) -> Points:
-    """Fall in equal steps from 1 for the first document; the step below the last document is 0."""
-    return Points(1 - np.arange(len(scores)) / len(scores))
-
-
-def _borda(scores: np.ndarray, documents: int) -> Points:
-    """Like ``rank``, over the documents of all runs. Unranked documents share the mean of the remaining ranks."""
-    return Points(1 - np.arange(len(scores)) / documents, 0.5 - (len(scores) - 1) / (2 * documents))
-
-
-_NORMS: dict[Norm, Normalise] = {
-    "min-max": _min_max,
-    "max": _max,
-    "sum": _sum,
-    "zmuv": _zmuv,
-    "rank": _rank,
-    "borda": _borda,
-}
 
 
 def _refuse_negative(parts: list[runs.Run]) -> None:

@@ -255,6 +255,7 @@ def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[
     """Return the verdict's columns for a score and a published value."""
     commits = dict(text.split("@") for text in cell["checkpoints"].split(", ") if text)
     same = references.same_commit(reference, commits)
+    measured = {True: "measured on the same commit", False: f"measured on another commit: {reference.measured_on}"}
     tolerance = None if reference.protocol else tolerances[reference.tolerance_class]
     if cell["status"] != DONE:
         verdict = cell["status"]
@@ -271,18 +272,11 @@ def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[
         "source": reference.source,
         "note": reference.note,
         "protocol": reference.protocol,
-        "commit": _commit(reference, same),
+        "commit": "" if same is None else measured[same],
         "mteb": reference.mteb,
         "dataset_revision": reference.dataset_revision,
         "recorded": reference.recorded,
     }
-
-
-def _commit(reference: Published, same: bool | None) -> str:
-    """Phrase on which commit a published value was measured."""
-    if same is None:
-        return ""
-    return "measured on the same commit" if same else f"measured on another commit: {reference.measured_on}"
 
 
 def collect_costs(steps: Iterable[RecordedStep]) -> pd.DataFrame:
