@@ -100,35 +100,28 @@ def _values(kinds: Iterable[type[entries.Entry]], key: str) -> list[str]:
 def _unknown_key(
     holder: str, key: str, where: str, tags: set[str], kind: type[entries.Entry] | None, path: list[str]
 ) -> str:
+    other, fusions = "", (entries.Rrf, entries.WeightedSum)
     if where.startswith("models.") and holder == where:
-        (family,) = tags
-        if owners := [
-            name for name, model in zip(_values(_MODELS, "family"), _MODELS, strict=True) if key in _keys(model)
-        ]:
+        known, (family,) = _keys(*_MODELS), tags
+        families = zip(_values(_MODELS, "family"), _MODELS, strict=True)
+        if owners := [name for name, model in families if key in _keys(model)]:
             why = f" ({_NOT_LATE[key]})" if family == "late-interaction" and key in _NOT_LATE else ""
-            return f"{holder}: the key {key!r} goes with {listed(owners)} models, not with {family} ones{why}"
-        return f"{holder}: unknown key {key!r}{nearest(key, _keys(*_MODELS))}"
-    if where.startswith("models.") and "train" in path:
+            other = f"goes with {listed(owners)} models, not with {family} ones{why}"
+    elif where.startswith("models.") and "train" in path:
         known = _keys(*_RECIPES, entries.CrossEncoderTraining)
-        recipe = next(iter(tags - set(_values(_MODELS, "family"))), "a cross-encoder")
-        if key in known:
-            return f"{holder}: the key {key!r} does not go with {recipe}"
-        return f"{holder}: unknown key {key!r}{nearest(key, known)}"
-    if where.startswith("corpora."):
-        (source,) = tags
-        known = _keys(*_CORPORA)
-        if key in known:
-            return f"{holder}: the key {key!r} does not go with source {source}"
-        return f"{holder}: unknown key {key!r}{nearest(key, known)}"
-    if where.startswith("systems.") and holder == where and kind:
-        known = _keys(*_SYSTEMS)
-        if kind in (entries.Rrf, entries.WeightedSum) and key in _keys(entries.Rrf, entries.WeightedSum):
-            other = "wsum" if kind is entries.Rrf else "rrf"
-            return f"{holder}: the key {key!r} goes with {other}, not with {kind_name(kind)}"
-        if key in known:
-            return f"{holder}: the key {key!r} does not go with {kind_name(kind)} systems"
-        return f"{holder}: unknown key {key!r}{nearest(key, known)}"
-    return f"{holder}: unknown key {key!r}{nearest(key, _known_at(kind, path))}"
+        other = f"does not go with {next(iter(tags - set(_values(_MODELS, 'family'))), 'a cross-encoder')}"
+    elif where.startswith("corpora."):
+        known, (source,) = _keys(*_CORPORA), tags
+        other = f"does not go with source {source}"
+    elif where.startswith("systems.") and holder == where and kind:
+        known, other = _keys(*_SYSTEMS), f"does not go with {kind_name(kind)} systems"
+        if kind in fusions and key in _keys(*fusions):
+            other = f"goes with {'wsum' if kind is entries.Rrf else 'rrf'}, not with {kind_name(kind)}"
+    else:
+        known = _known_at(kind, path)
+    if other and key in known:
+        return f"{holder}: the key {key!r} {other}"
+    return f"{holder}: unknown key {key!r}{nearest(key, known)}"
 
 
 def _missing_key(

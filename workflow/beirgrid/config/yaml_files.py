@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,24 +82,23 @@ def refuse_misread(configfiles: Iterable[str | Path], settings: Mapping[str, Any
 
 def _root(path: Path, loader: Any) -> yaml.Node | None:
     """Return the root of a file's YAML; None for JSON, a file that is no regular one, and one that cannot be parsed."""
-    if not path.is_file():
-        return None
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return None
+    root: yaml.Node | None = None
+    if path.is_file():
+        with suppress(
+            OSError, ValueError, yaml.YAMLError, RecursionError
+        ):  # Snakemake says what is wrong with the file
+            text = path.read_text(encoding="utf-8")
+            if loader is not yaml.FullLoader or not _is_json(text):
+                root = yaml.compose(text, loader)
+    return root
+
+
+def _is_json(text: str) -> bool:
     try:
         json.loads(text)
     except (ValueError, RecursionError):
-        pass
-    else:
-        if loader is yaml.FullLoader:
-            return None
-    try:
-        root: yaml.Node | None = yaml.compose(text, loader)
-    except (yaml.YAMLError, RecursionError):
-        return None  # Snakemake says what is wrong with the file
-    return root
+        return False
+    return True
 
 
 def _nodes(root: yaml.Node | None) -> Iterator[yaml.Node]:
