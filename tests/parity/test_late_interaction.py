@@ -132,7 +132,7 @@ def test_a_checkpoint_without_projection_is_refused(tiny_models, tmp_path):
 
 @pytest.mark.parametrize("layout", ["pylate", "stanford"])
 def test_a_late_interaction_model_reranks_by_the_sum_of_best_products(tmp_path, layout):
-    """As sentence-transformers compares both texts of a pair; a document of several pairs is encoded once."""
+    """Compared with sentence-transformers on both texts of a pair; a document of several pairs is encoded once."""
     from sentence_transformers import MultiVectorEncoder
 
     folder = {"pylate": save_pylate, "stanford": save_stanford}[layout](tmp_path / "model")

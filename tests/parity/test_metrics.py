@@ -416,7 +416,7 @@ def test_p_mrr_is_that_of_mteb():
     values = metrics.per_query(run, qrels, ["p_mrr@1000", "ndcg@10"])["p_mrr@1000"]
     assert np.mean(values) == pytest.approx(expected, abs=1e-12)
     assert abs(expected) > 0.001
-    with pytest.raises(DataError, match="compares queries ID-og and ID-changed; 'q1' is none of such a pair"):
+    with pytest.raises(DataError, match="compares queries ID-og and ID-changed; 'q1' has no such name"):
         metrics.per_query({}, {"q1": {"d1": 1}}, ["p_mrr@1000"])
 
 

@@ -356,7 +356,7 @@ def test_decoders_that_answer_yes_or_no(tmp_path, length):
 
 @pytest.mark.parametrize("length", [600, 100])
 def test_a_decoder_whose_score_is_one_logit(tmp_path, length):
-    """As the card of bge-reranker-v2-gemma says: parts tokenized alone, a query cut at 3/4, the logit of Yes."""
+    """Follows the card of bge-reranker-v2-gemma: parts tokenized separately, a query cut at 3/4, the logit of Yes."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

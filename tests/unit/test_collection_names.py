@@ -81,7 +81,7 @@ def test_a_task_that_loads_its_data_itself_is_fetched_by_its_own_code():
 
 
 def test_every_benchmark_and_task_expands_or_says_why_not():
-    """Of 581 tasks, those without a commit or with other input than text are refused."""
+    """Among 581 tasks, those without a commit or with other input than text are refused."""
     refused = []
     for name in mteb_collections.collection_names():
         try:
@@ -133,7 +133,7 @@ def test_unknown_names_suggest_what_is_near():
 
 
 def test_the_mean_over_a_benchmark_is_that_of_mteb():
-    """Of LongEmbed, two tasks have eight splits each: mteb's mean counts each task once."""
+    """Two tasks of LongEmbed have eight splits each; mteb's mean counts each task once."""
     import mteb
     from mteb.results import TaskResult
 

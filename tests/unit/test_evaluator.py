@@ -59,7 +59,7 @@ def test_a_model_in_training_has_the_scores_of_sentence_transformers(evaluator, 
 
 @pytest.mark.slow
 def test_the_ranking_is_that_of_all_scores(evaluator, documents, tiny_models, monkeypatch):
-    """Of models with token vectors and with sparse vectors, and of objects that encode and no more."""
+    """Covers models with token vectors and sparse vectors, and objects that only encode."""
     monkeypatch.setattr("beirgrid.tools.evaluator._DOCUMENTS", 100)
     late = MultiVectorEncoder(str(tiny_models["late-interaction"]), device="cpu")
     sparse = SparseEncoder(str(tiny_models["splade"]), device="cpu")

@@ -36,7 +36,7 @@ class Blocks(list[int]):
 
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch) -> Blocks:
-    """What models expand."""
+    """The blocks that models expand."""
     found, generate = Blocks(), GeneratorModel.generate
 
     def count(self, texts, **options):

@@ -116,7 +116,7 @@ def test_a_signal_reaches_the_fork(start, number):
 
 
 def test_an_ignored_hangup_stays_ignored(start):
-    """As under nohup, which the server inherits from its first job."""
+    """The server inherits the ignored signal from its first job, for example under nohup."""
     job = start("import os, signal; os.kill(os.getpid(), signal.SIGHUP); print('goes on')", ignored=[signal.SIGHUP])
     assert job.communicate() == ("goes on\n", "")
     waiting = start(WAITS, ignored=[signal.SIGHUP])

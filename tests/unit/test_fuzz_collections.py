@@ -34,7 +34,7 @@ Content = str | bytes | Callable[[Path], object] | None
 
 
 class Fetched(NamedTuple):
-    """What one fetch of corpus and dataset left: error or warnings, and the artifacts."""
+    """The output of one fetch of corpus and dataset: error or warnings, and the artifacts."""
 
     lines: list[str]
     failed: bool

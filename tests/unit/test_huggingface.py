@@ -138,7 +138,7 @@ def bright(excluded: tuple[list[str], list[str]]) -> dict[str, dict[str, Rows]]:
 
 
 def test_bright_layout(tmp_path, fetch):
-    """What a query excludes stands beside the query, and in no qrels."""
+    """A query's row names its excluded documents, which are not in the qrels."""
     identifier = hub(tmp_path / "hub", bright((["N/A"], ["d2", "d3"])))
     assert fetch(identifier, documents="biology", split="biology")[0] == 0
     out = tmp_path / "out"

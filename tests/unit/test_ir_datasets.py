@@ -80,7 +80,7 @@ def zipped(
 
 @dataclass
 class Server:
-    """What the server answers, and what it was asked."""
+    """The answers of the server, and its requests."""
 
     url: str
     body: bytes = b""

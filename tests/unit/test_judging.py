@@ -450,7 +450,7 @@ def ask(address: str, path: str, body: object = None, judge: str = "ann", **head
 def test_the_server_takes_judgements_and_refuses_what_is_none(made, served):
     _, first = ask(served, "next")
     pair = {key: first["pair"][key] for key in ("query", "document")}
-    assert ask(served, "judge", {**pair, "grade": 7}) == (400, {"error": "the grade '7' is none of 0, 1, 2, 3"})
+    assert ask(served, "judge", {**pair, "grade": 7}) == (400, {"error": "the grade '7' is not one of 0, 1, 2, 3"})
     assert ask(served, "judge", {**pair, "grade": None}) == (400, {"error": "a skipped document needs a reason"})
     assert ask(served, "judge", [])[0] == 400
     assert ask(served, "next", judge="%3Cb%3E")[0] == 400
@@ -545,7 +545,7 @@ def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path):
             csv.writer(stream).writerows(rows)
 
     write()
-    with pytest.raises(BeirgridError, match=r"back\.csv row 3: the grade '9' is none of"):
+    with pytest.raises(BeirgridError, match=r"back\.csv row 3: the grade '9' is not one of"):
         server.take_back(judging, "ann", path)
     assert made.store.judgements() == []
     rows[3] = ("q2", "other", "1", "")

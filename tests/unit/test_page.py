@@ -126,7 +126,7 @@ def test_shades_go_from_the_worst_to_the_best(monkeypatch, tmp_path):
 
 
 def test_cells_of_systems_that_were_trained_on_the_dataset_are_marked(monkeypatch, tmp_path):
-    """So are cells of systems of which that is not known; a system of which all is known has no mark."""
+    """Cells with unknown training data have a mark too; cells of systems with known other data have none."""
     monkeypatch.chdir(tmp_path)
     training = {"trained_on": {"bm25-flat": ("nfcorpus",)}, "training_unknown": {"doct5query": ("nq",)}}
     grid = pages.grid(3, 3, ("ndcg@10",)).model_copy(update=training)

@@ -33,7 +33,7 @@ def random_run(seed: int, retrieved: int = 40) -> Scores:
 
 
 def random_qrels(seed: int) -> dict[str, dict[str, int]]:
-    """Of 60 documents some are judged for each query, some for none; one query has no relevant one."""
+    """Draw qrels over 60 documents: some are judged per query, some for none; one query has no relevant document."""
     choose = random.Random(seed)
     qrels = {f"q{i}": {d: choose.choice((0, 1, 2)) for d in choose.sample(DOCUMENTS[:45], 14)} for i in range(6)}
     return qrels | {"q5": dict.fromkeys(qrels["q5"], 0)}

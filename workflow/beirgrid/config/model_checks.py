@@ -60,7 +60,7 @@ def model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iter
         yield f"{where}: weights from a package need their SHA-256 under 'files'"
     yield from trained_on_problems(where, model.trained_on, config)
     if (model.size.embeddings or 0) > (model.size.parameters or math.inf):
-        yield f"{where}.size: embeddings are more than parameters, of which they are a part"
+        yield f"{where}.size: embeddings are more than parameters, which include them"
     if isinstance(model, entries.QueryGenerator) and {"query", "datasets"} & model.prompts.model_fields_set:
         yield f"{where}.prompts: a query generator reads documents only"
     if (

@@ -1,4 +1,4 @@
-"""What all encoders share: precision, the way of texts through the engine, checks of vectors."""
+"""Shared code of all encoders: precision, running texts through the engine, checks of vectors."""
 
 from __future__ import annotations
 

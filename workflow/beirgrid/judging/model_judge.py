@@ -45,7 +45,7 @@ _KEPT = 4000
 
 
 class Question(NamedTuple):
-    """What a model is asked: how a message comes from a passage, and the passage, whose end may be cut off."""
+    """A request to a model: the function that makes a message from a passage, and the passage, which may be cut."""
 
     message: Callable[[str], str]
     passage: str

@@ -101,7 +101,7 @@ def _judgement(judge: str, row: dict[str, Any], grades: Iterable[int]) -> Gradin
             raise BeirgridError("a skipped document needs a reason")
         return Grading(judge, str(row.get("query")), str(row.get("document")), None, reason)
     if str(grade) not in {str(known) for known in grades}:
-        raise BeirgridError(f"the grade {str(grade)[:20]!r} is none of {', '.join(map(str, grades))}")
+        raise BeirgridError(f"the grade {str(grade)[:20]!r} is not one of {', '.join(map(str, grades))}")
     return Grading(judge, str(row.get("query")), str(row.get("document")), int(grade), reason)
 
 

@@ -355,7 +355,7 @@ class Client:
         )
 
     def _announce(self, failed: str, attempt: int, pause: float) -> None:
-        """Say that a request failed and when it is repeated, at most once in ``_QUIET`` seconds."""
+        """Log that a request failed and when it is repeated, at most once in ``_QUIET`` seconds."""
         with self.mutex:
             if (now := time.monotonic()) < self.quiet_until:
                 return

@@ -67,7 +67,7 @@ class Cell(Entry):
 
 
 class ModelFacts(Entry):
-    """What leaderboards tell of the model behind a system, which is the reranker of a system that reranks."""
+    """Facts for leaderboards about the model behind a system: for a reranked system, the reranker."""
 
     model: str = Field(description="Its name on the hub, or that of its entry.")
     parameters: float | None = Field(None, description="Parameters in millions.")

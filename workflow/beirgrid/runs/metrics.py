@@ -149,7 +149,7 @@ def _p_mrr(qrels: Mapping[str, Mapping[str, int]], run: runs.Run, k: int) -> np.
         stem = query.rpartition("-")[0]
         first, second = f"{stem}-og", f"{stem}-changed"
         if first not in qrels or second not in qrels or query not in (first, second):
-            raise DataError(f"p_mrr compares queries ID-og and ID-changed; {quoted(query)} is none of such a pair")
+            raise DataError(f"p_mrr compares queries ID-og and ID-changed; {quoted(query)} has no such name")
         relevant = [{document for document, grade in qrels[one].items() if grade > 0} for one in (first, second)]
         moves = [
             _move(*(_rank(run[one].ids[:k] if one in run else [], document) for one in (first, second)))

@@ -42,7 +42,7 @@ Search = Callable[[Any, int], Found]
 
 @dataclass(frozen=True)
 class Asked:
-    """What every search with a model takes beside the model and the indexes."""
+    """Options of every search with a model, besides the model and the indexes."""
 
     system: System
     checkpoint: Annotated[Artifact, "folder of the model's checkpoint"]

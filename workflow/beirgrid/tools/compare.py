@@ -89,7 +89,7 @@ class ComparedPair(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What messages call the pair."""
+        """The name of the pair in messages."""
         systems = dict.fromkeys((self.first.system, self.second.system))
         return f"{' and '.join(systems)} on {self.first.dataset}"
 
