@@ -63,7 +63,7 @@ _HARMLESS = {
 }
 # Loaders of adapters, which mteb adds to the weights of a decoder.
 _ADAPTED = ("RepLLaMAModel", "PromptrieverModel")
-# The loader by FlagEmbedding, and the tokens that its rerankers read of a pair, and RepLLaMA's code of a text.
+# The loader by FlagEmbedding; tokens of a pair that its rerankers read by default, and of a text that RepLLaMA reads.
 _FLAG, _FLAG_LENGTH = "BGEReranker", 512
 # Qwen3-Reranker's prompt around what mteb writes of a pair, and its length: https://github.com/QwenLM/Qwen3-Embedding,
 # examples/qwen3_reranker_transformers.py. A test compares both with mteb's loader, which has them in its code.
