@@ -137,10 +137,11 @@ def test_a_full_folder_for_temporary_files_is_named(full_disk, monkeypatch, free
         environment.check_temporary_folder()
 
 
-def test_a_folder_that_cannot_be_written_to_is_named_before_a_run(full_disk):
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_folder_that_cannot_be_written_to_is_named_before_a_run(full_disk, command):
+    (full_disk / ".snakemake").mkdir()  # of an earlier run
     subprocess.run(["mount", "-o", "remount,ro", full_disk], check=True)
-    done = beirgrid("run", "demo", "--directory", full_disk)
+    done = beirgrid(command, "demo", "--directory", full_disk)
     assert done.returncode == 1
-    assert done.stderr == (
-        f"beirgrid run: error: nothing can be written to {full_disk}: --directory names another folder\n"
-    )
+    assert f"nothing can be written to {full_disk}: --directory names another folder" in done.stderr
+    assert "Traceback" not in done.stderr

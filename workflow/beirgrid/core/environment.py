@@ -92,7 +92,13 @@ def check_names(*names: str) -> None:
 
 
 def check_folders(*names: str) -> None:
-    """Raise BeirgridError if a folder of a run is a file, or if it or a path in it is a link that leads nowhere."""
+    """Check the working directory of a run, and folders in it.
+
+    Raises:
+        BeirgridError: it cannot be written to, a folder is a file, or a folder or a path in it is a link that leads
+            nowhere.
+    """
+    check_writable(Path())
     for name in names:
         if (folder := Path(name)).is_dir():
             broken = [path for path in sorted(folder.iterdir()) if not path.exists()]
@@ -100,6 +106,13 @@ def check_folders(*names: str) -> None:
             broken = [folder] if os.path.lexists(folder) else []
         if broken:
             raise BeirgridError(f"{broken[0].absolute()} is no folder, or a link that leads nowhere: move it away")
+
+
+def check_writable(directory: Path) -> None:
+    """Raise BeirgridError if Snakemake cannot write its files in the working directory of a run."""
+    for folder in (directory, directory / ".snakemake"):
+        if folder.is_dir() and not os.access(folder, os.W_OK):
+            raise BeirgridError(f"nothing can be written to {folder.absolute()}: --directory names another folder")
 
 
 def check_temporary_folder() -> None:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import yaml
 
 from ..config import CHECKOUT, is_folder, refuse_unsafe
-from ..core import files, paths
+from ..core import environment, files, paths
 from ..core.errors import BeirgridError, ConfigError, say
 from ..core.families import named
 from .configfiles import CONFIGFILE, DIRECTORY, merged
@@ -132,8 +132,7 @@ def become_snakemake(configfiles: Iterable[Path], args: argparse.Namespace) -> N
     if missing := [path for path in configfiles if not path.is_file()]:
         raise BeirgridError(f"there is no configfile {missing[0]}")
     refuse_unsafe(configfiles)
-    if args.directory.is_dir() and not os.access(args.directory, os.W_OK):
-        raise BeirgridError(f"nothing can be written to {args.directory.absolute()}: --directory names another folder")
+    environment.check_writable(args.directory)
     command = snakemake(configfiles, args.profile, args.directory, args.snakemake)
     sys.stdout.flush()
     os.execv(command[0], command)  # noqa: S606 - no shell is wanted
