@@ -27,6 +27,8 @@ CLASSES = {
 _METRICS = {"precision": "p", "hit_rate": "success", "max_over_subqueries_map": "map_subqueries"}
 # Main metrics that have no cut: accuracy is recall at 1, and p-MRR compares whole rankings of 1,000 documents.
 _WITHOUT_CUT = {"accuracy": "recall@1", "p-MRR": "p_mrr@1000", "paired_accuracy": "paired_accuracy@1"}
+# Mean characters of a word and the space after it, in English.
+CHARACTERS = 6
 # Languages of Lucene's analyzers: ISO 639-3, as mteb writes them, to ISO 639-1.
 ISO_639_1 = {
     **{"ara": "ar", "ben": "bn", "dan": "da", "deu": "de", "eng": "en", "spa": "es", "fas": "fa", "fin": "fi"},
@@ -211,6 +213,8 @@ def _dataset(task: Any, row: str, subset: str, split: str) -> dict[str, Any]:
     if (metric := main_metric(meta.main_score)) not in ("", USUAL):
         dataset["metric"] = metric
     dataset["domain"] = ", ".join(meta.domains or ()).lower()
+    if words := _words(figures):
+        dataset["statistics"] = words
     return {"mteb": mteb_version(), "task": meta.name, "corpus": corpus, "dataset": dataset}
 
 
@@ -225,6 +229,15 @@ def _documents(figures: Mapping[str, Any]) -> int:
     lengths = figures.get("documents_text_statistics") or {}
     by_length = lengths.get("total_text_length", 0) / (lengths.get("average_text_length") or 1)
     return int(figures.get("num_documents") or round(by_length))
+
+
+def _words(figures: Mapping[str, Any]) -> dict[str, float]:
+    """Estimate the words per query and document, for the sizes of jobs: mteb states characters."""
+    lengths = {
+        key: (figures.get(f"{of}_text_statistics") or {}).get("average_text_length") or 0
+        for key, of in (("query_words", "queries"), ("document_words", "documents"))
+    }
+    return {key: round(length / CHARACTERS, 2) for key, length in lengths.items() if length}
 
 
 def reason_to_load(task: Any, figures: Mapping[str, Any]) -> str:
