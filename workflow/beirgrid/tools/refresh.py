@@ -122,8 +122,9 @@ class Refresher:
             self.process.terminate()
             self.process.wait()
         sys.stdout.flush()
-        with contextlib.suppress(OSError):
-            subprocess.run(self._command(), env=_environment(), stdin=subprocess.DEVNULL, check=False)
+        with contextlib.suppress(OSError):  # in a group of its own, a Ctrl-C reaches this process alone, which ends it
+            command = self._command()
+            subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL, check=False, process_group=0)
 
     def refresh(self) -> None:
         """Start a refresh, unless one is running or has just started."""
