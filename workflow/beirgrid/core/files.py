@@ -192,7 +192,7 @@ def reading(path: str | Path) -> Iterator[None]:
     except (BeirgridError, MemoryError):
         raise
     except FileNotFoundError:
-        raise DataError(f"{path} is missing. {REMEDY}") from None
+        raise DataError(f"{path} is missing. If the workflow makes this file, run the grid again") from None
     except PermissionError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     except Exception as error:  # each library has its own: ArrowInvalid, BadZipFile, RuntimeError (faiss), …

@@ -123,8 +123,9 @@ def _folder(directory: Path) -> Iterator[Finding]:
         with tempfile.TemporaryDirectory(dir=directory, prefix=".beirgrid-doctor-") as name:
             yield from _file_system(Path(name))
     except OSError as error:
+        place = Path(directory).resolve()
         yield Finding(
-            "file system", "problem", f"nothing can be written to {directory}: {error.strerror}", "use another folder"
+            "file system", "problem", f"nothing can be written to {place}: {error.strerror}", "use another folder"
         )
 
 
