@@ -314,6 +314,7 @@ def test_published_systems_are_shown_beside_those_of_the_grid(tmp_path):
             ("org/elsewhere", "z", 0.9, "card"),
         )
     ]
+    values[3] = values[3]._replace(protocol="adds the relevant documents")
     again = values[0]._replace(value=0.3, source="another source")
     values.append(values[0]._replace(system="registered", checkpoint="b"))
     shown = aggregate.collect_published(grid, [*values, again])
@@ -326,7 +327,16 @@ def test_published_systems_are_shown_beside_those_of_the_grid(tmp_path):
         ["org/better", "published, not run here", "", "1", "0.8500", "+0.2500", "0.9000", "0.8000 (card)"],
         ["a", "here", "22.7", "2", "0.6000", "+0.0000", "0.5000", "0.7000"],
         ["b", "here", "", "3", "0.3500", "-0.2500", "0.6000", "0.1000"],
-        ["BAAI/bge-m3", "published, not run here", "568", "4", "0.1500", "-0.4500", "0.1000 (card)", "0.2000 (card)"],
+        [
+            "BAAI/bge-m3",
+            "published, not run here",
+            "568",
+            "4",
+            "0.1500",
+            "-0.4500",
+            "0.1000 (card)",
+            "0.2000 (other protocol)",
+        ],
         ["org/partial", "published, not run here", "", "", "", "", "0.9900 (card)", ""],
     ]
     page = report.render(grid, answers)

@@ -17,6 +17,7 @@ from ..core import paths
 from ..results import table_files
 from ..results.answers import Answers
 from ..results.cells import Cells
+from ..results.published import OTHER_PROTOCOL
 from ..results.summary import GridSummary
 from . import texts
 from .matrix import VERDICTS, means
@@ -308,7 +309,10 @@ def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
         ranks = means.rank(method="min", ascending=lower)
         ours = means[means.index.isin(list(grid.systems))]
         best = ours.min() if lower else ours.max()
-        cards = of_metric[of_metric["class"] == "card"].set_index(["system", "dataset"]).index
+        marked = [(OTHER_PROTOCOL, of_metric["protocol"].fillna("") != ""), ("card", of_metric["class"] == "card")]
+        marks = {
+            mark: {*of_metric[rows_of_mark].set_index(["system", "dataset"]).index} for mark, rows_of_mark in marked
+        }
         order = ranks.sort_values(kind="stable").index
         rows[metric] = [
             [
@@ -319,7 +323,8 @@ def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
                 texts.value(means[system]),
                 texts.difference(means[system] - best),
                 *(
-                    texts.value(values.loc[system, name]) + (" (card)" if (system, name) in cards else "")
+                    texts.value(values.loc[system, name])
+                    + next((f" ({mark})" for mark, cells in marks.items() if (system, name) in cells), "")
                     for name in grid.rows
                 ),
             ]
