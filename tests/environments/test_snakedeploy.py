@@ -23,7 +23,7 @@ CONFIG = "grid: {systems: [bm25-flat], datasets: [demo]}\nmetrics: [main]\n"
 
 def _environment(folder: Path) -> dict[str, str]:
     git = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{folder}/hub/.insteadOf"}
-    git["GIT_CONFIG_VALUE_0"] = "https://github.com/"
+    git |= {"GIT_CONFIG_VALUE_0": "https://github.com/", "GITHUB_TOKEN": ""}  # a token would change the address
     return os.environ | git | {"XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": f"{ROOT / 'workflow'}"}
 
 
