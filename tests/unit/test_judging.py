@@ -113,7 +113,7 @@ def test_office_files_are_read(tmp_path):
             "META-INF/container.xml": f'{container}<rootfiles><rootfile full-path="a.opf"/></rootfiles></container>',
             "a.opf": f"{package}<dc:title>Baking</dc:title></metadata>"
             '<manifest><item id="a" href="a.xhtml"/></manifest><spine><itemref idref="a"/></spine></package>',
-            "a.xhtml": "<html><body><p>One chapter</p></body></html>",
+            "a.xhtml": "<html><body><h1>Flour</h1><p>One chapter</p></body></html>",
         },
     )
     found = {document.id: (document.title, document.text) for document in documents.read(tmp_path)}

@@ -165,7 +165,8 @@ def _office(path: Path, name: str) -> Iterator[SetDocument]:
         text = re.sub(r"<!-- Slide number: \d+ -->\n", "", found.markdown)
         text = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", text)
         text = re.sub(r"\\([_*])", r"\1", text)  # no marks, but characters of the file
-    yield _titled(name, text, found.title or _stem(path))
+    document = _titled(name, text, _stem(path))
+    yield document._replace(title=found.title or document.title)
 
 
 def _excel(path: Path, name: str) -> Iterator[SetDocument]:
