@@ -67,17 +67,17 @@ def test_documents_that_repeat_another_one_are_named(tmp_path, monkeypatch, caps
     for name, text in (("a", "# Rye\n\nBread"), ("b", "# rye\n\nbread"), ("c", "# Wheat\n\nBread")):
         (tmp_path / f"docs/{name}.md").write_text(text)
     call("init", "twins", "--documents", "docs")
-    assert "1 documents repeat another one (set.json names them); b.md repeats a.md" in capsys.readouterr().err
+    assert "documents that repeat another one: 1 (set.json names them); b.md repeats a.md" in capsys.readouterr().err
     assert EvaluationSet(tmp_path / "twins").description.documents["duplicates"] == {"a.md": ["b.md"]}
 
 
 def test_files_of_unknown_kinds_are_counted(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs/.git").mkdir(parents=True)
-    for name in ("a.md", "b.docx", "c.DOCX", "Makefile", ".git/config"):
+    for name in ("a.md", "b.odt", "c.ODT", "Makefile", ".git/config"):
         (tmp_path / "docs" / name).write_text("Rye bread")
     call("init", "kinds", "--documents", "docs")
-    assert "3 files of other kinds are left out (2 .docx, 1 without an ending)" in capsys.readouterr().err
+    assert "left out, as their kind is not known: 3 files (2 .odt, 1 without an ending)" in capsys.readouterr().err
 
 
 def test_a_second_budget_is_for_other_pairs_and_counts_all_that_is_pooled(made, capsys):

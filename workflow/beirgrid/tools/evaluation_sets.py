@@ -112,13 +112,14 @@ def init(args: argparse.Namespace) -> None:
         kinds = ", ".join(
             f"{number:,} {ending or 'without an ending'}" for ending, number in unread.most_common(_NAMED)
         )
-        warn(f"{unread.total():,} files of other kinds are left out ({kinds})")
+        number = unread.total()
+        warn(f"left out, as their kind is not known: {number:,} file{'s' * (number > 1)} ({kinds})")
     if twins := documents.duplicates(found):
         first, others = next(iter(twins.items()))
         number = sum(map(len, twins.values()))
         made.description.documents["duplicates"] = twins
         made.save()
-        warn(f"{number} documents repeat another one (set.json names them); {others[0]} repeats {first}, say")
+        warn(f"documents that repeat another one: {number:,} (set.json names them); {others[0]} repeats {first}, say")
     show(f"Next: beirgrid set queries {args.set} --from FILE")
 
 
