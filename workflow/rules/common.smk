@@ -130,7 +130,11 @@ onerror:
 if not workflow.modifier.is_main_snakefile():
 
     def both(of_module, of_main):
-        return lambda log: (of_module(log=log), of_main(log))
+        def handler(log):
+            of_module(log=log)
+            of_main(log)
+
+        return handler
 
     for name in ("_onstart", "_onsuccess", "_onerror"):
         setattr(workflow, name, both(workflow.globals[name[1:]], getattr(workflow, name)))
