@@ -91,7 +91,13 @@ def test_office_files_are_read(tmp_path):
     table = openpyxl.Workbook()
     for row in (["id", "title", "text"], [7, None, "a row"], ["b", "B", 12.5]):
         table.active.append(row)
+    table.create_sheet("empty")
     table.save(tmp_path / "table.xlsx")
+    two = openpyxl.Workbook()
+    for sheet, text in ((two.active, "of the first sheet"), (two.create_sheet("more"), "of the other sheet")):
+        sheet.append(["text"])
+        sheet.append([text])
+    two.save(tmp_path / "two.xlsx")
     word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
     heading = '<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Flour_types</w:t></w:r></w:p>'
     body = f"<w:body>{heading}<w:p><w:r><w:t>Rye &lt;b&gt; 3*4</w:t></w:r></w:p></w:body>"
@@ -120,6 +126,8 @@ def test_office_files_are_read(tmp_path):
     assert found["talk.pptx"] == ("Rye bread", f"It keeps for days\n{HOSTILE}\n\n### Notes:\nShow a loaf")
     assert found["7"] == ("", "a row")
     assert found["b"] == ("B", "12.5")
+    assert found["two.xlsx#Sheet#1"] == ("", "of the first sheet")
+    assert found["two.xlsx#more#1"] == ("", "of the other sheet")
     assert found["flour.docx"] == ("Flour_types", "Rye <b> 3*4")
     assert found["book.epub"][0] == "Baking"
     assert "One chapter" in found["book.epub"][1]

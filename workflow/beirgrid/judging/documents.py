@@ -170,13 +170,16 @@ def _office(path: Path, name: str) -> Iterator[SetDocument]:
 
 
 def _excel(path: Path, name: str) -> Iterator[SetDocument]:
-    """Yield the rows of the first sheet of an Excel file, below a row of column names."""
+    """Yield the rows of an Excel file: each sheet is a table below a row of column names."""
     with _library(path):
         import openpyxl
 
-        names, *rows = openpyxl.load_workbook(path, data_only=True).worksheets[0].values
-    cells = ([None if cell is None else str(cell) for cell in row] for row in rows)
-    yield from _rows(((dict(zip(map(str, names), row, strict=True)), f"{path}") for row in cells), name)
+        book = openpyxl.load_workbook(path, data_only=True)
+        tables = {sheet.title: [*sheet.values] for sheet in book.worksheets if sheet.calculate_dimension() != "A1:A1"}
+    for sheet, (names, *rows) in tables.items():
+        cells = ([None if cell is None else str(cell) for cell in row] for row in rows)
+        table = ((dict(zip(map(str, names), row, strict=True)), f"{path}, sheet {sheet}") for row in cells)
+        yield from _rows(table, f"{name}#{sheet}" if len(tables) > 1 else name)
 
 
 @contextmanager
