@@ -356,13 +356,14 @@ class _Job:
 
 def test_the_plan_counts_chunks(raw):
     raw["datasets"]["scifact"]["statistics"]["document_words"] = 1000.0  # 1,350 tokens: 13 chunks of 200
-    needs = Needs(Grid(config.load(raw))).units
-    whole, chunked = (needs.encode_dense(name, "scifact", "0") for name in ("minilm", "minilm~200-100-max"))
+    work = Needs(Grid(config.load(raw))).work.of
+    names = ("minilm", "minilm~200-100-max")
+    whole, chunked = (work("encode_dense", model=name, corpus="scifact", shard="0") for name in names)
     assert chunked["vectors_mb"] == 13 * whole["vectors_mb"]
     assert chunked["model_flops"] > 8 * whole["model_flops"]
-    searches = [needs.retrieve_dense(system, "scifact")["search_flops"] for system in ("minilm", "long")]
+    searches = [work("retrieve_dense", system=name, dataset="scifact")["search_flops"] for name in ("minilm", "long")]
     assert searches[1] == 13 * searches[0]
-    pairs = needs.score("ms-marco-minilm~300-300-mean", "scifact", "bm25")["pairs"]
+    pairs = work("score", reranker="ms-marco-minilm~300-300-mean", dataset="scifact", first="bm25")["pairs"]
     assert pairs == 300 * 100 * 5
 
 
