@@ -17,6 +17,7 @@ from ..core import paths, provenance
 from ..core.errors import BeirgridError
 from ..runs import metrics as measures
 from ..runs import runs
+from ..search.maxsim import TokenVectors, maxsim
 from .configfiles import merged
 from .run import keep_grid, snakemake
 
@@ -160,16 +161,9 @@ def _encode(model: Any, texts: list[str], *, is_query: bool) -> Any:
 def _similarity(model: Any, queries: Any, documents: Any) -> np.ndarray:
     """Return scores, float32 [queries, documents]."""
     if _marks_queries(model) and np.ndim(documents[0]) == 2:
-        return _maxsim(queries, documents)
+        counts = [np.array([*map(len, vectors)]) for vectors in (queries, documents)]
+        asked = TokenVectors(np.concatenate(queries).astype(np.float32), counts[0])
+        return maxsim(asked, np.concatenate(documents).astype(np.float32), np.cumsum(counts[1]) - counts[1])
     if hasattr(model, "similarity"):
         return np.asarray(model.similarity(queries, documents).float().cpu(), np.float32)
     return np.asarray(queries, np.float32) @ np.asarray(documents, np.float32).T
-
-
-def _maxsim(queries: Any, documents: Any) -> np.ndarray:
-    """Sum, over the vectors of a query, the largest inner product with a vector of a document."""
-    first = np.cumsum([0, *map(len, documents[:-1])])
-    tokens = np.concatenate(documents).astype(np.float32)
-    return np.stack(
-        [np.maximum.reduceat(tokens @ np.asarray(query, np.float32).T, first).sum(axis=1) for query in queries]
-    )
