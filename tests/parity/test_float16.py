@@ -40,7 +40,7 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any], Callable[[Any], list[np.ndarray]]
 
 
 def _enlarge_one(weights: dict[str, Any]) -> None:
-    """Let only the token ^ exceed float16, by a large first dimension of its own."""
+    """Change weights so that only the token ^ exceeds float16, by a large first dimension of its own."""
     for table in ("word", "position", "token_type"):
         vectors = weights[f"embeddings.{table}_embeddings.weight"]
         vectors[:, 0] = 0

@@ -412,7 +412,7 @@ def _file_problems(config: Config) -> Iterator[str]:
 
 
 def _dimension_problems(config: Config) -> Iterator[str]:
-    """Yield dimensions that the models behind the grid's systems do not have, and codes that do not divide them."""
+    """Yield dimensions and codes that do not fit the models of the grid, and indexes that chunks rule out."""
     for name in with_parts(config.systems, config.grid.systems):
         system = config.systems[name]
         if not isinstance(system, entries.DenseRetriever):

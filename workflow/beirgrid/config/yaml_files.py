@@ -84,9 +84,8 @@ def _root(path: Path, loader: Any) -> yaml.Node | None:
     """Return the root of a file's YAML; None for JSON, a file that is no regular one, and one that cannot be parsed."""
     root: yaml.Node | None = None
     if path.is_file():
-        with suppress(
-            OSError, ValueError, yaml.YAMLError, RecursionError
-        ):  # Snakemake says what is wrong with the file
+        # Snakemake says what is wrong with the file.
+        with suppress(OSError, ValueError, yaml.YAMLError, RecursionError):
             text = path.read_text(encoding="utf-8")
             if loader is not yaml.FullLoader or not _is_json(text):
                 root = yaml.compose(text, loader)

@@ -295,9 +295,7 @@ def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
     both = pd.concat([own, answers.published.assign(own=False)], ignore_index=True)
     columns = ["system", "measured", "parameters (M)", "rank", "mean", "difference to the best run here", *grid.rows]
     sizes = {name: facts.parameters for name, facts in grid.models.items()}
-    for name, checkpoint in dict(
-        zip(answers.published["system"], answers.published["checkpoint"], strict=True)
-    ).items():
+    for name, checkpoint in zip(answers.published["system"], answers.published["checkpoint"], strict=True):
         model = listed.models().get(checkpoint or name)
         sizes[name] = model.parameters if model else None
     rows: dict[str, Rows] = {}

@@ -92,9 +92,8 @@ def score(
             place = os.path.relpath(store, record.parent)
             manifest = Manifest(store=place, parts=names, settings=settings)
             results["pairs"] = manifest.model_dump(mode="json")
-            if (
-                model.endpoint or ordered or getattr(model, "chunks", None)
-            ):  # for all pairs, including those that other jobs scored
+            if model.endpoint or ordered or getattr(model, "chunks", None):
+                # For all pairs, including those that other jobs scored.
                 about_model |= spent_on(parts, set(top))
             facts.update(
                 about_model,

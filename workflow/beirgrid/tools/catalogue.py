@@ -113,16 +113,12 @@ def models(args: argparse.Namespace) -> Iterator[Row]:
     """Yield the registered models, then mteb's: who runs them, their family, where they come from, and their size."""
     registry = _Registry(args)
     for name, entry in registry.config.models.items():
-        origin = entry.origin
+        origin = "trained here" if entry.origin == "train" else str(getattr(entry, entry.origin))
         yield {
             "model": name,
             "engine": "endpoint" if entry.endpoint else getattr(entry, "engine", None) or "beirgrid",
             "family": entry.family,
-            "from": entry.endpoint.model
-            if entry.endpoint
-            else str(getattr(entry, origin))
-            if origin != "train"
-            else "trained here",
+            "from": entry.endpoint.model if entry.endpoint else origin,
             "million parameters": entry.size.parameters,
             "licence": entry.licence,
             "download MB": round(_download(registry, name)),
