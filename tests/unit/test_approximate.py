@@ -172,7 +172,7 @@ def test_an_index_has_its_parameters_in_its_name():
         ({"dimensions": 0}, r"systems\.x\.dimensions"),
         (
             {"retriever": "splade-pp-ed", "dimensions": 9},
-            r"systems\.x: the key 'dimensions' does not go with sparse systems",
+            r"systems\.x: the key 'dimensions' goes with dense systems, not with sparse",
         ),
     ],
 )

@@ -368,12 +368,12 @@ def test_the_plan_counts_chunks(raw):
 
 
 REFUSED = {
-    "systems.long.chunks.stride: 0 is less than the minimum of 1": ("long", _chunks("max", 200, 0)),
+    "systems.long.chunks.stride: 0 should be greater than or equal to 1": ("long", _chunks("max", 200, 0)),
     "systems.long.chunks: stride 201 is more than tokens 200": ("long", _chunks("max", 200, 201)),
     "systems.long.chunks.aggregate: 'sum' is not one of max, first, mean": ("long", _chunks("sum")),
     "systems.long.chunks: needs the key 'stride'": ("long", {"chunks": {"tokens": 5, "aggregate": "max"}}),
     "take aggregate: mean": ("long", {"index": {"kind": "int8"}, **_chunks("max")}),
-    "the key 'chunks' does not go with sparse systems": ("splade-pp-ed", _chunks("max")),
+    "the key 'chunks' goes with dense and rerank systems, not with sparse": ("splade-pp-ed", _chunks("max")),
     "systems.late.chunks: 'colbert' is a late-interaction model, which reads whole documents": (
         "late",
         {"retriever": None, "first_stage": "bm25", "reranker": "colbert", **_chunks("max")},

@@ -160,7 +160,7 @@ def test_a_record_keeps_the_digest_of_its_settings(tmp_path, root, monkeypatch):
         ('{"source": "local", "path": "x", "documnets": 3}', "unknown key 'documnets'"),
         ('{"source": "hub"}', "'hub' is not one of"),
         ('{"source": "local"}', "needs the key 'path'"),
-        ('{"source": "local", "path": "x", "documents": "3"}', "documents: '3' should be of type integer"),
+        ('{"source": "local", "path": "x", "documents": "3"}', "documents: '3' should be a valid integer"),
         ('{"source": "local", "path": "x", "path": "y"}', "the entry is not valid: the key 'path' occurs twice"),
         ("{", "the entry is not valid"),
     ],

@@ -46,21 +46,18 @@ MISTAKES = {
         {"models/minilm/max_lenght": 5},
         "models.minilm: unknown key 'max_lenght'; did you mean 'max_length'?",
     ),
-    "wrong type": ({"retrieve/depth": "deep"}, "retrieve.depth: 'deep' should be of type integer, not str"),
+    "wrong type": ({"retrieve/depth": "deep"}, "retrieve.depth: 'deep' should be a valid integer"),
     "wrong choice": ({"device": "gpu"}, "device: 'gpu' is not one of auto, cpu, cuda; did you mean 'cuda'?"),
     "a list of choices": ({"device": ["cuda"]}, "device: ['cuda'] is not one of auto, cpu, cuda"),
     "what YAML takes for another type": (
         {"corpora/demo/language": False},  # no, unquoted
-        "language: False should be of type string, not bool (put it in quotes)",
+        "language: False should be a valid string (put it in quotes)",
     ),
     "a language's name": (
         {"corpora/demo/language": "english"},
         "'english' does not fit. The documents' language is an",
     ),
-    "words below none": (
-        {"datasets/demo/statistics": {"document_words": -5}},
-        "-5 is less than or equal to the minimum",
-    ),
+    "words below none": ({"datasets/demo/statistics": {"document_words": -5}}, "-5 should be greater than 0"),
     "a part larger than the whole": (
         {"models/minilm/size": {"parameters": 22, "embeddings": 300}},
         "models.minilm.size: embeddings are more than parameters",
@@ -77,10 +74,7 @@ MISTAKES = {
     "unknown dataset": ({"grid/datasets": ["sci-fact"]}, "no dataset is named 'sci-fact'; did you mean 'scifact'?"),
     "a name that is a path": ({"grid/name": "../up"}, "'../up' does not fit. A grid's name has at most 80 letters"),
     "unknown baseline": ({"grid/baseline": "bm52"}, "no system of the grid is named 'bm52'; did you mean 'bm25'?"),
-    "planned with itself": (
-        {"grid/compare": ["bm25", "bm25"]},
-        "grid.compare: name two different systems",
-    ),
+    "planned with itself": ({"grid/compare": ["bm25", "bm25"]}, "grid.compare: name two different systems"),
     "a planned comparison of one": ({"grid/compare": ["bm25"]}, "grid.compare: name two different systems"),
     "an unknown planned system": ({"grid/compare": ["bm52", "minilm"]}, "named 'bm52'; did you mean 'bm25'?"),
     "unknown training collection": (
@@ -98,10 +92,10 @@ MISTAKES = {
     "weights": ({"systems/x": {"fusion": "wsum", "of": ["bm25", "minilm"], "weights": [1]}}, "1 weights for 2 systems"),
     "weights of rrf": (
         {"systems/x": {"fusion": "rrf", "of": ["bm25", "minilm"], "weights": [1, 1]}},
-        "systems.x: the key 'weights' goes with wsum, not with rrf",
+        "systems.x: the key 'weights' goes with wsum systems, not with rrf",
     ),
-    "no first stage": ({"systems/x": {"reranker": "ms-marco-minilm"}}, "systems.x: a reranker needs a first_stage"),
-    "no reranker": ({"systems/x": {"first_stage": "bm25"}}, "systems.x: first_stage needs a reranker"),
+    "no first stage": ({"systems/x": {"reranker": "ms-marco-minilm"}}, "systems.x: needs the key 'first_stage'"),
+    "no reranker": ({"systems/x": {"first_stage": "bm25"}}, "systems.x: needs the key 'reranker'"),
     "reranker of the wrong family": (
         {"systems/x": {"first_stage": "bm25", "reranker": "minilm"}},
         "'minilm' is a dense model; a cross-encoder model is needed here",
@@ -113,7 +107,10 @@ MISTAKES = {
         },
         "2000 is deeper than the runs are (retrieve.depth is 1000)",
     ),
-    "key of another kind": ({"systems/x": {"retriever": "minilm", "k1": 1.2}}, "'k1' does not go with dense systems"),
+    "key of another kind": (
+        {"systems/x": {"retriever": "minilm", "k1": 1.2}},
+        "'k1' goes with lexical systems, not with dense",
+    ),
     "nothing": ({"systems/x": {}}, "needs one of the keys retriever, reranker, fusion, run"),
     "metric without k": ({"metrics": ["ndcg"]}, "'ndcg' is not a metric of the form name@k"),
     "unknown metric": ({"metrics": ["ndgc@10"]}, "there is no metric 'ndgc'; did you mean 'ndcg'?"),
@@ -125,14 +122,14 @@ MISTAKES = {
         {"models/x": {"family": "dense", "checkpoint": "a/b", "similarity": "dot", "revision": "main"}},
         "models.x.revision: 'main' does not fit. A commit has 40 hex digits",
     ),
-    "no similarity": ({"models/x": {"family": "dense", "path": "/x"}}, "models.x: a dense model needs its similarity"),
+    "no similarity": ({"models/x": {"family": "dense", "path": "/x"}}, "models.x: needs the key 'similarity'"),
     "similarity of a sparse model": (
         {"models/x": {"family": "sparse", "path": "/x", "similarity": "cosine"}},
-        "models.x: sparse models compare by dot product",
+        "models.x.similarity: 'cosine' is not one of dot",
     ),
     "similarity of a cross-encoder": (
         {"models/x": {"family": "cross-encoder", "path": "/x", "similarity": "dot"}},
-        "models.x: the key 'similarity' goes with dense and sparse models, not with cross-encoder ones",
+        "models.x: the key 'similarity' goes with dense and sparse models, not with cross-encoder",
     ),
     "unknown expansion": (
         {"systems/x": {"retriever": "bm25", "expansion": "doct5qery"}},
@@ -161,29 +158,32 @@ MISTAKES = {
     ),
     "expansion of a dense system": (
         {"systems/x": {"retriever": "minilm", "expansion": "doct5query"}},
-        "systems.x: the key 'expansion' does not go with dense systems",
+        "systems.x: the key 'expansion' goes with lexical systems, not with dense",
     ),
     "retrieving with a query generator": (
         {"systems/x": {"retriever": "doct5query"}},
         "systems.x.retriever: 'doct5query' is a query-generator model; a retriever is needed here",
     ),
-    "no queries": ({"models/doct5query/queries_per_document": 0}, "models.doct5query.queries_per_document: 0 is less"),
-    "an impossible nucleus": ({"models/doct5query/top_p": 0}, "models.doct5query.top_p: 0 is less than or equal to"),
+    "no queries": (
+        {"models/doct5query/queries_per_document": 0},
+        "models.doct5query.queries_per_document: 0 should be greater",
+    ),
+    "an impossible nucleus": ({"models/doct5query/top_p": 0}, "models.doct5query.top_p: 0 should be greater than 0"),
     "a key of another family": (
         {"models/deepct/top_k": 5},
-        "models.deepct: the key 'top_k' goes with query-generator models, not with term-weights ones",
+        "models.deepct: the key 'top_k' goes with query-generator models, not with term-weights",
     ),
     "similarity of an expansion": (
         {"models/deepct/similarity": "dot"},
-        "models.deepct: the key 'similarity' goes with dense and sparse models, not with term-weights ones",
+        "models.deepct: the key 'similarity' goes with dense and sparse models, not with term-weights",
     ),
     "similarity of a seq2seq reranker": (
         {"models/x": {"family": "seq2seq-reranker", "path": "/x", "similarity": "dot"}},
-        "models.x: the key 'similarity' goes with dense and sparse models, not with seq2seq-reranker ones",
+        "models.x: the key 'similarity' goes with dense and sparse models, not with seq2seq-reranker",
     ),
     "prompts of a cross-encoder": (
         {"models/ms-marco-minilm/prompts": {"query": "q: "}},
-        "the key 'prompts' goes with dense, sparse and query-generator models, not with cross-encoder ones",
+        "the key 'prompts' goes with dense, sparse and query-generator models, not with cross-encoder",
     ),
     "unknown family": ({"models/minilm/family": "dens"}, "'dens' is not one of dense, sparse, late-interaction"),
     "similarity that there is not": ({"models/minilm/similarity": "cos"}, "'cos' is not one of cosine, dot"),
@@ -225,16 +225,16 @@ MISTAKES = {
     ),
     "similarity of a late-interaction model": (
         {"models/x": {"family": "late-interaction", "path": "/x", "similarity": "cosine"}},
-        "goes with dense and sparse models, not with late-interaction ones (tokens are compared by dot product",
+        "goes with dense and sparse models, not with late-interaction",
     ),
     "prompts of a late-interaction model": (
         {"models/colbertv2/prompts": {"query": "query: "}},
         "models.colbertv2: the key 'prompts' goes with dense, sparse and query-generator models, not with "
-        "late-interaction ones (the checkpoint has its own markers",
+        "late-interaction",
     ),
     "query length of a dense model": (
         {"models/minilm/query_length": 32},
-        "models.minilm: the key 'query_length' goes with late-interaction models, not with dense ones",
+        "models.minilm: the key 'query_length' goes with late-interaction models, not with dense",
     ),
     "a query's prompt of a query generator": (
         {"models/doct5query/prompts": {"query": "query: "}},
@@ -250,17 +250,17 @@ MISTAKES = {
     ),
     "candidates of a dense system": (
         {"systems/x": {"retriever": "minilm", "candidates": 10}},
-        "'candidates' does not go with dense systems",
+        "'candidates' goes with late-interaction systems, not with dense",
     ),
     "package without hash": (
         {"models/x": {"family": "cross-encoder", "package": "p"}},
         "weights from a package need their SHA-256",
     ),
-    "no id": ({"corpora/x": {"source": "ir_datasets"}}, "corpora.x: source ir_datasets needs the key 'id'"),
-    "no path": ({"corpora/x": {"source": "local"}}, "corpora.x: source local needs the key 'path'"),
+    "no id": ({"corpora/x": {"source": "ir_datasets"}}, "corpora.x: needs the key 'id'"),
+    "no path": ({"corpora/x": {"source": "local"}}, "corpora.x: needs the key 'path'"),
     "no revision of a hub's dataset": (
         {"corpora/x": {"source": "huggingface", "id": "BeIR/scifact"}},
-        "corpora.x: source huggingface needs the key 'revision' (40 hex digits)",
+        "corpora.x: needs the key 'revision' (40 hex digits)",
     ),
     "a branch of a hub's dataset": (
         {"corpora/x": {"source": "huggingface", "id": "BeIR/scifact", "revision": "main"}},
@@ -272,7 +272,7 @@ MISTAKES = {
     ),
     "supplied, yet downloaded": (
         {"corpora/scifact/supplied": "user"},
-        "corpora.scifact: the key 'supplied' does not go with source ir_datasets",
+        "corpora.scifact: the key 'supplied' goes with local corpora, not with ir_datasets",
     ),
     "a language that BM25 lacks": (
         {
@@ -332,14 +332,11 @@ MISTAKES = {
         },
         "models.x.path: there is no folder /nowhere",
     ),
-    "a number as a name": (
-        {"datasets/x": {"corpus": 2019}},
-        "2019 should be of type string, not int (put it in quotes)",
-    ),
+    "a number as a name": ({"datasets/x": {"corpus": 2019}}, "2019 should be a valid string (put it in quotes)"),
     "keys that are no text": ({"retrieve": {1: 2, "depht": 3}}, "unknown key 'depht'; did you mean 'depth'?"),
     "weights that are no numbers": (
         {"systems/x": {"fusion": "wsum", "of": ["bm25", "minilm"], "weights": [1, float("nan")]}},
-        "systems.x.weights.1: nan is not a finite number",
+        "systems.x.weights.1: nan should be a finite number",
     ),
     "trained and fetched": (
         {"models/demo-reranker/path": "/x"},
@@ -354,23 +351,23 @@ MISTAKES = {
 _GPL = {"recipe": "gpl", "base": "minilm", "derive": ["titles"], "teacher": "ms-marco-minilm"}
 _ADAPTED = {"family": "dense", "similarity": "cosine"}
 ADAPTATION_MISTAKES = {
-    "no recipe": (
-        {"train": {"base": "minilm"}},
-        "models.x.train: a dense model needs its recipe (genq, gpl, tsdae, mlm)",
-    ),
+    "no recipe": ({"train": {"base": "minilm"}}, "models.x.train: needs the key 'recipe' (genq, gpl, tsdae, mlm)"),
     "a key of another recipe": (
         {"train": {"recipe": "tsdae", "base": "minilm", "teacher": "ms-marco-minilm"}},
-        "models.x.train: the key 'teacher' does not go with tsdae",
+        "models.x.train: the key 'teacher' goes with cross-encoder and gpl recipes, not with tsdae",
     ),
     "no queries": ({"train": {"recipe": "genq", "base": "minilm"}}, "needs queries from a generator or from derive"),
-    "test queries": ({"train": {**_GPL, "dataset": "demo"}}, "the key 'dataset' does not go with gpl"),
+    "test queries": (
+        {"train": {**_GPL, "dataset": "demo"}},
+        "the key 'dataset' goes with cross-encoder recipes, not with gpl",
+    ),
     "a generator of another family": (
         {"train": {"recipe": "genq", "base": "minilm", "generator": "minilm"}},
         "'minilm' is a dense model; a query-generator model is needed here",
     ),
     "no teacher": (
         {"train": {key: value for key, value in _GPL.items() if key != "teacher"}},
-        "models.x.train: gpl needs a teacher",
+        "models.x.train: needs the key 'teacher', the cross-encoder",
     ),
     "a dense teacher": (
         {"train": {**_GPL, "teacher": "minilm"}},
