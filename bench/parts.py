@@ -24,7 +24,7 @@ import search
 
 import beirgrid
 from beirgrid.core.compute import Compute, multiplies_bfloat16
-from beirgrid.encoders import decoding, kernels, query_generator, sparse
+from beirgrid.encoders import kernels, query_generator, sparse
 from beirgrid.search import exact_int8
 from beirgrid.tools.open_systems import cpu_name
 
@@ -57,9 +57,6 @@ PARTS = {
         "encoders/kernels/last_layer.py", kernels, "narrow_last_layer", lambda *_: False, ("cross-encoder",)
     ),
     "maxima": Part("encoders/kernels/maxima.py", sparse, "_pool_maxima", lambda *_, **__: False, ("sparse",)),
-    "attention": Part(
-        "encoders/kernels/attention.py", decoding, "products_are_faster", lambda *_: False, ("generation",)
-    ),
     "shortlist": Part(
         "encoders/shortlist.py", query_generator, "multiplies_bfloat16", lambda _: False, ("generation",)
     ),

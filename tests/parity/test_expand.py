@@ -13,7 +13,6 @@ import pytest
 import torch
 from checkpoints import opened
 from helpers import quick_first
-from test_attention import in_float64
 from test_encoders import _texts
 
 from beirgrid.collections import collection
@@ -196,22 +195,15 @@ def test_single_queries_attend_as_in_float64(copies, masked, precision, rounding
     query, key, value, bias = (torch.randn(shape, generator=generator).to(kind) for shape in shapes)
     mask = torch.arange(tokens) < torch.tensor([9, 4, 1, 7])[:, None, None, None] if masked else None
     places = decoding.Places(torch.arange(len(query)), copies) if copies > 1 else None
-    options: dict[str, Any] = {"scaling": 0.5, "position_bias": bias, "dropout": 0.0, "softcap": None}
+    options: dict[str, Any] = {"scaling": 0.5, "position_bias": bias, "dropout": 0.0, "is_causal": False}
     found, _ = decoding.attend(None, query, key, value, mask, places, **options)
     keys, values = (states.repeat_interleave(copies, 0) for states in (key, value))
-    of_rows = mask if mask is None else mask.repeat_interleave(copies, 0)
-    expected = in_float64(query, keys, values, 0.5, bias, of_rows).transpose(1, 2)
+    scores = query.double() @ keys.double().transpose(2, 3) * 0.5 + bias.double()
+    if mask is not None:
+        scores = scores.where(mask.repeat_interleave(copies, 0), -torch.inf)
+    expected = (scores.softmax(-1) @ values.double()).transpose(1, 2)
     assert found.shape == (documents * copies, 1, heads, width)
     assert (found.double() - expected).abs().max() < rounding
-
-
-@pytest.mark.parametrize(("heads", "options"), [(1, {}), (2, {"softcap": 30.0})])
-def test_other_attention_is_left_to_transformers(monkeypatch, heads, options):
-    import torch
-
-    monkeypatch.setattr(decoding, "sdpa_attention_forward", lambda *given, **more: ("transformers", more))
-    query, key = (torch.zeros(2, number, 1, 4) for number in (2, heads))
-    assert decoding.attend(None, query, key, key, None, **options) == ("transformers", options)
 
 
 @pytest.mark.parametrize("columns", [1, 31, 32, 700])

@@ -17,7 +17,6 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from ..core.errors import DataError
-from .kernels.attention import by_products, products_are_faster
 from .shortlist import Head, Likeliest, take_head
 
 NAME = "rows_of_documents"
@@ -27,8 +26,6 @@ STEPS = 16
 # Steps between checks for finished rows (each check waits for the GPU), and the share of finished rows at which the
 # others are compacted.
 LOOK, ENDED = 4, 0.125
-# Attention options that the product form supports or may ignore: there is no dropout, and a single query sees all keys.
-PLAIN = {"scaling", "position_bias", "dropout", "is_causal"}
 
 
 class Places(NamedTuple):
@@ -52,21 +49,16 @@ class DrawnTokens(NamedTuple):
     certain: torch.Tensor
 
 
-def share_documents(model: Any, *, fast: bool) -> bool:
+def share_documents(model: Any) -> bool:
     """Make rows of a document attend to one shared copy of its states; return whether the architecture allows that.
 
     Other architectures (LongT5, LED, …) get a copy of the states per row.
-
-    Args:
-        model: a model of transformers.
-        fast: whether attention may be computed by matrix products (``kernels.attention``).
     """
     if model.config._attn_implementation != "sdpa" or not model._can_set_attn_implementation():
         return False
-    name = NAME if fast else f"{NAME}_plain"
-    AttentionInterface.register(name, partial(attend, fast=fast))
-    AttentionMaskInterface.register(name, sdpa_mask)
-    model.set_attn_implementation(name)
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    model.set_attn_implementation(NAME)
     return True
 
 
@@ -77,40 +69,26 @@ def attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     places: Places | None = None,
-    *,
-    fast: bool = True,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attend as transformers does, with all rows of a document as queries of one product with its keys.
 
     Args:
-        query: [rows, heads, 1, width]; anything that the kernel takes if there are as many keys as queries
+        query: [rows, heads, 1, width]; anything that PyTorch takes if there are as many documents as rows
         key, value: [documents, heads, tokens, width]
         attention_mask: bool [documents, 1, 1, tokens]
         places: where the rows stand.
-        fast: as for ``share_documents``.
     """
-    rows, heads, length, width = query.shape
+    rows, heads, _, width = query.shape
     documents = key.shape[0]
-    known = all(options[name] is None for name in options.keys() - PLAIN)
-    by_product = fast and length == 1 and known and products_are_faster(query, key)
-    kernel = _products if by_product else sdpa_attention_forward
     if places is None or rows == documents:
-        return kernel(module, query, key, value, attention_mask, **options)
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     spread = query[:, :, 0]
     if ragged := rows != documents * places.copies:
         spread = query.new_zeros(documents * places.copies, heads, width).index_copy_(0, places.cells, spread)
     spread = spread.reshape(documents, places.copies, heads, width).transpose(1, 2)
-    result = kernel(module, spread, key, value, attention_mask, **options)[0].flatten(0, 1)
+    result = sdpa_attention_forward(module, spread, key, value, attention_mask, **options)[0].flatten(0, 1)
     return (result[places.cells] if ragged else result).unsqueeze(1), None
-
-
-def _products(
-    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, **options: Any
-) -> tuple[torch.Tensor, None]:
-    """Attend by matrix products, with the signature of an attention function of transformers."""
-    scaling, bias = options.get("scaling"), options.get("position_bias")
-    return by_products(query, key, value, scaling=scaling, bias=bias, mask=mask).transpose(1, 2), None
 
 
 class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
@@ -225,7 +203,7 @@ class TokenSampler:
     generation config, and ignores the rest (beams, penalties).
     """
 
-    def __init__(self, model: Any, *, top_k: int, top_p: float, shortlist: bool, fast: bool = True) -> None:
+    def __init__(self, model: Any, *, top_k: int, top_p: float, shortlist: bool) -> None:
         """Take over a model of transformers.
 
         Args:
@@ -233,7 +211,6 @@ class TokenSampler:
             top_k: number of most likely tokens to sample from.
             top_p: probability mass of the nucleus to sample from.
             shortlist: whether bfloat16 may preselect tokens (``shortlist.ShortlistHead``).
-            fast: whether attention may be computed by matrix products (``kernels.attention``).
 
         Raises:
             DataError: the model does not define its start and end tokens.
@@ -245,7 +222,7 @@ class TokenSampler:
         if self.start is None or None in self.ends:
             raise DataError("the checkpoint does not define the decoder's start and end tokens")
         self.padding = self.ends[0] if own.pad_token_id is None else own.pad_token_id
-        self.shared = share_documents(model, fast=fast)
+        self.shared = share_documents(model)
         self.heads = take_head(model, shortlist)
 
     def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:

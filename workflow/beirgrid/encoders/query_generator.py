@@ -48,9 +48,8 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
         self.open(AutoModelForSeq2SeqLM, folder)
         self.keep_apart(self.model.get_output_embeddings())
         # bfloat16 may preselect tokens for float32 where the hardware multiplies it.
-        fast = runtime.kernels == "auto"
-        shortlist = fast and multiplies_bfloat16(runtime.device)
-        self.sampler = TokenSampler(self.model, top_k=entry.top_k, top_p=entry.top_p, shortlist=shortlist, fast=fast)
+        shortlist = runtime.kernels == "auto" and multiplies_bfloat16(runtime.device)
+        self.sampler = TokenSampler(self.model, top_k=entry.top_k, top_p=entry.top_p, shortlist=shortlist)
         self.engine.workers = 1  # each step reads all decoder weights, so more rows per step are faster
         self.rows = max(1, runtime.batch_tokens // TOKENS_PER_ROW)
 
