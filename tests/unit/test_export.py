@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import importlib.metadata
 import json
 import shutil
@@ -17,7 +16,6 @@ import pytest
 import pytrec_eval
 import yaml
 from huggingface_hub import parse_eval_result_entries
-from rocrate.rocrate import ROCrate
 
 from beirgrid.__main__ import main
 from beirgrid.core.version import full_version
@@ -198,41 +196,11 @@ def test_the_hub_reads_its_yaml(work, tmp_path, capsys):
     assert (entry.dataset_id, entry.task_id) == ("me/mine", "mine")
 
 
-def test_a_crate_holds_the_workflow_and_what_it_left(work, tmp_path):
-    orcid = "https://orcid.org/0000-0002-1825-0097"
-    out = _export(work, "ro-crate", tmp_path / "out", "--grid", "g", "--author", "A. B.", "--orcid", orcid)
-    crate = ROCrate(out)
-    assert {entity.id for entity in crate.root_dataset["conformsTo"]} == {
-        "https://w3id.org/ro/wfrun/process/0.5",
-        "https://w3id.org/ro/wfrun/workflow/0.5",
-        "https://w3id.org/workflowhub/workflow-ro-crate/1.0",
-    }
-    assert crate.mainEntity.id == "workflow/Snakefile"
-    assert (out / "workflow/rules/fetch.smk").is_file()
-    files = [entity for entity in crate.data_entities if "File" in entity.type]
-    assert all(not Path(entity.id).is_absolute() and ".." not in Path(entity.id).parts for entity in files)
-    assert {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()} == {
-        "ro-crate-metadata.json",
-        *(entity.source.relative_to(out).as_posix() for entity in files),
-    }
-    assert str(work) not in (out / "ro-crate-metadata.json").read_text()
-    (action,) = crate.get_by_type("CreateAction")
-    assert action["instrument"] is crate.mainEntity
-    assert action["agent"].id == orcid
-    given, left = ({entity.id for entity in action[key]} for key in ("object", "result"))
-    assert {"results/grids/g/grid.json", "results/datasets/mine/dataset.json"} <= given
-    assert {"results/runs/both/mine.run.gz", "results/metrics/first/scifact.json"} <= left
-    assert not given & left
-    began, ended = (datetime.datetime.fromisoformat(action[key]) for key in ("startTime", "endTime"))
-    assert began <= ended <= datetime.datetime.now(datetime.UTC)
-
-
 SEEDED = {
     "trec": "runs/scifact/s.seed{n}.trec",
     "ir-metadata": "runs/scifact/s.seed{n}.trec",
     "mteb": f"beirgrid__s.seed{{n}}/{full_version()}/SciFact.json",
     "huggingface": "s.seed{n}/.eval_results/scifact.yaml",
-    "ro-crate": "results/runs/s.seed{n}/scifact.run.gz",
 }
 
 
@@ -257,7 +225,7 @@ def test_each_seed_is_exported_under_its_own_name(tmp_path, place):
         assert not (out / pattern.replace("s.seed{n}", "s")).exists()
 
 
-@pytest.mark.parametrize("kind", ["trec", "ir-metadata", "mteb", "huggingface", "ro-crate"])
+@pytest.mark.parametrize("kind", ["trec", "ir-metadata", "mteb", "huggingface"])
 def test_damage_and_places_are_named(work, tmp_path, capsys, kind):
     shutil.copytree(work, tmp_path / "copy")
     (tmp_path / "full").mkdir()

@@ -388,7 +388,7 @@ def drop(path: str, key: str) -> None:
         ("mteb", lambda: put(SCORES, "x", "scores", "system"), "has the scores of x on scifact"),
         ("mteb", lambda: drop(SCORES, "finished"), f"{SCORES} is not a record of beirgrid (finished: Field required)"),
         ("huggingface", lambda: drop(SCORES, "finished"), "(finished: Field required)"),
-        ("ro-crate", lambda: drop(RUN_RECORD, "finished"), f"{RUN_RECORD} is not a record of beirgrid"),
+        ("ir-metadata", lambda: drop(RUN_RECORD, "finished"), f"{RUN_RECORD} is not a record of beirgrid"),
         ("ir-metadata", lambda: drop(RUN_RECORD, "packages"), "(packages: Field required)"),
         ("ir-metadata", lambda: put(RUN_RECORD, "python 'x", "command"), "its command has no closing quotation"),
         ("ir-metadata", lambda: put(GRID, [], "cells", 0, "records"), "describes how its run was made"),
@@ -416,12 +416,6 @@ def test_a_wrong_place_on_the_hub_is_refused(here, call, options, message):
     status, _, err = call("export", "huggingface", "--output", "out", "--hub-datasets", *options)
     assert status == 1
     assert message in err
-
-
-def test_the_orcid_of_a_crate_is_one(here, call):
-    status, _, err = call("export", "ro-crate", "--output", "out", "--author", "A", "--orcid", "nonsense")
-    assert status == 1
-    assert "--orcid: 'nonsense' is not of the form" in err
 
 
 @pytest.mark.parametrize(

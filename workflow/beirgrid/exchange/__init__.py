@@ -1,1 +1,1 @@
-"""Export results: TREC runs with metadata, MTEB's JSON, the Hugging Face hub's YAML, RO-Crates."""
+"""Export results: TREC runs with metadata, MTEB's JSON, and the Hugging Face hub's YAML."""
