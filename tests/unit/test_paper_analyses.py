@@ -305,45 +305,6 @@ def test_the_zero_shot_datasets_count_where_there_are_some():
         assert standings.against_baseline(answers.typed("across", told))["datasets"].tolist() == datasets
 
 
-def printed_table() -> standings.Printed:
-    values = {("a_1", "x"): 0.5, ("a_1", "y"): 0.25, ("b", "x"): 0.4, ("b", "y"): 0.75, ("c", "x"): 0.1}
-    rows = [(system, dataset, "", value, "done") for (system, dataset), value in values.items()]
-    scores = score_table([(s, d, "ndcg@10", value, state) for s, d, _, value, state in rows])
-    groups = group_table(("x", "a_1", True), ("x", "b", True), ("x", "c", False), ("y", "a_1", False), ("y", "b", True))
-    found = standings.standings(scores, groups, ["x", "y"], trained({"b": "y", "c": "y"}))
-    across = pd.DataFrame(
-        [("a_1", 0.375, 0.0, "a_1"), ("b", 0.575, 0.575 / 0.375 - 1, "a_1"), ("c", None, None, "")],
-        columns=["system", "mean", "change", "baseline"],
-    ).assign(metric="ndcg@10", over="all", datasets=2)
-    against = standings.against_baseline(answers.typed("across", across))
-    return standings.printed(found, against, "ndcg@10", ["x", "y"], ["a_1", "b", "c"])
-
-
-def test_the_table_of_the_paper_in_markdown():
-    lines = printed_table().markdown().splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    assert [cells[0], *cells[2:]] == [
-        ["nDCG@10", "a_1", "b", "c"],
-        ["x", "**0.5000**", "_0.4000†?_", "0.1000"],
-        ["y", "_0.2500_", "**0.7500‡**", ""],
-        ["mean of 2 datasets", "0.3750", "0.5750", ""],
-        ["change against a_1", "+0.0%", "+53.3%", ""],
-    ]
-    assert "†: not distinguishable from the best" in lines[-1]
-    assert "‡: the system was trained on the dataset; ?: it is not known whether it was" in lines[-1]
-
-
-def test_the_table_of_the_paper_in_latex():
-    lines = [line for line in printed_table().latex().splitlines() if line.endswith(r"\\")]
-    assert lines == [
-        r"nDCG@10 & a\_1 & b & c \\",
-        r"x & \textbf{0.5000} & \underline{0.4000$^\dagger$?} & 0.1000 \\",
-        r"y & \underline{0.2500} & \textbf{0.7500$^\ddagger$} &  \\",
-        r"mean of 2 datasets & 0.3750 & 0.5750 &  \\",
-        r"change against a\_1 & +0.0\% & +53.3\% &  \\",
-    ]
-
-
 def step(
     system: str, stage: str, seconds: float, memory: float, settings: dict | None = None, **facts: Any
 ) -> RecordedStep:

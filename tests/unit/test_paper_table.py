@@ -48,13 +48,14 @@ def test_superscripts_name_the_systems_that_a_system_is_significantly_better_tha
             cell = found.loc[letters[system], f"{dataset} (300)"]
             assert cell.text == f"{values.loc[system, dataset]:.3f}"
             assert {*cell.letters} == {letters[other][-2] for other in lower}
-            assert cell.best == (values.loc[system, dataset] == values[dataset].max())
+            higher = (values[dataset] > values.loc[system, dataset]).sum()
+            assert cell.place == {0: 1, 1: 2}.get(higher, 0)
 
 
 def test_the_lowest_is_better_of_holes(grid, made):
     found = cells(paper_table.paper_table(grid, made, "hole@10"))["nfcorpus (300)"]
     texts = [cell.text for cell in found]
-    assert [cell.best for cell in found] == [text == min(texts) for text in texts]
+    assert [cell.place == 1 for cell in found] == [text == min(texts) for text in texts]
     assert len(found.iloc[texts.index(min(texts))].letters) == 3
 
 
@@ -77,6 +78,7 @@ def test_latex_has_caption_label_rules_and_the_same_numbers_of_columns(grid, mad
     rows = [line for line in lines if line.endswith(r" \\")]
     assert {line.count(" & ") for line in rows} == {3}
     assert re.search(r"\\textbf\{0\.\d{3}\}\$\^\{[a-d]+\}\$ \{\\scriptsize \[0\.\d{3}, [01]\.\d{3}\]\}", text)
+    assert re.search(r"& \\underline\{0\.\d{3}\}", text)
     assert text.isascii()
 
 

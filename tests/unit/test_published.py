@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from beirgrid.analysis import standings
 from beirgrid.config.metric_names import NAMES, parse_metric
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError
+from beirgrid.exchange import paper_table
 from beirgrid.page import sections
 from beirgrid.results import cells, published, table_files
 from beirgrid.results.answers import Answers, read_answers, typed, write_answers
@@ -444,10 +444,9 @@ def test_tables_are_typeset(tmp_path):
     deviations = table.values * 0 + 0.0012
     table_files.write_wide(table._replace(notes=notes, deviations=deviations), "ndcg@10", tmp_path)
     assert r"\S{}" in (tmp_path / "ndcg@10.tex").read_text()
-    shown = pd.DataFrame({"a_1": ["0.5000", "+50.0%"], "b&c": ["0.4000", ""]}, ["x_1", "change against a_1"])
-    places = pd.DataFrame({"a_1": [1, 0], "b&c": [2, 0]}, shown.index)
-    (tmp_path / "paper.tex").write_text(standings.Printed(shown.rename_axis("ndcg_judged@10"), places).latex())
-    inputs = "".join(rf"\begin{{table}}\input{{{name}}}\end{{table}}" for name in ("ndcg@10.tex", "paper.tex"))
+    paper = paper_table.paper_table(grid, _answers(scores), "ndcg@10")
+    (tmp_path / "paper.tex").write_text("\n".join(paper_table.latex(paper, intervals=True)))
+    inputs = r"\begin{table}\input{ndcg@10.tex}\end{table}\input{paper.tex}"
     text = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
     (tmp_path / "all.tex").write_text(text)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]

@@ -24,8 +24,7 @@ _DIGITS, _NOTHING = 3, "–"
 class Paper(NamedTuple):
     """A table for a paper.
 
-    ``rows`` has the name of each system and its cells. A cell has a text, whether it is the best of its column, the
-    letters of the systems that it is better than, and an interval.
+    ``rows`` has the name of each system and its cells.
     """
 
     columns: list[str]
@@ -35,10 +34,18 @@ class Paper(NamedTuple):
 
 
 class PaperCell(NamedTuple):
-    """A score of a system: all parts are texts, and empty where there is nothing to say."""
+    """A score of a system. Texts are empty where there is nothing to say.
+
+    Attributes:
+        text: the score.
+        place: 1 for the best of the column, 2 for the second best, else 0.
+        letters: of the systems that it is significantly better than.
+        mark: sign for training data.
+        interval: of the score.
+    """
 
     text: str
-    best: bool = False
+    place: int = 0
     letters: str = ""
     mark: str = ""
     interval: str = ""
@@ -83,22 +90,26 @@ def paper_table(grid: GridSummary, answers: Answers, metric: str, *, by_mean: bo
     letters = dict(zip(systems, string.ascii_lowercase, strict=False)) if len(systems) <= 26 else {}
     better = _better(answers.pairs[answers.pairs["metric"] == metric], lower=lower)
     scores = answers.scores[answers.scores["metric"] == metric].set_index(["system", "dataset"])
+    best_two = {
+        row: sorted({_text(value) for value in of_row.dropna()}, key=float, reverse=not lower)[:2]
+        for row, of_row in values.iterrows()
+    }
     rows = []
     for system in systems:
         cells = []
         for row in values.index:
-            value, column = values.loc[row, system], values.loc[row]
+            value = values.loc[row, system]
             if pd.isna(value):
                 cells.append(PaperCell(_NOTHING))
                 continue
-            best = column.min() if lower else column.max()
+            place = dict(zip(best_two[row], (1, 2), strict=False)).get(_text(value), 0)
             than = "".join(letters[other] for other in systems if (system, other, row) in better and letters)
             mark = table_files.TRAINING[wide.trained.loc[row, system]]
             found = scores.loc[(system, row)] if (system, row) in scores.index else None
             interval = (
                 "" if found is None or pd.isna(found["low"]) else f"[{_text(found['low'])}, {_text(found['high'])}]"
             )
-            cells.append(PaperCell(_text(value), _text(value) == _text(best), than, mark, interval))
+            cells.append(PaperCell(_text(value), place, than, mark, interval))
         rows.append((f"{system} ({letters[system]})" if letters else system, cells))
     columns = [_with_queries(str(row), scores) for row in values.index]
     return Paper(
@@ -128,7 +139,8 @@ def _caption(grid: GridSummary, answers: Answers, metric: str, wide: table_files
     """Return what a reader needs to know of the table: metric, queries, test, signs."""
     said = [
         f"{written(metric)} of {len(grid.systems)} systems.",
-        "In parentheses: the number of queries. Bold: the best of a column.",
+        "In parentheses: the number of queries.",
+        "Bold: the best of a column. Underlined, or in italics: the second best.",
     ]
     if letters and len(answers.pairs):
         said.append(
@@ -154,7 +166,7 @@ def latex(table: Paper, *, intervals: bool = False) -> Iterable[str]:
     for system, cells in table.rows:
         shown = []
         for cell in cells:
-            text = rf"\textbf{{{cell.text}}}" if cell.best else escape(cell.text)
+            text = _IN_LATEX[cell.place].format(escape(cell.text))
             text += escape(cell.mark) + (rf"$^{{{cell.letters}}}$" if cell.letters else "")
             shown.append(text + (rf" {{\scriptsize {cell.interval}}}" if intervals and cell.interval else ""))
         yield " & ".join([escape(system), *shown]) + r" \\"
@@ -163,6 +175,9 @@ def latex(table: Paper, *, intervals: bool = False) -> Iterable[str]:
     yield r"\end{table}"
 
 
+# Forms of a score by its place.
+_IN_LATEX = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
+_IN_MARKDOWN = ("{}", "**{}**", "_{}_")
 _INTERVALS = " In brackets: 95 % intervals (BCa bootstrap over the queries)."
 
 
@@ -173,7 +188,7 @@ def markdown(table: Paper, *, intervals: bool = False) -> Iterable[str]:
     for system, cells in table.rows:
         shown = []
         for cell in cells:
-            text = (f"**{cell.text}**" if cell.best else cell.text) + cell.mark
+            text = _IN_MARKDOWN[cell.place].format(cell.text) + cell.mark
             text += f"<sup>{cell.letters}</sup>" if cell.letters else ""
             shown.append(text + (f" {cell.interval}" if intervals and cell.interval else ""))
         yield f"| {' | '.join([system, *shown])} |"

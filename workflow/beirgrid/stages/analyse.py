@@ -57,7 +57,7 @@ def analyse(
         DataError: an input is missing or damaged.
     """
     folder = output / "tables"
-    names = [*(f"{name}.csv" for name in TABLES), "standings.md", "standings.tex", CONTRASTS]
+    names = [*(f"{name}.csv" for name in TABLES), CONTRASTS]
     outputs = [*(folder / name for name in names), output / "figures"]
     with provenance.record("analyse", record, {"top": TOP, "caps": CAPS._asdict()}, outputs) as facts:
         answers = table_files.read(grid, folder)
@@ -82,11 +82,6 @@ def analyse(
         }
         for name in TABLES:
             files.write_text(folder / f"{name}.csv", guarded(tables[name]).to_csv(index=False, lineterminator="\n"))
-        printed = [
-            standings.printed(tables["standings"], against, metric, grid.rows, grid.systems) for metric in grid.metrics
-        ]
-        files.write_text(folder / "standings.md", "\n".join(table.markdown() for table in printed))
-        files.write_text(folder / "standings.tex", "\n".join(table.latex() for table in printed))
         about = {"metric": grid.metrics[0], "caps": CAPS._asdict()}
         of_datasets = {dataset: of.contrasts for dataset, of in found.items()}
         files.write_json(folder / CONTRASTS, {**about, "datasets": of_datasets})
