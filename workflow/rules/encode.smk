@@ -1,4 +1,4 @@
-# One rule per kind of vectors.
+# One rule per kind of vectors. Their jobs have the same params.
 rule encode_dense:
     message:
         "Encoding shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
@@ -38,13 +38,6 @@ use rule encode_dense as encode_sparse with:
     output:
         vectors=passing(f"{paths.EMBEDDINGS}.npz"),
         record=paths.EMBEDDINGS_RECORD,
-    params:
-        **commands.neural(
-            "encode_sparse",
-            model=params.model,
-            shard_size=grid.config.encode.shard,
-            last=params.is_last,
-        ),
     wildcard_constraints:
         model=grid.models_of_family(*alike("sparse")),
     resources:
@@ -58,13 +51,6 @@ use rule encode_dense as encode_late_interaction with:
     output:
         vectors=directory(f"{paths.EMBEDDINGS}.tokens"),
         record=paths.EMBEDDINGS_RECORD,
-    params:
-        **commands.neural(
-            "encode_late_interaction",
-            model=params.model,
-            shard_size=grid.config.encode.shard,
-            last=params.is_last,
-        ),
     wildcard_constraints:
         model=grid.models_of_family(*alike("late-interaction")),
     resources:

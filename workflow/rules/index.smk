@@ -60,7 +60,7 @@ rule index_program:
         " --output {output.index:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 
 
-# One rule per kind of vectors.
+# One rule per kind of vectors. Their jobs have the same params.
 rule index_dense:
     message:
         "Indexing shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
@@ -96,9 +96,6 @@ use rule index_dense as index_sparse with:
     output:
         index=directory(f"{paths.INDEXES}.impact"),
         record=paths.SHARD_RECORD,
-    params:
-        **commands("index_sparse"),
-        family=params.family,
     wildcard_constraints:
         model=grid.models_of_family(*alike("sparse")),
     resources:
@@ -113,9 +110,6 @@ use rule index_dense as index_late_interaction with:
     output:
         index=f"{paths.INDEXES}.faiss",
         record=paths.SHARD_RECORD,
-    params:
-        **commands("index_late_interaction"),
-        family=params.family,
     wildcard_constraints:
         model=grid.models_of_family(*alike("late-interaction")),
     threads: 8

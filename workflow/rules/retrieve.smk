@@ -82,7 +82,7 @@ rule retrieve_dense:
     params:
         **commands.neural("retrieve_dense", params.search, model=params.query_model, depth=DEPTH),
         family=params.retriever,
-        vectors=given("exact"),
+        vectors=given("exact", "tokens"),
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
@@ -123,12 +123,6 @@ use rule retrieve_dense as retrieve_late_interaction with:
         indexes=inputs.indexes,
         tokens=inputs.tokens,
         queries=paths.QUERIES,
-    params:
-        **commands.neural(
-            "retrieve_late_interaction", params.search, model=params.query_model, depth=DEPTH
-        ),
-        family=params.retriever,
-        vectors=given("tokens"),
     wildcard_constraints:
         system=grid.systems_of(*alike("late-interaction")),
     resources:

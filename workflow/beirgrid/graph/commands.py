@@ -122,7 +122,7 @@ def given(*names: str) -> Callable[[Any, Any], list[str]]:
     """Return a param function that passes optional inputs as options of the same name."""
 
     def options(wildcards: Any, input: Any) -> list[str]:  # Snakemake passes it by this name
-        found = {name: input.get(name) for name in names}
+        found = {name: input.get(name, []) for name in names}
         return as_words({name: [files] if isinstance(files, str) else list(files) for name, files in found.items()})
 
     return options
