@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
 
 from ..collections import collection
-from ..core.errors import DataError, quoted
+from ..core.errors import DataError, quoted, warn
 from . import runs
+from .limits import Limits
 
 
-class ImportedRun(NamedTuple):
-    """A run, with counts for its record and notices for the log."""
-
-    run: runs.Run
-    facts: dict[str, Any]
-    warnings: list[str]
-
-
-def read(
-    path: Path,
-    queries: Mapping[str, str],
-    excluded: Mapping[str, set[str]],
-    corpus: Path,
-    depth: int,
-    allow: Collection[str] = (),
-    candidates: Mapping[str, set[str]] = MappingProxyType({}),
-) -> ImportedRun:
-    """Read a run under the rules for the workflow's own runs.
+def adopt(
+    path: Path, system: str, queries: Path, corpus: Path, depth: int, allow: Collection[str], output: Path
+) -> dict[str, int]:
+    """Write a run of other software under the rules for the workflow's own runs; return counts for its record.
 
     Queries without qrels are dropped. So are documents that the dataset excludes for a query, before the cut at
     ``depth``. A run that lacks a query with qrels may be truncated, so it is refused unless ``allow`` permits it; the
@@ -37,45 +22,43 @@ def read(
 
     Args:
         path: TREC run, plain or gzipped.
-        queries: query id to text, for the queries with qrels.
-        excluded: query id to the documents that the dataset excludes for the query.
+        system: tag of the run.
+        queries: queries.parquet, with the queries with qrels.
         corpus: corpus.parquet.
         depth: documents per query to keep.
         allow: flaws to accept: ``missing-queries``.
-        candidates: query id to the only documents that are ranked for it, where not all are.
 
     Raises:
         DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.
     """
-    found = runs.read(path)
-    known = [query for query in queries if query in found]
+    found, texts, limits = runs.read(path), collection.read_queries(queries), Limits(queries, depth)
+    known = [query for query in texts if query in found]
     if not known:
         examples = ", ".join(quoted(query) for query in list(found)[:3]) or "nothing"
         raise DataError(
-            f"{path} has none of the {len(queries):,} queries of the dataset that have qrels "
-            f"({quoted(next(iter(queries)))}, say). It has {examples}. Is it the run of another dataset?"
+            f"{path} has none of the {len(texts):,} queries of the dataset that have qrels "
+            f"({quoted(next(iter(texts)))}, say). It has {examples}. Is it the run of another dataset?"
         )
-    if (lacking := [query for query in queries if query not in found]) and "missing-queries" not in allow:
+    if (lacking := [query for query in texts if query not in found]) and "missing-queries" not in allow:
         raise DataError(
-            f"{path} lacks {len(lacking):,} of the {len(queries):,} queries of the dataset that have qrels "
+            f"{path} lacks {len(lacking):,} of the {len(texts):,} queries of the dataset that have qrels "
             f"({quoted(lacking[0])}, say). Was it cut short? If the system found nothing for them, set "
             "allow: [missing-queries] in the entry of the system: they then count 0."
         )
     _check_documents(path, found, corpus)
-    kept = {
-        query: runs.canonical(query, *found[query], depth, excluded.get(query, ()), candidates.get(query))
-        if query in found
-        else runs.EMPTY
-        for query in queries
-    }
+    kept = {query: limits.ranking(query, *found[query]) if query in found else runs.EMPTY for query in texts}
     facts = {
-        "queries": len(queries),
+        "queries": len(texts),
         "queries_lacking": len(lacking),
         "queries_without_documents": sum(not ranking.ids for ranking in kept.values()),
         "queries_without_qrels": len(found) - len(known),
-        "excluded_documents": sum(len(excluded.get(query, set()).intersection(found[query].ids)) for query in known),
+        "excluded_documents": sum(
+            len(limits.excluded.get(query, set()).intersection(found[query].ids)) for query in known
+        ),
     }
-    return ImportedRun(kept, facts, _warnings(facts))
+    runs.write(output, kept, system)
+    _warn(facts)
+    return facts
 
 
 def _check_documents(path: Path, found: runs.Run, corpus: Path) -> None:
@@ -89,11 +72,9 @@ def _check_documents(path: Path, found: runs.Run, corpus: Path) -> None:
         )
 
 
-def _warnings(facts: Mapping[str, int]) -> list[str]:
-    warnings = []
+def _warn(facts: Mapping[str, int]) -> None:
     if facts["queries_without_qrels"]:
-        warnings.append(f"{facts['queries_without_qrels']:,} queries of the run have no qrels and are left out")
+        warn(f"{facts['queries_without_qrels']:,} queries of the run have no qrels and are left out")
     if facts["queries_without_documents"]:
         count = f"{facts['queries_without_documents']:,} of {facts['queries']:,}"
-        warnings.append(f"the run has no documents for {count} queries that have qrels; they count 0")
-    return warnings
+        warn(f"the run has no documents for {count} queries that have qrels; they count 0")

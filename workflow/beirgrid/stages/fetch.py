@@ -19,7 +19,7 @@ from ..core.provenance import Artifact
 from ..models import checkpoints, probe, saved
 from ..models.arguments import SizeOption, from_json
 from ..models.checkpoints import CheckpointEntry
-from ..runs import imported, runs
+from ..runs import imported
 
 CorpusEntry = Annotated[Corpus, from_json(Corpus)]
 ExpansionEntry = Annotated[LocalExpansion | HubExpansion, from_json(Published)]
@@ -188,9 +188,5 @@ def fetch_run(
     settings = {"depth": depth} | ({"allow": list(allow)} if allow else {})
     origin = lineage.check({"queries": queries, "corpus": corpus})
     with provenance.record("fetch_run", record, settings, [output], origin=origin) as facts:
-        texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
-        found = imported.read(run, texts, excluded, corpus, depth, allow, collection.read_candidates(queries))
-        runs.write(output, found.run, system)
-        for warning in found.warnings:
-            warn(warning)
-        facts.update(found.facts, source=str(run), source_sha256=files.sha256(run))
+        facts |= imported.adopt(run, system, queries, corpus, depth, allow, output)
+        facts.update(source=str(run), source_sha256=files.sha256(run))

@@ -16,10 +16,11 @@ from typing import Annotated, Literal
 from ..collections import collection
 from ..config.systems import command_words, places_of
 from ..core import environment, files, lineage, provenance
-from ..core.errors import BeirgridError, DataError, printable, quoted, say, warn
+from ..core.errors import BeirgridError, DataError, printable, quoted, say
 from ..core.provenance import Artifact
 from ..models.arguments import SizeOption
-from ..runs import imported, runs
+from ..runs import imported
+from ..runs.limits import Limits
 
 Version = Annotated[str, "version of the program, for the record"]
 Threads = Annotated[SizeOption, "cores that the program may use"]
@@ -84,25 +85,21 @@ def retrieve_program(
     settings |= ({"version": version} if version else {}) | ({"allow": list(allow)} if allow else {})
     origin = lineage.check({"program": index, "corpus": corpus, "queries": queries})
     with provenance.record("retrieve_program", record, settings, [output], origin=origin) as facts:
-        texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
-        candidates = collection.read_candidates(queries)
+        texts, limits = collection.read_queries(queries), Limits(queries, depth)
         with files.scratch(f"{output}-input") as folder:
             folder.mkdir()
             run = folder / "run.trec"
-            # All documents that are not ranked for a query may be among its best, and candidates among the last.
-            most = collection.count(corpus) if candidates else depth + max(map(len, excluded.values()), default=0)
-            places = {"run": run, "depth": most, "threads": threads} | ({"index": index} if index else {})
+            places = {"run": run, "depth": limits.searched(collection.count(corpus)), "threads": threads} | (
+                {"index": index} if index else {}
+            )
             facts["search_seconds"] = _run(command, folder, corpus, texts, places)
             if not run.is_file():
                 raise BeirgridError("the command wrote no file {run}")
             try:
-                found = imported.read(run, texts, excluded, corpus, depth, allow, candidates)
+                facts |= imported.adopt(run, system, queries, corpus, depth, allow, output)
             except DataError as error:
                 raise DataError(str(error).replace(str(run), f"the run of {system!r}")) from None
-        runs.write(output, found.run, system)
-        for warning in found.warnings:
-            warn(warning)
-        facts.update(found.facts, source=system)
+        facts["source"] = system
 
 
 def _run(command: str, folder: Path, corpus: Path, queries: Mapping[str, str], places: Mapping[str, object]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from ..encoders import CollapseCheck, check_finite, open_encoder
 from ..models.arguments import EncodingModel, SizeOption, from_json
 from ..models.endpoints import kept_answers
 from ..runs import runs
+from ..runs.limits import Limits
 from ..search import Found, approximate, engine, flat, lucene, maxsim
 
 System = Annotated[str, "name of the system, used as the tag of the run"]
@@ -84,7 +85,7 @@ def retrieve_lexical(
     settings = {"fields": fields, "language": language, "k1": k1, "b": b, "depth": depth}
     origin = lineage.check({"lucene": index, "queries": queries}, asked={"fields": fields, "language": language})
     with provenance.record("retrieve", record, settings, [output], origin=origin) as facts:
-        texts, limits = collection.read_queries(queries), _Limits(queries, depth)
+        texts, limits = collection.read_queries(queries), Limits(queries, depth)
         bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b}
         run: runs.Run = {}
         started = time.monotonic()
@@ -211,7 +212,7 @@ def _retrieve(
     asked: Asked, model: ModelEntry, compute: Compute, search: Search, answers: Path | None = None
 ) -> dict[str, Any]:
     """Encode the queries, search, write the canonical run, and return facts for the record."""
-    texts, limits = collection.read_queries(asked.queries), _Limits(asked.queries, asked.depth)
+    texts, limits = collection.read_queries(asked.queries), Limits(asked.queries, asked.depth)
     documents = collection.count(asked.corpus)
     with compute.start() as runtime:
         encoder = open_encoder(asked.checkpoint, model, runtime, answers)
@@ -243,27 +244,6 @@ def _part(vectors: Any, start: int, stop: int) -> Any:
     return maxsim.TokenVectors(vectors.vectors[ends[start] : ends[stop]], vectors.counts[start:stop])
 
 
-class _Limits:
-    """Which documents are ranked for each query of a dataset, and how many of them."""
-
-    def __init__(self, queries: Path, depth: int) -> None:
-        self.depth = depth
-        self.excluded, self.candidates = collection.read_excluded(queries), collection.read_candidates(queries)
-
-    def searched(self, documents: int) -> int:
-        """Return how many documents to search for: excluded ones may be the best, and candidates the last of all."""
-        return documents if self.candidates else self.depth + max(map(len, self.excluded.values()), default=0)
-
-    def blocks(self, queries: int, size: int) -> Iterator[tuple[int, int]]:
-        """Yield the first query, and the one after the last, of each search: all, or few where each finds all."""
-        size = size if self.candidates else max(queries, 1)
-        yield from ((start, min(start + size, queries)) for start in range(0, queries, size))
-
-    def ranking(self, query: str, ids: list[str], scores: np.ndarray | list[float]) -> runs.Ranking:
-        """Return the canonical ranking of a query."""
-        return runs.canonical(query, ids, scores, self.depth, self.excluded.get(query, ()), self.candidates.get(query))
-
-
 def _counts(run: runs.Run, queries: int) -> dict[str, int]:
     empty = queries - sum(bool(ranking.ids) for ranking in run.values())
     return {"queries": queries, "queries_without_documents": empty}
@@ -271,7 +251,7 @@ def _counts(run: runs.Run, queries: int) -> dict[str, int]:
 
 def _rankings(
     queries: list[str],
-    limits: _Limits,
+    limits: Limits,
     ids: collection.Ids,
     scores: Sequence[np.ndarray] | np.ndarray,
     rows: Sequence[np.ndarray] | np.ndarray,

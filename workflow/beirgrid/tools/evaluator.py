@@ -17,6 +17,7 @@ from ..core import paths, provenance
 from ..core.errors import BeirgridError
 from ..runs import metrics as measures
 from ..runs import runs
+from ..runs.limits import Limits
 from ..search.maxsim import TokenVectors, maxsim
 from .configfiles import merged
 from .run import keep_grid, snakemake
@@ -67,8 +68,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         queries, record = (place / pattern.format(dataset=dataset) for pattern in (paths.QUERIES, paths.DATASET_RECORD))
         corpus = provenance.read_record(record)["settings"]["corpus"]
         self.corpus = provenance.artifact(place / paths.CORPUS.format(corpus=corpus))
-        self.queries, self.excluded = collection.read_queries(queries), collection.read_excluded(queries)
-        self.candidates = collection.read_candidates(queries)
+        self.queries, self.limits = collection.read_queries(queries), Limits(queries, self.depth)
         self.qrels = qrels.read(place / paths.QRELS.format(dataset=dataset))
 
     def __call__(
@@ -97,9 +97,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
             DataError: a score is not a finite number.
         """
         texts = _encode(model, list(self.queries.values()), is_query=True)
-        depth = self.depth + max(map(len, self.excluded.values()), default=0)
-        if self.candidates:
-            depth = collection.count(self.corpus)
+        depth = self.limits.searched(collection.count(self.corpus))
         scores = np.zeros((len(self.queries), 0), np.float32)
         rows = np.zeros((len(self.queries), 0), np.int64)
         ids: list[str] = []
@@ -112,14 +110,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
                 best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
                 scores, rows = np.take_along_axis(scores, best, 1), np.take_along_axis(rows, best, 1)
         return {
-            query: runs.canonical(
-                query,
-                [ids[row] for row in rows[number]],
-                scores[number],
-                self.depth,
-                self.excluded.get(query, ()),
-                self.candidates.get(query),
-            )
+            query: self.limits.ranking(query, [ids[row] for row in rows[number]], scores[number])
             for number, query in enumerate(self.queries)
         }
 
