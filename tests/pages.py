@@ -128,16 +128,10 @@ def folder(path: Path) -> Path:
 
 
 def analyses(work: Path, title: str) -> None:
-    """Write analyses of the grid in a working directory: a figure, a table, and two queries with a document each."""
+    """Write analyses of the grid in a working directory: a figure and a table."""
     folder = work / "results/grids/grid"
     (folder / "figures").mkdir(parents=True)
     (folder / "tables").mkdir()
     (folder / "figures/depth.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'></svg>")
     (folder / "figures/captions.json").write_text(json.dumps({"depth": f"{title}, by depth"}))
     (folder / "tables/holes.csv").write_text("dataset,system,hole,bytes\n2019,bm25,0.123456,91607178.0\n2019,dpr,,\n")
-    rows = [{"document": "d1", "grade": 1, "ranks": [1, None], "matched": ["words"]}]
-    entry = {"query": "q1", "system": "bm25", "other": "bm25-flat", "values": [0.9, 0.1], "documents": rows}
-    about = {"queries": {"q1": f"{title}?"}, "documents": {"d1": {"title": title, "text": "Some words."}}}
-    about |= {"contrasts": [entry], "hardest": [{**entry, "values": [0.2, 0.0]}], "easiest": []}
-    found = {"metric": "ndcg@10", "datasets": {"trec-covid": about}}
-    (folder / "tables/contrasts.json").write_text(json.dumps(found))

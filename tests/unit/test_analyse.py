@@ -252,27 +252,6 @@ def test_systems_with_the_same_files_have_the_same_model(tmp_path, monkeypatch):
     }
 
 
-def test_the_contrasts_of_a_grid(analysed):
-    grid = analysed
-    found = json.loads((grid.folder / "tables" / "contrasts.json").read_text())
-    assert found["metric"] == METRIC
-    assert set(found["caps"]) == {"queries", "contrasts", "documents", "missed", "characters"}
-    one = found["datasets"]["one"]
-    assert {(c["system"], c["other"]) for c in one["contrasts"]} == {("dense", "bm25"), ("bm25+ce", "bm25")}
-    values, baseline = grid.values("dense", "one"), grid.values("bm25", "one")
-    widest = max(values, key=lambda query: abs(values[query] - baseline[query]))
-    contrast = next(c for c in one["contrasts"] if c["system"] == "dense")
-    assert contrast["query"] == widest
-    assert contrast["values"] == pytest.approx([values[widest], baseline[widest]], abs=1e-6)
-    for shown in contrast["documents"]:
-        runs = [grid.runs[system, "one"][widest] for system in ("dense", "bm25")]
-        document = shown["document"]
-        ranks = [sum(s >= run[document] for s in run.values()) if document in run else None for run in runs]
-        assert shown["ranks"] == ranks
-        assert shown["grade"] == grid.qrels["one"][widest].get(document)
-        assert one["documents"][document]["text"][:100] == grid.documents["one"][document][:100]
-
-
 def test_the_figures_of_a_grid(analysed):
     folder = analysed.folder
     captions = json.loads((folder / "figures" / "captions.json").read_text())
@@ -365,13 +344,11 @@ def test_no_text_is_shown_where_the_licence_forbids_it(grid):
     (grid.folder / "grid.json").write_text(summary.model_dump_json())
     page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"), cells.find(summary))
     assert grid.analyse() == 0
-    contrasts = json.loads((grid.folder / "tables/contrasts.json").read_text())["datasets"]
     for name, shown in (("one", False), ("two", True)):
         packs = [re.search(rf'id="{pack}">([\w+/=]+)<', page)[1] for pack in ("per-query", "documents")]
         per_query, documents = (json.loads(gzip.decompress(base64.b64decode(pack)))[name] for pack in packs)
         rows = [row for rows in documents["queries"].values() for row in rows]
         assert any(per_query["texts"]) == any(row[1] for row in rows) == any(row[3] for row in rows) == shown
-        assert any(contrasts[name]["queries"].values()) == any(contrasts[name]["documents"].values()) == shown
         assert all(ranks for *_, ranks in rows)
         texts = grid.table("queries").query("dataset == @name")["text"]
         assert texts.notna().any() == shown

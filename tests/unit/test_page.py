@@ -26,8 +26,8 @@ from beirgrid.graph.cell_records import Records
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.inputs import Inputs
 from beirgrid.graph.summaries import Summary
-from beirgrid.page import analyses, sections, steps
 from beirgrid.page import matrix as grids
+from beirgrid.page import sections, steps
 from beirgrid.page.render import render
 from beirgrid.results import answers
 from beirgrid.results.answers import typed
@@ -191,20 +191,6 @@ def test_analyses_of_other_scores_say_so(monkeypatch, tmp_path):
     assert said not in render(grid, tables)
     changed = tables.scores.assign(value=tables.scores["value"] / 2)
     assert said in render(grid, tables._replace(scores=changed))
-
-
-def test_queries_that_the_page_leaves_out_are_counted(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    pages.analyses(tmp_path, "A title")
-    path = tmp_path / "results/grids/grid/tables/contrasts.json"
-    found = json.loads(path.read_text())
-    of_dataset = found["datasets"]["trec-covid"]
-    of_dataset["contrasts"] *= analyses.MOST_QUERIES + 6
-    path.write_text(json.dumps(found))
-    grid = pages.grid(2, 2)
-    page = render(grid, pages.tables(grid))
-    assert page.count('<details class="query"') == analyses.MOST_QUERIES
-    assert "7 more queries are in tables/contrasts.json." in page  # six contrasts and the hardest query
 
 
 def test_too_many_pairs_of_systems_are_left_out_and_the_page_says_so(monkeypatch, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import shlex
@@ -15,8 +14,7 @@ import pandas as pd
 import pytest
 import pytrec_eval
 
-from beirgrid.analysis import contrasts, depth, efficiency, holes, lengths, standings
-from beirgrid.collections.collection import Document
+from beirgrid.analysis import depth, efficiency, extremes, holes, lengths, retrieved, standings
 from beirgrid.config.metric_names import parse_metric
 from beirgrid.core.errors import DataError
 from beirgrid.results import answers
@@ -166,7 +164,7 @@ def test_bins_cover_all_lengths_once():
     assert (np.diff(lengths.EDGES) > 0).all()
 
 
-# Contrasts ------------------------------------------------------------------------------------------------------------
+# Hardest and easiest queries ------------------------------------------------------------------------------------------
 
 QUERY_SCORES = pd.DataFrame(
     {"a": [0.0, 0.9, 0.5, 1.0, 0.2], "b": [0.0, 0.1, 0.4, 1.0, 0.9], "c": [0.0, 0.2, 0.3, 1.0, 0.1]},
@@ -175,36 +173,25 @@ QUERY_SCORES = pd.DataFrame(
 JUDGED = {"none": {"x": 0}, "one": {"x": 1}, "two": {"x": 1}, "all": {"x": 1}, "three": {"x": 1}}
 
 
-def test_contrasts_have_the_largest_differences():
-    caps = contrasts.Caps(queries=2, contrasts=2)
-    chosen = contrasts.choose(QUERY_SCORES, [("a", "b"), ("c", "b")], JUDGED, caps)
-    assert chosen.contrasts == [
-        ("a", "b", "one", 0.9, 0.1),
-        ("a", "b", "three", 0.2, 0.9),
-        ("c", "b", "three", 0.1, 0.9),
-        ("c", "b", "one", 0.2, 0.1),
-    ]
-    # Their means are 0.4; "none" has no relevant document.
-    assert chosen.hardest == [("a", "b", "one", 0.9, 0.1), ("a", "c", "two", 0.5, 0.3)]
-    assert chosen.easiest == [("a", "c", "all", 1, 1), ("a", "b", "one", 0.9, 0.1)]
-    assert chosen.queries() == ["one", "two", "all", "three"]
+def test_the_hardest_and_easiest_queries():
+    """The means of "one", "two" and "three" are 0.4; "none" has no relevant document."""
+    texts = {"one": "1", "two": "x" * 200, "all": "", "three": "3"}
+    found = extremes.table("set", QUERY_SCORES, texts, JUDGED, most=2).set_index(["kind", "query"])
+    assert (found["dataset"] == "set").all()
+    assert found["text"].tolist() == ["1", "x" * 158 + " …", "", "1"]
+    assert found.drop(columns=["dataset", "text", "mean"]).apply(tuple, axis=1).to_dict() == {
+        ("hardest", "one"): (0.1, "b", 0.9, "a", 1),
+        ("hardest", "two"): (0.3, "c", 0.5, "a", 1),
+        ("easiest", "all"): (1, "c", 1, "a", 1),
+        ("easiest", "one"): (0.1, "b", 0.9, "a", 1),
+    }
+    assert found["mean"].tolist() == pytest.approx([0.4, 0.4, 1, 0.4])
 
 
 def test_the_hardest_queries_of_a_metric_of_which_less_is_better():
-    chosen = contrasts.choose(QUERY_SCORES, [], JUDGED, contrasts.Caps(queries=1), lower_is_better=True)
-    assert [contrast.query for of_kind in chosen for contrast in of_kind] == ["all", "one"]
-
-
-def test_equal_systems_have_no_contrast():
-    scores = QUERY_SCORES.assign(d=QUERY_SCORES["a"])
-    assert contrasts.choose(scores, [("a", "d")], JUDGED, contrasts.Caps()).contrasts == []
-
-
-def test_documents_of_a_contrast():
-    caps = contrasts.Caps(documents=2, missed=1)
-    grades = {"c": 1, "m1": 1, "m2": 2, "no": 0}
-    assert contrasts.shown_documents([["a", "b", "x"], ["b", "c", "y"]], grades, caps) == ["a", "b", "c", "m2"]
-    assert contrasts.shown_documents([[], []], {"no": 0}, caps) == []
+    texts = dict.fromkeys(QUERY_SCORES.index, "")
+    found = extremes.table("set", QUERY_SCORES, texts, JUDGED, most=1, lower_is_better=True)
+    assert found["query"].tolist() == ["all", "one"]
 
 
 @pytest.mark.parametrize(
@@ -217,49 +204,12 @@ def test_documents_of_a_contrast():
     ],
 )
 def test_words_that_matched(query, document, expected):
-    assert contrasts.matched_words(query, document) == expected
+    assert retrieved.matched_words(query, document) == expected
 
 
 def test_a_text_is_cut_with_a_mark():
-    assert contrasts.cut("abcdefghij", 10) == "abcdefghij"
-    assert contrasts.cut("abcdefghijk", 10) == "abcdefgh …"
-
-
-def test_a_contrast_as_json():
-    contrast = contrasts.Contrast("a", "b", "q", 0.75, 0.25)
-    found = contrasts.as_json(
-        contrasts.Chosen([contrast], [], [contrast]),
-        {contrast: ["d1", "d2", "gone"]},
-        {"a": {"q": ["d1", "d3"]}, "b": {"q": ["d3", "d2", "d1"]}},
-        {"q": "red apples"},
-        {"q": {"d1": 2, "gone": 1}},
-        {"d1": Document("d1", "Apples", "are red " + "x" * 30), "d2": Document("d2", "", "<b>red</b>")},
-        contrasts.Caps(characters=20),
-    )
-    found = json.loads(json.dumps(found))
-    assert found.pop("hardest") == found["contrasts"]
-    assert found == {
-        "easiest": [],
-        "queries": {"q": "red apples"},
-        "documents": {
-            "d1": {"title": "Apples", "text": "are red xxxxxxxxxx …"},
-            "d2": {"title": "", "text": "<b>red</b>"},
-            "gone": {},
-        },
-        "contrasts": [
-            {
-                "query": "q",
-                "system": "a",
-                "other": "b",
-                "values": [0.75, 0.25],
-                "documents": [
-                    {"document": "d1", "grade": 2, "ranks": [1, 3], "matched": ["red", "apples"]},
-                    {"document": "d2", "grade": None, "ranks": [None, 2], "matched": ["red"]},
-                    {"document": "gone", "grade": 1, "ranks": [None, None], "matched": []},
-                ],
-            }
-        ],
-    }
+    assert retrieved.cut("abcdefghij", 10) == "abcdefghij"
+    assert retrieved.cut("abcdefghijk", 10) == "abcdefgh …"
 
 
 # Standings and costs --------------------------------------------------------------------------------------------------

@@ -303,7 +303,6 @@ function open(cell) {
   }
   showVerdicts(one(".cell-verdicts", dialog), verdicts.get(JSON.stringify([system, key, measure()])) ?? []);
   listQueries(one(".cell-list", dialog), system, key);
-  showQueries(one(".cell-queries", dialog), system, key);
   showSteps(one(".cell-steps", dialog), about?.steps ?? []);
   dialog.showModal();
   dialog.scrollTop = 0;
@@ -405,16 +404,6 @@ async function listQueries(place, system, dataset) {
   };
   choice.addEventListener("change", list);
   list();
-}
-
-/** Show the queries that tell most about a cell. */
-function showQueries(place, system, dataset) {
-  const own = all("#queries .query").filter(({ dataset: of }) =>
-    of.dataset === dataset && [of.first, of.second].includes(system));
-  place.replaceChildren();
-  if (!own.length) return;
-  add(place, "h3", "Queries");
-  place.append(...own.map((query) => query.cloneNode(true)));
 }
 
 /** Show how a cell was made. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -14,13 +15,22 @@ from ..core import paths
 from ..results.summary import GridSummary
 from ..runs import runs
 from . import depth
-from .contrasts import cut, matched_words
 
 # Most bytes of runs, and of corpora, that a report reads, because reports are made often.
 MOST_RUNS, MOST_CORPUS = 100_000_000, 200_000_000
 # Limits of a page: documents in all, documents per query, relevant ones among these that no system ranks high, and
 # characters.
 MOST_DOCUMENTS, OF_QUERY, MISSED, CHARACTERS = 4_000, 8, 2, 160
+# Ending of a truncated text.
+_CUT = " …"
+_WORD = re.compile(r"[^\W_]+")
+# Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET: words that say nothing about why a document was found.
+STOP_WORDS = frozenset(
+    _WORD.findall(
+        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
+        "this to was will with"
+    )
+)
 # Lowest rank that is shown.
 DEPTH = 100
 # Most queries × reranking systems for depth curves.
@@ -95,6 +105,18 @@ def _shown(rankings: Iterable[Sequence[str]], grades: Mapping[str, int]) -> list
     top = list(dict.fromkeys(document for document in by_rank if document is not None))[:OF_QUERY]
     relevant = sorted((of for of in grades if grades[of] > 0 and of not in top), key=lambda of: -grades[of])
     return [*top, *relevant[:MISSED]]
+
+
+def matched_words(query: str, document: str) -> list[str]:
+    """Return the words of a query that a document has: in lower case, in the query's order, without stop words."""
+    of_document = set(_WORD.findall(document.lower()))
+    words = dict.fromkeys(_WORD.findall(query.lower()))
+    return [word for word in words if word in of_document and word not in STOP_WORDS]
+
+
+def cut(text: str, characters: int) -> str:
+    """Truncate a text to a number of characters, with a mark."""
+    return text if len(text) <= characters else text[: characters - len(_CUT)] + _CUT
 
 
 def curves(grid: GridSummary, metric: str) -> pd.DataFrame:

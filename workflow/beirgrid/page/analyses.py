@@ -1,13 +1,12 @@
-"""The report's analyses, if they were made: figures, tables, and queries to look at."""
+"""The report's analyses, if they were made: figures and tables."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 from collections.abc import Iterator
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -30,8 +29,6 @@ CAPTIONS = {
 NAMES = ("system", "dataset", "other")
 # Largest table that is shown; a longer one is only named.
 MOST_ROWS = 1000
-# Number of queries shown, over all datasets.
-MOST_QUERIES = 120
 
 
 class Figure(NamedTuple):
@@ -58,29 +55,11 @@ class Table(NamedTuple):
     length: int
 
 
-class ShownQuery(NamedTuple):
-    """A query on which two systems differ, or that is hard or easy for all, with the documents that explain it."""
-
-    dataset: str
-    kind: str
-    text: str
-    system: str
-    other: str
-    values: list[str]
-    documents: list[dict[str, str]]
-
-
 class Analyses(NamedTuple):
-    """The analyses on the page. ``left_out`` queries are in the file but not on the page.
-
-    ``outdated`` analyses were computed from other scores than the page's.
-    """
+    """The analyses on the page. ``outdated`` analyses were computed from other scores than the page's."""
 
     figures: list[Figure]
     tables: list[Table]
-    queries: list[ShownQuery]
-    left_out: int
-    metric: str
     outdated: bool
 
 
@@ -95,13 +74,9 @@ def read(grid: str, scores: pd.DataFrame) -> Analyses:
         DataError: a file is damaged.
     """
     folder = Path(paths.GRID_FOLDER.format(grid=grid))
-    queries, metric = _queries(folder / "tables" / "contrasts.json")
     return Analyses(
         list(_figures(folder / "figures")),
         list(_tables(folder / "tables")),
-        queries[:MOST_QUERIES],
-        max(0, len(queries) - MOST_QUERIES),
-        metric,
         _outdated(Path(paths.ANALYSES_RECORD.format(grid=grid)), scores),
     )
 
@@ -153,49 +128,3 @@ def _short(number: str) -> str:
         return ""
     value = float(number)
     return f"{value:.0f}" if value.is_integer() or abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _queries(path: Path) -> tuple[list[ShownQuery], str]:
-    """Return the queries to look at and their metric, taking each dataset's most telling query in turn."""
-    if not path.is_file():
-        return [], ""
-    with files.reading(path):
-        found = files.read_json(path)
-        of_datasets = [_of_dataset(name, about) for name, about in found["datasets"].items()]
-    return [query for row in zip_longest(*of_datasets) for query in row if query], str(found["metric"])
-
-
-def _of_dataset(dataset: str, about: dict[str, Any]) -> list[ShownQuery]:
-    """Return the queries of a dataset: contrasts by difference, then the hardest and easiest in turn."""
-    contrasts = sorted(about["contrasts"], key=lambda entry: -abs(entry["values"][0] - entry["values"][1]))
-    extremes = [
-        (kind, entry)
-        for pair in zip_longest(about["hardest"], about["easiest"])
-        for kind, entry in zip(("hardest", "easiest"), pair, strict=True)
-        if entry
-    ]
-    return [
-        ShownQuery(
-            dataset,
-            kind,
-            about["queries"][entry["query"]] or entry["query"],
-            entry["system"],
-            entry["other"],
-            [f"{value:.4f}" for value in entry["values"]],
-            [_document(row, about["documents"].get(row["document"], {})) for row in entry["documents"]],
-        )
-        for kind, entry in [*(("contrast", entry) for entry in contrasts), *extremes]
-    ]
-
-
-def _document(row: dict[str, Any], document: dict[str, str]) -> dict[str, str]:
-    """Return a document's fields as texts."""
-    first, second = ("not retrieved" if rank is None else f"{rank}" for rank in row["ranks"])
-    return {
-        "title": document.get("title", "") or row["document"],
-        "text": document.get("text", ""),
-        "grade": "not judged" if row["grade"] is None else f"{row['grade']}",
-        "first": first,
-        "second": second,
-        "matched": ", ".join(row["matched"]),
-    }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import pandas as pd
 
-from ..analysis import contrasts, depth, drawing, efficiency, figures, holes, lengths, standings, term_overlap
+from ..analysis import depth, drawing, efficiency, extremes, figures, holes, lengths, standings, term_overlap
 from ..collections import collection
 from ..collections import qrels as judgements
 from ..config.metric_names import lower_is_better
@@ -24,7 +24,6 @@ from ..runs import runs
 
 # Depth of the length analysis, and the cut-off of hole@k.
 TOP = 10
-CAPS = contrasts.Caps()
 # Tables to write, {name}.csv.
 TABLES = (
     "standings",
@@ -40,7 +39,6 @@ TABLES = (
     "map",
     "queries",
 )
-CONTRASTS = "contrasts.json"
 # Table written by the command ``latency``, if it was run.
 LATENCY = "latency.csv"
 
@@ -57,9 +55,8 @@ def analyse(
         DataError: an input is missing or damaged.
     """
     folder = output / "tables"
-    names = [*(f"{name}.csv" for name in TABLES), CONTRASTS]
-    outputs = [*(folder / name for name in names), output / "figures"]
-    with provenance.record("analyse", record, {"top": TOP, "caps": CAPS._asdict()}, outputs) as facts:
+    outputs = [*(folder / f"{name}.csv" for name in TABLES), output / "figures"]
+    with provenance.record("analyse", record, {"top": TOP, "queries": extremes.MOST}, outputs) as facts:
         answers = table_files.read(grid, folder)
         cells = find(grid)
         done = dict(_done(grid, cells))
@@ -82,9 +79,6 @@ def analyse(
         }
         for name in TABLES:
             files.write_text(folder / f"{name}.csv", guarded(tables[name]).to_csv(index=False, lineterminator="\n"))
-        about = {"metric": grid.metrics[0], "caps": CAPS._asdict()}
-        of_datasets = {dataset: of.contrasts for dataset, of in found.items()}
-        files.write_json(folder / CONTRASTS, {**about, "datasets": of_datasets})
         drawn = draw(grid, tables)
         drawing.write(drawn, output / "figures")
         facts.update(cells=len(done), figures=list(drawn), scores=files.sha256(folder / "scores.csv"))
@@ -113,11 +107,10 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, dra
 
 
 class Analysed(NamedTuple):
-    """The analyses of one dataset: tables by name, lengths, and contrasts as JSON."""
+    """The analyses of one dataset: tables by name, and lengths."""
 
     tables: dict[str, pd.DataFrame]
     lengths: dict[lengths.Group, lengths.GroupLengths]
-    contrasts: dict[str, Any]
 
 
 def _done(grid: GridSummary, found: Cells) -> Iterator[tuple[Cell, pd.DataFrame]]:
@@ -162,7 +155,7 @@ def _joined(
     for name, columns, keys in (
         ("holes", holes.HOLE_COLUMNS, ["system", "k"]),
         ("depth", depth.DEPTH_COLUMNS, ["system", "first_stage", "metric", "depth"]),
-        ("queries", contrasts.QUERY_COLUMNS, []),
+        ("queries", extremes.QUERY_COLUMNS, []),
     ):
         table = pd.concat([pd.DataFrame(columns=columns), *(of.tables[name] for of in found.values())])
         of_means = [_mean_of(table, row, parts, keys) for row, parts in means.items() if keys]
@@ -191,59 +184,34 @@ def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFra
     qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
     texts = collection.read_queries(provenance.artifact(paths.QUERIES.format(dataset=dataset)))
     scores = pd.DataFrame({cell.system: per_query[metric] for cell, per_query in cells.items()})
-    lower = lower_is_better(metric)
-    chosen = contrasts.choose(scores, _pairs(grid, scores), qrels, CAPS, lower_is_better=lower)
     top: dict[str, dict[str, list[str]]] = {}
-    rankings: dict[str, dict[str, list[str]]] = {}
     of_holes, curves = {}, [pd.DataFrame(columns=depth.DEPTH_COLUMNS)]
     for cell in cells:
         run = runs.read(provenance.artifact(paths.RUN.format(system=cell.system, dataset=dataset)))
         top[cell.system] = {query: ranking.ids[:TOP] for query, ranking in run.items()}
-        rankings[cell.system] = {query: run[query].ids for query in chosen.queries() if query in run}
         of_holes[dataset, cell.system] = holes.of_run(run, qrels, TOP)
         if (curve := depth.of_cell(cell, qrels, grid.meant(metric, dataset))) is not None:
             curves.append(curve)
         progress.add(1)
     if not grid.datasets[dataset].show_text:
         texts = dict.fromkeys(texts, "")
-    shown = contrasts.shown_by_contrast(chosen, rankings, qrels, CAPS)
-    words, documents = _read_documents(grid.datasets[dataset].corpus, top, qrels, shown)
-    documents = documents if grid.datasets[dataset].show_text else {}
     tables = {
         "holes": holes.table(of_holes, {dataset: len(qrels)}, TOP),
         "depth": pd.concat(curves, ignore_index=True),
-        "queries": contrasts.query_rows(dataset, scores, chosen, texts, qrels, CAPS),
+        "queries": extremes.table(dataset, scores, texts, qrels, lower_is_better=lower_is_better(metric)),
     }
-    described = contrasts.as_json(chosen, shown, rankings, texts, qrels, documents, CAPS)
-    return Analysed(tables, lengths.measure(top, qrels, words), described)
+    words = _count_words(grid.datasets[dataset].corpus, top, qrels)
+    return Analysed(tables, lengths.measure(top, qrels, words))
 
 
-def _pairs(grid: GridSummary, scores: pd.DataFrame) -> list[tuple[str, str]]:
-    """Pair each system with the baseline or, without one, with the system of the best mean."""
-    lower = lower_is_better(grid.metrics[0])
-    means = scores.mean()
-    best = str(means.idxmin() if lower else means.idxmax())
-    other = grid.baseline if grid.baseline in scores else best
-    return [(str(system), other) for system in scores if system != other]
-
-
-def _read_documents(
-    corpus: str,
-    top: Mapping[str, Mapping[str, Sequence[str]]],
-    qrels: Mapping[str, Mapping[str, int]],
-    shown: Mapping[contrasts.Contrast, Sequence[str]],
-) -> tuple[dict[str, int], dict[str, collection.Document]]:
-    """Count the words of each retrieved or judged document, and return the documents to show."""
+def _count_words(
+    corpus: str, top: Mapping[str, Mapping[str, Sequence[str]]], qrels: Mapping[str, Mapping[str, int]]
+) -> dict[str, int]:
+    """Count the words of each retrieved or judged document."""
     asked = {document for of_query in top.values() for ids in of_query.values() for document in ids}
     asked |= {document for grades in qrels.values() for document in grades}
-    kept = {document for ids in shown.values() for document in ids}
-    words, documents = {}, {}
     path = provenance.artifact(paths.CORPUS.format(corpus=corpus))
-    for document in collection.pick_documents(path, asked | kept):
-        words[document.id] = len(document.joined.split())
-        if document.id in kept:
-            documents[document.id] = document
-    return words, documents
+    return {found.id: len(found.joined.split()) for found in collection.pick_documents(path, asked)}
 
 
 def _vocabularies(grid: GridSummary) -> dict[str, term_overlap.Vocabulary]:
