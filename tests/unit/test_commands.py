@@ -287,6 +287,7 @@ def test_the_shell_completes_commands_and_options(tmp_path):
 
 def test_records_are_watched_for_each_use_of_the_workflow_and_for_no_foreign_rule(tmp_path, monkeypatch):
     """A workflow may use this one as a module twice, and have a rule ``my_train`` without a record."""
+    from snakemake.iocontainers import OutputFiles
     from snakemake.persistence import PersistenceBase
     from snakemake.settings.types import RerunTrigger
 
@@ -301,14 +302,12 @@ def test_records_are_watched_for_each_use_of_the_workflow_and_for_no_foreign_rul
     record = tmp_path / "model.json"
     record.write_text("{")
 
-    class Output(list):
-        get = staticmethod({"record": str(record)}.get)
-
+    output = OutputFiles(fromdict={"record": str(record)})
     assert PersistenceBase.has_metadata(persistence, SimpleNamespace(rule="my_train", output=None))
     assert not said
     assert not reason.forced
     for rule in ("a_train", "b_train"):
-        assert PersistenceBase.has_metadata(persistence, SimpleNamespace(rule=rule, output=Output()))
+        assert PersistenceBase.has_metadata(persistence, SimpleNamespace(rule=rule, output=output))
         assert reason.forced
         assert len(said) == 1, "each use watches its own rules alone"
         assert said.pop().startswith(f"To be made again: {record} is damaged")

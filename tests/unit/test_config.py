@@ -244,6 +244,22 @@ MISTAKES = {
         {"models/colbertv2/query_lengths": {"argana": 300}},
         "models.colbertv2.query_lengths: no dataset is named 'argana'; did you mean 'arguana'?",
     ),
+    "a head of a model of another family": (
+        {"systems/x": {"retriever": "colbertv2", "head": "sparse"}},
+        "systems.x.head: 'colbertv2' is a late-interaction model; a dense model with the heads of BGE-M3 is needed",
+    ),
+    "a head of a model with prompts": (
+        {"systems/x": {"first_stage": "bm25", "reranker": "e5", "head": "tokens"}},
+        "systems.x.head: 'e5' has prompts, and its other heads read texts without them",
+    ),
+    "a head of a model with two towers": (
+        {"systems/x": {"retriever": "dpr", "head": "sparse"}},
+        "systems.x.head: 'dpr' has the key 'query_model', which does not go with head",
+    ),
+    "an unknown head": (
+        {"systems/x": {"retriever": "minilm", "head": "dense"}},
+        "systems.x.head: 'dense' is not one of sparse, tokens",
+    ),
     "candidates of an exhaustive search": (
         {"systems/x": {"retriever": "colbertv2", "candidates": 10, "exhaustive": True}},
         "systems.x: an exhaustive search has no candidates",

@@ -13,7 +13,7 @@ from . import entries, lock
 from .entries import Config
 from .indexes import IvfPq
 from .metric_names import MAIN, parse_metric
-from .model_checks import chunk_problems, model_problems, trained_on_problems, unknown, use_problems
+from .model_checks import chunk_problems, head_problems, model_problems, trained_on_problems, unknown, use_problems
 from .places import both_forms, find_local, is_file, is_folder, is_url, local_forms, resolve_path, run_file, splits
 from .systems import MOST_TUNED, places_of, weight_problems
 from .values import unread_by_bm25
@@ -136,8 +136,12 @@ def place_problems(where: str, path: Path) -> Iterator[str]:
 
 
 def _system_problems(where: str, system: entries.SystemEntry, config: Config) -> Iterator[str]:
-    if getattr(system, "chunks", None):
-        yield from chunk_problems(where, getattr(system, "reranker", "") or getattr(system, "retriever", ""), config)
+    model = getattr(system, "reranker", "") or getattr(system, "retriever", "")
+    if getattr(system, "head", None):
+        yield from head_problems(where, model, config)
+        yield from (f"{where}.head: does not go with chunks" for _ in [1] if getattr(system, "chunks", None))
+    elif getattr(system, "chunks", None):
+        yield from chunk_problems(where, model, config)
     if isinstance(system, entries.Bm25):
         if isinstance(system.expansion, str):
             yield from use_problems(f"{where}.expansion", system.expansion, named("expander"), config)
@@ -151,7 +155,7 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
         yield from unknown(f"{where}.first_stage", "system", system.first_stage, config.systems)
         yield from unknown(f"{where}.reranker", "model", system.reranker, config.models)
         family = config.models[system.reranker].family if system.reranker in config.models else "cross-encoder"
-        if family not in RERANKERS:
+        if family not in RERANKERS and not system.head:
             yield f"{where}.reranker: {system.reranker!r} is a {family} model; a cross-encoder model is needed here"
         elif system.reranker in config.models and config.models[system.reranker].query_tower:
             yield f"{where}.reranker: {system.reranker!r} has a query_model; a reranker reads both texts with one model"

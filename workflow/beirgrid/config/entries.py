@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 from .datasets import Corpus, CorpusEntry, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus, Statistics
 from .metric_names import metric_key
 from .models import (
+    HEADS,
     Brackets,
     CrossEncoder,
     DatasetPrompts,
@@ -32,6 +33,7 @@ from .models import (
     SparseModel,
     TermWeightsModel,
     TrainedOn,
+    of_head,
 )
 from .published_expansions import NAMED, HubExpansion, LocalExpansion, Published, PublishedExpansion
 from .recipes import (

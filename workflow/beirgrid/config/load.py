@@ -44,7 +44,7 @@ def load(raw: Mapping[str, Any]) -> Config:
     refuse(checks.registry_problems(config))
     refuse(checks.layer_problems(config))
     refuse([*seeds.problems(config), *checks.grid_problems(config)])
-    config = _with_chunked_models(seeds.expand(config))
+    config = _with_derived_models(seeds.expand(config))
     mirror = config.mirror
     mirror = mirror if is_url(mirror) or not mirror else str(resolve_path(mirror))
     return config.model_copy(update={"models": _with_models_per_corpus(config), "mirror": mirror})
@@ -126,6 +126,7 @@ def _system_class(entry: Mapping[str, Any], models: Mapping[str, Any]) -> type[e
         return entries.Bm25
     model = models.get(entry["retriever"]) if isinstance(entry["retriever"], str) else None
     family = model.get("family") if isinstance(model, Mapping) else "dense"
+    family = entries.HEADS.get(str(entry.get("head")), family)
     if str(family) not in FAMILIES:  # reported by the model's own check
         return entries.Retriever
     if family not in RETRIEVERS:
@@ -133,15 +134,24 @@ def _system_class(entry: Mapping[str, Any], models: Mapping[str, Any]) -> type[e
     return entries.retriever_of(str(family))
 
 
-def _with_chunked_models(config: Config) -> Config:
-    """Return the configuration with a copy of the model of each system that has chunks: ``{model}~{chunks}``."""
+def _with_derived_models(config: Config) -> Config:
+    """Return the configuration with a copy of the model of each system that has chunks or a head.
+
+    Its name is ``{model}~{chunks}`` or ``{model}~{head}``.
+    """
     models, systems = dict(config.models), dict(config.systems)
     for name, system in config.systems.items():
+        key = "reranker" if isinstance(system, entries.Reranked) else "retriever"
+        model = getattr(system, key, "")
         if chunks := getattr(system, "chunks", None):
-            key = "reranker" if isinstance(system, entries.Reranked) else "retriever"
-            model = getattr(system, key)
-            systems[name] = system.model_copy(update={key: f"{model}~{chunks.name}"})
-            models[f"{model}~{chunks.name}"] = models[model].model_copy(update={"chunks": chunks})
+            derived, entry = f"{model}~{chunks.name}", models[model].model_copy(update={"chunks": chunks})
+        elif head := getattr(system, "head", None):
+            dense = models[model]
+            assert isinstance(dense, entries.DenseModel), "checks.py refuses others"
+            derived, entry = f"{model}~{head}", entries.of_head(dense, head)
+        else:
+            continue
+        systems[name], models[derived] = system.model_copy(update={key: derived}), entry
     return config.model_copy(update={"models": models, "systems": systems})
 
 

@@ -82,6 +82,19 @@ def chunk_problems(where: str, name: str, config: Config) -> Iterator[str]:
         yield f"{where}.chunks: {runs} runs {name!r}, whose tokens are not known here: leave chunks out"
 
 
+def head_problems(where: str, name: str, config: Config) -> Iterator[str]:
+    """Yield why a model has no heads beside its dense one."""
+    model = config.models.get(name)
+    if isinstance(model, entries.DenseModel):
+        for key in ("endpoint", "engine", "train", "query_model", "chunks", "brackets"):
+            if getattr(model, key):
+                yield f"{where}.head: {name!r} has the key {key!r}, which does not go with head"
+        if model.prompts.query or model.prompts.document or model.prompts.datasets:
+            yield f"{where}.head: {name!r} has prompts, and its other heads read texts without them"
+    elif model:
+        yield f"{where}.head: {name!r} is a {model.family} model; a dense model with the heads of BGE-M3 is needed"
+
+
 def _endpoint_problems(where: str, model: entries.ModelEntry, endpoint: Endpoint) -> Iterator[str]:
     if model.family not in _SERVED:
         yield f"{where}.endpoint: a server can run {', '.join(_SERVED)} models here, and this is a {model.family} model"

@@ -271,6 +271,19 @@ class LateInteractionModel(ModelEntry):
     )
 
 
+Head = Literal["sparse", "tokens"]
+# Families of the heads of BGE-M3 beside its dense one.
+HEADS: dict[str, str] = {"sparse": "sparse", "tokens": "late-interaction"}
+
+
+def of_head(model: DenseModel, head: str) -> SparseModel | LateInteractionModel:
+    """Return the entry of another head of a dense model's checkpoint."""
+    shared = {key: getattr(model, key) for key in ModelEntry.model_fields if key in model.model_fields_set}
+    if head == "sparse":
+        return SparseModel(**shared | {"family": HEADS[head], "pooling": "bge-m3"})
+    return LateInteractionModel(**shared | {"family": HEADS[head], "head": "bge-m3", "query_length": model.max_length})
+
+
 class CrossEncoder(ModelEntry):
     """A sequence classifier that scores pairs of query and document."""
 

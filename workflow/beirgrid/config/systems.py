@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from .indexes import AnyIndex, Flat
-from .models import InChunks, TrainedOn
+from .models import Head, InChunks, TrainedOn
 from .published_expansions import Expansion
 from .values import LIST, Count, Entry, Norm, PathName, Positive, Seeds, Size
 
@@ -87,6 +87,11 @@ class Retriever(SystemEntry):
 
     kind: ClassVar[str] = "neural"
     retriever: str = Field(description="Dense, sparse or late-interaction model.")
+    head: Head | None = Field(
+        None,
+        description="Of a checkpoint with the three heads of BGE-M3, in place of the dense one: a weight per token "
+        "(sparse), or a vector per token (tokens).",
+    )
 
 
 class DenseRetriever(Retriever):
@@ -135,6 +140,9 @@ class Reranked(SystemEntry):
     reranker: str = Field(description="Reranker, or late-interaction model, that scores the pairs.")
     depth: Size | None = Field(
         None, description="Documents per query that are reranked. By default 100, or all documents of shorter runs."
+    )
+    head: Literal["tokens"] | None = Field(
+        None, description="MaxSim over the vectors of tokens of a checkpoint with the three heads of BGE-M3."
     )
     chunks: InChunks | None = _CHUNKS
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from queue import Full, Queue
@@ -15,6 +15,10 @@ ResultT = TypeVar("ResultT")
 _END, _FAILED = object(), object()
 # Seconds after which a thread that waits for a place in a full queue checks whether the other side still runs.
 _PATIENCE = 0.1
+
+
+class _Stopped(Exception):
+    """Ends a consumer after the producer or another consumer failed."""
 
 
 def ahead(items: Iterable[ItemT], size: int) -> Iterator[ItemT]:
@@ -34,35 +38,44 @@ def ahead(items: Iterable[ItemT], size: int) -> Iterator[ItemT]:
         pool.shutdown(cancel_futures=True)
 
 
-def behind(consume: Callable[[Iterator[ItemT]], ResultT], items: Iterable[ItemT], size: int) -> ResultT:
-    """Return ``consume(items)``, called in another thread while this one produces the items.
+def behind(consumers: Sequence[Callable[[Iterator[Any]], ResultT]], items: Iterable[Sequence[Any]]) -> list[ResultT]:
+    """Call each consumer in a thread of its own while this one produces the items, and return what they return.
 
-    At most ``size`` items wait in the queue. An error of ``consume`` stops the producer and is raised here. If the
-    producer fails, ``consume`` gets an exception in place of the next item, and the producer's error is raised here.
+    Each item is a sequence: the n-th consumer receives its n-th part. One part at most waits for each. An error of a
+    consumer stops the producer and is raised here. If the producer fails, the consumers get an exception in place of
+    the next part, and the producer's error is raised here.
     """
-    waiting: Queue[Any] = Queue(size)
+    queues: list[Queue[Any]] = [Queue(1) for _ in consumers]
 
-    def received() -> Iterator[ItemT]:
-        while (item := waiting.get()) is not _END:
-            if item is _FAILED:
-                raise RuntimeError("the production of the items failed")
-            yield item
+    def received(queue: Queue[Any]) -> Iterator[Any]:
+        while (part := queue.get()) is not _END:
+            if part is _FAILED:
+                raise _Stopped
+            yield part
 
-    def put(item: Any) -> bool:
-        while not result.done():
-            with suppress(Full):
-                waiting.put(item, timeout=_PATIENCE)
-                return True
-        return False
+    def put(parts: Sequence[Any]) -> bool:
+        taken = [_put(*where) for where in zip(queues, parts, results, strict=True)]  # each consumer gets its part
+        return all(taken)
 
-    with ThreadPoolExecutor(1, "behind") as pool:
-        result = pool.submit(consume, received())
+    with ThreadPoolExecutor(len(consumers), "behind") as pool:
+        results = [pool.submit(consume, received(queue)) for consume, queue in zip(consumers, queues, strict=True)]
+        last = _FAILED
         try:
-            for item in items:
-                if not put(item):
-                    break
-        except BaseException:
-            put(_FAILED)
-            raise
-        put(_END)
-    return result.result()
+            if all(map(put, items)):
+                last = _END
+        finally:
+            put([last] * len(queues))
+    errors = [error for result in results if (error := result.exception())]
+    for error in errors:
+        if not isinstance(error, _Stopped):
+            raise error
+    return [result.result() for result in results]
+
+
+def _put(queue: Queue[Any], part: Any, result: Future[Any]) -> bool:
+    """Put a part into a queue unless its consumer has ended, and return whether it was put."""
+    while not result.done():
+        with suppress(Full):
+            queue.put(part, timeout=_PATIENCE)
+            return True
+    return False

@@ -29,6 +29,7 @@ from .chunked import ChunkedEncoder, ChunkedScorer
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
 from .engine import FIRST, WINDOW
+from .heads import HeadsEncoder
 from .late_interaction import LateInteractionEncoder, LateInteractionScorer
 from .listwise import ListwiseScorer
 from .mteb_loader import MtebScorer
@@ -134,6 +135,7 @@ __all__ = [
     "DenseEncoder",
     "Encoder",
     "GeneratorModel",
+    "HeadsEncoder",
     "LateInteractionEncoder",
     "LateInteractionScorer",
     "ListwiseScorer",

@@ -69,6 +69,9 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
     similarity.
     """
 
+    # The only output that is read, so that the last layer need not compute the others.
+    output = "sentence_embedding"
+
     def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime, *, trainable: bool = False) -> None:
         super().__init__(entry, runtime, trainable=trainable)
         saved.check_use(folder, "SentenceTransformer", entry.similarity)
@@ -77,7 +80,7 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
         if entry.max_length is not None:
             self.model.max_seq_length = entry.max_length
         self.wrappers = self._wrappers(folder)
-        self.set_precision("sentence_embedding")
+        self.set_precision(self.output)
         self.check_length()
         # DPR's configuration has projection_dim 0 if there is no projection.
         self.dimension: int = self.model.get_embedding_dimension() or self.model[0].auto_model.config.hidden_size

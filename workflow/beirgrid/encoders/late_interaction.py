@@ -99,18 +99,23 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
 
     def collected(self, batches: list[Batch[TokenVectors]]) -> TokenVectors:
         """Join the batches of a window, in the order of the texts."""
-        found: dict[int, np.ndarray] = {}
-        for batch in batches:
-            vectors, counts = batch.found
-            found |= zip(batch.rows.tolist(), np.split(vectors, np.cumsum(counts)[:-1]), strict=True)
-        ordered = [found[row] for row in range(len(found))]
-        return TokenVectors(np.concatenate(ordered), np.fromiter(map(len, ordered), np.int64, len(ordered)))
+        return in_order(batches)
 
     def joined(self, blocks: list[TokenVectors]) -> TokenVectors:
         """Concatenate the vectors of all blocks."""
         none = TokenVectors(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64))
         vectors, counts = zip(none, *blocks, strict=True)
         return TokenVectors(np.concatenate(vectors), np.concatenate(counts))
+
+
+def in_order(batches: list[Batch[TokenVectors]]) -> TokenVectors:
+    """Join the token vectors of batches, in the order of the texts."""
+    found: dict[int, np.ndarray] = {}
+    for batch in batches:
+        vectors, counts = batch.found
+        found |= zip(batch.rows.tolist(), np.split(vectors, np.cumsum(counts)[:-1]), strict=True)
+    ordered = [found[row] for row in range(len(found))]
+    return TokenVectors(np.concatenate(ordered), np.fromiter(map(len, ordered), np.int64, len(ordered)))
 
 
 class LateInteractionScorer(WholeTexts, LateInteractionEncoder):

@@ -228,6 +228,13 @@ class Work:
 
     encode_sparse = encode_late_interaction = encode_dense
 
+    def encode_heads(self, model: str, corpus: str, shard: str) -> Amounts:
+        work = self.encode_dense(model, corpus, shard)
+        for head, unit in (("sparse", "postings_mb"), ("tokens", "token_dimensions_mb")):
+            searched = head in self.grid.heads.get(model, ())
+            work[unit] = self._vectors(f"{model}~{head}", corpus, shard)[unit] if searched else 0.0
+        return work
+
     def expand(self, model: str, corpus: str, shard: str) -> Amounts:
         documents, entry = self.sizes.documents(corpus, int(shard)), self.config.models[model]
         queries = documents * entry.queries_per_document if isinstance(entry, entries.QueryGenerator) else 0

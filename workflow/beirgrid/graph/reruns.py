@@ -91,9 +91,9 @@ def watch_records(workflow: Any, commands: Commands) -> None:
         found = bool(known(persistence, job))
         rule = commands.rule_of(job.rule)
         if rule and RerunTrigger.PARAMS in workflow.rerun_triggers:
-            record = job.output.get("record") or job.output.scores
+            records = [path for name, path in job.output.items() if name.endswith("record")] or [job.output.scores]
             asked = None if found else commands.asked(rule, job.wildcards)
-            if reason := provenance.mismatch(record, asked, job.output):
+            for reason in filter(None, (provenance.mismatch(record, asked, job.output) for record in records)):
                 workflow.logger_manager.logger.info(f"To be made again: {reason}.")
                 persistence.dag.reason(job).forced = True
         return found

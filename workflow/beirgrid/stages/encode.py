@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
 
 from .. import search
 from ..collections import collection
-from ..config.models import DenseModel
+from ..config.models import DenseModel, Head, ModelEntry, of_head
 from ..core import files, lineage, pipeline, provenance
 from ..core.compute import Compute
-from ..core.errors import quoted
+from ..core.errors import ConfigError, quoted
 from ..core.families import FAMILIES
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..encoders import FIRST, WINDOW, CollapseCheck, Encoder, check_finite, open_encoder
-from ..models.arguments import EncodingModel, SizeOption
+from ..encoders import FIRST, WINDOW, CollapseCheck, Encoder, HeadsEncoder, check_finite, open_encoder
+from ..models.arguments import EncodingModel, SizeOption, from_json
 from ..models.endpoints import kept_answers
 from ..search.maxsim import TokenVectors
+
+
+class Part(NamedTuple):
+    """Vectors to write: the entry of the model (or of another head of its checkpoint), and the files."""
+
+    model: ModelEntry
+    output: Path
+    record: Path
 
 
 def encode(
@@ -39,54 +49,88 @@ def encode(
         "(sparse), a folder of token vectors (late interaction)",
     ],
     record: Annotated[Path, "record to write, .json"],
+    heads: Annotated[
+        Mapping[Head, tuple[Path, Path]],
+        "vectors and record to write for each further head of a dense model's checkpoint, JSON",
+        from_json(dict[Head, tuple[Path, Path]]),
+    ] = MappingProxyType({}),
 ) -> None:
     """Encode one shard of a corpus to vectors.
 
     Raises:
+        ConfigError: the model has no further heads.
         DataError: the shard does not fit the corpus, the checkpoint does not match the entry, or the model returns
             values that are not finite, or one vector for all texts.
     """
     start, stop = collection.shard_rows(corpus, shard, shard_size, last)
-    settings = {**model.given(), "shard": shard, "shard_size": shard_size}
-    made: dict[str, Any] = {"documents": [start, stop, collection.count(corpus)]}
+    wanted = [Part(model, output, record)]
     if isinstance(model, DenseModel):
-        made["similarity"] = model.similarity
-        made |= {"chunks": model.chunks.name} if model.chunks else {}
-    origin = lineage.check({"checkpoint": checkpoint, "corpus": corpus}, made=made)
-    with (
-        kept_answers(output) as answers,
-        provenance.record("encode", record, settings, [output], origin=origin) as facts,
-        compute.start() as runtime,
-    ):
+        wanted += [Part(of_head(model, head), *place) for head, place in heads.items()]
+    elif heads:
+        raise ConfigError(f"--heads: a {model.family} model has no further heads")
+    made = {"documents": [start, stop, collection.count(corpus)]}
+    with ExitStack() as stack:
+        answers = stack.enter_context(kept_answers(output))
+        facts = [
+            stack.enter_context(
+                provenance.record(
+                    "encode",
+                    part.record,
+                    {**part.model.given(), "shard": shard, "shard_size": shard_size},
+                    [part.output],
+                    origin=lineage.check(
+                        {"checkpoint": checkpoint, "corpus": corpus}, made={**made, **_made(part.model)}
+                    ),
+                )
+            )
+            for part in wanted
+        ]
+        runtime = stack.enter_context(compute.start())
         progress = Progress(f"encode shard {shard}", stop - start, "documents")
-        with files.atomic(output, directory=FAMILIES[model.family].folder) as temporary:
+        places = [
+            stack.enter_context(files.atomic(part.output, directory=FAMILIES[part.model.family].folder))
+            for part in wanted
+        ]
+        opened: Encoder[Any]
+        if isinstance(model, DenseModel) and heads:
+            opened = heads_encoder = HeadsEncoder(checkpoint, model, runtime, tuple(heads))
+            dimensions = heads_encoder.dimensions
+        else:
             opened = open_encoder(checkpoint, model, runtime, answers)
-            separator = model.separator if isinstance(model, DenseModel) else " "
-            early = min(start + FIRST, stop)
-            documents = chain(
-                collection.read_blocks(corpus, start, early, FIRST), collection.read_blocks(corpus, early, stop, WINDOW)
-            )
-            blocks = _encoded(opened, documents, separator, progress)
-            write = partial(
-                search.store(model.family).write_vectors,
-                temporary,
-                documents=stop - start,
-                dimension=opened.dimension,
-            )
-            facts.update(pipeline.behind(write, blocks, 1))
-        facts.update(
-            opened.facts(),
-            documents=stop - start,
-            documents_per_second=round(progress.rate, 2),
-            dimension=opened.dimension,
+            dimensions = (opened.dimension,)
+        early = min(start + FIRST, stop)
+        documents = chain(
+            collection.read_blocks(corpus, start, early, FIRST), collection.read_blocks(corpus, early, stop, WINDOW)
         )
+        separator = model.separator if isinstance(model, DenseModel) else " "
+        blocks = _encoded(opened, documents, separator, progress)
+        writers = [
+            partial(search.store(part.model.family).write_vectors, place, documents=stop - start, dimension=dimension)
+            for part, place, dimension in zip(wanted, places, dimensions, strict=True)
+        ]
+        written = pipeline.behind(writers, blocks)
+        for found, counts, dimension in zip(facts, written, dimensions, strict=True):
+            found.update(
+                counts,
+                **opened.facts(),
+                documents=stop - start,
+                documents_per_second=round(progress.rate, 2),
+                dimension=dimension,
+            )
+
+
+def _made(model: ModelEntry) -> dict[str, Any]:
+    """Return what the index and the search must know of dense vectors."""
+    if not isinstance(model, DenseModel):
+        return {}
+    return {"similarity": model.similarity} | ({"chunks": model.chunks.name} if model.chunks else {})
 
 
 def _encoded(
     encoder: Encoder[Any], blocks: Iterable[list[collection.Document]], separator: str, progress: Progress
-) -> Iterator[Any]:
-    """Encode and check each block of documents."""
-    collapse = CollapseCheck(encoder)
+) -> Iterator[tuple[Any, ...]]:
+    """Encode and check each block of documents; yield its vectors of each head."""
+    checks: list[CollapseCheck] = []
     read: deque[tuple[list[collection.Document], list[str]]] = deque()
 
     def texts_of(documents: list[collection.Document]) -> list[str]:
@@ -94,10 +138,14 @@ def _encoded(
         read.append((documents, texts))
         return texts
 
-    for vectors in encoder.encode_blocks(map(texts_of, blocks), progress=progress):
+    for block in encoder.encode_blocks(map(texts_of, blocks), progress=progress):
         documents, texts = read.popleft()
-        checked = vectors.sums() if isinstance(vectors, TokenVectors) else vectors
-        collapse.add(checked, texts)
-        check_finite(checked, [f"document {quoted(document.id)}" for document in documents], encoder.precision)
-        yield vectors
-    collapse.check("this shard")
+        heads = block if isinstance(encoder, HeadsEncoder) else (block,)
+        checks = checks or [CollapseCheck(encoder) for _ in heads]
+        for check, vectors in zip(checks, heads, strict=True):
+            checked = vectors.sums() if isinstance(vectors, TokenVectors) else vectors
+            check.add(checked, texts)
+            check_finite(checked, [f"document {quoted(document.id)}" for document in documents], encoder.precision)
+        yield heads
+    for check in checks:
+        check.check("this shard")

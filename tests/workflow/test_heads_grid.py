@@ -1,0 +1,88 @@
+"""The three heads of BGE-M3 in one grid: one job encodes a shard for all heads that are searched."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from checkpoints import save_pickled, save_plain
+from helpers import beirgrid
+from small import run
+
+from beirgrid.collections import collection
+from beirgrid.core import files
+from beirgrid.runs import runs
+
+SYSTEMS = {
+    "bm25-flat": {"retriever": "bm25", "fields": "flat"},
+    "m3": {"retriever": "m3"},
+    "m3-sparse": {"retriever": "m3", "head": "sparse"},
+    "m3-tokens": {"retriever": "m3", "head": "tokens", "exhaustive": True},
+    "m3-hybrid": {"fusion": "wsum", "of": ["m3", "m3-sparse"], "weights": [1, 0.3]},
+    "m3-all": {"first_stage": "m3-hybrid", "reranker": "m3", "head": "tokens", "depth": 10},
+}
+
+
+@pytest.fixture
+def m3(tmp_path):
+    """Save a RoBERTa with the heads of BGE-M3, in their published, pickled form."""
+    import torch
+
+    folder = save_pickled(tmp_path / "published", save_plain(tmp_path / "plain", "roberta"))
+    torch.manual_seed(4)
+    for head, size in (("sparse", 1), ("colbert", 24)):
+        layer = torch.nn.Linear(32, size)
+        torch.nn.init.ones_(layer.bias)  # some weights are above 0
+        torch.save(layer.state_dict(), folder / f"{head}_linear.pt")
+    return {"family": "dense", "path": str(folder), "similarity": "cosine", "pooling": "cls", "pickled": True}
+
+
+@pytest.mark.slow
+def test_one_encoding_serves_all_heads(small_grid, tmp_path, m3):
+    (together := tmp_path / "together").mkdir()
+    names = list(SYSTEMS)
+    configfile = small_grid(
+        together, models={"m3": m3}, systems=SYSTEMS, grid={"systems": names, "datasets": ["small"]}
+    )
+    done = run(configfile, together)
+    assert done.returncode == 0, done.stdout
+    results = together / "results"
+    assert sorted(folder.name for folder in (results / "models").iterdir()) == ["m3"]
+    assert sorted(folder.name for folder in (results / "benchmarks/encode").iterdir()) == ["m3"]
+    dimensions = {"m3": 32, "m3~sparse": 261, "m3~tokens": 24}
+    for name, dimension in dimensions.items():
+        records = [files.read_json(results / f"embeddings/{name}/small/{shard}.json") for shard in range(3)]
+        assert [record["facts"]["documents"] for record in records] == [25, 25, 10]
+        assert {record["facts"]["dimension"] for record in records} == {dimension}
+    assert "Nothing to be done" in run(configfile, together, "-n").stdout
+
+    query = collection.read_queries(results / "datasets/small/queries.parquet")["q1"]
+    for system in ("m3-sparse", "m3-tokens", "m3-all"):
+        found = beirgrid("search", system, "small", query, "--json", "--depth", "5", "--directory", together)
+        assert found.returncode == 0, found.stderr
+        assert [hit["id"] for hit in json.loads(found.stdout)] == list(
+            runs.read(results / f"runs/{system}/small.run.gz")["q1"].ids[:5]
+        )
+
+    # A grid of the dense head alone uses the same vectors.
+    alone = small_grid(together, models={"m3": m3}, systems=SYSTEMS, grid={"systems": ["m3"], "datasets": ["small"]})
+    planned = run(alone, together, "-n").stdout
+    assert "encode" not in planned
+    assert "retrieve" not in planned
+
+    # Three entries of one checkpoint encode head by head, and give the same scores.
+    heads = {"m3": "dense", "m3-sparse": "sparse", "m3-tokens": "tokens"}
+    systems = {name: {**SYSTEMS[name], "retriever": f"{model}-model"} for name, model in heads.items()}
+    models = {f"{model}-model": m3 for model in heads.values()}
+    (apart := tmp_path / "apart").mkdir()
+    configfile = small_grid(
+        apart, models=models, systems=systems, grid={"systems": list(systems), "datasets": ["small"]}
+    )
+    done = run(configfile, apart)
+    assert done.returncode == 0, done.stdout
+    assert len(list((apart / "results/benchmarks/encode").iterdir())) == 3
+    for name in systems:
+        expected = runs.read(apart / f"results/runs/{name}/small.run.gz")
+        for query, ranking in runs.read(results / f"runs/{name}/small.run.gz").items():
+            wanted = dict(zip(expected[query].ids, map(float, expected[query].scores), strict=True))
+            assert dict(zip(ranking.ids, map(float, ranking.scores), strict=True)) == pytest.approx(wanted, abs=1e-5)
