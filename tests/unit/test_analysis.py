@@ -244,7 +244,7 @@ def test_zero_shot_means_leave_out_systems_of_unknown_training_data():
     assert table.loc["zero-shot"]["names"].unique().tolist() == ["x, z"]
     assert table.loc["all"]["mean"].notna().all()
     assert table.loc["zero-shot"]["mean"].notna().to_dict() == {"a": True, "b": False, "c": True, "d": True}
-    assert table.loc[("zero-shot", "b"), "note"] == "left out: it is not known which datasets it was trained on"
+    assert table.loc[("zero-shot", "b"), "note"] == "left out: not all training datasets are known"
     assert table.loc["zero-shot"]["mean_rank"].dropna().sum() == 1 + 2 + 3
     assert table.loc["all"]["own_zero_shot_datasets"].to_dict() == {"a": 2, "b": 0, "c": 3, "d": 3}
     assert table.loc[("all", "b"), "training_unknown"] == "x, y"

@@ -39,7 +39,7 @@ def test_what_made_a_file_and_from_what(site, capsys, monkeypatch, tmp_path):
     assert f"run: {RUN} (" in said
     assert f"qrels: {QRELS} (" in said
     assert 'metrics: ["ndcg@10", "recall@5"]' in said
-    assert said.endswith("made again by the next run: no reason is known\n")
+    assert "made again by the next run: files and the last run of each grid show no reason. A dry run" in said
     assert _why(capsys, SCORES.replace(".json", ".per-query.parquet")) == said
     monkeypatch.chdir(tmp_path)
     assert "stage: evaluate" in _why(capsys, SCORES, "--directory", "site")

@@ -24,7 +24,7 @@ from . import significance
 from .permutations import PERMUTATIONS
 
 # Reason why a system has no zero-shot mean.
-UNTOLD = "left out: it is not known which datasets it was trained on"
+UNTOLD = "left out: not all training datasets are known"
 
 
 class EvaluatedDataset(NamedTuple):

@@ -27,8 +27,8 @@ CLASSES = {
 _METRICS = {"precision": "p", "hit_rate": "success", "max_over_subqueries_map": "map_subqueries"}
 # Main metrics that have no cut: accuracy is recall at 1, and p-MRR compares whole rankings of 1,000 documents.
 _WITHOUT_CUT = {"accuracy": "recall@1", "p-MRR": "p_mrr@1000", "paired_accuracy": "paired_accuracy@1"}
-# Mean characters of a word and the space after it, in English.
-CHARACTERS = 6
+# Mean bytes of a word and the space after it, in English.
+WORD_BYTES = 6
 # Languages of Lucene's analyzers: ISO 639-3, as mteb writes them, to ISO 639-1.
 ISO_639_1 = {
     **{"ara": "ar", "ben": "bn", "dan": "da", "deu": "de", "eng": "en", "spa": "es", "fas": "fa", "fin": "fi"},
@@ -237,7 +237,7 @@ def _words(figures: Mapping[str, Any]) -> dict[str, float]:
         key: (figures.get(f"{of}_text_statistics") or {}).get("average_text_length") or 0
         for key, of in (("query_words", "queries"), ("document_words", "documents"))
     }
-    return {key: round(length / CHARACTERS, 2) for key, length in lengths.items() if length}
+    return {key: round(length / WORD_BYTES, 2) for key, length in lengths.items() if length}
 
 
 def reason_to_load(task: Any, figures: Mapping[str, Any]) -> str:

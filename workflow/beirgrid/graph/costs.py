@@ -19,9 +19,10 @@ from ..analysis.permutations import permutations_of
 from ..config import entries
 from ..config.endpoint_entries import Endpoint
 from ..config.indexes import token_lists
+from ..config.mteb_collections import WORD_BYTES
 from ..core.stages import STAGES
 from .grid import Grid
-from .sizes import QUERY_WORDS, WORD_BYTES, WORD_PIECES, Sizes
+from .sizes import QUERY_WORDS, WORD_PIECES, Sizes
 
 TABLE = Path(__file__).with_name("costs.csv")
 

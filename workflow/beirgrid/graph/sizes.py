@@ -15,14 +15,15 @@ from typing import IO, NamedTuple
 from ..collections import downloads
 from ..config.entries import Config, LocalCorpus, ModelEntry
 from ..config.models import Chunks
+from ..config.mteb_collections import WORD_BYTES
 from ..config.places import find_local, resolve_path
 from ..core import files, paths
 
 # Defaults for entries without statistics: about the mean of BEIR, and BERT-base.
 DOCUMENTS, DOCUMENT_WORDS, QUERIES, QUERY_WORDS = 100_000, 150.0, 1000, 12.0
 MODEL = {"parameters": 110.0, "embeddings": 24.0, "dimensions": 768.0}
-# Approximate values for English: bytes per word with its space, subword tokens per word.
-WORD_BYTES, WORD_PIECES = 6.0, 1.35
+# Subword tokens per word of English, approximately.
+WORD_PIECES = 1.35
 # Lines sampled from a local text file, and its compression ratio under gzip.
 SAMPLED_LINES, GZIPPED = 500, 3
 

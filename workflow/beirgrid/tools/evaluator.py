@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sentence_transformers.base.evaluation import BaseEvaluator
 
 from ..collections import collection, qrels
 from ..config.metric_names import parse_metric
@@ -21,6 +20,11 @@ from ..runs.limits import Limits
 from ..search.maxsim import TokenVectors, maxsim
 from .configfiles import merged
 from .run import keep_grid, snakemake
+
+try:
+    from sentence_transformers.base.evaluation import BaseEvaluator
+except ImportError:  # sentence-transformers 5.3.0, which PyLate 1.6 requires
+    from sentence_transformers.evaluation import SentenceEvaluator as BaseEvaluator
 
 if TYPE_CHECKING:
     import pandas as pd

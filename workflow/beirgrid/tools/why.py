@@ -15,6 +15,7 @@ from .configfiles import DIRECTORY
 
 # Summaries of grids, which contain the requested settings (paths.GRID_SUMMARY).
 _SUMMARIES = "results/grids/*/grid.json"
+_NONE = "files and the last run of each grid show no reason. A dry run (-n) reads configfiles and the lock file again"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> None:
     place, record = _record(args.file if args.file.exists() else directory / args.file)
     show(*_description(place, record))
     found = list(_reasons(place, record, directory))
-    show(f"made again by the next run: {'yes' if found else 'no reason is known'}", *(f"  {why}" for why in found))
+    show(f"made again by the next run: {'yes' if found else _NONE}", *(f"  {why}" for why in found))
 
 
 def _record(path: Path) -> tuple[Path, dict[str, Any]]:
