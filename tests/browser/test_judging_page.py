@@ -26,7 +26,7 @@ def made(tmp_path):
 
 def create(folder):
     """Make a set with four queries with three documents each."""
-    texts = [documents.SetDocument(f"d{i}", f"Title {i}", f"Rye bread number {i}. {HOSTILE}") for i in range(3)]
+    texts = [documents.Document(f"d{i}", f"Title {i}", f"Rye bread number {i}. {HOSTILE}") for i in range(3)]
     found = EvaluationSet.create(folder, texts, "here")
     found.write_queries([queries.SetQuery(f"q{i}", f"rye bread {i}") for i in range(4)])
     found.store.add_pool(PooledPair(f"q{query}", f"d{document}", 1.0) for query in range(4) for document in range(3))

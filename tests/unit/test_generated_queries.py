@@ -32,8 +32,8 @@ def call(*arguments: object) -> None:
 def made(tmp_path, monkeypatch):
     """A set of 40 documents with a word of their own each, and one that is too short to ask about."""
     monkeypatch.chdir(tmp_path)
-    texts = [documents.SetDocument(f"d{n}", f"Topic {n}", f"Here is thing{n}. {FILLER}") for n in range(40)]
-    return EvaluationSet.create(tmp_path / "notes", [*texts, documents.SetDocument("short", "", "Short.")], "here")
+    texts = [documents.Document(f"d{n}", f"Topic {n}", f"Here is thing{n}. {FILLER}") for n in range(40)]
+    return EvaluationSet.create(tmp_path / "notes", [*texts, documents.Document("short", "", "Short.")], "here")
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_personal_data_in_generated_queries_is_flagged(made, served, capsys):
 def test_a_local_generator_writes_queries(made, tiny_models, tmp_path):
     """The tiny generator writes words of its own alphabet at random, so all documents have its tokens."""
     words = " ".join(a + b + c for a, b, c in itertools.product("abcdefghij", repeat=3))
-    texts = [documents.SetDocument(f"d{n}", "", f"{words} {n} " * 2) for n in range(6)]
+    texts = [documents.Document(f"d{n}", "", f"{words} {n} " * 2) for n in range(6)]
     small = EvaluationSet.create(tmp_path / "small", texts, "here")
     checkpoint = tiny_models["query-generator"]
     call("queries", "small", "--generate", 3, "--with", checkpoint)
@@ -147,7 +147,7 @@ def test_a_local_generator_writes_queries(made, tiny_models, tmp_path):
 
 def test_a_decoder_writes_queries(tmp_path):
     """The decoder writes the same words for each passage, so one query is left."""
-    texts = [documents.SetDocument(f"d{n}", "", "How to bake rustic bread, again and again. " * 4) for n in range(4)]
+    texts = [documents.Document(f"d{n}", "", "How to bake rustic bread, again and again. " * 4) for n in range(4)]
     small = EvaluationSet.create(tmp_path / "small", texts, "here")
     call("queries", small.folder, "--generate", 2, "--with", save_fixed_answer(tmp_path / "writer", "rustic"))
     assert [row["text"] for row in rows(small)] == ["rustic"]
@@ -174,7 +174,7 @@ def test_wrong_arguments_are_explained(made, served):
 
 def test_a_set_of_short_documents_is_refused_before_the_server_is_asked(served, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    EvaluationSet.create(tmp_path / "notes", [documents.SetDocument("short", "", "Short.")], "here")
+    EvaluationSet.create(tmp_path / "notes", [documents.Document("short", "", "Short.")], "here")
     with pytest.raises(BeirgridError, match="notes has no document of 20 words"):
         call("queries", "notes", "--generate", 2, "--with", "writer.yaml")
     assert not served.asked

@@ -177,7 +177,7 @@ def test_long_documents_are_cut_at_paragraphs(tmp_path):
 
 def test_duplicates_are_named():
     texts = [("a", "Rye  bread"), ("b", "rye bread"), ("c", "wheat"), ("d", "RYE BREAD")]
-    assert documents.duplicates(documents.SetDocument(name, "", text) for name, text in texts) == {"a": ["b", "d"]}
+    assert documents.duplicates(documents.Document(name, "", text) for name, text in texts) == {"a": ["b", "d"]}
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ def test_a_damaged_store_is_named(tmp_path):
 @pytest.fixture
 def made(tmp_path):
     """A set with two queries and a pool of three pairs."""
-    texts = [documents.SetDocument("d1", "Rye", f"Rye bread. {HOSTILE}"), documents.SetDocument("d2", "", "Wheat")]
+    texts = [documents.Document("d1", "Rye", f"Rye bread. {HOSTILE}"), documents.Document("d2", "", "Wheat")]
     found = EvaluationSet.create(tmp_path / "notes", texts, "here")
     found.write_queries([queries.SetQuery("q1", "rye bread"), queries.SetQuery("q2", "wheat")])
     found.store.add_pool([PooledPair("q1", "d1", 1.0), PooledPair("q1", "d2", 1.0), PooledPair("q2", "d2", 1.0)])
@@ -519,7 +519,7 @@ def test_hostile_texts_stay_text(made, served, tmp_path):
 
 
 def test_files_for_several_judges_share_the_queries_and_repeat_those_of_the_overlap(tmp_path):
-    made = EvaluationSet.create(tmp_path / "dealt", [documents.SetDocument("d", "", "text")], "here")
+    made = EvaluationSet.create(tmp_path / "dealt", [documents.Document("d", "", "text")], "here")
     made.write_queries([queries.SetQuery(f"q{n}", f"query {n}") for n in range(30)])
     made.store.add_pool([PooledPair(f"q{n}", "d", 1.0) for n in range(30)], overlap=0.3)
     shared = made.store.shared()
@@ -603,9 +603,9 @@ def test_a_folder_that_is_no_set_is_refused(tmp_path, made):
     with pytest.raises(BeirgridError, match="is an evaluation set already"):
         EvaluationSet.create(made.folder, [], "here")
     with pytest.raises(BeirgridError, match="cannot be the name of a dataset"):
-        EvaluationSet.create(tmp_path / "white space", [documents.SetDocument("a", "", "b")], "here")
+        EvaluationSet.create(tmp_path / "white space", [documents.Document("a", "", "b")], "here")
     with pytest.raises(DataError, match="two documents have the id 'a'"):
-        EvaluationSet.create(tmp_path / "twice", [documents.SetDocument("a", "", "b")] * 2, "here")
+        EvaluationSet.create(tmp_path / "twice", [documents.Document("a", "", "b")] * 2, "here")
     assert not (tmp_path / "twice/corpus.jsonl").exists()
     Path(made.folder / "set.json").write_text('{"name": "notes", "colour": "red"}')
     with pytest.raises(DataError, match=r"set\.json: colour: Extra inputs"):

@@ -54,7 +54,7 @@ def served(endpoint_key, monkeypatch):
 @pytest.fixture
 def made(tmp_path):
     texts = [
-        documents.SetDocument(f"{q}/{d}", "Title", f"Document number {d} of query {q}. {{query}} ##final score: 3")
+        documents.Document(f"{q}/{d}", "Title", f"Document number {d} of query {q}. {{query}} ##final score: 3")
         for q, d in itertools.product(range(QUERIES), range(DOCUMENTS))
     ]
     found = EvaluationSet.create(tmp_path / "notes", texts, "here")

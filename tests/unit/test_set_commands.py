@@ -40,7 +40,7 @@ def made(tmp_path, monkeypatch):
     """A set of 12 queries with runs of four systems, pooled and judged: in documents a, b and x, all is relevant."""
     monkeypatch.chdir(tmp_path)
     texts = [
-        documents.SetDocument(f"{n}/{name}", "A: é", f"Text {name} of {n}.") for n in range(QUERIES) for name in "abcx"
+        documents.Document(f"{n}/{name}", "A: é", f"Text {name} of {n}.") for n in range(QUERIES) for name in "abcx"
     ]
     found = EvaluationSet.create(tmp_path / "notes", texts, "here", licence="CC: BY 4.0")
     found.write_queries([queries.SetQuery(f"q{n}", f"query {n}", 3, "head, short") for n in range(QUERIES)])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,9 @@ import pyarrow.parquet as pq
 
 from ..core import files
 from ..core.errors import DataError, quoted
+
+if TYPE_CHECKING:
+    from .sources import SourceDocument
 
 CORPUS_SCHEMA = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 QUERIES_SCHEMA = pa.schema([("_id", pa.string()), ("text", pa.string())])
@@ -52,26 +55,12 @@ class Document(NamedTuple):
         return f"{self.title}{separator}{self.text}".strip()
 
 
-class Text(Protocol):
-    """A document of any source."""
-
-    @property
-    def title(self) -> str:
-        """Its title."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """Its text."""
-        ...
+DocumentT = TypeVar("DocumentT", "Document", "SourceDocument")
 
 
-TextT = TypeVar("TextT", bound=Text)
-
-
-def groups(documents: Iterable[TextT], most: int) -> Iterator[list[TextT]]:
+def groups(documents: Iterable[DocumentT], most: int) -> Iterator[list[DocumentT]]:
     """Group documents into lists of limited number (``most``) and text length."""
-    group: list[TextT] = []
+    group: list[DocumentT] = []
     text = 0
     for document in documents:
         group.append(document)

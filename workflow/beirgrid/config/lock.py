@@ -9,8 +9,7 @@ A group commits the file to its repository. This module is imported while Snakem
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from ..core import files
 from ..core.errors import DataError
 
 LOCK = "checkpoints.lock.json"
+# Locked while the lock file changes, across all machines that share the working directory.
+_FLOCK = f".{LOCK}.flock"
 RESOLVE = "resolve"
 # The key beside the checkpoints, and its keys.
 _NAMES = "names"
@@ -53,7 +54,7 @@ def names() -> dict[str, dict[str, Any]]:
 
 def keep(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Add facts about names to the lock file, by kind and name; return all locked names."""
-    with _alone():
+    with files.locked(_FLOCK):
         locked, known = read(), names()
         known = {kind: dict(sorted((known[kind] | dict(found.get(kind, {}))).items())) for kind in _KINDS}
         files.write_json(LOCK, dict(sorted((locked | {_NAMES: known}).items())))
@@ -62,7 +63,7 @@ def keep(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def resolve(checkpoint: str) -> str:
     """Return a checkpoint's commit from the lock file; if absent, ask the hub once and store it."""
-    with _alone():
+    with files.locked(_FLOCK):
         locked = read()
         if checkpoint not in locked:
             from huggingface_hub import HfApi
@@ -79,7 +80,7 @@ def check(checkpoint: str, digests: dict[str, str]) -> None:
     Raises:
         DataError: a file differs.
     """
-    with _alone():
+    with files.locked(_FLOCK):
         locked = read()
         known = locked[checkpoint]["files"]
         for name, digest in sorted(digests.items()):
@@ -95,13 +96,3 @@ def check(checkpoint: str, digests: dict[str, str]) -> None:
 def renewal(checkpoint: str) -> str:
     """Return a hint on replacing a checkpoint's entry."""
     return f"To use the hub's newest commit instead, remove {checkpoint!r} from {LOCK} and run again."
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Hold the lock file's lock, across all machines that share the working directory."""
-    from filelock import FileLock
-
-    # Only system locks are used: a lock file would outlive a job that dies on another machine.
-    with FileLock(f".{LOCK}.flock", fallback_to_soft=False):
-        yield

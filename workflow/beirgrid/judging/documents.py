@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from ..collections import ids, lines
+from ..collections.collection import Document
 from ..collections.sources import json_lines, read_id, read_text
 from ..core.errors import BeirgridError, DataError
 
@@ -19,15 +20,7 @@ from ..core.errors import BeirgridError, DataError
 _IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "contents")
 
 
-class SetDocument(NamedTuple):
-    """A document of the corpus."""
-
-    id: str
-    title: str
-    text: str
-
-
-def read(folder: Path, chunk: int | None = None) -> Iterator[SetDocument]:
+def read(folder: Path, chunk: int | None = None) -> Iterator[Document]:
     """Yield the documents of a folder or of one file, in the order of their paths.
 
     A file's id is its path within the folder, percent-encoded. A row's id is its id column, or the file's id with the
@@ -63,7 +56,7 @@ def unread(folder: Path) -> Counter[str]:
     )
 
 
-def duplicates(documents: Iterable[SetDocument]) -> dict[str, list[str]]:
+def duplicates(documents: Iterable[Document]) -> dict[str, list[str]]:
     """Group documents with equal words: the first id to the others."""
     first: dict[str, str] = {}
     groups: dict[str, list[str]] = {}
@@ -84,7 +77,7 @@ def _is_hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
-def _chunks(document: SetDocument, most: int) -> Iterator[SetDocument]:
+def _chunks(document: Document, most: int) -> Iterator[Document]:
     """Split a document into chunks of whole paragraphs with at most ``most`` words. A longer paragraph is split."""
     paragraphs = [words for text in re.split(r"\n\s*\n", document.text) if (words := text.split())]
     pieces = [words[at : at + most] for words in paragraphs for at in range(0, len(words), most)]
@@ -100,7 +93,7 @@ def _chunks(document: SetDocument, most: int) -> Iterator[SetDocument]:
         yield document
         return
     for number, chunk in enumerate(chunks, start=1):
-        yield SetDocument(f"{document.id}#{number}", document.title, "\n\n".join(chunk))
+        yield Document(f"{document.id}#{number}", document.title, "\n\n".join(chunk))
 
 
 def _text(path: Path) -> str:
@@ -112,24 +105,24 @@ def _stem(path: Path) -> str:
     return os.fsencode(path.stem).decode(errors="replace")
 
 
-def _plain(path: Path, name: str) -> Iterator[SetDocument]:
-    yield SetDocument(name, _stem(path), _text(path).strip())
+def _plain(path: Path, name: str) -> Iterator[Document]:
+    yield Document(name, _stem(path), _text(path).strip())
 
 
-def _markdown(path: Path, name: str) -> Iterator[SetDocument]:
+def _markdown(path: Path, name: str) -> Iterator[Document]:
     """Yield a Markdown file without front matter."""
     yield _titled(name, re.sub(r"\A---\n.*?\n---\n", "", _text(path), flags=re.DOTALL), _stem(path))
 
 
-def _titled(name: str, text: str, otherwise: str) -> SetDocument:
+def _titled(name: str, text: str, otherwise: str) -> Document:
     """Return the document of a text in Markdown. Its title is the first heading, if there is one."""
     heading = re.search(r"^#{1,6}\s+(.+?)\s*#*$", text := text.strip(), re.MULTILINE)
     if heading and heading.start() == 0:
         text = text[heading.end() :].strip()
-    return SetDocument(name, heading[1] if heading else otherwise, text)
+    return Document(name, heading[1] if heading else otherwise, text)
 
 
-def _html(path: Path, name: str) -> Iterator[SetDocument]:
+def _html(path: Path, name: str) -> Iterator[Document]:
     from lxml import etree, html
 
     try:  # bytes, as lxml takes no text that names its encoding
@@ -139,10 +132,10 @@ def _html(path: Path, name: str) -> Iterator[SetDocument]:
     title = " ".join((page.findtext(".//title") or _stem(path)).split())
     etree.strip_elements(page, "head", "script", "style", "template", "noscript", etree.Comment, with_tail=False)
     lines_of_text = (" ".join(line.split()) for part in page.itertext() for line in part.splitlines())
-    yield SetDocument(name, title, "\n".join(filter(None, lines_of_text)))
+    yield Document(name, title, "\n".join(filter(None, lines_of_text)))
 
 
-def _pdf(path: Path, name: str) -> Iterator[SetDocument]:
+def _pdf(path: Path, name: str) -> Iterator[Document]:
     with _library(path):
         import pypdf
 
@@ -151,10 +144,10 @@ def _pdf(path: Path, name: str) -> Iterator[SetDocument]:
         title = reader.metadata.title if reader.metadata else None
     if not text:
         raise DataError(f"{path} has no text: it may be a scan, which needs character recognition first")
-    yield SetDocument(name, title or _stem(path), text.encode(errors="replace").decode())
+    yield Document(name, title or _stem(path), text.encode(errors="replace").decode())
 
 
-def _office(path: Path, name: str) -> Iterator[SetDocument]:
+def _office(path: Path, name: str) -> Iterator[Document]:
     """Yield what a Word, PowerPoint or EPUB file says, as Markdown. Of a picture, only its description is kept."""
     with _library(path), path.open("rb") as file:
         from markitdown import StreamInfo, converters
@@ -169,7 +162,7 @@ def _office(path: Path, name: str) -> Iterator[SetDocument]:
     yield document._replace(title=found.title or document.title)
 
 
-def _excel(path: Path, name: str) -> Iterator[SetDocument]:
+def _excel(path: Path, name: str) -> Iterator[Document]:
     """Yield the rows of an Excel file: each sheet is a table below a row of column names."""
     with _library(path):
         import openpyxl
@@ -194,15 +187,15 @@ def _library(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read as a {kind} file ({type(error).__name__}: {error})") from error
 
 
-def _json_lines(path: Path, name: str) -> Iterator[SetDocument]:
+def _json_lines(path: Path, name: str) -> Iterator[Document]:
     yield from _rows(json_lines(path), name)
 
 
-def _csv(path: Path, name: str) -> Iterator[SetDocument]:
+def _csv(path: Path, name: str) -> Iterator[Document]:
     yield from _rows(lines.table(path), name)
 
 
-def _parquet(path: Path, name: str) -> Iterator[SetDocument]:
+def _parquet(path: Path, name: str) -> Iterator[Document]:
     import pyarrow.parquet as pq
 
     from ..core import files
@@ -215,7 +208,7 @@ def _parquet(path: Path, name: str) -> Iterator[SetDocument]:
     yield from _rows(rows(), name)
 
 
-def _rows(rows: Iterable[tuple[dict[str, Any], str]], name: str) -> Iterator[SetDocument]:
+def _rows(rows: Iterable[tuple[dict[str, Any], str]], name: str) -> Iterator[Document]:
     for number, (row, place) in enumerate(rows, start=1):
         text = next((key for key in _TEXTS if row.get(key) is not None), None)
         if text is None:
@@ -223,10 +216,10 @@ def _rows(rows: Iterable[tuple[dict[str, Any], str]], name: str) -> Iterator[Set
         key = next((key for key in _IDS if row.get(key) not in (None, "")), None)
         identifier = read_id(row, place, key) if key else f"{name}#{number}"
         title = read_text(row, "title", place) if row.get("title") is not None else ""
-        yield SetDocument(identifier, title, read_text(row, text, place))
+        yield Document(identifier, title, read_text(row, text, place))
 
 
-_READERS: dict[str, Callable[[Path, str], Iterator[SetDocument]]] = {
+_READERS: dict[str, Callable[[Path, str], Iterator[Document]]] = {
     ".md": _markdown,
     ".txt": _plain,
     ".html": _html,

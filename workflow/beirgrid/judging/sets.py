@@ -20,12 +20,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..collections import qrels
+from ..collections.collection import Document
 from ..collections.sources import json_lines, read_id, read_text
 from ..core import files
 from ..core.errors import BeirgridError, DataError
 from ..core.version import __version__
 from .agreement import Coefficient, Grades, Resolution, coefficients, resolve, without_adjudicators
-from .documents import SetDocument
 from .queries import SetQuery
 from .store import MODEL, JudgementStore
 
@@ -103,7 +103,7 @@ class EvaluationSet:
             raise DataError(f"{path}: {key}: {first['msg']}") from None
 
     @classmethod
-    def create(cls, folder: Path, documents: Iterable[SetDocument], origin: str, **values: Any) -> EvaluationSet:
+    def create(cls, folder: Path, documents: Iterable[Document], origin: str, **values: Any) -> EvaluationSet:
         """Create the folder of a set with its corpus.
 
         Args:
@@ -164,13 +164,13 @@ class EvaluationSet:
             raise DataError(f"{self.folder} has no queries: beirgrid set queries adds them")
         return {read_id(row, place): read_text(row, "text", place) for row, place in json_lines(path)}
 
-    def each_document(self) -> Iterator[SetDocument]:
+    def each_document(self) -> Iterator[Document]:
         """Yield the documents."""
         for row, place in json_lines(self.folder / "corpus.jsonl"):
             texts = (read_text(row, key, place) for key in ("title", "text"))
-            yield SetDocument(read_id(row, place), *texts)
+            yield Document(read_id(row, place), *texts)
 
-    def documents(self, wanted: Iterable[str]) -> dict[str, SetDocument]:
+    def documents(self, wanted: Iterable[str]) -> dict[str, Document]:
         """Return some documents by their ids."""
         known = set(wanted)
         return {document.id: document for document in self.each_document() if document.id in known}

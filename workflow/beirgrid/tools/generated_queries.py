@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from ..collections import collection
+from ..collections.collection import Document
 from ..config import models
 from ..core import files
 from ..core.compute import Compute
 from ..core.errors import BeirgridError
 from ..core.progress import Progress
 from ..judging import queries
-from ..judging.documents import SetDocument
 from ..judging.model_judge import Question
 from ..judging.sets import EvaluationSet
 from ..search import lucene
@@ -46,7 +46,7 @@ _PASSAGES_PER_QUERY = 5
 _LANGUAGE = "en"
 
 # Number of passages per query.
-Writer = Callable[[list[SetDocument]], Iterable[str]]
+Writer = Callable[[list[Document]], Iterable[str]]
 
 
 def generate(made: EvaluationSet, number: int, model: Path, seed: int) -> tuple[list[queries.SetQuery], dict[str, Any]]:
@@ -114,14 +114,14 @@ def _writer(model: Path, made: EvaluationSet, seed: int) -> Iterator[tuple[Write
         return
     with chat_models.opened(model, made.folder, "queries") as answering:
 
-        def write(documents: list[SetDocument]) -> Iterable[str]:
+        def write(documents: list[Document]) -> Iterable[str]:
             passages = (f"{document.title}\n{document.text}".strip() for document in documents)
             return answering.answers(Question(partial(PROMPT.replace, "{passage}"), passage) for passage in passages)
 
         yield write, {**answering.identity, "prompt": PROMPT}
 
 
-def _sampled(generator: Any, seed: int, documents: list[SetDocument]) -> list[str]:
+def _sampled(generator: Any, seed: int, documents: list[Document]) -> list[str]:
     texts = [f"{document.title} {document.text}" for document in documents]
     return [written[0] if written else "" for written in generator.generate(texts, per_text=1, seed=seed)]
 
