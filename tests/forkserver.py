@@ -1,7 +1,7 @@
 """Python processes without the interpreter's start: ``-m`` of some packages and ``-c`` are forked.
 
 ``install`` writes a program named ``python``. Started with one of these, the program asks a server, which has
-imported the libraries and this checkout's configuration, to fork, and stands in for the fork: same arguments,
+imported the libraries and this checkout's package, to fork, and stands in for the fork: same arguments,
 environment, folder, mask and streams (``beirgrid.tools.forks``). Snakemake, forked, takes the program as its
 ``sys.executable``, so its jobs are forked too. The program becomes the real Python for all else, and where the
 environment is not the one that the libraries were imported in. A server starts with the first process that needs it and
@@ -18,10 +18,14 @@ from pathlib import Path
 
 OWN = str(Path(__file__).parent.parent / "workflow")
 ALL = ["beirgrid.config", "numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.sparse", "faiss", "numba"]
-LIGHT = [*ALL, "jinja2", "psutil", "statsmodels.stats.multitest"]
+LIGHT = [*ALL, "jinja2", "psutil", "statsmodels.stats.multitest", "matplotlib.backends.backend_pdf"]
+LIGHT += ["matplotlib.backends.backend_svg", "matplotlib.style", "beirgrid.stages.aggregate", "beirgrid.stages.report"]
+LIGHT += ["beirgrid.tools.refresh", "beirgrid.tools.outline", "beirgrid.stages.evaluate", "beirgrid.stages.fetch"]
 MODELS = [*ALL, "datasets", "sentence_transformers", "transformers.models.bert.modeling_bert"]
 SNAKEMAKE = ["snakemake.cli", "snakemake.workflow", "snakemake.profiles", "snakemake.report.html_reporter"]
-SNAKEMAKE += ["snakemake.storage", "smart_open", "jsonschema"]
+SNAKEMAKE += ["snakemake.storage", "smart_open", "jsonschema", "beirgrid.tools.configfiles", "beirgrid.tools.console"]
+SNAKEMAKE += [f"beirgrid.graph.{name}" for name in ("cell_records", "inputs", "params", "reruns")]
+SNAKEMAKE += [f"beirgrid.tools.{name}" for name in ("cluster", "processes")]
 LIBRARIES = {"snakemake": SNAKEMAKE, "light": LIGHT, "models": MODELS}
 NO_MODEL = {"fetch", "index", "lexical", "rerank", "fuse", "evaluate", "aggregate", "page", "report", "analyse"}
 NO_MODEL |= {"status"}
@@ -90,6 +94,10 @@ def _prepare(kind: str, python: Path) -> None:
     if kind == "snakemake":
         sys.executable = str(python)
     prepare(LIBRARIES[kind])
+    if kind == "snakemake":
+        from snakemake.cli import get_argument_parser
+
+        get_argument_parser()  # looks for plugins, once for all forks
     sys.path.remove(OWN)
 
 
@@ -101,7 +109,8 @@ def _run(arguments: list[str]) -> None:
     sys.argv = [option, *others]
     added = _added()
     sys.path[:0] = added if os.environ.get("PYTHONSAFEPATH") else [str(Path.cwd()), *added]
-    if added[:1] != [OWN]:  # another checkout's package may be imported
+    of_checkout = program == "snakemake" and Path.cwd() == Path(OWN).parent and "--snakefile" not in others
+    if added[:1] != [OWN] and not of_checkout:  # another checkout's package may be imported
         for name in [name for name in sys.modules if name.partition(".")[0] == "beirgrid"]:
             del sys.modules[name]
     if option == "-c":

@@ -525,6 +525,9 @@ def test_a_run_refreshes_when_cells_finish_and_at_its_end(grid, run_log, monkeyp
     logger.info("done", extra={"event": "job_finished", "job_id": 2})
     assert heard.refresher.process is None  # no evaluation
     logger.info("done", extra={"event": "job_finished", "job_id": 3})
+    assert heard.refresher.process is None  # a run of less than a minute has its tables at its end
+    heard.refresher.next = 0.0
+    logger.info("done", extra={"event": "job_finished", "job_id": 3})
     first = heard.refresher.process
     assert first.wait() == 0
     assert cell(read_answers(TABLES), "b", "x").value == pytest.approx(0.5)
@@ -536,13 +539,30 @@ def test_a_run_refreshes_when_cells_finish_and_at_its_end(grid, run_log, monkeyp
     assert "Failed: 1 of 6 cells." in capfd.readouterr().out
 
 
+def test_a_run_whose_last_job_wrote_the_page_prints_its_tables_as_they_are(grid, run_log, monkeypatch, capfd):
+    monkeypatch.setattr(refresh.sys, "executable", python())
+    aggregate(grid=grid, published=tuple(refresh.PUBLISHED), output=TABLES, record=RECORD)
+    heard, logger, _ = run_log
+    logger.handlers = [heard]
+    config = SimpleNamespace(grid=SimpleNamespace(name="test"))
+    heard.start(None, SimpleNamespace(grid=SimpleNamespace(config=config)), {})
+    page = Path(paths.REPORT.format(grid="test"))
+    for number, rule, refreshed in ((1, "aggregate", True), (2, "beir_report", False), (3, "analyse_grid", True)):
+        logger.info("job", extra=_job(number, rule))
+        logger.info("done", extra={"event": "job_finished", "job_id": number})
+        page.unlink(missing_ok=True)
+        heard.finish(succeeded=True)
+        assert page.is_file() == refreshed
+        assert f"Report: {page.absolute()}" in capfd.readouterr().out
+
+
 def test_a_refresh_that_fails_does_not_disturb_the_run(grid, monkeypatch, capfd):
     refresher = refresh.Refresher("test")
     monkeypatch.setattr(refresh.sys, "executable", "/gone/python")
-    refresher.end()
+    refresher.end(written=False)
     monkeypatch.undo()
     files.write_text(paths.GRID_SUMMARY.format(grid="test"), "{")
-    refresher.end()
+    refresher.end(written=False)
     assert "is not a summary of a grid" in capfd.readouterr().err
 
 

@@ -27,7 +27,6 @@ _THEME = (
     " @media (prefers-color-scheme: dark) { svg { color: #eceef1; --line: #3a3f47 } }</style>"
 )
 _STYLE: dict[str, Any] = {
-    "figure.constrained_layout.use": True,
     "figure.dpi": 150,
     "font.family": "sans-serif",
     "font.size": 8,
@@ -96,7 +95,7 @@ def content(figure: Figure, suffix: str) -> bytes:
     """Return a figure as a file of one of ``FORMATS``. An SVG follows the reader's colour scheme, light or dark."""
     file = io.BytesIO()
     figure.savefig(file, format=suffix, metadata=_METADATA[suffix], transparent=suffix == "svg")
-    figure.set_layout_engine("none")  # nothing moves in the other formats
+    figure.set_layout_engine(None)  # nothing moves in the other formats
     if suffix != "svg":
         return file.getvalue()
     text = file.getvalue().decode().replace(INK, "currentColor").replace(LINE, "var(--line)")
@@ -107,7 +106,7 @@ def new_figure(width: float, height: float) -> Figure:
     """Create an empty figure; width and height are in inches."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height))
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def make_panels(names: Sequence[str], height: float, *, sharex: bool = True) -> tuple[Figure, dict[str, Axes]]:

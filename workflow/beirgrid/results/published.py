@@ -6,7 +6,7 @@ import csv
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from ..collections import ids
 from ..config.metric_names import metric_key, parse_metric
@@ -69,7 +69,7 @@ def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Publis
     for path in files:
         try:
             with path.open(encoding="utf-8-sig", newline="") as stream:
-                yield from _values(path, csv.DictReader(stream), tolerances)
+                yield from _values(path, stream, tolerances)
         except (UnicodeDecodeError, csv.Error) as error:
             raise ConfigError(f"{path} is not a CSV file ({error})") from None
 
@@ -88,35 +88,43 @@ def check(files: Collection[Path], tolerances: dict[str, float], shown: Iterable
             raise ConfigError(f"tolerances.{name}: no published value has this class{hint}")
 
 
-def _values(path: Path, rows: csv.DictReader[str], tolerances: dict[str, float]) -> Iterator[Published]:
-    names = list(rows.fieldnames or ())
+def _values(path: Path, stream: TextIO, tolerances: dict[str, float]) -> Iterator[Published]:
+    rows = csv.reader(stream)
+    names = next(rows, [])
     if names[: len(COLUMNS)] != COLUMNS or names != [*COLUMNS, *(name for name in MEASURED_ON if name in names)]:
         raise ConfigError(
             f"{path}: the columns must be {','.join(COLUMNS)}, followed by any of {','.join(MEASURED_ON)}"
         )
+    known = len(COLUMNS)
     lines: dict[tuple[str, ...], int] = {}
-    for row in rows:
-        where = f"{path}:{rows.line_num}"
-        if None in row or None in row.values():
-            raise ConfigError(f"{where}: the line must have {len(names)} values (quote those with a comma)")
-        if row["system"].startswith(ids.MARK):
-            raise ConfigError(f"{where}: a byte order mark begins the line: was a file appended? Remove it")
-        parse_metric(row["metric"])
-        row["metric"] = metric_key(row["metric"])
-        tolerance_class, text = row.pop("class"), row.pop("value")
-        if tolerance_class not in tolerances:
-            hint = nearest(tolerance_class, tolerances)
-            raise ConfigError(f"{where}: no tolerance class {tolerance_class!r}{hint} (config: tolerances)")
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise ConfigError(f"{where}: the value {quoted(text)} is not a number")
-        first = lines.setdefault(tuple(row[key] for key in ("system", "dataset", "metric", "source")), rows.line_num)
+    for row in filter(None, rows):
+        if len(row) != len(names):
+            raise ConfigError(
+                f"{path}:{rows.line_num}: the line must have {len(names)} values (quote those with a comma)"
+            )
+        system, dataset, metric, text, tolerance_class, source, *notes = row[:known]
+        if problem := _problem(system, text, tolerance_class, tolerances):
+            raise ConfigError(f"{path}:{rows.line_num}: {problem}")
+        parse_metric(metric)
+        metric = metric_key(metric)
+        first = lines.setdefault((system, dataset, metric, source), rows.line_num)
         if first != rows.line_num:
-            raise ConfigError(f"{where}: line {first} has a value from the same source")
-        yield Published(value=value, tolerance_class=tolerance_class, **row)
+            raise ConfigError(f"{path}:{rows.line_num}: line {first} has a value from the same source")
+        measured = dict(zip(names[known:], row[known:], strict=True))
+        yield Published(system, dataset, metric, float(text), tolerance_class, source, *notes, **measured)
+
+
+def _problem(system: str, text: str, tolerance_class: str, tolerances: Mapping[str, float]) -> str:
+    """Return what is wrong with a line, or an empty text."""
+    if system.startswith(ids.MARK):
+        return "a byte order mark begins the line: was a file appended? Remove it"
+    if tolerance_class not in tolerances:
+        return f"no tolerance class {tolerance_class!r}{nearest(tolerance_class, tolerances)} (config: tolerances)"
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    return "" if math.isfinite(value) else f"the value {quoted(text)} is not a number"
 
 
 def same_commit(value: Published, checkpoints: Mapping[str, str]) -> bool | None:

@@ -219,7 +219,8 @@ def judge(
     value of another commit has the verdict ``another commit``. ``meant`` gives what a metric is on a dataset.
     """
     known: dict[tuple[str, str, str], list[Published]] = {}
-    for reference in values:
+    judged = set(scores["dataset"])
+    for reference in (value for value in values if value.dataset in judged):
         # A model named by its hub id runs with its authors' settings, not with those of a registered entry.
         names = (reference.system, *([reference.checkpoint] if reference.checkpoint and not reference.protocol else []))
         for name in map(local_name, names):

@@ -97,7 +97,8 @@ class RunLog(LogHandlerBase):
         if self.screen:
             self.screen.finish(self.recorder.run)
         if self.refresher:
-            self.refresher.end()
+            last = self.recorder.run.in_state("done")[-1:] if self.recorder.run else []
+            self.refresher.end(written=succeeded and any(job.rule.endswith("report") for job in last))
 
     def emit(self, record: LogRecord) -> None:
         """Dispatch a record. An error in a handler does not end the run."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ..core import files, paths, provenance
 from ..core.checkout import MODULES
@@ -20,7 +20,10 @@ from ..results import results_folder, summary
 from ..results.summary import GridSummary
 from . import events
 
-# Minimum seconds between two refreshes during a run.
+if TYPE_CHECKING:
+    from ..results.answers import Answers
+
+# Seconds of a run before its first refresh, and minimum seconds between two refreshes.
 SECONDS = 60.0
 LOG = Path("logs/refresh.log")
 # Packages needed for tables and page.
@@ -32,6 +35,7 @@ def report(
     grid: Annotated[str, "name of the grid; without it, all grids of the folder"] = "",
     directory: Annotated[Path, results_folder.PLACE] = Path(),
     background: Annotated[bool, "print no summary, and run with the lowest priority"] = False,
+    written: Annotated[bool, "print the summary of the tables that a run has written, and write nothing"] = False,
 ) -> None:
     """Write the tables and the page of a grid from its finished cells, and print a summary.
 
@@ -46,7 +50,7 @@ def report(
     if not grid and not names:
         raise BeirgridError("no grid was run in this folder (--directory names another)")
     for name in [grid] if grid else names:
-        lines = refresh(_read(name))
+        lines = _of_tables(_read(name)) if written else refresh(_read(name))
         if not background:
             show(*lines)
 
@@ -70,7 +74,6 @@ def refresh(grid: GridSummary) -> list[str]:
     from ..results import kept, table_files
     from ..stages import aggregate
     from ..stages.report import illustrated
-    from .outline import outline
 
     folder, page = Path(paths.GRID_FOLDER.format(grid=grid.name)), Path(paths.REPORT.format(grid=grid.name))
     with files.locked(folder / aggregate.LOCK):
@@ -86,8 +89,21 @@ def refresh(grid: GridSummary) -> list[str]:
                 provenance.renew(of_page)
             else:
                 of_page.unlink(missing_ok=True)
-    size = shutil.get_terminal_size((120, 24))
-    return list(outline(grid, answers, page.absolute(), size.columns))
+    return _outline(grid, answers)
+
+
+def _of_tables(grid: GridSummary) -> list[str]:
+    """Return the summary of a grid from its tables as they are."""
+    from ..results import table_files
+
+    return _outline(grid, table_files.read(grid, Path(paths.TABLES.format(grid=grid.name))))
+
+
+def _outline(grid: GridSummary, answers: Answers) -> list[str]:
+    from .outline import outline
+
+    page = Path(paths.REPORT.format(grid=grid.name)).absolute()
+    return list(outline(grid, answers, page, shutil.get_terminal_size((120, 24)).columns))
 
 
 def _events() -> tuple[dict[str, str], bool]:
@@ -112,18 +128,23 @@ class Refresher:
         self.grid = grid
         self.on = all(map(importlib.util.find_spec, LIBRARIES))
         self.process: subprocess.Popen[bytes] | None = None
-        self.next = 0.0
+        self.next = time.monotonic() + SECONDS
 
-    def end(self) -> None:
-        """Refresh once more after the last job, and print the summary."""
+    def end(self, *, written: bool) -> None:
+        """Refresh once more after the last job, and print the summary.
+
+        Args:
+            written: whether the last job wrote the page, so that the tables and the page need no refresh.
+        """
         if not self.on:
             return
-        if self.process:
+        if self.process and self.process.poll() is None:
+            written = False  # the refresh may have begun before the last cell was done
             self.process.terminate()
             self.process.wait()
         sys.stdout.flush()
         with contextlib.suppress(OSError):  # in a group of its own, a Ctrl-C reaches this process alone, which ends it
-            command = self._command()
+            command = self._command(*["--written"] * written)
             subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL, check=False, process_group=0)
 
     def refresh(self) -> None:
