@@ -285,12 +285,12 @@ def test_ranks_and_borda_counts():
     means = np.array([[0.1, 0.3, 0.3, 0.2], [0.5, 0.4, 0.6, 0.6], [0.0, 0.9, 0.8, 0.7]])
     beaten = [[sum((a > b) + (a == b) / 2 for b in row) - 0.5 for a in row] for row in means.tolist()]
     found = across.ranks(means)
-    assert found.borda.tolist() == [sum(column) for column in zip(*beaten, strict=True)]
-    assert found.mean_rank == pytest.approx(np.array([4 - sum(column) / 3 for column in zip(*beaten, strict=True)]))
+    assert found["borda"].tolist() == [sum(column) for column in zip(*beaten, strict=True)]
+    assert found["mean_rank"] == pytest.approx(np.array([4 - sum(column) / 3 for column in zip(*beaten, strict=True)]))
     turned = across.ranks(-means, lower_is_better=True)
-    assert turned.borda.tolist() == found.borda.tolist()
+    assert turned["borda"].tolist() == found["borda"].tolist()
     # Means of the same values, added up in another order.
-    assert across.ranks(np.array([[0.1 + 0.2, 0.3, 0.4]])).mean_rank.tolist() == [2.5, 2.5, 1]
+    assert across.ranks(np.array([[0.1 + 0.2, 0.3, 0.4]]))["mean_rank"].tolist() == [2.5, 2.5, 1]
 
 
 def test_tests_over_datasets():
@@ -300,12 +300,16 @@ def test_tests_over_datasets():
     for system in (1, 2):
         wins = sum(row[system] > row[0] for row in means)
         losses = sum(row[system] < row[0] for row in means)
-        assert (found.wins[system], found.ties[system], found.losses[system]) == (wins, 12 - wins - losses, losses)
+        assert (found["wins"][system], found["ties"][system], found["losses"][system]) == (
+            wins,
+            12 - wins - losses,
+            losses,
+        )
         tail = sum(math.comb(wins + losses, k) for k in range(min(wins, losses) + 1)) / 2 ** (wins + losses)
-        assert found.p_sign[system] == pytest.approx(min(1, 2 * tail))
-        assert found.p_student[system] == pytest.approx(scipy.stats.ttest_rel(means[:, system], means[:, 0]).pvalue)
-    assert found.warning == ""
-    assert "datasets here: 9" in across.against(means[:9], 0).warning
+        assert found["p_sign"][system] == pytest.approx(min(1, 2 * tail))
+        assert found["p_t"][system] == pytest.approx(scipy.stats.ttest_rel(means[:, system], means[:, 0]).pvalue)
+    assert found["note"] == ""
+    assert "datasets here: 9" in across.against(means[:9], 0)["note"]
 
 
 def test_the_papers_own_table_2():

@@ -295,8 +295,8 @@ def test_one_dataset_has_no_interval_from_resampling_datasets():
 
 def test_fewer_holes_win():
     means = np.array([[0.5, 0.2], [0.6, 0.6], [0.9, 0.1]])
-    assert across.against(means, 0, lower_is_better=True).wins.tolist() == [0, 2]
-    assert across.against(means, 0, lower_is_better=False).wins.tolist() == [0, 0]
+    assert across.against(means, 0, lower_is_better=True)["wins"].tolist() == [0, 2]
+    assert across.against(means, 0, lower_is_better=False)["wins"].tolist() == [0, 0]
 
 
 # Reproducibility ------------------------------------------------------------------------------------------------------

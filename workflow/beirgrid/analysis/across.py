@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,44 +69,29 @@ def mean_intervals(
     return MeanIntervals(significance.Interval(*of_queries), significance.Interval(*of_datasets))
 
 
-class Ranks(NamedTuple):
-    """Mean rank (1 is best; tied systems share the mean of their ranks) and Borda count, float64 [systems]."""
-
-    mean_rank: np.ndarray
-    borda: np.ndarray
-
-
-def ranks(means: np.ndarray, *, lower_is_better: bool = False) -> Ranks:
+def ranks(means: np.ndarray, *, lower_is_better: bool = False) -> dict[str, np.ndarray]:
     """Rank the systems of float64 [datasets, systems] by their mean on each dataset.
 
-    The Borda count is the number of systems that a system beats, added up over the datasets; a tie counts one half.
-    Means that differ only by rounding tie.
+    ``mean_rank`` is 1 for the best; tied systems share the mean of their ranks. ``borda``, the Borda count, is the
+    number of systems that a system beats, added up over the datasets; a tie counts one half. Means that differ only by
+    rounding tie.
     """
     from scipy.stats import rankdata
 
     better = means if lower_is_better else -means
     rows = rankdata((better / significance.ROUNDING).round(), axis=1)
-    return Ranks(rows.mean(axis=0), (means.shape[1] - rows).sum(axis=0))
+    return {"mean_rank": rows.mean(axis=0), "borda": (means.shape[1] - rows).sum(axis=0)}
 
 
-class Against(NamedTuple):
-    """Each system against a baseline over the datasets, [systems]. The baseline ties with itself on all datasets.
+def against(means: np.ndarray, baseline: int, *, lower_is_better: bool = False) -> dict[str, Any]:
+    """Compare the means of systems, float64 [datasets, systems], with those of the system in column ``baseline``.
 
-    ``change`` is the relative change of the mean over the datasets (0.1: ten percent higher), NaN for a baseline of 0.
-    ``p_student`` (paired t test) and ``p_sign`` (exact sign test, ties left out) take each dataset as one observation.
+    Returns:
+        columns of a table of the systems: ``difference`` of the means over the datasets, ``change``, the relative
+        difference (0.1: ten percent higher; NaN for a baseline of 0), ``wins``, ``ties`` and ``losses`` (the baseline
+        ties with itself), ``p_t`` (paired t test) and ``p_sign`` (exact sign test, ties left out), which take each
+        dataset as one observation, and ``note``, a warning of few datasets.
     """
-
-    change: np.ndarray
-    wins: np.ndarray
-    ties: np.ndarray
-    losses: np.ndarray
-    p_student: np.ndarray
-    p_sign: np.ndarray
-    warning: str
-
-
-def against(means: np.ndarray, baseline: int, *, lower_is_better: bool = False) -> Against:
-    """Compare the means of systems, float64 [datasets, systems], with those of the system in column ``baseline``."""
     from scipy.stats import binomtest
 
     differences = means - means[:, [baseline]]
@@ -117,12 +102,13 @@ def against(means: np.ndarray, baseline: int, *, lower_is_better: bool = False) 
     reference = overall[baseline]
     p_sign = [binomtest(int(w), int(w + k)).pvalue if w + k else 1.0 for w, k in zip(wins, losses, strict=True)]
     few = f"a test over fewer than {FEW_DATASETS} datasets finds only large differences (datasets here: {len(means)})"
-    return Against(
-        change=overall / reference - 1 if reference else np.full(len(overall), np.nan),
-        wins=wins,
-        ties=len(means) - wins - losses,
-        losses=losses,
-        p_student=significance.student(differences),
-        p_sign=np.array(p_sign),
-        warning=few if len(means) < FEW_DATASETS else "",
-    )
+    return {
+        "difference": overall - reference,
+        "change": overall / reference - 1 if reference else np.full(len(overall), np.nan),
+        "wins": wins,
+        "ties": len(means) - wins - losses,
+        "losses": losses,
+        "p_t": significance.student(differences),
+        "p_sign": np.array(p_sign),
+        "note": few if len(means) < FEW_DATASETS else "",
+    }

@@ -344,30 +344,15 @@ def summarise(
 ) -> pd.DataFrame:
     """Return a row per system from its means alone, float64 [datasets, systems], as published tables have them.
 
-    Columns: ``system``, ``mean``, ``mean_rank``, ``borda`` and, where the baseline is among the systems, ``baseline``,
-    ``difference``, ``change`` (relative change of the mean), ``wins``, ``ties``, ``losses``, ``p_t``, ``p_sign``.
-    ``note`` warns of few datasets.
+    Columns: ``system``, ``mean``, those of ``across.ranks``, ``note`` and, where the baseline is among the systems,
+    ``baseline`` and those of ``across.against``.
     """
     ranks = over_datasets.ranks(means, lower_is_better=lower_is_better)
-    overall = means.mean(axis=0)
-    table = pd.DataFrame(
-        {"system": list(systems), "mean": overall, "mean_rank": ranks.mean_rank, "borda": ranks.borda, "note": ""}
-    )
+    table = pd.DataFrame({"system": list(systems), "mean": means.mean(axis=0), **ranks, "note": ""})
     if baseline is None or baseline not in systems:
         return table
-    reference = list(systems).index(baseline)
-    found = over_datasets.against(means, reference, lower_is_better=lower_is_better)
-    return table.assign(
-        baseline=baseline,
-        difference=overall - overall[reference],
-        change=found.change,
-        wins=found.wins,
-        ties=found.ties,
-        losses=found.losses,
-        p_t=found.p_student,
-        p_sign=found.p_sign,
-        note=found.warning,
-    )
+    found = over_datasets.against(means, list(systems).index(baseline), lower_is_better=lower_is_better)
+    return table.assign(baseline=baseline, **found)
 
 
 def zero_shot_pairs(

@@ -46,6 +46,13 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
+def _checked(
+    what: str, right: bool, found: str, advice: str, otherwise: Literal["note", "problem"] = "problem"
+) -> Finding:
+    """Return a finding, with its advice only where a check failed."""
+    return Finding(what, "ok" if right else otherwise, found, "" if right else advice)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``beirgrid doctor``."""
     parser.add_argument("--directory", default=Path(), type=Path, help="folder in which grids will run")
@@ -100,9 +107,7 @@ def _memory() -> Finding:
 
     free = psutil.virtual_memory().available / 1e6
     advice = f"the demo needs about {_LEAST_MEMORY:,} MB: end other programs, or pass --resources mem_mb=… to a run"
-    return Finding(
-        "memory", "ok" if free >= _LEAST_MEMORY else "note", f"{free:,.0f} MB free", advice * (free < _LEAST_MEMORY)
-    )
+    return _checked("memory", free >= _LEAST_MEMORY, f"{free:,.0f} MB free", advice, "note")
 
 
 def _folder(directory: Path) -> Iterator[Finding]:
@@ -114,11 +119,8 @@ def _folder(directory: Path) -> Iterator[Finding]:
         except OSError as error:
             yield Finding(what, "problem", f"{place}: {error.strerror}", "create the folder, or name another")
             return
-        enough = free >= _LEAST_DISK
         mend = "free space, or set TMPDIR to another folder" if place == temporary else "free space, or use --directory"
-        yield Finding(
-            what, "ok" if enough else "note", f"{free:,.0f} MB free in {place.resolve()}", "" if enough else mend
-        )
+        yield _checked(what, free >= _LEAST_DISK, f"{free:,.0f} MB free in {place.resolve()}", mend, "note")
     try:
         with tempfile.TemporaryDirectory(dir=directory, prefix=".beirgrid-doctor-") as name:
             yield from _file_system(Path(name))
@@ -143,20 +145,12 @@ def _file_system(folder: Path) -> Iterator[Finding]:
     first.replace(second)
     whole = second.read_text() == "" and not first.exists()
     advice = "results need a file system that renames files at once: use another folder"
-    yield Finding(
-        "rename",
-        "ok" if whole else "problem",
-        "replaces a file at once" if whole else "failed",
-        "" if whole else advice,
-    )
+    yield _checked("rename", whole, "replaces a file at once" if whole else "failed", advice)
     before = time.time()
     second.write_text("y")
     off = second.stat().st_mtime - before
-    right = abs(off) <= _CLOCK
     advice = "set the clocks of this machine and of the file server (NTP): Snakemake reruns jobs by the times of files"
-    yield Finding(
-        "clock", "ok" if right else "problem", f"{off:+.1f} s between files and this machine", "" if right else advice
-    )
+    yield _checked("clock", abs(off) <= _CLOCK, f"{off:+.1f} s between files and this machine", advice)
 
 
 def _pytorch() -> Iterator[Finding]:
@@ -218,8 +212,8 @@ def _models(device: str) -> Iterator[Finding]:
             f"{found['documents_per_second']:,.0f} documents/s, {found['operations'] / found['peak']:.0%} of the "
             f"{found['peak'] / 1e12:.3g} TFLOP/s of a large matrix product"
         )
-        advice = "" if right else f"do not trust results of {device} in this format: update driver and PyTorch"
-        yield Finding(f"model on {device}, {found['precision']}", "ok" if right else "problem", text, advice)
+        advice = f"do not trust results of {device} in this format: update driver and PyTorch"
+        yield _checked(f"model on {device}, {found['precision']}", right, text, advice)
     if failed:
         advice = "update driver and PyTorch, or use device: cpu"
         yield Finding(f"model on {device}", "problem", printable(failed), advice)
@@ -243,21 +237,16 @@ def _network() -> Iterator[Finding]:
     import requests
     from huggingface_hub import constants
 
-    for what, url, mend in (
-        ("hub", constants.ENDPOINT, "set HF_ENDPOINT to a mirror, or use models that are here (path)"),
-        (
-            "collections",
-            _COLLECTIONS,
-            "set mirror in the configuration, or use collections that are here (source: local)",
-        ),
-    ):
+    hub = "set HF_ENDPOINT to a mirror, or use models that are here (path)"
+    collections = "set mirror in the configuration, or use collections that are here (source: local)"
+    for what, url, mend in (("hub", constants.ENDPOINT, hub), ("collections", _COLLECTIONS, collections)):
         try:
             answer = requests.head(url, timeout=_PATIENCE, allow_redirects=True)
             reached = answer.status_code < 500
             found = f"{url} answers" if reached else f"{url} answers {answer.status_code}"
         except requests.RequestException as error:
             reached, found = False, f"{url} is out of reach ({type(error).__name__})"
-        yield Finding(f"network, {what}", "ok" if reached else "note", found, "" if reached else mend)
+        yield _checked(f"network, {what}", reached, found, mend, "note")
 
 
 def _slurm() -> Iterator[Finding]:
@@ -268,19 +257,11 @@ def _slurm() -> Iterator[Finding]:
         found = "sinfo fails" if listed is None else "not on this machine: use --profile local"
         yield Finding("SLURM", state, found, "ask your administrator: does slurmctld run?" if listed is None else "")
         return
-    yield Finding(
-        "SLURM",
-        "ok",
-        f"partitions {', '.join(dict.fromkeys(listed.split()))}",
-        "name them under nodes in the configuration",
-    )
+    partitions = ", ".join(dict.fromkeys(listed.split()))
+    yield Finding("SLURM", "ok", f"partitions {partitions}", "name them under nodes in the configuration")
     plugin = importlib.util.find_spec("snakemake_executor_plugin_slurm") is not None
-    yield Finding(
-        "SLURM, plugin",
-        "ok" if plugin else "problem",
-        "installed" if plugin else "not installed",
-        "" if plugin else "pip install 'beirgrid[slurm]'",
-    )
+    found = "installed" if plugin else "not installed"
+    yield _checked("SLURM, plugin", plugin, found, "pip install 'beirgrid[slurm]'")
     settings = _said("scontrol", "show", "config") or ""
     age = re.search(r"MinJobAge\s*=\s*(\d+)", settings)
     accounting = "accounting_storage/none" not in settings
