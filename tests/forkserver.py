@@ -32,7 +32,7 @@ NO_MODEL |= {"status"}
 # Libraries read these variables on import, so each number of threads has its own servers.
 THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")]
 # No library reads these variables on import.
-FREE = {"PYTHONPATH", "PYTHONSAFEPATH", "PATH", "PWD", "OLDPWD", "SHLVL", "_", "LINES", "COLUMNS", *THREADS}
+FREE = {"PYTHONPATH", "PYTHONSAFEPATH", "PATH", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "LINES", "COLUMNS", *THREADS}
 FREE |= {"VECLIB_MAXIMUM_THREADS", "TMPDIR", "TEMPDIR", "TEMP", "TMP"}
 # Libraries set these variables in the process that imports them, such as the test process.
 FREE |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR", "_RJEM_MALLOC_CONF"}

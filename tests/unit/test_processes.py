@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, python
 
 from beirgrid.tools import processes
 
@@ -25,7 +25,7 @@ rule all:
     output: "done"
     shell: "touch begun; while [ ! -e go ]; do sleep 0.1; done; touch done"
 """
-COMMAND = [sys.executable, "-m", "snakemake", "--cores", "1", "--snakefile", "Snakefile", "--rerun-incomplete"]
+OPTIONS = ["-m", "snakemake", "--cores", "1", "--snakefile", "Snakefile", "--rerun-incomplete"]
 
 
 @pytest.fixture
@@ -33,7 +33,8 @@ def killed(tmp_path, monkeypatch):
     """A working directory, in which a run was killed with its job."""
     monkeypatch.chdir(tmp_path)
     Path("Snakefile").write_text(SNAKEFILE)
-    started = subprocess.Popen(COMMAND, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [sys.executable, *OPTIONS]
+    started = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not Path("begun").exists():
         assert started.poll() is None
         time.sleep(0.05)
@@ -44,9 +45,9 @@ def killed(tmp_path, monkeypatch):
     return tmp_path
 
 
-def _run(*options: str) -> subprocess.CompletedProcess[str]:
+def _run(*options: str, program: str = sys.executable) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *options], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        [program, *OPTIONS, *options], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
 
 
@@ -63,7 +64,7 @@ def test_a_command_whose_run_was_killed_is_repeated():
 def test_the_lock_of_a_run_that_cannot_be_seen_stays(killed, holder):
     processes.LOCK.write_text(holder)
     for _ in range(2):
-        refused = _run()
+        refused = _run(program=python())
         assert refused.returncode != 0
         place = f", on {holder.split()[0]}" if holder else ""
         assert (
@@ -72,8 +73,8 @@ def test_the_lock_of_a_run_that_cannot_be_seen_stays(killed, holder):
         ) in refused.stdout
         assert list(Path(".snakemake/locks").iterdir())
         assert processes.LOCK.read_text() == holder
-    assert _run("--unlock").returncode == 0
-    assert _run().returncode == 0
+    assert _run("--unlock", program=python()).returncode == 0
+    assert _run(program=python()).returncode == 0
 
 
 def test_the_lock_of_a_run_whose_jobs_continue_stays(killed):

@@ -7,12 +7,11 @@ import os
 import pty
 import re
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, python
 
 from beirgrid.results import scores
 from beirgrid.tools import processes
@@ -24,7 +23,7 @@ ERASED, SEQUENCE = re.compile(r"\r?\x1b\[(1A|2K)"), re.compile(r"\x1b\[[\d;?]*[A
 def _run(folder: Path, *options: str, **settings: str) -> tuple[int, str]:
     """Run the grid on a pseudo-terminal; return the exit status and the output without escape sequences."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "snakemake", "--configfile", folder / "grid.yaml", "--directory", folder]
+    command = [python(), "-m", "snakemake", "--configfile", folder / "grid.yaml", "--directory", folder]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30", **settings}
     process = subprocess.Popen(
         [*command, "--cores", "1", *options], cwd=ROOT, env=environment, stdout=theirs, stderr=theirs
