@@ -98,3 +98,30 @@ def test_an_interrupt_that_nobody_handles_is_shown_in_one_line(error, shown):
     assert done.returncode != 0
     assert done.stderr.startswith(shown)
     assert error == "OSError" or done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "library", "line"),
+    [(["plan", "demo"], "numpy", "stopped"), (["demo", "--dry-run"], "_yaml", "stopped before any job began")],
+)
+def test_an_interrupt_while_libraries_are_imported_is_shown_in_one_line(tmp_path, command, library, line):
+    words = [sys.executable, "-m", "beirgrid", *command, "--directory", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    started = subprocess.Popen(
+        words,
+        env=environment,
+        text=True,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a shell's background ignores
+    )
+    process = Path("/proc", str(started.pid))
+    is_snakemake = "before" in line
+    while started.poll() is None and not (
+        library in (process / "maps").read_text()
+        and is_snakemake == ("snakemake" in (process / "cmdline").read_text().split("\0"))
+    ):
+        time.sleep(0.001)
+    started.send_signal(signal.SIGINT)
+    assert started.communicate()[1] == f"{line}\n"
+    assert started.returncode == -signal.SIGINT
+    assert not list(tmp_path.rglob("results"))

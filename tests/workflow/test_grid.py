@@ -368,7 +368,7 @@ def test_a_system_that_is_opened_again_finds_what_its_run_has(finished, monkeypa
     assert {"bm25-flat", "tiny", "sparse", "tiny-late", "bm25+ce", "fused"} <= set(systems)
 
 
-def test_latency_is_measured_once_for_each_step(finished, tmp_path):
+def test_latency_is_measured_once_for_each_step(finished, tmp_path, monkeypatch):
     from beirgrid.tools import latency
     from beirgrid.tools.open_systems import cpu_name
 
@@ -395,9 +395,15 @@ def test_latency_is_measured_once_for_each_step(finished, tmp_path):
         assert 0 < float(row["p50_ms"]) <= float(row["p95_ms"]) <= float(row["p99_ms"])
         assert (row["queries"], row["hardware"]) == ("3", cpu_name())
     at_once = ["--systems", "fused", "bm25+ce", "--concurrency", "4"]
+    # Java warns of the first option on standard error, and tells of its memory on standard output.
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xverify:none -Xlog:gc+init:stdout")
     done = beirgrid("latency", *options, *at_once, cwd=finished)
-    assert done.returncode == 0, done.stderr
-    assert "WARNING" not in done.stderr  # Java's
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    said = table.with_suffix(".log").read_text()
+    assert "warning: Options -Xverify:none" in said
+    assert "[gc,init]" in said
+    found = beirgrid("search", "bm25-flat", "small", "text", "--json", cwd=finished)
+    assert isinstance(json.loads(found.stdout), list)
     with table.open() as stream:
         measured = [row for row in csv.DictReader(stream) if row["concurrency"] == "4"]
     assert [(row["system"], row["step"]) for row in measured] == [("fused", "whole"), ("bm25+ce", "whole")]

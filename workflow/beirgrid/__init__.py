@@ -9,9 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .core.version import __version__
-
 if TYPE_CHECKING:
+    from .core.version import __version__
     from .encoders import open_encoder
     from .results.scores import load_scores
     from .runs.metrics import evaluate_run
@@ -31,6 +30,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "__version__": "core.version",
     "Evaluator": "tools.evaluator",
     "evaluate": "tools.notebook",
     "grid": "tools.notebook",

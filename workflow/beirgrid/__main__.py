@@ -7,6 +7,11 @@ import sys
 if __name__ == "__main__" and not sys.flags.safe_path:
     sys.path.pop(0)  # the working directory: files there (a json.py) are data
 
+from .core.interrupts import show_interrupts
+
+if sys.excepthook is sys.__excepthook__:
+    show_interrupts("stopped")
+
 import os
 
 from .tools import forks

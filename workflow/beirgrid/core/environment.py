@@ -10,10 +10,10 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from types import TracebackType
 
 from . import compiled
 from .errors import BeirgridError, quoted
+from .interrupts import show_interrupts
 
 
 @compiled.once
@@ -146,12 +146,4 @@ def handle_signals() -> None:
     """
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-    shown = sys.excepthook
-
-    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if issubclass(kind, KeyboardInterrupt):
-            print("stopped at once. The same command continues the run", file=sys.stderr)
-        else:
-            shown(kind, error, trace)
-
-    sys.excepthook = show
+    show_interrupts("stopped at once. The same command continues the run")

@@ -62,7 +62,7 @@ def latency(
 
     The table has p50, p95, p99 and the mean in milliseconds, of retrieval and of reranking the top 10, 50, 100 and 200.
     ``documents`` is the mean number of documents retrieved or reranked per query. ``as_run`` marks the depth that the
-    system has in the grid.
+    system has in the grid. What Java and other libraries print goes to a log beside the table, latency.log.
 
     Raises:
         BeirgridError: the grid has no such system or dataset.
@@ -74,7 +74,8 @@ def latency(
     if not cells:
         raise BeirgridError(f"the grid has no dataset {dataset!r} (it has: {', '.join(grid.datasets)})")
     measure = functools.partial(_measure_at_once, concurrency) if concurrency > 1 else _measure
-    tables = [measure(cells[name], queries, warm_up, device) for name in systems or cells]
+    log = output.with_suffix(".log")
+    tables = [measure(cells[name], queries, warm_up, device, log) for name in systems or cells]
     if not (measured := [table for table in tables if len(table)]):
         raise BeirgridError("none of these systems can be measured")
     write(pd.concat(measured, ignore_index=True), output)
@@ -88,10 +89,10 @@ def write(table: pd.DataFrame, path: Path) -> None:
     files.write_text(path, table.to_csv(index=False, lineterminator="\n", columns=LATENCY_COLUMNS))
 
 
-def _measure_at_once(concurrency: int, cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFrame:
+def _measure_at_once(concurrency: int, cell: Cell, queries: int, warm_up: int, device: str, log: Path) -> pd.DataFrame:
     """Measure one system under several concurrent users; return its row."""
     texts = _texts(cell, queries)
-    with held_back(), ExitStack() as stack, ThreadPoolExecutor(concurrency) as pool:
+    with held_back(log), ExitStack() as stack, ThreadPoolExecutor(concurrency) as pool:
         opened = open_system(cell.system, cell.dataset, device, stack)
         list(pool.map(opened.rank, texts[:warm_up]))
         seconds, timed = _timed(lambda queries: list(pool.map(functools.partial(_timed, opened.rank), queries)), texts)
@@ -109,7 +110,7 @@ def _about(cell: Cell, texts: Sequence[str]) -> dict[str, Any]:
     return {"system": cell.system, "dataset": cell.dataset, "queries": len(texts), "cpus": _cpus(), "concurrency": 1}
 
 
-def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFrame:
+def _measure(cell: Cell, queries: int, warm_up: int, device: str, log: Path) -> pd.DataFrame:
     """Measure one system; return its rows."""
     steps = [read_step(path) for path in cell.records]
     own = steps[-1]
@@ -123,7 +124,7 @@ def _measure(cell: Cell, queries: int, warm_up: int, device: str) -> pd.DataFram
     if own.stage != "retrieve" and (own.stage != "rerank" or first is None or scoring is None):
         warn(f"{cell.system} is left out: only retrieval and reranking are measured")
         return pd.DataFrame(columns=LATENCY_COLUMNS)
-    with held_back(), ExitStack() as stack:
+    with held_back(log), ExitStack() as stack:
         if first is None or scoring is None:
             search = open_search(own, device, stack)
             seconds, found = _time_searches(search, texts, warm_up)

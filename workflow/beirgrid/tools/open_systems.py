@@ -103,22 +103,33 @@ def _cell(run: Path) -> tuple[str, str]:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
-    """Hold back what Java and other libraries write to standard error; print it only if the block fails."""
-    sys.stderr.flush()
-    terminal = os.dup(2)
+def held_back(log: Path | None = None) -> Iterator[None]:
+    """Hold back what Java and other libraries print; print it on standard error only if the block fails.
+
+    Args:
+        log: file to which the text is appended if the block succeeds.
+    """
+    streams, copies = (sys.stdout, sys.stderr), [os.dup(1), os.dup(2)]
     with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)
+        for number, stream in enumerate(streams, start=1):
+            stream.flush()
+            os.dup2(said.fileno(), number)
+        failed = True
         try:
             yield
-        except BaseException:
-            said.seek(0)
-            os.write(terminal, said.read())
-            raise
+            failed = False
         finally:
-            sys.stderr.flush()
-            os.dup2(terminal, 2)
-            os.close(terminal)
+            for number, (stream, copy) in enumerate(zip(streams, copies, strict=True), start=1):
+                stream.flush()
+                os.dup2(copy, number)
+                os.close(copy)
+            said.seek(0)
+            text = said.read()
+            if failed:
+                os.write(2, text)
+            elif log and text:
+                with log.open("ab") as kept:
+                    kept.write(text)
 
 
 def _open_reranked(step: Step, device: str, stack: ExitStack) -> Ranker:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -20,13 +21,21 @@ from typing import Any, NoReturn
 import yaml
 
 from ..config import CHECKOUT, is_folder, refuse_unsafe
-from ..core import environment, files, paths
+from ..core import environment, files, interrupts, paths
 from ..core.errors import BeirgridError, ConfigError, say
 from ..core.families import named
 from .configfiles import CONFIGFILE, DIRECTORY, merged
 
 _GRIDS = CHECKOUT / "config" / "grids"
 _PROFILES = CHECKOUT / "profiles"
+# Snakemake, which shows a Ctrl-C in one line before it reads the workflow, too. ``processes`` looks for its name.
+_SNAKEMAKE = f"""
+{inspect.getsource(interrupts)}
+show_interrupts("stopped before any job began")
+sys.argv.remove("snakemake")
+from snakemake.cli import main
+main()
+"""
 _EXAMPLES = """\
 examples:
   beirgrid run grid.yaml                                   a file of your own
@@ -140,7 +149,7 @@ def become_snakemake(configfiles: Iterable[Path], args: argparse.Namespace) -> N
 
 def snakemake(configfiles: Iterable[Path], named: str, directory: Path, options: Iterable[str]) -> list[str]:
     """Return the command that runs Snakemake with this workflow."""
-    command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
+    command = [sys.executable, "-P", "-c", _SNAKEMAKE, "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
     command += ["--configfile", *(str(path.absolute()) for path in configfiles)]
     # Otherwise Snakemake would use profiles/default of the working directory.
     command += ["--workflow-profile", str(_PROFILES / "default")]
