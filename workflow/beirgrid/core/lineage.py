@@ -146,7 +146,7 @@ def _check_shards(option: str, paths: Sequence[Path], told: Sequence[Mapping[str
 
 def _facts(option: str, path: Path) -> dict[str, Fact]:
     """Return the facts of an input: those of its record and, if it is the subject of a fact, its own hash."""
-    place, record = _record_of(path)
+    place, record = record_of(path)
     folder = place.parent if place else Path()
     told = {
         name: Fact(fact["value"], joined(folder, fact["path"]) if "path" in fact else None)
@@ -194,7 +194,7 @@ def refuse_changed(path: Path) -> None:
     Raises:
         DataError: an input was made again, or replaced, since the artifact was made.
     """
-    place, record = _record_of(path)
+    place, record = record_of(path)
     if place is None:
         return
     with files.reading(place):
@@ -209,7 +209,7 @@ def refuse_changed(path: Path) -> None:
             raise DataError(f"{fact.path} is another one than {path} was made from: run the grid again")
 
 
-def _record_of(path: Path) -> tuple[Path | None, dict[str, Any]]:
+def record_of(path: Path) -> tuple[Path | None, dict[str, Any]]:
     """Return the record of an artifact and its path. Your own files have none."""
     from . import records
 
@@ -225,7 +225,7 @@ def _record_of(path: Path) -> tuple[Path | None, dict[str, Any]]:
 
 def hashes(path: Path) -> dict[str, str]:
     """Return the SHA-256 of a file, or of each file of a folder by name, from the record if possible."""
-    _, record = _record_of(path)
+    _, record = record_of(path)
     return _hashes(path, record)
 
 
@@ -252,7 +252,7 @@ def _key(hashed: Mapping[str, str], path: Path) -> str:
 
 def describe(path: Path) -> dict[str, Any]:
     """Return an input's identity: its size and, if its record has hashes, their combination."""
-    place, record = _record_of(path)
+    place, record = record_of(path)
     outputs = outputs_of(record, path, place) if place else {}
     told = [facts.get("sha256", "") for facts in outputs.values()]
     size = sum(facts["bytes"] for facts in outputs.values()) if outputs else files.size(path)

@@ -179,15 +179,10 @@ def artifact(path: str | Path) -> Path:
         DataError: a file is missing or differs in size or hash, or the record is damaged.
     """
     path = Path(path)
-    for place in lineage.places_of_record(path):
-        if place.is_file() and place != path:
-            with files.reading(place):
-                found = files.read_json(place)
-            expected = lineage.outputs_of(found, path, place)
-            for name, facts in expected.items():
-                _compare(place.parent / name, facts, place)
-            if expected:
-                break
+    place, found = lineage.record_of(path)
+    if place and place != path:
+        for name, facts in lineage.outputs_of(found, path, place).items():
+            _compare(place.parent / name, facts, place)
     return path
 
 

@@ -312,9 +312,8 @@ class Work:
         return {"pairs": pairs * chunks, "words": words, **self._reading(reranker, pairs * chunks, words)}
 
     def rerank(self, system: str, dataset: str) -> Amounts:
-        entry = self.config.systems[system]
-        assert isinstance(entry, entries.Reranked)
-        return {"pairs": self.sizes.queries(dataset) * self.grid.depth(entry)}
+        depth = self.grid.depth(self.grid.system_as(entries.Reranked, system))
+        return {"pairs": self.sizes.queries(dataset) * depth}
 
     def fuse(self, system: str, dataset: str) -> Amounts:
         parts = len(self.config.systems[system].parts)
@@ -355,8 +354,7 @@ class Work:
         }
 
     def train(self, model: str) -> Amounts:
-        train = self.grid.training(model)
-        assert isinstance(train, entries.CrossEncoderTraining)
+        train = self.grid.training_as(entries.CrossEncoderTraining, model)
         corpus, group = train.corpus, 1 + train.hard_negatives + train.random_negatives
         documents, words = self.sizes.documents(corpus), self.sizes.words[corpus]
         pairs = documents * len(train.derive) + (self.sizes.judged(train.dataset) if train.dataset else 0)
@@ -382,8 +380,7 @@ class Work:
 
     def _gpl(self, model: str) -> tuple[entries.Gpl, int]:
         """Return the recipe of a GPL model, and the number of its queries."""
-        train = self.grid.training(model)
-        assert isinstance(train, entries.Gpl)
+        train = self.grid.training_as(entries.Gpl, model)
         return train, self._training_queries(train)[1]
 
     def mine(self, model: str) -> Amounts:

@@ -11,12 +11,14 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..config import absent_folder, entries, is_unjudged, layers, with_parts
 from ..config.endpoint_entries import Endpoint
 from ..core import paths
 from ..core.errors import ConfigError
+
+EntryT = TypeVar("EntryT", bound=entries.Entry)
 
 
 class Grid:
@@ -96,6 +98,10 @@ class Grid:
         """Return the entry of a system."""
         return self.config.systems[name]
 
+    def system_as(self, kind: type[EntryT], name: str) -> EntryT:
+        """Return the entry of a system, whose class the caller knows."""
+        return _as(kind, self.system(name))
+
     def members(self, system: str) -> tuple[str, ...]:
         """Return the systems behind a column of the grid: one per seed, or the system itself."""
         entry = self.system(system)
@@ -107,6 +113,10 @@ class Grid:
         assert train is not None, f"{model} is fetched"
         return train
 
+    def training_as(self, kind: type[EntryT], model: str) -> EntryT:
+        """Return the training recipe of a model, whose class the caller knows."""
+        return _as(kind, self.training(model))
+
     def adapted_to(self, model: str) -> str:
         """Return the corpus to which a model is adapted."""
         corpus = self.training(model).corpus
@@ -115,9 +125,7 @@ class Grid:
 
     def retriever(self, system: str) -> str:
         """Return the document encoder of a neural retriever."""
-        entry = self.system(system)
-        assert isinstance(entry, entries.Retriever)
-        return entry.retriever
+        return self.system_as(entries.Retriever, system).retriever
 
     def query_model(self, system: str) -> str:
         """Return the query encoder of a neural retriever."""
@@ -137,25 +145,20 @@ class Grid:
 
     def expansion(self, system: str, corpus: str) -> entries.LocalExpansion | entries.HubExpansion:
         """Return the entry of a published expansion for a corpus."""
-        entry = self.system(system)
-        assert isinstance(entry, entries.Bm25)
-        assert isinstance(entry.expansion, entries.LocalExpansion | entries.HubExpansion)
-        if isinstance(entry.expansion, entries.LocalExpansion):
-            return entry.expansion.model_copy(update={"path": entry.expansion.path.replace("{corpus}", corpus)})
-        files = tuple(name.replace("{corpus}", corpus) for name in entry.expansion.files)
-        return entry.expansion.model_copy(update={"files": files})
+        entry = self.system_as(entries.Bm25, system).expansion
+        if isinstance(entry, entries.LocalExpansion):
+            return entry.model_copy(update={"path": entry.path.replace("{corpus}", corpus)})
+        entry = _as(entries.HubExpansion, entry)
+        return entry.model_copy(update={"files": tuple(name.replace("{corpus}", corpus) for name in entry.files)})
 
     def published(self, system: str) -> str:
         """Return the first system with the same published expansion; the expansion is stored under its name."""
-        same = self.system(system)
-        assert isinstance(same, entries.Bm25)
-        return next(name for name, entry in self._with_published() if entry.expansion == same.expansion)
+        same = self.system_as(entries.Bm25, system).expansion
+        return next(name for name, entry in self._with_published() if entry.expansion == same)
 
     def program(self, system: str) -> entries.Program:
         """Return the entry of a system that is a program."""
-        entry = self.system(system)
-        assert isinstance(entry, entries.Program)
-        return entry
+        return self.system_as(entries.Program, system)
 
     def program_index(self, system: str) -> str:
         """Return the first system with the same indexing command; the index is stored under its name."""
@@ -271,6 +274,11 @@ class Grid:
         models = self.config.models.items()
         fitting = (name for name, model in models if (model.training.name if model.training else None) in recipes)
         return self.one_of(name for name in fitting if not self.model(name).per_corpus)
+
+
+def _as(kind: type[EntryT], entry: Any) -> EntryT:
+    assert isinstance(entry, kind), f"a {kind.__name__} is expected"
+    return entry
 
 
 def fill(pattern: str, **values: Any) -> str:

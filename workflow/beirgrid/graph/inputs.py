@@ -61,9 +61,7 @@ class Inputs:
 
     def run_file(self, wildcards: Any) -> str:
         """Return the run file of an external system."""
-        entry = self.grid.system(wildcards.system)
-        assert isinstance(entry, entries.External)
-        return str(run_file(entry.run, wildcards.dataset))
+        return str(run_file(self.grid.system_as(entries.External, wildcards.system).run, wildcards.dataset))
 
     # Programs: files named in a command are inputs too.
 
@@ -117,8 +115,7 @@ class Inputs:
         The expansion is ``@model``, or ``~system`` for the system that names published expansions. No name contains
         ``~``.
         """
-        entry = self.grid.system(system)
-        assert isinstance(entry, entries.Bm25)
+        entry = self.grid.system_as(entries.Bm25, system)
         if isinstance(entry.expansion, entries.PublishedExpansion):
             return f"bm25-{entry.fields_}~{self.grid.published(system)}"
         return f"bm25-{entry.fields_}" + (f"@{entry.expansion}" if entry.expansion else "")
@@ -196,8 +193,7 @@ class Inputs:
 
     def pair_scores(self, wildcards: Any) -> str:
         """Return the manifest of a reranked system's pair scores."""
-        entry = self.grid.system(wildcards.system)
-        assert isinstance(entry, entries.Reranked)
+        entry = self.grid.system_as(entries.Reranked, wildcards.system)
         names = {"reranker": entry.reranker, "dataset": wildcards.dataset, "first": entry.first_stage}
         return paths.PAIRS_RECORD.format(**names)
 
@@ -239,9 +235,8 @@ class Inputs:
         return self._judged(wildcards.model, paths.QRELS)
 
     def _judged(self, model: str, pattern: str) -> list[str]:
-        train = self.grid.training(model)
-        assert isinstance(train, entries.CrossEncoderTraining)
-        return [pattern.format(dataset=train.dataset)] if train.dataset else []
+        dataset = self.grid.training_as(entries.CrossEncoderTraining, model).dataset
+        return [pattern.format(dataset=dataset)] if dataset else []
 
     def miners(self, wildcards: Any) -> list[str]:
         """Return the checkpoints of the dense models that mine negatives."""
@@ -253,9 +248,7 @@ class Inputs:
         return [shard for name in self._miners(wildcards) for shard in self._index_shards(name, corpus)]
 
     def _miners(self, wildcards: Any) -> list[str]:
-        train = self.grid.training(wildcards.model)
-        assert isinstance(train, entries.Gpl)
-        return train.dense_miners
+        return self.grid.training_as(entries.Gpl, wildcards.model).dense_miners
 
     def examples(self, wildcards: Any) -> str:
         """Return the training examples of an adapted model: margins, training queries, or the corpus itself."""

@@ -99,9 +99,7 @@ class Params:
 
     def accepted_flaws(self, wildcards: Any) -> tuple[str, ...]:
         """Return the flaws that an entry accepts in the run of other software."""
-        entry = self.grid.system(wildcards.system)
-        assert isinstance(entry, entries.Foreign)
-        return tuple(entry.allow)
+        return tuple(self.grid.system_as(entries.Foreign, wildcards.system).allow)
 
     def main(self, wildcards: Any) -> str | None:
         """Return the metric of a dataset that ``main`` stands for, if the grid asks for that."""
@@ -177,8 +175,7 @@ class Params:
 
     def bm25(self, wildcards: Any) -> dict[str, Any]:
         """Return the options of a BM25 search."""
-        entry = self.grid.system(wildcards.system)
-        assert isinstance(entry, entries.Bm25)
+        entry = self.grid.system_as(entries.Bm25, wildcards.system)
         language = self._language(self.grid.corpus(wildcards.dataset))
         return {"fields": entry.fields_, "language": language, "k1": entry.k1, "b": entry.b}
 
@@ -243,16 +240,13 @@ class Params:
 
     def rerank_depth(self, wildcards: Any) -> int:
         """Return the number of documents to rerank per query."""
-        entry = self.grid.system(wildcards.system)
-        assert isinstance(entry, entries.Reranked)
-        return self.grid.depth(entry)
+        return self.grid.depth(self.grid.system_as(entries.Reranked, wildcards.system))
 
     def fusion(self, wildcards: Any) -> dict[str, Any]:
         """Return the options of a fusion."""
-        entry = self.grid.system(wildcards.system)
-        if isinstance(entry, entries.Rrf):
-            return {"method": "rrf", "k": entry.k}
-        assert isinstance(entry, entries.WeightedSum)
+        if isinstance(rrf := self.grid.system(wildcards.system), entries.Rrf):
+            return {"method": "rrf", "k": rrf.k}
+        entry = self.grid.system_as(entries.WeightedSum, wildcards.system)
         options = {"method": "wsum", "norm": entry.norm}
         if entry.tuned:
             return options | {"tune": self.grid.config.datasets[wildcards.dataset].metric}
