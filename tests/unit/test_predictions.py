@@ -80,37 +80,6 @@ def test_lines_may_have_one_query_each(corpus):
     assert _fetch(corpus, source="local", path=str(folder)) == EXPECTED
 
 
-def test_the_release_of_doct5query_has_a_line_per_document_and_sample(corpus):
-    folder = corpus.with_name("release")
-    folder.mkdir()
-    for sample in range(3):
-        queries = [QUERIES[str(number)][sample] for number in range(8)]
-        queries[4] = " " if sample == 1 else queries[4]  # the model wrote nothing
-        for chunk, part in enumerate((queries[:5], queries[5:])):
-            name = f"predicted_queries_topk_sample00{sample}.txt00{chunk}-1004000"
-            (folder / name).write_text("".join(f"{query}\n" for query in part))
-    expected = [[query for n, query in enumerate(QUERIES[name]) if (name, n) != ("4", 1)] for name in IDS]
-    assert _fetch(corpus, source="local", path=str(folder)) == expected
-    (folder / "predicted_queries_topk_sample001.txt000-1004000").unlink()
-
-
-@pytest.mark.parametrize("broken", ["short", "absent"])
-def test_a_release_with_a_hole_is_refused(corpus, capsys, broken):
-    folder = corpus.with_name("release")
-    folder.mkdir()
-    for sample in range(2):
-        for chunk in range(2):
-            name = f"predicted_queries_topk_sample00{sample}.txt00{chunk}-1004000"
-            (folder / name).write_text("query\n" * 4)
-    last = folder / "predicted_queries_topk_sample001.txt001-1004000"
-    last.write_text("query\n" * 3) if broken == "short" else last.unlink()
-    message = {
-        "short": f"{folder}: the samples of the chunk 001 have different numbers of lines",
-        "absent": f"{folder} has no sample 001 of the chunk 001",
-    }
-    assert _wrong(corpus, capsys, source="local", path=str(folder)) == message[broken]
-
-
 def test_queries_of_another_corpus_are_refused(corpus, capsys):
     path = corpus.with_name("queries.jsonl")
     rows = [{"id": name, "queries": QUERIES[name]} for name in IDS]
@@ -137,7 +106,7 @@ def test_queries_that_cannot_be_read_are_refused(corpus, capsys):
     assert _wrong(corpus, capsys, **entry) == "no document has queries"
     folder = corpus.with_name("empty")
     folder.mkdir()
-    message = f"{folder} has neither .jsonl files nor predicted_queries_topk_sample files"
+    message = f"{folder} has no .jsonl files"
     assert _wrong(corpus, capsys, source="local", path=str(folder)) == message
 
 
@@ -150,14 +119,13 @@ def test_hidden_files_are_not_read(corpus, name):
     assert _fetch(corpus, source="local", path=str(folder)) == EXPECTED
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "predicted_queries_topk_sample000.txt000-1004000"])
-def test_a_file_and_its_gzipped_form_are_refused(corpus, capsys, name):
+def test_a_file_and_its_gzipped_form_are_refused(corpus, capsys):
     folder = corpus.with_name("folder")
     folder.mkdir()
     rows = _lines([{"id": key, "query": "x"} for key in IDS])
-    (folder / name).write_text(rows)
-    (folder / f"{name}.gz").write_bytes(gzip.compress(rows.encode()))
-    message = f"{folder} has both {name} and {name}.gz: keep one of them"
+    (folder / "a.jsonl").write_text(rows)
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
+    message = f"{folder} has both a.jsonl and a.jsonl.gz: keep one of them"
     assert _wrong(corpus, capsys, source="local", path=str(folder)) == message
 
 

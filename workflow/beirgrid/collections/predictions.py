@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -19,14 +18,12 @@ from ..config import resolve_path
 from ..config.published_expansions import HubExpansion, LocalExpansion, PublishedExpansion
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
-from . import collection, corpora, lines
+from . import collection, corpora
 from .sources import encodable, json_lines, read_id, read_text
 
 # Documents per bucket, whose queries are in memory together.
 BUCKET = 65_536
 _IDS, _LISTS, _ONE = ("_id", "id", "docid", "doc_id"), ("queries", "predicted_queries"), "query"
-# A file of docTTTTTquery's release: one query per document of a chunk, in corpus order.
-_SAMPLE = re.compile(r"predicted_queries_topk_sample(\d+)\.txt(\d+)(-\d+)?(\.gz)?")
 
 
 class Predicted(NamedTuple):
@@ -85,12 +82,8 @@ def read(path: Path) -> Iterator[Predicted]:
         if (zipped := file.with_name(f"{file.name}.gz")) in found:
             raise DataError(f"{path} has both {file.name} and {zipped.name}: keep one of them")
     rows = [file for file in found if file.name.endswith((".jsonl", ".jsonl.gz", ".json.gz"))]
-    samples = [file for file in found if _SAMPLE.fullmatch(file.name)]
-    if bool(rows) == bool(samples):
-        both = "both " if rows else "neither "
-        raise DataError(f"{path} has {both}.jsonl files {'and' if rows else 'nor'} predicted_queries_topk_sample files")
-    if samples:
-        yield from _released(path, samples)
+    if not rows:
+        raise DataError(f"{path} has no .jsonl files")
     for file in rows:
         yield from (_row(row, place) for row, place in json_lines(file))
 
@@ -108,28 +101,6 @@ def _row(row: dict[str, Any], place: str) -> Predicted:
     if not isinstance(listed, list) or not all(isinstance(query, str) for query in listed):
         raise DataError(f"{place}: expected a list of texts under {' or '.join(map(repr, _LISTS))}, or a {_ONE!r}")
     return Predicted(identifier, [encodable(query, "queries", place) for query in listed], place, whole=True)
-
-
-def _released(folder: Path, samples: list[Path]) -> Iterator[Predicted]:
-    """Yield the rows of docTTTTTquery's release. Line n of a chunk belongs to document n of that chunk."""
-    chunks: dict[str, dict[str, Path]] = {}
-    for file in samples:
-        sample, chunk, *_ = _SAMPLE.fullmatch(file.name).groups()  # type: ignore[union-attr]
-        chunks.setdefault(chunk, {})[sample] = file
-    names = set().union(*chunks.values())
-    for chunk, by_sample in chunks.items():
-        if missing := sorted(names - by_sample.keys()):
-            raise DataError(f"{folder} has no sample {missing[0]} of the chunk {chunk}")
-    number = 0
-    for chunk, by_sample in sorted(chunks.items()):
-        readers = [lines.read(file, blank=True) for _, file in sorted(by_sample.items())]
-        try:
-            for row in zip(*readers, strict=True):
-                queries = [query.strip() for query, _ in row]
-                yield Predicted(str(number), [query for query in queries if query], row[0][1], whole=True)
-                number += 1
-        except ValueError:
-            raise DataError(f"{folder}: the samples of the chunk {chunk} have different numbers of lines") from None
 
 
 def write(

@@ -25,8 +25,8 @@ class LocalExpansion(PublishedExpansion):
 
     source: Literal["local"] = Field(description="Where the expansions come from.")
     path: PathName = Field(
-        description="A .jsonl file (may be .gz) with an id and queries in each line, a folder of such files, or the "
-        "folder of docTTTTTquery's release (predicted_queries_topk_sample*). {corpus} stands for the corpus."
+        description="A .jsonl file (may be .gz) with an id and queries in each line, or a folder of such files. "
+        "{corpus} stands for the corpus."
     )
 
 
