@@ -224,7 +224,7 @@ TEXTS = {"dense": 600, "dense-base": 40, "cross-encoder": 200, "sparse": 200, "l
 
 
 def encode(data: Path, folder: Path) -> None:
-    """Compare each kind of model with sentence-transformers on a sample, and print the shares of the peak."""
+    """Compare each kind of model with sentence-transformers on a sample."""
     checkpoint, _ = model_folder(folder)
     script = Path(__file__).with_name("encoding.py")
     for kind, number in TEXTS.items():
@@ -239,10 +239,7 @@ def show_encoding(kind: str, found: dict[str, Any]) -> None:
     """
     precision, ours = found["precision"], found["ours"]
     name = f"{kind}, {found['texts']} texts, {precision}, against sentence-transformers in"
-    note = (
-        f"{found['texts'] / ours:.1f} texts/s, {found['share_of_peak']:.0%} of the measured peak of "
-        f"{found['peak_gflops']:,.0f} GFLOP/s (sentence-transformers in {precision} {found['their_share_of_peak']:.0%})"
-    )
+    note = f"{found['texts'] / ours:.1f} texts/s"
     show(f"{name} float32", ours, found["theirs"], {"float32": 1, "bfloat16": 2}.get(precision, 5), note)
     if precision != "float32":
         show(f"{name} {precision}", ours, found["theirs_alike"], 1.5 if precision == "float16" else 1)

@@ -1,9 +1,9 @@
-"""Models against sentence-transformers, and both against the matrix products that this machine can do.
+"""Models against sentence-transformers.
 
 Usage: encoding.py KIND MINILM CORPUS DOCUMENTS ROUNDS. KIND is one of ``MODELS``; all but the first have random
 weights or heads, which take as long as trained ones. Prints a JSON object for each of our precisions: our seconds,
-those of sentence-transformers in float32 (its default) and in 16 bits, and the shares of the measured peak. Seconds
-are medians of rounds in which the contenders take turns. A machine with a GPU encodes the whole corpus on the GPU.
+those of sentence-transformers in float32 (its default) and in the same precision. Seconds are medians of rounds in
+which the contenders take turns. A machine with a GPU encodes the whole corpus on the GPU.
 """
 
 from __future__ import annotations
@@ -26,14 +26,10 @@ from beirgrid.collections import lines
 from beirgrid.config.models import CrossEncoder as CrossEncoderEntry
 from beirgrid.core.compute import Compute, Kernels, Runtime, multiplies_bfloat16
 from beirgrid.encoders import open_encoder, open_scorer
-from beirgrid.encoders.kernels import linear
 
-SMALL = os.environ.get("BENCH") == "small"
 KERNELS: Kernels = "plain" if os.environ.get("BENCH_KERNELS") == "plain" else "auto"
 DEVICE: Literal["cuda", "cpu"] = "cuda" if torch.cuda.is_available() else "cpu"
 HALF: Literal["float16", "bfloat16"] = "float16" if DEVICE == "cuda" else "bfloat16"
-# Rows of the matrix products that measure the peak, and the seconds of the measurement.
-ROWS, SECONDS = 65_536 if DEVICE == "cuda" else 2048, 0.1 if SMALL else 1.0
 BASE: dict[str, Any] = {
     "hidden_size": 768,
     "num_hidden_layers": 12,
@@ -110,63 +106,6 @@ MODELS = {
 }
 
 
-def products(model: torch.nn.Module) -> list[tuple[int, int]]:
-    """Return the shapes [outputs, inputs] of the linear layers that compute each token."""
-    return [
-        (layer.out_features, layer.in_features)
-        for name, layer in model.named_modules()
-        if isinstance(layer, torch.nn.Linear) and "pooler" not in name and "classifier" not in name
-    ]
-
-
-def peak(shapes: list[tuple[int, int]], precision: str) -> float:
-    """Return the most operations per second that the layers' matrix products reach, with all threads.
-
-    On a CPU, by PyTorch's layers or by those with reordered weights, whichever are faster.
-    """
-    kind = getattr(torch, precision)
-    shapes = list(dict.fromkeys(shapes))
-    inputs = {width: torch.randn(ROWS, width, dtype=kind, device=DEVICE) for _, width in shapes}
-    operations = sum(2 * ROWS * outputs * width for outputs, width in shapes)
-    layers = [torch.nn.Linear(width, outputs, bias=False, device=DEVICE, dtype=kind) for outputs, width in shapes]
-
-    def rate() -> float:
-        best, end = 0.0, time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            started = time.monotonic()
-            for layer in layers:
-                layer(inputs[layer.in_features])
-            if DEVICE == "cuda":
-                torch.cuda.synchronize()
-            best = max(best, operations / (time.monotonic() - started))
-        return best
-
-    with torch.inference_mode():
-        best = rate()
-        if DEVICE == "cpu":
-            for layer in layers:
-                linear.reorder(layer)
-            best = max(best, rate())
-    return best
-
-
-def operations(model: torch.nn.Module, lengths: list[int], *, is_narrow: bool = False) -> float:
-    """Count the multiplications and additions of a model for texts of these lengths in tokens.
-
-    A narrow last layer computes keys and values of all tokens, and the rest only for the first token of each text.
-    """
-    config: Any = next(
-        module.config for module in model.modules() if hasattr(getattr(module, "config", None), "hidden_size")
-    )
-    weights = sum(outputs * inputs for outputs, inputs in products(model))
-    layers, hidden = config.num_hidden_layers, config.hidden_size
-    total = float(sum(2 * weights * length + 4 * layers * hidden * length**2 for length in lengths))
-    if not is_narrow:
-        return total
-    once = 2 * (weights / layers - 2 * hidden**2)
-    return total - float(sum((once + 4 * hidden * length) * (length - 1) for length in lengths))
-
-
 def timed(work: Callable[[], object]) -> float:
     """Time a function, in seconds."""
     started = time.monotonic()
@@ -188,13 +127,12 @@ def open_theirs(model: Model, folder: Path, precision: str) -> Any:
     return theirs
 
 
-def open_ours(model: Model, folder: Path, runtime: Runtime) -> tuple[Any, Callable[[list[Any]], object]]:
-    """Open our model; return it with the function that computes texts (or pairs)."""
+def open_ours(model: Model, folder: Path, runtime: Runtime) -> Callable[[list[Any]], object]:
+    """Open our model; return the function that computes texts (or pairs)."""
     if model.entry["family"] == "cross-encoder":
         scorer = open_scorer(folder, CrossEncoderEntry(**model.entry), runtime)
-        return scorer, lambda pairs: scorer.score(*map(list, zip(*pairs, strict=True)))
-    encoder = open_encoder(folder, model.entry, runtime)
-    return encoder, encoder.encode_documents
+        return lambda pairs: scorer.score(*map(list, zip(*pairs, strict=True)))
+    return open_encoder(folder, model.entry, runtime).encode_documents
 
 
 def read(kind: str, corpus: Path, documents: int | None) -> list[Any]:
@@ -216,10 +154,10 @@ def main() -> None:
         if model.save:
             folder = Path(temporary)
             model.save(Path(minilm), folder)
-        measure(kind, model, folder, texts, int(rounds))
+        measure(model, folder, texts, int(rounds))
 
 
-def measure(kind: str, model: Model, folder: Path, texts: list[Any], rounds: int) -> None:
+def measure(model: Model, folder: Path, texts: list[Any], rounds: int) -> None:
     """Run the contenders in alternating rounds, and print the result of each of our precisions."""
     precisions: list[Literal["float32", "float16", "bfloat16"]] = ["float32"]
     if DEVICE == "cuda" or multiplies_bfloat16("cpu"):
@@ -228,35 +166,21 @@ def measure(kind: str, model: Model, folder: Path, texts: list[Any], rounds: int
     for precision in precisions:
         theirs = open_theirs(model, folder, precision)
         contenders[f"theirs {precision}"] = getattr(theirs, model.theirs[1])
-        ours, contenders[f"ours {precision}"] = open_ours(
-            model, folder, Compute(DEVICE, precision, kernels=KERNELS).start()
-        )
-    shapes = products(theirs)
-    if kind == "cross-encoder":
-        lengths = [len(ids) for ids in ours.model.tokenizer(texts, truncation=True, max_length=512)["input_ids"]]
-    else:
-        lengths = [min(len(ids), model.entry["max_length"]) for ids in ours.read(texts)]
-    their_work = operations(theirs, lengths)
-    work = operations(theirs, lengths, is_narrow=ours.narrow)
+        contenders[f"ours {precision}"] = open_ours(model, folder, Compute(DEVICE, precision, kernels=KERNELS).start())
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    peaks: dict[str, float] = dict.fromkeys(precisions, 0.0)
     for contender in contenders.values():
         contender(texts[:64])  # warm
     for _ in range(rounds):
         for name, contender in contenders.items():
             seconds[name].append(timed(partial(contender, texts)))
-        peaks = {name: max(best, peak(shapes, name)) for name, best in peaks.items()}
     median = {name: statistics.median(found) for name, found in seconds.items()}
-    for name, best in peaks.items():
+    for name in precisions:
         found = {
             "precision": name,
             "texts": len(texts),
             "ours": median[f"ours {name}"],
             "theirs": median["theirs float32"],
             "theirs_alike": median[f"theirs {name}"],
-            "peak_gflops": best / 1e9,
-            "share_of_peak": work / median[f"ours {name}"] / best,
-            "their_share_of_peak": their_work / median[f"theirs {name}"] / best,
         }
         print(json.dumps(found), flush=True)
 

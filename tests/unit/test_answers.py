@@ -173,16 +173,6 @@ def test_tables_are_read_as_they_were_written(tmp_path):
 # A finished grid ------------------------------------------------------------------------------------------------------
 
 
-def test_a_page_of_an_earlier_release_is_named(grid, capsys):
-    assert main(["report"]) == 0
-    assert "earlier release" not in capsys.readouterr().out
-    older = Path("results/report")
-    older.mkdir()
-    (older / "index.html").touch()
-    assert main(["report"]) == 0
-    assert f"{older.absolute()} is of an earlier release and no longer written" in capsys.readouterr().out
-
-
 def test_the_report_command_makes_tables_and_page(grid, capsys):
     assert main(["report"]) == 0
     answers = read_answers(TABLES)

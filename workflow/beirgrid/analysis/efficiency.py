@@ -197,8 +197,6 @@ def read_latency(path: Path) -> pd.DataFrame:
     texts = dict.fromkeys(["system", "dataset", "step", "device", "hardware", "precision"], str)
     with files.reading(path):
         table = pd.read_csv(path, dtype=texts, keep_default_na=False)
-        if list(table.columns) == LATENCY_COLUMNS[:-2]:  # a table of 0.1.0
-            table = table.assign(concurrency=1, queries_per_second=1000 / table["mean_ms"])
         if list(table.columns) != LATENCY_COLUMNS:
             raise ValueError(f"its columns must be {','.join(LATENCY_COLUMNS)}")
     return table

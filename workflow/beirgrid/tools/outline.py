@@ -28,17 +28,10 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int) -> Iter
     said = textwrap.wrap(
         " ".join(answer(grid, answers)), max(width, 60), break_long_words=False, break_on_hyphens=False
     )
-    below = ["", *(_cut(line, width) for line in notes if line), *said, f"Report: {page}", *_older(page)]
+    below = ["", *(_cut(line, width) for line in notes if line), *said, f"Report: {page}"]
     left = max(LINES - len(below) - 1, _LEAST)
     yield from _table(table_files.wide(answers, grid, grid.metrics[0]), grid.metrics[0], width, left)
     yield from below
-
-
-def _older(page: Path) -> Iterator[str]:
-    """Yield a line about the page of beirgrid 0.1.0 (results/report/index.html), if it is still there."""
-    for older in page.absolute().parents[3:4]:
-        if (older / "report" / "index.html").is_file() and older.name == "results":
-            yield f"{older / 'report'} is of an earlier release and no longer written: delete it and {older / 'tables'}"
 
 
 def _table(table: table_files.Wide, metric: str, width: int, lines: int) -> Iterator[str]:
