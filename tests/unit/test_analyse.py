@@ -203,18 +203,15 @@ def test_the_tables_of_a_grid(analysed):
     grid = analysed
     holes = grid.table("holes").set_index(["dataset", "system"])
     depth = grid.table("depth").set_index(["dataset", "depth"])
-    places = grid.table("standings").set_index(["dataset", "system"])
     for dataset in ("one", "two"):
         values = {system: grid.value(system, dataset) for system in SYSTEMS}
         assert holes.loc[dataset, "ndcg"].to_dict() == pytest.approx(values)
         assert depth.loc[(dataset, 0), "value"] == pytest.approx(values["bm25"])
         assert depth.loc[(dataset, 15), "value"] == pytest.approx(values["bm25+ce"])
-        assert list(places.loc[dataset].sort_values("place").index) == sorted(values, key=values.get, reverse=True)
     for name, table in (("holes", holes["ndcg"]), ("depth", depth["value"])):
         mean = (table["one"] + table["two"]) / 2
         assert table["both"].to_dict() == pytest.approx(mean.to_dict()), name
     assert holes.loc[("both", "dense"), "queries"] == 16
-    assert places.index[places["in_domain"] == "yes"].tolist() == [("two", "dense")]
     costs = grid.table("efficiency").set_index(["dataset", "system"])["query_ms"]
     assert costs["one"].to_dict() == pytest.approx({"bm25": 100, "dense": 100, "bm25+ce": 100 + 1000 * 15 / 30})
     overlap = grid.table("overlap").set_index(["dataset", "other"])["similarity"]

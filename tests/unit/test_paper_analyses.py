@@ -6,7 +6,6 @@ import math
 import random
 import shlex
 import statistics
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import pandas as pd
 import pytest
 import pytrec_eval
 
-from beirgrid.analysis import depth, efficiency, extremes, holes, lengths, retrieved, standings
+from beirgrid.analysis import depth, efficiency, extremes, holes, lengths, retrieved
 from beirgrid.config.metric_names import parse_metric
 from beirgrid.core.errors import DataError
 from beirgrid.results import answers
@@ -212,38 +211,7 @@ def test_a_text_is_cut_with_a_mark():
     assert retrieved.cut("abcdefghijk", 10) == "abcdefgh …"
 
 
-# Standings and costs --------------------------------------------------------------------------------------------------
-
-
-def score_table(rows: list[tuple[str, str, str, float, str]]) -> pd.DataFrame:
-    named = pd.DataFrame(rows, columns=["system", "dataset", "metric", "value", "status"])
-    return answers.typed("scores", named)
-
-
-def group_table(*rows: tuple[str, str, bool]) -> pd.DataFrame:
-    named = pd.DataFrame(rows, columns=["dataset", "system", "in_best_group"]).assign(metric="ndcg@10")
-    return answers.typed("groups", named)
-
-
-def trained(datasets: dict[str, str]) -> Callable[[str, str], str]:
-    """Return what a grid says of training data: system to the one dataset; of ``b`` nothing is known elsewhere."""
-    return lambda system, name: "yes" if datasets.get(system) == name else "unknown" if system == "b" else "no"
-
-
-def test_places_on_a_dataset():
-    values = {"a": 0.50001, "b": 0.50004, "c": 0.7, "d": 0.1}
-    rows = [(system, "set", "ndcg@10", value, "done") for system, value in values.items()]
-    rows += [(system, "set", "hole@10", value, "done") for system, value in values.items()]
-    rows += [("e", "set", "ndcg@10", math.nan, "pending"), ("a", "part", "ndcg@10", 0.9, "done")]
-    found = standings.standings(score_table(rows), group_table(), ["set"], trained({"c": "set", "a": "other"}))
-    places = found.pivot(index="metric", columns="system", values="place")
-    assert places.loc["ndcg@10"].to_dict() == {"a": 2, "b": 2, "c": 1, "d": 4}
-    assert places.loc["hole@10"].to_dict() == {"a": 2, "b": 2, "c": 4, "d": 1}
-    assert found.drop_duplicates("system").set_index("system")["in_domain"].to_dict() == {
-        **{"a": "no", "b": "unknown", "c": "yes", "d": "no"}
-    }
-    assert set(found["dataset"]) == {"set"}
-    assert not found["in_best_group"].any()
+# Costs --------------------------------------------------------------------------------------------------------------
 
 
 def test_the_zero_shot_datasets_count_where_there_are_some():
@@ -252,7 +220,7 @@ def test_the_zero_shot_datasets_count_where_there_are_some():
     columns = ["metric", "over", "datasets", "system", "mean"]
     for mean, datasets in ((0.4, [2, 2]), (math.nan, [3, 3])):
         told = pd.DataFrame([*rows, ("ndcg@10", "zero-shot", 2, "b", mean)], columns=columns)
-        assert standings.against_baseline(answers.typed("across", told))["datasets"].tolist() == datasets
+        assert answers.against_baseline(answers.typed("across", told))["datasets"].tolist() == datasets
 
 
 def step(

@@ -162,7 +162,7 @@ def trade_offs(
 
     Args:
         efficiency: output of ``efficiency``.
-        against: means over the datasets, as ``standings.against_baseline`` returns them.
+        against: means over the datasets, as ``answers.against_baseline`` returns them.
         latency: table of the command ``latency``, if it was run.
         seeds: systems with seeds, and the systems of each seed: the costs are those of one seed, on average.
 

@@ -112,6 +112,9 @@ _KINDS = {
 }
 
 
+AGAINST_COLUMNS = ["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"]
+
+
 def columns(name: str) -> list[str]:
     """Return the columns of the named table."""
     return list(_KINDS[name])
@@ -219,6 +222,11 @@ def main_comparison(across: pd.DataFrame) -> pd.DataFrame:
     means = across[(across["over"] == ZERO_SHOT) & across["mean"].notna()].groupby("metric").size()
     over = across["metric"].map(lambda metric: ZERO_SHOT if means.get(metric, 0) > 1 else ALL)
     return across[across["over"] == over]
+
+
+def against_baseline(across: pd.DataFrame) -> pd.DataFrame:
+    """Tabulate each system's mean over datasets, its change against the baseline, and the datasets on which it wins."""
+    return main_comparison(across)[AGAINST_COLUMNS].reset_index(drop=True)
 
 
 def write_answers(answers: Answers, folder: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 import pandas as pd
 
-from ..analysis import depth, drawing, efficiency, extremes, figures, holes, lengths, standings, term_overlap
+from ..analysis import depth, drawing, efficiency, extremes, figures, holes, lengths, term_overlap
 from ..collections import collection
 from ..collections import qrels as judgements
 from ..config.metric_names import lower_is_better
@@ -17,7 +17,7 @@ from ..core import files, paths, provenance
 from ..core.errors import warn
 from ..core.progress import Progress
 from ..results import summary, table_files
-from ..results.answers import guarded
+from ..results.answers import against_baseline, guarded
 from ..results.cells import Cells, find, steps_of
 from ..results.summary import Cell, GridSummary
 from ..runs import runs
@@ -26,7 +26,6 @@ from ..runs import runs
 TOP = 10
 # Tables to write, {name}.csv.
 TABLES = (
-    "standings",
     "against_baseline",
     "efficiency",
     "trade_offs",
@@ -65,11 +64,9 @@ def analyse(
         vocabularies = _vocabularies(grid)
         overlap = term_overlap.overlaps(vocabularies)
         latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
-        against, costs = standings.against_baseline(answers.across), efficiency.efficiency(steps_of(cells))
-        columns = answers.scores[answers.scores["system"].isin(list(grid.systems))]
+        against, costs = against_baseline(answers.across), efficiency.efficiency(steps_of(cells))
         tables = {
             **_joined(grid, found, dense),
-            "standings": standings.standings(columns, answers.groups, grid.rows, grid.trained),
             "against_baseline": against,
             "efficiency": costs,
             "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0], latency, grid.seeds),

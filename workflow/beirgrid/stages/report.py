@@ -8,7 +8,7 @@ from typing import Annotated
 
 import pandas as pd
 
-from ..analysis import drawing, efficiency, figures, retrieved, standings
+from ..analysis import drawing, efficiency, figures, retrieved
 from ..analysis.drawing import DrawnFigure
 from ..config.metric_names import lower_is_better
 from ..core import files, paths, provenance
@@ -17,7 +17,7 @@ from ..page.analyses import Figure
 from ..page.render import render
 from ..page.sections import per_query
 from ..results import table_files
-from ..results.answers import Answers, main_comparison
+from ..results.answers import Answers, against_baseline, main_comparison
 from ..results.cells import Cells, find, steps_of
 from ..results.summary import GridSummary
 
@@ -71,7 +71,7 @@ def pictures(grid: GridSummary, answers: Answers, cells: Cells) -> Iterator[tupl
     values = values[[name for name in grid.rows if name in values]]
     if values.shape >= (3, 4):
         yield "heat", figures.heat_map(values, metric, lower_is_better=lower)
-    against = standings.against_baseline(answers.across)
+    against = against_baseline(answers.across)
     latency = Path(paths.GRID_FOLDER.format(grid=grid.name)) / "tables/latency.csv"
     measured = efficiency.read_latency(latency) if latency.is_file() else None
     costs = efficiency.trade_offs(efficiency.efficiency(steps_of(cells)), against, metric, measured, grid.seeds)
