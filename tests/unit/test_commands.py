@@ -200,18 +200,15 @@ def test_options_that_do_not_match_are_refused(tmp_path):
         fuse.fuse(**settings, weights=[1, 2, 3])
 
 
-@pytest.mark.parametrize("manifest", ["typed", "of 0.1.0"])
-def test_rerank_reads_the_parts_that_the_manifest_names(tmp_path, manifest):
+def test_rerank_reads_the_parts_that_the_manifest_names(tmp_path):
     store = tmp_path / "pairs" / "fingerprint"
     store.mkdir(parents=True)
     pairs.write_part(store, [("q", "a"), ("q", "b")], np.array([1, 2], np.float32))
     parts = [path.name for path in store.iterdir()]
     settings = {"family": "cross-encoder", "precision": "float32"}
     content = {"pairs": {"store": "pairs/fingerprint", "parts": parts, "settings": settings}}
-    if manifest == "of 0.1.0":
-        content = {"facts": {"store": "pairs/fingerprint"}, "settings": settings}
-    else:  # of another job; its scores would put a first
-        pairs.write_part(store, [("q", "a"), ("q", "c")], np.array([9, 3], np.float32))
+    # Of another job; its scores would put a first.
+    pairs.write_part(store, [("q", "a"), ("q", "c")], np.array([9, 3], np.float32))
     (tmp_path / "first.json").write_text(json.dumps(content))
     runs.write(tmp_path / "first.run.gz", {"q": runs.canonical("q", ["a", "b"], [2, 1])}, "first")
     given = {"system": "x", "first_stage": tmp_path / "first.run.gz", "scores": tmp_path / "first.json"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, get_args
@@ -50,25 +49,17 @@ def from_json(kind: Any) -> Callable[[str], Any]:
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
 
     def read(text: str) -> Any:
-        with _refusing(kind):
-            found = adapter.validate_json(text)
         try:
+            found = adapter.validate_json(text)
             json.loads(text, object_pairs_hook=files.distinct)
+        except ValidationError as error:
+            problems = explain(error, "", kind if isinstance(kind, type) else None)
+            raise ConfigError(f"the entry is not valid: {'; '.join(problems)}") from None
         except ValueError as error:
             raise ConfigError(f"the entry is not valid: {error}") from None
         return found
 
     return read
-
-
-@contextmanager
-def _refusing(kind: Any) -> Iterator[None]:
-    """Convert the mistakes in an entry to one ConfigError."""
-    try:
-        yield
-    except ValidationError as error:
-        problems = explain(error, "", kind if isinstance(kind, type) else None)
-        raise ConfigError(f"the entry is not valid: {'; '.join(problems)}") from None
 
 
 _FAMILY = Field(discriminator="family")
@@ -91,6 +82,5 @@ def encoding_model(keys: Mapping[str, Any]) -> ModelEntry:
     Raises:
         ConfigError: a key is unknown or missing, or has a wrong value.
     """
-    adapter: TypeAdapter[ModelEntry] = TypeAdapter(_Encoding)
-    with _refusing(_Encoding):
-        return adapter.validate_python(dict(keys))
+    found: ModelEntry = from_json(_Encoding)(json.dumps(dict(keys)))
+    return found

@@ -32,14 +32,14 @@ class Manifest(BaseModel):
 
     Attributes:
         store: folder of the store, relative to the manifest.
-        parts: names of the parts; None in manifests of beirgrid 0.1.0.
+        parts: names of the parts.
         settings: the reranker's entry, with its precision.
     """
 
     model_config = ConfigDict(frozen=True)
 
     store: str
-    parts: tuple[str, ...] | None = None
+    parts: tuple[str, ...]
     settings: dict[str, Any]
 
 
@@ -51,8 +51,6 @@ def read_manifest(path: Path) -> Manifest:
     """
     with files.reading(path):
         found = files.read_json(path)
-    if isinstance(found, dict) and "pairs" not in found:  # a manifest of 0.1.0
-        found = {"pairs": {"store": found.get("facts", {}).get("store"), "settings": found.get("settings")}}
     try:
         return Manifest.model_validate(found["pairs"])
     except (ValidationError, KeyError, TypeError):
@@ -61,8 +59,7 @@ def read_manifest(path: Path) -> Manifest:
 
 def parts_of(path: Path, manifest: Manifest) -> list[Path]:
     """Return the part files of the manifest at ``path``."""
-    store = path.parent / manifest.store
-    return sorted(store.glob("*.parquet") if manifest.parts is None else (store / name for name in manifest.parts))
+    return sorted(path.parent / manifest.store / name for name in manifest.parts)
 
 
 def write_part(store: Path, part: list[Pair], scores: np.ndarray, spent: Mapping[str, float] | None = None) -> None:
