@@ -234,7 +234,8 @@ class Work:
         for head, unit in (("sparse", "postings_mb"), ("tokens", "token_dimensions_mb")):
             searched = head in self.grid.heads.get(model, ())
             work[unit] = self._vectors(f"{model}~{head}", corpus, shard)[unit] if searched else 0.0
-        return work
+        share = min(1.0, BLOCK / self.sizes.documents(corpus, int(shard)))
+        return work | {"token_block_mb": 4 * share * work["token_dimensions_mb"]}
 
     def expand(self, model: str, corpus: str, shard: str) -> Amounts:
         documents, entry = self.sizes.documents(corpus, int(shard)), self.config.models[model]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -18,6 +18,7 @@ from ..core import files, lineage, pipeline, provenance
 from ..core.compute import Compute
 from ..core.errors import ConfigError, quoted
 from ..core.families import FAMILIES
+from ..core.lineage import Origin
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..encoders import FIRST, WINDOW, CollapseCheck, Encoder, HeadsEncoder, check_finite, open_encoder
@@ -68,33 +69,20 @@ def encode(
         wanted += [Part(of_head(model, head), *place) for head, place in heads.items()]
     elif heads:
         raise ConfigError(f"--heads: a {model.family} model has no further heads")
+    settings = {"shard": shard, "shard_size": shard_size}
+    origin = partial(lineage.check, {"checkpoint": checkpoint, "corpus": corpus})
     made = {"documents": [start, stop, collection.count(corpus)]}
     with ExitStack() as stack:
         answers = stack.enter_context(kept_answers(output))
-        facts = [
-            stack.enter_context(
-                provenance.record(
-                    "encode",
-                    part.record,
-                    {**part.model.given(), "shard": shard, "shard_size": shard_size},
-                    [part.output],
-                    origin=lineage.check(
-                        {"checkpoint": checkpoint, "corpus": corpus}, made={**made, **_made(part.model)}
-                    ),
-                )
-            )
-            for part in wanted
+        places = [
+            stack.enter_context(_written(part, settings, origin(made={**made, **_made(part.model)}))) for part in wanted
         ]
         runtime = stack.enter_context(compute.start())
         progress = Progress(f"encode shard {shard}", stop - start, "documents")
-        places = [
-            stack.enter_context(files.atomic(part.output, directory=FAMILIES[part.model.family].folder))
-            for part in wanted
-        ]
         opened: Encoder[Any]
         if isinstance(model, DenseModel) and heads:
-            opened = heads_encoder = HeadsEncoder(checkpoint, model, runtime, tuple(heads))
-            dimensions = heads_encoder.dimensions
+            opened = several = HeadsEncoder(checkpoint, model, runtime, tuple(heads))
+            dimensions = several.dimensions
         else:
             opened = open_encoder(checkpoint, model, runtime, answers)
             dimensions = (opened.dimension,)
@@ -103,20 +91,30 @@ def encode(
             collection.read_blocks(corpus, start, early, FIRST), collection.read_blocks(corpus, early, stop, WINDOW)
         )
         separator = model.separator if isinstance(model, DenseModel) else " "
-        blocks = _encoded(opened, documents, separator, progress)
         writers = [
             partial(search.store(part.model.family).write_vectors, place, documents=stop - start, dimension=dimension)
-            for part, place, dimension in zip(wanted, places, dimensions, strict=True)
+            for part, (_, place), dimension in zip(wanted, places, dimensions, strict=True)
         ]
-        written = pipeline.behind(writers, blocks)
-        for found, counts, dimension in zip(facts, written, dimensions, strict=True):
-            found.update(
+        written = pipeline.behind(writers, _encoded(opened, documents, separator, progress))
+        for (facts, _), counts, dimension in zip(places, written, dimensions, strict=True):
+            facts.update(
                 counts,
                 **opened.facts(),
                 documents=stop - start,
                 documents_per_second=round(progress.rate, 2),
                 dimension=dimension,
             )
+
+
+@contextmanager
+def _written(part: Part, settings: dict[str, Any], origin: Origin) -> Iterator[tuple[dict[str, Any], Path]]:
+    """Yield the facts for the record of a part, and the temporary path of its vectors."""
+    settings = {**part.model.given(), **settings}
+    with (
+        provenance.record("encode", part.record, settings, [part.output], origin=origin) as facts,
+        files.atomic(part.output, directory=FAMILIES[part.model.family].folder) as place,
+    ):
+        yield facts, place
 
 
 def _made(model: ModelEntry) -> dict[str, Any]:
