@@ -223,8 +223,10 @@ def _lexical(corpus: str) -> dict[str, list[str]]:
         ]
         for shard in SHARDS
     }
+    commands[f"index flat {corpus}"] = index("flat", "--fields", "flat")
+    if corpus == "two":  # no other index of this corpus takes the place of one
+        return commands
     return commands | {
-        f"index flat {corpus}": index("flat", "--fields", "flat"),
         f"index german {corpus}": index("german", "--fields", "flat", "--language", "de"),
         f"index multifield {corpus}": index("multifield", "--fields", "multifield"),
         f"index expanded {corpus}": index("flat@query-generator", "--expansions", *expansions, "--fields", "flat"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 from pathlib import Path
@@ -12,6 +13,7 @@ from endpoint_server import KEY, Served, serving
 from helpers import beirgrid
 from small import run
 
+from beirgrid.__main__ import main
 from beirgrid.judging.sets import EvaluationSet
 from beirgrid.judging.store import Grading
 
@@ -32,10 +34,19 @@ def work(tmp_path_factory) -> Path:
     return folder
 
 
-def told(*arguments: str, cwd: Path, status: int = 0) -> str:
-    found = beirgrid("set", *arguments, cwd=cwd)
-    assert found.returncode == status, found.stdout + found.stderr
-    return found.stdout + found.stderr
+@pytest.fixture
+def told(capsys):
+    """Return a function that runs a command of ``beirgrid set`` in a folder and returns what it prints."""
+
+    def tell(*arguments: str, cwd: Path, status: int = 0) -> str:
+        capsys.readouterr()
+        with contextlib.chdir(cwd):
+            ended = main(["set", *arguments])
+        printed = "".join(capsys.readouterr())
+        assert ended == status, printed
+        return printed
+
+    return tell
 
 
 def scores(work: Path) -> dict[str, dict[str, str]]:
@@ -43,7 +54,7 @@ def scores(work: Path) -> dict[str, dict[str, str]]:
         return {row["system"]: row for row in csv.DictReader(stream) if row["metric"] == "ndcg@10"}
 
 
-def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, monkeypatch):
+def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told, monkeypatch):
     assert "15 documents" in told("init", "notes", "--documents", "docs", cwd=work)
     assert "queries seem to hold an e-mail address: q6" in (
         said := told("queries", "notes", "--from", "queries.txt", cwd=work)
@@ -118,7 +129,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, monke
         assert mark in (work / "results/grids/notes" / place).read_text()
 
 
-def test_a_set_that_is_none_is_refused(work):
+def test_a_set_that_is_none_is_refused(work, told):
     assert "is not an evaluation set" in told("status", "docs", cwd=work, status=1)
     assert "--chunk must be at least 20 words" in told(
         "init", "other", "--documents", "docs", "--chunk", "5", cwd=work, status=1

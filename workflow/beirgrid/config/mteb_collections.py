@@ -220,7 +220,14 @@ def _dataset(task: Any, row: str, subset: str, split: str) -> dict[str, Any]:
 
 def _figures(task: Any, split: str) -> Mapping[str, Any]:
     """Return mteb's statistics of a split, those of its subsets among them."""
-    found: Mapping[str, Any] = (task.metadata.descriptive_stats or {}).get(split) or {}
+    kind: Any = type(task)
+    return _statistics(kind).get(split) or {}
+
+
+@cache
+def _statistics(kind: Any) -> Mapping[str, Any]:
+    """Return mteb's statistics of a class of tasks, by split, from its file."""
+    found: Mapping[str, Any] = kind.metadata.descriptive_stats or {}
     return found
 
 

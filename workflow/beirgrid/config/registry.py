@@ -77,6 +77,7 @@ COMMIT = re.compile(next(form for form in FORMS if form == r"^[0-9a-f]{40}$"))
 _CORRECTIONS = Path(__file__).with_name("mteb_corrections.csv")
 
 
+@cache
 def mteb_version() -> str:
     """Return the version of mteb that is installed.
 
