@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, python
 
-from beirgrid.tools import processes
+from beirgrid.core.errors import log_to_standard_error
+from beirgrid.tools import console, processes
 
 SNAKEFILE = f"""
 import sys
@@ -125,3 +127,22 @@ def test_an_interrupt_while_libraries_are_imported_is_shown_in_one_line(tmp_path
     assert started.communicate()[1] == f"{line}\n"
     assert started.returncode == -signal.SIGINT
     assert not list(tmp_path.rglob("results"))
+
+
+def test_a_log_on_a_full_disk_ends_in_one_line(capfd):
+    log_to_standard_error()
+    handler = logging.FileHandler("/dev/full")
+    console.end_where_the_disk_is_full(handler)
+    logger = logging.Logger("snakemake")
+    logger.addHandler(handler)
+    for number in range(3):
+        logger.info(number)
+    assert capfd.readouterr().err == "warning: the log ends here: No space left on device (/dev/full)\n"
+
+
+def test_a_run_that_cannot_write_its_lock_is_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("Snakefile").write_text(SNAKEFILE)
+    processes.LOCK.parent.mkdir(parents=True)
+    processes.LOCK.symlink_to("/dev/full")
+    assert f"Error: {tmp_path} cannot be locked for this run: No space left on device\n" in _run().stdout

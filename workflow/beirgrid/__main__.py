@@ -7,10 +7,11 @@ import sys
 if __name__ == "__main__" and not sys.flags.safe_path:
     sys.path.pop(0)  # the working directory: files there (a json.py) are data
 
-from .core.interrupts import show_interrupts
+from .core import interrupts
 
 if sys.excepthook is sys.__excepthook__:
-    show_interrupts("stopped")
+    interrupts.show_interrupts("stopped")
+    interrupts.end_at_interrupts("stopped")
 
 import os
 
@@ -232,6 +233,7 @@ def _explain(error: OSError) -> str:
 
 def command() -> NoReturn:
     """Run the command of this process and end it."""
+    interrupts.raise_interrupts()
     environment.open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if stream.encoding.lower() != "utf-8":  # an ASCII terminal cannot show †

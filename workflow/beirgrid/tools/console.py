@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterable
 from copy import copy
-from logging import LogRecord
+from logging import CRITICAL, FileHandler, LogRecord
 from typing import TYPE_CHECKING, Any
 
 from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from ..core.errors import log_to_standard_error, printable
+from ..core.errors import log_to_standard_error, printable, warn
 from ..graph.cell_records import Records
 from .events import EVENTS, Recorder
 from .refresh import Refresher
@@ -49,6 +50,19 @@ def few(names: list[str]) -> list[str]:
     return names if len(names) <= _SHOWN + 1 else [*names[:_SHOWN], f"and {len(names) - _SHOWN} more"]
 
 
+def end_where_the_disk_is_full(handler: FileHandler) -> None:
+    """End Snakemake's log with one warning where it cannot be written; logging prints a traceback for each line."""
+    shown = handler.handleError
+
+    def handle(record: LogRecord) -> None:
+        if not isinstance(error := sys.exc_info()[1], OSError):
+            return shown(record)
+        handler.setLevel(CRITICAL + 1)
+        return warn(f"the log ends here: {error.strerror} ({handler.baseFilename})")
+
+    handler.handleError = handle  # type: ignore[method-assign]
+
+
 class RunLog(LogHandlerBase):
     """Dispatch Snakemake's log of a run: to the events file, to the screen, and to the tables of finished cells.
 
@@ -75,6 +89,8 @@ class RunLog(LogHandlerBase):
 
                     self.screen = Screen(handler, workflow.logger_manager.get_logfile())
                     logger.removeHandler(handler)
+            elif isinstance(handler, FileHandler):
+                end_where_the_disk_is_full(handler)
         logger.addHandler(self)
 
     def _wants_a_screen(self, handler: Any) -> bool:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,7 @@ def allow_one_run() -> None:
     A second call does nothing, so a workflow may use this one as a module twice.
     """
     from snakemake.persistence import PersistenceBase
+    from snakemake_interface_common.exceptions import ApiError
 
     locked = PersistenceBase.lock
     if locked.__module__ == __name__:
@@ -80,9 +81,13 @@ def allow_one_run() -> None:
         with _alone() as mark:
             if persistence.locked:
                 _release(persistence, mark.read_text())
-            mark.write_text(_here())
             try:
-                with locked(persistence):
+                with ExitStack() as held:
+                    try:
+                        mark.write_text(_here())
+                        held.enter_context(locked(persistence))
+                    except OSError as error:
+                        raise ApiError(f"{Path.cwd()} cannot be locked for this run: {error.strerror}") from None
                     yield
             finally:
                 mark.write_text("")

@@ -31,9 +31,12 @@ _PROFILES = CHECKOUT / "profiles"
 # Snakemake, which shows a Ctrl-C in one line before it reads the workflow, too. ``processes`` looks for its name.
 _SNAKEMAKE = f"""
 {inspect.getsource(interrupts)}
-show_interrupts("stopped before any job began")
+line = "stopped before any job began"
+show_interrupts(line)
+end_at_interrupts(line)
 sys.argv.remove("snakemake")
 from snakemake.cli import main
+raise_interrupts()
 main()
 """
 _EXAMPLES = """\
