@@ -195,8 +195,9 @@ def compare_sizes(path: str | Path, record: Mapping[str, Any]) -> None:
             _compare(output, {"bytes": facts["bytes"]}, Path(path))
 
 
-# Type of an option that takes an artifact.
+# Types of the options that take an artifact and the record.
 Artifact = Annotated[Path, artifact]
+Record = Annotated[Path, "record to write, .json"]
 
 
 def _compare(path: Path, facts: dict[str, Any], record: Path) -> None:

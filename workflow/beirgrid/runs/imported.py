@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Annotated, Literal
 
 from ..collections import collection
 from ..core.errors import DataError, quoted, warn
 from . import runs
 from .limits import Limits
+
+# Type of the option with the flaws to accept.
+Allow = Annotated[
+    tuple[Literal["missing-queries"], ...], "flaws to accept: missing-queries allows judged queries that the run lacks"
+]
 
 
 def adopt(

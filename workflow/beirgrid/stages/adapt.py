@@ -24,7 +24,7 @@ from ..config.values import Count, Entry, Length, NotNegative, Positive, Precisi
 from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError, say
-from ..core.provenance import Artifact
+from ..core.provenance import Artifact, Record
 from ..encoders import DenseEncoder
 from ..encoders.trainable import arguments, progress
 from ..models import checkpoints
@@ -74,7 +74,7 @@ def adapt(
     examples: Annotated[Artifact, "queries.parquet (GenQ), margins.parquet (GPL), corpus.parquet (TSDAE, MLM)"],
     compute: Compute,
     output: Annotated[Path, "checkpoint folder to write"],
-    record: Annotated[Path, "record to write, .json"],
+    record: Record,
 ) -> None:
     """Adapt a dense model to a corpus.
 

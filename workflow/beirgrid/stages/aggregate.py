@@ -18,6 +18,7 @@ from ..config import resolve_path
 from ..config.entries import TOLERANCES
 from ..config.names import local_name
 from ..core import files, paths, provenance
+from ..core.provenance import Record
 from ..judging import overlap
 from ..models.arguments import from_json
 from ..results import cells as grid_cells
@@ -41,7 +42,7 @@ def aggregate(
     grid: Annotated[GridSummary, from_json(GridSummary), "summary of the grid, JSON"],
     published: Annotated[tuple[Path, ...], resolve_path, "published values, .csv"] = (),
     output: Annotated[Path, "folder to write the tables to"],
-    record: Annotated[Path, "record to write, .json"],
+    record: Record,
 ) -> None:
     """Write the tables of a finished grid.
 

@@ -16,6 +16,7 @@ from ..config.metric_names import lower_is_better
 from ..core import files, paths, provenance
 from ..core.errors import warn
 from ..core.progress import Progress
+from ..core.provenance import Record
 from ..results import summary, table_files
 from ..results.answers import against_baseline, guarded
 from ..results.cells import Cells, find, steps_of
@@ -46,7 +47,7 @@ def analyse(
     *,
     grid: Annotated[GridSummary, summary.read, "summary of the grid, grid.json"],
     output: Annotated[Path, "folder of the grid, with its tables"],
-    record: Annotated[Path, "record to write, .json"],
+    record: Record,
 ) -> None:
     """Compute the BEIR paper's analyses from the runs of a grid. Unfinished cells are skipped with a warning.
 

@@ -20,7 +20,7 @@ from ..core.errors import ConfigError, quoted
 from ..core.families import FAMILIES
 from ..core.lineage import Origin
 from ..core.progress import Progress
-from ..core.provenance import Artifact
+from ..core.provenance import Artifact, Record
 from ..encoders import FIRST, WINDOW, CollapseCheck, Encoder, HeadsEncoder, check_finite, open_encoder
 from ..models.arguments import EncodingModel, SizeOption, from_json
 from ..models.endpoints import kept_answers
@@ -49,7 +49,7 @@ def encode(
         "vectors to write: float32 [documents, dimension] .npy (dense), float32 CSR [documents, vocabulary] .npz "
         "(sparse), a folder of token vectors (late interaction)",
     ],
-    record: Annotated[Path, "record to write, .json"],
+    record: Record,
     heads: Annotated[
         Mapping[Head, tuple[Path, Path]],
         "vectors and record to write for each further head of a dense model's checkpoint, JSON",

@@ -16,7 +16,7 @@ from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import say
 from ..core.progress import Progress
-from ..core.provenance import Artifact
+from ..core.provenance import Artifact, Record
 from ..models.arguments import ExpandingModel, SizeOption
 
 # Documents per part, which are tokenized and sorted together and written as one row group.
@@ -37,7 +37,7 @@ def expand(
     last: Annotated[bool, "the shard is the last one, which must end with the corpus"] = False,
     compute: Compute,
     output: Annotated[Path, ".parquet to write, a row per document: its queries, or its terms with their frequencies"],
-    record: Annotated[Path, "record to write, .json"],
+    record: Record,
 ) -> None:
     """Expand the documents of one shard of a corpus for BM25.
 

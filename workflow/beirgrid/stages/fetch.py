@@ -15,7 +15,7 @@ from ..config.published_expansions import HubExpansion, LocalExpansion, Publishe
 from ..core import files, lineage, provenance
 from ..core.errors import DataError, warn
 from ..core.lineage import Fact
-from ..core.provenance import Artifact
+from ..core.provenance import Artifact, Record
 from ..models import checkpoints, probe, saved
 from ..models.arguments import SizeOption, from_json
 from ..models.checkpoints import CheckpointEntry
@@ -24,7 +24,6 @@ from ..runs import imported
 CorpusEntry = Annotated[Corpus, from_json(Corpus)]
 ExpansionEntry = Annotated[LocalExpansion | HubExpansion, from_json(Published)]
 Mirror = Annotated[str, "folder or URL prefix with files of ir_datasets, named by their MD5 sums"]
-Record = Annotated[Path, "record to write, .json"]
 
 
 def fetch_corpus(
@@ -173,10 +172,7 @@ def fetch_run(
     queries: Annotated[Artifact, "queries.parquet"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     depth: Annotated[SizeOption, "documents per query to keep"] = 1000,
-    allow: Annotated[
-        tuple[Literal["missing-queries"], ...],
-        "flaws to accept: missing-queries allows judged queries that the run lacks",
-    ] = (),
+    allow: imported.Allow = (),
     output: Annotated[Path, "run to write, .run.gz"],
     record: Record,
 ) -> None:

@@ -11,7 +11,7 @@ from ..config.systems import weight_problems
 from ..config.values import Norm
 from ..core import lineage, provenance
 from ..core.errors import DataError, quoted
-from ..core.provenance import Artifact
+from ..core.provenance import Artifact, Record
 from ..models.arguments import SizeOption
 from ..runs import fusion
 from ..runs.fusion import Method
@@ -32,7 +32,7 @@ def fuse(
     queries: Annotated[tuple[Artifact, ...], "queries.parquet of the runs, and of these queries"] = (),
     depth: Annotated[SizeOption, "documents per query to keep"] = 1000,
     output: Annotated[Path, "run to write, .run.gz"],
-    record: Annotated[Path, "record to write, .json"],
+    record: Record,
 ) -> None:
     """Fuse several runs into one.
 

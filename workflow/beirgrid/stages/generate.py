@@ -23,7 +23,7 @@ from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from ..core.provenance import Artifact
+from ..core.provenance import Artifact, Record
 from ..encoders import GeneratorModel
 from ..models.arguments import from_json
 
@@ -57,7 +57,7 @@ def generate(
     generator: Annotated[Artifact | None, "checkpoint of the query generator, if any"] = None,
     compute: Compute,
     output: Annotated[Path, "queries.parquet to write (collections.training_data.QUERIES)"],
-    record: Annotated[Path, "record to write, .json"],
+    record: Record,
 ) -> None:
     """Generate training queries for a sample of a corpus.
 

@@ -13,11 +13,9 @@ from ..config.indexes import AnyIndex
 from ..core import files, lineage, provenance
 from ..core.cli import WORD
 from ..core.families import FAMILIES
-from ..core.provenance import Artifact
+from ..core.provenance import Artifact, Record
 from ..models.arguments import SizeOption, from_json
 from ..search import approximate, flat, lucene
-
-Record = Annotated[Path, "record to write, .json"]
 
 
 def index_lexical(

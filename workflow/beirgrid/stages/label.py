@@ -18,7 +18,7 @@ from ..core import files, lineage, provenance
 from ..core.compute import Compute
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
-from ..core.provenance import Artifact
+from ..core.provenance import Artifact, Record
 from ..encoders import Scorer, check_finite, open_scorer
 from ..models.arguments import from_json
 
@@ -41,7 +41,7 @@ def label(
     negatives: Annotated[Artifact, "negatives.parquet, from mine"],
     compute: Compute,
     output: Annotated[Path, "margins.parquet to write (collections.training_data.MARGINS)"],
-    record: Annotated[Path, "record to write, .json"],
+    record: Record,
 ) -> None:
     """Score training pairs with a cross-encoder teacher: each positive, and as many negatives as training uses.
 

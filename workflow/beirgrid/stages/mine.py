@@ -16,7 +16,7 @@ from ..config.values import LIST, Entry, Language, Size
 from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError, quoted
-from ..core.provenance import Artifact
+from ..core.provenance import Artifact, Record
 from ..encoders import check_finite, open_encoder
 from ..models.arguments import SizeOption, from_json
 from ..search import flat, lucene
@@ -50,7 +50,7 @@ def mine(
         "parquet to write (collections.training_data.NEGATIVES): the documents found for each query, without "
         "duplicates",
     ],
-    record: Annotated[Path, "record to write, .json"],
+    record: Record,
 ) -> None:
     """Find hard negatives for training queries.
 

@@ -11,20 +11,19 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from ..collections import collection
 from ..config.systems import command_words, places_of
 from ..core import environment, files, lineage, provenance
 from ..core.errors import BeirgridError, DataError, printable, quoted, say
-from ..core.provenance import Artifact
+from ..core.provenance import Artifact, Record
 from ..models.arguments import SizeOption
 from ..runs import imported
 from ..runs.limits import Limits
 
 Version = Annotated[str, "version of the program, for the record"]
 Threads = Annotated[SizeOption, "cores that the program may use"]
-Record = Annotated[Path, "record to write, .json"]
 # Environment variables of our own jobs, which must not reach another Python.
 _OURS = ("PYTHONPATH", "PYTHONSAFEPATH")
 # Lines of a program's output that an error message repeats.
@@ -67,10 +66,7 @@ def retrieve_program(
     corpus: Annotated[Artifact, "corpus.parquet"],
     queries: Annotated[Artifact, "queries.parquet"],
     depth: Annotated[SizeOption, "documents per query"] = 1000,
-    allow: Annotated[
-        tuple[Literal["missing-queries"], ...],
-        "flaws to accept: missing-queries allows judged queries that the run lacks",
-    ] = (),
+    allow: imported.Allow = (),
     threads: Threads = 1,
     output: Annotated[Path, "run to write, .run.gz"],
     record: Record,

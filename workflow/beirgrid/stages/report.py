@@ -12,6 +12,7 @@ from ..analysis import drawing, efficiency, figures, retrieved
 from ..analysis.drawing import DrawnFigure
 from ..config.metric_names import lower_is_better
 from ..core import files, paths, provenance
+from ..core.provenance import Record
 from ..models.arguments import from_json
 from ..page.analyses import Figure
 from ..page.render import render
@@ -30,7 +31,7 @@ def page(
     grid: Annotated[GridSummary, from_json(GridSummary), "summary of the grid, JSON"],
     tables: Annotated[Path, "folder of tables, from aggregate"],
     output: Annotated[Path, "HTML page to write"],
-    record: Annotated[Path, "record to write, .json"],
+    record: Record,
 ) -> None:
     """Write the page of a grid.
 

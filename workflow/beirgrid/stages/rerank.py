@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..core import lineage, provenance
-from ..core.provenance import Artifact
+from ..core.provenance import Artifact, Record
 from ..models.arguments import SizeOption
 from ..runs import pairs, runs
 
@@ -18,7 +18,7 @@ def rerank(
     scores: Annotated[Path, "manifest from the score stage, .json"],
     depth: Annotated[SizeOption, "documents per query to reorder"] = 100,
     output: Annotated[Path, "run to write, .run.gz"],
-    record: Annotated[Path, "record to write, .json"],
+    record: Record,
 ) -> None:
     """Reorder the top of a run by stored pair scores.
 

@@ -18,7 +18,7 @@ from ..core import lineage, provenance
 from ..core.compute import Compute
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
-from ..core.provenance import Artifact
+from ..core.provenance import Artifact, Record
 from ..encoders import CollapseCheck, check_finite, open_encoder
 from ..models.arguments import EncodingModel, SizeOption, from_json
 from ..models.endpoints import kept_answers
@@ -31,7 +31,6 @@ Queries = Annotated[Artifact, "queries.parquet"]
 Indexes = Annotated[list[Artifact], "indexes of the corpus's shards, in row order"]
 Depth = Annotated[SizeOption, "documents per query"]
 Output = Annotated[Path, "run to write, .run.gz"]
-Record = Annotated[Path, "record to write, .json"]
 # Where queries have candidates, each search finds all documents: pairs of both at a time, and queries with BM25.
 _PAIRS, _WITH_CANDIDATES = 4_000_000, 64
 # More hits than Lucene can find.

@@ -21,7 +21,7 @@ from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from ..core.provenance import Artifact
+from ..core.provenance import Artifact, Record
 from ..encoders import DenseEncoder
 from ..encoders.trainable import arguments, progress
 from ..models import checkpoints
@@ -68,7 +68,7 @@ def train(
     compute: Compute,
     threads: Annotated[SizeOption, "threads of the search for negatives"] = 1,
     output: Annotated[Path, "checkpoint folder to write"],
-    record: Annotated[Path, "record to write, .json"],
+    record: Record,
 ) -> None:
     """Train a cross-encoder on pairs from a corpus.
 
