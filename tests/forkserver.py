@@ -20,7 +20,7 @@ OWN = str(Path(__file__).parent.parent / "workflow")
 ALL = ["beirgrid.config", "numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.sparse", "faiss", "numba"]
 LIGHT = [*ALL, "jinja2", "psutil", "statsmodels.stats.multitest", "matplotlib.backends.backend_pdf"]
 LIGHT += ["matplotlib.backends.backend_svg", "matplotlib.style", "beirgrid.stages.aggregate", "beirgrid.stages.report"]
-LIGHT += ["beirgrid.tools.refresh", "beirgrid.tools.outline", "beirgrid.stages.evaluate", "beirgrid.stages.fetch"]
+LIGHT += ["beirgrid.tools.refresh", "beirgrid.tools.outline"]
 MODELS = [*ALL, "datasets", "sentence_transformers", "transformers.models.bert.modeling_bert"]
 SNAKEMAKE = ["snakemake.cli", "snakemake.workflow", "snakemake.profiles", "snakemake.report.html_reporter"]
 SNAKEMAKE += ["snakemake.storage", "smart_open", "jsonschema", "beirgrid.tools.configfiles", "beirgrid.tools.console"]
@@ -93,7 +93,7 @@ def _added() -> list[str]:
 def _prepare(kind: str, python: Path) -> None:
     if kind == "snakemake":
         sys.executable = str(python)
-    prepare(LIBRARIES[kind])
+    prepare([*LIBRARIES[kind], *OF_STAGES.get(kind, [])])
     if kind == "snakemake":
         from snakemake.cli import get_argument_parser
 
@@ -121,6 +121,7 @@ def _run(arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     sys.path.insert(0, OWN)
+    from beirgrid.tools.forks import LIBRARIES as OF_STAGES
     from beirgrid.tools.forks import prepare, run_fork, serve
 
     kind, path = sys.argv[1], Path(sys.argv[2])
