@@ -54,8 +54,8 @@ def start(tmp_path, owner):
     started = []
     (tmp_path / "forks").mkdir()
 
-    def call(program, ignored=(), **options):
-        command = [sys.executable, "-c", CLIENT, str(tmp_path / "forks" / "socket"), str(owner.pid), SERVER, program]
+    def call(program, ignored=(), server=SERVER, **options):
+        command = [sys.executable, "-c", CLIENT, str(tmp_path / "forks" / "socket"), str(owner.pid), server, program]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
         def set_signals():
@@ -113,6 +113,21 @@ def test_a_signal_reaches_the_fork(start, number):
         assert (job.returncode, "KeyboardInterrupt" in error) == (1, True)
     else:
         assert job.returncode == -number
+
+
+def test_a_signal_before_the_server_can_fork_ends_the_job(start, tmp_path):
+    """The server imports libraries for seconds after it has taken the connection."""
+    prepares = f"lambda: [time.sleep(0.01) for _ in iter(Path({str(tmp_path / 'ready')!r}).exists, True)]"
+    job = start("print('ran')", server=f"import time\n{SERVER.replace('lambda: None', prepares)}")
+    caught = 0
+    while not caught >> signal.SIGTERM - 1 & 1:
+        status = Path(f"/proc/{job.pid}/status").read_text()
+        caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    job.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    (tmp_path / "ready").touch()
+    assert job.communicate(timeout=30)[0] == ""
+    assert job.returncode == -signal.SIGTERM
 
 
 def test_an_ignored_hangup_stays_ignored(start):

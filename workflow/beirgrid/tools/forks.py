@@ -151,13 +151,13 @@ def act_as_proxy(connection: socket.socket, arguments: list[str]) -> None:
         with contextlib.suppress(OSError):  # of a server that has just been killed
             connection.send(bytes([number]))
 
-    for number in _SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, pass_on)
     os.umask(mask := os.umask(0))
     text = json.dumps(Request(arguments, dict(os.environ), os.getcwd(), mask)).encode()  # noqa: PTH109
     socket.send_fds(connection, [len(text).to_bytes(8, "big")], [0, 1, 2])
     connection.sendall(text)
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, pass_on)
     answer = connection.recv(8)
     if not answer:
         sys.exit("beirgrid: error: the process from which this job was forked has been killed; run again")
@@ -208,7 +208,7 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
             elif ready in asking:
                 if (request := asking[ready].hear()) is None:
                     continue
-                client, streams = asking[ready].client, asking.pop(ready).streams
+                client, streams, early = asking[ready].client, asking[ready].streams, asking.pop(ready).early
                 if request and (pid := os.fork()) == 0:
                     _end_with(server)
                     return request, streams
@@ -216,6 +216,8 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
                     os.close(stream)
                 if request:
                     forks[os.pidfd_open(pid)] = (pid, client)
+                    for number in early:
+                        os.kill(pid, number)
                 else:
                     client.close()
             elif ready in forks:
@@ -236,7 +238,7 @@ class _Asking:
 
     def __init__(self, client: socket.socket) -> None:
         self.client = client
-        self.said = b""
+        self.said = self.early = b""  # early: signals that came before the server had forked
         self.streams: list[int] = []
 
     def hear(self) -> Request | Literal[False] | None:
@@ -252,6 +254,7 @@ class _Asking:
         length = 8 + int.from_bytes(self.said[:8], "big")
         if len(self.said) < max(length, 9):
             return None if more else False
+        self.early = self.said[length:]
         with contextlib.suppress(ValueError, TypeError):
             if len(self.streams) == 3:
                 return Request(*json.loads(self.said[8:length]))
