@@ -6,16 +6,20 @@ import argparse
 import itertools
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 from checkpoints import save_fixed_answer
 from endpoint_server import Served, serving
 
+from beirgrid.core import files
 from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.judging import documents
 from beirgrid.judging.pools import PooledPair
 from beirgrid.judging.sets import EvaluationSet
 from beirgrid.judging.store import Grading
+from beirgrid.search import lucene
 from beirgrid.tools import evaluation_sets, generated_queries
 
 FILLER = "the passage goes on with words that stand in every other one of these passages as well and say no more"
@@ -26,6 +30,25 @@ def call(*arguments: object) -> None:
     evaluation_sets.add_arguments(parser)
     found = parser.parse_args(list(map(str, arguments)))
     found.run(found)
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory) -> Path:
+    """A folder of indexes, by the content of their documents."""
+    return tmp_path_factory.mktemp("indexes")
+
+
+@pytest.fixture(autouse=True)
+def _index_of_the_same_documents_is_built_once(indexes, monkeypatch):
+    build = lucene.build_index
+
+    def build_once(folder: Path, index: Path, **options) -> None:
+        built = indexes / files.sha256(folder / "corpus.jsonl")
+        if not built.exists():
+            build(folder, built, **options)
+        shutil.copytree(built, index)
+
+    monkeypatch.setattr(lucene, "build_index", build_once)
 
 
 @pytest.fixture
