@@ -115,14 +115,30 @@ def test_a_signal_reaches_the_fork(start, number):
         assert job.returncode == -number
 
 
-def test_a_signal_before_the_server_can_fork_ends_the_job(start, tmp_path):
-    """The server imports libraries for seconds after it has taken the connection."""
-    prepares = f"lambda: [time.sleep(0.01) for _ in iter(Path({str(tmp_path / 'ready')!r}).exists, True)]"
+def _start_beside_a_preparing_server(start, folder):
+    """Start a job, whose server prepares until a file ``ready`` exists, and wait until it has sent its request."""
+    prepares = f"lambda: [time.sleep(0.01) for _ in iter(Path({str(folder / 'ready')!r}).exists, True)]"
     job = start("print('ran')", server=f"import time\n{SERVER.replace('lambda: None', prepares)}")
     caught = 0
     while not caught >> signal.SIGTERM - 1 & 1:
-        status = Path(f"/proc/{job.pid}/status").read_text()
-        caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+        caught = int(Path(f"/proc/{job.pid}/status").read_text().partition("SigCgt:")[2].split()[0], 16)
+    return job
+
+
+def test_a_job_ends_with_a_server_whose_run_has_ended(start, owner, tmp_path):
+    """Otherwise the job would run here, and pass signals on to nobody."""
+    job = _start_beside_a_preparing_server(start, tmp_path)
+    owner.kill()
+    time.sleep(0.1)
+    (tmp_path / "ready").touch()
+    said = "beirgrid: error: the process from which this job was forked has been killed; run again\n"
+    assert job.communicate(timeout=30) == ("", said)
+    assert job.returncode == 1
+
+
+def test_a_signal_before_the_server_can_fork_ends_the_job(start, tmp_path):
+    """The server imports libraries for seconds after it has taken the connection."""
+    job = _start_beside_a_preparing_server(start, tmp_path)
     job.send_signal(signal.SIGTERM)
     time.sleep(0.1)
     (tmp_path / "ready").touch()

@@ -158,7 +158,10 @@ def act_as_proxy(connection: socket.socket, arguments: list[str]) -> None:
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, pass_on)
-    answer = connection.recv(8)
+    try:
+        answer = connection.recv(8)
+    except ConnectionResetError:  # by a server that ended before it read the request
+        answer = b""
     if not answer:
         sys.exit("beirgrid: error: the process from which this job was forked has been killed; run again")
     status = int.from_bytes(answer, "big", signed=True)
