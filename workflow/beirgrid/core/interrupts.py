@@ -1,4 +1,7 @@
-"""Ctrl-C in one line. This module imports little, so that a command may begin with it."""
+"""Ctrl-C in one line. This module imports little, so that a command may begin with it.
+
+``python interrupts.py snakemake OPTIONS`` is Snakemake, which shows a Ctrl-C in one line also while it is imported.
+"""
 
 import os
 import signal
@@ -27,3 +30,14 @@ def raise_interrupts() -> None:
     """Make a Ctrl-C Python's exception again."""
     if callable(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if __name__ == "__main__":
+    stopped = "stopped before any job began"
+    show_interrupts(stopped)
+    end_at_interrupts(stopped)
+    sys.argv.remove("snakemake")  # by which ``processes`` knows it
+    from snakemake.cli import main
+
+    raise_interrupts()
+    main()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import hashlib
-import inspect
 import json
 import os
 import re
@@ -28,17 +27,6 @@ from .configfiles import CONFIGFILE, DIRECTORY, merged
 
 _GRIDS = CHECKOUT / "config" / "grids"
 _PROFILES = CHECKOUT / "profiles"
-# Snakemake, which shows a Ctrl-C in one line before it reads the workflow, too. ``processes`` looks for its name.
-_SNAKEMAKE = f"""
-{inspect.getsource(interrupts)}
-line = "stopped before any job began"
-show_interrupts(line)
-end_at_interrupts(line)
-sys.argv.remove("snakemake")
-from snakemake.cli import main
-raise_interrupts()
-main()
-"""
 _EXAMPLES = """\
 examples:
   beirgrid run grid.yaml                                   a file of your own
@@ -152,7 +140,7 @@ def become_snakemake(configfiles: Iterable[Path], args: argparse.Namespace) -> N
 
 def snakemake(configfiles: Iterable[Path], named: str, directory: Path, options: Iterable[str]) -> list[str]:
     """Return the command that runs Snakemake with this workflow."""
-    command = [sys.executable, "-P", "-c", _SNAKEMAKE, "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
+    command = [sys.executable, "-P", interrupts.__file__, "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
     command += ["--configfile", *(str(path.absolute()) for path in configfiles)]
     # Otherwise Snakemake would use profiles/default of the working directory.
     command += ["--workflow-profile", str(_PROFILES / "default")]
