@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -18,7 +19,7 @@ from ..core import files, lineage, pipeline, provenance
 from ..core.compute import Compute
 from ..core.errors import ConfigError, quoted
 from ..core.families import FAMILIES
-from ..core.lineage import Origin
+from ..core.lineage import Fact, Origin
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders import FIRST, WINDOW, CollapseCheck, Encoder, HeadsEncoder, check_finite, open_encoder
@@ -70,13 +71,11 @@ def encode(
     elif heads:
         raise ConfigError(f"--heads: a {model.family} model has no further heads")
     settings = {"shard": shard, "shard_size": shard_size}
-    origin = partial(lineage.check, {"checkpoint": checkpoint, "corpus": corpus})
     made = {"documents": [start, stop, collection.count(corpus)]}
+    origin = lineage.check({"checkpoint": checkpoint, "corpus": corpus}, made=made)
     with ExitStack() as stack:
         answers = stack.enter_context(kept_answers(output))
-        places = [
-            stack.enter_context(_written(part, settings, origin(made={**made, **_made(part.model)}))) for part in wanted
-        ]
+        places = [stack.enter_context(_written(part, settings, origin)) for part in wanted]
         runtime = stack.enter_context(compute.start())
         progress = Progress(f"encode shard {shard}", stop - start, "documents")
         opened: Encoder[Any]
@@ -110,6 +109,7 @@ def encode(
 def _written(part: Part, settings: dict[str, Any], origin: Origin) -> Iterator[tuple[dict[str, Any], Path]]:
     """Yield the facts for the record of a part, and the temporary path of its vectors."""
     settings = {**part.model.given(), **settings}
+    origin = replace(origin, facts=origin.facts | {name: Fact(value) for name, value in _made(part.model).items()})
     with (
         provenance.record("encode", part.record, settings, [part.output], origin=origin) as facts,
         files.atomic(part.output, directory=FAMILIES[part.model.family].folder) as place,
