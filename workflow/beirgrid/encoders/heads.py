@@ -9,11 +9,10 @@ import numpy as np
 
 from ..config.models import DenseModel
 from ..core.compute import Runtime
-from ..search.maxsim import TokenVectors
 from . import m3
 from .dense import DenseEncoder
 from .engine import Batch, order
-from .late_interaction import in_order
+from .late_interaction import in_order, without_skipped
 
 if TYPE_CHECKING:
     import torch
@@ -22,9 +21,10 @@ _LAYERS = {"sparse": "sparse", "tokens": "colbert"}
 
 
 class HeadsEncoder(DenseEncoder):
-    """Encodes documents to a tuple: their dense vectors, and what each further head gives, in the order of ``heads``.
+    """Encodes documents to a tuple: the dense vectors, then the vectors of each head in ``heads``, in that order.
 
-    sparse: CSR float32 [texts, vocabulary]; tokens: ``TokenVectors``, without the first token of a text.
+    The head sparse gives a CSR matrix, float32 [texts, vocabulary]. The head tokens gives ``TokenVectors``, without the
+    first token of each text.
 
     Attributes:
         dimensions: dimension of each head's vectors, the dense one's first.
@@ -36,8 +36,8 @@ class HeadsEncoder(DenseEncoder):
         super().__init__(folder, entry, runtime)
         self.heads = {head: m3.linear(folder, _LAYERS[head]).to(runtime.device) for head in heads}
         self.terms = len(self.model.tokenizer)
-        own = {"sparse": self.terms, "tokens": self.heads["tokens"].out_features if "tokens" in heads else 0}
-        self.dimensions = (self.dimension, *(own[head] for head in heads))
+        own = (self.terms if head == "sparse" else layer.out_features for head, layer in self.heads.items())
+        self.dimensions = (self.dimension, *own)
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Compute the numbers of each head: one tensor for the dense one, two for each other."""
@@ -55,7 +55,7 @@ class HeadsEncoder(DenseEncoder):
     def _vectors_of(self, head: str, values: np.ndarray, which: np.ndarray) -> Any:
         if head == "sparse":
             return m3.largest_weights(values, which, self.terms)
-        return TokenVectors(values[which], which.sum(1))
+        return without_skipped(values, which)
 
     def collected(self, batches: list[Batch[Any]]) -> Any:
         """Join the batches of a window head by head, in the order of the texts."""

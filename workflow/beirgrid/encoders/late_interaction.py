@@ -95,7 +95,7 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
     def kept(self, results: tuple[np.ndarray, ...]) -> TokenVectors:
         """Drop the vectors of padding and skipped tokens."""
         vectors, kept = results
-        return TokenVectors(vectors[kept], kept.sum(1))
+        return without_skipped(vectors, kept)
 
     def collected(self, batches: list[Batch[TokenVectors]]) -> TokenVectors:
         """Join the batches of a window, in the order of the texts."""
@@ -106,6 +106,11 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
         none = TokenVectors(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64))
         vectors, counts = zip(none, *blocks, strict=True)
         return TokenVectors(np.concatenate(vectors), np.concatenate(counts))
+
+
+def without_skipped(vectors: np.ndarray, kept: np.ndarray) -> TokenVectors:
+    """Drop the vectors [texts, tokens, dimension] of the tokens that the mask [texts, tokens] leaves out."""
+    return TokenVectors(vectors[kept], kept.sum(1))
 
 
 def in_order(batches: list[Batch[TokenVectors]]) -> TokenVectors:
