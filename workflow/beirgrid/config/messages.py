@@ -93,7 +93,7 @@ def _tags(path: list[str]) -> set[str]:
 
 
 def _unknown_key(holder: str, key: str, where: str, kind: type[entries.Entry] | None, path: list[str]) -> str:
-    """Say which classes beside the entry's own have a key or, if none has, which key is meant."""
+    """Name the other classes that have a key or, if none has it, the known key that is spelt most alike."""
     registry = where.partition(".")[0] if holder == where else ""
     own = kind_name(kind) if kind else path[0]
     if holder == f"{where}.train":
