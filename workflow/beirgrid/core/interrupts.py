@@ -1,21 +1,22 @@
-"""Ctrl-C in one line. This module imports little, so that a command may begin with it.
+"""Answer a Ctrl-C with one line. This module imports little, so that a command may begin with it.
 
-``python interrupts.py snakemake OPTIONS`` is Snakemake, which shows a Ctrl-C in one line also while it is imported.
+``python interrupts.py snakemake OPTIONS`` runs Snakemake, and answers a Ctrl-C with one line during its imports, too.
 """
 
+import importlib
 import os
 import signal
 import sys
 
 
 def show_interrupts(line: str) -> None:
-    """Show a Ctrl-C that nothing handles in one line. The process still ends by the signal, which a shell calls 130."""
+    """Print one line at a Ctrl-C that nothing handles. The process still ends by the signal (130 in a shell)."""
     shown = sys.excepthook
     sys.excepthook = lambda kind, *of: print(line, file=sys.stderr) if kind is KeyboardInterrupt else shown(kind, *of)
 
 
 def end_at_interrupts(line: str) -> None:
-    """Let a Ctrl-C end the process wherever it stands, until ``raise_interrupts``: imports may swallow an exception."""
+    """End the process at a Ctrl-C at once, until ``raise_interrupts``. Imports may swallow an exception."""
 
     def end(number: int, _: object) -> None:
         os.write(2, f"{line}\n".encode())
@@ -37,7 +38,7 @@ if __name__ == "__main__":
     show_interrupts(stopped)
     end_at_interrupts(stopped)
     sys.argv.remove("snakemake")  # by which ``processes`` knows it
-    from snakemake.cli import main
-
+    # By name, because jobs import this module where Snakemake is not installed.
+    snakemake = importlib.import_module("snakemake.cli")
     raise_interrupts()
-    main()
+    snakemake.main()
