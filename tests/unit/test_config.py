@@ -256,6 +256,15 @@ MISTAKES = {
         {"systems/x": {"retriever": "dpr", "head": "sparse"}},
         "systems.x.head: 'dpr' has the key 'query_model', which does not go with head",
     ),
+    "a head of a model in chunks": (
+        {
+            "systems/x": {
+                **{"first_stage": "bm25", "reranker": "minilm", "head": "tokens"},
+                **{"chunks": {"tokens": 20, "stride": 10, "aggregate": "max"}},
+            }
+        },
+        "systems.x.head: does not go with chunks",
+    ),
     "an unknown head": (
         {"systems/x": {"retriever": "minilm", "head": "dense"}},
         "systems.x.head: 'dense' is not one of sparse, tokens",

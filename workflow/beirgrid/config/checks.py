@@ -139,7 +139,8 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
     model = getattr(system, "reranker", "") or getattr(system, "retriever", "")
     if getattr(system, "head", None):
         yield from head_problems(where, model, config)
-        yield from (f"{where}.head: does not go with chunks" for _ in [1] if getattr(system, "chunks", None))
+        if getattr(system, "chunks", None):
+            yield f"{where}.head: does not go with chunks"
     elif getattr(system, "chunks", None):
         yield from chunk_problems(where, model, config)
     if isinstance(system, entries.Bm25):
