@@ -613,18 +613,18 @@ def opened(kind: Any, folder: Path, entry: dict[str, Any], precision: str = "flo
     from beirgrid.config import models
     from beirgrid.core.compute import Runtime
 
+    family = entry.get("family")
     kinds = {
         "DenseEncoder": models.DenseModel,
         "SparseTextEncoder": models.SparseModel,
         "LateInteractionEncoder": models.LateInteractionModel,
         "CrossEncoderScorer": models.CrossEncoder,
-        "Seq2SeqScorer": models.Seq2SeqReranker,
-        "DecoderScorer": models.DecoderReranker,
+        "AnswerScorer": models.DecoderReranker if family == "decoder-reranker" else models.Seq2SeqReranker,
         "GeneratorModel": models.QueryGenerator,
         "TermWeighter": models.TermWeightsModel,
     }
     model = kinds[kind.__name__]
-    family = model.model_fields["family"].annotation.__args__[0]
+    family = family or model.model_fields["family"].annotation.__args__[0]
     return kind(folder, model.model_validate({"family": family, **entry}), Runtime("cpu", precision, batch_tokens))
 
 

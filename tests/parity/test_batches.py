@@ -13,10 +13,10 @@ from helpers import quick_first
 from test_encoders import _texts
 
 from beirgrid.encoders import (
+    AnswerScorer,
     CrossEncoderScorer,
     DenseEncoder,
     LateInteractionEncoder,
-    Seq2SeqScorer,
     SparseTextEncoder,
     TermWeighter,
     base,
@@ -91,7 +91,7 @@ def _pairs(*settings: Any) -> Encode:
 
 
 def _prompts(*settings: Any) -> Encode:
-    scorer = opened(Seq2SeqScorer, *settings)
+    scorer = opened(AnswerScorer, *settings)
     return lambda texts: list(scorer.score(["ab cd"] * len(texts), texts)[:, None])
 
 

@@ -15,11 +15,11 @@ from model_hub import ModelHub, serve
 
 from beirgrid.core import files
 from beirgrid.encoders import (
+    AnswerScorer,
     CrossEncoderScorer,
     DenseEncoder,
     GeneratorModel,
     LateInteractionEncoder,
-    Seq2SeqScorer,
     SparseTextEncoder,
     TermWeighter,
 )
@@ -44,7 +44,7 @@ def vectors(folder: Path, **spec: Any) -> Any:
 
 
 def scores(folder: Path, family: str) -> Any:
-    kind = {"cross-encoder": CrossEncoderScorer, "seq2seq-reranker": Seq2SeqScorer}[family]
+    kind = {"cross-encoder": CrossEncoderScorer, "seq2seq-reranker": AnswerScorer}[family]
     return opened(kind, folder, {}, "float32", BUDGET).score(TEXTS, TEXTS[::-1])
 
 

@@ -12,7 +12,7 @@ from checkpoints import opened
 from helpers import quick_first
 from test_encoders import BUDGET
 
-from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, Seq2SeqScorer, cutting
+from beirgrid.encoders import AnswerScorer, CrossEncoderScorer, DenseEncoder, cutting
 
 # Scripts, symbols, characters that unicode normalisers shrink (combining marks, zero width, full width) or stretch
 # (ligatures), words that WordPiece cannot split, runs of white space.
@@ -138,7 +138,7 @@ def test_scores_and_vectors_of_long_texts_are_those_of_what_is_read(tiny_models)
     np.testing.assert_allclose(scorer.score(queries, documents), expected, atol=1e-4)
     dense = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot", "max_length": 96}, "float32", BUDGET)
     np.testing.assert_allclose(dense.encode_documents(texts), dense.model.encode_document(texts), atol=1e-4)
-    mono = opened(Seq2SeqScorer, tiny_models["seq2seq"], {"max_length": 96}, "float32", BUDGET)
+    mono = opened(AnswerScorer, tiny_models["seq2seq"], {"max_length": 96}, "float32", BUDGET)
     begun = [[mono.begin(text).text for text in side] for side in (queries, documents)]
     assert mono._tokens(*begun) == mono._tokens(queries, documents)
     assert sum(map(len, begun[1])) < sum(map(len, documents))

@@ -16,7 +16,7 @@ from helpers import quick_first
 
 from beirgrid.collections.collection import Document
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, Seq2SeqScorer
+from beirgrid.encoders import AnswerScorer, CrossEncoderScorer, DenseEncoder
 
 BUDGET = 300
 
@@ -285,7 +285,7 @@ def _odds(folder: Path, prompts: list[str]) -> tuple[np.ndarray, np.ndarray]:
 
 def test_seq2seq_scores_are_the_log_odds_of_true(tiny_models):
     queries, documents = _texts(40, seed=1), _texts(40, seed=2)
-    scorer = opened(Seq2SeqScorer, tiny_models["seq2seq"], {"max_length": 512}, "float32", BUDGET)
+    scorer = opened(AnswerScorer, tiny_models["seq2seq"], {"max_length": 512}, "float32", BUDGET)
     scores = scorer.score(queries, documents)
     prompts = [f"Query: {q} Document: {d} Relevant:" for q, d in zip(queries, documents, strict=True)]
     odds, logs = _odds(tiny_models["seq2seq"], prompts)
@@ -295,7 +295,7 @@ def test_seq2seq_scores_are_the_log_odds_of_true(tiny_models):
 
 
 def test_the_end_of_a_seq2seq_prompt_survives_truncation(tiny_models):
-    scorer = opened(Seq2SeqScorer, tiny_models["seq2seq"], {"max_length": 60}, "float32", BUDGET)
+    scorer = opened(AnswerScorer, tiny_models["seq2seq"], {"max_length": 60}, "float32", BUDGET)
     tokens = scorer._tokens(["ab", "c" * 200], ["d" * 200, "e"])
     assert [len(ids) for ids in tokens] == [60, 60]
     assert {scorer.tokenizer.decode(ids[-3:]) for ids in tokens} == {"Relevant:</s>"}
@@ -306,8 +306,8 @@ def test_the_end_of_a_seq2seq_prompt_survives_truncation(tiny_models):
 
 def test_seq2seq_scores_in_bfloat16_are_finished_in_float32(tiny_models):
     queries, documents = _texts(40, seed=1), _texts(40, seed=2)
-    exact = opened(Seq2SeqScorer, tiny_models["seq2seq"], {}, "float32", BUDGET).score(queries, documents)
-    low = opened(Seq2SeqScorer, tiny_models["seq2seq"], {}, "bfloat16", BUDGET).score(queries, documents)
+    exact = opened(AnswerScorer, tiny_models["seq2seq"], {}, "float32", BUDGET).score(queries, documents)
+    low = opened(AnswerScorer, tiny_models["seq2seq"], {}, "bfloat16", BUDGET).score(queries, documents)
     assert ((low.view(np.uint32) & 0xFFFF) == 0).mean() < 0.2
     assert np.corrcoef(exact, low)[0, 1] > 0.99
 
@@ -317,7 +317,7 @@ def test_a_seq2seq_model_without_the_answers_is_refused(tiny_models, tmp_path):
     text = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(text.replace("▁true", "▁right"))
     with pytest.raises(DataError, match="its tokenizer has no ▁true and ▁false"):
-        opened(Seq2SeqScorer, folder, {}, "float32", BUDGET)
+        opened(AnswerScorer, folder, {}, "float32", BUDGET)
 
 
 def test_an_electra_cross_encoder_gives_raw_logits(tiny_models):

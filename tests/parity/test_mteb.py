@@ -34,7 +34,7 @@ from loaders import PAGE, claimed, compare
 from beirgrid.config import models, mteb_collections, registry
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import DecoderScorer, Seq2SeqScorer, open_encoder, open_scorer
+from beirgrid.encoders import AnswerScorer, open_encoder, open_scorer
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.late_interaction import LateInteractionEncoder
@@ -344,14 +344,14 @@ def test_decoders_that_answer_yes_or_no(tmp_path, length):
     wrapper = Qwen3RerankerWrapper(str(folder), device="cpu", max_length=length)
     entry = answering("Qwen/Qwen3-Reranker-0.6B")
     assert entry["max_length"] == 8192
-    scorer = opened(DecoderScorer, folder, entry | {"max_length": length})
+    scorer = opened(AnswerScorer, folder, entry | {"max_length": length})
     found = scorer.score(LONG, LONG[::-1])
     compare("Qwen3RerankerWrapper", "decoder", found, predicted(wrapper, LONG, LONG[::-1]), 1e-4)
     assert np.ptp(found) > 0.1
-    exact = opened(DecoderScorer, folder, entry | {"max_length": length}, "bfloat16").score(LONG, LONG[::-1])
+    exact = opened(AnswerScorer, folder, entry | {"max_length": length}, "bfloat16").score(LONG, LONG[::-1])
     assert len(set(exact.tolist())) == len(LONG)
     with pytest.raises(DataError, match="too many for max_length 500"):
-        opened(DecoderScorer, folder, entry | {"max_length": 500})
+        opened(AnswerScorer, folder, entry | {"max_length": 500})
 
 
 @pytest.mark.parametrize("length", [600, 100])
@@ -376,8 +376,8 @@ def test_a_decoder_whose_score_is_one_logit(tmp_path, length):
             logits = model(torch.tensor([[*asked, *read, *ids("\n"), *ids(question)]])).logits
         expected.append(float(logits[0, -1, tokenizer.convert_tokens_to_ids("Yes")]))
     prompt = ["<|im_start|>", "A: {query}", "\n", "B: {document}", "\n", question]
-    entry = {"prompt": prompt, "answers": ["Yes"], "max_length": length + fixed}
-    scorer = opened(DecoderScorer, folder, entry)
+    entry = {"prompt": prompt, "answers": ["Yes"], "family": "decoder-reranker"} | {"max_length": length + fixed}
+    scorer = opened(AnswerScorer, folder, entry)
     np.testing.assert_allclose(scorer.score(LONG, LONG[::-1]), expected, atol=1e-4)
 
 
@@ -397,7 +397,7 @@ def test_t5(tmp_path, loader, model):
     given = {"token_false": no, "token_true": yes}
     wrapper = getattr(implementation, loader)(str(folder), **given)
     entry = answering(model) | {"max_length": wrapper.max_length}
-    scores = opened(Seq2SeqScorer, folder, entry).score(TEXTS, TEXTS[::-1])
+    scores = opened(AnswerScorer, folder, entry).score(TEXTS, TEXTS[::-1])
     compare(loader, "T5", scores, predicted(wrapper, TEXTS, TEXTS[::-1]), 1e-4)
 
 

@@ -23,7 +23,7 @@ from ..core.compute import Compute, Runtime
 from ..core.families import FAMILIES
 from ..models.arguments import encoding_model
 from ..search.maxsim import TokenVectors
-from .answering import DecoderScorer, Seq2SeqScorer
+from .answering import AnswerScorer
 from .base import CollapseCheck, check_finite
 from .chunked import ChunkedEncoder, ChunkedScorer
 from .cross_encoder import CrossEncoderScorer
@@ -114,24 +114,22 @@ def open_scorer(
         return MtebScorer(folder, entry, runtime)
     if isinstance(entry, LateInteractionModel):
         return LateInteractionScorer(folder, entry, runtime)
-    scorer: CrossEncoderScorer | DecoderScorer | Seq2SeqScorer
+    scorer: CrossEncoderScorer | AnswerScorer
     if isinstance(entry, CrossEncoder):
         scorer = CrossEncoderScorer(folder, entry, runtime)
-    elif isinstance(entry, DecoderReranker):
-        scorer = DecoderScorer(folder, entry, runtime)
     else:
-        scorer = Seq2SeqScorer(folder, entry, runtime)
+        scorer = AnswerScorer(folder, entry, runtime)
     return ChunkedScorer(scorer, entry) if entry.chunks else scorer
 
 
 __all__ = [
     "FIRST",
     "WINDOW",
+    "AnswerScorer",
     "ChunkedEncoder",
     "ChunkedScorer",
     "CollapseCheck",
     "CrossEncoderScorer",
-    "DecoderScorer",
     "DenseEncoder",
     "Encoder",
     "GeneratorModel",
@@ -140,7 +138,6 @@ __all__ = [
     "LateInteractionScorer",
     "ListwiseScorer",
     "Scorer",
-    "Seq2SeqScorer",
     "SparseTextEncoder",
     "TermWeighter",
     "check_finite",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..config.models import AnsweringReranker, DecoderReranker, Seq2SeqReranker
+from ..config.models import DecoderReranker, Seq2SeqReranker
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from . import cutting
@@ -21,7 +21,6 @@ from .loading import encoder_of, load_checkpoint
 if TYPE_CHECKING:
     import torch
 
-AnsweringT = TypeVar("AnsweringT", bound=AnsweringReranker)
 _PLACE = re.compile(r"\{(query|document)\}")
 
 
@@ -47,17 +46,19 @@ def decoder_model(folder: str, **options: Any) -> Any:
     return model
 
 
-class AnswerScorer(PairScorer[AnsweringT]):
+class AnswerScorer(PairScorer[Seq2SeqReranker | DecoderReranker]):
     """Scores a (query, document) pair by the logit of the first answer, minus that of the second if there are two.
+
+    The logits are those of a decoder's next token after the prompt, or of the first token that an encoder-decoder (T5)
+    writes.
 
     With two answers, this is the log-odds of the probability by which the authors' code ranks. The order is the same,
     but the score does not saturate as the probability and its logarithm do.
     """
 
-    def __init__(self, folder: Path, entry: AnsweringT, runtime: Runtime, loader: Any) -> None:
-        import torch
-
+    def __init__(self, folder: Path, entry: Seq2SeqReranker | DecoderReranker, runtime: Runtime) -> None:
         super().__init__(entry, runtime)
+        loader = decoder_model if isinstance(entry, DecoderReranker) else seq2seq_model
         self.model = load_checkpoint(loader, folder, trust_remote_code=entry.trust_remote_code)
         self.model.to(runtime.device).eval()
         self.tokenizer = self.model.tokenizer
@@ -73,8 +74,7 @@ class AnswerScorer(PairScorer[AnsweringT]):
         # bfloat16 has 128 values between two powers of two, so its logits would tie.
         head = self.model.get_output_embeddings()
         self.store_weights(self.model, head)
-        head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
-        head.forward = torch.autocast(runtime.kind, enabled=False)(head.forward)
+        self.multiply_in_float32(head)
         core = encoder_of(self.model)
         self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0], core.config, self.limit)
 
@@ -98,12 +98,14 @@ class AnswerScorer(PairScorer[AnsweringT]):
 
     def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
         """Return the score of each pair: float32 [pairs]."""
-        found = self.logits(inputs)[:, self.answers].float()
+        if self.model.config.is_encoder_decoder:
+            start = self.model.config.decoder_start_token_id
+            written = {"decoder_input_ids": inputs["input_ids"].new_full((len(inputs["input_ids"]), 1), start)}
+        else:
+            written = {"logits_to_keep": 1}
+        logits = self.model(**inputs, **written, use_cache=False).logits[:, -1]
+        found = logits[:, self.answers].float()
         return (found[:, 0] - found[:, 1] if len(self.answers) > 1 else found[:, 0],)
-
-    def logits(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return the logits of the first token of each answer: [pairs, vocabulary]."""
-        raise NotImplementedError
 
     def _tokens(self, queries: list[str], documents: list[str]) -> list[list[int]]:
         """Return the token ids of each pair."""
@@ -131,31 +133,3 @@ class AnswerScorer(PairScorer[AnsweringT]):
 
 def _filled(part: str, query: str, document: str) -> str:
     return _PLACE.sub(lambda found: query if found[1] == "query" else document, part)
-
-
-class Seq2SeqScorer(AnswerScorer[Seq2SeqReranker]):
-    """Scores by an encoder-decoder (T5), from the logits of its first output token."""
-
-    def __init__(self, folder: Path, entry: Seq2SeqReranker, runtime: Runtime) -> None:
-        super().__init__(folder, entry, runtime, seq2seq_model)
-
-    def logits(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return the logits of the first token of each answer: [pairs, vocabulary]."""
-        import torch
-
-        ids = inputs["input_ids"]
-        start = torch.full((len(ids), 1), self.model.config.decoder_start_token_id, device=ids.device)
-        found: torch.Tensor = self.model(**inputs, decoder_input_ids=start, use_cache=False).logits[:, 0]
-        return found
-
-
-class DecoderScorer(AnswerScorer[DecoderReranker]):
-    """Scores by a decoder, from the logits of the token after the prompt."""
-
-    def __init__(self, folder: Path, entry: DecoderReranker, runtime: Runtime) -> None:
-        super().__init__(folder, entry, runtime, decoder_model)
-
-    def logits(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return the logits of the first token of each answer: [pairs, vocabulary]."""
-        found: torch.Tensor = self.model(**inputs, logits_to_keep=1, use_cache=False).logits[:, -1]
-        return found
