@@ -88,8 +88,8 @@ def _batches(texts: list[Any], size: int) -> list[list[Any]]:
     return [texts[start : start + size] for start in range(0, len(texts), size)]
 
 
-class _ServedScorer(WholeTexts, _Served):
-    """Base of served rerankers, which send the documents of one query together."""
+class ServedScorer(WholeTexts, _Served):
+    """Scores pairs of query and document by ``/rerank``, the documents of one query together."""
 
     def spent(self) -> dict[str, float]:
         """Return the countable facts: requests, tokens, price and, for chat models, windows."""
@@ -112,27 +112,15 @@ class _ServedScorer(WholeTexts, _Served):
         return scores
 
     def documents_together(self, documents: int) -> int:
-        """Return how many documents of a query one call of ``scores`` takes."""
-        raise NotImplementedError
-
-    def scores(self, query: str, documents: list[str]) -> np.ndarray:
-        """Score documents for a query: float32 [documents]."""
-        raise NotImplementedError
-
-
-class ServedScorer(_ServedScorer):
-    """Scores pairs of query and document by ``/rerank``."""
-
-    def documents_together(self, documents: int) -> int:
-        """Return the maximum number of documents per request."""
+        """Return how many of a query's documents one call of ``scores`` takes: at most those of a request."""
         return self.client.endpoint.batch
 
     def scores(self, query: str, documents: list[str]) -> np.ndarray:
-        """Return the server's scores."""
+        """Score documents for a query: float32 [documents]."""
         return self.client.rerank(query, documents)
 
 
-class ServedListwise(_ServedScorer):
+class ServedListwise(ServedScorer):
     """Scores from an order of documents, from ``/chat/completions``."""
 
     entry: ListwiseReranker
@@ -156,7 +144,7 @@ class ServedListwise(_ServedScorer):
 
 def open_served(
     folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path | None
-) -> ServedEncoder | ServedScorer | ServedListwise:
+) -> ServedEncoder | ServedScorer:
     """Open a served model as its family."""
     if isinstance(entry, DenseModel):
         return ServedEncoder(folder, entry, runtime, answers)

@@ -144,7 +144,7 @@ def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
 
 def _spent(scorer: Scorer) -> Mapping[str, float]:
     """Return what a model counts so far: requests of a server, windows that a model orders, chunks of documents."""
-    if isinstance(scorer, served.ServedScorer | served.ServedListwise | ListwiseScorer | ChunkedScorer):
+    if isinstance(scorer, served.ServedScorer | ListwiseScorer | ChunkedScorer):
         return scorer.spent()
     return {}
 
