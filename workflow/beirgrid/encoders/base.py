@@ -17,7 +17,7 @@ from ..core.progress import Progress
 from . import cutting, float16, kernels, weight_checks
 from .engine import TOKENIZED, Batch, Engine, Forward, Tokens, order, parts, windows
 from .loading import encoder_of
-from .protocol import Reader
+from .protocol import Reader, TextScorer
 
 if TYPE_CHECKING:
     import torch
@@ -337,12 +337,8 @@ class TextEncoder(LoadedModel[EntryT], Generic[EntryT, VectorsT]):
         raise NotImplementedError
 
 
-class PairScorer(LoadedModel[EntryT]):
+class PairScorer(TextScorer, LoadedModel[EntryT]):
     """Base of rerankers: each side of a pair is truncated before the pair is tokenized (``protocol.Scorer``)."""
-
-    def begin(self, text: str, *, counted: bool = True) -> cutting.Beginning:
-        """Truncate a query or document to what the model can read."""
-        raise NotImplementedError
 
     def score_beginnings(
         self, queries: list[cutting.Beginning], documents: list[cutting.Beginning], *, progress: Progress | None = None
@@ -369,14 +365,6 @@ class PairScorer(LoadedModel[EntryT]):
     def kept(self, results: tuple[np.ndarray, ...]) -> np.ndarray:
         """Return the scores unchanged."""
         return results[0]
-
-    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
-        asked = {text: self.begin(text) for text in set(queries)}
-        counted = any(beginning.shorter for beginning in asked.values())
-        read = {text: self.begin(text, counted=counted) for text in set(documents)}
-        pairs = [asked[text] for text in queries], [read[text] for text in documents]
-        return self.score_beginnings(*pairs, progress=progress)
 
 
 def _embeddings_to_float32(module: Any, inputs: Any, features: dict[str, torch.Tensor]) -> None:

@@ -17,7 +17,7 @@ from . import cutting
 from .base import LoadedModel, PairScorer, TextEncoder
 from .cutting import Beginning
 from .engine import FIRST, parts, windows
-from .protocol import Encoder, WholeTexts
+from .protocol import Encoder, TextScorer
 
 OpenT = TypeVar("OpenT", bound=LoadedModel[Any])
 
@@ -122,7 +122,7 @@ class ChunkedEncoder(Chunked[TextEncoder[Any, Any]]):
         return means / np.where(lengths > 0, lengths, 1) if self.unit else means
 
 
-class ChunkedScorer(Chunked[PairScorer[Any]], WholeTexts):
+class ChunkedScorer(Chunked[PairScorer[Any]], TextScorer):
     """Scores each chunk of a document with the query (``protocol.Scorer``)."""
 
     def __init__(self, scorer: PairScorer[Any], entry: CrossEncoder | AnsweringReranker) -> None:

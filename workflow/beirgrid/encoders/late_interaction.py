@@ -19,7 +19,7 @@ from .base import TextEncoder
 from .cutting import Beginning
 from .engine import Batch, windows
 from .loading import load_checkpoint
-from .protocol import WholeTexts
+from .protocol import TextScorer
 
 if TYPE_CHECKING:
     import torch
@@ -123,7 +123,7 @@ def in_order(batches: list[Batch[TokenVectors]]) -> TokenVectors:
     return TokenVectors(np.concatenate(ordered), np.fromiter(map(len, ordered), np.int64, len(ordered)))
 
 
-class LateInteractionScorer(WholeTexts, LateInteractionEncoder):
+class LateInteractionScorer(TextScorer, LateInteractionEncoder):
     """One score per pair of query and document: the sum over the query's tokens of the best product (MaxSim).
 
     Vectors are in float32, where a search of stored ones reads float16.

@@ -19,7 +19,7 @@ from ..core.progress import Progress
 from ..models import saved
 from .cutting import Beginning
 from .engine import parts
-from .protocol import TextsAlone, WholeTexts
+from .protocol import TextsAlone, TextScorer
 
 # Texts or pairs per call of a loader, and its batch size.
 _TEXTS, _BATCH = 1024, 32
@@ -96,7 +96,7 @@ class MtebEncoder(TextsAlone, MtebModel):
         return _numbers(vectors)
 
 
-class MtebScorer(WholeTexts, MtebModel):
+class MtebScorer(TextScorer, MtebModel):
     """Scores (query, document) pairs (``protocol.Scorer``) through mteb's wrapper."""
 
     def score_beginnings(

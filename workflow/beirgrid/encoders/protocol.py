@@ -136,11 +136,11 @@ class TextsAlone:
             yield self.encode_documents(texts, progress=progress)
 
 
-class WholeTexts:
-    """A scorer that is given whole texts: whoever reads them, such as a server or a library, cuts them."""
+class TextScorer:
+    """Base of scorers. By default whoever reads a text, such as a server or a library, cuts it."""
 
     def begin(self, text: str, *, counted: bool = True) -> Beginning:
-        """Return the whole text."""
+        """Truncate a query or document to what the model can read; by default, return the whole text."""
         return Beginning(text)
 
     def score_beginnings(
@@ -151,5 +151,8 @@ class WholeTexts:
 
     def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Return the score of each pair (queries[i], documents[i]): float32 [pairs], higher is better."""
-        asked = {text: Beginning(text) for text in queries}
-        return self.score_beginnings([asked[text] for text in queries], [*map(Beginning, documents)], progress=progress)
+        asked = {text: self.begin(text) for text in set(queries)}
+        counted = any(beginning.shorter for beginning in asked.values())
+        read = {text: self.begin(text, counted=counted) for text in set(documents)}
+        pairs = [asked[text] for text in queries], [read[text] for text in documents]
+        return self.score_beginnings(*pairs, progress=progress)

@@ -16,7 +16,7 @@ from ..models.endpoints import Client
 from ..models.probe import LEDGER, PROBE, alike, probe, reached
 from .cutting import Beginning
 from .listwise import Listwise, of_queries
-from .protocol import TextsAlone, WholeTexts
+from .protocol import TextsAlone, TextScorer
 
 # Device and precision in records of served models.
 DEVICE, PRECISION = "endpoint", "an unknown precision"
@@ -88,7 +88,7 @@ def _batches(texts: list[Any], size: int) -> list[list[Any]]:
     return [texts[start : start + size] for start in range(0, len(texts), size)]
 
 
-class ServedScorer(WholeTexts, _Served):
+class ServedScorer(TextScorer, _Served):
     """Scores pairs of query and document by ``/rerank``, the documents of one query together."""
 
     def spent(self) -> dict[str, float]:
