@@ -16,7 +16,7 @@ from ..core.errors import DataError
 from ..models import saved
 from .base import LoadedModel, TextEncoder
 from .loading import load_checkpoint
-from .sparse import SparseTextEncoder
+from .sparse import SparseTextEncoder, transformer, transformer_alone
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -119,13 +119,6 @@ def linear(folder: Path, head: str) -> Any:
     return layer.float().eval()
 
 
-def transformer_alone(folder: str, *, local_files_only: bool, trust_remote_code: bool, **options: Any) -> Any:
-    """Build a SentenceTransformer of the transformer in ``folder`` without pooling."""
-    from sentence_transformers import SentenceTransformer
-
-    return SentenceTransformer(modules=[_transformer(folder, local_files_only, trust_remote_code)], **options)
-
-
 def vectors_of_tokens(folder: str, *, local_files_only: bool, trust_remote_code: bool, **options: Any) -> Any:
     """Build a MultiVectorEncoder with BGE-M3's projection; the first token of a text has no vector."""
     from sentence_transformers import MultiVectorEncoder
@@ -133,7 +126,7 @@ def vectors_of_tokens(folder: str, *, local_files_only: bool, trust_remote_code:
     from sentence_transformers.sentence_transformer.modules import Dense
     from torch.nn import Identity
 
-    transformer, layer = _transformer(folder, local_files_only, trust_remote_code), linear(Path(folder), "colbert")
+    first, layer = transformer(folder, local_files_only, trust_remote_code), linear(Path(folder), "colbert")
     tokens = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
     projection = Dense(
         layer.in_features,
@@ -143,12 +136,5 @@ def vectors_of_tokens(folder: str, *, local_files_only: bool, trust_remote_code:
         init_bias=layer.bias.detach(),
         **tokens,
     )
-    mask = MultiVectorMask([transformer.tokenizer.cls_token], skiplist_tasks=["query", "document"])
-    return MultiVectorEncoder(modules=[transformer, projection, mask], **options)
-
-
-def _transformer(folder: str, local_files_only: bool, trust_remote_code: bool) -> Any:
-    from sentence_transformers.base.modules import Transformer
-
-    only = {"local_files_only": local_files_only, "trust_remote_code": trust_remote_code}
-    return Transformer(folder, model_kwargs=only, processor_kwargs=only, config_kwargs=only)
+    mask = MultiVectorMask([first.tokenizer.cls_token], skiplist_tasks=["query", "document"])
+    return MultiVectorEncoder(modules=[first, projection, mask], **options)

@@ -42,7 +42,7 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         saved.check_use(folder, "SparseEncoder", "dot")
         self.sparta = entry.pooling == "sparta"
         self.model = load_checkpoint(
-            sparta if self.sparta else SparseEncoder,
+            transformer_alone if self.sparta else SparseEncoder,
             folder,
             device=runtime.device,
             prompts=saved.prompts(folder, entry.prompts),
@@ -243,12 +243,19 @@ def _rounded_factors() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def sparta(folder: str, *, local_files_only: bool, trust_remote_code: bool, **options: Any) -> Any:
-    """Build a SparseEncoder from the plain transformer in ``folder``. ``_pool_maxima`` sets its pooling."""
+def transformer_alone(folder: str, *, local_files_only: bool, trust_remote_code: bool, **options: Any) -> Any:
+    """Build a SparseEncoder of the plain transformer in ``folder``; the encoder sets what follows it."""
     import torch
     from sentence_transformers import SparseEncoder
+
+    return SparseEncoder(
+        modules=[transformer(folder, local_files_only, trust_remote_code), torch.nn.Identity()], **options
+    )
+
+
+def transformer(folder: str, local_files_only: bool, trust_remote_code: bool) -> Any:
+    """Build the first module of a model of sentence-transformers."""
     from sentence_transformers.base.modules import Transformer
 
     only = {"local_files_only": local_files_only, "trust_remote_code": trust_remote_code}
-    transformer = Transformer(folder, model_kwargs=only, processor_kwargs=only, config_kwargs=only)
-    return SparseEncoder(modules=[transformer, torch.nn.Identity()], **options)
+    return Transformer(folder, model_kwargs=only, processor_kwargs=only, config_kwargs=only)
