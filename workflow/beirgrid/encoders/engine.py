@@ -168,9 +168,12 @@ class Engine:
     """
 
     def __init__(self, runtime: Runtime) -> None:
+        import torch
+
         self.runtime = runtime
         self.budget = runtime.batch_tokens
-        self.workers = _threads() if runtime.kind == "cpu" else 2
+        # PyTorch's default is OMP_NUM_THREADS, or else the process's cores.
+        self.workers = torch.get_num_threads() if runtime.kind == "cpu" else 2
         self.one_length = False
         self.vocabulary: int | None = None
 
@@ -206,8 +209,10 @@ class Engine:
 
             found: list[Batch[FoundT]] = []
             try:
-                for batch, is_last in _delayed(self._submitted(ahead(tokenized, 1), submit, most), self.workers):
-                    found += _counted(batch.result(), progress)
+                for future, is_last in _delayed(self._submitted(ahead(tokenized, 1), submit, most), self.workers):
+                    found += (batches := future.result())
+                    if progress:
+                        progress.add(sum(len(batch.rows) for batch in batches))
                     if is_last:
                         yield found
                         found = []
@@ -307,22 +312,8 @@ def _delayed(items: Iterable[ItemT], count: int) -> Iterator[ItemT]:
     yield from taken
 
 
-def _counted(batches: list[Batch[FoundT]], progress: Progress | None) -> list[Batch[FoundT]]:
-    for batch in batches:
-        if progress:
-            progress.add(len(batch.rows))
-    return batches
-
-
 def _lacks_memory(error: BaseException) -> bool:
     """Tell whether an error means that memory ran out. On a CPU it is a plain RuntimeError of PyTorch or oneDNN."""
     import torch
 
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(part in str(error) for part in _NO_MEMORY)
-
-
-def _threads() -> int:
-    """Return PyTorch's default number of threads: OMP_NUM_THREADS, or the process's cores."""
-    import torch
-
-    return torch.get_num_threads()
