@@ -166,13 +166,17 @@ class LoadedModel(Generic[EntryT]):
 
         If float16 was chosen automatically, texts that overflow are computed again in bfloat16.
         """
+        import torch
+
         with self.autocast():
             results = forward(dict(inputs))  # the library adds its outputs to the dict
         if self.overflows is None or bool((finite := float16.finite_rows(results)).all()):
             return results
         self.overflows.add(int((~finite).sum()))
         with self.autocast("bfloat16"):
-            return float16.chosen(finite, results, forward(inputs))
+            others = forward(inputs)
+        finite_of = (finite.view(-1, *[1] * (result.ndim - 1)) for result in results)
+        return tuple(map(torch.where, finite_of, results, others))
 
     def set_precision(self, output: str = "") -> None:
         """Restrict low precision to the transformer; pooling, projection and normalisation run in float32.

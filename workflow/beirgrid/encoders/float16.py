@@ -98,13 +98,3 @@ def finite_rows(results: tuple[torch.Tensor, ...]) -> torch.Tensor:
 
     finite = [result.flatten(1).isfinite().all(1) if result.ndim > 1 else result.isfinite() for result in results]
     return torch.stack(finite).all(0)
-
-
-def chosen(
-    finite: torch.Tensor, results: tuple[torch.Tensor, ...], others: tuple[torch.Tensor, ...]
-) -> tuple[torch.Tensor, ...]:
-    """Select ``results`` for the texts marked finite, and ``others`` for the rest."""
-    return tuple(
-        result.where(finite.view(-1, *[1] * (result.ndim - 1)), other)
-        for result, other in zip(results, others, strict=True)
-    )
