@@ -21,8 +21,8 @@ from .cutting import Beginning
 from .engine import parts
 from .protocol import TextsAlone, TextScorer
 
-# Texts or pairs per call of a loader, and its batch size.
-_TEXTS, _BATCH = 1024, 32
+# Pairs per call of a loader, and its batch size.
+_BATCH = 32
 
 
 class MtebModel:
@@ -75,25 +75,15 @@ class MtebEncoder(TextsAlone, MtebModel):
         super().__init__(folder, entry, runtime)
         self.task = _task(entry.task)
         self.normalise = entry.similarity == "cosine"
-        self.dimension = self._encoded(["a"], "document").shape[1]
+        self.dimension = self.encoded(["a"], "document").shape[1]
 
-    def vectors(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
-        """Return the vectors of texts. The role is ``query`` or ``document``."""
-        found = [np.empty((0, self.dimension), np.float32)]
-        for part in parts(texts, _TEXTS):
-            found.append(self._encoded(part, role))
-            if progress:
-                progress.add(len(part))
-        vectors = np.concatenate(found)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if self.normalise else vectors
-
-    def _encoded(self, texts: list[str], role: str) -> np.ndarray:
+    def encoded(self, texts: list[str], role: str) -> np.ndarray:
+        """Return the vectors of a part of the texts."""
         from mteb.types import PromptType
 
-        vectors = self.model.encode(
-            _loaded(text=texts), **_of_task(self.task), prompt_type=PromptType(role), batch_size=_BATCH
-        )
-        return _numbers(vectors)
+        of_role = _of_task(self.task) | {"prompt_type": PromptType(role)}
+        vectors = _numbers(self.model.encode(_loaded(text=texts), **of_role, batch_size=_BATCH))
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if self.normalise else vectors
 
 
 class MtebScorer(TextScorer, MtebModel):

@@ -17,7 +17,10 @@ import numpy as np
 
 from ..core.progress import Progress
 from .cutting import Beginning
+from .engine import parts
 
+# Texts per call of a library.
+_TEXTS = 1024
 Vectors = TypeVar("Vectors", covariant=True)
 
 
@@ -118,8 +121,19 @@ class Scorer(Reader, Protocol):
 class TextsAlone:
     """An encoder whose library gets a list of texts at a time: one vector per text, float32 [texts, dimension]."""
 
+    dimension: int
+
     def vectors(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
         """Return the vectors of texts. The role is ``query`` or ``document``."""
+        found = [np.empty((0, self.dimension), np.float32)]
+        for part in parts(texts, _TEXTS):
+            found.append(self.encoded(part, role))
+            if progress:
+                progress.add(len(part))
+        return np.concatenate(found)
+
+    def encoded(self, texts: list[str], role: str) -> np.ndarray:
+        """Return the vectors of a part of the texts, for which one call of the library is enough."""
         raise NotImplementedError
 
     def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:

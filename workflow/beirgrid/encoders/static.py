@@ -10,9 +10,7 @@ import numpy as np
 from ..config.models import DenseModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
-from ..core.progress import Progress
 from ..models import saved
-from .engine import windows
 from .loading import load_checkpoint
 from .protocol import TextsAlone
 
@@ -39,7 +37,7 @@ class StaticEncoder(TextsAlone):
         self.model: Any = load_checkpoint(
             SentenceTransformer, folder, device="cpu", prompts=saved.prompts(folder, entry.prompts)
         )
-        self.dimension: int = len(self.model.encode("a"))
+        self.dimension = len(self.model.encode("a"))
 
     def facts(self) -> dict[str, str]:
         """Return device and precision for the record of an artifact."""
@@ -49,19 +47,11 @@ class StaticEncoder(TextsAlone):
         """Return the token ids of each text."""
         return [found.ids for found in self.model[0].tokenizer.encode_batch(texts, add_special_tokens=False)]
 
-    def vectors(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
-        """Return the vectors of texts. The role is ``query`` or ``document``."""
-        found = [np.empty((0, self.dimension), np.float32)]
-        prompt = self.model.prompts.get(role) or ""
-        for part in windows(texts):
-            found.append(
-                self.model.encode(
-                    part, prompt=prompt, normalize_embeddings=self.normalise, show_progress_bar=False, batch_size=256
-                )
-            )
-            if progress:
-                progress.add(len(part))
-        return np.concatenate(found)
+    def encoded(self, texts: list[str], role: str) -> np.ndarray:
+        """Return the vectors of a part of the texts."""
+        options = {"normalize_embeddings": self.normalise, "show_progress_bar": False, "batch_size": 256}
+        found: np.ndarray = self.model.encode(texts, prompt=self.model.prompts.get(role) or "", **options)
+        return found
 
 
 def is_static(folder: Path) -> bool:
