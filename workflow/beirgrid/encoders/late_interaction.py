@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from ..config.models import LateInteractionModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
+from ..models import saved
 from ..search.maxsim import TokenVectors
 from . import m3
 from .base import TextEncoder
@@ -29,14 +29,10 @@ def _check_projection(folder: Path) -> None:
     """Refuse a checkpoint without a token projection: the library would initialise one at random, or use a dense
     model's.
     """
-
-    def read(name: str) -> Any:
-        return json.loads((folder / name).read_text("utf-8")) if (folder / name).is_file() else {}
-
-    saved = read("config_sentence_transformers.json")
-    late = saved.get("model_type") in ("ColBERT", "MultiVectorEncoder") or "query_prefix" in saved  # PyLate's
-    projected = late and any(module["type"].endswith(".Dense") for module in read("modules.json"))
-    if not projected and "HF_ColBERT" not in (read("config.json").get("architectures") or []):
+    own = saved.settings(folder)
+    late = own.get("model_type") in ("ColBERT", "MultiVectorEncoder") or "query_prefix" in own  # PyLate's
+    projected = late and any(module["type"].endswith(".Dense") for module in saved.modules(folder))
+    if not projected and "HF_ColBERT" not in (saved.read(folder / "config.json").get("architectures") or []):
         raise DataError(f"{folder} is not a late-interaction model: it has no token projection")
 
 

@@ -24,7 +24,7 @@ def settings(folder: Path) -> dict[str, Any]:
         DataError: its prompts are not a mapping of names to texts.
     """
     path = folder / "config_sentence_transformers.json"
-    saved = _json(path)
+    saved = read(path)
     texts = saved.get("prompts") or {}
     if not isinstance(texts, dict) or not all(isinstance(text, str | None) for text in texts.values()):
         raise DataError(f"{path}: prompts must be a mapping of names to texts, not {quoted(json.dumps(texts))}")
@@ -35,12 +35,13 @@ def stated(folder: Path) -> dict[str, Any]:
     """Return a checkpoint's own settings: pooling, length, similarity and prompts."""
     saved = settings(folder)
     found = {key: saved[key] for key in ("similarity_fn_name", "prompts", "default_prompt_name") if saved.get(key)}
-    pooling = _json(folder / "1_Pooling" / "config.json")
-    length = _json(folder / "sentence_bert_config.json").get("max_seq_length")
+    pooling = read(folder / "1_Pooling" / "config.json")
+    length = read(folder / "sentence_bert_config.json").get("max_seq_length")
     return found | ({"pooling": pooling} if pooling else {}) | ({"max_seq_length": length} if length else {})
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
+    """Read an object of a JSON file; empty without that file."""
     return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
 
 
