@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -61,13 +60,9 @@ class SearchEngine(Store, Protocol):
 
 def store(family: str) -> Store:
     """Return the search module of a family."""
-    return cast(Store, _module(family))
+    return cast(Store, importlib.import_module(f".{FAMILIES[family].search}", __name__))
 
 
 def engine(family: str) -> SearchEngine:
     """Return the search module of a family whose search takes no options."""
-    return cast(SearchEngine, _module(family))
-
-
-def _module(family: str) -> ModuleType:
-    return importlib.import_module(f".{FAMILIES[family].search}", __name__)
+    return cast(SearchEngine, store(family))
