@@ -143,16 +143,11 @@ class Ledger:
         return 0.0
 
     def _write(self, when: float, count: int, tokens: int, price: float) -> None:
-        with self.path.open("ab") as stream:
-            if stream.tell() and not _ends_line(self.path):
-                stream.write(b"\n")
+        with self.path.open("ab+") as stream:  # writes at the end, wherever it reads
+            if stream.tell():
+                stream.seek(-1, os.SEEK_END)
+                stream.write(b"" if stream.read() == b"\n" else b"\n")
             stream.write(f"{when:.3f}\t{count}\t{tokens}\t{price:.9f}\n".encode())
-
-
-def _ends_line(path: Path) -> bool:
-    with path.open("rb") as stream:
-        stream.seek(-1, os.SEEK_END)
-        return stream.read() == b"\n"
 
 
 class Client:
