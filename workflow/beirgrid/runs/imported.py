@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -63,7 +63,11 @@ def adopt(
         ),
     }
     runs.write(output, kept, system)
-    _warn(facts)
+    if facts["queries_without_qrels"]:
+        warn(f"{facts['queries_without_qrels']:,} queries of the run have no qrels and are left out")
+    if facts["queries_without_documents"]:
+        count = f"{facts['queries_without_documents']:,} of {facts['queries']:,}"
+        warn(f"the run has no documents for {count} queries that have qrels; they count 0")
     return facts
 
 
@@ -76,11 +80,3 @@ def _check_documents(path: Path, found: runs.Run, corpus: Path) -> None:
             f"{path}:{line.number}: the corpus has no document {quoted(line.document)}. It lacks {len(unknown):,} of "
             f"the run's {len(ranked):,} documents. Was the run made over another version of the collection?"
         )
-
-
-def _warn(facts: Mapping[str, int]) -> None:
-    if facts["queries_without_qrels"]:
-        warn(f"{facts['queries_without_qrels']:,} queries of the run have no qrels and are left out")
-    if facts["queries_without_documents"]:
-        count = f"{facts['queries_without_documents']:,} of {facts['queries']:,}"
-        warn(f"the run has no documents for {count} queries that have qrels; they count 0")
