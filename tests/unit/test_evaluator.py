@@ -34,6 +34,7 @@ def documents(evaluator) -> dict[str, str]:
     return {found.id: found.joined for block in collection.read_documents(evaluator.corpus) for found in block}
 
 
+@pytest.mark.slow
 def test_a_model_in_training_has_the_scores_of_sentence_transformers(evaluator, documents, tiny_models, monkeypatch):
     monkeypatch.setattr("beirgrid.tools.evaluator._DOCUMENTS", 100)
     model = SentenceTransformer(str(tiny_models["dense"]), device="cpu")
@@ -139,6 +140,12 @@ def test_a_trainer_of_sentence_transformers_evaluates_while_it_trains(evaluator,
     assert trainer.state.best_metric == max(values)
     assert evaluator(model)[evaluator.primary_metric] == pytest.approx(max(values), abs=1e-6)
     assert set(values) != {before}
+
+
+@pytest.mark.slow
+def test_a_dataset_is_fetched_without_a_word(tmp_path, capfd):
+    beirgrid.Evaluator("demo", directory=tmp_path)
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.slow

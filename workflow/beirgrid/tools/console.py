@@ -10,6 +10,7 @@ from logging import CRITICAL, FileHandler, LogRecord
 from typing import TYPE_CHECKING, Any
 
 from snakemake.logging import DefaultFormatter
+from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -114,7 +115,8 @@ class RunLog(LogHandlerBase):
             self.screen.finish(self.recorder.run)
         if self.refresher:
             last = self.recorder.run.in_state("done")[-1:] if self.recorder.run else []
-            self.refresher.end(written=succeeded and any(job.rule.endswith("report") for job in last))
+            written = succeeded and any(job.rule.endswith("report") for job in last)
+            self.refresher.end(written=written, quiet=Quietness.ALL in (self.common_settings.quiet or ()))
 
     def emit(self, record: LogRecord) -> None:
         """Dispatch a record. An error in a handler does not end the run."""

@@ -130,11 +130,12 @@ class Refresher:
         self.process: subprocess.Popen[bytes] | None = None
         self.next = time.monotonic() + SECONDS
 
-    def end(self, *, written: bool) -> None:
+    def end(self, *, written: bool, quiet: bool = False) -> None:
         """Refresh once more after the last job, and print the summary.
 
         Args:
             written: whether the last job wrote the page, so that the tables and the page need no refresh.
+            quiet: print no summary.
         """
         if not self.on:
             return
@@ -144,8 +145,9 @@ class Refresher:
             self.process.wait()
         sys.stdout.flush()
         with contextlib.suppress(OSError):  # in a group of its own, a Ctrl-C reaches this process alone, which ends it
-            command = self._command(*["--written"] * written)
-            subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL, check=False, process_group=0)
+            command, nowhere = self._command(*["--written"] * written), subprocess.DEVNULL
+            shown = nowhere if quiet else None
+            subprocess.run(command, env=_environment(), stdin=nowhere, stdout=shown, check=False, process_group=0)
 
     def refresh(self) -> None:
         """Start a refresh, unless one is running or has just started."""
