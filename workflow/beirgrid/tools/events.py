@@ -22,7 +22,7 @@ from ..core.progress import is_bar, is_progress
 from .processes import began, hidden
 
 EVENTS = Path("results/status.jsonl")
-# Limits of valid events: the earliest time, and the largest process id.
+# Limits of valid events: the latest time, and the largest process id.
 _LATEST, _LAST_PROCESS = 1e11, 2**31 - 1
 
 

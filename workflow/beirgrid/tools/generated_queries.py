@@ -45,7 +45,7 @@ _DEPTH = 10
 _PASSAGES_PER_QUERY = 5
 _LANGUAGE = "en"
 
-# Number of passages per query.
+# Writes a query for each passage.
 Writer = Callable[[list[Document]], Iterable[str]]
 
 
