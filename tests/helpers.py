@@ -35,6 +35,13 @@ ROOT = Path(__file__).parent.parent
 Rows = list[dict[str, Any]]
 # Environment variable in which the first process of a test run passes its Python to the others.
 FORKING = "BEIRGRID_TEST_PYTHON"
+# A program that runs one command after another, for tests of several commands: each process imports anew.
+COMMANDS = """
+import json, sys
+from beirgrid.__main__ import main
+for words in json.load(sys.stdin):
+    assert main(words) == 0, words
+"""
 
 
 def copy_checkout(target: Path) -> Path:

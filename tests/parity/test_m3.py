@@ -21,17 +21,18 @@ TEXTS = ["a short text, a text", "one that is somewhat longer than the first", "
 SPARSE = {"family": "sparse", "pooling": "bge-m3"}
 
 
-@pytest.fixture
-def fetched(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fetch a RoBERTa with the heads of BGE-M3 in their published, pickled form."""
     import torch
 
-    source = save_plain(tmp_path / "plain", "roberta")
-    folder = save_pickled(tmp_path / "published", source)
+    base = tmp_path_factory.mktemp("m3")
+    source = save_plain(base / "plain", "roberta")
+    folder = save_pickled(base / "published", source)
     torch.manual_seed(4)
     for head, size in (("sparse", 1), ("colbert", 24)):
         torch.save(torch.nn.Linear(32, size).state_dict(), folder / f"{head}_linear.pt")
-    (target := tmp_path / "fetched").mkdir()
+    (target := base / "fetched").mkdir()
     facts = checkpoints.fetch("m3", CheckpointEntry(path=str(folder), pickled=True), target)
     pickles = {"colbert_linear.pt", "pytorch_model.bin", "sparse_linear.pt"}
     assert set(facts["converted"]["files"]) == pickles

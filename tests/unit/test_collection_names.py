@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from helpers import ROOT, hub, tracked_configuration
+from helpers import COMMANDS, ROOT, hub, tracked_configuration
 from model_hub import serve
 
 from beirgrid import config
@@ -289,22 +289,23 @@ def test_every_collection_of_the_ready_made_grids_has_a_number_of_documents():
 def fetched(loopback, tmp_path, entry: dict, split: str) -> Path:
     """Fetch a corpus and its dataset in a process that asks the hub; return the folder of both."""
     out = tmp_path / "out"
-    corpus = [*("--entry", json.dumps(entry), "--output", out / "corpus.parquet", "--record", out / "corpus.json")]
+    given, named = json.dumps(entry), json.dumps({"corpus": "tiny", "split": split})
+    corpus = ["--entry", given, "--output", out / "corpus.parquet", "--record", out / "corpus.json"]
     dataset = [
-        *("--entry", json.dumps({"corpus": "tiny", "split": split}), "--corpus-entry", json.dumps(entry)),
-        *("--corpus", out / "corpus.parquet", "--queries", out / "queries.parquet"),
-        *("--qrels", out / "qrels.tsv", "--record", out / "dataset.json"),
+        *("--entry", named, "--corpus-entry", given, "--corpus", out / "corpus.parquet"),
+        *("--queries", out / "queries.parquet", "--qrels", out / "qrels.tsv", "--record", out / "dataset.json"),
     ]
-    for kind, command in (("corpus", corpus), ("dataset", dataset)):
-        done = subprocess.run(
-            [sys.executable, "-m", "beirgrid", "fetch", kind, "--name", "tiny", *map(str, command)],
-            env={**loopback.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT / "workflow")},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
+    commands = [["fetch", "corpus", "--name", "tiny", *corpus], ["fetch", "dataset", "--name", "tiny", *dataset]]
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS],
+        env={**loopback.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT / "workflow")},
+        input=json.dumps(commands, default=str),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
     return out
 
 
@@ -315,6 +316,7 @@ def served(loopback, folder: Path, repository: str, commit: str, configurations:
     loopback.commits[f"datasets/{repository}", commit] = contents
 
 
+@pytest.mark.slow
 def test_a_task_with_excluded_documents_is_fetched_by_mtebs_code(tmp_path):
     examples = [
         {"id": "q1", "query": "one", "gold_ids": ["d1"], "gold_ids_long": ["N/A"], "excluded_ids": ["d3"]},
@@ -332,6 +334,7 @@ def test_a_task_with_excluded_documents_is_fetched_by_mtebs_code(tmp_path):
     assert (out / "qrels.tsv").read_text().splitlines()[1:] == ["q1\td1\t1", "q2\td2\t1"]
 
 
+@pytest.mark.slow
 def test_an_instruction_follows_its_query_and_candidates_alone_are_ranked(tmp_path):
     """FollowIR: mteb's code reads queries with their instructions and candidates."""
     name = "Core17InstructionRetrieval"

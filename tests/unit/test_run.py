@@ -33,7 +33,12 @@ def written(folder: Path) -> dict:
 
 
 def test_systems_and_datasets_need_no_file(tmp_path):
-    done = run("--systems", "bm25,minilm", "--datasets", "demo", "-n", cwd=tmp_path)
+    """A profile of the working directory is used only if it is named."""
+    foreign = tmp_path / "profiles/default/config.yaml"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("config: ['device=nonsense']\n")
+    words = ("--systems", "bm25,minilm", "--datasets", "demo", "-n")
+    done = run(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "encode_dense" in done.stdout
     assert written(tmp_path)["grid"] == {
@@ -41,6 +46,9 @@ def test_systems_and_datasets_need_no_file(tmp_path):
         "systems": ["bm25", "minilm"],
         "datasets": ["demo"],
     }
+    named = run(*words, "--workflow-profile", foreign.parent, cwd=tmp_path)
+    assert named.returncode == 1
+    assert "nonsense" in named.stdout + named.stderr
 
 
 def test_options_and_targets_of_snakemake_are_passed_on(tmp_path):
@@ -57,27 +65,27 @@ def test_options_and_targets_of_snakemake_are_passed_on(tmp_path):
     assert not (tmp_path / ".snakemake").exists()
 
 
-def test_a_folder_in_beir_layout_is_a_dataset(tmp_path):
+def test_a_folder_is_a_dataset_or_a_model(tiny_models, tmp_path):
+    """A collection in BEIR layout, and a checkpoint."""
     folder = pages.folder(tmp_path / "notes")
-    done = run("--systems", "bm25-flat", "--datasets", "./notes,demo", "-n", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    content = written(tmp_path)
-    assert content["grid"]["datasets"] == ["notes", "demo"]
-    assert content["corpora"] == {"notes": {"source": "local", "path": str(folder)}}
-    shutil.rmtree(folder / "qrels")
-    done = run("--systems", "bm25-flat", "--datasets", "notes", "-n", cwd=tmp_path)
-    assert done.returncode == 1
-    assert f"{folder} needs relevance judgements in qrels/test.tsv" in done.stderr
-
-
-def test_a_folder_with_a_checkpoint_is_a_model(tiny_models, tmp_path):
-    done = run("--model", tiny_models["dense"], "--against", "bm25-flat", "--datasets", "demo", "-n", cwd=tmp_path)
+    model = ("--model", tiny_models["dense"], "--against", "bm25-flat")
+    done = run(*model, "--datasets", "./notes,demo", "-n", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "encode_dense" in done.stdout
     content = written(tmp_path)
+    assert content["grid"]["datasets"] == ["notes", "demo"]
+    assert content["corpora"] == {"notes": {"source": "local", "path": str(folder)}}
     name = content["grid"]["systems"][-1]
     assert content["grid"]["systems"] == ["bm25-flat", name]
     assert content["models"][name]["path"] == str(tiny_models["dense"].resolve())
+
+
+def test_a_folder_without_judgements_is_no_dataset(tmp_path, monkeypatch, capsys):
+    folder = pages.folder(tmp_path / "notes")
+    shutil.rmtree(folder / "qrels")
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "--systems", "bm25-flat", "--datasets", "notes", "-n"]) == 1
+    assert f"{folder} needs relevance judgements in qrels/test.tsv" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("family", ["dense", "late-interaction", "cross-encoder", "splade"])
@@ -248,14 +256,3 @@ def test_a_configfile_that_is_absent_is_named(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["run", "--configfile", "gone.yaml"]) == 1
     assert capsys.readouterr().err == "beirgrid run: error: there is no configfile gone.yaml\n"
-
-
-def test_a_profile_of_the_working_directory_is_used_only_if_it_is_named(tmp_path):
-    foreign = tmp_path / "profiles/default/config.yaml"
-    foreign.parent.mkdir(parents=True)
-    foreign.write_text("config: ['device=nonsense']\n")
-    options = ["--systems", "bm25-flat", "--datasets", "demo", "-n"]
-    assert run(*options, cwd=tmp_path).returncode == 0
-    named = run(*options, "--workflow-profile", foreign.parent, cwd=tmp_path)
-    assert named.returncode == 1
-    assert "nonsense" in named.stdout + named.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import ROOT, copy_checkout, python, write_collection
+from helpers import COMMANDS, ROOT, copy_checkout, python, write_collection
 
 from beirgrid.encoders import open_encoder
 from beirgrid.runs import runs
@@ -83,12 +83,6 @@ def find(shards, queries, depth, compute):
     return -distances.astype(np.float32), rows
 """
 # What retrieves with the family, as jobs do: three commands in one process.
-COMMANDS = """
-import json, sys
-from beirgrid.__main__ import main
-for words in json.load(sys.stdin):
-    assert main(words) == 0, words
-"""
 GRID = {
     "models": {"coded": {"family": "binary", "checkpoint": "a/b", "revision": "0" * 40, "bits": 128}},
     "systems": {
