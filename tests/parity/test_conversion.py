@@ -83,6 +83,7 @@ def test_a_converted_checkpoint_computes_the_same(tiny_models, tmp_path, kind):
     assert not list((tmp_path / "checkpoint").rglob("*.bin"))
 
 
+@pytest.mark.slow
 def test_ance_keeps_its_head(tiny_models, tmp_path):
     import torch
     from transformers import AutoTokenizer, RobertaModel
@@ -99,6 +100,7 @@ def test_ance_keeps_its_head(tiny_models, tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_shards_and_modules_are_converted(tiny_models, tmp_path):
     """Weights in several files with an index, and a module of sentence-transformers with weights of its own."""
     import torch

@@ -158,6 +158,7 @@ def _save_other(folder: Path, name: str, generator: Path) -> Path:
 _LAYERS = {"layers": 2, "attention_heads": 2, "ffn_dim": 64}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shared"), [("T5", True), ("Bart", True), pytest.param("LongT5", False, marks=pytest.mark.slow)]
 )

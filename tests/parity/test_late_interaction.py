@@ -307,6 +307,7 @@ def test_the_compressed_index_finds_what_an_exact_search_finds(tmp_path, monkeyp
             assert recall >= bound
 
 
+@pytest.mark.slow
 def test_a_search_without_polysemous_training_is_the_same():
     import faiss
 

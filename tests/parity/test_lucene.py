@@ -124,6 +124,7 @@ def test_an_index_that_is_missing_is_named_in_one_line(tmp_path):
         _search(tmp_path / "index", {"q": "flow"})
 
 
+@pytest.mark.slow
 def test_a_java_that_is_not_there_is_named(tmp_path, root):
     options = {"fields": "flat", "language": "en", "k1": 0.9, "b": 0.4, "depth": 10, "threads": 1, "memory_mb": 500}
     code = f"import pathlib, beirgrid.search.lucene as l; l.search(pathlib.Path(), {{'q': 'a'}}, **{options})"

@@ -246,6 +246,7 @@ def test_metrics_equal_trec_eval(case: Case) -> None:
     assert_equal(got, trec_values(case.qrels, case.run), list(case.qrels))
 
 
+@pytest.mark.slow
 def test_metrics_equal_ranx(case: Case) -> None:
     """ranx gets numbers as ids, for which it is compiled already, and ranks as scores, so that it breaks no ties."""
     import ranx

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
-from helpers import beirgrid, python, quick_first
+from helpers import beirgrid, python
 
 from beirgrid.collections import collection
 from beirgrid.core.errors import DataError
@@ -58,6 +58,7 @@ def _one_at_a_time(shards: list[Path]) -> Iterator[Path]:
         yield shard
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc tells what is mapped")
 def test_only_one_shard_is_mapped_at_a_time(tmp_path):
     rng = np.random.default_rng(0)
@@ -104,7 +105,8 @@ def _pyserini_environment() -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("fields", quick_first(["multifield", "flat"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", ["multifield", "flat"])
 def test_bm25_equals_pyserini(tmp_path, root, fields):
     demo = root / "workflow" / "resources" / "demo"
     entry = json.dumps({"source": "local", "path": str(demo)})

@@ -189,6 +189,7 @@ def test_the_report_command_makes_tables_and_page(grid, capsys):
     assert Path(paths.REPORT.format(grid="test")).is_file()
 
 
+@pytest.mark.slow
 def test_the_rule_makes_the_same_tables(grid):
     main(["report"])
     partial = {path.name: path.read_bytes() for path in TABLES.iterdir()}
@@ -207,6 +208,7 @@ def test_a_page_of_the_tables_of_another_grid_is_refused(grid, capsys):
     assert "scores.csv has other cells than the grid" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_statistics_are_computed_once(grid, monkeypatch):
     computed = []
     compare = statistics.compare
@@ -227,6 +229,7 @@ def test_statistics_are_computed_once(grid, monkeypatch):
     assert computed == ["x", "y", "x", "y"]
 
 
+@pytest.mark.slow
 def test_analyses_change_the_page_and_make_nothing_run_again(grid):
     main(["report"])
     aggregate(grid=grid, published=tuple(refresh.PUBLISHED), output=TABLES, record=RECORD)
@@ -271,6 +274,7 @@ def test_tables_of_an_interrupted_aggregate_are_not_shown(grid, monkeypatch):
     assert not RECORD.exists()
 
 
+@pytest.mark.slow
 def test_a_metric_that_is_no_longer_asked_for_leaves_no_table(grid):
     main(["report"])
     (TABLES / "overlap.csv").write_text("of another command")
@@ -529,6 +533,7 @@ def test_a_run_refreshes_when_cells_finish_and_at_its_end(grid, run_log, monkeyp
     assert "Failed: 1 of 6 cells." in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_whose_last_job_wrote_the_page_prints_its_tables_as_they_are(grid, run_log, monkeypatch, capfd):
     monkeypatch.setattr(refresh.sys, "executable", python())
     aggregate(grid=grid, published=tuple(refresh.PUBLISHED), output=TABLES, record=RECORD)

@@ -64,6 +64,7 @@ def _write(folder: Path, returned: str) -> None:
     (folder / "function.py").write_text(code)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_writes_leaves_no_older_code(tmp_path):
     _write(tmp_path, "x + 10")
     assert _printed(tmp_path, "1") == "11"
@@ -116,6 +117,7 @@ def test_a_second_copy_of_the_module_does_not_wait_for_the_first(tmp_path):
     assert (out.strip(), process.returncode) == ("11", 0), err
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_compiled_anew(tmp_path):
     _write(tmp_path, "x + 10")
     assert _printed(tmp_path, "1") == "11"
@@ -129,6 +131,7 @@ def test_a_damaged_file_is_compiled_anew(tmp_path):
         assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_no_function_of_search_is_compiled_in_each_process(tmp_path):
     """The second process finds all functions in the cache of the first."""
     program = (

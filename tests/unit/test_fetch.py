@@ -960,6 +960,7 @@ def test_texts_are_compared_within_the_memory_of_a_row_group(run, tmp_path, monk
     assert files.read_json(out / "dataset.json")["facts"]["same_ids_kept"] == 99
 
 
+@pytest.mark.slow
 def test_of_long_documents_a_row_group_holds_fewer(run, tmp_path):
     """The collection has eight documents of 22 MB."""
     folder, out = lay(tmp_path / "folder"), tmp_path / "out"

@@ -497,6 +497,7 @@ def test_tables_of_another_grid_are_not_analysed(here, call, damage):
     assert "results/grids/g/tables/scores.csv has other cells than the grid" in err
 
 
+@pytest.mark.slow
 def test_a_terminal_without_the_signs_gets_what_it_can_show(here):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-m", "beirgrid", "report"]

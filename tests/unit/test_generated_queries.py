@@ -152,6 +152,7 @@ def test_personal_data_in_generated_queries_is_flagged(made, served, capsys):
     assert "3 queries seem to hold an e-mail address: q1, q2, q3" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_local_generator_writes_queries(made, tiny_models, tmp_path):
     """The tiny generator writes words of its own alphabet at random, so all documents have its tokens."""
     words = " ".join(a + b + c for a, b, c in itertools.product("abcdefghij", repeat=3))

@@ -168,6 +168,7 @@ def test_power_agrees_with_statsmodels_where_queries_are_many():
     assert estimates.queries_needed(differences, 0) == 0
 
 
+@pytest.mark.slow
 def test_a_comparison_is_closed_where_a_corrected_test_closes_it():
     """Three systems put the one relevant document at rank 1 or 2. Some pairs differ with p below 0.05 before Holm."""
     random = np.random.default_rng(27)

@@ -18,6 +18,7 @@ from beirgrid.__main__ import main
 from beirgrid.core import lineage
 from beirgrid.core.errors import DataError
 
+pytestmark = pytest.mark.slow
 DENSE = {"family": "dense", "similarity": "cosine"}
 MODELS = {
     "dense": DENSE,

@@ -92,6 +92,7 @@ def test_an_installed_package_names_the_commit_it_was_built_from(home, tmp_path)
     assert said == f"beirgrid {version.__version__}+g{commit} ({date})\n"
 
 
+@pytest.mark.slow
 def test_the_demo_of_an_installed_package_is_planned_from_an_empty_folder(home, tmp_path):
     done = _call(home / "venv/bin/beirgrid", "demo", "-n", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -112,6 +113,7 @@ def test_an_installed_package_runs_a_grid_without_a_file(home, tmp_path):
     assert "Nothing to be done" in again.stdout + again.stderr
 
 
+@pytest.mark.slow
 def test_a_source_archive_builds_the_same_wheel(home, tmp_path):
     """Without git: the archive keeps the commit."""
     script = "from setuptools.build_meta import build_sdist; import sys; print(build_sdist(sys.argv[1]))"

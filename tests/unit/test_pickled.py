@@ -105,7 +105,12 @@ def attack(path: Path) -> bytes:
             r"is refused: .* \(it names posix.system\)$",
             id="bare",
         ),
-        pytest.param(lambda path: saved(path, WEIGHTS)[:-400], r"cannot be read as weights .*is it whole\?$", id="cut"),
+        pytest.param(
+            lambda path: saved(path, WEIGHTS)[:-400],
+            r"cannot be read as weights .*is it whole\?$",
+            id="cut",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             lambda path: saved(path, WEIGHTS, _use_new_zipfile_serialization=False)[:-9],
             r"cannot be read as weights .*is it whole\?$",
@@ -146,11 +151,13 @@ def attack(path: Path) -> bytes:
             lambda path: saved(path, {"a": torch.ones(1).expand(10**6, 10**6)}),
             "'a' is not stored as a plain tensor",
             id="4-TB-from-one-number",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             lambda path: saved(path, {**WEIGHTS, "embeddingHead.weight": torch.eye(3)}),
             "have embeddingHead.weight, as ANCE's, but lack embeddingHead.bias",
             id="half-a-head",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -172,6 +179,7 @@ def test_a_file_with_anything_but_tensors_is_refused(tmp_path, capsys, content: 
     assert not list(out.iterdir())
 
 
+@pytest.mark.slow
 def test_a_malicious_a_cut_and_a_changed_file_of_a_hub_are_refused(hub, tmp_path):
     good = saved(tmp_path / "good", WEIGHTS)
     commit = hub.commit("some/model", {**OTHERS, "pytorch_model.bin": attack(tmp_path / "made")})
@@ -217,6 +225,7 @@ def test_tensors_of_every_kind_are_kept(tmp_path):
         assert torch.equal(found[name], tensor), name
 
 
+@pytest.mark.slow
 def test_an_index_that_lists_other_files_or_weights_is_refused(tmp_path):
     saved(tmp_path / "pytorch_model-00001-of-00002.bin", WEIGHTS)
     names = ["pytorch_model-00001-of-00002.bin"]
@@ -282,6 +291,7 @@ def locked(folder: Path) -> Any:
     return files.read_json(folder / lock.LOCK)
 
 
+@pytest.mark.slow
 def test_a_branch_is_resolved_once(hub, tmp_path):
     contents = {**OTHERS, "pytorch_model.bin": saved(tmp_path / "good", WEIGHTS)}
     first = hub.commit("some/model", contents)
@@ -314,6 +324,7 @@ def test_a_changed_file_and_a_lost_commit_are_refused(hub, tmp_path):
     assert done(fetch_model(hub, tmp_path), tmp_path)["commit"] == newer
 
 
+@pytest.mark.slow
 def test_jobs_that_resolve_side_by_side_agree(hub, tmp_path):
     """Three of one checkpoint, and two of others."""
     contents = {**OTHERS, "model.safetensors": b"weights"}

@@ -79,6 +79,7 @@ def test_the_lock_of_a_run_that_cannot_be_seen_stays(killed, holder):
     assert _run(program=python()).returncode == 0
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_run_whose_jobs_continue_stays(killed):
     job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "beirgrid", "encode"], cwd=killed)
     try:

@@ -143,6 +143,7 @@ def test_a_command_that_fails_is_one_message_and_leaves_nothing(stage, tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_program_may_start_a_server_that_goes_on(stage, tmp_path):
     code = "import subprocess, sys; subprocess.Popen(['sleep', '60']); print('started'); " + INDEX
     started = time.monotonic()

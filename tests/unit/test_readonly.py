@@ -53,6 +53,7 @@ def interpreter(request, tmp_path):
     return call
 
 
+@pytest.mark.slow
 def test_local_data_are_fetched_and_evaluated(interpreter, tmp_path):
     documents = [{"_id": "d1", "text": "one"}, {"_id": "d2", "text": "two"}]
     queries = [{"_id": "q1", "text": "first"}, {"_id": "q2", "text": "second"}]

@@ -273,10 +273,12 @@ def _older(path: Path, content: bytes) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_nothing_is_made_again_of_what_is_unchanged(lexical):
     assert _planned(lexical, "all", MODEL) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rules"),
     [
@@ -299,6 +301,7 @@ def _of_another_bit(path: Path, place: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "target", "rule"),
     [
@@ -315,12 +318,14 @@ def test_another_file_of_the_same_size_and_time_is_noticed(lexical, tmp_path, na
     assert _planned(lexical, target) == {}
 
 
+@pytest.mark.slow
 def test_an_older_file_of_a_model_is_noticed(lexical, tmp_path):
     weights = lexical / "model-folder/model.safetensors"
     with _replaced(weights, _older(tmp_path / "older", _flipped(weights.read_bytes()))):
         assert set(_planned(lexical, MODEL)) == {"fetch_model"}
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_file_makes_nothing_again(lexical, tmp_path):
     """Another inode and time of change, as on another machine, do not change the content."""
     for path in (lexical / "data-folder/corpus.jsonl", lexical / "model-folder/model.safetensors"):
@@ -328,6 +333,7 @@ def test_a_copy_of_a_file_makes_nothing_again(lexical, tmp_path):
             assert _planned(lexical, "all", MODEL) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("link", "target", "rule"), [("data", "all", "fetch_corpus"), ("model", MODEL, "fetch_model")])
 def test_a_link_that_points_elsewhere_is_noticed(lexical, tmp_path, link, target, rule):
     for path in (lexical / f"other-{link}-folder").rglob("*"):
@@ -337,6 +343,7 @@ def test_a_link_that_points_elsewhere_is_noticed(lexical, tmp_path, link, target
         assert rule in _planned(lexical, target)
 
 
+@pytest.mark.slow
 def test_what_fetch_does_not_copy_is_no_input_of_a_model(lexical):
     folder = lexical / "model-folder"
     (folder / ".git").mkdir()
@@ -382,6 +389,7 @@ def _change(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     (folder / "grid.yaml").write_text(yaml.safe_dump(settings))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "rules"),
     [
@@ -402,6 +410,7 @@ def test_without_metadata_records_tell_what_other_settings_made(grid, change, ru
     assert {path: path.stat().st_mtime_ns for path in (grid / "results").rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_an_edited_entry_replaces(grid):
     _change(grid, _set_k1)
     done = run(grid / "grid.yaml", grid, "-n")
@@ -409,6 +418,7 @@ def test_a_dry_run_says_what_an_edited_entry_replaces(grid):
     assert done.stdout.count("replaces the results") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "rule"),
     [

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pandas as pd
+import pytest
 from checkpoints import save_dense, save_static
 from helpers import hub, snakemake
 from model_hub import serve
 
 from beirgrid.config import lock, mteb_collections, names, registry
 from beirgrid.core import files
+
+pytestmark = pytest.mark.slow  # whole workflows
 
 MODEL, STATIC, TASK = "thenlper/gte-small", "minishlab/potion-base-2M", "NanoSCIDOCSRetrieval"
 LOADED = "WhereIsAI/UAE-Large-V1"  # by mteb's loader

@@ -18,6 +18,8 @@ import pytest
 from helpers import ROOT, beirgrid
 from small import run
 
+pytestmark = pytest.mark.slow  # whole workflows
+
 FIELDS = ("flat", "multifield")
 SYSTEMS = {
     "doct5query": {"retriever": "bm25", "fields": "multifield", "expansion": "tiny-t5"},
@@ -140,7 +142,6 @@ def test_a_seed_makes_again_what_depends_on_it_and_a_note_only_tables(expanded, 
     assert not any(job in seeded for job in ("with tiny-deepct", "@tiny-deepct)", "with deepct"))
 
 
-@pytest.mark.slow
 def test_a_killed_expansion_leaves_no_shard_and_the_next_attempt_has_the_same_result(expanded, tmp_path):
     shutil.copytree(expanded / "results", tmp_path / "results")
     made = tmp_path / "results/expansions/tiny-t5/small/1.json"

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import ROOT, copy_checkout, python
 
+pytestmark = pytest.mark.slow  # whole workflows
+
 PAGE = ROOT / "docs" / "extending.md"
 
 

@@ -184,6 +184,7 @@ def test_a_hangup_ends_the_run_without_orphans_or_a_lock(small_grid, tmp_path, h
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_nan_weights_are_named_and_nothing_is_written(small_grid, tiny_models, tmp_path):
     from safetensors.torch import load_file, save_file
 

@@ -13,6 +13,8 @@ from small import SYSTEMS
 
 from beirgrid.tools import forks
 
+pytestmark = pytest.mark.slow  # whole workflows
+
 
 @pytest.mark.skipif(not forks.possible(), reason="jobs are not forked where there is a GPU")
 def test_a_run_forks_its_jobs_and_makes_the_same_files(small_grid, finished, tmp_path):

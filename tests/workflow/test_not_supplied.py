@@ -48,6 +48,7 @@ def grid(finished, small_grid, tmp_path_factory) -> tuple[Path, Path, Path]:
     return configfile, folder / "work", absent
 
 
+@pytest.mark.slow
 def test_the_grid_runs_without_it_and_its_cells_say_so(grid):
     configfile, work, absent = grid
     notice = f"docs/datasets.md says, and run again:\n  licensed: {absent}\n"

@@ -79,6 +79,7 @@ def test_a_link_that_leads_nowhere_is_named_before_any_job(tmp_path, broken):
     assert "Traceback" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_grid_is_made_anywhere_and_no_file_there_is_run(checkout, tmp_path):
     """The working directory has modules under the names of those that stages import; one would leave a mark."""
     folder = tmp_path / ODD

@@ -17,6 +17,8 @@ from beirgrid.__main__ import main
 from beirgrid.judging.sets import EvaluationSet
 from beirgrid.judging.store import Grading
 
+pytestmark = pytest.mark.slow  # whole workflows
+
 TOPICS = ("rye bread", "cold frames", "bicycle brakes", "sourdough starter", "apple trees")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from small import run
 
 from beirgrid.runs import runs
@@ -13,6 +14,7 @@ from beirgrid.runs import runs
 MODELS = ("tiny", "sparse", "tiny-late", "bm25+ce")
 
 
+@pytest.mark.slow
 def test_plain_kernels_give_the_same_runs(finished, small_grid, tmp_path):
     grid = {"systems": ["bm25-flat", *MODELS], "datasets": ["small"], "baseline": "bm25-flat"}
     done = run(small_grid(tmp_path, kernels="plain", grid=grid), tmp_path)

@@ -95,6 +95,7 @@ def test_parsing_imports_nothing_heavy(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_slurm_profile_extends_a_grid_of_small_corpora(small_grid, tmp_path):
     """Stages that share jobs with others, and the same stages alone, must ask for the same kind of node."""
     encode = {"precision": "float32", "keep": True}

@@ -37,6 +37,7 @@ def test_a_finished_grid(finished):
     assert "Running" not in screen
 
 
+@pytest.mark.slow
 def test_what_failed_is_shown_with_its_log_and_the_rest_goes_on(small_grid, finished, tmp_path):
     configfile = small_grid(tmp_path, grid={"systems": ["bm25-flat", "tiny", "fused"], "datasets": ["small"]})
     broken = tmp_path / "results/datasets/small/queries.parquet"

@@ -105,6 +105,7 @@ def test_a_second_run_is_refused_in_one_message(ran):
     assert "Traceback" not in printed
 
 
+@pytest.mark.slow
 def test_a_failed_job_is_shown_with_the_end_of_its_log(small_grid, ran, tmp_path):
     small_grid(tmp_path, grid={"systems": ["bm25-flat"], "datasets": ["small"]})
     assert _run(tmp_path, "--until", "index_lexical")[0] == 0
