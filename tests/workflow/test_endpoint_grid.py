@@ -17,6 +17,7 @@ from small import run
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.runs import runs
 
+ENCODED = "results/embeddings/served/small/0.npy"
 ENDPOINT = {"model": "served", "key": "TESTED_KEY", "batch": 4, "price": {"input": 1.0}}
 
 
@@ -54,9 +55,9 @@ def test_a_grid_over_endpoints(small_grid, tiny_models, tmp_path, monkeypatch):
     dense = tiny_models["dense"]
     local = opened(DenseEncoder, dense, {"similarity": "cosine"})
     with serving(Served(embed=local.encode_documents, chat=_order)) as served:
-        # One request of probing each, then faults while documents are encoded.
+        # One request of probing, then faults while documents are encoded, which spends the budget.
         served.faults += [429, 500, "cut"]
-        stopped = run(_grid(small_grid, tmp_path, served, dense, budget=0.002), tmp_path, "--keep-going")
+        stopped = run(_grid(small_grid, tmp_path, served, dense, budget=0.002), tmp_path, ENCODED)
         assert stopped.returncode != 0
         assert "of the budget of 0.002 are spent" in stopped.stdout
         kept = list(tmp_path.rglob("*.answers/*.json.gz"))
