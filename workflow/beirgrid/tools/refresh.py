@@ -143,11 +143,12 @@ class Refresher:
             written = False  # the refresh may have begun before the last cell was done
             self.process.terminate()
             self.process.wait()
+        if written and quiet:
+            return
         sys.stdout.flush()
         with contextlib.suppress(OSError):  # in a group of its own, a Ctrl-C reaches this process alone, which ends it
-            command, nowhere = self._command(*["--written"] * written), subprocess.DEVNULL
-            shown = nowhere if quiet else None
-            subprocess.run(command, env=_environment(), stdin=nowhere, stdout=shown, check=False, process_group=0)
+            command = self._command(*["--background"] * quiet or ["--written"] * written)
+            subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL, check=False, process_group=0)
 
     def refresh(self) -> None:
         """Start a refresh, unless one is running or has just started."""
