@@ -3,7 +3,7 @@
 PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 RUN := .venv/bin/python -m
-# Each of many short processes would compile all modules again.
+# With this variable, each of many short processes would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 # A process per core, each with whole files of tests, which share what their first test makes. Files start in the order
 # of tests/conftest.py.

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 Rows = list[dict[str, Any]]
 # Environment variable in which the first process of a test run passes its Python to the others.
 FORKING = "BEIRGRID_TEST_PYTHON"
-# A program that runs one command after another, for tests of several commands: each process imports anew.
+# A program that runs commands, which it reads as JSON, in one process: a process for each would import anew.
 COMMANDS = """
 import json, sys
 from beirgrid.__main__ import main

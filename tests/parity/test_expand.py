@@ -159,9 +159,7 @@ _LAYERS = {"layers": 2, "attention_heads": 2, "ffn_dim": 64}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "shared"), [("T5", True), ("Bart", True), pytest.param("LongT5", False, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("name", "shared"), [("T5", True), ("Bart", True), ("LongT5", False)])
 def test_rows_that_end_leave_the_batch_and_change_no_other(tiny_models, tmp_path, monkeypatch, name, shared):
     """One of 64 tokens ends a query, so a batch has queries of all lengths."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer

@@ -212,7 +212,7 @@ def test_training_lowers_the_loss(corpus, queries, margins, tiny_models, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", quick_first([GENQ, GPL, TSDAE, MLM]), ids=["genq", "gpl", "tsdae", "mlm"])
+@pytest.mark.parametrize("recipe", [GENQ, GPL, TSDAE, MLM], ids=["genq", "gpl", "tsdae", "mlm"])
 def test_the_weights_follow_the_seed(corpus, queries, margins, tiny_models, tmp_path, recipe):
     examples = {"genq": queries, "gpl": margins}.get(recipe["recipe"], corpus)
     inputs = {"base": tiny_models["dense"], "examples": examples}
@@ -278,7 +278,7 @@ def killed(tmp_path_factory, corpus, queries, margins, tiny_models) -> Callable[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", quick_first(SHORT))
+@pytest.mark.parametrize("name", SHORT)
 def test_a_killed_training_goes_on_to_the_same_weights(killed, tmp_path, name):
     inputs = killed(name, tmp_path)
     undisturbed = stage("adapt", tmp_path / "undisturbed", "model", SHORT[name], **inputs)

@@ -82,7 +82,6 @@ def find(shards, queries, depth, compute):
     distances, rows = index.search(np.packbits(queries, axis=1), min(depth, index.ntotal))
     return -distances.astype(np.float32), rows
 """
-# What retrieves with the family, as jobs do: three commands in one process.
 GRID = {
     "models": {"coded": {"family": "binary", "checkpoint": "a/b", "revision": "0" * 40, "bits": 128}},
     "systems": {
