@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import tarfile
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -28,7 +27,7 @@ from checkpoints import (
     save_static,
     save_yes_no,
 )
-from helpers import ROOT
+from helpers import ROOT, unpack
 from loaders import PAGE, claimed, compare
 
 from beirgrid.config import models, mteb_collections, registry
@@ -256,8 +255,7 @@ def test_late_interaction_of_pylate(tmp_path):
 
     The checkpoint has markers before queries and documents, and prompts after these markers.
     """
-    with tarfile.open(ROOT / "tests/data/pylate-1.6.0.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(ROOT / "tests/data/pylate-1.6.0.tar.gz", tmp_path)
     encoder = opened(LateInteractionEncoder, tmp_path / "pylate/checkpoint", {"family": "late-interaction"})
     texts = [*TEXTS, "long words " * 40]
     for side, encode in (("queries", encoder.encode_queries), ("documents", encoder.encode_documents)):

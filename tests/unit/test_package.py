@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from helpers import made_once
+from helpers import made_once, unpack
 
 from beirgrid.core import version
 
@@ -118,7 +118,7 @@ def test_a_source_archive_builds_the_same_wheel(home, tmp_path):
     """Without git: the archive keeps the commit."""
     script = "from setuptools.build_meta import build_sdist; import sys; print(build_sdist(sys.argv[1]))"
     name = _done(sys.executable, "-c", script, tmp_path, cwd=home / "source").splitlines()[-1]
-    shutil.unpack_archive(tmp_path / name, tmp_path / "unpacked", filter="data")
+    unpack(tmp_path / name, tmp_path / "unpacked")
     folder = next((tmp_path / "unpacked").iterdir())
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", folder]
     _done(*pip, cwd=tmp_path)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import tarfile
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, unpack
 from small import run
 
 from beirgrid.core.stages import VERSIONS
@@ -19,9 +18,7 @@ KEPT = sorted((ROOT / "tests" / "data").glob("results-*.tar.gz"))
 @pytest.fixture(params=KEPT, ids=[path.name for path in KEPT])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A results folder that a release left, with the times of its files, on another machine."""
-    with tarfile.open(request.param) as packed:
-        packed.extractall(tmp_path, filter="data")
-    return tmp_path
+    return unpack(request.param, tmp_path)
 
 
 def _raised(folder: Path) -> set[str]:
