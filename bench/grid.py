@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 SMALL = os.environ.get("BENCH") == "small"
-SIZES: tuple[int, ...] = (1_000,) if SMALL else (1_000, 3_000, 5_000, 7_000, 9_000, 11_000)
+SIZES: tuple[int, ...] = (100,) if SMALL else (1_000, 3_000, 5_000, 7_000, 9_000, 11_000)
 QUERIES, DEPTH = (5, 5) if SMALL else (50, 20)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 from pathlib import Path
 
@@ -55,3 +56,12 @@ def run(configfile: Path, folder: Path, *arguments: str, timeout: int = 600) -> 
     """Run the grid of a configfile with all results under ``folder``, for ``timeout`` seconds at most."""
     words = ("--configfile", configfile, "--directory", folder, "--cores", "2", *arguments)
     return snakemake(*words, timeout=timeout)
+
+
+def job_counts(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """Return the number of jobs of each rule in a (dry) run that succeeded, without the target."""
+    assert done.returncode == 0, done.stdout
+    table = re.search(r"^job +count\n[- ]+\n((?:\S+ +\d+\n)+)", done.stdout, re.MULTILINE)
+    assert table or "Nothing to be done" in done.stdout, done.stdout
+    counts = {rule: int(count) for rule, count in re.findall(r"(\S+) +(\d+)\n", table[1])} if table else {}
+    return {rule: count for rule, count in counts.items() if rule not in ("all", "total")}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import get_args
 
 import pytest
+from helpers import with_ranx
 
 from beirgrid.config.values import Norm
 from beirgrid.runs import fusion, runs
@@ -174,27 +175,33 @@ def test_depth_cuts_the_canonical_order(method: str, depth: int) -> None:
     assert {q: r.scores.tolist() for q, r in cut.items()} == {q: r.scores[:depth].tolist() for q, r in whole.items()}
 
 
-@pytest.mark.slow  # numba compiles ranx for half a minute
-@pytest.mark.parametrize("norm", ["rrf", *get_args(Norm)])
-def test_fusion_equals_that_of_ranx(norm: str) -> None:
-    import ranx
+RANX = """
+fused = {}
+for norm, runs in given["parts"].items():
+    method = {"method": "rrf", "params": {"k": 60}}
+    if norm != "rrf":
+        method = {"method": "wsum", "params": {"weights": given["weights"]}}
+    fused[norm] = ranx.fuse([ranx.Run(run) for run in runs], norm=None if norm == "rrf" else norm, **method).to_dict()
+print(json.dumps(fused))
+"""
 
-    rng, weights = random.Random(norm), [0.5, 0.3, 0.2]
-    queries = [f"q{number}" for number in range(20)]
-    parts = [
-        {query: {document: rng.uniform(0.1, 30) for document in rng.sample(IDS, 60)} for query in queries}
-        for _ in weights
-    ]
-    theirs = [ranx.Run(part) for part in parts]
-    if norm == "rrf":
-        expected = ranx.fuse(theirs, norm=None, method="rrf", params={"k": 60})
-        got = fusion.fuse([rankings(part) for part in parts], "rrf", 1000)
-    else:
-        expected = ranx.fuse(theirs, norm=norm, method="wsum", params={"weights": weights})
-        got = fusion.fuse([rankings(part) for part in parts], "wsum", 1000, norm=norm, weights=weights)
-    for query, scores in expected.to_dict().items():
-        found = dict(zip(got[query].ids, got[query].scores.tolist(), strict=True))
-        assert found == pytest.approx(scores, rel=1e-6, abs=1e-6)
+
+def test_fusion_equals_that_of_ranx() -> None:
+    weights, queries = [0.5, 0.3, 0.2], [f"q{number}" for number in range(20)]
+
+    def part(rng: random.Random) -> dict[str, Scores]:
+        return {query: {document: rng.uniform(0.1, 30) for document in rng.sample(IDS, 60)} for query in queries}
+
+    norms = ["rrf", *get_args(Norm)]
+    parts = {norm: [part(rng) for _ in weights] for norm in norms for rng in [random.Random(norm)]}
+    expected = with_ranx(RANX, {"parts": parts, "weights": weights})
+    assert list(expected) == norms
+    for norm, runs_of_norm in parts.items():
+        method = {} if norm == "rrf" else {"norm": norm, "weights": weights}
+        got = fusion.fuse([rankings(run) for run in runs_of_norm], "wsum" if method else "rrf", 1000, **method)
+        for query, scores in expected[norm].items():
+            found = dict(zip(got[query].ids, got[query].scores.tolist(), strict=True))
+            assert found == pytest.approx(scores, rel=1e-6, abs=1e-6), norm
 
 
 def test_ranks_and_borda_counts() -> None:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 import pytrec_eval
 from beir.retrieval import custom_metrics
-from helpers import python
+from helpers import python, with_ranx
 
 from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.config.metric_names import written
@@ -204,13 +204,24 @@ class Case(NamedTuple):
     read: runs.Run
 
 
-@pytest.fixture(scope="module", params=[f"{name} {form}" for name in SCORERS for form in ("text", "ranking")])
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    name, form = request.param.split()
-    qrels, run = random_collection(name, 60 if form == "text" else 45)
-    path = tmp_path_factory.mktemp("runs") / ("plain.run" if form == "text" else "some.run.gz")
-    (write_text if form == "text" else write_ranking)(path, run)
-    return Case(qrels, run, runs.read(path))
+CASES = [f"{name} {form}" for name in SCORERS for form in ("text", "ranking")]
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+    made = {}
+    for case in CASES:
+        name, form = case.split()
+        qrels, run = random_collection(name, 60 if form == "text" else 45)
+        path = tmp_path_factory.mktemp("runs") / ("plain.run" if form == "text" else "some.run.gz")
+        (write_text if form == "text" else write_ranking)(path, run)
+        made[case] = Case(qrels, run, runs.read(path))
+    return made
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest, cases: dict[str, Case]) -> Case:
+    return cases[request.param]
 
 
 def test_the_cases_hold_what_they_should(case: Case) -> None:
@@ -246,25 +257,33 @@ def test_metrics_equal_trec_eval(case: Case) -> None:
     assert_equal(got, trec_values(case.qrels, case.run), list(case.qrels))
 
 
-@pytest.mark.slow
-def test_metrics_equal_ranx(case: Case) -> None:
-    """ranx gets numbers as ids, for which it is compiled already, and ranks as scores, so that it breaks no ties."""
-    import ranx
-    from numba.typed import List
+RANX = """
+found = {}
+for case, (qrels, run) in given["cases"].items():
+    # Of queries without documents, ranx knows that they count as 0.
+    judged, retrieved = ranx.Qrels(qrels), ranx.Run(run)
+    ranx.evaluate(judged, retrieved, given["metrics"], make_comparable=True)
+    found[case] = dict(retrieved.scores)
+print(json.dumps(found))
+"""
 
+
+def test_metrics_equal_ranx(cases: dict[str, Case]) -> None:
+    """ranx gets ranks as scores, so that it breaks no ties, and 0 for negative grades."""
     names = {"ndcg": "ndcg", "ndcg_burges": "ndcg_burges", "recall": "recall", "mrr": "mrr", "map": "map"}
     names |= {"p": "precision", "success": "hit_rate"}
-    judged, retrieved = List(), List()
-    for query, grades in case.qrels.items():
-        ids = case.read[query].ids if query in case.read else []
-        number = {document: i for i, document in enumerate({**dict.fromkeys(grades), **dict.fromkeys(ids)})}
-        best = sorted(((number[d], max(grade, 0)) for d, grade in grades.items()), key=lambda pair: -pair[1])
-        judged.append(np.array(best, np.float64))
-        retrieved.append(np.array([(number[d], -rank) for rank, d in enumerate(ids)], np.float64).reshape(-1, 2))
     wanted = {f"{name}@{k}": f"{theirs}@{k}" for name, theirs in names.items() for k in (1, 10, 100)}
-    found = ranx.evaluate(judged, retrieved, sorted(wanted.values()), return_mean=False)
-    got = beirgrid_values(case.qrels, case.read, list(wanted))
-    assert_equal(got, {name: found[theirs].tolist() for name, theirs in wanted.items()}, list(case.qrels))
+    given = {}
+    for name, case in cases.items():
+        qrels = {q: {d: max(grade, 0) for d, grade in grades.items()} for q, grades in case.qrels.items()}
+        run = {q: {d: -rank for rank, d in enumerate(case.read[q].ids)} for q in case.read if case.read[q].ids}
+        given[name] = (qrels, run)
+    found = with_ranx(RANX, {"cases": given, "metrics": list(wanted.values())})
+    assert list(found) == CASES
+    for name, case in cases.items():
+        got = beirgrid_values(case.qrels, case.read, list(wanted))
+        expected = {metric: [found[name][theirs][q] for q in case.qrels] for metric, theirs in wanted.items()}
+        assert_equal(got, expected, list(case.qrels))
 
 
 def test_metrics_that_trec_eval_lacks_equal_their_definitions(case: Case) -> None:

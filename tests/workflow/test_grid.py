@@ -7,7 +7,6 @@ import html
 import json
 import re
 import shutil
-import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,16 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from helpers import beirgrid, copy_checkout, snakemake
-from small import ENCODE, SYSTEMS, collection, run
-
-
-def _jobs(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
-    """Return the job counts of a (dry) run that succeeded, without the target and the total."""
-    assert done.returncode == 0, done.stdout
-    table = re.search(r"^job +count\n[- ]+\n((?:\S+ +\d+\n)+)", done.stdout, re.MULTILINE)
-    assert table or "Nothing to be done" in done.stdout, done.stdout
-    jobs = {name: int(count) for name, count in re.findall(r"(\S+) +(\d+)\n", table[1])} if table else {}
-    return {name: count for name, count in jobs.items() if name not in ("all", "total")}
+from small import ENCODE, SYSTEMS, collection, job_counts, run
 
 
 def _scores(folder: Path) -> dict[tuple[str, str], float]:
@@ -188,7 +178,7 @@ CHANGES = {
 def test_a_change_makes_again_what_depends_on_it(finished, small_grid, tmp_path, changes, more, expected):
     grid = {"systems": [*SYSTEMS, *more], "datasets": ["small"]}
     done = run(small_grid(tmp_path, **changes, grid=grid), finished, "-n")
-    assert _jobs(done) == expected, done.stdout
+    assert job_counts(done) == expected, done.stdout
 
 
 # A key of one model's entry, and the jobs of which it changes the output.
@@ -230,7 +220,7 @@ def test_a_change_of_a_model_makes_again_what_depends_on_it(finished, small_grid
     models = yaml.safe_load((finished / "grid.yaml").read_text())["models"]
     entry = {key: value for key, value in {**models[model], **change}.items() if value is not None}
     done = run(small_grid(tmp_path, models={**models, model: entry}), finished, "-n")
-    assert _jobs(done) == expected, done.stdout
+    assert job_counts(done) == expected, done.stdout
 
 
 _CELLS = {
@@ -255,7 +245,7 @@ def test_a_new_dataset_computes_only_its_own_cells(finished, small_grid, tmp_pat
     datasets = {**settings["datasets"], "more": {"corpus": corpus}}
     grid = {"systems": list(SYSTEMS), "datasets": ["small", "more"]}
     done = run(small_grid(tmp_path, corpora=corpora, datasets=datasets, grid=grid), finished, "-n")
-    assert _jobs(done) == expected, done.stdout
+    assert job_counts(done) == expected, done.stdout
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -269,7 +259,7 @@ def test_another_grid_in_the_same_folder_is_made_whole(finished, small_grid, tmp
     grid = {"systems": list(SYSTEMS), "datasets": ["more"]}
     changed = small_grid(tmp_path, datasets=datasets, grid=grid, metrics=["ndcg@10", "recall@100", "p@5"])
     done = run(changed, site, "-n")
-    assert _jobs(done) == {"fetch_dataset": 1, **_CELLS}, done.stdout
+    assert job_counts(done) == {"fetch_dataset": 1, **_CELLS}, done.stdout
 
 
 @pytest.mark.slow
@@ -279,7 +269,7 @@ def test_code_makes_nothing_again_until_its_stage_version_is_raised(finished, ro
     arguments = ["--configfile", finished / "grid.yaml", "--directory", tmp_path / "site", "--cores", "1"]
 
     def jobs(*more: str) -> dict[str, int]:
-        return _jobs(snakemake(*arguments, *more, cwd=tmp_path / "checkout"))
+        return job_counts(snakemake(*arguments, *more, cwd=tmp_path / "checkout"))
 
     jobs("--touch")  # the results are now this checkout's, as if made by it
     assert jobs("-n") == {}
@@ -321,7 +311,7 @@ def test_the_workflow_can_be_used_as_a_module(root, small_grid, tmp_path):
         "rule everything:\n    default_target: True\n    input: rules.grid_all.input\n"
     )
     done = snakemake("-n", "--snakefile", tmp_path / "Snakefile", "--directory", tmp_path)
-    assert _jobs(done)["grid_encode_dense"] == 3
+    assert job_counts(done)["grid_encode_dense"] == 3
 
 
 @pytest.mark.slow
@@ -329,7 +319,7 @@ def test_the_analyses_are_a_target_of_their_own(finished, tmp_path):
     work = tmp_path / "work"
     shutil.copytree(finished, work)
     done = run(work / "grid.yaml", work, "analyses")
-    assert _jobs(done) == {"analyses": 1}
+    assert job_counts(done) == {"analyses": 1}
     folder = work / "results/grids/grid"
     with (folder / "tables/depth.csv").open() as stream:
         curves = {(row["system"], int(row["depth"])): float(row["value"]) for row in csv.DictReader(stream)}
