@@ -123,7 +123,8 @@ def write_tokens(folder: Path, number: int) -> None:
         vectors = generator.standard_normal((counts.sum(), TOKEN_DIMENSION), np.float32)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         (folder / f"{shard}.tokens").mkdir()
-        maxsim.write(folder / f"{shard}.tokens", [maxsim.TokenVectors(vectors, counts)], TOKEN_DIMENSION)
+        block = [maxsim.TokenVectors(vectors, counts)]
+        maxsim.write_vectors(folder / f"{shard}.tokens", block, len(counts), TOKEN_DIMENSION)
     write_texts(folder, number)
 
 

@@ -186,7 +186,7 @@ def _store(folder: Path, found: TokenVectors, shards: int, block: int = 7) -> tu
             )
             for row in range(start, stop, block)
         ]
-        maxsim.write(folder / f"{number}", blocks, found.vectors.shape[1])
+        maxsim.write_vectors(folder / f"{number}", blocks, stop - start, found.vectors.shape[1])
         folders.append(folder / f"{number}")
         index = maxsim.build_index(TokenShard(folders[-1]))
         faiss.write_index(index, str(folder / f"{number}.faiss"))

@@ -64,7 +64,7 @@ def _impact(folder: Path) -> Path:
 
 def _tokens(folder: Path) -> Path:
     (folder / "0.tokens").mkdir()
-    maxsim.write(folder / "0.tokens", [maxsim.TokenVectors(VECTORS, np.array([1, 3]))], 3)
+    maxsim.write_vectors(folder / "0.tokens", [maxsim.TokenVectors(VECTORS, np.array([1, 3]))], 2, 3)
     return folder / "0.tokens"
 
 

@@ -424,11 +424,18 @@ def test_a_missing_seed_shows_and_the_mean_says_what_it_is_over(finished):
     page = render(grid, found)
     assert "<td>2 of 3</td>" in page.replace(' class="text"', "")
     assert f"{levels[0]:.4f}, pending, {levels[1]:.4f}" in page
+    Path(grid.cells[3].scores).unlink()
+    assert grid.cells[3].system == "s.seed3"
+    one = row(answer(grid).seeds, "s", "x")
+    assert (one["mean"], one["seeds"]) == (pytest.approx(levels[0]), 1)
+    assert np.isnan(one["deviation"])
     for cell in grid.cells:
         if cell.system in MEMBERS:
             Path(cell.scores).unlink(missing_ok=True)
-    assert row(answer(grid).seeds, "s", "x")["values"] == "pending, pending, pending"
-    assert np.isnan(row(answer(grid).seeds, "s", "x")["mean"])
+    none = row(answer(grid).seeds, "s", "x")
+    assert (none["values"], none["seeds"]) == ("pending, pending, pending", 0)
+    assert np.isnan(none["mean"])
+    assert np.isnan(none["deviation"])
 
 
 def test_the_page_shows_seeds_where_there_are_some(finished):

@@ -50,14 +50,6 @@ def curve(
     return values
 
 
-def table(
-    system: str, dataset: str, first_stage: str, metric: str, queries: int, values: Mapping[int, float]
-) -> pd.DataFrame:
-    """Return a curve as rows."""
-    facts = (system, dataset, first_stage, metric)
-    return pd.DataFrame([(*facts, count, value, queries) for count, value in values.items()], columns=DEPTH_COLUMNS)
-
-
 def settings_of(cell: Cell) -> dict[str, Any]:
     """Return the settings of a run; for a reranked run, with its first stage and pair scores."""
     record = Path(paths.RUN_RECORD.format(system=cell.system, dataset=cell.dataset))
@@ -82,4 +74,6 @@ def of_cell(cell: Cell, qrels: Mapping[str, Mapping[str, int]], metric: str) -> 
     needed = {(query, document) for query, found in first.items() for document in found.ids[: settings["depth"]]}
     scores = pairs.read_parts(pairs.parts_of(settings["scores"], pairs.read_manifest(settings["scores"])), needed)
     values = curve(first, scores, qrels, settings["depth"], metric)
-    return table(cell.system, cell.dataset, settings["first_stage"], metric, len(qrels), values)
+    facts = (cell.system, cell.dataset, settings["first_stage"], metric)
+    rows = [(*facts, count, value, len(qrels)) for count, value in values.items()]
+    return pd.DataFrame(rows, columns=DEPTH_COLUMNS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,14 +68,11 @@ class DrawnFigure(NamedTuple):
         return content(self.figure, "pdf")
 
 
-@contextmanager
-def style() -> Iterator[None]:
+def style() -> AbstractContextManager[None]:
     """Apply one style to the figures made in the block, with colours for colour-blind readers."""
-    import matplotlib
     from matplotlib import style as styles
 
-    with matplotlib.rc_context(), styles.context(["petroff10", _STYLE]):
-        yield
+    return styles.context(["petroff10", _STYLE])
 
 
 def write(drawn: Mapping[str, DrawnFigure], folder: Path) -> None:

@@ -30,7 +30,6 @@ def table(
     the lowest. A query without a relevant document is not hard.
 
     Args:
-        dataset: name of the dataset.
         scores: values of a metric, queries × systems.
         texts: query to its text.
         qrels: query to document id to grade.

@@ -103,17 +103,3 @@ def delta_relative_improvement(
         return math.nan
     improvement = (float(np.mean(reference)) - of_reference) / of_reference
     return improvement - (float(np.mean(scores)) - of_baseline) / of_baseline
-
-
-class Seeds(NamedTuple):
-    """Mean of repeated runs (NaN of none), their standard deviation (denominator runs - 1), and their number."""
-
-    mean: float
-    deviation: float
-    runs: int
-
-
-def over_seeds(values: Sequence[float]) -> Seeds:
-    """Return mean and standard deviation of one score of runs that differ in their seeds; NaN of too few runs."""
-    mean = float(np.mean(values)) if values else math.nan
-    return Seeds(mean, float(np.std(values, ddof=1)) if len(values) > 1 else math.nan, len(values))

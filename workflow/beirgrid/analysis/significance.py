@@ -404,20 +404,3 @@ def tukey(
     extreme = [permutations - np.searchsorted(of, wanted) for of, wanted in zip(ranges.T, least.T, strict=True)]
     p: np.ndarray = (np.stack(extreme, axis=1) + 1) / (permutations + 1)
     return p
-
-
-def best_group(means: np.ndarray, p: np.ndarray, *, lower_is_better: bool = False) -> np.ndarray:
-    """Tell which systems are the best or not distinguishable from it at ``ALPHA``, bool [systems].
-
-    Args:
-        means: float64 [systems].
-        p: float64 [pairs], corrected for the number of pairs (those of ``tukey``).
-        lower_is_better: whether the best is the lowest.
-    """
-    best = int(np.argmin(means) if lower_is_better else np.argmax(means))
-    first, second = pairs_of(len(means))
-    group: np.ndarray = np.abs(means - means[best]) <= ROUNDING
-    for i, j, value in zip(first, second, p, strict=True):
-        if best in (i, j) and value > ALPHA:
-            group[[i, j]] = True
-    return group

@@ -223,8 +223,7 @@ def _against(pairs: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
 def _groups(dataset: EvaluatedDataset, metric: int, means: np.ndarray, p_tukey: np.ndarray) -> pd.DataFrame:
     """Return for each system whether it is in the group of the best, and its p value against the best."""
     name = dataset.metrics[metric]
-    lower_is_better = metric_names.lower_is_better(name)
-    best = int(np.argmin(means) if lower_is_better else np.argmax(means))
+    best = int(np.argmin(means) if metric_names.lower_is_better(name) else np.argmax(means))
     first, second = significance.pairs_of(len(means))
     to_best = np.ones(len(means))
     for i, j, p in zip(first, second, p_tukey, strict=True):
@@ -237,7 +236,7 @@ def _groups(dataset: EvaluatedDataset, metric: int, means: np.ndarray, p_tukey: 
             "system": dataset.systems,
             "mean": means,
             "best": dataset.systems[best],
-            "in_best_group": significance.best_group(means, p_tukey, lower_is_better=lower_is_better),
+            "in_best_group": (np.abs(means - means[best]) <= significance.ROUNDING) | (to_best > significance.ALPHA),
             "p_tukey": to_best,
         }
     )

@@ -20,7 +20,6 @@ def read(path: Path, blank: bool = False) -> Iterator[tuple[str, str]]:
     """Yield (line, "file:number"), without line ends (LF or CRLF) and byte order mark.
 
     Args:
-        path: the file.
         blank: whether to yield blank lines too.
 
     Raises:

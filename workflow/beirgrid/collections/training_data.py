@@ -41,7 +41,6 @@ def derive(document: Document, ways: Collection[str], sentences: int, choose: ra
     """Derive (query, positive) pairs: the title with the body, and sentences with the rest of their document.
 
     Args:
-        document: the document.
         ways: ``titles`` and ``sentences``, or one of them.
         sentences: number of sentences to pair.
         choose: picks the sentences.

@@ -1,7 +1,7 @@
 """The configuration: typed entries, and the checks that need several of them."""
 
 from ..core.checkout import CHECKOUT
-from .checks import absent_folder, layers, models_behind, models_of, with_parts
+from .checks import absent_folder, layers, models_behind, with_parts
 from .datasets import is_unjudged
 from .entries import Config
 from .load import load
@@ -23,7 +23,6 @@ __all__ = [
     "load",
     "local_forms",
     "models_behind",
-    "models_of",
     "refuse_misread",
     "refuse_unsafe",
     "resolve_path",

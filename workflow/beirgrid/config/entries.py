@@ -17,9 +17,7 @@ from .metric_names import metric_key
 from .models import (
     HEADS,
     Brackets,
-    CrossEncoder,
     DatasetPrompts,
-    DecoderReranker,
     DenseModel,
     LateInteractionModel,
     ListwiseReranker,
@@ -31,7 +29,6 @@ from .models import (
     ReseededGenerator,
     Seq2SeqReranker,
     SparseModel,
-    TermWeightsModel,
     TrainedOn,
     of_head,
 )
@@ -45,7 +42,6 @@ from .recipes import (
     GenQ,
     Gpl,
     Mlm,
-    Pretraining,
     Training,
     Tsdae,
     WithQueries,

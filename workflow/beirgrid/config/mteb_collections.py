@@ -99,7 +99,7 @@ def collection(name: str) -> dict[str, Any] | None:
     with quiet():
         import mteb
 
-        if whole := [task for task in _task_names() if name == task or name.startswith(f"{task}-")]:
+        if whole := [task for task in task_names() if name == task or name.startswith(f"{task}-")]:
             members = [mteb.get_task(max(whole, key=len))]
         else:
             try:
@@ -117,17 +117,13 @@ def collection(name: str) -> dict[str, Any] | None:
 
 
 @cache
-def _task_names() -> frozenset[str]:
+def task_names() -> tuple[str, ...]:
+    """Return the names of mteb's tasks that rank documents for queries, in order."""
     import mteb
 
     every: dict[str, Any] = {"task_types": list(KINDS), "exclude_superseded": False}
     single = {task.metadata.name for task in mteb.get_tasks(**every, exclude_aggregate=True)}
-    return frozenset(single | {task.metadata.name for task in mteb.get_tasks(**every)})
-
-
-def task_names() -> list[str]:
-    """Return the names of mteb's tasks that rank documents for queries."""
-    return sorted(_task_names())
+    return tuple(sorted(single | {task.metadata.name for task in mteb.get_tasks(**every)}))
 
 
 def collection_names() -> list[str]:

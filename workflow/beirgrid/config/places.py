@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,20 +31,8 @@ def _expanded(path: str) -> Path:
         return Path(path)
 
 
-def is_folder(path: Path) -> bool:
-    """Tell whether a path is a folder; False if it cannot be looked up (a name of 300 characters)."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
-
-
-def is_file(path: Path) -> bool:
-    """Tell whether a path is a file; False if it cannot be looked up."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
+# Unlike methods of Path, these return False for a path that cannot be looked up (a name of 300 characters).
+is_folder, is_file = os.path.isdir, os.path.isfile
 
 
 def local_forms(folder: Path, name: str) -> list[Path]:

@@ -211,7 +211,6 @@ class LoadedModel(Generic[EntryT]):
         """Restrict batches to texts of one length if padding changes the model's output.
 
         Args:
-            tokenizer: the model's tokenizer.
             compute: as in ``depends_on_batch``.
             config: the transformer's configuration.
             limit: maximum tokens per text.
@@ -229,7 +228,6 @@ class LoadedModel(Generic[EntryT]):
         """Convert the weights of linear layers to the model's precision and to the kernels' layout.
 
         Args:
-            transformer: the model.
             head: a layer to leave unchanged, or None. A language model's head shares the input embeddings' weights.
         """
         import torch

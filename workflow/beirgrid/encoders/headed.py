@@ -46,18 +46,11 @@ class HeadedModel(LoadedModel[EntryT]):
         core = encoder_of(self.model)
         self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0], core.config, self.longest)
 
-    def token_ids(self, texts: list[str], prompt: str = "") -> list[list[int]]:
-        """Tokenize each text after the prompt, truncated to the model's length."""
-        if not texts:
-            return []
-        texts = [prompt + cutting.cut(self.tokenizer, text, self.longest, prompt) for text in texts]
-        ids: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.longest, verbose=False)[
-            "input_ids"
-        ]
-        return ids
-
     def tokenized(self, texts: list[str], prompt: str = "") -> Tokens:
-        """Tokenize texts, each after the prompt, as inputs of the engine."""
+        """Tokenize texts, each after the prompt, truncated to the model's length, as inputs of the engine."""
+        read: list[list[int]] = []
         with self.reading:
-            read = [ids for part in parts(texts, TOKENIZED) for ids in self.token_ids(part, prompt)]
+            for part in parts(texts, TOKENIZED):
+                cut = [prompt + cutting.cut(self.tokenizer, text, self.longest, prompt) for text in part]
+                read += self.tokenizer(cut, truncation=True, max_length=self.longest, verbose=False)["input_ids"]
         return Tokens({"input_ids": [np.array(ids, np.int32) for ids in read]})

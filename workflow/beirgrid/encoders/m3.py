@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     import scipy.sparse
     import torch
 
-# Value of ``pooling`` (sparse) and ``head`` (late interaction) for a checkpoint with these heads.
-M3 = "bge-m3"
-
 
 class M3SparseEncoder(SparseTextEncoder):
     """Encodes a text to one sparse vector: the largest weight of each of its tokens."""
@@ -98,7 +95,7 @@ def projected(
 
 def open_sparse(folder: Path, entry: SparseModel, runtime: Runtime) -> SparseTextEncoder:
     """Open a sparse model: BGE-M3's head, or a model of sentence-transformers."""
-    return (M3SparseEncoder if entry.pooling == M3 else SparseTextEncoder)(folder, entry, runtime)
+    return (M3SparseEncoder if entry.pooling == "bge-m3" else SparseTextEncoder)(folder, entry, runtime)
 
 
 def linear(folder: Path, head: str) -> Any:

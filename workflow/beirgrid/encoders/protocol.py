@@ -72,7 +72,6 @@ class Encoder(Reader, Protocol[Vectors]):
         """Encode queries, in the order of the texts.
 
         Args:
-            texts: the queries.
             progress: counts each text as one.
         """
         ...
@@ -89,7 +88,6 @@ class Scorer(Reader, Protocol):
         """Truncate a query or document to what the model can read.
 
         Args:
-            text: the whole text.
             counted: whether to count the tokens of the whole text. Documents need it unless no query of their pairs has
                 a ``shorter`` beginning.
         """
@@ -101,8 +99,6 @@ class Scorer(Reader, Protocol):
         """Return the score of each pair (queries[i], documents[i]): float32 [pairs].
 
         Args:
-            queries: one beginning per pair.
-            documents: one beginning per pair.
             progress: counts each pair as one.
         """
         ...
@@ -111,8 +107,6 @@ class Scorer(Reader, Protocol):
         """Return the score of each pair (queries[i], documents[i]): float32 [pairs].
 
         Args:
-            queries: one text per pair.
-            documents: one text per pair.
             progress: counts each pair as one.
         """
         ...

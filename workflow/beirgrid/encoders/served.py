@@ -15,6 +15,7 @@ from ..core.progress import Progress
 from ..models.endpoints import Client
 from ..models.probe import LEDGER, PROBE, alike, probe, reached
 from .cutting import Beginning
+from .engine import parts
 from .listwise import Listwise, of_queries
 from .protocol import TextsAlone, TextScorer
 
@@ -33,18 +34,13 @@ class _Served:
         endpoint = reached(entry.endpoint, runtime.connection)
         with files.reading(folder / PROBE):
             self.probed: list[Any] = files.read_json(folder / PROBE)["probe"]
-        self._check(folder, probe(entry.family, endpoint, folder))
-        self.client = Client(endpoint, folder.parent / LEDGER, answers, files.sha256(folder / PROBE))
-
-    def _check(self, folder: Path, now: list[Any]) -> None:
-        """Refuse a server whose response to the probe changed since the model was fetched."""
-        if not alike(self.probed, now):
-            assert self.entry.endpoint is not None
+        if not alike(self.probed, probe(entry.family, endpoint, folder)):
             raise DataError(
-                f"the server's model {self.entry.endpoint.model!r} has changed since {folder.parent} was fetched: it "
-                "answers the same texts differently. Give the new model an entry of its own, or delete "
-                f"{folder.parent} to rerun everything that depends on it"
+                f"the server's model {endpoint.model!r} has changed since {folder.parent} was fetched: it answers the "
+                f"same texts differently. Give the new model an entry of its own, or delete {folder.parent} to rerun "
+                "everything that depends on it"
             )
+        self.client = Client(endpoint, folder.parent / LEDGER, answers, files.sha256(folder / PROBE))
 
     def read(self, texts: list[str]) -> list[list[int]]:
         """Return the texts' bytes, because the server's tokens are unknown."""
@@ -67,7 +63,7 @@ class ServedEncoder(TextsAlone, _Served):
     def vectors(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
         """Return the vectors of texts. The role is ``query`` or ``document``."""
         prompt = getattr(self.entry.prompts, role) or ""
-        batches = _batches([prompt + text for text in texts], self.client.endpoint.batch)
+        batches = parts([prompt + text for text in texts], self.client.endpoint.batch)
         found = np.empty((len(texts), self.dimension), np.float32)
         done = 0
         for vectors in self.client.each(lambda batch: self._vectors(batch, role), batches):
@@ -84,10 +80,6 @@ class ServedEncoder(TextsAlone, _Served):
         return vectors
 
 
-def _batches(texts: list[Any], size: int) -> list[list[Any]]:
-    return [texts[start : start + size] for start in range(0, len(texts), size)]
-
-
 class ServedScorer(TextScorer, _Served):
     """Scores pairs of query and document by ``/rerank``, the documents of one query together."""
 
@@ -99,7 +91,7 @@ class ServedScorer(TextScorer, _Served):
         self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
     ) -> np.ndarray:
         """Score each pair: float32 [pairs]. Consecutive pairs of a query share requests."""
-        tasks = [part for rows in of_queries(queries) for part in _batches(rows, self.documents_together(len(rows)))]
+        tasks = [part for rows in of_queries(queries) for part in parts(rows, self.documents_together(len(rows)))]
         scores = np.empty(len(queries), np.float32)
 
         def ask(rows: list[int]) -> np.ndarray:

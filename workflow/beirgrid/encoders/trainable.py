@@ -14,9 +14,7 @@ def arguments(kind: Any, runtime: Runtime, precision: str, **options: Any) -> An
 
     Args:
         kind: a subclass of transformers' TrainingArguments.
-        runtime: the device.
         precision: format of matrix products, not ``auto``.
-        options: all other arguments.
     """
 
     class OnOneDevice(kind):  # type: ignore[misc]

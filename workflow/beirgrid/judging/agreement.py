@@ -79,7 +79,7 @@ def krippendorff(values: np.ndarray) -> float:
     return float(1 - observed / expected) if expected > 0 else float("nan")
 
 
-def coefficients(grades: Grades, seed: int = 0) -> list[Coefficient]:
+def coefficients(grades: Grades) -> list[Coefficient]:
     """Compute Cohen's kappa of each pair of judges, and Fleiss' kappa and Krippendorff's alpha of all judges.
 
     Intervals are percentiles of 1,000 bootstrap samples of queries. Fleiss' kappa uses the pairs that all judges
@@ -87,7 +87,7 @@ def coefficients(grades: Grades, seed: int = 0) -> list[Coefficient]:
     """
     found = []
     for judges in itertools.combinations(sorted(grades), 2):
-        found.append(_kappa(judges, grades[judges[0]], grades[judges[1]], seed))
+        found.append(_kappa(judges, grades[judges[0]], grades[judges[1]]))
     if len(grades) < 2:
         return found
     everyone = tuple(sorted(grades))
@@ -100,8 +100,8 @@ def coefficients(grades: Grades, seed: int = 0) -> list[Coefficient]:
         return fleiss(np.array([[count[grade] for grade in scale] for count in counts]))
 
     if len(everyone) > 2:
-        found.append(_with_interval("Fleiss' kappa", everyone, by_all, of_all, seed))
-    return [*found, _with_interval(_ALPHA, everyone, by_two, partial(_alpha, grades), seed)]
+        found.append(_with_interval("Fleiss' kappa", everyone, by_all, of_all))
+    return [*found, _with_interval(_ALPHA, everyone, by_two, partial(_alpha, grades))]
 
 
 def by_judge(grades: Grades) -> list[tuple[Coefficient, float]]:
@@ -127,7 +127,7 @@ def by_query(grades: Grades, most: int) -> list[tuple[str, Coefficient]]:
     least = sorted((query for query in pairs if not np.isnan(values[query])), key=lambda query: values[query])[:most]
     everyone = tuple(sorted(grades))
     return [
-        (query, _with_interval(_ALPHA, everyone, pairs[query], partial(_alpha, grades), 0, over_queries=False))
+        (query, _with_interval(_ALPHA, everyone, pairs[query], partial(_alpha, grades), over_queries=False))
         for query in least
     ]
 
@@ -186,17 +186,14 @@ def _alpha(grades: Grades, pairs: list[tuple[str, str]]) -> float:
 
 
 def _kappa(
-    judges: tuple[str, ...],
-    first: Mapping[tuple[str, str], int],
-    second: Mapping[tuple[str, str], int],
-    seed: int = 0,
+    judges: tuple[str, ...], first: Mapping[tuple[str, str], int], second: Mapping[tuple[str, str], int]
 ) -> Coefficient:
     """Return Cohen's kappa of two judges on the pairs that both graded, with its interval."""
 
     def kappa(pairs: list[tuple[str, str]]) -> float:
         return cohen(np.array([first[pair] for pair in pairs]), np.array([second[pair] for pair in pairs]))
 
-    return _with_interval("Cohen's kappa", judges, sorted(first.keys() & second.keys()), kappa, seed)
+    return _with_interval("Cohen's kappa", judges, sorted(first.keys() & second.keys()), kappa)
 
 
 def _with_interval(
@@ -204,7 +201,6 @@ def _with_interval(
     judges: tuple[str, ...],
     pairs: list[tuple[str, str]],
     statistic: Callable[[list[tuple[str, str]]], float],
-    seed: int,
     over_queries: bool = True,
 ) -> Coefficient:
     """Return a statistic with the percentiles of bootstrap samples of queries, or of the pairs of one query."""
@@ -214,7 +210,7 @@ def _with_interval(
     blocks = list(grouped.values())
     if not blocks:
         return Coefficient(name, judges, 0, *[float("nan")] * 3)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     samples = [
         statistic([pair for at in random.integers(len(blocks), size=len(blocks)) for pair in blocks[at]])
         for _ in range(_RESAMPLES)

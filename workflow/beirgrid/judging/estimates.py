@@ -21,10 +21,6 @@ class Estimate(NamedTuple):
     high: float
 
 
-def _normal_quantile(probability: float) -> float:
-    return NormalDist().inv_cdf(probability)
-
-
 def _student_quantile(probability: float, degrees: int) -> float:
     from scipy.stats import t
 
@@ -41,7 +37,7 @@ def smallest_difference(differences: np.ndarray, queries: int, power: float = 0.
         alpha: level of the test.
     """
     spread = float(np.std(differences, ddof=1)) if len(differences) > 1 else float("nan")
-    return (_normal_quantile(1 - alpha / 2) + _normal_quantile(power)) * spread / math.sqrt(queries)
+    return (NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)) * spread / math.sqrt(queries)
 
 
 def interval(differences: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:

@@ -101,8 +101,6 @@ def judge(made: EvaluationSet, model: Chat, name: str = "", prompt: str = "") ->
     model judged with which prompt.
 
     Args:
-        made: the set.
-        model: the model.
         name: name of the judge, after ``model:``; the model's own unless given.
         prompt: the message, with ``{query}`` and ``{passage}``; our own unless given.
 

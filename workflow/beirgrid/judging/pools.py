@@ -56,7 +56,6 @@ def pool(
     """Choose the pairs to judge.
 
     Args:
-        rankings: the runs.
         method: weighting of pairs.
         depth: documents considered per run and query.
         budget: most pairs; None for all candidates.
@@ -100,7 +99,6 @@ def leave_out(rankings: Rankings, without: Sequence[str], method: Method, depth:
     """Return the pairs that would not be in the pool without some systems.
 
     Args:
-        rankings: the runs.
         without: the systems to leave out, such as one system or a family.
         method: weighting of pairs.
         depth: documents considered per run and query.

@@ -31,8 +31,6 @@ class SetQuery(NamedTuple):
     """A query of the set.
 
     Attributes:
-        id: id of the query.
-        text: its text.
         times: frequency in the log; 1 for a query of a file.
         stratum: frequency and length class in the log; empty for a query of a file.
         synthetic: whether a model wrote it.
@@ -80,7 +78,6 @@ def sample(log: Iterable[SetQuery], size: int, seed: int = 0) -> list[SetQuery]:
     Args:
         log: the queries of the log; the same words count as the same query.
         size: number of queries.
-        seed: seed of the sample.
     """
     counts: Counter[str] = Counter()
     spelling: dict[str, str] = {}

@@ -109,7 +109,6 @@ def serve(judging: Judging, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
     """Create a server on the loopback interface; return it and the address to open.
 
     Args:
-        judging: the operations on the set.
         port: the port; 0 for a free one.
     """
     token = secrets.token_urlsafe(16)

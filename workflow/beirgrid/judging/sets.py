@@ -108,8 +108,6 @@ class EvaluationSet:
 
         Args:
             folder: the folder, without a set. Its name becomes the set's name.
-            documents: the documents.
-            origin: origin of the documents.
             values: values of the description.
 
         Raises:

@@ -38,7 +38,6 @@ class Grading(NamedTuple):
     document: str
     grade: int | None
     reason: str = ""
-    at: float = 0.0
 
 
 class JudgeProgress(NamedTuple):
@@ -88,7 +87,6 @@ class JudgementStore:
         """Add pairs to the pool, and return the number of new ones. Existing pairs and judgements are kept.
 
         Args:
-            pairs: the pairs.
             overlap: share of queries that every judge judges, chosen by a hash of their ids.
         """
         with self._connect() as connection:
@@ -114,8 +112,8 @@ class JudgementStore:
         Raises:
             DataError: the pool does not have the pair.
         """
-        judge, query, document, grade, reason, at = judgement
-        now = now or at or time.time()
+        judge, query, document, grade, reason = judgement
+        now = now or time.time()
         with self._connect() as connection:
             known = connection.execute("SELECT 1 FROM pool WHERE query=? AND document=?", (query, document)).fetchone()
             if not known:
@@ -142,7 +140,7 @@ class JudgementStore:
         """Return the current judgements, in order of time."""
         with self._connect() as connection:
             rows = connection.execute(
-                "SELECT judge, query, document, grade, reason, at FROM judgements WHERE undone=0 ORDER BY number"
+                "SELECT judge, query, document, grade, reason FROM judgements WHERE undone=0 ORDER BY number"
             )
             latest = {row[:3]: Grading(*row) for row in rows}
         return list(latest.values())

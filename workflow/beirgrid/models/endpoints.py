@@ -189,7 +189,6 @@ class Client:
         """Embed the texts of one request: float32 [texts, dimension].
 
         Args:
-            texts: the texts.
             query: whether the texts are queries.
             dimension: expected dimension; None accepts any.
         """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -12,7 +11,7 @@ from ..config.metric_names import MAIN, lower_is_better
 from ..results.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers
 from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED
 from ..results.summary import NO, GridSummary
-from ..results.table_files import FLAW, TRAINING, shown_scores
+from ..results.table_files import FLAW, INCOMPLETE, TRAINING, shown_scores
 from . import texts
 
 # Shades of the heat map: 0 for a column's worst value, this number for its best.
@@ -35,8 +34,6 @@ VERDICTS = (
 MARKS = {"reproduced": "✓", "close": "≈", "deviates": "✗"}
 # Significance level for corrected p values.
 SIGNIFICANT = 0.05
-# Text of a mean that lacks a dataset.
-INCOMPLETE = "incomplete"
 
 
 class Column(NamedTuple):
@@ -86,7 +83,6 @@ class MetricTable(NamedTuple):
     """The table of one metric.
 
     Attributes:
-        metric: its name.
         lower_is_better: whether the lowest value is the best.
         columns: what there is a value of.
         rows: a system and its cells, in the order of the columns.
@@ -227,8 +223,8 @@ def _verdicts(verdicts: pd.DataFrame) -> dict[tuple[str, str, str], tuple[str, f
 
 def _column(facts: list[Facts], lower_is_better: bool) -> list[GridCell]:
     """Build the cells of a column, one per system, without verdicts."""
-    values = [fact.value for fact in facts if not math.isnan(fact.value)]
-    worst, best = _ends(values, lower_is_better)
+    ordered = sorted((fact.value for fact in facts if not math.isnan(fact.value)), reverse=lower_is_better)
+    worst, best = (ordered[0], ordered[-1]) if ordered else (math.nan, math.nan)
     return [
         GridCell(
             text=texts.value(fact.value) or fact.status,
@@ -240,17 +236,11 @@ def _column(facts: list[Facts], lower_is_better: bool) -> list[GridCell]:
             verdict="",
             shade=_shade(fact.value, worst, best),
             # All values that round to the best one are marked as best.
-            best=len(values) > 1 and texts.value(fact.value) == texts.value(best),
+            best=len(ordered) > 1 and texts.value(fact.value) == texts.value(best),
             among_best=fact.among_best,
         )
         for fact in facts
     ]
-
-
-def _ends(values: Iterable[float], lower_is_better: bool) -> tuple[float, float]:
-    """Return the worst and the best value of a column."""
-    ordered = sorted(values, reverse=lower_is_better)
-    return (ordered[0], ordered[-1]) if ordered else (math.nan, math.nan)
 
 
 def _shade(value: float, worst: float, best: float) -> int:

@@ -185,21 +185,20 @@ def guarded(table: pd.DataFrame) -> pd.DataFrame:
 
 def unguarded(table: pd.DataFrame) -> pd.DataFrame:
     """Remove the apostrophes of ``guarded`` from a table read from CSV."""
-    return _with_texts(table, lambda text: text[1:] if text.startswith("'") and _FORMULA.match(text) else text)
+    return _with_texts(table, lambda text: text.removeprefix("'"))
 
 
 def _with_texts(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    """Change the texts that match ``_FORMULA``."""
     changed = {}
     for name, column in table.items():
         if any(isinstance(cell, str) and _FORMULA.match(cell) for cell in column):
-            cells = [change(cell) if isinstance(cell, str) else cell for cell in column]
+            cells = [change(cell) if isinstance(cell, str) and _FORMULA.match(cell) else cell for cell in column]
             changed[str(name)] = pd.Series(cells, column.index, column.dtype)
     return table.assign(**changed)
 
 
 def _guard(text: str) -> str:
-    if not _FORMULA.match(text):
-        return text
     try:
         float(text)
     except ValueError:

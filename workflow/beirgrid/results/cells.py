@@ -47,16 +47,6 @@ class CellState(NamedTuple):
     per_query: pd.DataFrame | None = None
     steps: tuple[RecordedStep, ...] = ()
 
-    @property
-    def precisions(self) -> set[str]:
-        """The precisions of the models that read the cell's texts; empty for BM25."""
-        return precisions(step.record for step in self.steps)
-
-    @property
-    def checkpoints(self) -> dict[str, str]:
-        """The commits of the checkpoints behind the cell, by hub name; empty if unknown."""
-        return checkpoints(step.record for step in self.steps)
-
 
 Cells = dict[tuple[str, str], CellState]
 

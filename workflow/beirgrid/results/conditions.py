@@ -29,15 +29,11 @@ def read(records: Iterable[Path]) -> Conditions:
             state = "cannot be read" if path.is_file() else "missing"
             found.setdefault(("record", f"{path.parent.name}/{path.name}"), set()).add(state)
             continue
-        step = _step(path, record["stage"])
+        stage = record["stage"]
+        step = f"{stage} {path.stem}" if stage == "fetch" else stage  # fetch has several kinds of records
         for name, value in _conditions(record):
             found.setdefault((step, name), set()).add(value)
     return {key: frozenset(values) for key, values in found.items()}
-
-
-def _step(path: Path, stage: str) -> str:
-    """Return the name of a step; fetch has several kinds of records."""
-    return f"{stage} {path.stem}" if stage == "fetch" else stage
 
 
 def _conditions(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -85,7 +85,6 @@ def write_index(vectors: np.ndarray, path: Path, counts: np.ndarray | None = Non
 
     Args:
         vectors: vectors of documents, in the order of the documents.
-        path: the file.
         counts: vectors of each document, if it has several: the index then has the document's number as their id.
     """
     import faiss

@@ -47,15 +47,15 @@ class TokenVectors(NamedTuple):
         return np.fromiter((part.sum() for part in parts), np.float32, len(self.counts))
 
 
-def write(folder: Path, blocks: Iterable[TokenVectors], dimension: int) -> int:
-    """Write the token vectors of a shard as float16, block by block; return the number of tokens.
+def write_vectors(path: Path, blocks: Iterable[TokenVectors], documents: int, dimension: int) -> dict[str, int]:
+    """Write the token vectors of a shard into a folder as float16, block by block (``search.Store``).
 
     Rounding to float16 changes the dot product of two unit vectors by at most 2^-11, so the score of a query of 32
     tokens by at most 0.016.
     """
     header = {"descr": "<f2", "fortran_order": False}
     counts, tokens = [np.zeros(1, np.int64)], 0
-    with (folder / "vectors.npy").open("wb") as stream:
+    with (path / "vectors.npy").open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, {**header, "shape": (0, dimension)})
         begin = stream.tell()
         for block in blocks:
@@ -65,13 +65,8 @@ def write(folder: Path, blocks: Iterable[TokenVectors], dimension: int) -> int:
         stream.seek(0)  # numpy's header has spare room for a larger row count
         np.lib.format.write_array_header_1_0(stream, {**header, "shape": (tokens, dimension)})
         assert stream.tell() == begin
-    np.save(folder / "offsets.npy", np.cumsum(np.concatenate(counts)))
-    return tokens
-
-
-def write_vectors(path: Path, blocks: Iterable[TokenVectors], documents: int, dimension: int) -> dict[str, int]:
-    """Write the token vectors of a shard into a folder (``search.Store``)."""
-    return {"tokens": write(path, blocks, dimension)}
+    np.save(path / "offsets.npy", np.cumsum(np.concatenate(counts)))
+    return {"tokens": tokens}
 
 
 def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, int]]:
@@ -118,14 +113,6 @@ class TokenShard:
     def __len__(self) -> int:
         """Return the number of documents."""
         return len(self.offsets) - 1
-
-    def check_dimension(self, dimension: int) -> None:
-        """Raise DataError if the model's vectors have another dimension than those on disk."""
-        if self.dimension != dimension:
-            raise DataError(
-                f"{self.folder} holds vectors of dimension {self.dimension}, but the model gives {dimension}: "
-                "the checkpoint changed since the corpus was indexed"
-            )
 
     def documents_of(self, tokens: np.ndarray) -> np.ndarray:
         """Return the documents of the given tokens, ascending and unique; tokens of other shards are ignored."""
@@ -181,7 +168,11 @@ def _opened(folders: Sequence[Path], dimension: int) -> Iterator[tuple[TokenShar
     document = token = 0
     for folder in folders:
         shard = TokenShard(folder)
-        shard.check_dimension(dimension)
+        if shard.dimension != dimension:
+            raise DataError(
+                f"{folder} holds vectors of dimension {shard.dimension}, but the model gives {dimension}: "
+                "the checkpoint changed since the corpus was indexed"
+            )
         yield shard, document, token
         document, token = document + len(shard), token + shard.tokens
 

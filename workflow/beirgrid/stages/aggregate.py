@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -12,7 +12,6 @@ import pandas as pd
 
 from ..analysis.comparisons import compare_grid
 from ..analysis.efficiency import price_of_queries
-from ..analysis.reproducibility import over_seeds
 from ..collections import collection
 from ..config import resolve_path
 from ..config.entries import TOLERANCES
@@ -164,8 +163,9 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
             found = [part for part in parts.values() if part]
             means = [part.scores for part in found if part.scores]
             if status == DONE:
-                row["precision"] = ", ".join(sorted({name for part in found for name in part.precisions}))
-                commits = sorted({item for part in found for item in part.checkpoints.items()})
+                records = [[step.record for step in part.steps] for part in found]
+                row["precision"] = ", ".join(sorted(grid_cells.precisions(chain(*records))))
+                commits = sorted({item for of_part in records for item in grid_cells.checkpoints(of_part).items()})
                 row["checkpoints"] = ", ".join(f"{name}@{commit}" for name, commit in commits)
                 row["queries"] = sum(scores.queries for scores in means)
             for metric in grid.metrics:
@@ -199,9 +199,10 @@ def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame)
     for (system, members), (dataset, mean_of, parts), metric in product(grid.seeds.items(), rows, grid.metrics):
         cells = [cell(member, parts, metric) for member in members]
         shown = [f"{value:.4f}" if status == DONE else status for value, status, _ in cells]
-        over = over_seeds([value for value, status, _ in cells if status == DONE])
+        values = [value for value, status, _ in cells if status == DONE]
         row = {"system": system, "dataset": dataset, "mean_of": mean_of, "metric": metric, "of": len(members)}
-        row |= {"mean": over.mean, "deviation": over.deviation, "seeds": over.runs, "values": ", ".join(shown)}
+        row |= {"mean": np.mean(values) if values else np.nan, "seeds": len(values), "values": ", ".join(shown)}
+        row |= {"deviation": np.std(values, ddof=1) if len(values) > 1 else np.nan}  # denominator: seeds - 1
         _, status, detail = cell(system, parts, metric)
         made.append({**row, "status": status, "detail": detail})
     return typed("seeds", pd.DataFrame(made))

@@ -38,7 +38,6 @@ def reorder_all(layers: list[torch.nn.Linear], compute: Callable[[], object]) ->
     (``torch.nn.MultiheadAttention``).
 
     Args:
-        layers: the layers.
         compute: runs the model on a text. If it fails, all weights are restored.
     """
     if not (reordered := [layer for layer in layers if reorders(layer.weight.dtype)]):
