@@ -65,8 +65,8 @@ print(json.dumps({
 
 
 def test_a_model_of_pylate_is_evaluated_while_it_trains(tiny_models, tmp_path):
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
-    subprocess.run([*install, "--target", tmp_path / "packages", *PACKAGES], check=True)
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
+    subprocess.run([*install, "--only-binary", ":all:", "--target", tmp_path / "packages", *PACKAGES], check=True)
     environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'packages'}:{ROOT / 'workflow'}", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-c", PROGRAM, tiny_models["late-interaction"]]
     done = subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)

@@ -98,12 +98,14 @@ def infinity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pa
     """Install infinity, and serve two tiny checkpoints: yield its address and the checkpoints."""
     folder = tmp_path_factory.mktemp("infinity")
     dense, reranker = embedder(folder / "dense"), save_cross_encoder(folder / "reranker")
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
     packages = next((folder / "venv/lib").iterdir()) / "site-packages"
     for place in Path(sysconfig.get_path("purelib")).glob("*torch*"):
         if place.name.split("-")[0] in ("torch", "torchgen", "functorch"):
             (packages / place.name).symlink_to(place)
-    subprocess.run([folder / "venv/bin/python", "-m", "pip", "install", "-q", *PACKAGES], check=True)
+    # The server compiles the modules that it imports, a small part of all.
+    install = [sys.executable, "-m", "pip", "--python", folder / "venv/bin/python", "install", "-q", "--no-compile"]
+    subprocess.run([*install, *PACKAGES], check=True)
     url = f"http://127.0.0.1:{(port := free_port())}"
     command = [str(folder / "venv/bin/infinity_emb"), "v2", "--port", str(port), "--host", "127.0.0.1"]
     command += ["--engine", "torch", "--device", "cpu", "--dtype", "float32", "--no-bettertransformer"]

@@ -41,8 +41,8 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _git(repository, "add", "--all")
     _git(repository, "commit", "--quiet", "--message", "All")
     _git(repository, "tag", "v1")
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-requires-python"]
-    subprocess.run([*install, "--target", folder / "packages", *PACKAGES], check=True)
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
+    subprocess.run([*install, "--ignore-requires-python", "--target", folder / "packages", *PACKAGES], check=True)
     environment = _environment(folder) | {"PYTHONPATH": str(folder / "packages")}
     program = "from snakedeploy.client import main; main()"
     command = [sys.executable, "-c", program, "deploy-workflow", URL, folder / "mine", "--tag", "v1"]
