@@ -122,10 +122,11 @@ def test_every_unit_of_the_table_is_counted(tmp_path, monkeypatch):
 def test_every_rate_is_of_a_unit_of_the_table():
     units = {row.unit for rows in costs.table().values() for row in rows if row.resource == "seconds"}
     assert set(RATES) <= units
+    with costs.TABLE.open(encoding="utf-8", newline="") as stream:
+        assert all(row["origin"] for row in csv.DictReader(stream))
     for rows in costs.table().values():
         for row in rows:
             assert row.amount > 0, row
-            assert row.origin, row
             assert row.resource in {"seconds", "memory", "kept", "temporary", "written", "download"}, row
 
 

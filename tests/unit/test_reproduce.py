@@ -74,7 +74,7 @@ def test_the_sets_are_those_with_values_and_of_the_benchmark():
     [
         (["minilm", "demo", "--metric", "map@7"], "has no AP@7 of minilm on demo"),
         (["nobody/none"], "config/published has no values of 'nobody/none'"),
-        (["bm25-flatt"], "Did you mean 'bm25-flat'"),
+        (["bm25-flatt"], "did you mean 'bm25-flat'"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(words, message, capsys, tmp_path, monkeypatch):

@@ -134,7 +134,7 @@ def test_a_registered_system_needs_no_entry_and_a_registered_name_is_not_taken()
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("minilmm", "Did you mean 'minilm'?"),
+        ("minilmm", "did you mean 'minilm'?"),
         ("empty", "it is no checkpoint"),
         ("bare", "the files of .* do not say its family \\(BertModel\\); add --family"),
     ],

@@ -118,10 +118,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> _Parser:
+    names = dict.fromkeys(words.partition(" ")[0] for words in stages.COMMANDS)
     parser = _Parser(
         prog="beirgrid",
         description="Evaluate retrieval systems on BEIR's collections and on your own.",
-        epilog=_EXAMPLES.format(stages=_stages()),
+        epilog=_EXAMPLES.format(stages=textwrap.fill(", ".join(names), 75).replace("\n", "\n  ")),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -141,12 +142,6 @@ def _parser() -> _Parser:
         place = groups[word] if kind else commands
         place.add_parser(kind or word, description=_sentence(purpose), **listed).function = function
     return parser
-
-
-def _stages() -> str:
-    """Return the names of all stage commands, wrapped into lines."""
-    words = dict.fromkeys(words.partition(" ")[0] for words in stages.COMMANDS)
-    return textwrap.fill(", ".join(words), 75).replace("\n", "\n  ")
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

@@ -41,7 +41,7 @@ rule aggregate:
         ],
         record=grid.own(paths.TABLES_RECORD),
     params:
-        **commands("aggregate", published=published_values, files=aggregated_digest),
+        **commands("aggregate", published=list(map(str, PUBLISHED)), files=aggregated_digest),
         grid=GRID_SUMMARY,
         folder=tables_folder,
     log:

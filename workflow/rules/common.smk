@@ -61,11 +61,6 @@ def aggregated_digest(wildcards):
     return digest({"summary": summary_json(), "published": list(map(files.sha256, PUBLISHED))})
 
 
-# A function, because Snakemake expands braces in inputs and plain params, and the checkout's path may contain some.
-def published_values(wildcards):
-    return list(map(str, PUBLISHED))
-
-
 def grid_folder(wildcards, output):
     return grid.own(paths.GRID_FOLDER)
 

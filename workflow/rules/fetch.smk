@@ -78,7 +78,7 @@ rule fetch_expansion:
     benchmark:
         "results/benchmarks/fetch/expansion/{system}/{corpus}.tsv"
     wildcard_constraints:
-        system=grid.systems_with_published_expansions(),
+        system=grid.one_of(grid.with_published),
     conda:
         EVALUATE
     threads: 1

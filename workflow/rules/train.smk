@@ -2,10 +2,10 @@ rule train:
     message:
         "Training {wildcards.model}"
     input:
-        base=inputs.base,
+        base=inputs.trained_with("base"),
         corpus=inputs.training_corpus,
         index=inputs.bm25_index,
-        teacher=inputs.teacher,
+        teacher=inputs.trained_with("teacher"),
         queries=inputs.training_queries,
         qrels=inputs.training_qrels,
     output:
@@ -37,7 +37,7 @@ rule generate:
         "Writing training queries for {wildcards.model}"
     input:
         corpus=inputs.training_corpus,
-        generator=inputs.generator,
+        generator=inputs.trained_with("generator"),
     output:
         queries=paths.TRAINING_QUERIES,
         record=paths.TRAINING_QUERIES_RECORD,
@@ -98,7 +98,7 @@ rule label:
     input:
         queries=paths.TRAINING_QUERIES,
         negatives=paths.NEGATIVES,
-        teacher=inputs.teacher,
+        teacher=inputs.trained_with("teacher"),
         corpus=inputs.training_corpus,
     output:
         margins=paths.MARGINS,
@@ -126,7 +126,7 @@ rule adapt:
     message:
         "Adapting {wildcards.model}"
     input:
-        base=inputs.base,
+        base=inputs.trained_with("base"),
         examples=inputs.examples,
     output:
         checkpoint=directory(paths.CHECKPOINT),

@@ -115,14 +115,10 @@ def _add(parser: argparse.ArgumentParser, name: str, annotation: Any, default: A
     elif settings.get("action") != "store_true":
         settings["default"] = default
         if default not in (None, (), [], ""):
-            settings["help"] = f"{settings.get('help', '')} (default: {_shown(default)})".strip()
+            plain = type(default) in (list, tuple)  # a NamedTuple formats itself
+            shown = " ".join(map(str, default)) if plain else default
+            settings["help"] = f"{settings.get('help', '')} (default: {shown})".strip()
     parser.add_argument(f"--{name.replace('_', '-')}", dest=name, **settings)
-
-
-def _shown(default: Any) -> str:
-    if type(default) in (list, tuple):  # a NamedTuple formats itself
-        return " ".join(map(str, default))
-    return json.dumps(default) if isinstance(default, dict) else str(default)
 
 
 def _settings(annotation: Any) -> dict[str, Any]:

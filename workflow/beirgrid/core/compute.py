@@ -69,7 +69,7 @@ class Compute:
     connection: Annotated[str, "connection settings of an endpoint's server, JSON"] = ""
 
     def start(self) -> Runtime:
-        """Choose a device and hold it until the runtime is closed or the process ends.
+        """Choose a device and hold it until the runtime's block or the process ends.
 
         Of several GPUs, it takes one that no other command of this user holds.
 
@@ -111,9 +111,6 @@ class Runtime:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         """Release the GPU to other commands."""
         if self.lock is not None:
             self.lock.release()
@@ -203,8 +200,7 @@ def take_gpu(names: list[str]) -> Gpu:
             continue
         return Gpu(number, lock)
     shared = os.getpid() % len(names)
-    message = f"other stages hold all {len(names)} GPUs: sharing GPU {names[shared]} with one"
-    say(message)
+    say(f"other stages hold all {len(names)} GPUs: sharing GPU {names[shared]} with one")
     return Gpu(shared)
 
 

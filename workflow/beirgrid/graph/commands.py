@@ -86,8 +86,7 @@ class Commands:
 
     def fetch(self, rule: str, **options: Any) -> dict[str, Any]:
         """Return the params of a rule that fetches a collection: the mirror of its files."""
-        mirror = self.grid.config.mirror
-        option = as_words({"mirror": mirror or None})
+        option = as_words({"mirror": self.grid.config.mirror or None})
         return self(rule, **options) | {"mirror": lambda wildcards, output: option}
 
     def start(self, rule: str, wildcards: Any, output: Any) -> str:

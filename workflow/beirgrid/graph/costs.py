@@ -69,13 +69,11 @@ Amounts = dict[str, float]
 
 
 class Row(NamedTuple):
-    """One row of ``costs.csv``."""
+    """The cost in one row of ``costs.csv``."""
 
-    rule: str
     resource: str
     amount: float
     unit: str
-    origin: str
 
 
 @dataclass(frozen=True)
@@ -95,10 +93,10 @@ def table() -> dict[str, list[Row]]:
     rows: dict[str, list[Row]] = {}
     for stage in STAGES.values():
         if stage.cost:
-            rows[stage.rule] = [Row(stage.rule, *cost, "job", "its row") for cost in stage.cost._asdict().items()]
+            rows[stage.rule] = [Row(resource, amount, "job") for resource, amount in stage.cost._asdict().items()]
     with TABLE.open(encoding="utf-8", newline="") as stream:
-        for rule, resource, amount, unit, origin in list(csv.reader(stream))[1:]:
-            rows.setdefault(rule, []).append(Row(rule, resource, float(amount), unit, origin))
+        for rule, resource, amount, unit, _ in list(csv.reader(stream))[1:]:
+            rows.setdefault(rule, []).append(Row(resource, float(amount), unit))
     return rows
 
 

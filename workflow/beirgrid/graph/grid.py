@@ -154,7 +154,7 @@ class Grid:
     def published(self, system: str) -> str:
         """Return the first system with the same published expansion; the expansion is stored under its name."""
         same = self.system_as(entries.Bm25, system).expansion
-        return next(name for name, entry in self._with_published() if entry.expansion == same)
+        return next(name for name, entry in self.with_published.items() if entry.expansion == same)
 
     def program(self, system: str) -> entries.Program:
         """Return the entry of a system that is a program."""
@@ -167,10 +167,11 @@ class Grid:
         alike = (same.index_command, same.version)
         return next(name for name, one in programs.items() if (one.index_command, one.version) == alike)
 
-    def _with_published(self) -> list[tuple[str, entries.Bm25]]:
-        """Return the registered systems with a published expansion."""
+    @cached_property
+    def with_published(self) -> dict[str, entries.Bm25]:
+        """Registered systems with a published expansion."""
         lexical = [(name, entry) for name, entry in self.config.systems.items() if isinstance(entry, entries.Bm25)]
-        return [(name, entry) for name, entry in lexical if isinstance(entry.expansion, entries.PublishedExpansion)]
+        return {name: entry for name, entry in lexical if isinstance(entry.expansion, entries.PublishedExpansion)}
 
     @cached_property
     def layers(self) -> dict[str, int]:
@@ -207,10 +208,6 @@ class Grid:
         documents = self.config.corpora[corpus].documents
         return range(math.ceil(documents / self.config.encode.shard) if documents else 1)
 
-    def is_last(self, corpus: str, shard: int) -> bool:
-        """Tell whether a shard is the corpus's last."""
-        return shard == self.shards(corpus)[-1]
-
     def is_small(self, corpus: str) -> bool:
         """Tell whether a corpus is small: one shard, and at most ``small_corpus`` documents in the registry."""
         documents = self.config.corpora[corpus].documents
@@ -232,10 +229,6 @@ class Grid:
         for recipe, ends in corpora.items():
             recipes.setdefault("|".join(ends), []).append(re.escape(recipe))
         return "|".join(f"(?:{'|'.join(starts)})(?:{ends})" for ends, starts in recipes.items()) or "(?!)"
-
-    def systems_with_published_expansions(self) -> str:
-        """Return the wildcard constraint for systems with a published expansion."""
-        return self.one_of(name for name, _ in self._with_published())
 
     def systems_of(self, *kinds: str) -> str:
         """Return the wildcard constraint for registered systems of these kinds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -203,21 +203,14 @@ class Inputs:
         """Return the training corpus of a model."""
         return paths.CORPUS.format(corpus=self.grid.adapted_to(wildcards.model))
 
-    def base(self, wildcards: Any) -> str:
-        """Return the checkpoint that training starts from."""
-        return self._trained_with(wildcards.model, "base")[0]
+    def trained_with(self, key: str) -> Callable[[Any], list[str]]:
+        """Return the input function of the checkpoint that training uses as base, teacher or generator, if any."""
 
-    def teacher(self, wildcards: Any) -> list[str]:
-        """Return the checkpoint of the teacher that labels training pairs, if any."""
-        return self._trained_with(wildcards.model, "teacher")
+        def checkpoint(wildcards: Any) -> list[str]:
+            name = self.grid.training(wildcards.model).models.get(key)
+            return [self._checkpoint(name, self.grid.adapted_to(wildcards.model))] if name else []
 
-    def generator(self, wildcards: Any) -> list[str]:
-        """Return the checkpoint of the query generator, if any."""
-        return self._trained_with(wildcards.model, "generator")
-
-    def _trained_with(self, model: str, key: str) -> list[str]:
-        names = [name] if (name := self.grid.training(model).models.get(key)) else []
-        return [self._checkpoint(name, self.grid.adapted_to(model)) for name in names]
+        return checkpoint
 
     def bm25_index(self, wildcards: Any) -> list[str]:
         """Return the index in which BM25 mines negatives, if BM25 is a miner."""

@@ -152,7 +152,7 @@ class Params:
 
     def is_last(self, wildcards: Any) -> bool:
         """Tell whether a shard is the corpus's last."""
-        return self.grid.is_last(wildcards.corpus, int(wildcards.shard))
+        return int(wildcards.shard) == self.grid.shards(wildcards.corpus)[-1]
 
     def language(self, wildcards: Any) -> str:
         """Return the language of a corpus."""

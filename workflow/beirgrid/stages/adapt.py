@@ -61,11 +61,6 @@ class AdaptRecipe(Entry):
     prompts: Prompts = Prompts()
     precision: Precision | None = None
 
-    @property
-    def reads_documents_alone(self) -> bool:
-        """Whether training needs only documents."""
-        return self.recipe in PRETRAINING
-
 
 def adapt(
     *,
@@ -87,7 +82,13 @@ def adapt(
     recorded = provenance.record("adapt", record, recipe.given(), [output], origin=origin)
     with recorded as facts, compute.start() as runtime:
         precision = runtime.resolve_training(recipe.precision)
-        state = _state_folder(recipe, base, examples, output, precision)
+        inputs = {
+            "recipe": recipe.given(),
+            "precision": precision,
+            "base": lineage.hashes(base),
+            "examples": lineage.hashes(examples)[examples.name],
+        }
+        state = provenance.state_folder("adapt", output, inputs)
         with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:
             set_seed(recipe.seed)
             model = _open(base, recipe, runtime)
@@ -97,17 +98,6 @@ def adapt(
             facts["files"] = checkpoints.verify(output.parent.name, temporary)
         shutil.rmtree(state)
         facts.update(device=runtime.kind, precision=precision, bytes=files.size(output))
-
-
-def _state_folder(recipe: AdaptRecipe, base: Path, examples: Path, output: Path, precision: str) -> Path:
-    """Return the folder beside the output for this training's state, and delete those of other trainings."""
-    inputs = {
-        "recipe": recipe.given(),
-        "precision": precision,
-        "base": lineage.hashes(base),
-        "examples": lineage.hashes(examples)[examples.name],
-    }
-    return provenance.state_folder("adapt", output, inputs)
 
 
 def _last_state(folder: Path) -> Path | None:
@@ -166,7 +156,7 @@ def _train(
         learning_rate=recipe.learning_rate,
         warmup_steps=recipe.warmup,
         lr_scheduler_type="constant_with_warmup" if recipe.recipe == "tsdae" else "linear",
-        weight_decay=0.0 if recipe.reads_documents_alone else 0.01,
+        weight_decay=0.0 if recipe.recipe in PRETRAINING else 0.01,
         prompts=_prompts(recipe, examples.column_names),
         batch_sampler=_distinct(examples) if recipe.recipe == "genq" else _shuffled,
         seed=recipe.seed,
@@ -207,7 +197,7 @@ def _examples(recipe: AdaptRecipe, path: Path, cache: Path) -> Dataset:
     """Build the training examples on disk; only the current batch is in memory."""
     from datasets import Dataset
 
-    if not recipe.reads_documents_alone:
+    if recipe.recipe not in PRETRAINING:
         return Dataset.from_parquet(str(path), cache_dir=str(cache))
     most = recipe.documents or count(path)
     settings = {"corpus": path, "most": most, "seed": recipe.seed}

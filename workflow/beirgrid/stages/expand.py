@@ -56,7 +56,13 @@ def expand(
             columns, about_model = _queries(checkpoint, model, runtime)
         else:
             columns, about_model = _terms(checkpoint, model, runtime)
-        state = _state_folder(settings, about_model()["precision"], checkpoint, corpus, output)
+        inputs = {
+            "settings": settings,
+            "precision": about_model()["precision"],
+            "checkpoint": sorted(lineage.hashes(checkpoint).values()),
+            "corpus": lineage.hashes(corpus)[corpus.name],
+        }
+        state = provenance.state_folder("expand", output, inputs)
         schema = collection.EXPANSION_SCHEMAS[model.family]
         blocks = collection.block_rows(corpus, start, stop, BLOCK)
         parts = {state / f"{first}.parquet": (first, end) for first, end in blocks}
@@ -82,16 +88,6 @@ def expand(
             documents_per_second=round(progress.rate if progress.done else 0.0, 2),
             bytes=files.size(output),
         )
-
-
-def _state_folder(settings: dict[str, Any], precision: str, checkpoint: Path, corpus: Path, output: Path) -> Path:
-    inputs = {
-        "settings": settings,
-        "precision": precision,
-        "checkpoint": sorted(lineage.hashes(checkpoint).values()),
-        "corpus": lineage.hashes(corpus)[corpus.name],
-    }
-    return provenance.state_folder("expand", output, inputs)
 
 
 def _queries(checkpoint: Path, entry: QueryGenerator, runtime: Runtime) -> tuple[Expander, Facts]:

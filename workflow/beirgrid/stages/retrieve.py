@@ -229,7 +229,9 @@ def _retrieve(
         scores, rows = search(_part(vectors, start, stop), limits.searched(documents))
         seconds += time.monotonic() - started
         ids = collection.read_ids(asked.corpus, rows)
-        run |= _rankings(list(texts)[start:stop], limits, ids, scores, rows)
+        for number, query in enumerate(list(texts)[start:stop]):
+            found = rows[number] >= 0  # a row below 0 is none
+            run[query] = limits.ranking(query, ids.take(rows[number][found]).to_pylist(), scores[number][found])
     facts["search_seconds"] = round(seconds, 3)
     runs.write(asked.output, run, asked.system)
     return facts | _counts(run, len(texts))
@@ -246,18 +248,3 @@ def _part(vectors: Any, start: int, stop: int) -> Any:
 def _counts(run: runs.Run, queries: int) -> dict[str, int]:
     empty = queries - sum(bool(ranking.ids) for ranking in run.values())
     return {"queries": queries, "queries_without_documents": empty}
-
-
-def _rankings(
-    queries: list[str],
-    limits: Limits,
-    ids: collection.Ids,
-    scores: Sequence[np.ndarray] | np.ndarray,
-    rows: Sequence[np.ndarray] | np.ndarray,
-) -> runs.Run:
-    """Return the canonical ranking of each query; rows below 0 are none."""
-    found = {query: rows[number] >= 0 for number, query in enumerate(queries)}
-    return {
-        query: limits.ranking(query, ids.take(rows[number][found[query]]).to_pylist(), scores[number][found[query]])
-        for number, query in enumerate(queries)
-    }

@@ -102,10 +102,8 @@ def train(
 
 def _settings(recipe: TrainRecipe) -> dict[str, Any]:
     """Return the recipe for the record, with defaults, and the teacher's entry as given."""
-    settings = recipe.model_dump(mode="json", by_alias=True)
-    if recipe.teacher:
-        settings["teacher"] = recipe.teacher.given()
-    return {key: value for key, value in settings.items() if value is not None}
+    settings = recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return settings | ({"teacher": recipe.teacher.given()} if recipe.teacher else {})
 
 
 def _judged(queries: Path | None, qrels: Path | None, documents: dict[str, collection.Document]) -> list[Positive]:

@@ -147,13 +147,14 @@ def datasets(args: argparse.Namespace) -> Iterator[Row]:
     config = registry.config
     for name, entry in config.datasets.items():
         if entry.mean_of:
-            yield {**_EMPTY, "dataset": name, "corpus": f"mean of {len(entry.mean_of)}", "task": entry.task}
+            about = {"dataset": name, "corpus": f"mean of {len(entry.mean_of)}", "task": entry.task}
+            empty = dict.fromkeys(("language", "documents", "queries", "licence", "from", "download MB", "supply"))
+            yield {**about, **empty, "here": False}
             continue
         corpus = entry.corpus or ""
         source = config.corpora[corpus]
         missing = absent_folder(source)
         yield {
-            **_EMPTY,
             "dataset": name,
             "corpus": corpus,
             "task": entry.task,
@@ -167,13 +168,6 @@ def datasets(args: argparse.Namespace) -> Iterator[Row]:
             "here": registry.has(paths.CORPUS_RECORD, corpus=corpus)
             and registry.has(paths.DATASET_RECORD, dataset=name),
         }
-
-
-_EMPTY: Row = {
-    **dict.fromkeys(("dataset", "corpus", "task", "language")),
-    **dict.fromkeys(("documents", "queries", "licence", "from", "download MB", "supply")),
-    "here": False,
-}
 
 
 def metrics(args: argparse.Namespace) -> Iterator[Row]:

@@ -10,7 +10,7 @@ from typing import Any
 from ..core import files
 from ..core.errors import BeirgridError
 from .configfiles import merged
-from .run import add_choices, as_yaml, describe, describe_collection
+from .run import add_choices, as_yaml, describe, describe_collection, names
 
 _HEAD = """\
 # A grid: every system on every dataset. Run it:
@@ -70,13 +70,9 @@ def _ask(args: argparse.Namespace) -> None:
     print("An empty answer takes what stands in brackets.")
     args.collection = input("Folder with documents of your own, in BEIR layout [none]: ").strip()
     if not args.collection:
-        args.datasets = _words(input("Datasets, with commas between them [scifact]: "))
+        args.datasets = names(input("Datasets, with commas between them [scifact]: "))
     args.model = input("A model to evaluate: folder, id on the Hugging Face hub, or name [none]: ").strip()
     if args.model:
-        args.against = _words(input("Systems to compare it with [bm25]: "))
+        args.against = names(input("Systems to compare it with [bm25]: "))
     else:
-        args.systems = _words(input("Systems, with commas between them [bm25, minilm]: "))
-
-
-def _words(answer: str) -> list[str]:
-    return answer.replace(",", " ").split()
+        args.systems = names(input("Systems, with commas between them [bm25, minilm]: "))

@@ -107,7 +107,8 @@ def _texts(cell: Cell, queries: int) -> list[str]:
 
 
 def _about(cell: Cell, texts: Sequence[str]) -> dict[str, Any]:
-    return {"system": cell.system, "dataset": cell.dataset, "queries": len(texts), "cpus": _cpus(), "concurrency": 1}
+    cpus = len(os.sched_getaffinity(0))
+    return {"system": cell.system, "dataset": cell.dataset, "queries": len(texts), "cpus": cpus, "concurrency": 1}
 
 
 def _measure(cell: Cell, queries: int, warm_up: int, device: str, log: Path) -> pd.DataFrame:
@@ -125,12 +126,10 @@ def _measure(cell: Cell, queries: int, warm_up: int, device: str, log: Path) -> 
         warn(f"{cell.system} is left out: only retrieval and reranking are measured")
         return pd.DataFrame(columns=LATENCY_COLUMNS)
     with held_back(log), ExitStack() as stack:
-        if first is None or scoring is None:
-            search = open_search(own, device, stack)
-            seconds, found = _time_searches(search, texts, warm_up)
-            return _rows(about, search, [_Timing(RETRIEVE, own.values["depth"], seconds, found, as_run=True)])
-        search = open_search(first, device, stack)
+        search = open_search(first or own, device, stack)
         seconds, found = _time_searches(search, texts, warm_up)
+        if scoring is None:
+            return _rows(about, search, [_Timing(RETRIEVE, own.values["depth"], seconds, found, as_run=True)])
         reranked = _time_reranking(
             scoring, texts, found, {*DEPTHS, own.values["depth"]}, min(warm_up, len(texts)), device, stack
         )
@@ -234,7 +233,3 @@ def _statistics(seconds: np.ndarray) -> dict[str, float]:
     """Return percentiles and mean in milliseconds."""
     p50, p95, p99 = np.percentile(seconds * 1000, [50, 95, 99])
     return {"p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "mean_ms": float(seconds.mean() * 1000)}
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0))

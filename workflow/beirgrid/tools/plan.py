@@ -101,9 +101,7 @@ def run(args: argparse.Namespace) -> None:
         show(*_text(plan, args.cells))
 
 
-def make_plan(
-    configfiles: list[Path], settings: list[str], at_once: int = 100, device: str | None = None
-) -> dict[str, Any]:
+def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device: str | None) -> dict[str, Any]:
     """Plan the grid in the working directory; return the plan for JSON, with sizes in MB."""
     needs = _needs(grid := Grid(merged(configfiles, settings)), device)
     options = [*_option("--configfile", configfiles), *_option("--config", settings)]

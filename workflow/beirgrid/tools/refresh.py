@@ -108,12 +108,10 @@ def _outline(grid: GridSummary, answers: Answers) -> list[str]:
 
 def _events() -> tuple[dict[str, str], bool]:
     """Return the failure messages of the last run by missing output, and whether the run is still active."""
-    if not events.EVENTS.is_file():
-        return {}, False
     with contextlib.suppress(BeirgridError):
         run = events.read(events.EVENTS)
         failures = {file: job.failure for job in run.in_state("failed") for file in job.outputs}
-        return failures, run.over is None and run.alive is not False
+        return failures, run.alive is not False
     return {}, False
 
 

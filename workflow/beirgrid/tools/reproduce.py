@@ -86,9 +86,7 @@ def report(verdicts: pd.DataFrame, config: Config) -> Iterator[str]:
     Args:
         verdicts: rows of the table ``verdicts``.
     """
-    rows: list[dict[str, Any]] = [
-        dict(zip(verdicts.columns, row, strict=True)) for row in verdicts.itertuples(index=False, name=None)
-    ]
+    rows: Any = verdicts.to_dict("records")
     forms = {"dataset": "", "value": ".4f", "published": ".4f", "difference": "+.4f", "tolerance": ".4f", "verdict": ""}
     cells = [["" if pd.isna(row[name]) else format(row[name], form) for name, form in forms.items()] for row in rows]
     yield from columned(list(forms), cells)

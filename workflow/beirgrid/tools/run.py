@@ -7,7 +7,6 @@ Snakemake's.
 from __future__ import annotations
 
 import argparse
-import difflib
 import hashlib
 import json
 import os
@@ -21,7 +20,7 @@ import yaml
 
 from ..config import CHECKOUT, is_folder, refuse_unsafe
 from ..core import environment, files, interrupts, paths
-from ..core.errors import BeirgridError, ConfigError, say
+from ..core.errors import BeirgridError, ConfigError, nearest, say
 from ..core.families import named
 from .configfiles import CONFIGFILE, DIRECTORY, merged
 
@@ -52,10 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_choices(parser: argparse.ArgumentParser) -> None:
     """Declare the options for a grid without a file."""
-    parser.add_argument("--systems", type=_names, default=[], metavar="A,B", help="systems, with commas between them")
+    parser.add_argument("--systems", type=names, default=[], metavar="A,B", help="systems, with commas between them")
     parser.add_argument(
         "--datasets",
-        type=_names,
+        type=names,
         default=[],
         metavar="A,B",
         help="datasets, or folders in BEIR layout (default: scifact)",
@@ -63,9 +62,9 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="", help="a model: its folder, its id on the Hugging Face hub, or its name")
     parser.add_argument("--family", default="", help="family of the model (default: from its files or mteb)")
     parser.add_argument(
-        "--against", type=_names, default=[], metavar="A,B", help="systems to compare the model with (default: bm25)"
+        "--against", type=names, default=[], metavar="A,B", help="systems to compare the model with (default: bm25)"
     )
-    parser.add_argument("--metrics", type=_names, default=[], metavar="A,B", help="metrics, such as nDCG@10,R@100")
+    parser.add_argument("--metrics", type=names, default=[], metavar="A,B", help="metrics, such as nDCG@10,R@100")
     parser.add_argument("--name", default="", help="name of the grid (default: made of systems and datasets)")
 
 
@@ -88,8 +87,9 @@ def add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--directory", **DIRECTORY)
 
 
-def _names(text: str) -> list[str]:
-    return [name for name in re.split(r"[,\s]+", text) if name]
+def names(text: str) -> list[str]:
+    """Split a text at commas and white space."""
+    return text.replace(",", " ").split()
 
 
 def demo(args: argparse.Namespace) -> None:
@@ -164,9 +164,8 @@ def find_grid(word: str) -> Path:
         return path
     if word in ready_made():
         return _GRIDS / f"{word}.yaml"
-    near = difflib.get_close_matches(word, ready_made(), n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the ready-made grids are {', '.join(ready_made())}"
-    raise BeirgridError(f"there is no file {word!r} and no ready-made grid of that name; {hint}")
+    hint = nearest(word, ready_made()) or f"; the ready-made grids are {', '.join(ready_made())}"
+    raise BeirgridError(f"there is no file {word!r} and no ready-made grid of that name{hint}")
 
 
 def profile(name: str) -> str:
@@ -244,15 +243,15 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
     elif "/" in model and not model.startswith((".", "/", "~")):
         if not family:  # from mteb
             return model, {}
-        found = {"checkpoint": model, "revision": "resolve"} | _kind(family)
+        found = {"checkpoint": model, "revision": "resolve", "family": family}
+        found |= {"similarity": "cosine"} if family == "dense" else {}
         name = _entry_name(model.rpartition("/")[2])
     else:
         config = merged([])
         if model not in {*config.systems, *config.models}:
-            near = difflib.get_close_matches(model, {*config.systems, *config.models}, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            near = nearest(model, {*config.systems, *config.models})
             raise ConfigError(
-                f"--model: {model!r} is no folder, no registered model, and no id owner/name of the hub.{hint}"
+                f"--model: {model!r} is no folder, no registered model, and no id owner/name of the hub{near}"
             )
         if model in config.systems:
             return model, {}
@@ -283,10 +282,6 @@ def describe_collection(folder: str) -> tuple[str, dict[str, Any]]:
     name = f"my-{name}" if name in {*config.datasets, *config.corpora} else name
     dataset = {"corpus": name, "split": "test" if "test" in splits else splits[0]}
     return name, {"corpora": {name: {"source": "local", "path": str(path)}}, "datasets": {name: dataset}}
-
-
-def _kind(family: str) -> dict[str, Any]:
-    return {"family": family} | ({"similarity": "cosine"} if family == "dense" else {})
 
 
 def _entry_name(text: str) -> str:

@@ -81,7 +81,8 @@ class Served:
 
     def page(self, title: str, **facts: Any) -> str:
         """Return a page with the form of the search and what else ``facts`` has."""
-        found = {(path.parent.name, path.name.removesuffix(".run.gz")) for path in _glob(paths.RUN)}
+        runs = Path().glob(paths.RUN.format(system="*", dataset="*"))
+        found = {(path.parent.name, path.name.removesuffix(".run.gz")) for path in runs}
         known: dict[str, Any] = {
             "systems": sorted({system for system, _ in found}),
             "datasets": sorted({dataset for _, dataset in found}),
@@ -91,7 +92,7 @@ class Served:
 
     def overview(self) -> str:
         """Return the page with the reports of the folder, and how a run stands."""
-        reports = sorted(path.parts[2] for path in _glob(paths.REPORT))
+        reports = sorted(path.parts[2] for path in Path().glob(paths.REPORT.format(grid="*")))
         return self.page("Reports of this folder", grids=reports, status=_screen())
 
     def search(self, query: str, system: str, dataset: str) -> str:
@@ -115,17 +116,6 @@ class Served:
         return self.page("Search", hits=rows, **asked)
 
 
-def _glob(pattern: str) -> list[Path]:
-    return list(Path().glob(pattern.format_map(_Anything())))
-
-
-class _Anything(dict[str, str]):
-    """Wildcards of a pattern, all of which stand for anything."""
-
-    def __missing__(self, name: str) -> str:
-        return "*"
-
-
 def _screen() -> str:
     """Return the output of ``beirgrid status``; empty if there was no run."""
     with suppress(BeirgridError):
@@ -135,8 +125,7 @@ def _screen() -> str:
 
 def _is_running() -> bool:
     with suppress(BeirgridError):
-        found = events.read(events.EVENTS)
-        return found.over is None and found.alive is not False
+        return events.read(events.EVENTS).alive is not False
     return False
 
 

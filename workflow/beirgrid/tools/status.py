@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
             console.clear()
         for part in screen(current, console.width):
             console.print(part, soft_wrap=isinstance(part, Text))
-        if not args.watch or current.over or current.alive is False:
+        if not args.watch or current.alive is False:
             return
         time.sleep(args.watch)
 
@@ -183,7 +183,7 @@ def speed(current: Execution) -> str:
         (current.over or {"time": time.time() if current.alive else current.last})["time"] - current.facts["time"], 1.0
     )
     rate = f"{len(done) / elapsed * 60:,.1f} jobs per minute"
-    if current.over or current.alive is False:
+    if current.alive is False:
         return rate
     times: dict[str, list[float]] = {}
     for job in done:

@@ -9,12 +9,10 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from ..core import files, lineage, provenance, reasons, stages
+from ..core import files, lineage, paths, provenance, reasons, stages
 from ..core.errors import DataError, show
 from .configfiles import DIRECTORY
 
-# Summaries of grids, which contain the requested settings (paths.GRID_SUMMARY).
-_SUMMARIES = "results/grids/*/grid.json"
 _NONE = "files and the last run of each grid show no reason. A dry run (-n) reads configfiles and the lock file again"
 
 
@@ -87,7 +85,7 @@ def _reasons(place: Path, record: Mapping[str, Any], directory: Path) -> Iterato
                 yield f"{option} {path} has another content ({', '.join(reasons.changes(told, now))})"
             elif path.is_file() and path.stat().st_mtime_ns > place.stat().st_mtime_ns:
                 yield f"{option} {path} is newer"
-    for summary in sorted(directory.glob(_SUMMARIES)):
+    for summary in sorted(directory.glob(paths.GRID_SUMMARY.format(grid="*"))):  # they have the requested settings
         with files.reading(summary):
             grid = files.read_json(summary)
         keys = {(directory / path).resolve(): key for path, key in grid.get("settings", {}).items()}
