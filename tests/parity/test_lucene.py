@@ -280,7 +280,21 @@ def test_a_heap_in_which_java_would_only_collect_garbage_is_refused(tmp_path, me
 
 @pytest.mark.slow
 @pytest.mark.parametrize("language", BM25_LANGUAGES.split())
-def test_every_language_is_indexed_searched_and_cut(tmp_path, language):
+def test_every_language_is_indexed_searched_and_cut(tmp_path, monkeypatch, language):
+    """Anserini indexes in this process, because each Java takes a second to start."""
+
+    def run(main: str, arguments: list[str], folder: Path, memory_mb: int) -> None:
+        java_class = lucene._java_class(lucene._options(memory_mb, size=0, short=1))
+        loggers = java_class("org.apache.logging.log4j.LogManager")
+        before = loggers.getFactory()
+        # The indexer works with this factory alone.
+        loggers.setFactory(java_class("org.apache.logging.log4j.core.impl.Log4jContextFactory")())
+        try:
+            java_class(main).main([str(folder) if word == "." else word for word in arguments])
+        finally:
+            loggers.setFactory(before)
+
+    monkeypatch.setattr(lucene, "_run", run)
     text = LANGUAGES[language]
     index = _index(tmp_path, {"d": text, "other": "zzz"}, language=language)
     many = " ".join(f"word{number}" for number in range(1500))

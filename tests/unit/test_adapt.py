@@ -191,12 +191,22 @@ def test_margins_are_the_differences_of_the_teachers_logits(margins, tiny_models
         assert row["label"] == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("similarity", quick_first(["cosine", "dot"]))
-@pytest.mark.parametrize("recipe", quick_first([GENQ, GPL, TSDAE, MLM]), ids=["genq", "gpl", "tsdae", "mlm"])
+@pytest.mark.parametrize(
+    ("recipe", "similarity"),
+    [
+        *quick_first([(recipe, similarity) for recipe in (GENQ, GPL) for similarity in ("cosine", "dot")]),
+        # The losses of these recipes use no similarity.
+        *(pytest.param(recipe, "cosine", marks=pytest.mark.slow) for recipe in (TSDAE, MLM)),
+        *(pytest.param(recipe, "dot", marks=pytest.mark.full) for recipe in (TSDAE, MLM)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value["recipe"],
+)
 def test_training_lowers_the_loss(corpus, queries, margins, tiny_models, tmp_path, capsys, recipe, similarity):
     examples = {"genq": queries, "gpl": margins}.get(recipe["recipe"], corpus)
     inputs = {"base": tiny_models["dense"], "examples": examples}
-    prompts = {"query": "find: ", "document": "text: "} if similarity == "dot" else {}
+    # One of the two tests of each recipe has prompts, and CI runs it.
+    prompted = similarity == ("dot" if recipe["recipe"] in ("genq", "gpl") else "cosine")
+    prompts = {"query": "find: ", "document": "text: "} if prompted else {}
     changed = {**recipe, "similarity": similarity, "prompts": prompts}
     adapted = stage("adapt", tmp_path, "model", changed, **inputs)
     losses = facts(adapted)["losses"]
@@ -214,14 +224,13 @@ def test_training_lowers_the_loss(corpus, queries, margins, tiny_models, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", [GENQ, GPL, TSDAE, MLM], ids=["genq", "gpl", "tsdae", "mlm"])
 def test_the_weights_follow_the_seed(corpus, queries, margins, tiny_models, tmp_path, recipe):
+    """The test of killed trainings shows that equal seeds give equal weights."""
     examples = {"genq": queries, "gpl": margins}.get(recipe["recipe"], corpus)
     inputs = {"base": tiny_models["dense"], "examples": examples}
     short = {**recipe, "epochs": 1} | ({"steps": 10} if recipe["recipe"] == "gpl" else {})
-    first, again, other = (
-        weights(stage("adapt", tmp_path / name, "model", {**short, "seed": seed}, **inputs))
-        for name, seed in (("first", 1), ("again", 1), ("other", 2))
+    first, other = (
+        weights(stage("adapt", tmp_path / str(seed), "model", {**short, "seed": seed}, **inputs)) for seed in (1, 2)
     )
-    assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 

@@ -105,60 +105,6 @@ def attack(path: Path) -> bytes:
             r"is refused: .* \(it names posix.system\)$",
             id="bare",
         ),
-        pytest.param(
-            lambda path: saved(path, WEIGHTS)[:-400],
-            r"cannot be read as weights .*is it whole\?$",
-            id="cut",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            lambda path: saved(path, WEIGHTS, _use_new_zipfile_serialization=False)[:-9],
-            r"cannot be read as weights .*is it whole\?$",
-            id="cut-legacy",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            lambda _: b"", "pytorch_model.bin (cannot be read|is refused)", id="empty", marks=pytest.mark.slow
-        ),
-        pytest.param(
-            lambda path: saved(path, {**WEIGHTS, "epoch": 3}),
-            "'epoch' is a int, not a plain tensor",
-            id="int",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            lambda path: saved(path, {"model": WEIGHTS}),
-            "'model' is a dict, not a plain tensor",
-            id="nested",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            lambda path: saved(path, [WEIGHTS["a.bias"]]),
-            "it holds a list, not tensors by name",
-            id="list",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            lambda path: saved(path, {}), "it holds a dict, not tensors by name", id="nothing", marks=pytest.mark.slow
-        ),
-        pytest.param(
-            lambda path: saved(path, {"a": torch.eye(3).to_sparse()}),
-            "'a' is a Tensor, not a plain tensor",
-            id="sparse",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            lambda path: saved(path, {"a": torch.ones(1).expand(10**6, 10**6)}),
-            "'a' is not stored as a plain tensor",
-            id="4-TB-from-one-number",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            lambda path: saved(path, {**WEIGHTS, "embeddingHead.weight": torch.eye(3)}),
-            "have embeddingHead.weight, as ANCE's, but lack embeddingHead.bias",
-            id="half-a-head",
-            marks=pytest.mark.slow,
-        ),
     ],
 )
 def test_a_file_with_anything_but_tensors_is_refused(tmp_path, capsys, content: Callable[[Path], bytes], message):
@@ -177,6 +123,52 @@ def test_a_file_with_anything_but_tensors_is_refused(tmp_path, capsys, content: 
     assert re.search(message, error), error
     assert not (tmp_path / "marker").exists()
     assert not list(out.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(lambda path: saved(path, WEIGHTS)[:-400], r"cannot be read as weights .*is it whole\?$", id="cut"),
+        pytest.param(
+            lambda path: saved(path, WEIGHTS, _use_new_zipfile_serialization=False)[:-9],
+            r"cannot be read as weights .*is it whole\?$",
+            id="cut-legacy",
+        ),
+        pytest.param(lambda _: b"", "pytorch_model.bin (cannot be read|is refused)", id="empty"),
+        pytest.param(
+            lambda path: saved(path, {**WEIGHTS, "epoch": 3}), "'epoch' is a int, not a plain tensor", id="int"
+        ),
+        pytest.param(
+            lambda path: saved(path, {"model": WEIGHTS}), "'model' is a dict, not a plain tensor", id="nested"
+        ),
+        pytest.param(lambda path: saved(path, [WEIGHTS["a.bias"]]), "it holds a list, not tensors by name", id="list"),
+        pytest.param(lambda path: saved(path, {}), "it holds a dict, not tensors by name", id="nothing"),
+        pytest.param(
+            lambda path: saved(path, {"a": torch.eye(3).to_sparse()}),
+            "'a' is a Tensor, not a plain tensor",
+            id="sparse",
+        ),
+        pytest.param(
+            lambda path: saved(path, {"a": torch.ones(1).expand(10**6, 10**6)}),
+            "'a' is not stored as a plain tensor",
+            id="4-TB-from-one-number",
+        ),
+        pytest.param(
+            lambda path: saved(path, {**WEIGHTS, "embeddingHead.weight": torch.eye(3)}),
+            "have embeddingHead.weight, as ANCE's, but lack embeddingHead.bias",
+            id="half-a-head",
+        ),
+    ],
+)
+def test_weights_that_are_no_plain_tensors_are_refused(tmp_path, content: Callable[[Path], bytes], message):
+    """The conversion runs in this process, because a process of its own takes seconds to import torch."""
+    (folder := tmp_path / "folder").mkdir()
+    (folder / "pytorch_model.bin").write_bytes(content(tmp_path / "made"))
+    with pytest.raises(SystemExit, match=message) as refused:
+        convert._convert(folder, ["pytorch_model.bin"])
+    assert "\n" not in str(refused.value)
+    assert "weights_only" not in str(refused.value)
+    assert [path.name for path in folder.iterdir()] == ["pytorch_model.bin"]
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from beirgrid.core.stages import MODEL_RULES
         ("--profile", "profiles/slurm"),
         ("--profile", "profiles/local"),
         ("--cores", "1"),
-        pytest.param(("--profile", "slurm", "--configfile", "config/grids/paper.yaml"), marks=pytest.mark.slow),
+        pytest.param(("--profile", "slurm", "--configfile", "config/grids/paper.yaml"), marks=pytest.mark.full),
         pytest.param(("--profile", "slurm", "--configfile", "config/grids/modern.yaml"), marks=pytest.mark.slow),
         ("--profile", "slurm", "--configfile", "config/grids/adapt-demo.yaml"),
     ],

@@ -58,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--directory", default=Path(), type=Path, help="folder in which grids will run")
     parser.add_argument("--offline", action="store_true", help="skip the network checks")
     parser.add_argument(
-        "--models", action="store_true", help="encode the demo, and compare number formats, on a CPU too (minutes)"
+        "--models",
+        action="store_true",
+        help="encode documents of the demo, and compare number formats, on a CPU too (about a minute)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
