@@ -34,6 +34,9 @@ for name in [*forkserver.THREADS, "NUMBA_NUM_THREADS"]:
     os.environ.setdefault(name, "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Servers of tests are on the loopback interface, to which no proxy leads. Processes of pytest-xdist inherit the entry.
+if "127.0.0.1" not in (direct := os.environ.get("NO_PROXY", "").split(",")):
+    os.environ["NO_PROXY"] = ",".join(filter(None, ["127.0.0.1", *direct]))
 # Jobs of all runs are forked from the servers of this session, not of a run, unless FORKING names another Python.
 if FORKING not in os.environ:
     os.environ[forks.FOLDER] = ""
@@ -88,13 +91,12 @@ def as_on_a_gpu(monkeypatch):
 
 @pytest.fixture
 def endpoint_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the key of a served model, bypass proxies for the loopback interface, and shorten pauses between attempts."""
+    """Set the key of a served model, and shorten pauses between attempts."""
     from endpoint_server import KEY
 
     from beirgrid.models import endpoints
 
     monkeypatch.setenv("TESTED_KEY", KEY)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
 
 

@@ -41,6 +41,8 @@ FREE |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR", 
 FREE |= {"JAVA_HOME", "CUDA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR"}
 # Only pyserini reads these variables, and no server imports it.
 FREE |= {"JVM_PATH", "ANSERINI_CLASSPATH", "CLASSPATH", "OPENAI_API_KEY"}
+# Java, which no server starts, reads the first. Configurations and programs of tests name the others.
+FREE |= {"JAVA_TOOL_OPTIONS", "TESTED_KEY", "TESTED_URL", "ENGINE_KEY", "ENGINE_URL"}
 FORKED = {"beirgrid", "snakemake", "pyserini"}
 # Only the hub's client reads these variables, which only servers for models import.
 HUB = ("HF_", "NO_PROXY")

@@ -30,7 +30,7 @@ from snakemake.settings.enums import Quietness
 from snakemake.settings.types import OutputSettings, ResourceSettings, WorkflowSettings
 from snakemake_interface_executor_plugins.settings import ExecMode
 
-from beirgrid.tools import forks
+from beirgrid.tools import forks, run
 
 ROOT = Path(__file__).parent.parent
 Rows = list[dict[str, Any]]
@@ -139,6 +139,12 @@ def snakemake(*arguments: str | Path, cwd: Path = ROOT, timeout: int = 600) -> s
     return subprocess.run(
         command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False
     )
+
+
+def forked_snakemake(*given: Any) -> list[str]:
+    """Return the command of ``run.snakemake`` with the Python that forks Snakemake and its jobs."""
+    words = run.snakemake(*given)
+    return [python(), "-m", *words[words.index("snakemake") :]]
 
 
 def beirgrid(*arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

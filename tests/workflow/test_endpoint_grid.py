@@ -51,7 +51,6 @@ def _grid(small_grid: Any, folder: Path, served: Served, dense: Path, **changes:
 @pytest.mark.slow
 def test_a_grid_over_endpoints(small_grid, tiny_models, tmp_path, monkeypatch):
     monkeypatch.setenv("TESTED_KEY", KEY)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     dense = tiny_models["dense"]
     local = opened(DenseEncoder, dense, {"similarity": "cosine"})
     with serving(Served(embed=local.encode_documents, chat=_order)) as served:

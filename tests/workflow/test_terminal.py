@@ -106,7 +106,7 @@ def test_a_second_run_is_refused_in_one_message(ran):
 
 
 @pytest.mark.slow
-def test_a_failed_job_is_shown_with_the_end_of_its_log(small_grid, ran, tmp_path):
+def test_a_failed_job_is_shown_with_the_end_of_its_log(small_grid, tmp_path):
     small_grid(tmp_path, grid={"systems": ["bm25-flat"], "datasets": ["small"]})
     assert _run(tmp_path, "--until", "index_lexical")[0] == 0
     for path in (tmp_path / "results/indexes/bm25-flat/small/lucene").iterdir():
