@@ -103,6 +103,18 @@ def medians(contenders: Mapping[str, Callable[[], float]]) -> dict[str, float]:
     return {name: statistics.median(measured) for name, measured in seconds.items()}
 
 
+def figures_of(names: list[str], script: Path, folder: Path) -> dict[str, list[list[float]]]:
+    """Make the data of a part and run its contenders in alternating rounds; return the figures that each printed.
+
+    The small form runs them in one process: to import the libraries takes longer than to measure.
+    """
+    words = ["make", *names * REPEATS]
+    commands = [",".join(words)] if SMALL else words
+    lines = [line for command in commands for line in run([PYTHON, script, command, folder])[2].splitlines()]
+    figures = [[float(figure) for figure in line.split()] for line in lines]
+    return {name: figures[number :: len(names)] for number, name in enumerate(names)}
+
+
 def beirgrid(*arguments: str | Path) -> list[str | Path]:
     """Return the command of a stage."""
     return [PYTHON, "-m", "beirgrid", *arguments]
@@ -227,18 +239,20 @@ def encode(data: Path, folder: Path) -> None:
     """Compare each kind of model with sentence-transformers on a sample."""
     checkpoint, _ = model_folder(folder)
     script = Path(__file__).with_name("encoding.py")
-    for kind, number in TEXTS.items():
-        texts = str(3 if SMALL else number)
-        for line in run([PYTHON, script, kind, checkpoint, data / "corpus.jsonl", texts, str(REPEATS)])[2].splitlines():
-            show_encoding(kind, json.loads(line))
+    # The small form runs all kinds in one process: to import the libraries takes longer than to encode three texts.
+    numbers = {",".join(TEXTS): 3} if SMALL else TEXTS
+    for kinds, number in numbers.items():
+        words = [kinds, checkpoint, data / "corpus.jsonl", number, REPEATS]
+        for line in run([PYTHON, script, *words])[2].splitlines():
+            show_encoding(json.loads(line))
 
 
-def show_encoding(kind: str, found: dict[str, Any]) -> None:
+def show_encoding(found: dict[str, Any]) -> None:
     """Print the speed of one precision against sentence-transformers' default, and against sentence-transformers in 16
     bits.
     """
     precision, ours = found["precision"], found["ours"]
-    name = f"{kind}, {found['texts']} texts, {precision}, against sentence-transformers in"
+    name = f"{found['kind']}, {found['texts']} texts, {precision}, against sentence-transformers in"
     note = f"{found['texts'] / ours:.1f} texts/s"
     show(f"{name} float32", ours, found["theirs"], {"float32": 1, "bfloat16": 2}.get(precision, 5), note)
     if precision != "float32":
@@ -344,12 +358,7 @@ def sparse(folder: Path) -> None:
 
 def search(folder: Path) -> None:
     """Compare exact search from shards on disk with faiss.knn and PyTorch in memory, without start-up."""
-    script = Path(__file__).with_name("search.py")
-    run([PYTHON, script, "make", folder])
-    measured: dict[str, list[list[float]]] = {name: [] for name in ("ours", "faiss", "torch", "limit")}
-    for _ in range(REPEATS):
-        for name, figures in measured.items():
-            figures.append([float(word) for word in run([PYTHON, script, name, folder])[2].split()[-2:]])
+    measured = figures_of(["ours", "faiss", "torch", "limit"], Path(__file__).with_name("search.py"), folder)
     seconds = {name: statistics.median(figure[0] for figure in figures) for name, figures in measured.items()}
     memory = max(figure[1] for figure in measured["ours"])
     ours, size = seconds["ours"], "10,000 × 384, 50 queries" if SMALL else "1,000,000 × 384, 1,000 queries"
@@ -363,13 +372,8 @@ def search(folder: Path) -> None:
 
 def generation(folder: Path) -> None:
     """Compare sampling with a T5-base of random weights with transformers' generate, without start-up."""
-    script = Path(__file__).with_name("generation.py")
-    run([PYTHON, script, "make", folder])
-
-    def sample(name: str) -> float:
-        return float(run([PYTHON, script, name, folder])[2].split()[-1])
-
-    seconds = medians({name: partial(sample, name) for name in ("ours", "theirs")})
+    measured = figures_of(["ours", "theirs"], Path(__file__).with_name("generation.py"), folder)
+    seconds = {name: statistics.median(figure[0] for figure in figures) for name, figures in measured.items()}
     size = "4 queries of 4 pieces for each of 2" if SMALL else "40 queries of 16 pieces for each of 6"
     show(f"generation, {size} documents of 150 words", seconds["ours"], seconds["theirs"], 4)
 
@@ -403,10 +407,13 @@ def grid(data: Path, folder: Path) -> None:
             jsonl.mkdir(exist_ok=True)
             if not (jsonl / "corpus.jsonl").exists():
                 (jsonl / "corpus.jsonl").symlink_to(collection / "corpus.jsonl")
-            for kind in ("Flat", "Multifield"):
+            for kind in ["Multifield"] if SMALL else ["Flat", "Multifield"]:
                 seconds += pyserini(kind, jsonl, collection / "topics.tsv", found / kind.lower())
+            if SMALL:  # the part bm25 runs the commands of Flat
+                (found / "flat").symlink_to("multifield")
             command = [PYTHON, script, "theirs", collection, checkpoint, folder / "reranker", found]
-            seconds += run(command)[0]
+            # The small form fuses five queries: to compile ranx for them takes longer than all the rest.
+            seconds += run(command, {"NUMBA_DISABLE_JIT": "1"} if SMALL else None)[0]
         return seconds
 
     seconds = medians({"ours": ours, "theirs": theirs})

@@ -1,9 +1,9 @@
 """Models against sentence-transformers.
 
-Usage: encoding.py KIND MINILM CORPUS DOCUMENTS ROUNDS. KIND is one of ``MODELS``; all but the first have random
-weights or heads, which take as long as trained ones. Prints a JSON object for each of our precisions: our seconds,
-those of sentence-transformers in float32 (its default) and in the same precision. Seconds are medians of rounds in
-which the contenders take turns. A machine with a GPU encodes the whole corpus on the GPU.
+Usage: encoding.py KINDS MINILM CORPUS DOCUMENTS ROUNDS. KINDS are some of ``MODELS``, between commas; all but the first
+have random weights or heads, which take as long as trained ones. Prints a JSON object for each kind and each of our
+precisions: our seconds, those of sentence-transformers in float32 (its default) and in the same precision. Seconds are
+medians of rounds in which the contenders take turns. A machine with a GPU encodes the whole corpus on the GPU.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ from beirgrid.encoders import open_encoder, open_scorer
 KERNELS: Kernels = "plain" if os.environ.get("BENCH_KERNELS") == "plain" else "auto"
 DEVICE: Literal["cuda", "cpu"] = "cuda" if torch.cuda.is_available() else "cpu"
 HALF: Literal["float16", "bfloat16"] = "float16" if DEVICE == "cuda" else "bfloat16"
+SMALL = os.environ.get("BENCH") == "small"
 BASE: dict[str, Any] = {
     "hidden_size": 768,
     "num_hidden_layers": 12,
     "num_attention_heads": 12,
     "intermediate_size": 3072,
 }
+if SMALL:
+    BASE |= {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
 
 
 def save_base(minilm: Path, folder: Path) -> None:
-    """Save a random BERT-base with mean pooling."""
+    """Save a random BERT-base with mean pooling; in the small form, a tiny one."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from transformers import AutoTokenizer, BertConfig, BertModel
@@ -145,20 +148,21 @@ def read(kind: str, corpus: Path, documents: int | None) -> list[Any]:
 
 
 def main() -> None:
-    """Measure a kind of model and print the result."""
-    kind, minilm, corpus, documents, rounds = sys.argv[1:]
-    model = MODELS[kind]
-    texts = read(kind, Path(corpus), None if DEVICE == "cuda" else int(documents))
-    with tempfile.TemporaryDirectory(prefix="beirgrid-bench-") as temporary:
-        folder = Path(minilm)
-        if model.save:
-            folder = Path(temporary)
-            model.save(Path(minilm), folder)
-        measure(model, folder, texts, int(rounds))
+    """Measure each kind of model and print the results."""
+    kinds, minilm, corpus, documents, rounds = sys.argv[1:]
+    for kind in kinds.split(","):
+        texts = read(kind, Path(corpus), None if DEVICE == "cuda" else int(documents))
+        with tempfile.TemporaryDirectory(prefix="beirgrid-bench-") as temporary:
+            folder = Path(minilm)
+            if save := MODELS[kind].save:
+                folder = Path(temporary)
+                save(Path(minilm), folder)
+            measure(kind, folder, texts, int(rounds))
 
 
-def measure(model: Model, folder: Path, texts: list[Any], rounds: int) -> None:
+def measure(kind: str, folder: Path, texts: list[Any], rounds: int) -> None:
     """Run the contenders in alternating rounds, and print the result of each of our precisions."""
+    model = MODELS[kind]
     precisions: list[Literal["float32", "float16", "bfloat16"]] = ["float32"]
     if DEVICE == "cuda" or multiplies_bfloat16("cpu"):
         precisions.append(HALF)
@@ -176,6 +180,7 @@ def measure(model: Model, folder: Path, texts: list[Any], rounds: int) -> None:
     median = {name: statistics.median(found) for name, found in seconds.items()}
     for name in precisions:
         found = {
+            "kind": kind,
             "precision": name,
             "texts": len(texts),
             "ours": median[f"ours {name}"],

@@ -1,4 +1,5 @@
-"""Contenders of the bench's part ``generation``: generation.py {make,ours,theirs} FOLDER.
+"""Contenders of the bench's part ``generation``: generation.py {make,ours,theirs} FOLDER. Several of the
+words may stand with commas between them.
 
 ``make`` saves a T5 of random weights as large as docT5query's, and texts. The others print the seconds in which they
 sample queries. Random weights hardly ever end a query, so both sample queries of the same length.
@@ -75,8 +76,9 @@ def theirs(folder: Path, texts: list[str]) -> float:
 
 
 if __name__ == "__main__":
-    what, where = sys.argv[1], Path(sys.argv[2])
-    if what == "make":
-        make(where)
-    else:
-        print({"ours": ours, "theirs": theirs}[what](where, json.loads((where / "texts.json").read_text())))
+    where = Path(sys.argv[2])
+    for what in sys.argv[1].split(","):
+        if what == "make":
+            make(where)
+        else:
+            print({"ours": ours, "theirs": theirs}[what](where, json.loads((where / "texts.json").read_text())))

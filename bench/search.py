@@ -1,4 +1,5 @@
-"""Contenders of the bench's part ``search``: search.py {make,ours,faiss,torch,limit} FOLDER.
+"""Contenders of the bench's part ``search``: search.py {make,ours,faiss,torch,limit} FOLDER. Several of
+the words may stand with commas between them.
 
 ``make`` writes random shards as faiss indexes, and queries. The others print the seconds of a search, and the MB that
 it took beyond what the process had before. ``limit`` only multiplies, in the format of the first pass.
@@ -98,11 +99,17 @@ def limit(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
 
 
 def main() -> None:
+    """Run contenders; print seconds and MB of each."""
+    names, folder = sys.argv[1].split(","), Path(sys.argv[2])
+    for name in names:
+        if name == "make":
+            make(folder)
+        else:
+            contend(name, folder)
+
+
+def contend(name: str, folder: Path) -> None:
     """Run a contender; print seconds and MB."""
-    name, folder = sys.argv[1], Path(sys.argv[2])
-    if name == "make":
-        make(folder)
-        return
     search = {"ours": ours, "faiss": faiss, "torch": torch, "limit": limit}[name](
         folder, np.load(folder / "queries.npy")
     )

@@ -15,15 +15,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sites import CLUSTER, FOLDER, Site, end, wait_for
+from sites import CLUSTER, FOLDER, Site, end, undisturbed, wait_for
 
 full = pytest.mark.full
+# Options of a run that ends with the index, the only reader of the embeddings, which are temporary files.
+UNTIL = ("--until", "index_dense")
+INDEX = "results/indexes/tiny-dense/small/0.faiss"
 
 
-def _finishes(site: Site, expected: str, process: subprocess.Popen[str] | None = None) -> str:
-    """Assert that a run, this one or a new one, ends in the expected table; return its output."""
-    done = end(process or site.start())
+def _finishes(
+    site: Site, expected: str, process: subprocess.Popen[str] | None = None, until: tuple[str, ...] = ()
+) -> str:
+    """Assert that a run, this one or a new one, ends in the expected table; return its output.
+
+    After a run with the options ``until``, the rest runs without SLURM, which needs seconds to start a job.
+    """
+    done = end(process or site.start(*until))
     assert done.returncode == 0, done.stdout
+    if until:
+        made = (site.folder / INDEX).stat().st_mtime_ns
+        undisturbed(site.configfile, site.folder)
+        assert (site.folder / INDEX).stat().st_mtime_ns == made
     assert site.table == expected
     assert not site.leftovers
     return done.stdout
@@ -75,7 +87,7 @@ def test_a_cancelled_job_of_two_stages_is_run_again_whole_and_nothing_else_is(si
     assert end(run).returncode != 0
     # Snakemake deletes the outputs of all stages of a failed job, including finished stages.
     assert not (site.folder / "results/runs/tiny/small.run.gz").exists()
-    assert (site.folder / "results/indexes/tiny-dense/small/0.faiss").exists()
+    assert (site.folder / INDEX).exists()
     _finishes(site, expected, site.start(*on_cpu))
     assert site.states("encode-0") == ["COMPLETED"]
     assert site.states("retrieve-model") == ["CANCELLED", "COMPLETED"]
@@ -117,14 +129,14 @@ def test_a_job_that_needs_a_gpu_on_a_node_without_one_says_so_and_fails_for_good
 
 
 def test_a_job_on_a_node_that_goes_down_starts_again(site, expected):
-    run = site.start()
+    run = site.start(*UNTIL)
     site.hang("encode")
     subprocess.run(["scontrol", "update", "NodeName=gpu2", "State=DOWN", "Reason=test"], check=True)
     wait_for(lambda: site.states("encode_dense") == ["PENDING"])
     # Refused while the node still ends the job.
     resume = ["scontrol", "update", "NodeName=gpu2", "State=RESUME"]
     wait_for(lambda: subprocess.run(resume, check=False).returncode == 0 or _state("gpu2") == "idle")
-    _finishes(site, expected, run)
+    _finishes(site, expected, run, until=UNTIL)
     assert [job["Restarts"] for job in site.jobs("encode_dense")] == ["1"]
 
 
@@ -201,7 +213,7 @@ def test_killed_it_leaves_jobs_that_the_next_run_does_not_write_beside(site, exp
     cancel = re.search(r"\((scancel --name \S+)\)", refused.stdout)[1]
     subprocess.run(shlex.split(cancel), check=True)
     wait_for(lambda: not site.live())
-    _finishes(site, expected)
+    _finishes(site, expected, until=UNTIL)
 
 
 @full

@@ -53,7 +53,8 @@ def test_excluded_documents_are_dropped_before_the_cut(tiny_models, tmp_path):
         "metrics": ["ndcg@10"],
     }
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
-    done = run(tmp_path / "grid.yaml", tmp_path, "--show-failed-logs")
+    searched = [f"results/runs/{system}/{name}.run.gz" for system in SYSTEMS for name in ("free", "bound")]
+    done = run(tmp_path / "grid.yaml", tmp_path, *searched, "--show-failed-logs")
     assert done.returncode == 0, done.stdout[-3000:]
     assert collection.read_excluded(tmp_path / "results/datasets/free/queries.parquet") == {}
     for system in SYSTEMS:

@@ -26,6 +26,8 @@ def test_a_run_forks_its_jobs_and_makes_the_same_files(small_grid, finished, tmp
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
     environment.pop(forks.FOLDER, None)
     command = [sys.executable, "-m", "snakemake", "--configfile", config, "--directory", tmp_path, "--cores", "2"]
+    made = ("runs/tiny/small.run.gz", "runs/bm25+ce/small.run.gz", "metrics/bm25-flat/small.per-query.parquet")
+    command += [f"results/{path}" for path in made]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
     servers = set()
@@ -33,7 +35,7 @@ def test_a_run_forks_its_jobs_and_makes_the_same_files(small_grid, finished, tmp
         servers |= {path.stem for path in (tmp_path / "tmp").glob("beirgrid-*/*.log")}
         time.sleep(0.05)
     assert process.returncode == 0, (tmp_path / "log").read_text()
-    for path in ("runs/tiny/small.run.gz", "runs/bm25+ce/small.run.gz", "metrics/bm25-flat/small.per-query.parquet"):
+    for path in made:
         assert (tmp_path / "results" / path).read_bytes() == (finished / "results" / path).read_bytes()
     assert {name.partition("-")[0] for name in servers} == {"light", "models"}
     assert not list((tmp_path / "tmp").glob("beirgrid-*"))

@@ -49,7 +49,7 @@ def grid(tmp_path_factory, tiny_models):
             "models": models,
             "systems": SYSTEMS,
             "grid": {"systems": list(SYSTEMS), "datasets": ["small", "other"]},
-            "encode": ENCODE,
+            "encode": {**ENCODE, "shard": 60},
             "metrics": ["ndcg@10"],
         }
         folder.mkdir(parents=True, exist_ok=True)
@@ -126,5 +126,5 @@ CHANGES = {
 def test_another_prompt_makes_again_only_what_it_changes(finished, grid, tmp_path, prompts, retrieved):
     done = run(grid(tmp_path, prompts), finished, "-n")
     jobs = dict(re.findall(r"^(encode_dense|retrieve_dense|evaluate) +(\d+)$", done.stdout, re.MULTILINE))
-    encoded = {"encode_dense": "2"} if "document" in prompts else {}
+    encoded = {"encode_dense": "1"} if "document" in prompts else {}
     assert jobs == {**encoded, "retrieve_dense": str(retrieved), "evaluate": str(retrieved)}, done.stdout

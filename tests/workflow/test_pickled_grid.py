@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from checkpoints import save_ance, save_pickled
+from checkpoints import save_pickled
 from helpers import snakemake
 from model_hub import serve
 from small import collection
@@ -14,8 +14,6 @@ from beirgrid.core import files
 PICKLED = {
     "dpr": ("dpr-context", {"family": "dense", "pooling": "pooler", "query_model": "dpr-question"}),
     "dpr-question": ("dpr-question", {"family": "dense", "pooling": "pooler"}),
-    "ance": ("roberta", {"family": "dense"}),
-    "sparta": ("sparta", {"family": "sparse", "pooling": "sparta"}),
     "electra": ("electra", {"family": "cross-encoder"}),
 }
 
@@ -28,8 +26,10 @@ def test_a_grid_of_pickled_models_is_made_once(tiny_models, tmp_path, monkeypatc
     for entry in models.values():
         entry |= {"revision": "resolve", "max_length": 48}
         entry |= {"similarity": "dot"} if entry["family"] == "dense" else {}
-    systems = {name: {"retriever": name} for name in ("dpr", "ance", "sparta")}
-    systems["bm25+electra"] = {"first_stage": "bm25-flat", "reranker": "electra", "depth": 5}
+    systems = {
+        "dpr": {"retriever": "dpr"},
+        "bm25+electra": {"first_stage": "bm25-flat", "reranker": "electra", "depth": 5},
+    }
     configuration = {
         "corpora": {"small": {"source": "local", "path": str(tmp_path / "small"), "documents": 60}},
         "datasets": {"small": {"corpus": "small"}},
@@ -42,8 +42,7 @@ def test_a_grid_of_pickled_models_is_made_once(tiny_models, tmp_path, monkeypatc
     arguments = ["--configfile", tmp_path / "config.yaml", "--directory", tmp_path / "work", "--cores", "2"]
     with serve() as hub:
         for name, (kind, _) in PICKLED.items():
-            save = save_ance if name == "ance" else save_pickled
-            save(tmp_path / name, tiny_models[kind])
+            save_pickled(tmp_path / name, tiny_models[kind])
             hub.push(f"some/{name}", tmp_path / name)
         commits = dict(hub.main)
         for variable, value in hub.environment(tmp_path / "home").items():

@@ -11,20 +11,16 @@ from small import run
 
 from beirgrid.results import answers
 
-# nDCG@10, Recall@100, Recall@1000. BM25 as pyserini's reproductions have it. MiniLM in float32: on SciFact as the beir
-# package measures it, on Cranfield as sentence-transformers and pytrec_eval do.
-EXPECTED = {
-    ("scifact", "bm25-flat"): (0.6789, 0.9253, 0.9767),
-    ("scifact", "bm25"): (0.6647, 0.9076, 0.9800),
-    ("cranfield", "minilm"): (0.4001, 0.7724, 0.9892),
-}
-MINILM_ON_SCIFACT = (0.6451, 0.9250, 0.9933)
+# nDCG@10, Recall@100, Recall@1000. BM25 on SciFact as in pyserini's reproductions. MiniLM in float32: on SciFact as the
+# beir package measures it, on Cranfield as sentence-transformers and pytrec_eval do.
+BM25 = {"bm25-flat": (0.6789, 0.9253, 0.9767), "bm25": (0.6647, 0.9076, 0.9800)}
+MINILM = {"scifact": (0.6451, 0.9250, 0.9933), "cranfield": (0.4001, 0.7724, 0.9892)}
 TOLERANCE = 0.0005
 pytestmark = pytest.mark.slow
 METRICS = ("ndcg@10", "recall@100", "recall@1000")
 # The two kinds of holes of BM25 multifield: not judged for the query, judged for no query.
 HOLES = {"cranfield": (0.697, 0.196), "scifact": (0.912, 0.863)}
-SYSTEMS = {"cranfield": ["bm25", "minilm"], "scifact": ["bm25", "bm25-flat"]}
+SYSTEMS = {"cranfield": ["bm25"], "scifact": ["bm25", "bm25-flat"]}
 
 
 def _tables(collection: Path, systems: list[str], folder: Path) -> Path:
@@ -67,10 +63,10 @@ def test_holes_of_queries_are_not_those_of_the_corpus(tables, dataset):
     assert (scores["hole@10"], scores["hole_corpus@10"]) == pytest.approx(HOLES[dataset], abs=0.0005)
 
 
-@pytest.mark.parametrize(("dataset", "system"), EXPECTED)
-def test_the_scores_are_those_of_others(tables, dataset, system):
-    scores = _scores(tables[dataset], system)
-    assert list(scores[list(METRICS)]) == pytest.approx(EXPECTED[dataset, system], abs=TOLERANCE)
+@pytest.mark.parametrize("system", BM25)
+def test_the_scores_on_scifact_are_those_of_others(tables, system):
+    scores = _scores(tables["scifact"], system)
+    assert list(scores[list(METRICS)]) == pytest.approx(BM25[system], abs=TOLERANCE)
 
 
 def test_nothing_deviates_and_cranfield_has_no_reference(tables):
@@ -81,7 +77,14 @@ def test_nothing_deviates_and_cranfield_has_no_reference(tables):
 @pytest.mark.full
 def test_dense_retrieval_of_scifact_has_the_published_numbers(real, tmp_path):
     tables = _tables(real / "scifact", ["bm25-flat", "bm25", "minilm", "bm25+minilm"], tmp_path)
-    assert list(_scores(tables, "minilm")[list(METRICS)]) == pytest.approx(MINILM_ON_SCIFACT, abs=TOLERANCE)
+    assert list(_scores(tables, "minilm")[list(METRICS)]) == pytest.approx(MINILM["scifact"], abs=TOLERANCE)
     judged = _verdicts(tables)
     assert len(judged) >= 10
     assert set(judged) == {"reproduced"}
+
+
+@pytest.mark.full
+def test_dense_retrieval_of_cranfield_has_the_scores_of_others(real, tmp_path):
+    tables = _tables(real / "cranfield", ["bm25", "minilm"], tmp_path)
+    assert list(_scores(tables, "minilm")[list(METRICS)]) == pytest.approx(MINILM["cranfield"], abs=TOLERANCE)
+    assert _verdicts(tables) == []
