@@ -1,9 +1,10 @@
 """Models against sentence-transformers.
 
-Usage: encoding.py KINDS MINILM CORPUS DOCUMENTS ROUNDS. KINDS are some of ``MODELS``, between commas; all but the first
-have random weights or heads, which take as long as trained ones. Prints a JSON object for each kind and each of our
-precisions: our seconds, those of sentence-transformers in float32 (its default) and in the same precision. Seconds are
-medians of rounds in which the contenders take turns. A machine with a GPU encodes the whole corpus on the GPU.
+Usage: encoding.py KINDS MINILM CORPUS DOCUMENTS ROUNDS. KINDS are some of ``MODELS``, with commas between them; all but
+the first have random weights or heads, which take as long as trained ones. Prints a JSON object for each kind and each
+of our precisions: our seconds, those of sentence-transformers in float32 (its default) and in the same precision.
+Seconds are medians of rounds in which the contenders take turns. A machine with a GPU encodes the whole corpus on the
+GPU.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Contenders of the bench's part ``generation``: generation.py {make,ours,theirs} FOLDER. Several of the
-words may stand with commas between them.
+"""Contenders of the bench's part ``generation``.
+
+Usage: generation.py NAMES FOLDER. NAMES are some of make, ours and theirs, with commas between them.
 
 ``make`` saves a T5 of random weights as large as docT5query's, and texts. The others print the seconds in which they
 sample queries. Random weights hardly ever end a query, so both sample queries of the same length.

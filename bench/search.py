@@ -1,5 +1,6 @@
-"""Contenders of the bench's part ``search``: search.py {make,ours,faiss,torch,limit} FOLDER. Several of
-the words may stand with commas between them.
+"""Contenders of the bench's part ``search``.
+
+Usage: search.py NAMES FOLDER. NAMES are some of make, ours, faiss, torch and limit, with commas between them.
 
 ``make`` writes random shards as faiss indexes, and queries. The others print the seconds of a search, and the MB that
 it took beyond what the process had before. ``limit`` only multiplies, in the format of the first pass.
