@@ -107,6 +107,7 @@ def test_a_killed_snakemake_finishes_when_its_command_is_repeated(finished, smal
     configfile = small_grid(tmp_path, grid={"systems": FEW, "datasets": ["small"]})
     process = _start(configfile, tmp_path)
     while not _stage_processes(tmp_path):
+        assert process.poll() is None
         time.sleep(0.05)
     process.kill()
     process.wait()
