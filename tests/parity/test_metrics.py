@@ -268,6 +268,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_metrics_equal_ranx(cases: dict[str, Case]) -> None:
     """ranx gets ranks as scores, so that it breaks no ties, and 0 for negative grades."""
     names = {"ndcg": "ndcg", "ndcg_burges": "ndcg_burges", "recall": "recall", "mrr": "mrr", "map": "map"}

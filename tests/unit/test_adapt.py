@@ -299,7 +299,8 @@ def test_a_killed_training_goes_on_to_the_same_weights(killed, tmp_path, name):
     assert {path.name for path in tmp_path.iterdir()} == {"model", "model.json", "undisturbed"}  # the state is gone
 
 
-@pytest.mark.parametrize("change", quick_first(["recipe", "examples", "base"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["recipe", "examples", "base"])
 def test_another_training_does_not_go_on_from_it(killed, queries, tiny_models, tmp_path, change):
     inputs = killed("genq", tmp_path)
     recipe = {**SHORT["genq"], "seed": 2} if change == "recipe" else SHORT["genq"]

@@ -106,6 +106,7 @@ print(json.dumps([float(ranx.evaluate(qrels, run, "ndcg@10")) for run in runs]))
 """
 
 
+@pytest.mark.slow
 def test_trec_files_are_read_by_ranx(work, tmp_path):
     out = _export(work, "trec", tmp_path / "out", "--grid", "g")
     paths = [str(out / f"runs/mine/{system}.trec") for system in SYSTEMS]
