@@ -51,8 +51,13 @@ def pytest_sessionfinish(exitstatus: int) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with whole workflows, the longest files. If a worker starts a long file late, the others wait for it."""
-    items.sort(key=lambda item: item.path.parent.name != "workflow")
+    """Start with whole workflows, the longest files. If a worker starts a long file late, the others wait for it.
+
+    One worker makes the small grid that many of these files read. Until then, the others get files that do not read it.
+    """
+    readers = {item.path for item in items if "finished" in getattr(item, "fixturenames", ())}
+    maker = min(readers, default=None)
+    items.sort(key=lambda item: (item.path.parent.name != "workflow", item.path != maker, item.path in readers))
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

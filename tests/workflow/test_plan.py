@@ -159,7 +159,9 @@ def test_what_cannot_be_planned_is_told_in_one_message(tmp_path, text, arguments
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("grid", ["nano", "today", "multilingual", "reasoning", "long"])
+@pytest.mark.parametrize(
+    "grid", ["nano", pytest.param("today", marks=pytest.mark.full), "multilingual", "reasoning", "long"]
+)
 def test_the_ready_made_grids_are_planned(grid, tmp_path):
     """A plan is made from a dry run, which ends with an error where Snakemake cannot run the grid."""
     configfile = ROOT / "config/grids" / f"{grid}.yaml"
