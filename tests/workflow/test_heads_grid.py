@@ -75,7 +75,7 @@ def test_one_encoding_serves_all_heads(small_grid, tmp_path, m3):
     (apart := tmp_path / "apart").mkdir()
     changes = {**of_m3, "models": models, "systems": systems}
     configfile = small_grid(apart, **changes, grid={"systems": list(systems), "datasets": ["small"]})
-    done = run(configfile, apart)
+    done = run(configfile, apart, *(f"results/runs/{name}/small.run.gz" for name in systems))
     assert done.returncode == 0, done.stdout
     assert len(list((apart / "results/benchmarks/encode").iterdir())) == 3
     for name in systems:

@@ -18,7 +18,8 @@ MODELS = ("tiny", "sparse", "tiny-late", "bm25+ce")
 def test_plain_kernels_give_the_same_runs(finished, small_grid, tmp_path):
     grid = {"systems": ["bm25-flat", *MODELS], "datasets": ["small"], "baseline": "bm25-flat"}
     encode = {"shard": 40, "precision": "float32"}
-    done = run(small_grid(tmp_path, kernels="plain", encode=encode, grid=grid), tmp_path)
+    configfile = small_grid(tmp_path, kernels="plain", encode=encode, grid=grid)
+    done = run(configfile, tmp_path, *(f"results/runs/{system}/small.run.gz" for system in MODELS))
     assert done.returncode == 0, done.stdout
     for system in MODELS:
         found, expected = (runs.read(at / f"results/runs/{system}/small.run.gz") for at in (tmp_path, finished))

@@ -25,6 +25,7 @@ SYSTEMS = {
     "sparse": {"retriever": "tiny-splade"},
     "fused": {"fusion": "rrf", "of": ["sparse", "fetched"]},
 }
+RUNS = [f"results/runs/{system}/shared.run.gz" for system in SYSTEMS]
 
 
 def _collection(folder: Path) -> str:
@@ -67,7 +68,7 @@ def start(tmp_path: Path, configfile: Path, tiny_models: dict[str, Path]):
             command = [sys.executable, "-m", "snakemake", "--configfile", configfile, "--directory", tmp_path / name]
             with (tmp_path / f"{name}.log").open("ab") as log:
                 process = subprocess.Popen(
-                    [*map(str, command), "--cores", "1", "--rerun-incomplete"],
+                    [*map(str, command), "--cores", "1", "--rerun-incomplete", *RUNS],
                     cwd=ROOT,
                     env=_environment(models, tmp_path),
                     stdout=log,
