@@ -106,7 +106,7 @@ def medians(contenders: Mapping[str, Callable[[], float]]) -> dict[str, float]:
 def figures_of(names: list[str], script: Path, folder: Path) -> dict[str, list[list[float]]]:
     """Make the data of a part and run its contenders in alternating rounds; return the figures that each printed.
 
-    The small form runs them in one process: to import the libraries takes longer than to measure.
+    The small form runs them in one process, because importing the libraries takes longer than measuring.
     """
     words = ["make", *names * REPEATS]
     commands = [",".join(words)] if SMALL else words
@@ -239,7 +239,7 @@ def encode(data: Path, folder: Path) -> None:
     """Compare each kind of model with sentence-transformers on a sample."""
     checkpoint, _ = model_folder(folder)
     script = Path(__file__).with_name("encoding.py")
-    # The small form runs all kinds in one process: to import the libraries takes longer than to encode three texts.
+    # The small form runs all kinds in one process, because importing the libraries takes longer than encoding.
     numbers = {",".join(TEXTS): 3} if SMALL else TEXTS
     for kinds, number in numbers.items():
         words = [kinds, checkpoint, data / "corpus.jsonl", number, REPEATS]
@@ -412,7 +412,7 @@ def grid(data: Path, folder: Path) -> None:
             if SMALL:  # the part bm25 runs the commands of Flat
                 (found / "flat").symlink_to("multifield")
             command = [PYTHON, script, "theirs", collection, checkpoint, folder / "reranker", found]
-            # The small form fuses five queries: to compile ranx for them takes longer than all the rest.
+            # The small form fuses five queries, which takes less time than compiling ranx.
             seconds += run(command, {"NUMBA_DISABLE_JIT": "1"} if SMALL else None)[0]
         return seconds
 

@@ -260,8 +260,8 @@ def test_metrics_equal_trec_eval(case: Case) -> None:
 RANX = """
 found = {}
 for case, (qrels, run) in given["cases"].items():
-    # Of queries without documents, ranx knows that they count as 0.
     judged, retrieved = ranx.Qrels(qrels), ranx.Run(run)
+    # make_comparable gives queries without documents the value 0.
     ranx.evaluate(judged, retrieved, given["metrics"], make_comparable=True)
     found[case] = dict(retrieved.scores)
 print(json.dumps(found))

@@ -133,7 +133,7 @@ def test_a_damaged_file_is_compiled_anew(tmp_path):
 
 @pytest.mark.slow
 def test_no_function_of_search_is_compiled_in_each_process():
-    """The second process finds all functions in numba's cache. The first one fills the cache where nobody has yet."""
+    """The second process finds all functions in numba's cache. The first process fills the cache if it is empty."""
     program = (
         "import numpy as np; from beirgrid.search import flat, kernels; rng = np.random.default_rng(0); "
         "flat.search_exact(*(rng.standard_normal((rows, 64), np.float32) for rows in (3000, 20)), 10); "

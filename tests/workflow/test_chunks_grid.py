@@ -6,7 +6,7 @@ import json
 
 import pytest
 from helpers import beirgrid
-from small import SYSTEMS, run
+from small import ENCODE, SYSTEMS, run
 
 from beirgrid.analysis.efficiency import read_latency
 from beirgrid.collections import collection
@@ -27,7 +27,7 @@ CHUNKED = {
 @pytest.mark.slow
 def test_a_grid_with_chunks_is_of_documents(small_grid, tmp_path):
     systems = {name: SYSTEMS[name] for name in ("bm25-flat", "tiny")} | CHUNKED
-    grid, encode = {"systems": list(systems), "datasets": ["small"]}, {"shard": 40, "precision": "float32"}
+    grid, encode = {"systems": list(systems), "datasets": ["small"]}, {**ENCODE, "shard": 40}
     configfile = small_grid(tmp_path, systems=systems, grid=grid, encode=encode)
     done = run(configfile, tmp_path)
     assert done.returncode == 0, done.stdout

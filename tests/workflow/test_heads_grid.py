@@ -7,7 +7,7 @@ import json
 import pytest
 from checkpoints import save_pickled, save_plain
 from helpers import beirgrid
-from small import run
+from small import ENCODE, run
 
 from beirgrid.collections import collection
 from beirgrid.core import files
@@ -40,7 +40,7 @@ def m3(tmp_path):
 @pytest.mark.slow
 def test_one_encoding_serves_all_heads(small_grid, tmp_path, m3):
     (together := tmp_path / "together").mkdir()
-    of_m3 = {"models": {"m3": m3}, "systems": SYSTEMS, "encode": {"shard": 40, "precision": "float32"}}
+    of_m3 = {"models": {"m3": m3}, "systems": SYSTEMS, "encode": {**ENCODE, "shard": 40}}
     configfile = small_grid(together, **of_m3, grid={"systems": list(SYSTEMS), "datasets": ["small"]})
     done = run(configfile, together)
     assert done.returncode == 0, done.stdout

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from small import run
+from small import ENCODE, run
 
 from beirgrid.runs import runs
 
@@ -17,8 +17,7 @@ MODELS = ("tiny", "sparse", "tiny-late", "bm25+ce")
 @pytest.mark.slow
 def test_plain_kernels_give_the_same_runs(finished, small_grid, tmp_path):
     grid = {"systems": ["bm25-flat", *MODELS], "datasets": ["small"], "baseline": "bm25-flat"}
-    encode = {"shard": 40, "precision": "float32"}
-    configfile = small_grid(tmp_path, kernels="plain", encode=encode, grid=grid)
+    configfile = small_grid(tmp_path, kernels="plain", encode={**ENCODE, "shard": 40}, grid=grid)
     done = run(configfile, tmp_path, *(f"results/runs/{system}/small.run.gz" for system in MODELS))
     assert done.returncode == 0, done.stdout
     for system in MODELS:

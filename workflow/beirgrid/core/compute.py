@@ -69,7 +69,7 @@ class Compute:
     connection: Annotated[str, "connection settings of an endpoint's server, JSON"] = ""
 
     def start(self) -> Runtime:
-        """Choose a device and hold it until the runtime's block or the process ends.
+        """Choose a device and hold it until the end of the ``with`` block or of the process.
 
         Of several GPUs, it takes one that no other command of this user holds.
 

@@ -65,8 +65,7 @@ def measure(device: str) -> Iterator[Measured]:
         reference = _encode(folder, model, texts, "cpu", "float32")
         for precision in FORMATS[device]:
             is_reference = (device, precision) == ("cpu", "float32")
-            found = reference if is_reference else _encode(folder, model, texts, device, precision)
-            vectors, seconds, tokens = found
+            vectors, seconds, tokens = reference if is_reference else _encode(folder, model, texts, device, precision)
             distance = float(np.linalg.norm(vectors - reference[0], axis=1).max())
             rate = tokens / seconds * 2e6 * _MILLIONS
             speed = len(texts) / seconds
