@@ -14,8 +14,9 @@ from beirgrid.encoders import CrossEncoderScorer, DenseEncoder
 from beirgrid.encoders.dense import pooled_transformer
 
 ONE_BATCH = 100_000
-# Largest difference between two computations of a number, relative to the largest number.
-ROUNDING = {"float32": 1e-5, "bfloat16": 0.06, "float16": 0.01}
+# Largest difference between two computations of a number, relative to the largest number. The random weights give large
+# scores of attention, which bfloat16 rounds.
+ROUNDING = {"float32": 1e-5, "bfloat16": 0.08, "float16": 0.01}
 FIRST = {
     "bert": "cls",
     "distilbert": "cls",
