@@ -66,15 +66,15 @@ def jsonl(rows: list[Any]) -> str:
 def zipped(
     corpus: str = jsonl(DOCUMENTS), queries: str = jsonl(QUERIES), qrels: str | None = QRELS, filler: int = 0
 ) -> bytes:
-    """Return a zip in BEIR layout, with ``filler`` bytes that do not compress."""
+    """Return a zip in BEIR layout, with ``filler`` bytes that do not compress; equal arguments give equal bytes."""
+    members = {"filler": random.Random(0).randbytes(filler), "corpus.jsonl": corpus, "queries.jsonl": queries}
+    if qrels is not None:
+        members |= {"qrels/dev.tsv": HEADER + "1\td3\t1\n", "qrels/test.tsv": qrels}
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(f"{FOLDER}/filler", random.Random(0).randbytes(filler))
-        archive.writestr(f"{FOLDER}/corpus.jsonl", corpus)
-        archive.writestr(f"{FOLDER}/queries.jsonl", queries)
-        if qrels is not None:
-            for split in ("dev", "test"):
-                archive.writestr(f"{FOLDER}/qrels/{split}.tsv", qrels if split == "test" else HEADER + "1\td3\t1\n")
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in members.items():
+            # A ZipInfo without a date has a fixed one; a bare name would take the time of day.
+            archive.writestr(zipfile.ZipInfo(f"{FOLDER}/{name}"), content, zipfile.ZIP_DEFLATED)
     return stream.getvalue()
 
 
