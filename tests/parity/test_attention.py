@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -30,7 +31,7 @@ def _padding(tokens: int, *lengths: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("scaling", [None, 0.5])
-@pytest.mark.parametrize("tokens", [32, 33, 48, 250, 1024])
+@pytest.mark.parametrize("tokens", [48, 49, 64, 250, 1024])
 def test_results_are_those_of_float64(tokens, scaling):
     given = _inputs(tokens)
     for mask in (None, _padding(tokens, tokens, 1, tokens - 5)):
@@ -43,6 +44,30 @@ def test_results_are_those_of_float64(tokens, scaling):
         assert not torch.equal(found, sdpa_attention_forward(ENCODER, *given, mask, scaling=scaling)[0])
 
 
+def _softmax(scores: torch.Tensor, tokens: int, factor: float) -> torch.Tensor:
+    found = scores.bfloat16().clone()
+    attention._softmax()(found.view(torch.int16).numpy(), tokens, factor)
+    return found
+
+
+@pytest.mark.parametrize("size", [0.01, 1, 40, 1e4, 1e30])
+def test_the_softmax_is_that_of_float64_rounded(size):
+    scores = (torch.randn(50, 77, generator=torch.Generator().manual_seed(1)) * size).bfloat16()
+    found = _softmax(scores, 70, 0.3)
+    exact = torch.softmax(scores[:, :70].double() * 0.3 * math.log(2), -1)
+    torch.testing.assert_close(found[:, :70].double(), exact, rtol=2.0**-7, atol=2.0**-120)
+    assert (found[:, 70:] == 0).all()
+
+
+def test_the_softmax_of_scores_that_are_not_finite():
+    infinity, nan = math.inf, math.nan
+    rows = [[1, nan, 2], [1, -nan, 2], [1, infinity, 2], [-infinity] * 3, [1, -infinity, 1], [-0.0, 0.0, -infinity]]
+    found = _softmax(torch.tensor(rows), 3, 1.0).tolist()
+    for row in found[:4]:
+        assert all(map(math.isnan, row))
+    assert found[4:] == [[0.5, 0, 0.5], [0.5, 0.5, 0]]
+
+
 def _window(tokens: int) -> torch.Tensor:
     place = torch.arange(tokens)
     return ((place - place[:, None]).abs() < 9).expand(TEXTS, 1, -1, -1)
@@ -51,15 +76,15 @@ def _window(tokens: int) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("tokens", "mask", "options"),
     [
-        (40, _window(40), {}),
-        (40, torch.ones(40, 40, dtype=torch.bool).tril().expand(TEXTS, 1, -1, -1), {}),
-        (40, _padding(40, 40, 0, 3), {}),
-        (40, _padding(40, 40, 39, 3).flip(-1), {}),
-        (40, torch.zeros(TEXTS, 1, 40, 40, dtype=torch.bfloat16), {}),
-        (40, _padding(40, 40, 39, 3).repeat(1, HEADS, 1, 1), {}),
-        (40, None, {"is_causal": True}),
-        (40, None, {"position_bias": torch.randn(1, HEADS, 40, 40, dtype=torch.bfloat16)}),
-        (31, None, {}),
+        (60, _window(60), {}),
+        (60, torch.ones(60, 60, dtype=torch.bool).tril().expand(TEXTS, 1, -1, -1), {}),
+        (60, _padding(60, 60, 0, 3), {}),
+        (60, _padding(60, 60, 59, 3).flip(-1), {}),
+        (60, torch.zeros(TEXTS, 1, 60, 60, dtype=torch.bfloat16), {}),
+        (60, _padding(60, 60, 59, 3).repeat(1, HEADS, 1, 1), {}),
+        (60, None, {"is_causal": True}),
+        (60, None, {"position_bias": torch.randn(1, HEADS, 60, 60, dtype=torch.bfloat16)}),
+        (47, None, {}),
         (1025, None, {}),
     ],
     ids=["window", "causal", "empty", "left", "float", "heads", "is_causal", "bias", "short", "long"],
@@ -74,9 +99,9 @@ def test_other_attention_is_that_of_pytorch(tokens, mask, options):
 def test_other_types_decoders_and_shared_heads_are_those_of_pytorch():
     decoder = SimpleNamespace(is_causal=True, num_key_value_groups=1)
     shared = SimpleNamespace(is_causal=False, num_key_value_groups=HEADS)
-    query, key, value = _inputs(40)
+    query, key, value = _inputs(60)
     for module, given in (
-        (ENCODER, _inputs(40, torch.float32)),
+        (ENCODER, _inputs(60, torch.float32)),
         (decoder, (query, key, value)),
         (shared, (query, key[:, :1], value[:, :1])),
         (ENCODER, (query[:, :, :1], key, value)),
