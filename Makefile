@@ -96,6 +96,6 @@ bench-scale: .venv/ready-dev ## measure memory at a million documents and at ten
 reproduce: .venv/ready ## write docs/results.md: run BM25 and MiniLM on small public sets (COLLECTIONS=folder of collections)
 	.venv/bin/python bench/results.py $(or $(WORK),build/results) $(COLLECTIONS)
 
-lock: .venv/ready ## resolve the dependencies in pyproject.toml, and envs/, again (needs uv)
+lock: .venv/ready-dev ## resolve the dependencies in pyproject.toml, and envs/, again
 	.venv/bin/python requirements/resolve.py $(or $(TORCH_INDEX),https://download.pytorch.org/whl/cpu)
 	.venv/bin/python requirements/environments.py

@@ -1,6 +1,6 @@
 """Complete the pip sections of envs/*.yaml: below the packages that one names, what those require, as locked.
 
-Needs uv. conda's pip takes no constraints from this folder, as Snakemake copies an environment's file elsewhere.
+conda's pip takes no constraints from this folder, as Snakemake copies an environment's file elsewhere.
 """
 
 import re

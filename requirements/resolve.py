@@ -1,4 +1,4 @@
-"""Resolve the dependencies in pyproject.toml into the files that set-up installs: ``make lock`` (needs uv).
+"""Resolve the dependencies in pyproject.toml into the files that set-up installs: ``make lock``.
 
 - lock.txt: what a run of the workflow needs, torch aside
 - torch-cpu.txt and torch-cuda.txt: torch's two builds. pip cannot choose between two builds under one name with
@@ -84,8 +84,9 @@ def main(torch_index: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         pins = Path(folder) / "pins.txt"
         pins.write_text("".join((HERE / f"{name}.txt").read_text() for name in ("lock", "dev", "torch-cuda")))
-        everything = blocks(PROJECT, "--all-extras", "--output-file", pins)
-        run = blocks(PROJECT, "--extra", "slurm", "--extra", "documents", "--constraint", pins)
+        extras = ["--extra", "slurm", "--extra", "documents"]
+        everything = blocks(PROJECT, *extras, "--extra", "dev", "--extra", "docs", "--output-file", pins)
+        run = blocks(PROJECT, *extras, "--constraint", pins)
         torch = next(block for block in run if block.startswith("torch=="))
         pins.write_text(f"{torch.split()[0]}+cpu\n")
         index = ("--index", torch_index)

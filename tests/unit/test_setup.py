@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,33 @@ def _wheel(folder: Path, version: str) -> str:
     links = "".join(f'<a href="{file.name.replace("+", "%2B")}">{file.name}</a>' for file in folder.glob("*.whl"))
     (folder / "index.html").write_text(links)
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_extras_choose_the_build_for_uv(root, tmp_path):
+    _wheel(tmp_path / "pypi/torch", "3.0")
+    _wheel(tmp_path / "pytorch/torch", "3.0+cpu")
+    project = (root / "pyproject.toml").read_text()
+    project = re.sub(r"(?m)^dependencies = \[$(?s:.*?)^\]$", 'dependencies = ["torch"]', project)
+    project = project.replace("https://download.pytorch.org/whl/cpu", (tmp_path / "pytorch").as_uri())
+    (tmp_path / "pyproject.toml").write_text(project)
+    uv = [
+        str(Path(sys.executable).with_name("uv")),
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-annotate",
+        "--no-header",
+        "pyproject.toml",
+        "--cache-dir",
+        "cache",
+    ]
+    uv += ["--default-index", (tmp_path / "pypi").as_uri()]
+    for extras, expected in (
+        ([], "torch==3.0"),
+        (["--extra", "cpu"], "torch==3.0+cpu"),
+        (["--extra", "cuda"], "torch==3.0"),
+    ):
+        assert subprocess.check_output([*uv, *extras], cwd=tmp_path, text=True).strip() == expected
 
 
 @pytest.fixture(scope="module")
