@@ -3,7 +3,7 @@
 - lock.txt: what a run of the workflow needs, torch aside
 - torch-cpu.txt and torch-cuda.txt: torch's two builds. pip cannot choose between two builds under one name with
   hashes, and the CUDA build needs packages of several GB that the CPU build does not.
-- dev.txt: what tests, checks, documentation and benchmarks need beside those
+- dev.txt: what tests, checks, documentation, benchmarks and ``make lock`` need beside those
 
 Each file begins with the size of its download, which set-up shows. Pins stay as they are where pyproject.toml allows
 it; a raised bound there moves a pin.
@@ -84,6 +84,7 @@ def main(torch_index: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         pins = Path(folder) / "pins.txt"
         pins.write_text("".join((HERE / f"{name}.txt").read_text() for name in ("lock", "dev", "torch-cuda")))
+        # Not --all-extras: cpu would take torch from another index.
         extras = ["--extra", "slurm", "--extra", "documents"]
         everything = blocks(PROJECT, *extras, "--extra", "dev", "--extra", "docs", "--output-file", pins)
         run = blocks(PROJECT, *extras, "--constraint", pins)

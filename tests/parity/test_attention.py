@@ -61,8 +61,10 @@ def test_the_softmax_is_that_of_float64_rounded(size):
 
 def test_the_softmax_of_scores_that_are_not_finite():
     infinity, nan = math.inf, math.nan
-    rows = [[1, nan, 2], [1, -nan, 2], [1, infinity, 2], [-infinity] * 3, [1, -infinity, 1], [-0.0, 0.0, -infinity]]
-    found = _softmax(torch.tensor(rows), 3, 1.0).tolist()
+    rows = [[1, nan, 2], [1, nan, 2], [1, infinity, 2], [-infinity] * 3, [1, -infinity, 1], [-0.0, 0.0, -infinity]]
+    scores = torch.tensor(rows).bfloat16()
+    scores.view(torch.int16)[:2, 1] = torch.tensor([0x7FC0, -0x40])  # NaN of both signs
+    found = _softmax(scores, 3, 1.0).tolist()
     for row in found[:4]:
         assert all(map(math.isnan, row))
     assert found[4:] == [[0.5, 0, 0.5], [0.5, 0.5, 0]]
@@ -82,12 +84,13 @@ def _window(tokens: int) -> torch.Tensor:
         (60, _padding(60, 60, 59, 3).flip(-1), {}),
         (60, torch.zeros(TEXTS, 1, 60, 60, dtype=torch.bfloat16), {}),
         (60, _padding(60, 60, 59, 3).repeat(1, HEADS, 1, 1), {}),
+        (60, _padding(60, 60), {}),
         (60, None, {"is_causal": True}),
         (60, None, {"position_bias": torch.randn(1, HEADS, 60, 60, dtype=torch.bfloat16)}),
         (47, None, {}),
         (1025, None, {}),
     ],
-    ids=["window", "causal", "empty", "left", "float", "heads", "is_causal", "bias", "short", "long"],
+    ids=["window", "causal", "empty", "left", "float", "heads", "shared", "is_causal", "bias", "short", "long"],
 )
 def test_other_attention_is_that_of_pytorch(tokens, mask, options):
     given = _inputs(tokens)

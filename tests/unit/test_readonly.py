@@ -102,7 +102,7 @@ def work(arguments):
 
 for job in range(2):
     if not (child := os.fork()):
-        forks.run_fork(request, [], work)
+        forks.run_fork(request, [], b"", work)
     assert os.waitpid(child, 0)[1] == 0
 """
 

@@ -29,7 +29,7 @@ def prepare_libraries() -> None:
         os.environ["HOME"] = temporary_folder()
         home = Path.home()
     package = Path(__file__).parent.parent
-    beside = all(_writable(package / layer / "__pycache__") for layer in ("search", "analysis", "encoders"))
+    beside = all(_writable(package / layer / "__pycache__") for layer in ("search", "analysis", "encoders/kernels"))
     others = [os.environ.get("NUMBA_CACHE_DIR"), Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "numba"]
     if not beside and not any(_writable(Path(folder)) for folder in others if folder):
         os.environ["NUMBA_CACHE_DIR"] = temporary_folder()

@@ -172,7 +172,7 @@ def act_as_proxy(connection: socket.socket, arguments: list[str]) -> None:
     os._exit(status)
 
 
-def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request, list[int]]:
+def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request, list[int], bytes]:
     """Serve in the background: fork a process per connection, until the owner and all forks have ended.
 
     Args:
@@ -181,7 +181,7 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
         prepare: imports what forks need (``prepare``). Processes may connect before, and wait.
 
     Returns:
-        in a fork, the request and its standard streams.
+        in a fork, the request, its standard streams, and the signals that came before the fork.
     """
     import gc
 
@@ -214,13 +214,11 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
                 client, streams, early = asking[ready].client, asking[ready].streams, asking.pop(ready).early
                 if request and (pid := os.fork()) == 0:
                     _end_with(server)
-                    return request, streams
+                    return request, streams, early
                 for stream in streams:
                     os.close(stream)
                 if request:
                     forks[os.pidfd_open(pid)] = (pid, client)
-                    for number in early:
-                        os.kill(pid, number)
                 else:
                     client.close()
             elif ready in forks:
@@ -279,8 +277,8 @@ def _end_with(server: int) -> None:
         os._exit(1)
 
 
-def run_fork(request: Request, streams: list[int], main: Callable[[list[str]], None]) -> None:
-    """Become, in a fork, the requested process: run ``main`` with its arguments, and end."""
+def run_fork(request: Request, streams: list[int], early: bytes, main: Callable[[list[str]], None]) -> None:
+    """Become, in a fork, the requested process: receive the early signals, run ``main`` with its arguments, and end."""
     import atexit
     import threading
 
@@ -294,6 +292,8 @@ def run_fork(request: Request, streams: list[int], main: Callable[[list[str]], N
     tempfile.tempdir = None
     status = 0
     try:
+        for number in early:
+            signal.raise_signal(number)
         main(request.arguments)
     except SystemExit as end:
         if isinstance(end.code, str):

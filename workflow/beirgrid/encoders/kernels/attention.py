@@ -1,4 +1,4 @@
-"""Attention in bfloat16 by oneDNN's matrix products, for CPUs with AVX-512 but without AMX.
+"""Attention in bfloat16 by oneDNN's matrix products, for CPUs whose AVX-512 multiplies bfloat16 but that have no AMX.
 
 PyTorch's own function takes as long in bfloat16 as in float32 there. Here, scores are rounded to bfloat16 before the
 softmax, as in transformers' "eager" attention. One text is computed at a time, so its scores stay in the processor's
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 NAME = "products_of_bfloat16"
-# Numbers of tokens for which products are faster, and the scores of a text take at most about 30 MB.
+# Numbers of tokens for which the products are clearly faster: the scores of more tokens outgrow the cache.
 _TOKENS = range(48, 1025)
 _LOG2_E = 1.4426950408889634
 
@@ -90,8 +90,8 @@ def _softmax() -> Any:
     import numba
 
     half, upper, bias, mantissa = np.int32(0x8000), np.int32(16), np.int32(127), np.int32(23)
-    sign, magnitude, smallest = np.int16(15), np.int16(0x7FFF), np.int16(-0x8000)
-    zero, one, middle, least = np.float32(0), np.float32(1), np.float32(0.5), np.float32(-127)
+    sign, magnitude, lowest_order = np.int16(15), np.int16(0x7FFF), np.int16(-0x8000)
+    zero, one, middle, lowest_power = np.float32(0), np.float32(1), np.float32(0.5), np.float32(-127)
     # 2^x is 1 + ax + bx² + cx³ for x from -0.5 to 0.5, with a relative error of 1e-4. bfloat16 rounds by up to 4e-3.
     a, b, c = np.float32(0.69328292), np.float32(0.24221063), np.float32(0.05500869)
 
@@ -103,9 +103,9 @@ def _softmax() -> Any:
         fastmath={"reassoc", "contract"},
     )
     def softmax(scores, tokens, factor):  # type: ignore[no-untyped-def]
-        """Replace the first scores of each row by 2^(score · factor), divided by their sum, and the others by 0.
+        """Replace the first ``tokens`` scores of each row by the softmax, with base 2, of score · factor; others by 0.
 
-        A row with NaN becomes NaN.
+        A row with NaN or infinity, or with -infinity alone, becomes NaN.
 
         Args:
             scores: the bits of bfloat16, [rows, columns].
@@ -114,7 +114,7 @@ def _softmax() -> Any:
         """
         weights = np.empty(scores.shape[1], np.float32)
         for number in range(len(scores)):
-            row, largest = scores[number], smallest
+            row, largest = scores[number], lowest_order
             for at in range(tokens):  # the bits of negative numbers are in reverse order
                 order = np.int16(row[at] ^ ((row[at] >> sign) & magnitude))
                 largest = order if order > largest else largest
@@ -123,10 +123,10 @@ def _softmax() -> Any:
             total = zero
             for at in range(tokens):
                 power = (np.int32(np.int32(row[at]) << upper).view(np.float32) - most) * factor
-                power = least if power < least else power
+                power = lowest_power if power < lowest_power else power
                 whole = np.floor(power + middle)
                 rest = power - whole
-                whole = whole if whole > least else least  # NaN has no integer; ``rest`` stays NaN
+                whole = whole if whole > lowest_power else lowest_power  # NaN has no integer; ``rest`` stays NaN
                 scale = np.int32((np.int32(whole) + bias) << mantissa).view(np.float32)
                 weights[at] = scale * (one + rest * (a + rest * (b + rest * c)))
                 total += weights[at]
@@ -140,7 +140,11 @@ def _softmax() -> Any:
 def _lengths(
     module: Any, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, options: dict[str, Any]
 ) -> list[int] | None:
-    """Return the number of tokens of each text, or None unless each of its tokens attends to all of them."""
+    """Return how many tokens of each text are not padding, or None if PyTorch's function must compute this attention.
+
+    That is so for other types or numbers of tokens, shared heads, biases, causal attention, windows, and padding on the
+    left.
+    """
     import torch
 
     tokens = query.shape[2]
@@ -151,7 +155,7 @@ def _lengths(
     if mask is None:
         causal = options.get("is_causal")
         return None if (getattr(module, "is_causal", True) if causal is None else causal) else [tokens] * len(query)
-    if mask.dtype != torch.bool or mask.shape[1] != 1:
+    if mask.dtype != torch.bool or mask.shape != (len(query), 1, tokens, tokens):
         return None
     counts = mask[:, :, :1].sum(-1, keepdim=True)
     if not bool((mask == (torch.arange(tokens) < counts)).all() and (counts > 0).all()):
