@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 NAME = "products_of_bfloat16"
-# Numbers of tokens for which the products are clearly faster: the scores of more tokens outgrow the cache.
+# Tokens of a batch's longest text for which the products are clearly faster. The scores of more outgrow the cache.
 _TOKENS = range(48, 1025)
 _LOG2_E = 1.4426950408889634
 
@@ -71,6 +71,7 @@ def attend(
     lengths = _lengths(module, query, key, attention_mask, options)
     if lengths is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
+    softmax = _softmax()
     texts, heads, tokens, width = query.shape
     factor = np.float32(_LOG2_E * (width**-0.5 if scaling is None else scaling))
     scores = query.new_empty(heads, tokens, tokens)
@@ -78,7 +79,7 @@ def attend(
     result = query.new_empty(texts, tokens, heads, value.shape[-1])
     for text, length in enumerate(lengths):
         torch.bmm(query[text], key[text].transpose(1, 2), out=scores)
-        _softmax()(bits, length, factor)
+        softmax(bits, length, factor)
         result[text] = torch.bmm(scores, value[text]).transpose(0, 1)
     return result, None
 
@@ -89,6 +90,7 @@ def _softmax() -> Any:
     prepare_libraries()
     import numba
 
+    # bfloat16 is the upper half of a float32. ``upper``, ``mantissa`` and ``sign`` are numbers of bits to shift by.
     half, upper, bias, mantissa = np.int32(0x8000), np.int32(16), np.int32(127), np.int32(23)
     sign, magnitude, lowest_order = np.int16(15), np.int16(0x7FFF), np.int16(-0x8000)
     zero, one, middle, lowest_power = np.float32(0), np.float32(1), np.float32(0.5), np.float32(-127)
@@ -96,11 +98,7 @@ def _softmax() -> Any:
     a, b, c = np.float32(0.69328292), np.float32(0.24221063), np.float32(0.05500869)
 
     @numba.njit(
-        "void(i2[:, ::1], i8, f4)",
-        nogil=True,
-        cache=True,
-        error_model="numpy",
-        fastmath={"reassoc", "contract"},
+        "void(i2[:, ::1], i8, f4)", nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"}
     )
     def softmax(scores, tokens, factor):  # type: ignore[no-untyped-def]
         """Replace the first ``tokens`` scores of each row by the softmax, with base 2, of score · factor; others by 0.
