@@ -73,6 +73,7 @@ lint: .venv/ready-dev ## check style, types, layers and the workflow
 	$(RUN) snakefmt --check Snakefile workflow
 	.venv/bin/python -c 'from importlinter.cli import lint_imports_command as lint; lint()'
 	$(RUN) snakemake --lint
+	.venv/bin/python tests/lines.py
 
 docs: .venv/ready-dev ## build the documentation into site/
 	$(RUN) mkdocs build --strict
