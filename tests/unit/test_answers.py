@@ -470,8 +470,11 @@ def test_other_folders_are_told(grid, capsys, tmp_path):
     assert "there is no folder" in capsys.readouterr().err
 
 
-def test_scores_can_be_loaded_of_a_folder(grid, tmp_path):
+def test_scores_can_be_loaded_of_a_folder(grid, tmp_path, capsys):
     assert len(load_scores(tmp_path)) == len(load_scores(grid)) == 8
+    files.write_text(other := paths.GRID_SUMMARY.format(grid="other"), "{")
+    assert len(load_scores(tmp_path)) == 8
+    assert f"warning: the grid other is left out: {tmp_path / other} is damaged" in capsys.readouterr().err
 
 
 # Beside a run ---------------------------------------------------------------------------------------------------------
@@ -554,9 +557,9 @@ def test_a_run_whose_last_job_wrote_the_page_prints_its_tables_as_they_are(grid,
 
 def test_a_refresh_that_fails_does_not_disturb_the_run(grid, monkeypatch, capfd):
     refresher = refresh.Refresher("test")
-    monkeypatch.setattr(refresh.sys, "executable", "/gone/python")
-    refresher.end(written=False)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(refresh.sys, "executable", "/gone/python")
+        refresher.end(written=False)
     files.write_text(paths.GRID_SUMMARY.format(grid="test"), "{")
     refresher.end(written=False)
     assert "is not a summary of a grid" in capfd.readouterr().err

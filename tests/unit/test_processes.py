@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, python
 
+from beirgrid.__main__ import _TOOLS
 from beirgrid.core.errors import log_to_standard_error
 from beirgrid.tools import console, processes
 
@@ -27,6 +28,8 @@ rule all:
     output: "done"
     shell: "touch begun; while [ ! -e go ]; do sleep 0.1; done; touch done"
 """
+# Their processes are Snakemake's.
+BECOME_SNAKEMAKE = {"demo", "run", "reproduce"}
 OPTIONS = ["-m", "snakemake", "--cores", "1", "--snakefile", "Snakefile", "--rerun-incomplete"]
 
 
@@ -91,6 +94,20 @@ def test_the_lock_of_a_run_whose_jobs_continue_stays(killed):
         job.kill()
         job.wait()
     assert _run().returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "runs"),
+    [
+        ("python -P interrupts.py snakemake --snakefile Snakefile", True),
+        ("python -m beirgrid --settings 0123 encode --shard 0", True),
+        ("python -m beirgrid fetch corpus", True),
+        ("python -m pytest", False),
+        *((f"/venv/bin/beirgrid {words.split()[0]} x", False) for words in _TOOLS if words not in BECOME_SNAKEMAKE),
+    ],
+)
+def test_only_snakemake_and_stages_count_as_a_run(words, runs):
+    assert processes._works([Path(word).name for word in words.split()]) == runs
 
 
 @pytest.mark.parametrize(("error", "shown"), [("KeyboardInterrupt", "stopped at once. The same"), ("OSError", "Trace")])

@@ -143,6 +143,16 @@ def test_a_command_that_fails_is_one_message_and_leaves_nothing(stage, tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_search_that_changes_its_index_is_told_at_once(stage, tmp_path):
+    stage("index", python(INDEX, "{corpus}", "{index}"))
+    write = "import sys; open(sys.argv[1] + '/a', 'a').write('x'); " + RUN.replace("argv[1]", "argv[2]")
+    command = python(write.format("q1 Q0 d1 1 1 t\\nd3 Q0 d1 1 1 t\\n"), "{index}", "{run}")
+    said = stage("retrieve", command, "--index", str(tmp_path / "index"), status=1)
+    assert "the command changed its {index}, which it may only read: " in said.splitlines()[-1]
+    assert f"{tmp_path}/index/a is damaged: it has 2 bytes" in said.splitlines()[-1]
+    assert not (tmp_path / "x.run.gz").exists()
+
+
 @pytest.mark.slow
 def test_a_program_may_start_a_server_that_goes_on(stage, tmp_path):
     code = "import subprocess, sys; subprocess.Popen(['sleep', '60']); print('started'); " + INDEX

@@ -51,6 +51,16 @@ def test_a_file_without_a_record_is_named(site, capsys):
     assert "no record names results/own.txt" in capsys.readouterr().err
 
 
+def test_a_damaged_summary_of_a_grid_is_named_and_left_out(site, capsys):
+    summary = Path("results/grids/other/grid.json")
+    summary.parent.mkdir(parents=True)
+    summary.write_text("{")
+    assert main(["why", SCORES]) == 0
+    said = capsys.readouterr()
+    assert "made again by the next run: files and" in said.out
+    assert f"warning: the grid other is left out: {summary} is damaged" in said.err
+
+
 def test_a_damaged_record_is_named(site, capsys):
     Path(SCORES).write_text("{")
     assert main(["why", SCORES.replace(".json", ".per-query.parquet")]) == 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core import files, paths, provenance
-from ..core.errors import DataError
+from ..core.errors import DataError, warn
 
 # Help of the options for ``locate``.
 PLACE = "working folder of grids, its results folder, or the folder or name of one grid"
@@ -135,7 +135,8 @@ def find(place: str | Path, grid: str = "", directory: Path = Path()) -> Results
         directory: base folder of relative places.
 
     Raises:
-        DataError: there are no results, or the summary of a grid is missing or damaged.
+        DataError: there are no results, or the summary of the one grid is missing or damaged. Of several grids,
+            a damaged one is named and left out.
     """
     folder, summary = locate(place, grid, directory)
     if summary:
@@ -149,7 +150,11 @@ def find(place: str | Path, grid: str = "", directory: Path = Path()) -> Results
     known: dict[tuple[str, str], Result] = {}
     seeds: dict[str, tuple[str, ...]] = {}
     for other in sorted(folder.glob(_GRIDS)):
-        cells, systems = _summary(other, folder)
+        try:
+            cells, systems = _summary(other, folder)
+        except DataError as error:  # the cells of this grid lack its facts; other grids are as they are
+            warn(f"the grid {other.parent.name} is left out: {error}")
+            continue
         known |= cells
         seeds |= {name: members for name, members in systems.items() if len(members) > len(seeds.get(name, ()))}
     keys = [(path.parent.name, path.name.removesuffix(".json")) for path in _scores(folder)]

@@ -74,7 +74,7 @@ def retrieve_program(
     """Run a program that searches a corpus, and check its run like any external run.
 
     Raises:
-        BeirgridError: the command cannot start, fails, or writes no run.
+        BeirgridError: the command cannot start, fails, writes no run, or changes its index.
         DataError: the run cannot be read, or does not match the dataset and its corpus.
     """
     settings = {"command": command, "depth": depth}
@@ -89,6 +89,8 @@ def retrieve_program(
                 {"index": index} if index else {}
             )
             facts["search_seconds"] = _run(command, folder, corpus, texts, places)
+            if index:
+                _check_unchanged(index)
             if not run.is_file():
                 raise BeirgridError("the command wrote no file {run}")
             try:
@@ -96,6 +98,14 @@ def retrieve_program(
             except DataError as error:
                 raise DataError(str(error).replace(str(run), f"the run of {system!r}")) from None
         facts["source"] = system
+
+
+def _check_unchanged(index: Path) -> None:
+    """Raise BeirgridError if a search changed its index, which the searches of other datasets read."""
+    try:
+        provenance.artifact(index)
+    except DataError as error:
+        raise BeirgridError(f"the command changed its {{index}}, which it may only read: {error}") from None
 
 
 def _run(command: str, folder: Path, corpus: Path, queries: Mapping[str, str], places: Mapping[str, object]) -> float:

@@ -10,14 +10,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..core import files
+from ..core import files, stages
 
 # Lock file held by the run in the working directory.
 LOCK = Path(".snakemake/beirgrid/run.lock")
 # Linux's identifier of each boot.
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-# Commands that may run beside a run.
-_READERS = {"status", "plan", "report", "compare", "evaluate", "export", "list", "init", "doctor", "search", "show"}
+# First words of the commands that jobs run. All others may run beside a run.
+_STAGES = {words.partition(" ")[0] for words in stages.COMMANDS}
 
 
 def began(pid: int) -> float | None:
@@ -57,7 +57,10 @@ def _works(words: list[str]) -> bool:
     """Tell from a command line whether the process is Snakemake or a stage, rather than an interactive command."""
     if "snakemake" in words:
         return True
-    return "beirgrid" in words and not _READERS & {*words[words.index("beirgrid") + 1 :][:1]}
+    if "beirgrid" not in words:
+        return False
+    after = words[words.index("beirgrid") + 1 :]
+    return not _STAGES.isdisjoint(after[2:3] if after[:1] == ["--settings"] else after[:1])
 
 
 def allow_one_run() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import files, lineage, paths, provenance, reasons, stages
-from ..core.errors import DataError, show
+from ..core.errors import DataError, show, warn
 from .configfiles import DIRECTORY
 
 _NONE = "files and the last run of each grid show no reason. A dry run (-n) reads configfiles and the lock file again"
@@ -86,8 +86,12 @@ def _reasons(place: Path, record: Mapping[str, Any], directory: Path) -> Iterato
             elif path.is_file() and path.stat().st_mtime_ns > place.stat().st_mtime_ns:
                 yield f"{option} {path} is newer"
     for summary in sorted(directory.glob(paths.GRID_SUMMARY.format(grid="*"))):  # they have the requested settings
-        with files.reading(summary):
-            grid = files.read_json(summary)
+        try:
+            with files.reading(summary):
+                grid = files.read_json(summary)
+        except DataError as error:
+            warn(f"the grid {summary.parent.name} is left out: {error}")
+            continue
         keys = {(directory / path).resolve(): key for path, key in grid.get("settings", {}).items()}
         digest = keys.get(place.resolve(), record.get("settings_key"))
         if digest != record.get("settings_key"):
