@@ -344,6 +344,12 @@ def test_a_judge_who_leaves_frees_the_query(store):
     assert store.next("ben", now=1000.0 + STALE + 1)[0] == query
 
 
+def test_a_claim_of_a_clock_that_was_ahead_frees_the_query(store):
+    now = time.time()
+    query, _ = store.next("ann", now=now + 86_400)
+    assert query in {waiting for waiting, _ in store.waiting("ben", now=now)}
+
+
 def test_judgements_can_be_changed_and_undone(store):
     first = store.next("ann")
     store.judge(Grading("ann", *first, 1), now=10.0)
@@ -470,6 +476,21 @@ def test_the_server_takes_judgements_and_refuses_what_is_none(made, served):
     assert [judgement.reason for judgement in made.store.judgements()] == ["no text"]
 
 
+def test_documents_that_join_the_pool_are_judged(made, served):
+    """The page was opened before ``beirgrid set pool`` was called again."""
+    texts = [*made.each_document(), documents.Document("d3", "", "Oats")]
+    made.store.add_pool([PooledPair("q2", "d3", 1.0)])
+    (made.folder / "corpus.jsonl").write_text(
+        "".join(json.dumps({"_id": text.id, "title": text.title, "text": text.text}) + "\n" for text in texts)
+    )
+    seen = set()
+    while pair := ask(served, "next")[1]["pair"]:
+        seen.add((pair["document"], pair["text"]))
+        row = {"query": pair["query"], "document": pair["document"], "grade": 1}
+        assert ask(served, "judge", row)[0] == 200
+    assert ("d3", "Oats") in seen
+
+
 def test_the_server_answers_nobody_else(served):
     bare = served.partition("?")[0]
     assert ask(f"{bare}?token=guess", "next")[0] == 403
@@ -566,7 +587,21 @@ def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path):
     path.write_text("query;document;grade;reason\nq2;d2;3;\n")  # as a spreadsheet saves it in some countries
     with pytest.raises(BeirgridError, match=r"back\.csv row 1 has no column 'query'"):
         server.take_back(judging, "ann", path)
+    rows[3] = ("q1", "d1", "2", "")
+    write()
+    with pytest.raises(BeirgridError, match=r"row 3: document 'd1' of query 'q1' has another grade than in .* row 1"):
+        server.take_back(judging, "ann", path)
     assert made.grades() == {"ann": {("q1", "d1"): 3, ("q2", "d2"): 0}}
+
+
+def test_what_a_person_changes_in_the_description_meanwhile_stays(made):
+    path = made.folder / "set.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "guideline": "Grade the answer.", "licence": "CC0"}))
+    made.write_queries([queries.SetQuery("q1", "rye bread")], synthetic=True)  # read set.json hours ago
+    description = EvaluationSet(made.folder).description
+    assert (description.guideline, description.licence) == ("Grade the answer.", "CC0")
+    assert description.queries == {"synthetic": True, "number": 1}
 
 
 def test_versions_keep_who_when_and_how(made):

@@ -159,6 +159,12 @@ def test_an_answer_without_a_grade_is_a_skipped_pair(made, endpoint, served):
     assert judged(made, endpoint()) == []  # it would answer the same again
 
 
+def test_an_answer_that_no_file_can_hold_is_stored(made, endpoint, served):
+    served.chat = lambda messages: "\ud800" if "0/" in messages[0]["content"] else "##final score: 2 \ud800"
+    assert {judgement.grade for judgement in judged(made, endpoint())} == {None, 2}
+    assert judged(made, endpoint()) == []
+
+
 def test_people_and_models_are_never_mixed(made, endpoint):
     judged(made, endpoint())
     with pytest.raises(BeirgridError, match="has no judgements of people yet: --model NAME accepts those of a model"):

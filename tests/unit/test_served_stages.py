@@ -23,8 +23,9 @@ from helpers import tracked_configuration
 from beirgrid import config
 from beirgrid.__main__ import main
 from beirgrid.collections import collection
+from beirgrid.config.models import ListwiseReranker
 from beirgrid.core.errors import ConfigError
-from beirgrid.encoders.listwise import messages, windows
+from beirgrid.encoders.listwise import Listwise, messages, windows
 from beirgrid.models import endpoints
 from beirgrid.runs import runs
 from beirgrid.stages import score
@@ -230,10 +231,18 @@ def test_windows_are_those_of_rankgpt_where_they_fit(documents, window, step):
     assert list(windows(documents, window, step)) == expected
 
 
+@pytest.mark.parametrize("answer", ["[" + "1" * 4301, "[9] > [3]", "no"])
+def test_an_answer_of_numbers_of_no_document_is_no_order(answer):
+    ranker = Listwise(ListwiseReranker.model_validate(LISTWISE), lambda messages: answer)
+    assert ranker.scores("q", ["a", "b"]).tolist() == [1, 0]
+    assert ranker.counts["windows_without_an_order"] == 1
+
+
 # The configuration
 
 SERVED = {"family": "dense", "similarity": "cosine", "endpoint": {"model": "m", "url": "https://x.org/v1"}}
 LISTWISE = {"family": "listwise-reranker", "endpoint": SERVED["endpoint"]}
+SECRET = "sk-secret-1"  # in place of the name of its variable
 CHECKPOINT = {"family": "dense", "similarity": "cosine", "checkpoint": "a/b", "revision": "0" * 40}
 GPL = {"recipe": "gpl", "base": "base", "generator": "generator", "teacher": "teacher"}
 ENTRIES = {
@@ -254,6 +263,16 @@ ENTRIES = {
         ({"m": SERVED | {"prompts": {"own": True}}}, "models.m.prompts.own: a server does not tell the prompts"),
         ({"m": SERVED | {"endpoint": {"model": "m"}}}, "models.m.endpoint: needs the key 'url'"),
         ({"m": SERVED | {"endpoint": SERVED["endpoint"] | {"budget": 5.0}}}, "endpoint: a budget needs a price"),
+        (
+            {"m": SERVED | {"endpoint": SERVED["endpoint"] | {"key": SECRET}}},
+            "m.endpoint.key: This is no name of an env",
+        ),
+        ({"m": SERVED | {"endpoint": SERVED["endpoint"] | {"key": 123456789}}}, "m.endpoint.key: This is no name of"),
+        ({"m": SERVED | {"endpoint": SERVED["endpoint"] | {"url": "ftp://x"}}}, "m.endpoint.url: This is no address"),
+        (
+            {"m": SERVED | {"endpoint": SERVED["endpoint"] | {"url": f"https://a:{SECRET}@x"}}},
+            "url: This is no address",
+        ),
         ({"m": {"family": "sparse", "endpoint": SERVED["endpoint"]}}, "a server can run dense, cross-encoder, listw"),
         ({"m": LISTWISE | {"window": 5, "step": 6}}, "models.m.step: 6 is more than the window of 5"),
         ({**ENTRIES, "m": CHECKPOINT | {"train": GPL}}, "models.m: a model is either trained or has checkpoint"),
@@ -270,6 +289,8 @@ def test_entries_that_no_server_can_run_are_refused(models, message):
     with pytest.raises(ConfigError) as error:
         config.load(raw)
     assert message in str(error.value)
+    assert SECRET not in str(error.value)
+    assert "123456789" not in str(error.value)
 
 
 def test_a_listwise_model_has_one_depth_after_a_first_stage():

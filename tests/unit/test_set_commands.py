@@ -142,6 +142,28 @@ def test_disagreements_are_adjudicated_in_a_table(made, capsys, tmp_path):
     assert {tuple(found["judges"]) for found in version.agreement} == {("ann", "ben")}, "eve saw disagreements alone"
 
 
+@pytest.mark.parametrize("saved", [str, lambda text: text.replace("\r", "\n")])  # as it is, or as spreadsheets save it
+def test_a_table_of_odd_texts_and_ids_comes_back(tmp_path, monkeypatch, saved):
+    monkeypatch.chdir(tmp_path)
+    odd = EvaluationSet.create(tmp_path / "odd", [documents.Document("=1+1", "@a", "one\rtwo")], "here")
+    odd.write_queries([queries.SetQuery("-1", "=2+2")])
+    odd.store.add_pool([pools.PooledPair("-1", "=1+1", 1.0)], overlap=1.0)
+    for name, grade in (("ann", 1), ("ben", 3)):
+        odd.store.judge(Grading(name, "-1", "=1+1", grade))
+    (tmp_path / "results/runs/bm25").mkdir(parents=True)
+    (tmp_path / "results/runs/bm25/odd.run.gz").write_bytes(gzip.compress(b"-1 Q0 =1+1 1 9 bm25\n"))
+    call("status", "odd", "--disagreements", "open.csv")
+    with (tmp_path / "open.csv").open(newline="") as stream:
+        (row,) = csv.DictReader(stream)
+    assert not [value for value in row.values() if value[:1] in ("=", "+", "-", "@")], "a spreadsheet runs no cell"
+    with (tmp_path / "decided.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, row)
+        writer.writeheader()
+        writer.writerow({**row, "text": saved(row["text"]), "grade": "2"})
+    call("judge", "odd", "--take-back", "eve", "decided.csv")
+    assert odd.grades()["eve"] == {("-1", "=1+1"): 2}
+
+
 def test_a_pool_of_some_queries_is_a_random_sample_that_grows(made, capsys):
     call("pool", "notes", "--depth", 3, "--queries", 5)
     first = {query for query, _ in made.store.pool()}

@@ -16,11 +16,12 @@ from ..core.errors import DataError, quoted
 csv.field_size_limit(2**31 - 1)
 
 
-def read(path: Path, blank: bool = False) -> Iterator[tuple[str, str]]:
+def read(path: Path, blank: bool = False, returns: bool = False) -> Iterator[tuple[str, str]]:
     """Yield (line, "file:number"), without line ends (LF or CRLF) and byte order mark.
 
     Args:
         blank: whether to yield blank lines too.
+        returns: whether lines may have carriage returns.
 
     Raises:
         DataError: the file is a device or a named pipe, is not UTF-8, is truncated, or has carriage returns within a
@@ -33,7 +34,7 @@ def read(path: Path, blank: bool = False) -> Iterator[tuple[str, str]]:
         with files.named(path), opener(path, "rb") as stream:
             for number, raw in enumerate(stream, start=1):
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                if "\r" in text.strip():
+                if not returns and "\r" in text.strip():
                     raise DataError(f"{path}:{number}: a carriage return within a line; lines end in LF or in CRLF")
                 if blank or text.strip():
                     yield text, f"{path}:{number}"
@@ -50,7 +51,7 @@ def table(path: Path) -> Iterator[tuple[dict[str, str], str]]:
         DataError: the file is no such table, or a row has more columns than the header.
     """
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    rows = csv.DictReader((f"{line}\n" for line, _ in read(path, blank=True)), delimiter=delimiter)
+    rows = csv.DictReader((f"{line}\n" for line, _ in read(path, blank=True, returns=True)), delimiter=delimiter)
     number = 0
     try:
         if twice := next((name for name in rows.fieldnames or () if list(rows.fieldnames or ()).count(name) > 1), None):

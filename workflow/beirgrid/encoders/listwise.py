@@ -62,7 +62,8 @@ class Listwise:
 
     def _permutation(self, answer: str, documents: int) -> list[int]:
         """Parse the order in an answer. Documents that it omits follow in their previous order."""
-        named = [int(number) - 1 for number in _RANKED.findall(answer)]
+        # No window has so many documents that nine digits do not tell them apart; int refuses thousands of digits.
+        named = [int(number[:9]) - 1 for number in _RANKED.findall(answer)]
         known = [place for place in dict.fromkeys(named) if 0 <= place < documents]
         with self.mutex:
             self.counts["windows"] += 1

@@ -117,8 +117,8 @@ def judge(made: EvaluationSet, model: Chat, name: str = "", prompt: str = "") ->
         raise BeirgridError(
             f"{judge_name} has judged with other settings or another prompt (set.json): choose a new name with --as"
         )
-    made.description.models[judge_name] = identity
-    made.save()  # saved first, so that no judgement lacks its prompt
+    with made.edit() as description:  # first, so that no judgement lacks its prompt
+        description.models[judge_name] = identity
     waiting = made.store.waiting(judge_name)
     queries, texts = made.queries(), made.documents(document for _, document in waiting)
     if lacking := [document for _, document in waiting if document not in texts]:

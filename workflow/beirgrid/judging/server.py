@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..collections import lines
+from ..collections.collection import Document
 from ..core.errors import BeirgridError, DataError
 from ..core.local_server import LocalHandler
 from .sets import EvaluationSet
@@ -24,6 +25,8 @@ from .store import Grading
 
 _PAGE = Path(__file__).with_name("judge.html")
 _DATA = "/*DATA*/null"
+# Beginnings of cells that spreadsheets run, and of those that have a quote before it already.
+_FORMULA = re.compile(r"['\s]*[=+\-@]")
 # Largest request, in bytes.
 _LONGEST = 100_000
 
@@ -49,9 +52,14 @@ class Judging:
         pool = self.store.pool()
         if not pool:
             raise BeirgridError(f"{evaluation_set.folder} has no pool: beirgrid set pool makes it")
-        self.texts = evaluation_set.documents(document for _, document in pool)
-        if unknown := [document for _, document in pool if document not in self.texts]:
-            raise DataError(f"{evaluation_set.folder}: the corpus lacks the pooled document {unknown[0]!r}")
+        self.texts: dict[str, Document] = {}
+        self._read_documents(pool)
+
+    def _read_documents(self, pool: Iterable[tuple[str, str]]) -> None:
+        wanted = {document for _, document in pool} - self.texts.keys()
+        self.texts |= self.set.documents(wanted)
+        if unknown := wanted - self.texts.keys():
+            raise DataError(f"{self.set.folder}: the corpus lacks the pooled document {min(unknown)!r}")
 
     def settings(self) -> dict[str, Any]:
         """Return the set's settings for the page."""
@@ -60,6 +68,8 @@ class Judging:
 
     def pair(self, query: str, document: str) -> dict[str, str]:
         """Return a pair's texts for the page."""
+        if document not in self.texts:  # the pool has grown since
+            self._read_documents(self.store.pool())
         found = self.texts[document]
         shown = {"query": query, "document": document, "title": found.title, "text": found.text}
         return {**shown, "query_text": self.queries.get(query, query)}
@@ -195,20 +205,36 @@ def take_back(judging: Judging, judge: str, path: Path) -> int:
     Raises:
         BeirgridError: a grade is not valid; names the row. Nothing is stored then.
     """
-    found = []
+    given: dict[tuple[str, str], tuple[Grading, str]] = {}
     for row, place in lines.table(path):
         if lacking := [name for name in ("query", "document", "grade") if name not in row]:
             raise DataError(f"{place} has no column {lacking[0]!r}: is the file saved with commas between its columns?")
         if not row.get("grade") and not row.get("reason"):
             continue  # the judge left this row empty
         try:
-            found.append(_judgement(check_judge(judge), row, judging.set.description.grades))
+            row = {name: unquoted(value) for name, value in row.items()}
+            judgement = _judgement(check_judge(judge), row, judging.set.description.grades)
         except BeirgridError as error:
             raise BeirgridError(f"{place}: {error}") from None
-    known = set(judging.store.pool())
-    if strangers := [judgement for judgement in found if (judgement.query, judgement.document) not in known]:
-        query, document = strangers[0].query, strangers[0].document
+        pair = judgement.query, judgement.document
+        first, earlier = given.setdefault(pair, (judgement, place))
+        if first != judgement:
+            raise BeirgridError(
+                f"{place}: document {pair[1]!r} of query {pair[0]!r} has another grade than in {earlier}"
+            )
+    if strangers := given.keys() - set(judging.store.pool()):
+        query, document = min(strangers)
         raise BeirgridError(f"{path}: the pool does not have document {document!r} of query {query!r}")
-    for judgement in found:
+    for judgement, _ in given.values():
         judging.store.judge(judgement)
-    return len(found)
+    return len(given)
+
+
+def quoted(text: str) -> str:
+    """Return a text that a spreadsheet does not run as a formula."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unquoted(text: str) -> str:
+    """Return the text that ``quoted`` was given."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text

@@ -14,6 +14,7 @@ import datetime
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,17 +91,7 @@ class EvaluationSet:
             DataError: the folder is not an evaluation set, or its set.json is damaged.
         """
         self.folder = folder
-        path = folder / "set.json"
-        if not path.is_file():
-            raise DataError(f"{folder} is not an evaluation set: it has no set.json (beirgrid set init makes one)")
-        with files.reading(path):
-            content = files.read_json(path)
-        try:
-            self.description = Description.model_validate(content)
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(map(str, first["loc"]))
-            raise DataError(f"{path}: {key}: {first['msg']}") from None
+        self.description = _read_description(folder)
 
     @classmethod
     def create(cls, folder: Path, documents: Iterable[Document], origin: str, **values: Any) -> EvaluationSet:
@@ -142,8 +133,14 @@ class EvaluationSet:
         """The pool and the judgements."""
         return JudgementStore(self.folder / "judgements.sqlite")
 
-    def save(self) -> None:
-        """Write set.json."""
+    @contextmanager
+    def edit(self) -> Iterator[Description]:
+        """Yield the description, read again for the block to change, and write it when the block ends.
+
+        What a person or another command changed in set.json since this one began thus stays.
+        """
+        self.description = _read_description(self.folder)
+        yield self.description
         files.write_text(self.folder / "set.json", self.description.model_dump_json(indent=2) + "\n")
 
     def write_queries(self, queries: Iterable[SetQuery], **facts: Any) -> None:
@@ -152,8 +149,8 @@ class EvaluationSet:
         if repeated := [identifier for identifier, count in Counter(row["_id"] for row in rows).items() if count > 1]:
             raise DataError(f"two queries have the id {min(map(str, repeated))!r}")
         files.write_text(self.folder / "queries.jsonl", "".join(map(_line, rows)))
-        self.description.queries = {**facts, "number": len(rows)}
-        self.save()
+        with self.edit() as description:
+            description.queries = {**facts, "number": len(rows)}
 
     def queries(self) -> dict[str, str]:
         """Return the queries: id to text."""
@@ -250,8 +247,8 @@ class EvaluationSet:
             ],
             sha256=files.sha256(path),
         )
-        self.description.versions.append(version)
-        self.save()
+        with self.edit() as description:
+            description.versions.append(version)
         files.write_text(used, text)
         return version
 
@@ -272,6 +269,20 @@ class EvaluationSet:
         if files.sha256(path) != known[version].sha256:
             raise DataError(f"{path} was changed after version {version} was accepted")
         return found
+
+
+def _read_description(folder: Path) -> Description:
+    path = folder / "set.json"
+    if not path.is_file():
+        raise DataError(f"{folder} is not an evaluation set: it has no set.json (beirgrid set init makes one)")
+    with files.reading(path):
+        content = files.read_json(path)
+    try:
+        return Description.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise DataError(f"{path}: {key}: {first['msg']}") from None
 
 
 def _defined(found: Coefficient) -> dict[str, Any]:

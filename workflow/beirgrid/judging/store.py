@@ -200,7 +200,9 @@ class JudgementStore:
         """
         person = not judge.startswith(MODEL)
         claims = self._claims(connection) if person else []
-        others = {query for query, owner, at in claims if owner != judge and now - at < STALE}
+        others = {
+            query for query, owner, at in claims if owner != judge and abs(now - at) < STALE
+        }  # clocks can be ahead
         done: dict[tuple[str, str], set[str]] = {}
         for query, document, who in connection.execute("SELECT query, document, judge FROM judgements WHERE undone=0"):
             if who == judge or (person and not who.startswith(MODEL)):

@@ -421,7 +421,7 @@ def _content(answer: Any) -> str:
     content = answer["choices"][0]["message"]["content"]
     if not isinstance(content, str):
         raise ValueError("its message has no text")
-    return content
+    return content.encode(errors="replace").decode()  # no file can hold a lone surrogate
 
 
 def _in_order(rows: Any, expected: int) -> list[Any]:

@@ -117,8 +117,8 @@ def init(args: argparse.Namespace) -> None:
     if twins := documents.duplicates(found):
         first, others = next(iter(twins.items()))
         number = sum(map(len, twins.values()))
-        made.description.documents["duplicates"] = twins
-        made.save()
+        with made.edit() as description:
+            description.documents["duplicates"] = twins
         warn(f"documents that repeat another one: {number:,} (set.json names them); {others[0]} repeats {first}, say")
     show(f"Next: beirgrid set queries {args.set} --from FILE")
 
@@ -202,8 +202,8 @@ def make_pool(args: argparse.Namespace) -> None:
     }
     if args.queries:
         facts["queries"] = min(args.queries, len(asked))
-    made.description.pools.append({**facts, "new": added, "overlap": args.overlap})
-    made.save()
+    with made.edit() as description:
+        description.pools.append({**facts, "new": added, "overlap": args.overlap})
     show(f"{args.set}: {added:,} new pairs to judge, of {found.candidates:,} in the top {args.depth} of all runs")
     if earlier:
         show(f"The pool has {len(earlier) + added:,} pairs now.")
@@ -415,11 +415,6 @@ def _write_disagreements(path: Path, made: EvaluationSet, grades: agreement.Grad
             ["query", "document", "query_text", "title", "text", *(f"by {judge}" for judge in judges), "grade"]
         )
         for (query, document), given in found:
-            shown = (asked[query], texts[document].title, texts[document].text)
-            writer.writerow([query, document, *map(_no_formula, shown), *(given.get(name, "") for name in judges), ""])
+            shown = (query, document, asked[query], texts[document].title, texts[document].text)
+            writer.writerow([*map(server.quoted, shown), *(given.get(name, "") for name in judges), ""])
     return len(found)
-
-
-def _no_formula(text: str) -> str:
-    """Return a text that a spreadsheet does not run as a formula."""
-    return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text
