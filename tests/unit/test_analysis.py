@@ -11,8 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from beirgrid.analysis import across, reproducibility, significance, tables
+from beirgrid.analysis import across, against, reproducibility, significance, tables
+from beirgrid.analysis.comparisons import compare_grid
 from beirgrid.core.errors import DataError
+from beirgrid.results.cells import CellState
+from beirgrid.results.summary import DatasetSummary, GridSummary
+from beirgrid.runs import metrics, runs
 
 FEW = {"resamples": 400, "permutations": 500}
 METRICS = ("ndcg@10", "hole@10")
@@ -170,6 +174,134 @@ def test_a_single_system_has_a_mean_and_is_the_best():
     assert found.significance["low"].notna().all()
     assert found.pairs.empty
     assert found.groups["in_best_group"].all()
+
+
+# Groups of queries ----------------------------------------------------------------------------------------------------
+
+# By metric: an id of the group, and of its queries. Where the number of queries varies, the last two are numbers.
+NAMES = {
+    "p_mrr@1000": ("t-{}", ["{}-og", "{}-changed"]),
+    "robustness@10": ("t{}", ["{}_" + letter * 2 for letter in "abcdef"]),
+    "paired_accuracy@1": ("t{}", ["{}_q1", "{}_q2"]),
+    "map_subqueries@1000": ("t_{}", ["{}_" + letter * 2 for letter in "abcdef"]),
+}
+
+
+def grouped(metric: str, values: np.ndarray, numbers: np.random.Generator) -> tuple[pd.Index, np.ndarray]:
+    """Return the queries of groups with these values, [groups, systems], in random order, and the values of the queries
+    as evaluate writes them: the mean over all queries is the mean of the groups.
+    """
+    stem, patterns = NAMES[metric]
+    sizes = numbers.integers(1, 7, len(values)) if len(patterns) > 2 else np.full(len(values), 2)
+    queries = [pattern.format(stem.format(group)) for group, size in enumerate(sizes) for pattern in patterns[:size]]
+    spread = np.repeat(values * (sizes.sum() / (len(values) * sizes))[:, None], sizes, axis=0)
+    order = numbers.permutation(len(queries))
+    return pd.Index(queries)[order], spread[order]
+
+
+def group_of(metric: str, queries: pd.Index) -> pd.Series:
+    """Return the number of each query's group."""
+    return queries.str.extract("^" + NAMES[metric][0].format(r"(\d+)"))[0].astype(int)
+
+
+@pytest.mark.parametrize("column", ["", "main"])
+@pytest.mark.parametrize("metric", NAMES)
+def test_statistics_of_groups_of_queries_are_those_of_one_value_for_each_group(tmp_path, metric, column):
+    numbers, column = np.random.default_rng(3), column or metric
+    values = numbers.normal([0.5, 0.55, 0.6], 0.2, (25, 3)).round(3)
+    queries, spread = grouped(metric, values, numbers)
+    others = numbers.random(spread.shape)
+    orders = [slice(None), slice(None, None, -1), slice(None, None, -1)]
+    paths = {
+        system: write(tmp_path, system, list(queries[order]), **{column: spread[order, i], "p@10": others[order, i]})
+        for i, (system, order) in enumerate(zip("abc", orders, strict=True))
+    }
+    read = tables.read_dataset("x", paths, [column, "p@10"], metric)
+    groups = group_of(metric, queries).unique()
+    alone = tables.EvaluatedDataset("x", tuple("abc"), (column,), values[groups, :, None])
+    beside = tables.EvaluatedDataset("x", tuple("abc"), ("p@10",), others[:, :, None])
+    expected = [tables.compare(part, baseline="a", **FEW) for part in (alone, beside)]
+    for kind, table in tables.compare(read, baseline="a", **FEW)._asdict().items():
+        both = pd.concat([getattr(part, kind) for part in expected], ignore_index=True)
+        pd.testing.assert_frame_equal(table, both, check_exact=False, rtol=1e-9)
+    assert expected[0].pairs["queries"].tolist() == [25] * 3
+
+    found = against.compare("x", against.Sides([paths["a"]], [paths["c"]]), [column, "p@10"], main=metric)
+    one = expected[0].pairs.set_index(["system", "other"]).loc[("a", "c")]
+    row = found.set_index("metric").loc[column]
+    assert row[["queries", "p"]].tolist() == [25, pytest.approx(one["p_randomisation"], abs=0.02)]
+    assert [-row["high"], -row["low"]] == pytest.approx([one["difference_low"], one["difference_high"]], abs=0.02)
+    assert row[["first", "second"]].tolist() == pytest.approx(values[:, [0, 2]].mean(axis=0))
+
+
+def test_groups_count_once_in_means_of_datasets_and_over_datasets():
+    numbers, metric = np.random.default_rng(5), "robustness@10"
+    read, alone = [], []
+    for name, groups in (("x", 12), ("y", 30)):
+        values = numbers.random((groups, 2))
+        queries, spread = grouped(metric, values, numbers)
+        columns = {system: pd.DataFrame({metric: spread[:, i]}, queries) for i, system in enumerate("ab")}
+        read.append(tables.stack(name, columns))
+        groups = group_of(metric, queries).unique()
+        alone.append(tables.EvaluatedDataset(name, ("a", "b"), (metric,), values[groups, :, None]))
+    whole = [tables.mean_of("w", parts) for parts in (read, alone)]
+    for first, second in zip(*(tables.compare(of, baseline="a", **FEW) for of in whole), strict=True):
+        pd.testing.assert_frame_equal(first, second, check_exact=False, rtol=1e-9)
+    found, expected = (tables.compare_across(parts, baseline="a", resamples=300) for parts in (read, alone))
+    pd.testing.assert_frame_equal(found, expected, check_exact=False, rtol=1e-9)
+    pairs = [tables.zero_shot_pairs(of, systems="ab", trained_on={}, unknown={}) for of in (read, alone)]
+    pd.testing.assert_frame_equal(*pairs, check_exact=False, rtol=1e-9)
+
+
+def test_a_grid_whose_main_metric_is_of_groups_counts_each_group_once():
+    numbers = np.random.default_rng(4)
+    queries, spread = grouped("robustness@10", numbers.random((9, 2)), numbers)
+    summary = GridSummary(
+        systems=("a", "b"),
+        rows=("x",),
+        datasets={"x": DatasetSummary(corpus="x", metric="robustness@10")},
+        metrics=("main",),
+        cells=(),
+    )
+    cells = {
+        (system, "x"): CellState("done", "", per_query=pd.DataFrame({"main": spread[:, i]}, queries))
+        for i, system in enumerate("ab")
+    }
+    assert compare_grid(summary, cells, {}).pairs["queries"].tolist() == [9]
+
+
+@pytest.mark.parametrize("metric", NAMES)
+def test_a_group_has_the_value_that_its_queries_have_by_themselves(metric):
+    numbers, documents = np.random.default_rng(1), [f"d{i}" for i in range(12)]
+    queries, _ = grouped(metric, np.zeros((8, 1)), numbers)
+    run = {query: runs.canonical(query, documents, list(numbers.random(12))) for query in queries}
+    judged = {query: dict.fromkeys(numbers.choice(documents, 2), 1) for query in queries}
+    judged |= {query: {document: 1} for query in queries for document in run[query].ids[:1] if numbers.random() < 0.6}
+    of_queries = pd.DataFrame(metrics.per_query(run, judged, [metric]), queries)
+    ((found,),) = tables.by_units([tables.stack("x", {"s": of_queries})])
+    groups, expected = group_of(metric, queries), []
+    for group in groups.unique():
+        own = {query: judged[query] for query in queries[groups == group]}
+        expected.append(metrics.per_query(run, own, [metric])[metric].mean())
+    assert found.scores[:, 0, 0].tolist() == pytest.approx(expected)
+    assert found.scores.mean() == pytest.approx(of_queries[metric].mean())
+    assert len({*expected}) > 1
+
+
+def test_equal_systems_are_told_apart_in_five_of_a_hundred_cases_and_intervals_cover_the_truth():
+    """A simulation of 100 collections of 30 groups, whose queries have the value of their group."""
+    numbers, metric = np.random.default_rng(7), "robustness@10"
+    told, covered = [], []
+    for seed in range(100):
+        values = numbers.random((30, 2))
+        queries, spread = grouped(metric, values, numbers)
+        columns = {system: pd.DataFrame({metric: spread[:, i]}, queries) for i, system in enumerate("ab")}
+        found = tables.compare(tables.stack("x", columns), seed=seed, resamples=400, permutations=400)
+        told.append(found.pairs.loc[0, ["p_randomisation", "p_tukey", "p_t"]] <= 0.05)
+        rows = [*found.significance[["low", "high"]].itertuples(index=False)]
+        covered.append([low <= 0.5 <= high for low, high in rows])
+    assert np.mean(told, axis=0) == pytest.approx(0.05, abs=0.045)
+    assert np.mean(covered) == pytest.approx(0.94, abs=0.04)
 
 
 # Degenerate samples ---------------------------------------------------------------------------------------------------

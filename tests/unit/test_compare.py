@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -84,6 +85,24 @@ def test_every_value_is_compared_query_by_query(work, tmp_path, capsys):
     assert row["effect_ratio"] == pytest.approx(effects)
     improvements = [(row[side] - base[side]) / base[side] for side in ("first", "second")]
     assert row["relative_improvement_delta"] == pytest.approx(improvements[0] - improvements[1])
+
+
+def test_a_group_of_queries_counts_once_also_where_main_is_a_metric_of_groups(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(finished, "QUERIES", [f"t{i // 3}_{i}" for i in range(12)])
+    monkeypatch.setattr(finished, "METRICS", ["main", "p@5", "--main", "robustness@5"])
+    with finished.at(tmp_path / "work"):
+        finished.collection(Path(), "x")
+        finished.searched("a", "x", finished.rankings(1), "float32")
+        finished.searched("b", "x", finished.rankings(2), "float32")
+        _compare("a", "b", "--output", "found.csv")
+        assert pd.read_csv("found.csv").set_index("metric")["queries"].to_dict() == {"main": 4, "p@5": 12}
+        capsys.readouterr()
+        assert main(["show", "a", "x"]) == 0
+        values = pd.read_parquet("results/metrics/a/x.per-query.parquet").set_index("query")
+    groups = values["main"].to_numpy().reshape(4, 3).mean(axis=1)
+    low, high = scipy.stats.bootstrap((groups,), np.mean, n_resamples=10_000, rng=1).confidence_interval
+    shown = re.search(r"\n *main +([.0-9]+) +\[([.0-9]+), ([.0-9]+)\]", capsys.readouterr().out)
+    assert [float(number) for number in shown.groups()] == pytest.approx([groups.mean(), low, high], abs=0.02)
 
 
 def test_a_trec_run_is_the_reference_of_every_measure(copy, monkeypatch):

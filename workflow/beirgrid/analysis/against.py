@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..config.metric_names import USUAL
 from . import significance
 from .reproducibility import delta_relative_improvement, effect_ratio, root_mean_square_error
-from .tables import read_dataset
+from .tables import EvaluatedDataset, by_units, read_dataset
 
 # Columns of the comparison, one row per metric. Differences are second minus first.
 COLUMNS = [
@@ -34,6 +35,7 @@ def compare(
     sides: Sides,
     metrics: Sequence[str],
     *,
+    main: str = USUAL,
     baselines: Sides | None = None,
     tolerance: float = 0.0,
     seed: int = 0,
@@ -43,6 +45,7 @@ def compare(
     Args:
         sides: per-query files of the reference and of the other cell.
         metrics: metrics that both files have.
+        main: the dataset's main metric.
         baselines: per-query files of a baseline on both sides, for the effect ratio and the delta relative improvement.
         tolerance: largest difference of means that counts as equal.
         seed: seed of the random numbers.
@@ -55,39 +58,48 @@ def compare(
     Raises:
         DataError: a file cannot be read, or the files have different queries.
     """
-    scores = _read(dataset, sides, metrics)
-    first, second = scores[:, 0], scores[:, 1]
-    low, high, p = _tests(dataset, second - first, seed)
+    measured = [_read(dataset, of, metrics, main) for of in (sides, baselines) if of]
+    tables = [_compare(*of_units, tolerance=tolerance, seed=seed) for of_units in by_units(measured)]
+    table = pd.concat(tables, ignore_index=True)
+    return table.assign(first_seeds=len(sides.first), second_seeds=len(sides.second))
+
+
+def _read(dataset: str, sides: Sides, metrics: Sequence[str], main: str) -> EvaluatedDataset:
+    """Return the scores of both sides, as two systems."""
+    named = {f"{i:06}": path for i, path in enumerate([*sides.first, *sides.second])}  # read_dataset sorts the names
+    found = read_dataset(dataset, named, metrics, main)
+    parts = np.split(found.scores, [len(sides.first)], axis=1)
+    return found._replace(systems=("first", "second"), scores=np.stack([part.mean(axis=1) for part in parts], axis=1))
+
+
+def _compare(
+    sides: EvaluatedDataset, baselines: EvaluatedDataset | None = None, *, tolerance: float, seed: int
+) -> pd.DataFrame:
+    """Return a row per metric of two sides whose rows are the units of all metrics."""
+    first, second = sides.scores[:, 0], sides.scores[:, 1]
+    low, high, p = _tests(sides.name, second - first, seed)
     difference = (second - first).mean(axis=0)
+    count = len(sides.metrics)
     table = pd.DataFrame(
         {
-            "metric": list(metrics),
-            "queries": len(scores),
-            "first_seeds": len(sides.first),
-            "second_seeds": len(sides.second),
+            "metric": sides.metrics,
+            "queries": len(first),
             "first": first.mean(axis=0),
             "second": second.mean(axis=0),
             "difference": difference,
             "low": low,
             "high": high,
             "p": p,
-            "rmse": [root_mean_square_error(first[:, i], second[:, i]) for i in range(len(metrics))],
+            "rmse": [root_mean_square_error(first[:, i], second[:, i]) for i in range(count)],
             "same": np.abs(difference) <= tolerance + significance.ROUNDING,
         }
     )
     if baselines is not None:
-        base = _read(dataset, baselines, metrics)
-        columns = [(first[:, i], base[:, 0, i], second[:, i], base[:, 1, i]) for i in range(len(metrics))]
+        base = baselines.scores
+        columns = [(first[:, i], base[:, 0, i], second[:, i], base[:, 1, i]) for i in range(count)]
         table["effect_ratio"] = [effect_ratio(*of_metric) for of_metric in columns]
         table["relative_improvement_delta"] = [delta_relative_improvement(*of_metric) for of_metric in columns]
     return table
-
-
-def _read(dataset: str, sides: Sides, metrics: Sequence[str]) -> np.ndarray:
-    """Return the scores of both sides, float64 [queries, 2, metrics]."""
-    named = {f"{i:06}": path for i, path in enumerate([*sides.first, *sides.second])}  # read_dataset sorts the names
-    parts = np.split(read_dataset(dataset, named, metrics).scores, [len(sides.first)], axis=1)
-    return np.stack([part.mean(axis=1) for part in parts], axis=1)
 
 
 def _tests(dataset: str, differences: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

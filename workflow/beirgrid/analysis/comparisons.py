@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..config.metric_names import MAIN
 from ..core.stages import VERSIONS
 from ..results.answers import columns, typed
 from ..results.cells import Cells
@@ -123,7 +124,7 @@ def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str])
         done = {system: table for system, table in found.items() if table is not None}
         if not done:
             return None
-        measured.append(tables.stack(part, done))
+        measured.append(tables.stack(part, done, grid.meant(MAIN, part)))
     if not grid.datasets[name].mean_of:
         return measured[0]
     whole = tables.mean_of(name, measured)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from ..config import metric_names
 from ..core.errors import DataError, quoted
 from ..results.answers import ALL, ZERO_SHOT, columns
 from ..results.scores import read_per_query
+from ..runs.metrics import STEMS
 from . import across as over_datasets
 from . import significance
 from .permutations import PERMUTATIONS
@@ -31,7 +32,8 @@ class EvaluatedDataset(NamedTuple):
     """The scores of the queries of one dataset.
 
     ``systems`` are sorted; ``scores`` is float64 [queries, systems, metrics]; ``parts`` has the number of queries of
-    each part, if the dataset is the mean of several.
+    each part, if the dataset is the mean of several. A metric that has one value for a group of queries has it at the
+    group's first query, and NaN at the others: the group is the unit of all statistics.
     """
 
     name: str
@@ -43,7 +45,16 @@ class EvaluatedDataset(NamedTuple):
     def of(self, metric: str, systems: Sequence[str]) -> over_datasets.ScoreMatrix:
         """Return the scores of one metric, [queries, systems], of the systems in the order given."""
         columns = [self.systems.index(system) for system in systems]
-        return over_datasets.ScoreMatrix(self.scores[:, columns, self.metrics.index(metric)], self.parts)
+        of_metric = self.select([self.metrics.index(metric)])
+        return over_datasets.ScoreMatrix(of_metric.scores[:, columns, 0], of_metric.parts)
+
+    def select(self, numbers: Sequence[int]) -> EvaluatedDataset:
+        """Return the metrics of these numbers, which have the same units, with the units as rows."""
+        units = np.isfinite(self.scores[:, 0, numbers[0]])
+        ends = np.cumsum(self.parts or [len(units)])[:-1]
+        parts = tuple(int(part.sum()) for part in np.split(units, ends)) if self.parts else None
+        metrics = tuple(self.metrics[number] for number in numbers)
+        return self._replace(metrics=metrics, scores=self.scores[units][:, :, numbers], parts=parts)
 
 
 class Comparison(NamedTuple):
@@ -57,8 +68,10 @@ class Comparison(NamedTuple):
 # Reading --------------------------------------------------------------------------------------------------------------
 
 
-def read_dataset(name: str, paths: Mapping[str, Path], metrics: Sequence[str]) -> EvaluatedDataset:
-    """Read the scores of one dataset: per system, its per-query file.
+def read_dataset(
+    name: str, paths: Mapping[str, Path], metrics: Sequence[str], main: str = metric_names.USUAL
+) -> EvaluatedDataset:
+    """Read the scores of one dataset: per system, its per-query file. ``main`` is the dataset's main metric.
 
     Raises:
         DataError: a file cannot be read, lacks a metric, has a query twice or a value that is no number, or has other
@@ -71,17 +84,42 @@ def read_dataset(name: str, paths: Mapping[str, Path], metrics: Sequence[str]) -
             raise DataError(
                 _other_queries(name, paths[first], tables[first].index, paths[system], tables[system].index)
             )
-    return stack(name, tables)
+    return stack(name, tables, main)
 
 
-def stack(name: str, tables: Mapping[str, pd.DataFrame]) -> EvaluatedDataset:
+def stack(name: str, tables: Mapping[str, pd.DataFrame], main: str = metric_names.USUAL) -> EvaluatedDataset:
     """Return a dataset from queries × metrics of each system; all tables have the same queries and metrics."""
     systems = tuple(sorted(tables))
     first = tables[systems[0]]
-    scores = [tables[system].reindex(index=first.index, columns=first.columns) for system in systems]
-    return EvaluatedDataset(
-        name, systems, tuple(first.columns), np.stack([s.to_numpy(np.float64) for s in scores], axis=1)
-    )
+    ordered = [tables[system].reindex(index=first.index, columns=first.columns) for system in systems]
+    scores = np.stack([table.to_numpy(np.float64) for table in ordered], axis=1)
+    for column, metric in enumerate(first.columns):
+        meant = main if metric == metric_names.MAIN else metric
+        if stem := STEMS.get(meant.partition("@")[0]):
+            scores[:, :, column] = _of_groups(scores[:, :, column], [stem(str(query)) for query in first.index])
+    return EvaluatedDataset(name, systems, tuple(first.columns), scores)
+
+
+def _of_groups(scores: np.ndarray, stems: Sequence[str]) -> np.ndarray:
+    """Return the values of groups at their first queries, and NaN at the others, float64 [queries, systems].
+
+    A group's value is the sum over its queries, divided by the mean number of queries of a group. So the mean over the
+    groups is the mean over the queries.
+    """
+    stemmed = pd.DataFrame(scores).groupby(np.array(stems), sort=False)
+    values = stemmed.transform("sum") * (stemmed.ngroups / len(scores))
+    values[stemmed.cumcount() > 0] = np.nan
+    return values.to_numpy()
+
+
+def by_units(datasets: Sequence[EvaluatedDataset]) -> Iterator[list[EvaluatedDataset]]:
+    """Yield the datasets once for all metrics that have the same units everywhere, with these units as rows."""
+    kinds: dict[bytes, list[int]] = {}
+    for number in range(len(datasets[0].metrics)):
+        units = b"".join(np.isfinite(dataset.scores[:, :1, number]).tobytes() for dataset in datasets)
+        kinds.setdefault(units, []).append(number)
+    for numbers in kinds.values():
+        yield [dataset.select(numbers) for dataset in datasets]
 
 
 def _other_queries(name: str, path: Path, queries: pd.Index, other: Path, others: pd.Index) -> str:
@@ -128,6 +166,14 @@ def compare(
         seed: seed of all random numbers.
         permutations: permutations of each test that is not exact; as many as the test has by itself, if None.
     """
+    found = [_compare(of_units, baseline, seed, resamples, permutations) for (of_units,) in by_units([dataset])]
+    return Comparison(*(pd.concat(tables, ignore_index=True) for tables in zip(*found, strict=True)))
+
+
+def _compare(
+    dataset: EvaluatedDataset, baseline: str | None, seed: int, resamples: int, permutations: int | None
+) -> Comparison:
+    """Return the tables of a dataset whose rows are the units of all its metrics."""
     scores, parts, count = dataset.scores, dataset.parts, len(dataset.metrics)
     flat = scores.reshape(len(scores), -1)
 
@@ -155,12 +201,17 @@ def compare(
 
 def intervals(dataset: EvaluatedDataset, *, seed: int = 0, resamples: int = significance.RESAMPLES) -> pd.DataFrame:
     """Return the mean of each system and metric with its BCa bootstrap interval, as ``compare`` has them."""
-    flat = dataset.scores.reshape(len(dataset.scores), -1)
-    numbers = significance.generator(seed, dataset.name, "bootstrap")
-    interval = significance.mean_intervals(flat, numbers, parts=dataset.parts, resamples=resamples)
-    rows = pd.MultiIndex.from_product([dataset.systems, dataset.metrics], names=["system", "metric"]).to_frame(False)
-    means = over_datasets.ScoreMatrix(flat, dataset.parts).means()
-    return rows.assign(dataset=dataset.name, queries=len(flat), mean=means, low=interval.low, high=interval.high)
+    tables = []
+    for (found,) in by_units([dataset]):
+        flat = found.scores.reshape(len(found.scores), -1)
+        numbers = significance.generator(seed, dataset.name, "bootstrap")
+        interval = significance.mean_intervals(flat, numbers, parts=found.parts, resamples=resamples)
+        rows = pd.MultiIndex.from_product([found.systems, found.metrics], names=["system", "metric"]).to_frame(False)
+        means = over_datasets.ScoreMatrix(flat, found.parts).means()
+        tables.append(
+            rows.assign(dataset=dataset.name, queries=len(flat), mean=means, low=interval.low, high=interval.high)
+        )
+    return pd.concat(tables, ignore_index=True)
 
 
 def _pairs(
@@ -293,7 +344,8 @@ def compare_across(
         rows["trained_on"] = [", ".join(known[system]) for system in rows["system"]]
         rows["training_unknown"] = [", ".join(untold[system]) for system in rows["system"]]
         if compared:
-            rows = rows.merge(_across(chosen, compared, baseline, seed, resamples), "left", ["metric", "system"])
+            found = [_across(of_units, compared, baseline, seed, resamples) for of_units in by_units(chosen)]
+            rows = rows.merge(pd.concat(found, ignore_index=True), "left", ["metric", "system"])
         if whole:
             not_shown = {system: {*known[system], *untold[system]} for system in whole}
             rows = rows.merge(_own_zero_shot(datasets, whole, not_shown), "left", ["metric", "system"])
@@ -311,7 +363,7 @@ def compare_across(
 def _across(
     datasets: Sequence[EvaluatedDataset], systems: Sequence[str], baseline: str | None, seed: int, resamples: int
 ) -> pd.DataFrame:
-    """Return a row per metric and system over the datasets: means, intervals, ranks, against the baseline."""
+    """Return a row per metric and system over datasets with the same units: means, intervals, ranks, tests."""
     metrics = datasets[0].metrics
     reference = systems.index(baseline) if baseline in systems else None
     matrices = []

@@ -187,7 +187,7 @@ _ROWS = (
         ("pytrec-eval-terrier",),
         group="cell",
     ),
-    Stage("aggregate", "stages.aggregate:aggregate", "make the tables of a grid, with verdicts", 10),
+    Stage("aggregate", "stages.aggregate:aggregate", "make the tables of a grid, with verdicts", 11),
     Stage(
         "page",
         "stages.report:page",

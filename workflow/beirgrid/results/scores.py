@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ..config.metric_names import USUAL
 from ..core import files, lineage, provenance
 from ..core.errors import DataError, quoted
 from . import results_folder
@@ -100,6 +101,11 @@ def read_cell(
         if not abs(found.means.get(metric, float("nan")) - table[metric].mean()) <= _ROUNDING:
             raise DataError(f"{per_query} and {path} have different means of {metric}. {files.REMEDY}")
     return found, table
+
+
+def main_metric(path: str | Path) -> str:
+    """Return the metric that ``main`` is in the scores of a run, from their record."""
+    return str(provenance.read_record(path)["settings"].get("main", USUAL))
 
 
 def of_another_run(evaluation: Mapping[str, Any], contents: Collection[Mapping[str, Any]]) -> bool:

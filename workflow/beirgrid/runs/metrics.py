@@ -146,7 +146,7 @@ def _p_mrr(qrels: Mapping[str, Mapping[str, int]], run: runs.Run, k: int) -> np.
     """
     values = np.zeros(len(qrels))
     for number, query in enumerate(qrels):
-        stem = query.rpartition("-")[0]
+        stem = STEMS["p_mrr"](query)
         first, second = f"{stem}-og", f"{stem}-changed"
         if first not in qrels or second not in qrels or query not in (first, second):
             raise DataError(f"p_mrr compares queries ID-og and ID-changed; {quoted(query)} has no such name")
@@ -172,14 +172,14 @@ def _move(before: int, after: int) -> float:
 def _robustness(qrels: Mapping[str, Mapping[str, int]], run: runs.Run, k: int) -> np.ndarray:
     """Return the lowest nDCG of the queries ``{id}_…``, which differ in their instruction (InstructIR)."""
     values = per_query(run, qrels, [f"ndcg@{k}"])[f"ndcg@{k}"]
-    groups = _groups(qrels, lambda query: query.partition("_")[0])
+    groups = _groups(qrels, STEMS["robustness"])
     return _spread(groups.values(), [min(values[numbers]) for numbers in groups.values()])
 
 
 def _paired_accuracy(qrels: Mapping[str, Mapping[str, int]], run: runs.Run, k: int) -> np.ndarray:
     """Return 1 if recall is 1 for both queries ``{id}_q1`` and ``{id}_q2`` of a pair (NevIR)."""
     values = per_query(run, qrels, [f"recall@{k}"])[f"recall@{k}"]
-    groups = _groups(qrels, lambda query: query.partition("_")[0])
+    groups = _groups(qrels, STEMS["paired_accuracy"])
     for stem, numbers in groups.items():
         if len(numbers) != 2 or not {f"{stem}_q1", f"{stem}_q2"} <= qrels.keys():
             raise DataError(f"paired_accuracy compares queries ID_q1 and ID_q2; {quoted(stem)} has no such pair")
@@ -188,7 +188,7 @@ def _paired_accuracy(qrels: Mapping[str, Mapping[str, int]], run: runs.Run, k: i
 
 def _map_subqueries(qrels: Mapping[str, Mapping[str, int]], run: runs.Run, k: int) -> np.ndarray:
     """Return AP of queries ``{id}_…`` as one: a document has its highest score (MindSmallReranking)."""
-    groups = _groups(qrels, lambda query: query.rpartition("_")[0])
+    groups = _groups(qrels, STEMS["map_subqueries"])
     names, merged, grades = list(qrels), dict[str, runs.Ranking](), dict[str, Mapping[str, int]]()
     for stem, numbers in groups.items():
         best: dict[str, float] = {}
@@ -244,6 +244,13 @@ def _hole(judged: Container[str], ids: list[str], k: int) -> float:
     return sum(document not in judged for document in ids[:k]) / k
 
 
+# What the ids of the queries of a group have in common, by the metrics that have one value for a group.
+STEMS: dict[str, Callable[[str], str]] = {
+    "p_mrr": lambda query: query.rpartition("-")[0],
+    "robustness": lambda query: query.partition("_")[0],
+    "paired_accuracy": lambda query: query.partition("_")[0],
+    "map_subqueries": lambda query: query.rpartition("_")[0],
+}
 _OF_GROUPS: dict[str, Callable[[Mapping[str, Mapping[str, int]], runs.Run, int], np.ndarray]] = {
     "p_mrr": _p_mrr,
     "robustness": _robustness,

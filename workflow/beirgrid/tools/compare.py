@@ -268,8 +268,9 @@ def _compared(pair: ComparedPair, first: Side, second: Side, args: argparse.Name
     bases = [side.found.runs(args.baseline).get(dataset) for side in (first, second)]
     of_bases = [Compared(args.baseline, dataset, runs).per_query for runs in bases if runs]
     baselines = against.Sides(*of_bases) if len(of_bases) == 2 else None
+    main = scores.main_metric(pair.first.runs[0].scores)
     table = against.compare(
-        dataset, sides, metrics, baselines=baselines, tolerance=args.tolerance, seed=args.seed
+        dataset, sides, metrics, main=main, baselines=baselines, tolerance=args.tolerance, seed=args.seed
     ).assign(system=pair.first.system, other=pair.second.system, dataset=dataset)
     if pair.runs and all(run.run.is_file() for of_pair in pair.runs for run in of_pair):
         found = [compare_rankings(_ranked(one), _ranked(other)) for one, other in pair.runs]

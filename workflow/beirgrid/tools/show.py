@@ -64,15 +64,16 @@ def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:
     """Yield the means of a cell with their intervals, and its lowest and highest queries."""
     import numpy as np
 
-    from ..analysis.significance import generator, mean_intervals
+    from ..analysis.tables import intervals, stack
     from ..collections import collection
 
-    low, high = mean_intervals(values.to_numpy(np.float64), generator(0, cell.dataset, "bootstrap"))
+    measured = stack(cell.dataset, {cell.system: values}, scores.main_metric(cell.scores))
+    ends = intervals(measured).set_index("metric")
     yield f"{cell.system} on {cell.dataset}, {len(values):,} queries"
     yield ""
     rows = [
         [written(str(name)), f"{mean:.4f}", "" if np.isnan(a) else f"[{a:.4f}, {b:.4f}]"]
-        for name, mean, a, b in zip(values, values.mean(), low, high, strict=True)
+        for name, mean, a, b in ends.loc[list(values), ["mean", "low", "high"]].itertuples()
     ]
     yield from aligned([["metric", "mean", "interval (95 %)"], *rows], [True, False, True])
     texts = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset))
