@@ -11,11 +11,9 @@ from checkpoints import opened, save_pickled, save_plain
 
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import HeadsEncoder, LateInteractionEncoder, open_encoder
+from beirgrid.encoders import LateInteractionEncoder, open_encoder
 from beirgrid.models import checkpoints
-from beirgrid.models.arguments import encoding_model
 from beirgrid.models.checkpoints import CheckpointEntry
-from beirgrid.search.maxsim import TokenVectors
 
 TEXTS = ["a short text, a text", "one that is somewhat longer than the first", "x", "", "numbers 1 2 3 and (brackets)"]
 SPARSE = {"family": "sparse", "pooling": "bge-m3"}
@@ -80,29 +78,6 @@ def test_vectors_of_tokens(fetched):
         assert counts.tolist() == [len(found) for found in expected]
         np.testing.assert_allclose(vectors, np.concatenate(expected), atol=1e-5)
     assert encoder.dimension == 24
-
-
-@pytest.mark.parametrize("heads", [("sparse",), ("tokens",), ("sparse", "tokens")])
-def test_heads_of_one_encoding_are_those_of_three(fetched, heads):
-    runtime = Runtime("cpu", "float32", 300)
-    dense = {"family": "dense", "similarity": "cosine", "pooling": "cls"}
-    encoder = HeadsEncoder(fetched, encoding_model(dense), runtime, heads)
-    [first, second] = encoder.encode_blocks([TEXTS, TEXTS[:2]])
-    assert [len(part.counts) if isinstance(part, TokenVectors) else part.shape[0] for part in second] == [2] * len(
-        second
-    )
-    np.testing.assert_allclose(first[0], open_encoder(fetched, dense, runtime).encode_documents(TEXTS), atol=1e-6)
-    for head, found, dimension in zip(heads, first[1:], encoder.dimensions[1:], strict=True):
-        if head == "sparse":
-            expected = open_encoder(fetched, SPARSE, runtime).encode_documents(TEXTS)
-            np.testing.assert_allclose(found.toarray(), expected.toarray(), atol=1e-6)
-            assert found.nnz == expected.nnz
-            assert found.shape[1] == dimension
-        else:
-            expected = opened(LateInteractionEncoder, fetched, {"head": "bge-m3"}).encode_documents(TEXTS)
-            np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-6)
-            assert found.counts.tolist() == expected.counts.tolist()
-            assert found.vectors.shape[1] == dimension
 
 
 def test_another_model_has_no_such_head(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -23,11 +23,6 @@ class Counted:
                 raise ValueError("unreadable")
             self.taken += 1
             yield self.taken - 1
-
-
-def alone(items: Iterable[int]) -> Iterator[tuple[int]]:
-    """Yield each item as the only part."""
-    yield from ((item,) for item in items)
 
 
 def _threads() -> list[str]:
@@ -66,33 +61,7 @@ def test_whoever_stops_asking_ends_the_thread_ahead():
 
 
 def test_results_behind_are_of_all_items():
-    assert behind([sum], alone(Counted(1000))) == [499500]
-    assert not _threads()
-
-
-def test_each_consumer_behind_gets_its_part():
-    squares = ((number, number**2) for number in range(100))
-    assert behind([sum, list], squares) == [4950, [number**2 for number in range(100)]]
-    assert not _threads()
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_an_error_of_one_consumer_ends_the_others(place):
-    items, finished = Counted(10**9), []
-
-    def full(received: Iterator[int]) -> None:
-        if next(received) == 0:
-            raise OSError(28, "No space left on device")
-
-    def write(received: Iterator[int]) -> None:
-        finished.append(sum(received))
-
-    consumers = [write, write]
-    consumers.insert(place, full)
-    with pytest.raises(OSError, match="No space left"):
-        behind(consumers, ((item,) * 3 for item in items))
-    assert not finished
-    assert items.taken <= 5
+    assert behind(sum, Counted(1000)) == 499500
     assert not _threads()
 
 
@@ -105,7 +74,7 @@ def test_an_error_behind_ends_the_production():
                 raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        behind([full], alone(items))
+        behind(full, items)
     assert items.taken <= 5 + 1 + 1 + 1
     assert not _threads()
 
@@ -119,7 +88,7 @@ def test_an_error_of_the_production_is_not_taken_for_the_end():
         finished.append(True)
 
     with pytest.raises(ValueError, match="unreadable"):
-        behind([write], alone(Counted(9, fail_at=4)))
+        behind(write, Counted(9, fail_at=4))
     assert not finished
     assert not _threads()
 
@@ -132,4 +101,4 @@ def test_a_slow_writer_holds_the_production_back():
             time.sleep(0.001)
             assert items.taken <= item + 1 + 1 + 1
 
-    behind([write], alone(items))
+    behind(write, items)

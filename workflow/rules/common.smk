@@ -2,15 +2,15 @@
 from functools import cache
 
 from beirgrid import config as configuration
-from beirgrid.config.entries import ADAPTATIONS, HEADS
+from beirgrid.config.entries import ADAPTATIONS
 from beirgrid.core import environment, files, paths
 from beirgrid.core.errors import BeirgridError
-from beirgrid.core.families import FAMILIES, alike, named
+from beirgrid.core.families import alike, named
 from beirgrid.core.provenance import digest
 from beirgrid.results import published
 from beirgrid.graph import reruns
 from beirgrid.graph.commands import Commands, given
-from beirgrid.graph.grid import Grid, fill, metric_files, runs_without_scores
+from beirgrid.graph.grid import Grid, metric_files, runs_without_scores
 from beirgrid.graph.inputs import Inputs
 from beirgrid.graph.needs import Needs
 from beirgrid.graph.params import Params
@@ -81,17 +81,6 @@ EVALUATE = f"{ENVIRONMENTS}/evaluate.yaml"
 LEXICAL = f"{ENVIRONMENTS}/lexical.yaml"
 # PyTorch's CUDA build also runs on a CPU, but is some GB larger.
 NEURAL = f"{ENVIRONMENTS}/neural{'-cpu' if grid.config.device == 'cpu' else ''}.yaml"
-
-
-def head_files():
-    """Return the outputs of the heads that one job encodes beside the dense one."""
-    found = {}
-    for head in next(iter(grid.heads.values()), ()):
-        model, family = f"{{model}}~{head}", FAMILIES[HEADS[head]]
-        vectors = fill(paths.EMBEDDINGS, model=model) + family.embeddings
-        found[f"{head}_vectors"] = directory(vectors) if family.folder else passing(vectors)
-        found[f"{head}_record"] = fill(paths.EMBEDDINGS_RECORD, model=model)
-    return found
 
 
 DEPTH = grid.config.retrieve.depth

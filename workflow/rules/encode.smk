@@ -20,7 +20,7 @@ rule encode_dense:
     benchmark:
         "results/benchmarks/encode/{model}/{corpus}/{shard}.tsv"
     wildcard_constraints:
-        model=grid.encoded_alone(*alike("dense")),
+        model=grid.models_of_family(*alike("dense")),
     conda:
         NEURAL
     threads: 8
@@ -39,7 +39,7 @@ use rule encode_dense as encode_sparse with:
         vectors=passing(f"{paths.EMBEDDINGS}.npz"),
         record=paths.EMBEDDINGS_RECORD,
     wildcard_constraints:
-        model=grid.encoded_alone(*alike("sparse")),
+        model=grid.models_of_family(*alike("sparse")),
     resources:
         **needs("encode_sparse"),
     group:
@@ -52,49 +52,11 @@ use rule encode_dense as encode_late_interaction with:
         vectors=directory(f"{paths.EMBEDDINGS}.tokens"),
         record=paths.EMBEDDINGS_RECORD,
     wildcard_constraints:
-        model=grid.encoded_alone(*alike("late-interaction")),
+        model=grid.models_of_family(*alike("late-interaction")),
     resources:
         **needs("encode_late_interaction"),
     group:
         nodes.group("encode_late_interaction")
-
-
-# One job encodes a shard for all heads of a checkpoint that the grid searches.
-rule encode_heads:
-    message:
-        "Encoding shard {wildcards.shard} of {wildcards.corpus} with the heads of {wildcards.model}"
-    input:
-        checkpoint=inputs.weights,
-        corpus=paths.CORPUS,
-    output:
-        **head_files(),
-        vectors=passing(f"{paths.EMBEDDINGS}.npy"),
-        record=paths.EMBEDDINGS_RECORD,
-    params:
-        **commands.neural(
-            "encode_heads",
-            model=params.model,
-            shard_size=grid.config.encode.shard,
-            last=params.is_last,
-        ),
-        heads=params.heads,
-    log:
-        "logs/encode/{model}/{corpus}/{shard}.log",
-    benchmark:
-        "results/benchmarks/encode/{model}/{corpus}/{shard}.tsv"
-    wildcard_constraints:
-        model=grid.one_of(grid.heads),
-    conda:
-        NEURAL
-    threads: 8
-    resources:
-        **needs("encode_heads"),
-    group:
-        nodes.group("encode_heads")
-    shell:
-        "{params.beirgrid} encode @- {params.compute:q} --shard {wildcards.shard:q}"
-        " --checkpoint {input.checkpoint:q} --corpus {input.corpus:q} --heads {params.heads:q}"
-        " --output {output.vectors:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 
 
 rule expand:

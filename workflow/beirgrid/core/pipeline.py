@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from queue import Full, Queue
@@ -18,7 +18,7 @@ _PATIENCE = 0.1
 
 
 class _Stopped(Exception):
-    """Ends a consumer after the producer or another consumer failed."""
+    """Ends a consumer after the producer failed."""
 
 
 def ahead(items: Iterable[ItemT], size: int) -> Iterator[ItemT]:
@@ -38,44 +38,35 @@ def ahead(items: Iterable[ItemT], size: int) -> Iterator[ItemT]:
         pool.shutdown(cancel_futures=True)
 
 
-def behind(consumers: Sequence[Callable[[Iterator[Any]], ResultT]], items: Iterable[Sequence[Any]]) -> list[ResultT]:
-    """Call each consumer in a thread of its own while this one produces the items, and return what they return.
+def behind(consume: Callable[[Iterator[ItemT]], ResultT], items: Iterable[ItemT]) -> ResultT:
+    """Call a consumer in another thread while this one produces its items, and return what it returns.
 
-    Each item is a sequence: the n-th consumer receives its n-th part. One part at most waits for each. An error of a
-    consumer stops the producer and is raised here. If the producer fails, the consumers get an exception in place of
-    the next part, and the producer's error is raised here.
+    One item at most waits. An error of the consumer stops the producer and is raised here. If the producer fails, the
+    consumer gets an exception in place of the next item, and the producer's error is raised here.
     """
-    queues: list[Queue[Any]] = [Queue(1) for _ in consumers]
+    queue: Queue[Any] = Queue(1)
 
-    def received(queue: Queue[Any]) -> Iterator[Any]:
-        while (part := queue.get()) is not _END:
-            if part is _FAILED:
+    def received() -> Iterator[Any]:
+        while (item := queue.get()) is not _END:
+            if item is _FAILED:
                 raise _Stopped
-            yield part
+            yield item
 
-    def put(parts: Sequence[Any]) -> bool:
-        taken = [_put(*where) for where in zip(queues, parts, results, strict=True)]  # each consumer gets its part
-        return all(taken)
-
-    with ThreadPoolExecutor(len(consumers), "behind") as pool:
-        results = [pool.submit(consume, received(queue)) for consume, queue in zip(consumers, queues, strict=True)]
+    with ThreadPoolExecutor(1, "behind") as pool:
+        result = pool.submit(consume, received())
         last = _FAILED
         try:
-            if all(map(put, items)):
+            if all(_put(queue, item, result) for item in items):
                 last = _END
         finally:
-            put([last] * len(queues))
-    errors = [error for result in results if (error := result.exception())]
-    for error in errors:
-        if not isinstance(error, _Stopped):
-            raise error
-    return [result.result() for result in results]
+            _put(queue, last, result)
+    return result.result()
 
 
-def _put(queue: Queue[Any], part: Any, result: Future[Any]) -> bool:
-    """Put a part into a queue unless its consumer has ended, and return whether it was put."""
+def _put(queue: Queue[Any], item: Any, result: Future[Any]) -> bool:
+    """Put an item into a queue unless its consumer has ended, and return whether it was put."""
     while not result.done():
         with suppress(Full):
-            queue.put(part, timeout=_PATIENCE)
+            queue.put(item, timeout=_PATIENCE)
             return True
     return False

@@ -6,7 +6,7 @@ derived from these rows. ``docs/extending.md`` shows how to add one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from .families import RETRIEVERS, Family
@@ -132,7 +132,6 @@ _ROWS = (
     Stage("label", "stages.label:label", "score training queries with a cross-encoder teacher", 6, _MODEL, model=True),
     Stage("adapt", "stages.adapt:adapt", "adapt a dense model to a corpus", 2, _MODEL, model=True),
     *map(_encode, RETRIEVERS.values()),
-    replace(_encode(RETRIEVERS["dense"]), rule="encode_heads"),
     Stage(
         "expand",
         "stages.expand:expand",

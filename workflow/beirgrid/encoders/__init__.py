@@ -29,7 +29,6 @@ from .chunked import ChunkedEncoder, ChunkedScorer
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
 from .engine import FIRST, WINDOW
-from .heads import HeadsEncoder
 from .late_interaction import LateInteractionEncoder, LateInteractionScorer
 from .listwise import ListwiseScorer
 from .mteb_loader import MtebScorer
@@ -132,7 +131,6 @@ __all__ = [
     "DenseEncoder",
     "Encoder",
     "GeneratorModel",
-    "HeadsEncoder",
     "LateInteractionEncoder",
     "ListwiseScorer",
     "Scorer",

@@ -91,32 +91,22 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
     def kept(self, results: tuple[np.ndarray, ...]) -> TokenVectors:
         """Drop the vectors of padding and skipped tokens."""
         vectors, kept = results
-        return without_skipped(vectors, kept)
+        return TokenVectors(vectors[kept], kept.sum(1))
 
     def collected(self, batches: list[Batch[TokenVectors]]) -> TokenVectors:
         """Join the batches of a window, in the order of the texts."""
-        return in_order(batches)
+        rows: dict[int, np.ndarray] = {}
+        for batch in batches:
+            vectors, counts = batch.found
+            rows |= zip(batch.rows.tolist(), np.split(vectors, np.cumsum(counts)[:-1]), strict=True)
+        ordered = [rows[row] for row in range(len(rows))]
+        return TokenVectors(np.concatenate(ordered), np.fromiter(map(len, ordered), np.int64, len(ordered)))
 
     def joined(self, blocks: list[TokenVectors]) -> TokenVectors:
         """Concatenate the vectors of all blocks."""
         none = TokenVectors(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64))
         vectors, counts = zip(none, *blocks, strict=True)
         return TokenVectors(np.concatenate(vectors), np.concatenate(counts))
-
-
-def without_skipped(vectors: np.ndarray, kept: np.ndarray) -> TokenVectors:
-    """Drop the vectors [texts, tokens, dimension] of the tokens that the mask [texts, tokens] leaves out."""
-    return TokenVectors(vectors[kept], kept.sum(1))
-
-
-def in_order(batches: list[Batch[TokenVectors]]) -> TokenVectors:
-    """Join the token vectors of batches, in the order of the texts."""
-    found: dict[int, np.ndarray] = {}
-    for batch in batches:
-        vectors, counts = batch.found
-        found |= zip(batch.rows.tolist(), np.split(vectors, np.cumsum(counts)[:-1]), strict=True)
-    ordered = [found[row] for row in range(len(found))]
-    return TokenVectors(np.concatenate(ordered), np.fromiter(map(len, ordered), np.int64, len(ordered)))
 
 
 class LateInteractionScorer(TextScorer, LateInteractionEncoder):

@@ -14,7 +14,7 @@ from ..config.models import SparseModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..models import saved
-from .base import LoadedModel, TextEncoder
+from .base import TextEncoder
 from .loading import load_checkpoint
 from .sparse import SparseTextEncoder, transformer, transformer_alone
 
@@ -46,51 +46,28 @@ class M3SparseEncoder(SparseTextEncoder):
         self.dimension = len(self.model.tokenizer)
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Compute the weight of each token, and return it with the tokens: both [texts, tokens]."""
-        return weights_of_tokens(self, self.head, features)
+        """Compute the weight of each token, 0 for special ones, and return it with the tokens: both [texts, tokens]."""
+        import torch
+
+        ids, tokenizer = features["input_ids"], self.model.tokenizer
+        special = (tokenizer.cls_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
+        with torch.autocast(self.runtime.kind, enabled=False):
+            weights = self.head(features["token_embeddings"].float()).relu().squeeze(-1)
+        left_out = torch.tensor([token for token in special if token is not None], device=ids.device)
+        return weights * (features["attention_mask"].bool() & ~torch.isin(ids, left_out)), ids
 
     def kept(self, results: tuple[np.ndarray, ...]) -> scipy.sparse.csr_matrix:
         """Convert to a CSR matrix: a token that occurs more than once has its largest weight."""
+        import scipy.sparse
+
         weights, ids = results
-        return largest_weights(weights, ids, self.dimension)
-
-
-def weights_of_tokens(
-    encoder: LoadedModel[Any], head: torch.nn.Linear, features: dict[str, torch.Tensor]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the weight of each token, 0 for special ones, and return it with the tokens: both [texts, tokens]."""
-    import torch
-
-    ids, tokenizer = features["input_ids"], encoder.model.tokenizer
-    special = (tokenizer.cls_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
-    with torch.autocast(encoder.runtime.kind, enabled=False):
-        weights = head(features["token_embeddings"].float()).relu().squeeze(-1)
-    left_out = torch.tensor([token for token in special if token is not None], device=ids.device)
-    return weights * (features["attention_mask"].bool() & ~torch.isin(ids, left_out)), ids
-
-
-def largest_weights(weights: np.ndarray, ids: np.ndarray, dimension: int) -> scipy.sparse.csr_matrix:
-    """Convert weights of tokens, both [texts, tokens], to the largest weight of each: CSR [texts, ``dimension``]."""
-    import scipy.sparse
-
-    rows, places = np.nonzero(weights)
-    cells = rows * dimension + ids[rows, places]
-    unique, inverse = np.unique(cells, return_inverse=True)
-    largest = np.zeros(len(unique), np.float32)
-    np.maximum.at(largest, inverse, weights[rows, places])
-    return scipy.sparse.csr_matrix((largest, np.divmod(unique, dimension)), shape=(len(weights), dimension))
-
-
-def projected(
-    encoder: LoadedModel[Any], head: torch.nn.Linear, features: dict[str, torch.Tensor]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the vector of each token [texts, tokens, dimension], and the mask of all but a text's first token."""
-    import torch
-    from torch.nn.functional import normalize
-
-    with torch.autocast(encoder.runtime.kind, enabled=False):
-        vectors = normalize(head(features["token_embeddings"].float()), dim=-1)
-    return vectors, features["attention_mask"].bool() & (features["input_ids"] != encoder.model.tokenizer.cls_token_id)
+        rows, places = np.nonzero(weights)
+        cells = rows * self.dimension + ids[rows, places]
+        unique, inverse = np.unique(cells, return_inverse=True)
+        largest = np.zeros(len(unique), np.float32)
+        np.maximum.at(largest, inverse, weights[rows, places])
+        shape = (len(weights), self.dimension)
+        return scipy.sparse.csr_matrix((largest, np.divmod(unique, self.dimension)), shape=shape)
 
 
 def open_sparse(folder: Path, entry: SparseModel, runtime: Runtime) -> SparseTextEncoder:

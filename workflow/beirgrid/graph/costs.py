@@ -53,8 +53,6 @@ SAMPLED_PIECES, SAMPLING_COST = 16, {"cpu": 0.33, "cuda": 1.0}
 PUBLISHED_QUERIES, PUBLISHED_BYTES = 40, 36
 # Documents that encode reads at a time, and bytes in memory per byte of their text.
 BLOCK, BLOCK_BYTES = 32_768, 4
-# Documents whose vectors are joined and written at a time.
-WINDOW = 2048
 # Cost of training relative to encoding the same texts: three times the arithmetic, in a library that pads. From the
 # demo's two to three minutes of training on 2 cores (README). On a GPU, it is not measured.
 TRAINING_COST = 6.0
@@ -228,14 +226,6 @@ class Work:
         return work | self._reading(model, documents * chunks, read)
 
     encode_sparse = encode_late_interaction = encode_dense
-
-    def encode_heads(self, model: str, corpus: str, shard: str) -> Amounts:
-        work = self.encode_dense(model, corpus, shard)
-        for head, unit in (("sparse", "postings_mb"), ("tokens", "token_dimensions_mb")):
-            searched = head in self.grid.heads.get(model, ())
-            work[unit] = self._vectors(f"{model}~{head}", corpus, shard)[unit] if searched else 0.0
-        share = min(1.0, WINDOW / self.sizes.documents(corpus, int(shard)))
-        return work | {"token_block_mb": 4 * share * work["token_dimensions_mb"]}
 
     def expand(self, model: str, corpus: str, shard: str) -> Amounts:
         documents, entry = self.sizes.documents(corpus, int(shard)), self.config.models[model]

@@ -238,30 +238,6 @@ class Grid:
         """Return the wildcard constraint for registered models of these families."""
         return self.one_of(name for name, model in self.config.models.items() if model.family in families)
 
-    @cached_property
-    def heads(self) -> dict[str, tuple[str, ...]]:
-        """The heads beside the dense one that one job encodes, by dense model.
-
-        These are models of which the grid searches several heads, if it searches the same of each: one rule has one
-        list of outputs.
-        """
-        searched: dict[str, list[str]] = {}
-        for name in self.systems:
-            if isinstance(entry := self.system(name), entries.Retriever):
-                model, _, head = entry.retriever.partition("~")
-                searched.setdefault(model, []).append(head)
-        wanted = {model: tuple(head for head in entries.HEADS if head in heads) for model, heads in searched.items()}
-        several = {
-            model: heads for model, heads in wanted.items() if len(heads) > 1 or (heads and "" in searched[model])
-        }
-        return {model: heads for model, heads in several.items() if heads == next(iter(several.values()))}
-
-    def encoded_alone(self, *families: str) -> str:
-        """Return the wildcard constraint for registered models of these families that share no encoding."""
-        shared = {f"{model}~{head}".removesuffix("~") for model, heads in self.heads.items() for head in ("", *heads)}
-        models = self.config.models.items()
-        return self.one_of(name for name, model in models if model.family in families and name not in shared)
-
     def models_of_recipe(self, *recipes: str | None) -> str:
         """Return the wildcard constraint for models trained by these recipes; None stands for fetched models."""
         models = self.config.models.items()

@@ -145,11 +145,6 @@ class Params:
         """Return the entry of a model that encodes or expands documents."""
         return _reading(self.grid.model(wildcards.model))
 
-    def heads(self, wildcards: Any, output: Any) -> str:
-        """Return the files of the heads that a job encodes beside the dense one."""
-        heads = self.grid.heads[wildcards.model]
-        return json.dumps({head: [output[f"{head}_vectors"], output[f"{head}_record"]] for head in heads})
-
     def is_last(self, wildcards: Any) -> bool:
         """Tell whether a shard is the corpus's last."""
         return int(wildcards.shard) == self.grid.shards(wildcards.corpus)[-1]
