@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from checkpoints import _tokenizer, byte_tokenizer, opened, save_plain, save_seq2seq
+from checkpoints import _tokenizer, byte_tokenizer, opened, save_plain
 from safetensors.torch import load_file, save_file
 
 from beirgrid.core.errors import DataError
@@ -136,22 +136,6 @@ def test_weights_of_other_types_are_refused(tmp_path, kind, name):
         _open(_changed(tmp_path / "model", convert))
 
 
-@pytest.mark.parametrize("kinds", [("float16", "bfloat16"), ("bfloat16", "float16")], ids=str)
-def test_a_header_that_names_the_other_type_of_16_bits_is_refused(tmp_path, kinds):
-    stored, named = (getattr(torch, kind) for kind in kinds)
-
-    def convert(weights: dict[str, torch.Tensor]) -> None:
-        weights.update({name: (weight * 0.04).to(stored) for name, weight in weights.items()})
-
-    def swap(weights: dict[str, torch.Tensor]) -> None:
-        convert(weights)
-        weights.update({name: weight.view(named) for name, weight in weights.items()})
-
-    _open(_changed(tmp_path / "right", convert))
-    with pytest.raises(DataError, match=r"word_embeddings\.weight is stored as .* a wrong header"):
-        _open(_changed(tmp_path / "swapped", swap))
-
-
 @pytest.mark.parametrize("setting", [{"return_dict": False}, {"chunk_size_feed_forward": 3}], ids=str)
 def test_settings_of_the_output_and_of_memory_change_no_vector(tmp_path, setting):
     folder = save_plain(tmp_path / "bert", "bert")
@@ -194,8 +178,3 @@ def test_modules_and_settings_that_cannot_be_used_are_told(tiny_models, tmp_path
 def test_brackets_need_a_tokenizer_that_adds_no_tokens(tmp_path):
     with pytest.raises(DataError, match="adds 2 tokens itself, so it takes no brackets"):
         _open(save_plain(tmp_path / "bert", "bert"), brackets={"query": ["[", "]"], "document": ["{", "}"]})
-
-
-def test_a_decoder_is_not_left_out_without_a_word(tmp_path):
-    with pytest.raises(DataError, match=r"holds a decoder \(decoder\..*\), which a dense model does not use"):
-        _open(save_seq2seq(tmp_path / "t5"))

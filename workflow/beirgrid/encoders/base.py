@@ -221,9 +221,9 @@ class LoadedModel(Generic[EntryT]):
             DataError: batches of one length would not help (``check_scaling``).
         """
         weight_checks.check_scaling(config, limit)
-        lengths = weight_checks.probe_lengths(config, limit)
+        longest = weight_checks.longest_probe(config, limit)
         self.engine.one_length = weight_checks.depends_on_batch(
-            tokenizer, compute, self.autocast, self.runtime.device, lengths
+            tokenizer, compute, self.autocast(), self.runtime.device, self.precision, longest
         )
 
     def store_weights(self, transformer: Any, head: Any) -> None:
