@@ -6,6 +6,7 @@ It serves functions of the tests, such as a tiny checkpoint, and produces faults
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import threading
 import time
@@ -35,8 +36,8 @@ def shared_words(query: str, documents: list[str]) -> list[float]:
 class Served:
     """The functions of a server, the requests that it got, and the faults of its next answers.
 
-    A fault is a status, a tuple of status and headers, ``cut``, ``hang``, the bytes of an answer, or a function that
-    changes the answer.
+    A fault is a status, a tuple of status and headers, ``cut``, ``hang``, ``drip``, the bytes of an answer, or a
+    function that changes the answer. ``refusal`` is the content of an answer with a status, unless it is empty.
     """
 
     embed: Callable[[list[str]], np.ndarray] = letters
@@ -49,6 +50,8 @@ class Served:
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     faults: deque[Any] = field(default_factory=deque)
     url: str = ""
+    key: str = KEY
+    refusal: bytes = b""
 
     def answer(self, path: str, body: dict[str, Any]) -> Any:
         """Return the answer to a request."""
@@ -81,13 +84,17 @@ def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
             with lock:
                 served.asked.append((self.path, body))
                 fault = served.faults.popleft() if served.faults else None
-            if self.headers.get("Authorization") != f"Bearer {KEY}":
+            if self.headers.get("Authorization") != f"Bearer {served.key}":
                 fault = 401
             if fault == "hang":
                 time.sleep(served.hang)
             status, headers = fault if isinstance(fault, tuple) else (fault, {})
             if isinstance(status, int):
-                self._send({"error": {"message": f"no, {self.headers.get('Authorization')}"}}, status, headers)
+                refusal = {"error": {"message": f"no, {self.headers.get('Authorization')}"}}
+                self._send(served.refusal or refusal, status, headers)
+                return
+            if fault == "drip":
+                self._drip()
                 return
             answer = fault if isinstance(fault, bytes) else served.answer(self.path, body)
             self._send(fault(answer) if callable(fault) else answer, cut=fault == "cut")
@@ -99,6 +106,16 @@ def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content[: len(content) // 2] if cut else content)
+
+        def _drip(self) -> None:
+            """Send a byte each tenth of a second, for up to ten seconds."""
+            self.send_response(200)
+            self.send_header("Content-Length", "100")
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                for _ in range(100):
+                    self.wfile.write(b" ")
+                    time.sleep(0.1)
 
         def log_message(self, *_: Any) -> None:
             pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -171,13 +170,13 @@ def test_retry_after_is_heeded(served: Served, client: Callable[..., Client]) ->
 
 def test_nobody_listens(served: Served, client: Callable[..., Client], capsys: pytest.CaptureFixture[str]) -> None:
     asked = client(url="http://127.0.0.1:9")
-    with pytest.raises(DataError, match="ConnectionError"):
+    with pytest.raises(DataError, match="ConnectError"):
         list(asked.each(asked.embed, [TEXTS] * 4))
     # The first failure is said at once, and once for all threads.
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1
     assert "Connection refused" in told[0]
-    assert told[0].startswith("endpoint served at http://127.0.0.1:9/embeddings: ConnectionError")
+    assert told[0].startswith("endpoint served at http://127.0.0.1:9/embeddings: ConnectError")
     assert told[0].endswith("Attempt 2 of 8 in 0 s")
 
 
@@ -200,23 +199,21 @@ def test_a_damaged_answer_is_asked_for_again(served: Served, client: Callable[..
     assert len(served.asked) == 2
 
 
-@pytest.mark.parametrize("content", [b'{"answer": {}}', b'{"answer": 5}', b"[1]", b"[" * 100_000, None])
+@pytest.mark.parametrize("content", [b'{"answer": {}}', b'{"answer": 5}', b"[1]", b"[" * 100_000])
 def test_a_file_that_is_no_answer_is_asked_for_again(
-    served: Served, client: Callable[..., Client], tmp_path: Path, content: bytes | None
+    served: Served, client: Callable[..., Client], tmp_path: Path, content: bytes
 ) -> None:
     client(answers=True).embed(TEXTS)
     (kept,) = (tmp_path / "answers").iterdir()
-    kept.unlink()
-    kept.write_bytes(gzip.compress(content)) if content else os.mkfifo(kept)
+    kept.write_bytes(gzip.compress(content))
     np.testing.assert_array_equal(client(answers=True).embed(TEXTS), letters(TEXTS))
     assert len(served.asked) == 2
 
 
-@pytest.mark.parametrize("line", ["a\tb\tc\td", "1\t1\t1\tnan", "1\t1\t1\t-1000", "1\t1.5\t1\t0"])
 def test_a_damaged_ledger_is_named_and_nothing_is_sent(
-    served: Served, client: Callable[..., Client], tmp_path: Path, line: str
+    served: Served, client: Callable[..., Client], tmp_path: Path
 ) -> None:
-    (tmp_path / "spent.tsv").write_text(f"{line}\n")
+    (tmp_path / "spent.tsv").write_text("a\tb\tc\td\n")
     with pytest.raises(DataError, match=r"spent\.tsv is damaged"):
         client(price={"input": 1e9}, budget=0.001).embed(TEXTS)
     assert not served.asked
@@ -262,8 +259,7 @@ def test_a_request_that_was_not_answered_stays_entered(
 ) -> None:
     """A job that is killed while it waits leaves such a request: the server may charge it."""
     entry = Endpoint(model="served", price={"request": 1.0}, budget=0.002)
-    ledger = endpoints.Ledger(tmp_path / "spent.tsv")
-    ledger.enter(entry, endpoints.Usage(1, 10, 0.001))
+    endpoints.Ledger(tmp_path / "spent.tsv", entry).enter(endpoints.Usage(1, 10, 0.001))
     with (tmp_path / "spent.tsv").open("a") as stream:
         stream.write("17000")  # and one that is killed while it writes
     asked = client(price={"request": 1.0}, budget=0.002)
@@ -328,10 +324,91 @@ def test_the_environment_has_address_and_key(
         client()
 
 
-def test_no_file_has_the_key(served: Served, client: Callable[..., Client], tmp_path: Path) -> None:
-    client(answers=True).embed(TEXTS)
-    assert KEY in os.environ.values()
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+ECHOES: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "in JSON": lambda key: "".join(f"\\u{ord(letter):04x}" for letter in key),
+    "in JSON within JSON": lambda key: "".join(f"\\\\u{ord(letter):04X}" for letter in key),
+    "with a letter of JSON": lambda key: key.replace("-", "\\u002d"),
+    "in an address": lambda key: key.replace("-", "%2d"),
+}
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
+def test_nothing_has_a_key_that_the_server_echoes(
+    served: Served, client: Callable[..., Client], tmp_path: Path, echo: Callable[[str], str], status: int
+) -> None:
+    sent = f'{{"model": "m", "choices": [{{"message": {{"content": "You sent {echo(KEY)}."}}}}]}}'.encode()
+    served.faults.append(sent if status == 200 else status)
+    served.refusal = sent
+    asked = client(answers=True)
+    if status == 200:
+        assert asked.chat([{"role": "user", "content": "Hello?"}]) == "You sent ***."
+        assert asked.chat([{"role": "user", "content": "Hello?"}]) == "You sent ***.", "the kept answer"
+    else:
+        with pytest.raises(DataError, match=r"HTTP 400: .*You sent \*\*\*") as error:
+            asked.chat([{"role": "user", "content": "Hello?"}])
+        assert KEY not in str(error.value)
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    contents = [gzip.decompress(content) if path.suffix == ".gz" else content for path, content in files.items()]
+    assert len(contents) == (2 if status == 200 else 1)
+    assert not [content for content in contents if KEY.encode() in content]
+
+
+@pytest.mark.parametrize(
+    "value", [f"{KEY}\nsecond", f"{KEY}'", f'{KEY}"', f"{KEY}\\", f"{KEY}\x1b", f"{KEY} {KEY}", f"é{KEY}"]
+)
+def test_a_key_that_no_header_can_hold_is_refused_by_its_name(
+    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("TESTED_KEY", value)
+    with pytest.raises(ConfigError, match=r"endpoint\.key: the value of the environment variable TESTED_KEY") as error:
+        client()
+    assert KEY not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "value", [f"http://user:{KEY}@host/v1", f"http://host/\n{KEY}", f"ftp://{KEY}", f"http://h?k={KEY}"]
+)
+def test_an_address_of_the_environment_has_no_secret(
+    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("TESTED_URL", value)
+    with pytest.raises(ConfigError, match=r"endpoint\.url: the value of the environment variable TESTED_URL") as error:
+        client(url="$TESTED_URL")
+    assert KEY not in str(error.value)
+
+
+def test_a_placeholder_for_a_key_stays_a_word_of_answers(
+    served: Served, client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TESTED_KEY", "none")
+    served.key, served.chat = "none", lambda messages: "There is none"
+    assert client().chat([{"role": "user", "content": "?"}]) == "There is none"
+
+
+def test_an_answer_has_a_largest_size(
+    served: Served, client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoints, "LARGEST", 10_000)
+    served.faults += [b" " * 10_001, (200, {"Content-Encoding": "gzip"})]
+    served.refusal = gzip.compress(b" " * 1_000_000)
+    np.testing.assert_array_equal(client().embed(TEXTS), letters(TEXTS))
+    assert len(served.asked) == 3
+
+
+def test_an_answer_has_a_longest_time(served: Served, client: Callable[..., Client]) -> None:
+    served.faults.append("drip")
+    started = time.monotonic()
+    np.testing.assert_array_equal(client(timeout=0.2).embed(TEXTS), letters(TEXTS))
+    assert 2 <= time.monotonic() - started < 4
+
+
+def test_a_server_that_counts_wrongly_lowers_no_price(served: Served, client: Callable[..., Client]) -> None:
+    served.faults.append(lambda answer: {**answer, "usage": {"total_tokens": 10, "completion_tokens": 1000}})
+    asked = client(price={"input": 1000.0, "output": 1.0}, body={"max_tokens": 5})
+    asked.chat([{"role": "user", "content": "?"}])
+    assert asked.usage.price == pytest.approx(1000 * 1.0 / 1e6)
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://user:password@host/v1", "http://host/v1?key=1", "host/v1", "$1"])

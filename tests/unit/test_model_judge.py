@@ -160,7 +160,7 @@ def test_an_answer_without_a_grade_is_a_skipped_pair(made, endpoint, served):
 
 
 def test_an_answer_that_no_file_can_hold_is_stored(made, endpoint, served):
-    served.chat = lambda messages: "\ud800" if "0/" in messages[0]["content"] else "##final score: 2 \ud800"
+    served.chat = lambda messages: "\ud800" if len(served.asked) % 2 else "##final score: 2 \ud800"
     assert {judgement.grade for judgement in judged(made, endpoint())} == {None, 2}
     assert judged(made, endpoint()) == []
 

@@ -16,7 +16,8 @@ _NO_URL = (
     "of the environment that has it."
 )
 _NO_KEY = "This is no name of an environment variable. The key itself belongs into such a variable, not into a file."
-_URL = r"^(\$[A-Za-z_][A-Za-z0-9_]*|https?://[^\s@?#]+)$"
+ADDRESS = r"https?://[\w.~:/\[\]!$&()*+,;=%-]+"
+_URL = rf"^(\$[A-Za-z_][A-Za-z0-9_]*|{ADDRESS})$"
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 

@@ -10,9 +10,9 @@ import base64
 import gzip
 import hashlib
 import json
-import math
 import os
 import random
+import re
 import shutil
 import threading
 import time
@@ -20,30 +20,35 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import requests
-from urllib3.util import Retry
 
-from ..config.endpoint_entries import Endpoint, Price
+from ..config.endpoint_entries import ADDRESS, Endpoint, Price
 from ..core import files
 from ..core.errors import BeirgridError, ConfigError, DataError, printable, quoted, say
 
 # Attempts per request, the seconds before the second one (doubled each time), and the longest wait that a server may
 # ask for.
 ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE = 8, 1.0, 600.0
+# Largest answer in bytes, and its longest time in multiples of ``timeout``, which is the longest time without a byte.
+LARGEST, TIMEOUTS = 2**28, 10
 # Seconds between two messages about repeated requests, whatever the number of threads.
 _QUIET = 5.0
 # HTTP statuses after which a request is repeated.
 _LATER = {408, 409, 425, 429, 500, 502, 503, 504, 529}
-# Other names of the counts of tokens that a model wrote, read, and both; and more than any answer has.
-_OTHER_NAMES, _MOST_TOKENS = ("output_tokens", "input_tokens", ""), 10**12
+# Names of the counts of tokens that a model read, wrote, and both; and more than any answer has.
+_COUNTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens", ""))
+_MOST_TOKENS = 10**12
 # Keys of a request that limit the generated tokens.
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _MINUTE = 60.0
+# A key: printable ASCII without blanks, quotes and backslashes. One of fewer characters than the second value is the
+# placeholder of a server that asks for none, and may be a word of an answer.
+_KEY, _SHORTEST_KEY = r"[!#-&(-\[\]-~]+", 8
 # What reading an answer raises that is no answer: other JSON than asked for, numbers too large, nested too deep.
 _NO_ANSWER = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
@@ -77,84 +82,75 @@ class Usage(NamedTuple):
 
 
 class Ledger:
-    """A file with an account's spending, through which concurrent jobs share its limits and budget.
+    """Spending on an endpoint, in a file that all its jobs append to, so that they share its limits and its budget.
 
-    A line has the time, tokens and price of a request. A request is entered with its upper bounds before it is sent,
-    and corrected after the response. A killed job's entry keeps its upper bounds.
+    A line has the time, number, tokens and price of a request. A request is entered with its upper bounds before it is
+    sent, and corrected by a second line of the same time. The entry of a job that was killed stays.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.read = 0
-        self.spent = 0.0
-        self.recent: list[tuple[float, int, int]] = []  # time, requests, tokens
-        self.mutex = threading.Lock()
+    def __init__(self, path: Path, endpoint: Endpoint) -> None:
+        self.path, self.endpoint = path, endpoint
+        self.read, self.spent = 0, 0.0
+        self.recent: list[tuple[float, float, float]] = []  # time, requests, tokens
 
-    def enter(self, endpoint: Endpoint, most: Usage) -> float:
-        """Enter a request's upper bounds, waiting while a limit per minute is reached; return the entry's time.
+    def enter(self, most: Usage) -> float:
+        """Enter a request's upper bounds as soon as the limits per minute allow it; return the entry's time.
 
         Raises:
             BudgetError: the request could exceed the budget.
         """
         while True:
-            with self.mutex, files.locked(self.path):
+            with files.locked(self.path):
                 self._catch_up()
-                if endpoint.budget is not None and self.spent + most.price > endpoint.budget:
+                budget = self.endpoint.budget
+                if budget is not None and self.spent + most.price > budget:
                     raise BudgetError(
-                        f"{self.path}: {self.spent:.4f} of the budget of {endpoint.budget:g} are spent, and the next "
-                        f"request may cost up to {most.price:.4f}. Raise endpoint.budget to continue: all responses "
-                        "so far are kept"
+                        f"{self.path}: {self.spent:.4f} of the budget of {budget:g} are spent, and the next request "
+                        f"may cost up to {most.price:.4f}. Raise endpoint.budget to continue: all responses are kept"
                     )
-                now = time.time()
-                pause = self._pause(endpoint, most, now)
-                if not pause:
-                    self._write(now, 1, most.tokens, most.price)
+                if self._is_allowed(most):
+                    now = time.time()
+                    self._append(now, most)
                     return now
-            time.sleep(pause)
+            time.sleep(0.1)
 
     def correct(self, entered: float, most: Usage, used: Usage) -> None:
         """Replace a request's upper bounds by its actual usage."""
-        with self.mutex, files.locked(self.path):
-            self._write(entered, 0, used.tokens - most.tokens, used.price - most.price)
+        with files.locked(self.path):
+            self._append(entered, Usage(0, used.tokens - most.tokens, used.price - most.price))
 
     def _catch_up(self) -> None:
-        """Read new lines of the file. An incomplete line of a killed job is ignored."""
-        with self.path.open("rb") as stream:
+        """Read the new lines. One that a full disk has cut is no entry."""
+        with self.path.open("rb") as stream, files.reading(self.path):
             stream.seek(self.read)
             for line in stream:
                 self.read += len(line)
-                fields = line.split()
-                if len(fields) == 4 and line.endswith(b"\n"):
-                    with files.reading(self.path):
-                        self.spent += float(fields[3])
-                        self.recent.append((float(fields[0]), int(fields[1]), int(fields[2])))
-        if not -1e-6 < self.spent < math.inf:  # corrections are negative, sums are not
-            raise DataError(f"{self.path} is damaged: its sum is {self.spent:g}. Delete it to begin anew")
+                if len(fields := line.split()) == 4:
+                    at, requests, tokens, price = map(float, fields)
+                    self.spent += price
+                    self.recent.append((at, requests, tokens))
         now = time.time()  # an entry of a clock that was wrong is of no minute
         self.recent = [entry for entry in self.recent if now - _MINUTE < entry[0] < now + _MINUTE]
 
-    def _pause(self, endpoint: Endpoint, most: Usage, now: float) -> float:
-        """Return the seconds until a request may be sent, 0 for now."""
-        limits = ((endpoint.requests_per_minute, 1, 1), (endpoint.tokens_per_minute, 2, most.tokens))
-        for limit, column, wanted in limits:
+    def _is_allowed(self, most: Usage) -> bool:
+        """Tell whether the limits per minute allow a request now. The first of a minute may exceed them."""
+        limits = (self.endpoint.requests_per_minute, self.endpoint.tokens_per_minute)
+        for limit, wanted, column in zip(limits, (1, most.tokens), (1, 2), strict=True):
             taken = sum(entry[column] for entry in self.recent)
             if limit is not None and taken > 0 and taken + wanted > limit:
-                return min(max(min(entry[0] for entry in self.recent) + _MINUTE - now, 0.05), 1.0)
-        return 0.0
+                return False
+        return True
 
-    def _write(self, when: float, count: int, tokens: int, price: float) -> None:
-        with self.path.open("ab+") as stream:  # writes at the end, wherever it reads
-            if stream.tell():
-                stream.seek(-1, os.SEEK_END)
-                stream.write(b"" if stream.read() == b"\n" else b"\n")
-            stream.write(f"{when:.3f}\t{count}\t{tokens}\t{price:.9f}\n".encode())
+    def _append(self, at: float, usage: Usage) -> None:
+        with self.path.open("a") as stream:
+            stream.write(f"{at:.3f}\t{usage.requests}\t{usage.tokens}\t{usage.price:.9f}\n")
 
 
 class Client:
     """Sends requests to a model server, and repeats failed ones.
 
     Requests respect the account's limits. Responses are cached in the folder ``answers``, if given, so an answered
-    request is never sent again.
+    request is never sent again. What a server answers is without the key before anything else sees it.
 
     Attributes:
         usage: usage of all answered requests, including those of earlier processes.
@@ -170,20 +166,29 @@ class Client:
             identity: the model's identity beyond its name. Cached responses of another identity are not used.
 
         Raises:
-            ConfigError: an environment variable that the endpoint names is not set, or a budget cannot be kept.
+            ConfigError: an environment variable that the endpoint names is not set, or holds no address or key.
         """
+        import httpx2  # here, as most jobs ask no server
+
         self.endpoint, self.answers, self.identity = endpoint, answers, identity
-        self.url = _from_environment(endpoint.url).rstrip("/")
-        self.key = _variable(endpoint.key, "key") if endpoint.key else ""
-        self.ledger = Ledger(ledger)
+        if endpoint.url is None:
+            raise ConfigError("endpoint.url: the address of the server is missing")
+        url = _variable(endpoint.url[1:], "url", ADDRESS) if endpoint.url.startswith("$") else endpoint.url
+        self.url, self.key = url.rstrip("/"), _variable(endpoint.key, "key", _KEY) if endpoint.key else ""
+        self.ledger = Ledger(ledger, endpoint)
         self.usage = Usage()
         self.mutex = threading.Lock()
         self.stopped = threading.Event()
         self.quiet_until = 0.0
-        self.session = requests.Session()
-        self.session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=endpoint.concurrency))
-        self.session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=endpoint.concurrency))
-        self.session.auth = self._authorize
+        self.http = httpx2.Client(
+            headers={
+                "Content-Type": "application/json",
+                **({"Authorization": f"Bearer {self.key}"} if self.key else {}),
+            },
+            timeout=httpx2.Timeout(endpoint.timeout, connect=30.0),
+            limits=httpx2.Limits(max_connections=endpoint.concurrency),
+        )
+        self.failures = httpx2.HTTPError
 
     def embed(self, texts: Sequence[str], *, query: bool = False, dimension: int | None = None) -> np.ndarray:
         """Embed the texts of one request: float32 [texts, dimension].
@@ -253,68 +258,53 @@ class Client:
         """Return a parsed response, from the cache or from the server."""
         body |= self.endpoint.body | (self.endpoint.query_body if query else {})
         sent = json.dumps({key: value for key, value in body.items() if value is not None}, ensure_ascii=False).encode()
-        kept = self._place(path, sent)
+        digest = hashlib.sha256(b"\0".join([self.identity.encode(), path.encode(), sent])).hexdigest()[:32]
+        kept = self.answers / f"{digest}.json.gz" if self.answers else None
         most = self._most(body, sent)
         try:
-            if kept is None or not kept.is_file():
-                raise FileNotFoundError(kept)
-            answer = json.loads(gzip.decompress(kept.read_bytes()))["answer"]
-            found, used = parse(answer), self._used(answer, most)
+            answer = json.loads(gzip.decompress(kept.read_bytes()))["answer"] if kept else None
+            result, used = parse(answer), self._used(answer, most)
         except (OSError, EOFError, zlib.error, *_NO_ANSWER):  # there is none, or it is damaged
-            answer, found = self._answer(path, sent, most, parse)
-            used = self._used(answer, most)
-            if kept is not None:
-                if not kept.is_file():  # a pipe, say, which would wait for a reader
-                    kept.unlink(missing_ok=True)
+            answer, result, used = self._answer(path, sent, most, parse)
+            if kept:
                 with files.atomic(kept) as temporary:
                     content = {"request": json.loads(sent), "answer": answer}
                     temporary.write_bytes(gzip.compress(json.dumps(content).encode(), 1, mtime=0))
         with self.mutex:
             self.usage += used
-        return found
-
-    def _place(self, path: str, sent: bytes) -> Path | None:
-        """Return the cache file of a request."""
-        if self.answers is None:
-            return None
-        digest = hashlib.sha256(b"\0".join([self.identity.encode(), path.encode(), sent])).hexdigest()[:32]
-        return self.answers / f"{digest}.json.gz"
+        return result
 
     def _most(self, body: Mapping[str, Any], sent: bytes) -> Usage:
         """Return a request's upper bounds: a token has at least one byte."""
-        price, written = self.endpoint.price, 0
+        written = 0
         if "messages" in body:
             written = next((body[name] for name in _LIMITS if body.get(name)), 0)
             if type(written) is not int or written < 0:
                 raise ConfigError(f"endpoint {self.endpoint.model}: body: {quoted(written)} is no number of tokens")
-            if not written and self.endpoint.budget and price.output:
+            if not written and self.endpoint.budget and self.endpoint.price.output:
                 raise ConfigError(
                     f"endpoint {self.endpoint.model}: set body: {{max_tokens: …}} (or max_completion_tokens), so that "
                     "the budget is not exceeded"
                 )
-        cost = (price.input * len(sent) + price.output * written) / 1e6 + price.request / 1e3
-        return Usage(1, len(sent) + written, cost, True)
+        return Usage(1, len(sent) + written, self._price(len(sent), written), True)
 
     def _used(self, answer: Any, most: Usage) -> Usage:
         """Return a request's usage as counted by the server."""
-        told = answer.get("usage") if isinstance(answer, dict) else None
-        if not isinstance(told, dict):
-            units = (answer.get("meta") or {}) if isinstance(answer, dict) else {}
-            told = units.get("tokens") or units.get("billed_units") or {}
-        counts = [told.get(name) or 0 for name in ("completion_tokens", "prompt_tokens", "total_tokens")]
-        counts = [int(count or told.get(other) or 0) for count, other in zip(counts, _OTHER_NAMES, strict=True)]
-        if min(counts) < 0 or max(counts) > _MOST_TOKENS:
-            raise ValueError(f"it counts {quoted(told)}")
-        written, read, total = counts
-        total = total or read + written
-        if not total:
-            return most
-        price = self.endpoint.price
-        cost = (price.input * (total - written) + price.output * written) / 1e6 + price.request / 1e3
-        return Usage(1, total, cost)
+        facts = answer if isinstance(answer, dict) else {}
+        meta = facts.get("meta") or {}
+        counts = facts.get("usage") or meta.get("tokens") or meta.get("billed_units") or {}
+        read, written, total = (int(counts.get(name) or counts.get(other) or 0) for name, other in _COUNTS)
+        if not all(0 <= count <= _MOST_TOKENS for count in (read, written, total)):
+            raise ValueError(f"it counts {quoted(counts)}")
+        read = max(read, total - written)
+        return Usage(1, read + written, self._price(read, written)) if read + written else most
 
-    def _answer(self, path: str, sent: bytes, most: Usage, parse: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """Send a request, repeating it while it fails; return the response and its parsed content."""
+    def _price(self, read: int, written: int) -> float:
+        price = self.endpoint.price
+        return (price.input * read + price.output * written) / 1e6 + price.request / 1e3
+
+    def _answer(self, path: str, sent: bytes, most: Usage, parse: Callable[[Any], Any]) -> tuple[Any, Any, Usage]:
+        """Send a request, repeating it while it fails; return the response, its parsed content and its usage."""
         reason, pause = "", 0.0
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -322,31 +312,39 @@ class Client:
             if self.stopped.wait(pause):
                 break
             pause = min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311
-            entered = self.ledger.enter(self.endpoint, most)
-            used = Usage()
+            entered, used = self.ledger.enter(most), Usage()
             try:
-                response = self.session.post(
-                    self.url + path, data=sent, timeout=(30, self.endpoint.timeout), allow_redirects=False
-                )
-                if response.status_code == 200:
+                status, retry_after, text = self._post(path, sent)
+                if status == 200:
                     used = most  # an unreadable response is paid for too
-                    answer = response.json()
+                    answer = json.loads(text)
                     used = self._used(answer, most)
-                    return answer, parse(answer)
-                reason = f"HTTP {response.status_code}: {self._shown(response.text)}"
-                if response.status_code not in _LATER:
+                    return answer, parse(answer), used
+                reason = f"HTTP {status}: {_shown(text)}"
+                if status not in _LATER:
                     break
-                if (after := _retry_after(response.headers.get("Retry-After"))) is not None:
+                if (after := _seconds(retry_after)) is not None:
                     pause = min(after, LONGEST_PAUSE)
-            except requests.exceptions.InvalidURL as error:
-                raise ConfigError(f"endpoint {self.endpoint.model}: {self._shown(str(error))}") from None
-            except (requests.RequestException, *_NO_ANSWER) as error:
-                reason = f"{type(error).__name__}: {self._shown(str(error))}"
+            except (self.failures, *_NO_ANSWER) as error:
+                reason = f"{type(error).__name__}: {_shown(self._without_key(str(error)))}"
             finally:
                 self.ledger.correct(entered, most, used)
         raise DataError(
             f"endpoint {self.endpoint.model} at {self.url}{path}: no usable answer ({attempt + 1} attempts). {reason}"
         )
+
+    def _post(self, path: str, sent: bytes) -> tuple[int, str, str]:
+        """Return status, Retry-After and text of an answer, without the key."""
+        content, end = bytearray(), time.monotonic() + TIMEOUTS * self.endpoint.timeout
+        with self.http.stream("POST", self.url + path, content=sent) as response:
+            for part in response.iter_bytes():
+                content += part
+                if len(content) > LARGEST or time.monotonic() > end:
+                    raise ValueError(f"its answer has over {LARGEST:,} bytes, or takes over {TIMEOUTS} timeouts")
+        text, status = content.decode("utf-8-sig", "replace"), response.status_code
+        if status != 200 or len(self.key) >= _SHORTEST_KEY:
+            text = self._without_key(text)
+        return status, response.headers.get("Retry-After", ""), text
 
     def _announce(self, failed: str, attempt: int, pause: float) -> None:
         """Log that a request failed and when it is repeated, at most once in ``_QUIET`` seconds."""
@@ -356,17 +354,17 @@ class Client:
             self.quiet_until = now + _QUIET
             say(f"endpoint {self.endpoint.model} at {failed}. Attempt {attempt} of {ATTEMPTS} in {pause:.0f} s")
 
-    def _authorize(self, request: Any) -> Any:
-        """Add the key to a request."""
-        request.headers["Content-Type"] = "application/json"
-        if self.key:
-            request.headers["Authorization"] = f"Bearer {self.key}"
-        return request
+    def _without_key(self, text: str) -> str:
+        """Return a text with *** for the key, also where its letters are escaped as in JSON or in an address."""
+        if not self.key or ("\\" not in text and "%" not in text):  # as in numbers, which a pattern searches slowly
+            return text.replace(self.key, "***") if self.key else text
+        letters = (rf"(?:\\*(?:{re.escape(letter)}|u{ord(letter):04x})|%{ord(letter):02x})" for letter in self.key)
+        return re.sub("".join(letters), "***", text, flags=re.IGNORECASE)
 
-    def _shown(self, text: str) -> str:
-        """Format a server's text for messages, without the API key."""
-        text = text.replace(self.key, "***") if self.key else text
-        return printable(" ".join(text.split()))[:300] or "without a message"
+
+def _shown(text: str) -> str:
+    """Format a server's text for a message."""
+    return printable(" ".join(text.split()))[:300] or "without a message"
 
 
 @contextmanager
@@ -379,24 +377,24 @@ def kept_answers(output: Path) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _from_environment(url: str | None) -> str:
-    if url is None:
-        raise ConfigError("endpoint.url: the address of the server is missing")
-    return _variable(url[1:], "url") if url.startswith("$") else url
-
-
-def _variable(name: str, key: str) -> str:
-    """Return the value of an environment variable named by an endpoint."""
+def _variable(name: str, key: str, form: str) -> str:
+    """Return the value of an environment variable named by an endpoint. No message repeats it."""
     if not (value := os.environ.get(name, "").strip()):
         raise ConfigError(f"endpoint.{key}: the environment variable {name} is not set")
+    if not re.fullmatch(form, value):
+        raise ConfigError(
+            f"endpoint.{key}: the value of the environment variable {name} is no {key} (docs/endpoints.md)"
+        )
     return value
 
 
-def _retry_after(header: str | None) -> float | None:
-    """Parse a Retry-After header (seconds or a date) to seconds."""
+def _seconds(retry_after: str) -> float | None:
+    """Parse a Retry-After header (seconds or a date) to seconds from now."""
+    if re.fullmatch(r"\d{1,9}", retry_after):
+        return float(retry_after)
     try:
-        return Retry().parse_retry_after(header) if header else None
-    except Exception:  # urllib3's InvalidHeader
+        return max(parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0)
+    except (ValueError, OverflowError):  # there is none
         return None
 
 
