@@ -18,7 +18,7 @@ from pathlib import Path
 
 OWN = str(Path(__file__).parent.parent / "workflow")
 ALL = ["beirgrid.config", "numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.sparse", "faiss", "numba"]
-LIGHT = [*ALL, "jinja2", "psutil", "statsmodels.stats.multitest", "matplotlib.backends.backend_pdf"]
+LIGHT = [*ALL, "jinja2", "psutil", "matplotlib.backends.backend_pdf"]
 LIGHT += ["matplotlib.backends.backend_svg", "matplotlib.style", "beirgrid.stages.aggregate", "beirgrid.stages.report"]
 LIGHT += ["beirgrid.tools.refresh", "beirgrid.tools.outline"]
 MODELS = [*ALL, "datasets", "sentence_transformers", "transformers.models.bert.modeling_bert"]

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from helpers import ROOT
+from statsmodels.stats.multitest import multipletests
 
 from beirgrid.analysis import across, reproducibility, significance, tables
 
@@ -196,7 +197,9 @@ def test_holm_steps_down(seed):
         expected[place] = highest
     found = significance.holm(np.array([*p, math.nan]))
     assert found[:-1] == pytest.approx(np.array([expected[i] for i in range(len(p))]))
+    assert found[:-1].tolist() == multipletests(p, method="holm")[1].tolist()
     assert math.isnan(found[-1])
+    assert significance.holm(np.full(3, np.nan)).tolist() == pytest.approx([math.nan] * 3, nan_ok=True)
 
 
 # Tukey's HSD ----------------------------------------------------------------------------------------------------------

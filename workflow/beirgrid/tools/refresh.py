@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 LOG = Path("logs/refresh.log")
 # Packages needed for tables and page.
-LIBRARIES = ("jinja2", "matplotlib", "numba", "pandas", "pyarrow", "scipy", "statsmodels")
+LIBRARIES = ("jinja2", "matplotlib", "numba", "pandas", "pyarrow", "scipy")
 
 
 def report(
