@@ -32,7 +32,7 @@ Grades = dict[str, dict[str, int]]
 Scores = dict[str, dict[str, float]]
 Values = dict[str, list[float]]  # "name@k": one value per query with qrels, in the order of the qrels
 
-EXACT = 1e-9
+EXACT = 1e-12
 CUTOFFS = (1, 3, 5, 10, 100, 1000)
 TREC_NAMES = {"ndcg": "ndcg_cut", "recall": "recall", "map": "map_cut", "p": "P", "success": "success"}
 OWN_NAMES = ("recall_cap", "ndcg_burges", "ndcg_judged", "hole", "hole_corpus")
@@ -415,8 +415,12 @@ def test_a_metric_has_the_name_and_the_values_of_ir_measures(name):
     assert got == pytest.approx([expected[query] for query in queries], abs=1e-5 if name == "ndcg_burges" else 1e-9)
 
 
-def test_p_mrr_is_that_of_mteb():
-    """Each query occurs twice, with an instruction and with a changed one, which excludes some documents."""
+@pytest.mark.parametrize("listed", [False, True])
+def test_p_mrr_is_that_of_mteb(listed):
+    """Each query occurs twice, with an instruction and with a changed one, which excludes no or some documents.
+
+    A list of changes has, beside them, documents whose grade falls from 2 to 1.
+    """
     from mteb._evaluators.retrieval_metrics import evaluate_p_mrr_change
 
     draw = random.Random(3)
@@ -425,20 +429,26 @@ def test_p_mrr_is_that_of_mteb():
     changed = {}
     for number in range(40):
         relevant = draw.sample(range(30), 6)
-        changed[str(number)] = [f"d{one}" for one in relevant[: draw.randint(1, 5)]]
+        excluded = [f"d{one}" for one in relevant[: draw.randint(0, 4)]]
+        changed[str(number)] = [*excluded, *([f"d{relevant[-1]}"] if listed and number % 3 else [])]
         for kind in ("og", "changed"):
-            query = f"{number}-{kind}"
-            excluded = changed[str(number)] if kind == "changed" else []
-            qrels[query] = {f"d{one}": int(f"d{one}" not in excluded) for one in relevant}
+            grades = {f"d{one}": 1 for one in relevant} | {f"d{relevant[-1]}": 2 if kind == "og" else 1}
+            qrels[f"{number}-{kind}"] = grades | (dict.fromkeys(excluded, 0) if kind == "changed" else {})
             ranked = draw.sample(range(30), draw.randint(20, 30))
-            found[query] = {f"d{one}": draw.choice([0.5, draw.random()]) for one in ranked}
+            found[f"{number}-{kind}"] = {f"d{one}": draw.choice([0.5, draw.random()]) for one in ranked}
+    assert [] in changed.values()
     expected = evaluate_p_mrr_change(qrels, found, changed, [1, 3, 5, 10, 20, 100, 1000])["p-MRR"]
     run = {query: runs.canonical(query, scores, list(scores.values())) for query, scores in found.items()}
-    values = metrics.per_query(run, qrels, ["p_mrr@1000", "ndcg@10"])["p_mrr@1000"]
+    changes = {f"{number}-{kind}": of for number, of in changed.items() for kind in ("og", "changed")}
+    values = metrics.per_query(run, qrels, ["p_mrr@1000", "ndcg@10"], changes if listed else None)["p_mrr@1000"]
     assert np.mean(values) == pytest.approx(expected, abs=1e-12)
     assert abs(expected) > 0.001
-    with pytest.raises(DataError, match="compares queries ID-og and ID-changed; 'q1' has no such name"):
-        metrics.per_query({}, {"q1": {"d1": 1}}, ["p_mrr@1000"])
+    for others, message in (
+        ({"q1": {"d1": 1}}, "compares queries ID-og and ID-changed; 'q1' is in no such pair"),
+        ({"1-og": {"d1": 1}, "1-changed": {"d1": 2}}, "no pair of queries has one"),
+    ):
+        with pytest.raises(DataError, match=message):
+            metrics.per_query({}, others, ["p_mrr@1000"])
 
 
 def test_metrics_over_groups_of_queries_are_those_of_mteb():
@@ -473,5 +483,5 @@ def test_metrics_over_groups_of_queries_are_those_of_mteb():
             # mteb rounds what it merges to five decimals.
             assert np.mean(got[name]) == pytest.approx(value, abs=1e-5 if name.startswith("map") else 1e-12), name
             assert 0.001 < value < 0.999
-    with pytest.raises(DataError, match="compares queries ID_q1 and ID_q2; 'q' has no such pair"):
+    with pytest.raises(DataError, match="compares queries ID_q1 and ID_q2; 'q_q1' is in no such pair"):
         metrics.per_query({}, {"q_q1": {"d1": 1}}, ["paired_accuracy@1"])

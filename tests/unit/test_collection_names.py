@@ -27,6 +27,7 @@ from beirgrid.results import published
 from beirgrid.results.cells import CellState
 from beirgrid.results.scores import Scores
 from beirgrid.results.summary import DatasetSummary, GridSummary
+from beirgrid.runs.metrics import evaluate_run
 from beirgrid.stages.aggregate import collect_scores
 from beirgrid.tools.reproduce import _datasets
 
@@ -336,7 +337,7 @@ def test_a_task_with_excluded_documents_is_fetched_by_mtebs_code(tmp_path):
 
 @pytest.mark.slow
 def test_an_instruction_follows_its_query_and_candidates_alone_are_ranked(tmp_path):
-    """FollowIR: mteb's code reads queries with their instructions and candidates."""
+    """FollowIR: mteb's code reads queries with their instructions and candidates, and the list of changes."""
     name = "Core17InstructionRetrieval"
     entry = load(name).corpora[name].given("source", "task", "revision", "split")
     queries = ["1-og", "1-changed"]
@@ -347,9 +348,10 @@ def test_an_instruction_follows_its_query_and_candidates_alone_are_ranked(tmp_pa
         "default": {
             "test": [
                 {"query-id": query, "corpus-id": document, "score": grade}
-                for query, document, grade in (("1-og", "d1", 1), ("1-og", "d2", 1), ("1-changed", "d1", 1))
+                for query, document, grade in (("1-og", "d1", 2), ("1-og", "d2", 1), ("1-changed", "d1", 1))
             ]
         },
+        "qrel_diff": {"qrel_diff": [{"query-id": "1", "corpus-ids": ["d1"]}]},
         "top_ranked": {"top_ranked": [{"query-id": query, "corpus-ids": ["d1", "d2", "d7"]} for query in queries]},
     }
     with serve() as loopback:
@@ -358,7 +360,11 @@ def test_an_instruction_follows_its_query_and_candidates_alone_are_ranked(tmp_pa
     found = pd.read_parquet(out / "queries.parquet").set_index("_id")
     assert found["text"].to_dict() == {query: f"stone as {query}" for query in queries}
     assert collection.read_candidates(out / "queries.parquet") == {query: {"d1", "d2", "d7"} for query in queries}
-    assert files.read_json(out / "dataset.json")["facts"]["candidates"] == 6
+    facts = files.read_json(out / "dataset.json")["facts"]
+    assert (facts["candidates"], facts["changed"]) == (6, 2)
+    run = tmp_path / "a.run"
+    run.write_text("1-og Q0 d7 1 2 a\n1-og Q0 d1 2 1 a\n1-changed Q0 d1 1 2 a\n1-changed Q0 d7 2 1 a\n")
+    assert evaluate_run(run, out / "qrels.tsv", ["p_mrr@1000"]) == {"p_mrr@1000": -0.5}, "d1 rises from 2 to 1"
 
 
 def test_candidates_that_the_hub_has_are_not_overlooked(tmp_path):

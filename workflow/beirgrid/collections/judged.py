@@ -22,6 +22,7 @@ class Judged(NamedTuple):
         grades: query id to document id to grade.
         excluded: query id to the documents that are not ranked for the query.
         candidates: query id to the only documents that are ranked for it; empty where all are.
+        changes: query id to the documents whose relevance an instruction changes, where the collection lists them.
         facts: counts for the record.
         warnings: warnings for the log.
     """
@@ -30,6 +31,7 @@ class Judged(NamedTuple):
     grades: dict[str, dict[str, int]]
     excluded: dict[str, list[str]]
     candidates: dict[str, list[str]]
+    changes: dict[str, set[str]]
     facts: dict[str, Any]
     warnings: list[str]
 
@@ -47,7 +49,7 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
     Raises:
         DataError: queries, qrels and corpus do not match each other or the dataset's entry.
     """
-    grades, excluded, candidates, overruled = _grades(name, dataset, corpus, source.judgements(dataset))
+    grades, excluded, candidates, changes, overruled = _grades(name, dataset, corpus, source.judgements(dataset))
     texts, dropped, synthetic = _judged_queries(name, dataset, corpus, source.queries(dataset), grades)
     if not grades and not texts:
         raise DataError(f"dataset {name!r} has no queries")
@@ -92,6 +94,8 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
         "own_documents_dropped": len(own),
         "same_ids_kept": len(named - own),
     }
+    if changes:
+        facts["changed"] = sum(map(len, changes.values()))
     if candidates:
         facts["candidates"] = sum(map(len, candidates.values()))
     marks = [f"{synthetic:,} of {len(texts):,} queries are synthetic"] if synthetic else []
@@ -100,7 +104,7 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
     if marks:
         facts["marks"] = marks
     not_ranked = {query: [*excluded.get(query, ()), *({query} & own)] for query in texts}
-    return Judged(texts, grades, not_ranked, candidates, facts, warnings)
+    return Judged(texts, grades, not_ranked, candidates, changes, facts, warnings)
 
 
 def _check_candidates(
@@ -152,11 +156,14 @@ def _same_text(query: str, document: collection.Document) -> bool:
 
 def _grades(
     name: str, dataset: Dataset, corpus: Corpus, judgements: Iterator[Judgement | Exclusion | Candidate]
-) -> tuple[dict[str, dict[str, int]], dict[str, list[str]], dict[str, list[str]], int]:
-    """Return qrels, documents not ranked, the only ones ranked, and how many judgements a later one overruled."""
+) -> tuple[dict[str, dict[str, int]], dict[str, list[str]], dict[str, list[str]], dict[str, set[str]], int]:
+    """Return qrels, documents not ranked, the only ones ranked, those whose relevance changes, and how many judgements
+    a later one overruled.
+    """
     grades: dict[str, dict[str, int]] = {}
     excluded: dict[str, list[str]] = {}
     candidates: dict[str, list[str]] = {}
+    changes: dict[str, set[str]] = {}
     overruled = 0
     for item in judgements:
         ids.check(item.query, item.place)
@@ -167,12 +174,14 @@ def _grades(
         if isinstance(item, Candidate):
             candidates.setdefault(item.query, []).append(item.document)
             continue
-        query, document, grade, place = item
+        query, document, grade, place, changed = item
         if abs(grade) > MAX_GRADE:
             raise DataError(f"{place}: {grade} is not a relevance grade (at most {MAX_GRADE})")
         of_query = grades.setdefault(query, {})
         overruled += of_query.get(document, grade) != grade
         of_query[document] = grade
+        if changed:
+            changes.setdefault(query, set()).add(document)
     if not grades and not is_unjudged(corpus):
         raise DataError(f"dataset {name!r} has no qrels (split {dataset.split!r} is empty)")
     for query, documents in excluded.items():
@@ -180,7 +189,7 @@ def _grades(
             raise DataError(
                 f"query {quoted(query)} of dataset {name!r} excludes the relevant document {quoted(both[0])}"
             )
-    return grades, excluded, candidates, overruled
+    return grades, excluded, candidates, changes, overruled
 
 
 def _judged_queries(

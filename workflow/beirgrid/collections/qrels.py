@@ -24,21 +24,27 @@ _WHOLE = "[+-]?[0-9]+"
 
 
 class Judgement(NamedTuple):
-    """One line of qrels. Grades above 0 are relevant; ``place`` is file and line."""
+    """One line of qrels. Grades above 0 are relevant; ``place`` is file and line.
+
+    Attributes:
+        changed: whether the collection lists the document among those whose relevance an instruction changes.
+    """
 
     query: str
     document: str
     grade: int
     place: str
+    changed: bool = False
 
 
 class _Layout(NamedTuple):
-    """Layout of a qrels file: the positions of query, document and score in a line of ``width`` fields."""
+    """Layout of a qrels file: the positions of its columns in a line of ``width`` fields."""
 
     expected: str
     separator: str | None
     width: int
     columns: tuple[int, int, int]
+    changed: int | None = None
 
 
 _BEIR = _Layout("query-id, corpus-id and score with tabs between", "\t", 3, (0, 1, 2))
@@ -65,7 +71,8 @@ def judgements(path: Path) -> Iterator[Judgement]:
         query, document, score = (fields[at] for at in layout.columns)
         ids.check(query, place)
         ids.check(document, place)
-        yield Judgement(query, document, _grade(score, place), place)
+        changed = layout.changed is not None and fields[layout.changed] == "1"
+        yield Judgement(query, document, _grade(score, place), place, changed)
 
 
 def read(path: str | Path) -> dict[str, dict[str, int]]:
@@ -74,18 +81,26 @@ def read(path: str | Path) -> dict[str, dict[str, int]]:
     Raises:
         DataError: the file is missing, damaged or empty, or a line cannot be read.
     """
+    return read_with_changes(path)[0]
+
+
+def read_with_changes(path: str | Path) -> tuple[dict[str, dict[str, int]], dict[str, set[str]]]:
+    """Return what ``read`` does, and query id to the documents whose column ``changed`` is 1; no query without it."""
     found: dict[str, dict[str, int]] = {}
+    changes: dict[str, set[str]] = {}
     overruled = 0
     with files.reading(path):
-        for query, document, grade, _ in judgements(Path(path)):
+        for query, document, grade, _, changed in judgements(Path(path)):
             of_query = found.setdefault(query, {})
             overruled += of_query.get(document, grade) != grade
             of_query[document] = grade
+            if changed:
+                changes.setdefault(query, set()).add(document)
     if not found:
         raise DataError(f"{path} has no judgements. {files.REMEDY}")
     if overruled:
         warn(f"{path}: {say_overruled(overruled)}")
-    return found
+    return found, changes
 
 
 def say_overruled(pairs: int) -> str:
@@ -101,7 +116,8 @@ def _header(line: str, place: str) -> _Layout | None:
     if all(found.count(column) == 1 for column in _HEADERS):
         query, document, score = (found.index(column) for column in _HEADERS)
         expected = f"the columns of the header ({', '.join(names)})"
-        return _Layout(expected, separator, len(names), (query, document, score))
+        changed = names.index("changed") if "changed" in names else None
+        return _Layout(expected, separator, len(names), (query, document, score), changed)
     if any(found) and not re.fullmatch(_WHOLE, names[-1]):
         known = "; ".join(f"{column}: {', '.join(names)}" for column, names in _HEADERS.items())
         raise DataError(f"{place}: the header {quoted(line)} does not name each column once ({known})")

@@ -331,10 +331,19 @@ class MtebSource:
             yield SourceQuery(read_id(row, place, "id"), encodable(text, "text", place), place)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion | Candidate]:
-        for query, grades in self._loaded["relevant_docs"].items():
+        qrels: dict[str, dict[str, int]] = self._loaded["relevant_docs"]
+        changes = self._changes()
+        for name, documents in changes.items():
+            judged = {document for one in ("og", "changed") for document in qrels.get(f"{name}-{one}", ())}
+            if lacking := documents - judged:
+                raise DataError(
+                    f"{self.corpus.task}: qrel_diff of {name!r} has {quoted(min(lacking))}, not in its qrels"
+                )
+        for query, grades in qrels.items():
             place = f"{self.corpus.task} qrels of query {query!r}"
+            changed = changes.get(str(query).rpartition("-")[0], ())
             for document, grade in grades.items():
-                yield Judgement(str(query), str(document), int(grade), place)
+                yield Judgement(str(query), str(document), int(grade), place, document in changed)
         top_ranked = self._loaded.get("top_ranked") or {}
         everything = {row["id"] for row in self._loaded["corpus"]} if top_ranked else set()
         # Some tasks list all documents but few, which their benchmark excludes (BRIGHT).
@@ -345,9 +354,23 @@ class MtebSource:
             for document in sorted(everything.difference(documents) if nearly_all else set(documents)):
                 yield kind(str(query), str(document), place)
 
+    def _changes(self) -> dict[str, set[str]]:
+        """Return FollowIR's lists of documents whose relevance an instruction changes, by query without its suffix."""
+        if self._task.metadata.main_score != "p-MRR":
+            return {}
+        import datasets
+
+        where = {"path": self._task.metadata.dataset["path"], "revision": self.corpus.revision}
+        language = self.corpus.subset.removeprefix("eng-")  # that of the documents, in mFollowIRCrossLingual
+        name = "qrel_diff" if language == "default" else f"qrel_diff-{language}"
+        with _errors_of_library(_hub_failed, f"{name} of {self.corpus.task}"):
+            if name not in datasets.get_dataset_config_names(**where):
+                return {}
+            rows = datasets.load_dataset(name=name, split="qrel_diff", **where)
+            return {row["query-id"]: set(row["corpus-ids"]) for row in rows}
+
     @cached_property
-    def _loaded(self) -> dict[str, Any]:
-        """The data from the task's own code: corpus, queries, relevant_docs and top_ranked."""
+    def _task(self) -> Any:
         try:
             import mteb
         except ImportError as error:
@@ -361,7 +384,13 @@ class MtebSource:
                 f"{self.corpus.task}: mteb {mteb.__version__} reads commit {pinned}, its entry says "
                 f"{self.corpus.revision}. Remove the dataset from checkpoints.lock.json to use the other commit"
             )
-        with _errors_of_library(_hub_failed, f"{self.corpus.task} at {pinned[:12]}"):
+        return task
+
+    @cached_property
+    def _loaded(self) -> dict[str, Any]:
+        """The data from the task's own code: corpus, queries, relevant_docs and top_ranked."""
+        task = self._task
+        with _errors_of_library(_hub_failed, f"{self.corpus.task} at {self.corpus.revision[:12]}"):
             task.load_data()
             task.convert_v1_dataset_format_to_v2(num_proc=None)  # needed after older loading code
             loaded: dict[str, Any] = task.dataset[self.corpus.subset][self.corpus.split]

@@ -61,7 +61,7 @@ _FETCHED = (*_COLLECTION, "torch", "safetensors")
 _MODEL = ("torch", "transformers", "sentence-transformers")
 _INDEX = ("faiss-cpu", "pyserini")
 _SEARCH = (*_INDEX, "torch", "sentence-transformers")
-_PLOTTED = ("pytrec-eval-terrier", "networkx", "matplotlib")
+_PLOTTED = ("ir-measures", "pytrec-eval-terrier", "networkx", "matplotlib")
 _ENCODE, _RETRIEVE = 7, 8  # versions that several rows share
 # The searches of these families have options of their own.
 _SEARCHES = {
@@ -95,7 +95,7 @@ _ROWS = (
         "fetch dataset",
         "stages.fetch:fetch_dataset",
         "fetch the judged queries and the qrels of a dataset",
-        2,
+        3,
         _COLLECTION,
         record="fetch_dataset",
         downloads=True,
@@ -182,8 +182,8 @@ _ROWS = (
         "evaluate",
         "stages.evaluate:evaluate",
         "compute the metrics of a run",
-        2,
-        ("pytrec-eval-terrier",),
+        3,
+        ("ir-measures", "pytrec-eval-terrier"),
         group="cell",
     ),
     Stage("aggregate", "stages.aggregate:aggregate", "make the tables of a grid, with verdicts", 11),

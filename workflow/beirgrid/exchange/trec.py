@@ -87,7 +87,7 @@ def _write_qrels(folder: Path, cells: Iterable[ExportedCell]) -> None:
     (folder / "qrels").mkdir()
     for dataset, cell in {cell.result.dataset: cell for cell in cells}.items():
         with (folder / "qrels" / f"{dataset}.txt").open("w", encoding="utf-8") as stream:
-            stream.writelines(f"{query} 0 {document} {grade}\n" for query, document, grade, _ in _judgements(cell))
+            stream.writelines(f"{query} 0 {document} {grade}\n" for query, document, grade, *_ in _judgements(cell))
 
 
 def _judgements(cell: ExportedCell) -> Iterator[qrels.Judgement]:

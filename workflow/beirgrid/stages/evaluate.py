@@ -51,7 +51,7 @@ def evaluate(
     origin = lineage.check({"run": run, "qrels": qrels})
     recorded = provenance.record("evaluate", output, settings, outputs, results, origin) if output else None
     with recorded or nullcontext({}) as facts:
-        grades, found = judgements.read(qrels), runs.read(run)
+        (grades, changes), found = judgements.read_with_changes(qrels), runs.read(run)
         if unknown := [query for query in found if query not in grades]:
             message = f"{run} has {len(unknown)} queries without qrels, {quoted(unknown[0])} first"
             if output or len(unknown) == len(found):
@@ -68,7 +68,7 @@ def evaluate(
                 f"{len(look_alikes)} documents of {run} are not judged, but their ids differ from judged ones only in "
                 f"Unicode form (NFC or NFD), {look_alikes[0]!a} first",
             )
-        computed = metrics_per_query(found, grades, [*dict.fromkeys(meant.values())])
+        computed = metrics_per_query(found, grades, [*dict.fromkeys(meant.values())], changes)
         values = {name: computed[metric] for name, metric in meant.items()}
         means = {name: float(np.mean(of_metric)) for name, of_metric in values.items()}
         scores = Scores(system=system, dataset=dataset, queries=len(grades), means=means)

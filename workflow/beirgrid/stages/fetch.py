@@ -100,10 +100,11 @@ def _write_queries(found: judged.Judged, path: Path) -> None:
 
 def _write_qrels(found: judged.Judged, path: Path) -> None:
     with path.open("w", encoding="utf-8") as stream:
-        stream.write("query-id\tcorpus-id\tscore\n")
+        stream.write("query-id\tcorpus-id\tscore" + "\tchanged" * bool(found.changes) + "\n")
         for query in found.texts:
-            lines = (f"{query}\t{document}\t{grade}\n" for document, grade in found.grades.get(query, {}).items())
-            stream.writelines(lines)
+            for document, grade in found.grades.get(query, {}).items():
+                changed = f"\t{int(document in found.changes.get(query, ()))}" if found.changes else ""
+                stream.write(f"{query}\t{document}\t{grade}{changed}\n")
 
 
 def fetch_expansion(

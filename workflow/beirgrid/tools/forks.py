@@ -34,7 +34,7 @@ FOLDER = "BEIRGRID_FORKS"
 _OF_GRIDS = {"aggregate", "page", "analyse"}
 # Libraries that a server imports by its kind, in addition to the modules of the stages.
 LIBRARIES = {
-    "light": ["pandas", "pyarrow.compute", "pyarrow.parquet"],
+    "light": ["ir_measures", "pandas", "pyarrow.compute", "pyarrow.parquet"],
     "models": ["faiss", "numba", "sentence_transformers", "transformers.models.bert.modeling_bert"],
 }
 for _stage in COMMANDS.values():
