@@ -39,7 +39,7 @@ class Part(NamedTuple):
         place: the module or package that calls it.
         name: the function called there.
         instead: the function that lets the caller do without the part.
-        kinds: what is measured with and without it, in one precision if one is named.
+        kinds: what is measured with and without it.
     """
 
     module: str
@@ -55,13 +55,6 @@ PARTS = {
     ),
     "last_layer": Part(
         "encoders/kernels/last_layer.py", kernels, "narrow_last_layer", lambda *_: False, ("cross-encoder",)
-    ),
-    "attention": Part(
-        "encoders/kernels/attention.py",
-        kernels,
-        "multiply_attention",
-        lambda *_: None,
-        ("dense, bfloat16", "cross-encoder, bfloat16", "sparse, bfloat16"),
     ),
     "maxima": Part("encoders/kernels/maxima.py", sparse, "_pool_maxima", lambda *_, **__: False, ("sparse",)),
     "shortlist": Part(
@@ -123,7 +116,7 @@ def main() -> None:
     print("| part | lines | what | all | without | gain |\n|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory(prefix="beirgrid-bench-") as temporary:
         for kind, what, measure in cases(corpus, Path(temporary)):
-            parts = {name: part for name, part in PARTS.items() if name in wanted and {kind, what} & {*part.kinds}}
+            parts = {name: part for name, part in PARTS.items() if name in wanted and kind in part.kinds}
             every = seconds(measure) if parts else 0
             for name, part in parts.items():
                 lines = (Path(beirgrid.__file__).parent / part.module).read_text("utf-8").count("\n")

@@ -62,7 +62,7 @@ _MODEL = ("torch", "transformers", "sentence-transformers")
 _INDEX = ("faiss-cpu", "pyserini")
 _SEARCH = (*_INDEX, "torch", "sentence-transformers")
 _PLOTTED = ("ir-measures", "pytrec-eval-terrier", "networkx", "matplotlib")
-_ENCODE, _RETRIEVE = 7, 8  # versions that several rows share
+_ENCODE, _RETRIEVE = 8, 9  # versions that several rows share
 # The searches of these families have options of their own.
 _SEARCHES = {
     "dense": ("stages.retrieve:retrieve_dense", "search a corpus with a dense model"),
@@ -128,8 +128,8 @@ _ROWS = (
         ("torch", "transformers"),
         model=True,
     ),
-    Stage("mine", "stages.mine:mine", "find hard negatives for training queries", 6, _SEARCH, model=True),
-    Stage("label", "stages.label:label", "score training queries with a cross-encoder teacher", 6, _MODEL, model=True),
+    Stage("mine", "stages.mine:mine", "find hard negatives for training queries", 7, _SEARCH, model=True),
+    Stage("label", "stages.label:label", "score training queries with a cross-encoder teacher", 7, _MODEL, model=True),
     Stage("adapt", "stages.adapt:adapt", "adapt a dense model to a corpus", 2, _MODEL, model=True),
     *map(_encode, RETRIEVERS.values()),
     Stage(
@@ -174,7 +174,7 @@ _ROWS = (
     ),
     *map(_retrieve, RETRIEVERS.values()),
     Stage(
-        "score", "stages.score:score", "score (query, document) pairs with a reranker, each once", 7, _MODEL, model=True
+        "score", "stages.score:score", "score (query, document) pairs with a reranker, each once", 8, _MODEL, model=True
     ),
     Stage("rerank", "stages.rerank:rerank", "reorder the top of a run by stored pair scores", 1, group="cell"),
     Stage("fuse", "stages.fuse:fuse", "fuse several runs into one", 2, group="cell"),

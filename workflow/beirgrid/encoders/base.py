@@ -192,8 +192,6 @@ class LoadedModel(Generic[EntryT]):
             self.narrow = kernels.narrow_last_layer(
                 self.runtime, transformer, lambda inputs: self.model(inputs)[output], self.autocast
             )
-        if not self.trainable:  # after narrowing, which knows only PyTorch's attention
-            kernels.multiply_attention(self.runtime, transformer, self.precision)
         self.store_weights(transformer, transformer.get_output_embeddings())
         self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:

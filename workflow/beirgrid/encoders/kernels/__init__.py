@@ -60,14 +60,6 @@ def narrow_last_layer(
     return runtime.kernels == "auto" and last_layer.narrow(transformer, read, autocast)
 
 
-def multiply_attention(runtime: Runtime, transformer: Any, precision: str) -> None:
-    """Compute a transformer's attention by products in bfloat16 on a CPU where this is faster (``attention``)."""
-    from . import attention
-
-    if runtime.kernels == "auto" and runtime.kind == "cpu" and attention.usable(precision):
-        attention.use(transformer)
-
-
 def term_maxima(runtime: Runtime, terms: torch.Tensor, bias: torch.Tensor | None = None) -> Maxima:
     """Return a function for the largest product of each term with a text's tokens, in blocks of terms (``maxima``)."""
     from .maxima import Maxima
