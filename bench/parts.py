@@ -18,13 +18,12 @@ from unittest.mock import patch
 
 import bench
 import encoding
-import generation
 import numpy as np
 import search
 
 import beirgrid
 from beirgrid.core.compute import Compute, multiplies_bfloat16
-from beirgrid.encoders import kernels, query_generator, sparse
+from beirgrid.encoders import kernels, sparse
 from beirgrid.search import exact_int8
 from beirgrid.tools.open_systems import cpu_name
 
@@ -57,9 +56,6 @@ PARTS = {
         "encoders/kernels/last_layer.py", kernels, "narrow_last_layer", lambda *_: False, ("cross-encoder",)
     ),
     "maxima": Part("encoders/kernels/maxima.py", sparse, "_pool_maxima", lambda *_, **__: False, ("sparse",)),
-    "shortlist": Part(
-        "encoders/shortlist.py", query_generator, "multiplies_bfloat16", lambda _: False, ("generation",)
-    ),
     "exact_int8": Part("search/exact_int8.py", exact_int8, "usable", lambda _: False, ("search",)),
 }
 Measure = Callable[[], float]
@@ -90,10 +86,6 @@ def cases(corpus: Path, temporary: Path) -> Iterator[tuple[str, str, Measure]]:
             save(minilm, folder := temporary / kind)
         for precision in precisions:
             yield kind, f"{kind}, {precision}", partial(encodes, kind, folder, texts, precision)
-    folder = temporary / "generation"
-    generation.make(folder)
-    texts = ["w1 " * generation.WORDS] * generation.DOCUMENTS
-    yield "generation", "generation, float32", partial(generation.ours, folder, texts)
     (folder := temporary / "search").mkdir()
     search.make(folder)
     yield "search", f"search of {search.DOCUMENTS:,} × {search.DIMENSION}", partial(searches, folder)

@@ -17,7 +17,7 @@ from test_encoders import _texts
 
 from beirgrid.collections import collection
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import GeneratorModel, TermWeighter, decoding, query_generator, shortlist
+from beirgrid.encoders import GeneratorModel, TermWeighter, decoding, query_generator
 from beirgrid.encoders.query_generator import random_numbers
 
 BUDGET = 300
@@ -129,7 +129,7 @@ def test_word_pieces_are_drawn_as_often_as_transformers_draws_them(top_k, top_p)
     logits = torch.randn(1, 40, generator=torch.Generator().manual_seed(0)) * 1.5
     draws = 20_000
     numbers = torch.linspace(0, 1, draws + 1)[:-1]
-    drawn = decoding.draw(shortlist.LogitsHead().likeliest(logits.expand(draws, -1), top_k), numbers, top_p)
+    drawn = decoding.draw(*decoding.largest(logits.expand(draws, -1), top_k), numbers, top_p)
     expected = TopPLogitsWarper(top_p)(None, TopKLogitsWarper(top_k)(None, logits)).softmax(-1)[0]
     torch.testing.assert_close(drawn.bincount(minlength=40) / draws, expected, atol=2e-4, rtol=0)
 
@@ -211,48 +211,10 @@ def test_the_largest_values_are_those_of_a_sort(columns):
 
     values = torch.randn(20, columns, generator=torch.Generator().manual_seed(columns))
     values[0] = values[0].round()  # ties
-    found, places = shortlist.largest(values, 10)
+    found, places = decoding.largest(values, 10)
     assert (found == values.sort(dim=1, descending=True).values[:, :10]).all()
     assert (values.gather(1, places) == found).all()
     assert all(len(set(row)) == len(row) for row in places.tolist())
-
-
-def test_a_shortlist_in_bfloat16_is_exact_or_says_so():
-    """Weights that nearly tie beyond bfloat16 make lists uncertain; certain lists equal float64."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    weights = torch.randn(2000, 64, generator=generator)
-    weights[1000:1200] = weights[1000] + 1e-4 * torch.randn(200, 64, generator=generator)  # bfloat16 cannot tell apart
-    hidden = torch.randn(300, 64, generator=generator)
-    hidden[:20] = weights[1000] + 0.1 * torch.randn(20, 64, generator=generator)
-    found = shortlist.ShortlistHead(weights).likeliest(hidden, 10)
-    logits, pieces = (hidden.double() @ weights.double().T).topk(10)
-    assert not found.certain[:20].any()
-    assert found.certain[20:].float().mean() > 0.9
-    right = (found.pieces == pieces).all(1)
-    assert right[found.certain].all()
-    assert not right.all()
-    torch.testing.assert_close(found.logits[found.certain], logits[found.certain].float(), rtol=1e-5, atol=1e-5)
-
-
-def test_uncertain_shortlists_are_replaced_by_the_whole_head(tiny_models, short_queries, monkeypatch):
-    generator = _generator(tiny_models["query-generator"])
-    texts = ["abc fed cab", "jab hid"]
-    expected = generator.generate(texts, per_text=4, seed=0)
-    layer = generator.model.get_output_embeddings()
-    monkeypatch.setattr(generator.sampler, "heads", [_Doubtful(layer.weight), shortlist.WholeHead(layer.weight)])
-    assert generator.generate(texts, per_text=4, seed=0) == expected
-    assert [type(head) for head in generator.sampler.heads] == [shortlist.WholeHead]
-
-
-class _Doubtful(shortlist.ShortlistHead):
-    """A head that takes the wrong pieces in its last row, and reports it."""
-
-    def likeliest(self, returned: Any, count: int) -> shortlist.Likeliest:
-        found = super().likeliest(returned, count)
-        found.pieces[-1], found.certain[-1] = 5, False
-        return found
 
 
 def test_low_precision_samples_from_float32_logits(tiny_models, short_queries):

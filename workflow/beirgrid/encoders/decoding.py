@@ -17,7 +17,6 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from ..core.errors import DataError
-from .shortlist import Head, Likeliest, take_head
 
 NAME = "rows_of_documents"
 # Initial capacity of a GPU's key-value cache, in steps. On a CPU the cache has its full capacity: unused pages take no
@@ -26,6 +25,8 @@ STEPS = 16
 # Steps between checks for finished rows (each check waits for the GPU), and the share of finished rows at which the
 # others are compacted.
 LOOK, ENDED = 4, 0.125
+# Tokens per group of ``largest``.
+GROUP = 32
 
 
 class Places(NamedTuple):
@@ -41,12 +42,10 @@ class DrawnTokens(NamedTuple):
     Attributes:
         pieces: int64 [rows, steps], padded after a row's end.
         finite: bool [rows], whether all logits of the row were finite.
-        certain: bool [rows], whether all top-k choices were exact (``shortlist.Likeliest``).
     """
 
     pieces: torch.Tensor
     finite: torch.Tensor
-    certain: torch.Tensor
 
 
 def share_documents(model: Any) -> bool:
@@ -172,9 +171,9 @@ class _Rows:
         self.rows = self.places = torch.arange(len(source), device=source.device)
 
     def advance(self, model: Any) -> torch.Tensor:
-        """Decode each row's last token; return the output of the model's head, float32 [rows, width]."""
+        """Decode each row's last token; return the logits of the next, float32 [rows, vocabulary]."""
         places = {"places": Places(self.places, self.copies)} if self.copies > 1 else {}
-        returned: torch.Tensor = model(
+        logits: torch.Tensor = model(
             encoder_outputs=(self.states,),
             attention_mask=self.mask,
             decoder_input_ids=self.last,
@@ -182,7 +181,7 @@ class _Rows:
             use_cache=True,
             **places,
         ).logits
-        return returned[:, -1].float()
+        return logits[:, -1].float()
 
     def keep(self, kept: torch.Tensor) -> None:
         """Keep only the rows ``kept``, int64, and drop documents without rows."""
@@ -203,14 +202,13 @@ class TokenSampler:
     generation config, and ignores the rest (beams, penalties).
     """
 
-    def __init__(self, model: Any, *, top_k: int, top_p: float, shortlist: bool) -> None:
+    def __init__(self, model: Any, *, top_k: int, top_p: float) -> None:
         """Take over a model of transformers.
 
         Args:
-            model: the model. Its LM head is removed: ``.logits`` become hidden states.
+            model: the model, whose logits are float32.
             top_k: number of most likely tokens to sample from.
             top_p: probability mass of the nucleus to sample from.
-            shortlist: whether bfloat16 may preselect tokens (``shortlist.ShortlistHead``).
 
         Raises:
             DataError: the model does not define its start and end tokens.
@@ -223,7 +221,6 @@ class TokenSampler:
             raise DataError("the checkpoint does not define the decoder's start and end tokens")
         self.padding = self.ends[0] if own.pad_token_id is None else own.pad_token_id
         self.shared = share_documents(model)
-        self.heads = take_head(model, shortlist)
 
     def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Encode tokenised documents: [documents, tokens, width]."""
@@ -238,29 +235,20 @@ class TokenSampler:
             mask: int64 [documents, tokens], 0 where a token is padding.
             numbers: float32 [rows, steps] in [0, 1), the random numbers of each row.
         """
-        drawn = self._sample(states, mask, numbers, self.heads[0])
-        if len(self.heads) > 1 and not bool(drawn.certain.all()):
-            # The error bound is too wide for this model's shortlists, so they are turned off.
-            del self.heads[0]
-            return self._sample(states, mask, numbers, self.heads[0])
-        return drawn
-
-    def _sample(self, states: torch.Tensor, mask: torch.Tensor, numbers: torch.Tensor, head: Head) -> DrawnTokens:
         count, steps = numbers.shape
         pieces = torch.full((count, steps), self.padding, device=states.device)
-        finite, certain, ended = torch.tensor([[True], [True], [False]], device=states.device).repeat(1, count)
+        finite, ended = torch.tensor([[True], [False]], device=states.device).repeat(1, count)
         ends = torch.tensor(self.ends, device=states.device)
         copies = count // len(states)
         on = _Rows(states, mask, self.start, steps, self.shared)
         for step in range(steps):
-            best = head.likeliest(on.advance(self.model), self.top_k)
+            logits, likeliest = largest(on.advance(self.model), self.top_k)
             if step == 0:  # all rows of a document are still equal
-                best = Likeliest(*(found.repeat_interleave(copies, dim=0) for found in best))
+                logits, likeliest = (each.repeat_interleave(copies, dim=0) for each in (logits, likeliest))
                 on.copy(copies)
-            drawn = draw(best, numbers[on.rows, step], self.top_p).where(~ended, self.padding)
+            drawn = draw(logits, likeliest, numbers[on.rows, step], self.top_p).where(~ended, self.padding)
             pieces[on.rows, step] = drawn
-            finite[on.rows] &= best.logits.isfinite().all(dim=-1) | ended
-            certain[on.rows] &= best.certain | ended
+            finite[on.rows] &= logits.isfinite().all(dim=-1) | ended
             on.last = drawn[:, None]
             ended = ended | torch.isin(drawn, ends)
             if step % LOOK == LOOK - 1 and (gone := int(ended.sum())) >= ENDED * len(ended):
@@ -269,25 +257,48 @@ class TokenSampler:
                 kept = (~ended).nonzero()[:, 0]
                 on.keep(kept)
                 ended = ended[kept]
-        return DrawnTokens(pieces, finite, certain)
+        return DrawnTokens(pieces, finite)
 
 
-def draw(best: Likeliest, numbers: torch.Tensor, top_p: float) -> torch.Tensor:
+def largest(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the largest values of each row and their columns, like torch.topk but faster.
+
+    The largest values are in the groups with the largest maxima, so the other groups are not sorted.
+
+    Args:
+        values: [rows, columns]
+        count: values per row; all columns if there are fewer.
+    """
+    rows, columns = values.shape
+    groups = columns // GROUP
+    grid = values[:, : groups * GROUP].reshape(rows, GROUP, groups)
+    best = grid.amax(1).topk(min(count, groups), sorted=False).indices[:, None]
+    members = torch.arange(GROUP, device=values.device)[:, None]
+    found = grid.gather(2, best.expand(-1, GROUP, -1)).flatten(1)
+    where = (members * groups + best).flatten(1)
+    rest = torch.arange(groups * GROUP, columns, device=values.device).expand(rows, -1)
+    found, where = torch.cat([found, values[:, groups * GROUP :]], 1), torch.cat([where, rest], 1)
+    values, places = found.topk(min(count, columns))
+    return values, where.gather(1, places)
+
+
+def draw(logits: torch.Tensor, pieces: torch.Tensor, numbers: torch.Tensor, top_p: float) -> torch.Tensor:
     """Draw a token per row from the nucleus of the most likely ones, with transformers' distribution.
 
     transformers draws its random numbers per batch, so a row would depend on the rest of its batch.
 
     Args:
-        best: the candidate tokens (top_k).
+        logits: float32 [rows, top_k], descending.
+        pieces: int64 [rows, top_k], their tokens.
         numbers: float32 [rows] in [0, 1): positions in the cumulative distribution, most likely token first.
         top_p: probability mass of the nucleus.
 
     Returns:
         int64 [rows].
     """
-    chances = best.logits.softmax(dim=-1)
+    chances = logits.softmax(dim=-1)
     reached = chances.cumsum(dim=-1)
     # The nucleus: tokens whose preceding cumulative probability is below top_p. The number is scaled to its mass.
     mass = (chances * (reached - chances < top_p)).sum(dim=-1, keepdim=True)
     place = (reached <= numbers[:, None] * mass).sum(dim=-1, keepdim=True)
-    return best.pieces.gather(-1, place.clamp(max=best.pieces.shape[-1] - 1))[:, 0]
+    return pieces.gather(-1, place.clamp(max=pieces.shape[-1] - 1))[:, 0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..config import models
-from ..core.compute import Runtime, multiplies_bfloat16
+from ..core.compute import Runtime
 from ..core.progress import Progress
 from .base import check_finite
 from .engine import Tokens, windows
@@ -47,9 +47,7 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
         super().__init__(entry, runtime)
         self.open(AutoModelForSeq2SeqLM, folder)
         self.keep_apart(self.model.get_output_embeddings())
-        # bfloat16 may preselect tokens for float32 where the hardware multiplies it.
-        shortlist = runtime.kernels == "auto" and multiplies_bfloat16(runtime.device)
-        self.sampler = TokenSampler(self.model, top_k=entry.top_k, top_p=entry.top_p, shortlist=shortlist)
+        self.sampler = TokenSampler(self.model, top_k=entry.top_k, top_p=entry.top_p)
         self.engine.workers = 1  # each step reads all decoder weights, so more rows per step are faster
         self.rows = max(1, runtime.batch_tokens // TOKENS_PER_ROW)
 
