@@ -7,7 +7,6 @@ import os
 import pickle
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +25,7 @@ from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.params import Params
-from beirgrid.models import checkpoints, convert
+from beirgrid.models import convert
 
 OTHERS = {"config.json": b"{}", "tokenizer.json": b"{}"}
 WEIGHTS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}
@@ -161,11 +160,10 @@ def test_a_file_with_anything_but_tensors_is_refused(tmp_path, capsys, content: 
     ],
 )
 def test_weights_that_are_no_plain_tensors_are_refused(tmp_path, content: Callable[[Path], bytes], message):
-    """The conversion runs in this process, because a process of its own takes seconds to import torch."""
     (folder := tmp_path / "folder").mkdir()
     (folder / "pytorch_model.bin").write_bytes(content(tmp_path / "made"))
-    with pytest.raises(SystemExit, match=message) as refused:
-        convert._convert(folder, ["pytorch_model.bin"])
+    with pytest.raises(DataError, match=message) as refused:
+        convert.convert(folder, ["pytorch_model.bin"])
     assert "\n" not in str(refused.value)
     assert "weights_only" not in str(refused.value)
     assert [path.name for path in folder.iterdir()] == ["pytorch_model.bin"]
@@ -209,7 +207,7 @@ def test_tensors_of_every_kind_are_kept(tmp_path):
     tensors |= {"half": whole.half(), "brain": whole.bfloat16(), "mask": whole > 3, "empty": torch.ones(0, 3)}
     tensors |= {"parameter": torch.nn.Parameter(whole + 1), "positions": torch.arange(4).expand((1, -1))}
     saved(tmp_path / "pytorch_model.bin", tensors)
-    checkpoints._convert("toy", ["pytorch_model.bin"], tmp_path)
+    convert.convert(tmp_path, ["pytorch_model.bin"])
     found = load_file(tmp_path / "model.safetensors")
     assert found.keys() == tensors.keys()
     for name, tensor in tensors.items():
@@ -230,50 +228,13 @@ def test_an_index_that_lists_other_files_or_weights_is_refused(tmp_path):
     ):
         (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
         with pytest.raises(DataError, match=message):
-            checkpoints._convert("toy", names, tmp_path)
-
-
-# ---- the process that converts
-
-
-def test_the_record_says_whether_the_conversion_had_a_network(hub):
-    """Once cut off, a process does not reach a server on the same machine either."""
-    program = "import convert, socket, sys\nprint(convert.isolate())\n"
-    program += "socket.create_connection(('127.0.0.1', int(sys.argv[1])))"
-    command = [sys.executable, "-c", program, hub.url.rpartition(":")[2]]
-    folder = Path(convert.__file__).parent
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert (ran.returncode == 0) == ran.stdout.startswith("not cut off"), ran.stderr
-
-
-def test_the_conversion_sees_no_secret_and_no_module_of_the_working_directory(tmp_path, monkeypatch):
-    saved(tmp_path / "pytorch_model.bin", WEIGHTS)
-    (tmp_path / "site").mkdir()
-    seen = "import json, os; json.dump(dict(os.environ), open(os.environ['TMPDIR'] + '/seen', 'w'))"
-    (tmp_path / "site" / "sitecustomize.py").write_text(seen)
-    (tmp_path / "safetensors.py").write_text("raise SystemExit('shadowed')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_TOKEN", "secret")
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
-    checkpoints._convert("toy", ["pytorch_model.bin"], tmp_path)
-    environment = files.read_json(tmp_path / "seen")
-    assert environment["HF_HUB_OFFLINE"] == "1"
-    assert "secret" not in environment.values()
-
-
-def test_a_conversion_that_is_killed_is_named(tmp_path, monkeypatch):
-    (tmp_path / "python").write_text("#!/bin/sh\nkill -9 $$\n")
-    (tmp_path / "python").chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(DataError, match="'toy': its conversion was ended by SIGKILL"):
-        checkpoints._convert("toy", ["pytorch_model.bin"], tmp_path)
+            convert.convert(tmp_path, names)
 
 
 def test_a_disk_that_is_full_while_weights_are_converted_is_named(full_disk, tmp_path):
     saved(full_disk / "pytorch_model.bin", {"a": torch.ones(150_000)})
     with pytest.raises(OSError, match="No space left"):
-        checkpoints._convert("toy", ["pytorch_model.bin"], full_disk)
+        convert.convert(full_disk, ["pytorch_model.bin"])
 
 
 # ---- a branch that is resolved once

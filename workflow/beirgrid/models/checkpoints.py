@@ -5,14 +5,10 @@ from __future__ import annotations
 import errno
 import glob
 import importlib.util
-import json
 import os
 import re
 import shutil
-import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatch
 from itertools import islice
@@ -23,7 +19,7 @@ from ..config import lock, resolve_path
 from ..config.models import ModelEntry
 from ..core import environment, files
 from ..core.errors import DataError
-from . import adapters, saved
+from . import adapters, convert, saved
 
 # Pickled weights can run code when loaded, so they are neither fetched nor opened, …
 _REFUSED = (
@@ -40,8 +36,8 @@ _REFUSED = (
     ".git*",
     "README*",
 )
-# … except these, if the entry has `pickled`: a separate process converts them. Modules of sentence-transformers
-# (2_Dense) may have weights too, and so have the heads of BGE-M3.
+# … except these, if the entry has `pickled`: fetch converts them. Modules of sentence-transformers (2_Dense) may have
+# weights too, and so have the heads of BGE-M3.
 _PICKLE = re.compile(r"(pytorch_model(-\d{5}-of-\d{5})?|adapter_model)\.bin|(sparse|colbert)_linear\.pt")
 _MODULE = re.compile(r"(\d+_\w+)?")
 
@@ -61,8 +57,7 @@ class CheckpointEntry(ModelEntry):
 def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
     """Copy or download a checkpoint to the folder ``target``; return facts for its record.
 
-    The facts are the hub's commit (``commit``) and, for pickled weights, the SHA-256 of each pickle and the network
-    isolation of its conversion (``converted``: ``files``, ``network``).
+    The facts are the hub's commit (``commit``) and, for pickled weights, the SHA-256 of each pickle (``converted``).
     """
     facts = _fetch(name, entry, target)
     if entry.adapter:
@@ -100,7 +95,12 @@ def _fetch(name: str, entry: ModelEntry, target: Path, *, adapter: bool = False)
     if pickles := [path for path in target.rglob("*") if _PICKLE.fullmatch(path.name)]:
         digests = _digests(target, pickles)
         _check(name, entry.files, digests)
-        facts["converted"] = {"files": digests, **_convert(name, list(digests), target)}
+        try:
+            for folder in sorted({path.parent for path in pickles}):
+                convert.convert(folder, sorted(path.name for path in pickles if path.parent == folder))
+        except DataError as error:
+            raise DataError(f"model {name!r}: {error}") from None
+        facts["converted"] = {"files": digests}
         for path in target.rglob("*.safetensors"):  # which its library writes for their owner alone
             shutil.copymode(pickles[0], path)
         for path in [*pickles, *target.rglob("pytorch_model.bin.index.json")]:
@@ -241,29 +241,6 @@ def _chosen(names: Collection[str], entry: ModelEntry) -> list[str]:
     folders.pop("openvino", None)
     left = {folder: bases - _left_out(folder, bases, entry) for folder, bases in folders.items()}
     return sorted(f"{folder}/{base}".lstrip("/") for folder, bases in left.items() for base in bases)
-
-
-def _convert(name: str, pickles: list[str], folder: Path) -> dict[str, Any]:
-    """Convert pickled files to safetensors in a process without secrets and, if possible, without network.
-
-    Returns the process's report.
-    """
-    passed = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR", "HOME")
-    environment = {key: os.environ[key] for key in passed if key in os.environ} | {"HF_HUB_OFFLINE": "1"}
-    program = Path(__file__).with_name("convert.py")
-    command = [sys.executable, "-P", str(program), str(folder), *pickles]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        report: dict[str, Any] = json.loads(done.stdout)
-        return report
-    if os.strerror(errno.ENOSPC) in done.stderr:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
-    killed = f"its conversion was ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else ""
-    reason = (
-        killed
-        or (done.stderr.strip().splitlines() or [f"its conversion failed with exit status {done.returncode}"])[-1]
-    )
-    raise DataError(f"model {name!r}: {reason}")
 
 
 def verify(
