@@ -132,6 +132,26 @@ def test_a_reranker_and_a_first_stage_may_be_ids():
     assert found.systems["fused"].of == ("bm25", "BAAI__bge-m3")
 
 
+LONG = "x" * 78
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("a/b__c", "a__b/c"), ("a/b", "a__b"), (f"a1/{LONG}", f"a2/{LONG}"), ("c__d", "c/d")]
+)
+def test_two_models_of_one_local_name_are_refused(one, other):
+    entry = {"family": "cross-encoder", "checkpoint": "x/y", "revision": "a" * 40}
+    systems = {f"s{at}": {"first_stage": "bm25", "reranker": name} for at, name in enumerate((one, other))}
+    with pytest.raises(ConfigError, match=f"models: {one} and {other} have the same name in files"):
+        load(*systems, systems=systems, models={one: entry, other: entry})
+
+
+def test_a_system_of_ones_own_with_the_local_name_of_a_model_is_refused_unless_it_is_the_same():
+    name = names.local_name(M3)
+    with pytest.raises(ConfigError, match=f"systems.{name} is another system than that of {M3}"):
+        load(M3, systems={name: {"first_stage": "bm25", "reranker": MINILM}})
+    assert load(M3, systems={name: {"retriever": M3}}).grid.systems == (name,)
+
+
 def test_a_reranked_system_is_a_first_stage_at_several_depths():
     fast = {"first_stage": "bm25", "reranker": MINILM, "depth": 100}
     slow = {f"slow@{depth}": {"first_stage": "fast", "reranker": "monot5", "depth": depth} for depth in (5, 20)}

@@ -110,6 +110,13 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
     wanted = dict.fromkeys(name for name in [*own, *columns, *parts] if "family" not in own.get(name, ()))
     if not wanted and not own:
         return raw
+    first: dict[Any, Any] = {}
+    for name in [*raw["models"], *wanted]:
+        if (other := first.setdefault(_local(name), name)) != name:  # one of them would run under both names
+            raise ConfigError(
+                f"models: {other} and {name} have the same name in files and tables, {_local(name)}. Give one of them "
+                "an entry under another name, with the key checkpoint"
+            )
     rows = _parts(raw)
     tasks = {row: by_row[row] for row in raw["datasets"] if row in by_row}
     locked = _locked(wanted, own, {tasks[row] for row in rows if row in tasks and row not in named()})
@@ -119,7 +126,9 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
         models[local_name(name)] = _entry(name, facts, own.get(name, {}), tasks)
     systems = {name: _renamed(entry) for name, entry in raw["systems"].items()}
     for name in columns:
-        systems[local_name(name)] = _system(name, models[local_name(name)])
+        system = _system(name, models[local_name(name)])
+        if systems.setdefault(local_name(name), system) != system:
+            raise ConfigError(f"systems.{local_name(name)} is another system than that of {name}: give it another name")
     grid = {key: _local(value) for key, value in raw["grid"].items()}
     _check_documents({name: locked[name] for name in wanted}, own, {row: tasks[row] for row in rows if row in tasks})
     return {**raw, "models": models, "systems": systems, "grid": grid}
