@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -51,7 +53,7 @@ def folder(tmp_path):
 
 
 def test_documents_of_every_kind_are_read(folder):
-    found = {document.id: (document.title, document.text) for document in documents.read(folder)}
+    found = {document.id: (document.title, document.text) for document in documents.read(folder)[0]}
     assert found == {
         "a.md": ("Rye bread", "Bake it *slowly*."),
         "c.html": ("A page", "One\nTwo"),
@@ -68,16 +70,16 @@ def test_a_pdf_is_read_and_a_scan_is_refused(tmp_path):
     figure = matplotlib.figure()
     figure.text(0.1, 0.5, "Rye bread keeps for days")
     figure.savefig(tmp_path / "a.pdf", metadata={"Title": "Bread"})
-    (found,) = documents.read(tmp_path)
+    (found,), _ = documents.read(tmp_path)
     assert (found.id, found.title) == ("a.pdf", "Bread")
     assert "Rye bread keeps" in found.text
     figure.clear()
     figure.savefig(tmp_path / "a.pdf")
-    with pytest.raises(DataError, match="has no text: it may be a scan"):
-        list(documents.read(tmp_path))
+    with pytest.raises(DataError, match="it has no text: it may be a scan"):
+        documents.read(tmp_path)
     (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7 broken")
     with pytest.raises(DataError, match="cannot be read as a pdf file"):
-        list(documents.read(tmp_path))
+        documents.read(tmp_path)
 
 
 def test_office_files_are_read(tmp_path):
@@ -122,7 +124,7 @@ def test_office_files_are_read(tmp_path):
             "a.xhtml": "<html><body><h1>Flour</h1><p>One chapter</p></body></html>",
         },
     )
-    found = {document.id: (document.title, document.text) for document in documents.read(tmp_path)}
+    found = {document.id: (document.title, document.text) for document in documents.read(tmp_path)[0]}
     assert found["talk.pptx"] == ("Rye bread", f"It keeps for days\n{HOSTILE}\n\n### Notes:\nShow a loaf")
     assert found["7"] == ("", "a row")
     assert found["b"] == ("B", "12.5")
@@ -144,7 +146,7 @@ def test_a_damaged_office_file_is_refused(tmp_path, kind):
     pytest.importorskip("markitdown")
     (tmp_path / f"a.{kind}").write_text("no archive")
     with pytest.raises(DataError, match=rf"a\.{kind} cannot be read as a {kind} file"):
-        list(documents.read(tmp_path))
+        documents.read(tmp_path)
 
 
 @pytest.mark.parametrize(("kind", "library"), [("pdf", "pypdf"), ("docx", "markitdown"), ("xlsx", "openpyxl")])
@@ -153,14 +155,14 @@ def test_a_file_without_the_extra_names_the_command_that_installs_it(tmp_path, m
     monkeypatch.setitem(sys.modules, library, None)
     expected = rf"a\.{kind}: to read {kind} files: pip install 'beirgrid\[documents\]'"
     with pytest.raises(BeirgridError, match=expected):
-        list(documents.read(tmp_path))
+        documents.read(tmp_path)
 
 
 def test_ids_stay_the_same_when_other_documents_come(folder):
-    before = {document.id: document.text for document in documents.read(folder, chunk=20)}
+    before = {document.id: document.text for document in documents.read(folder, chunk=20)[0]}
     (folder / "0-first.md").write_text("# New\n\nA document that comes first.")
     (folder / "sub folder/aa.txt").write_text("Another one, before b.")
-    after = {document.id: document.text for document in documents.read(folder, chunk=20)}
+    after = {document.id: document.text for document in documents.read(folder, chunk=20)[0]}
     assert len(after) == len(before) + 2
     assert {name: after[name] for name in before} == before
 
@@ -168,11 +170,11 @@ def test_ids_stay_the_same_when_other_documents_come(folder):
 def test_long_documents_are_cut_at_paragraphs(tmp_path):
     paragraphs = [" ".join(f"{name}{i}" for i in range(30)) for name in "abc"]
     (tmp_path / "long.txt").write_text("\n\n".join(paragraphs))
-    found = list(documents.read(tmp_path, chunk=70))
+    found, _ = documents.read(tmp_path, chunk=70)
     assert [document.id for document in found] == ["long.txt#1", "long.txt#2"]
     assert found[0].text == f"{paragraphs[0]}\n\n{paragraphs[1]}"
-    assert [len(document.text.split()) for document in documents.read(tmp_path, chunk=20)] == [20, 10] * 3
-    assert [document.id for document in documents.read(tmp_path, chunk=100)] == ["long.txt"]
+    assert [len(document.text.split()) for document in documents.read(tmp_path, chunk=20)[0]] == [20, 10] * 3
+    assert [document.id for document in documents.read(tmp_path, chunk=100)[0]] == ["long.txt"]
 
 
 def test_duplicates_are_named():
@@ -186,9 +188,10 @@ def test_duplicates_are_named():
         ("a.csv", b"id,name\n1,x\n", "a.csv row 1: no column text, body"),
         ("a.jsonl", b"[]\n", "a.jsonl:1: expected a JSON object"),
         ("a.txt", b"\xff\xfe", "a.txt:1: not UTF-8"),
-        ("a.html", b" ", "a.html is empty"),
+        ("a.html", b" ", "no document with text (a.html: it has no text)"),
         ("a.parquet", b"PAR1", "a.parquet is damaged"),
-        ("a.html", b"<!-- nothing -->", "a.html is empty"),
+        ("a.html", b"<!-- nothing -->", "no document with text (a.html: it has no text)"),
+        ("a.csv", b"id,text\n", "no document with text (its tables have no rows)"),
         ("a.csv", b"id,text\n1,a, b\n", "a.csv row 1 has more columns than the header"),
         ("a.csv", b"id,text,text\n1,a,b\n", "two columns are named 'text'"),
         ("a.doc", b"word", "has no documents: files ending in .md"),
@@ -196,15 +199,98 @@ def test_duplicates_are_named():
 )
 def test_a_document_that_cannot_be_read_is_named(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=message.replace(".", r"\.")):
-        list(documents.read(tmp_path))
+    with pytest.raises(DataError, match=re.escape(message)):
+        documents.read(tmp_path)
+
+
+DEEP = "".join(f"<font color=red>word{i}<br>" for i in range(400))
+
+
+@pytest.mark.parametrize(
+    ("page", "first", "last"),
+    [
+        (f"<body>{DEEP}<p>end</body>", "word0", "end"),
+        (f"{'<div>' * 5_000}end", "end", "end"),
+        (f"<p>one<img src='data:image/png;base64,{'A' * 10_100_000}'><p>end", "one", "end"),
+        (f"<script>{'x' * 10_100_000}</script><p>end", "end", "end"),
+        (f"one<!--{'x' * 10_100_000}--><p>end", "one", "end"),
+        (f"{'x ' * 5_100_000}<p>end", f"x{' x' * 5_099_999}", "end"),
+        ("<html><body><p>one</body></html><p>end", "one", "end"),
+        ("<html><head><title>T</title><style>p{}</style><meta x><p>one<p>end", "one", "end"),
+        ("<frameset><frame src=a></frameset><noframes>one</noframes>end", "one", "end"),
+        ("<p>1 < 2 &amp; 3<4<textarea>end", "1 < 2 & 3<4", "end"),
+        ("<ruby>one<rp>(</rp><rt>end", "one", "end"),
+        ("<template>no</template><noscript>no</noscript>one<p>end", "one", "end"),
+    ],
+)
+def test_no_text_of_a_page_is_lost(tmp_path, page, first, last):
+    (tmp_path / "a.html").write_text(page)
+    (found,), flaws = documents.read(tmp_path)
+    words = found.text.splitlines()
+    assert (words[0], words[-1], flaws) == (first, last, {})
+    assert not set(words) & {"no", "T"}
+
+
+def test_documents_that_cannot_be_read_or_have_no_text_are_named_and_the_others_read(tmp_path, monkeypatch):
+    pytest.importorskip("markitdown")
+    monkeypatch.setattr(documents, "_LARGEST", 300_000)
+    monkeypatch.setattr(documents, "_LONGEST", 0.2)
+    (tmp_path / "good.md").write_text("# Rye\n\nBread")
+    (tmp_path / "cut.html").write_text("Rye<script>var a; <p>Bread")
+    (tmp_path / "damaged.docx").write_text("no archive")
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "large.md").write_text("x" * 300_001)
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "slow.html").write_text("</" * 100_000)
+    (tmp_path / "rows.csv").write_text("id,text\n1,\n2,rye\n")
+    _zip(tmp_path / "unpacked.docx", {"word/document.xml": "x" * 300_001})
+    found, flaws = documents.read(tmp_path)
+    assert [document.id for document in found] == ["cut.html", "empty.txt", "good.md", "1", "2"]
+    expected = {
+        "cut.html": "its text may be cut: <script does not close",
+        "damaged.docx": r"left out: .*/damaged\.docx cannot be read as a docx file",
+        "empty.txt": "it has no text",
+        "large.md": "left out: .*it has 300,001 bytes, more than 300,000",
+        "latin.txt": r"left out: .*/latin\.txt:1: not UTF-8",
+        "slow.html": r"left out: .*/slow\.html .*it takes longer than 0\.2 seconds",
+        "unpacked.docx": "left out: .*it has 300,001 bytes",
+        "1": "it has no text",
+    }
+    assert flaws.keys() == expected.keys()
+    assert all(re.match(pattern, flaws[name]) for name, pattern in expected.items()), flaws
+
+
+def test_rows_of_excel_are_not_lost(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in ([None], ["id", "text", None, "note"], ["1", "x"], [None, " "], ["2", "y", "aside", "z"]):
+        book.active.append(row)
+    book.active["XFD1048576"] = " "  # the last cell of the largest sheet
+    book.save(tmp_path / "a.xlsx")
+    found, _ = documents.read(tmp_path)
+    assert [(document.id, document.text) for document in found] == [("1", "x"), ("2", "y")]
+    book.active["C2"] = "text"
+    book.save(tmp_path / "a.xlsx")
+    with pytest.raises(DataError, match=r"a\.xlsx, sheet Sheet: two columns are named 'text'"):
+        documents.read(tmp_path)
+
+
+def test_links_are_not_followed_out_of_the_folder(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "key").write_text("PRIVATE KEY")
+    (tmp_path / "docs/a.md").write_text("Rye bread")
+    for name, target in {"b.md": "a.md", "c.md": "../key", "d": "..", "e.md": "nowhere"}.items():
+        (tmp_path / "docs" / name).symlink_to(target)
+    found, _ = documents.read(tmp_path / "docs")
+    assert [(document.id, document.text) for document in found] == [("a.md", "Rye bread"), ("b.md", "Rye bread")]
+    assert documents.unread(tmp_path / "docs") == {"links": 3}
 
 
 def test_odd_forms_of_documents_are_read(tmp_path):
     (tmp_path / "a.html").write_text('<?xml version="1.0" encoding="utf-8"?>\n<html><body>Käse</body></html>')
     (tmp_path / "b.csv").write_text(f"id,text\n1,{'word ' * 60_000}\n")
     (tmp_path / os.fsdecode(b"c\xff.txt")).write_text("a name that is no UTF-8")
-    found = list(documents.read(tmp_path))
+    found, _ = documents.read(tmp_path)
     assert [(document.id, document.title) for document in found] == [
         ("a.html", "a"),
         ("1", ""),
@@ -216,7 +302,7 @@ def test_odd_forms_of_documents_are_read(tmp_path):
 def test_one_file_of_an_unknown_kind_a_device_and_a_pipe_are_refused(tmp_path):
     (tmp_path / "a.doc").write_text("x")
     with pytest.raises(DataError, match=r"a\.doc is no document"):
-        list(documents.read(tmp_path / "a.doc"))
+        documents.read(tmp_path / "a.doc")
     with pytest.raises(DataError, match="/dev/zero is a device"):
         queries.read(Path("/dev/zero"))
     os.mkfifo(tmp_path / "queries.txt")
@@ -250,6 +336,51 @@ def test_queries_are_read_and_checked(tmp_path):
         path.write_text(f"query,count\n{row}\n")
         with pytest.raises(DataError, match=message):
             queries.read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.csv", 'query,count\none,1\n"how to bake,1\ntwo,1\n', r"a\.csv row 2: unexpected end of data"),
+        ("a.csv", 'query,count\n"how to bake,1\n"what is rye,1\n', r"a\.csv row 1: ',' expected after"),
+        ("a.csv", 'query,count\n"how to bake,1\ntwo,1\nrye",1\n', r"a\.csv row 1: a line break within the query"),
+        ("a.csv", 'query,count\n5" pipe,1\n"say ""rye""",1\n', ['5" pipe', 'say "rye"']),
+        ("a.tsv", 'query\tcount\n"how to bake\t1\ntwo\t1\n5" pipe\t1\n', ['"how to bake', "two", '5" pipe']),
+        ("a.tsv", 'query\tcount\n"how to bake\t1\nrye"\t1\n', r"a\.tsv row 1: does a text in quotes go on in the"),
+        ("a.tab", 'query\tcount\n"rye" or "oat"\t1\n\n"rye"\t2\n', ['"rye" or "oat"', "rye"]),
+        ("a.tsv", 'query\tcount\n"say ""rye"""\t1\n', ['say "rye"']),
+        ("a.tsv", 'query\tcount\n"a\ttab"\t1\none\n', ["a tab", "one"]),
+        ("a.tsv", 'query\tcount\none\n"how to bake\t1\n', r"a\.tsv row 2: unexpected end of data"),
+        ("a.tsv", 'query\n"how to bake\none\n', r"a\.tsv row 1: unexpected end of data"),
+        ("a.tsv", "query\tcount\rone\t1\r", r"a\.tsv:1: a carriage return within a line"),
+        ("a.json", '{"query": "one\\ncat"}\n{"q": "two"}\n', ["one cat", "two"]),
+        ("a.json", '[\n{"query": "one cat"}]', r"a\.json:1: not JSON"),
+        ("a.ndjson", '{"query": "one"}\n', ["one"]),
+        ("a.jsonl.gz", '{"query": "one"}\n', ["one"]),
+        ("a.CSV.gz", "query,count\none,3\n", ["one"]),
+        ("a.txt.gz", "one\n", ["one"]),
+        ("a.xml", "<query>one</query>\n", r"a\.xml: queries come from files that end in \.jsonl, .*, \.log"),
+        ("a.zip.gz", "one\n", r"a\.zip\.gz: queries come from files that end in"),
+    ],
+)
+def test_no_row_of_queries_is_lost_or_read_as_text(tmp_path, name, content, expected):
+    opener = gzip.open if name.endswith(".gz") else open
+    with opener(tmp_path / name, "wt") as stream:
+        stream.write(content)
+    if isinstance(expected, list):
+        assert [query.text for query in queries.read(tmp_path / name)] == expected
+    else:
+        with pytest.raises(DataError, match=expected):
+            queries.read(tmp_path / name)
+
+
+def test_texts_of_several_lines_are_read_from_tables_that_quote_them(tmp_path):
+    text = 'first line\n\n"second"\tline\rend, and\nmore'
+    for name, delimiter in (("a.csv", ","), ("b.tsv", "\t")):
+        with (tmp_path / name).open("w", newline="") as stream:
+            csv.writer(stream, delimiter=delimiter).writerows([["id", "text"], [name, text], [f"{name}2", "x"]])
+    found, _ = documents.read(tmp_path)
+    assert [document.text for document in found] == [text, "x"] * 2
 
 
 def test_a_log_is_sampled_by_frequency_and_length():
@@ -584,6 +715,9 @@ def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path):
     rows[3] = ("q2", "d2", "0", "")
     write()
     assert server.take_back(judging, "ann", path) == 2
+    path.write_text('query,document,grade,reason\nq1,d1,3,"unsure\nq2,d2,0,\n')
+    with pytest.raises(BeirgridError, match=r"back\.csv row 1: unexpected end of data"):
+        server.take_back(judging, "ann", path)
     path.write_text("query;document;grade;reason\nq2;d2;3;\n")  # as a spreadsheet saves it in some countries
     with pytest.raises(BeirgridError, match=r"back\.csv row 1 has no column 'query'"):
         server.take_back(judging, "ann", path)

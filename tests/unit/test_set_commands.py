@@ -77,7 +77,19 @@ def test_files_of_unknown_kinds_are_counted(tmp_path, monkeypatch, capsys):
     for name in ("a.md", "b.odt", "c.ODT", "Makefile", ".git/config"):
         (tmp_path / "docs" / name).write_text("Rye bread")
     call("init", "kinds", "--documents", "docs")
-    assert "left out, as their kind is not known: 3 files (2 .odt, 1 without an ending)" in capsys.readouterr().err
+    assert "links to elsewhere or of unknown kinds: 3 (2 .odt, 1 without an ending)" in capsys.readouterr().err
+
+
+def test_documents_without_text_are_counted_and_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    for name, text in (("a.md", "Rye bread"), ("b.txt", ""), ("c.html", "Rye<script>")):
+        (tmp_path / "docs" / name).write_text(text)
+    call("init", "empty", "--documents", "docs")
+    flaws = {"b.txt": "it has no text", "c.html": "its text may be cut: <script does not close"}
+    assert EvaluationSet(tmp_path / "empty").description.documents["flaws"] == flaws
+    told = capsys.readouterr().err
+    assert "documents left out, without text, or cut: 2 (set.json names them)\n  b.txt: it has no text\n  c.h" in told
 
 
 def test_a_second_budget_is_for_other_pairs_and_counts_all_that_is_pooled(made, capsys):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +19,16 @@ from ..core.errors import DataError, quoted
 csv.field_size_limit(2**31 - 1)
 
 
-def read(path: Path, blank: bool = False, returns: bool = False) -> Iterator[tuple[str, str]]:
+def kind(path: Path) -> str:
+    """Return the ending of a file in lower case, for a gzipped file the one before .gz: ``.csv`` for log.CSV.gz."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def read(path: Path, raw: bool = False) -> Iterator[tuple[str, str]]:
     """Yield (line, "file:number"), without line ends (LF or CRLF) and byte order mark.
 
     Args:
-        blank: whether to yield blank lines too.
-        returns: whether lines may have carriage returns.
+        raw: whether to yield blank lines, and lines with carriage returns, too.
 
     Raises:
         DataError: the file is a device or a named pipe, is not UTF-8, is truncated, or has carriage returns within a
@@ -32,11 +39,11 @@ def read(path: Path, blank: bool = False, returns: bool = False) -> Iterator[tup
     try:
         files.refuse_endless(path)
         with files.named(path), opener(path, "rb") as stream:
-            for number, raw in enumerate(stream, start=1):
-                text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                if not returns and "\r" in text.strip():
+            for number, line in enumerate(stream, start=1):
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                if "\r" in text.strip() and not raw:
                     raise DataError(f"{path}:{number}: a carriage return within a line; lines end in LF or in CRLF")
-                if blank or text.strip():
+                if raw or text.strip():
                     yield text, f"{path}:{number}"
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: not UTF-8 (byte {error.object[error.start]:#04x})") from None
@@ -45,23 +52,54 @@ def read(path: Path, blank: bool = False, returns: bool = False) -> Iterator[tup
 
 
 def table(path: Path) -> Iterator[tuple[dict[str, str], str]]:
-    """Yield each row of a CSV file, or of a TSV file, by the names of its header, with its place. Short rows lack keys.
+    """Yield each row of a CSV or TSV file by the names of its header, with its place. Short rows lack keys.
+
+    Where the quotes of a TSV file do not close and its lines have equally many tabs, a row is a line, and such quotes
+    are characters of texts.
 
     Raises:
-        DataError: the file is no such table, or a row has more columns than the header.
+        DataError: the file is no such table, a row has more columns than the header, or its quotes do not close.
     """
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    rows = csv.DictReader((f"{line}\n" for line, _ in read(path, blank=True, returns=True)), delimiter=delimiter)
+    tabbed = kind(path) in (".tsv", ".tab")
+    whole = (f"{line}\n" for line, _ in read(path, raw=True))
+    rows: Iterator[list[str]] = csv.reader(whole, "excel-tab" if tabbed else "excel", strict=True)
+    if tabbed and _has_row_per_line(path):
+        with suppress(csv.Error):
+            if long := [number for number, row in enumerate(rows) if any("\n" in field for field in row)]:
+                raise DataError(
+                    f"{path} row {long[0]}: does a text in quotes go on in the next line, or is the quote its first "
+                    "character? Save the file as JSON lines"
+                )
+        rows = ([*map(_unquoted, line.split("\t"))] for line, _ in read(path))
+    rows = filter(None, rows)
     number = 0
     try:
-        if twice := next((name for name in rows.fieldnames or () if list(rows.fieldnames or ()).count(name) > 1), None):
-            raise DataError(f"{path}: two columns are named {quoted(twice)}")
+        names = next(rows, [])
+        check_columns(names, str(path))
         for number, row in enumerate(rows, start=1):
             place = f"{path} row {number}"
-            if None in row:
-                raise DataError(
-                    f"{place} has more columns than the header: put texts with {quoted(delimiter)} in quotes"
-                )
-            yield {name: value for name, value in row.items() if value is not None}, place
+            if len(row) > len(names):
+                separator = quoted("\t" if tabbed else ",")
+                raise DataError(f"{place} has more columns than the header: put texts with {separator} in quotes")
+            yield dict(zip(names, row, strict=False)), place
     except csv.Error as error:
-        raise DataError(f"{path} row {number + 1}: {error}") from None
+        raise DataError(
+            f"{path} row {number + 1}: {error}. A text that begins with a quote must end with one, and each quote "
+            "within it must be written twice"
+        ) from None
+
+
+def check_columns(names: Iterable[str], place: str) -> None:
+    """Raise DataError if two columns of a table have the same name."""
+    if twice := [name for name, number in Counter(names).items() if number > 1]:
+        raise DataError(f"{place}: two columns are named {quoted(twice[0])}")
+
+
+def _has_row_per_line(path: Path) -> bool:
+    tabs = {line.count("\t") for line, _ in read(path, raw=True) if line.strip()}
+    return len(tabs) == 1 and any(tabs)
+
+
+def _unquoted(field: str) -> str:
+    """Remove the quotes that a program put around a field; others are its characters."""
+    return field[1:-1].replace('""', '"') if re.fullmatch(r'"[^"]*(""[^"]*)*"', field) else field

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import warnings
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,46 +17,63 @@ from urllib.parse import quote
 from ..collections import ids, lines
 from ..collections.collection import Document
 from ..collections.sources import json_lines, read_id, read_text
+from ..core import files
 from ..core.errors import BeirgridError, DataError
 
 # Known names of columns and JSON keys. The first one in a row counts.
 _IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "contents")
+# Largest file that is one document, unpacked, in bytes; and the longest time to read it, in seconds.
+_LARGEST, _LONGEST = 200 * 2**20, 300
+# How the parts of a page begin and end that are no text.
+_UNSEEN = {"<!--": "-->"} | {f"<{name}": f"</{name}" for name in ("script", "style", "template", "noscript", "title")}
+# Rows by the names of their columns, with their places.
+_Rows = Iterable[tuple[dict[str, Any], str]]
+# Title and text of a file that is one document, and what is missing of the text. Each may be empty.
+_Text = tuple[str, str, str]
 
 
-def read(folder: Path, chunk: int | None = None) -> Iterator[Document]:
-    """Yield the documents of a folder or of one file, in the order of their paths.
+def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[str, str]]:
+    """Read the documents of a folder or of one file, in the order of their paths.
 
     A file's id is its path within the folder, percent-encoded. A row's id is its id column, or the file's id with the
-    row's number. A chunk appends its number.
+    row's number. A chunk appends its number. A file that is one document is left out if it cannot be read.
 
     Args:
         folder: the folder, or a file.
         chunk: most words per document; longer documents are split into chunks of paragraphs up to this number.
 
+    Returns:
+        The documents, and the flaws: by id, why a document is left out, or why its text is empty or cut.
+
     Raises:
-        DataError: a file cannot be read, or there are no documents.
+        DataError: a table cannot be read, or no document has a text.
         BeirgridError: the library that reads a kind of file is not installed.
     """
-    if folder.is_file() and folder.suffix.lower() not in _READERS:
-        raise DataError(f"{folder} is no document: files end in {', '.join(_READERS)}")
-    files = [folder] if folder.is_file() else sorted(path for path in folder.rglob("*") if _is_document(path, folder))
-    if not files:
-        raise DataError(f"{folder} has no documents: files ending in {', '.join(_READERS)}")
+    kinds = ", ".join(_READERS | _TABLES)
+    if folder.is_file() and folder.suffix.lower() not in _READERS | _TABLES:
+        raise DataError(f"{folder} is no document: files end in {kinds}")
+    paths = [folder] if folder.is_file() else [path for path, obstacle in _visible(folder) if not obstacle]
+    if not paths:
+        raise DataError(f"{folder} has no documents: files ending in {kinds}")
     root = folder.parent if folder.is_file() else folder
-    for path in files:
+    documents: list[Document] = []
+    flaws: dict[str, str] = {}
+    for path in paths:
         name = quote(os.fsencode(path.relative_to(root)), safe="/")
-        for document in _READERS[path.suffix.lower()](path, name):
+        for document in _documents(path, name, flaws):
             ids.check(document.id, str(path))
-            yield from _chunks(document, chunk) if chunk else [document]
+            if not document.text.strip():
+                flaws.setdefault(document.id, "it has no text")
+            documents += _chunks(document, chunk) if chunk else [document]
+    if not any(document.text.strip() for document in documents):
+        reasons = "; ".join(f"{name}: {flaw}" for name, flaw in [*flaws.items()][:3])
+        raise DataError(f"{folder} has no document with text ({reasons or 'its tables have no rows'})")
+    return documents, flaws
 
 
 def unread(folder: Path) -> Counter[str]:
-    """Count the files of a folder that ``read`` leaves out because it does not know their kind, by their endings."""
-    return Counter(
-        path.suffix.lower()
-        for path in folder.rglob("*")
-        if path.is_file() and not _is_hidden(path, folder) and path.suffix.lower() not in _READERS
-    )
+    """Count the files of a folder that ``read`` does not open: links out of it, and unknown kinds by their endings."""
+    return Counter(obstacle for _, obstacle in _visible(folder) if obstacle)
 
 
 def duplicates(documents: Iterable[Document]) -> dict[str, list[str]]:
@@ -68,13 +88,56 @@ def duplicates(documents: Iterable[Document]) -> dict[str, list[str]]:
     return groups
 
 
-def _is_document(path: Path, folder: Path) -> bool:
-    """Tell whether a path is a visible file of a known kind."""
-    return path.suffix.lower() in _READERS and path.is_file() and not _is_hidden(path, folder)
+def _visible(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the files of a folder that are not hidden, each with why it is not opened; empty if it is."""
+    for path in sorted(folder.rglob("*")):
+        kind = path.suffix.lower()
+        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+            continue
+        if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
+            yield path, "links"
+        elif path.is_file():
+            yield path, "" if kind in _READERS | _TABLES else kind or "without an ending"
 
 
-def _is_hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+def _documents(path: Path, name: str, flaws: dict[str, str]) -> Iterable[Document]:
+    """Yield the documents of a file, and add to the flaws if it is left out or its text is cut."""
+    kind = path.suffix.lower()
+    if kind in _TABLES:
+        return _TABLES[kind](path, name)
+    try:
+        with _library(path), _limits(path):
+            title, text, flaw = _READERS[kind](path)
+    except DataError as error:
+        flaws[name] = f"left out: {error}"
+        return []
+    if flaw:
+        flaws[name] = flaw
+    # Bytes of a name or of a PDF may be no UTF-8.
+    title, text = (part.encode(errors="replace").decode() for part in (title, text))
+    return [Document(name, title or os.fsencode(path.stem).decode(errors="replace"), text)]
+
+
+@contextmanager
+def _limits(path: Path) -> Iterator[None]:
+    """Raise TimeoutError or ValueError if the file of one document is too large, or takes too long to read."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"it takes longer than {_LONGEST} seconds")
+
+    size = path.stat().st_size
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            size = sum(part.file_size for part in archive.infolist())
+    if size > _LARGEST:
+        raise ValueError(f"it has {size:,} bytes, more than {_LARGEST:,}")
+    handler = signal.signal(signal.SIGALRM, stop)
+    timer = signal.setitimer(signal.ITIMER_REAL, _LONGEST, 1)  # again each second, as libraries catch exceptions
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def _chunks(document: Document, most: int) -> Iterator[Document]:
@@ -96,83 +159,67 @@ def _chunks(document: Document, most: int) -> Iterator[Document]:
         yield Document(f"{document.id}#{number}", document.title, "\n\n".join(chunk))
 
 
-def _text(path: Path) -> str:
-    return "\n".join(line for line, _ in lines.read(path, blank=True))
+def _source(path: Path) -> str:
+    return "\n".join(line for line, _ in lines.read(path, raw=True))
 
 
-def _stem(path: Path) -> str:
-    """Return the name of a file without its ending; its bytes may be no UTF-8."""
-    return os.fsencode(path.stem).decode(errors="replace")
+def _plain(path: Path) -> _Text:
+    return "", _source(path).strip(), ""
 
 
-def _plain(path: Path, name: str) -> Iterator[Document]:
-    yield Document(name, _stem(path), _text(path).strip())
+def _markdown(path: Path) -> _Text:
+    """Return a Markdown file without front matter."""
+    return _headed(re.sub(r"\A---\n.*?\n---\n", "", _source(path), flags=re.DOTALL))
 
 
-def _markdown(path: Path, name: str) -> Iterator[Document]:
-    """Yield a Markdown file without front matter."""
-    yield _titled(name, re.sub(r"\A---\n.*?\n---\n", "", _text(path), flags=re.DOTALL), _stem(path))
+def _headed(text: str) -> _Text:
+    """Split a text in Markdown into its title, the heading that it begins with, and the rest."""
+    heading = re.match(r"#{1,6}\s+(.+?)\s*#*$", text := text.strip(), re.MULTILINE)
+    return (heading[1], text[heading.end() :].strip(), "") if heading else ("", text, "")
 
 
-def _titled(name: str, text: str, otherwise: str) -> Document:
-    """Return the document of a text in Markdown. Its title is the first heading, if there is one."""
-    heading = re.search(r"^#{1,6}\s+(.+?)\s*#*$", text := text.strip(), re.MULTILINE)
-    if heading and heading.start() == 0:
-        text = text[heading.end() :].strip()
-    return Document(name, heading[1] if heading else otherwise, text)
+def _html(path: Path) -> _Text:
+    """Return the text of a page, each of its pieces on a line of its own.
+
+    Python's own parser, unlike lxml and html5lib, has no largest depth and no end before the end of the file.
+    """
+    from bs4 import BeautifulSoup
+    from bs4.element import CData, NavigableString, RubyParenthesisString, RubyTextString
+
+    source = _source(path)
+    with warnings.catch_warnings(action="ignore"):  # of a text that looks like XML or like an address
+        page = BeautifulSoup(source, "html.parser")
+    title = " ".join(page.title.get_text().split()) if page.title else ""
+    for unseen in [*page("title", limit=1), *page("noscript")]:
+        unseen.extract()
+    text = page.get_text("\n", types=(NavigableString, CData, RubyTextString, RubyParenthesisString))
+    text = "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
+    small = source.lower()
+    unclosed = [begin for begin, end in _UNSEEN.items() if small.rfind(begin) > small.rfind(end)]
+    return title, text, f"its text may be cut: {unclosed[0]} does not close" if unclosed else ""
 
 
-def _html(path: Path, name: str) -> Iterator[Document]:
-    from lxml import etree, html
+def _pdf(path: Path) -> _Text:
+    import pypdf
 
-    try:  # bytes, as lxml takes no text that names its encoding
-        page = html.document_fromstring(_text(path).encode(), html.HTMLParser(encoding="utf-8"))
-    except etree.ParserError:
-        raise DataError(f"{path} is empty") from None
-    title = " ".join((page.findtext(".//title") or _stem(path)).split())
-    etree.strip_elements(page, "head", "script", "style", "template", "noscript", etree.Comment, with_tail=False)
-    lines_of_text = (" ".join(line.split()) for part in page.itertext() for line in part.splitlines())
-    yield Document(name, title, "\n".join(filter(None, lines_of_text)))
+    reader = pypdf.PdfReader(path)
+    text = "\n\n".join(page.extract_text() for page in reader.pages).strip()
+    title = (reader.metadata.title if reader.metadata else None) or ""
+    return title, text, "" if text else "it has no text: it may be a scan, which needs character recognition first"
 
 
-def _pdf(path: Path, name: str) -> Iterator[Document]:
-    with _library(path):
-        import pypdf
+def _office(path: Path) -> _Text:
+    """Return what a Word, PowerPoint or EPUB file says, as Markdown. Of a picture, only its description is kept."""
+    from markitdown import StreamInfo, converters
 
-        reader = pypdf.PdfReader(path)
-        text = "\n\n".join(page.extract_text() for page in reader.pages).strip()
-        title = reader.metadata.title if reader.metadata else None
-    if not text:
-        raise DataError(f"{path} has no text: it may be a scan, which needs character recognition first")
-    yield Document(name, title or _stem(path), text.encode(errors="replace").decode())
-
-
-def _office(path: Path, name: str) -> Iterator[Document]:
-    """Yield what a Word, PowerPoint or EPUB file says, as Markdown. Of a picture, only its description is kept."""
-    with _library(path), path.open("rb") as file:
-        from markitdown import StreamInfo, converters
-
-        kind = path.suffix.lower()
-        readers = {".docx": converters.DocxConverter, ".pptx": converters.PptxConverter}
-        found = readers.get(kind, converters.EpubConverter)().convert(file, StreamInfo(extension=kind))
-        text = re.sub(r"<!-- Slide number: \d+ -->\n", "", found.markdown)
-        text = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", text)
-        text = re.sub(r"\\([_*])", r"\1", text)  # no marks, but characters of the file
-    document = _titled(name, text, _stem(path))
-    yield document._replace(title=found.title or document.title)
-
-
-def _excel(path: Path, name: str) -> Iterator[Document]:
-    """Yield the rows of an Excel file: each sheet is a table below a row of column names."""
-    with _library(path):
-        import openpyxl
-
-        book = openpyxl.load_workbook(path, data_only=True)
-        tables = {sheet.title: [*sheet.values] for sheet in book.worksheets if sheet.calculate_dimension() != "A1:A1"}
-    for sheet, (names, *rows) in tables.items():
-        cells = ([None if cell is None else str(cell) for cell in row] for row in rows)
-        table = ((dict(zip(map(str, names), row, strict=True)), f"{path}, sheet {sheet}") for row in cells)
-        yield from _rows(table, f"{name}#{sheet}" if len(tables) > 1 else name)
+    kind = path.suffix.lower()
+    readers = {".docx": converters.DocxConverter, ".pptx": converters.PptxConverter}
+    with path.open("rb") as file:
+        page = readers.get(kind, converters.EpubConverter)().convert(file, StreamInfo(extension=kind))
+    text = re.sub(r"<!-- Slide number: \d+ -->\n", "", page.markdown)
+    text = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", text)
+    title, text, _ = _headed(re.sub(r"\\([_*])", r"\1", text))  # no marks, but characters of the file
+    return page.title or title, text, ""
 
 
 @contextmanager
@@ -181,34 +228,47 @@ def _library(path: Path) -> Iterator[None]:
     kind = path.suffix.lower()[1:]
     try:
         yield
+    except DataError:
+        raise
     except ImportError:
         raise BeirgridError(f"{path}: to read {kind} files: pip install 'beirgrid[documents]'") from None
     except Exception as error:  # the libraries raise many types on a damaged file
         raise DataError(f"{path} cannot be read as a {kind} file ({type(error).__name__}: {error})") from error
 
 
-def _json_lines(path: Path, name: str) -> Iterator[Document]:
-    yield from _rows(json_lines(path), name)
+def _excel(path: Path, name: str) -> Iterator[Document]:
+    """Yield the rows of an Excel file: each sheet is a table below a row of column names. Empty rows do not count."""
+    with _library(path):
+        import openpyxl
+
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        tables = {sheet.title: rows for sheet in book.worksheets if (rows := [*_filled(sheet)])}
+        book.close()
+    for sheet, ((_, names), *rows) in tables.items():
+        place = f"{path}, sheet {sheet}"
+        lines.check_columns(filter(None, names), place)
+        table = ((dict(zip(names, cells, strict=False)), f"{place} row {number}") for number, cells in rows)
+        yield from _rows(table, f"{name}#{sheet}" if len(tables) > 1 else name)
 
 
-def _csv(path: Path, name: str) -> Iterator[Document]:
-    yield from _rows(lines.table(path), name)
+def _filled(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the number and the cells of each row of a sheet that has any."""
+    sheet.reset_dimensions()  # a row is as long as its cells, not as the sheet is wide
+    for number, row in enumerate(sheet.values, start=1):
+        cells = [None if cell is None else str(cell) for cell in row]
+        if any(cell and cell.strip() for cell in cells):
+            yield number, cells
 
 
-def _parquet(path: Path, name: str) -> Iterator[Document]:
+def _parquet(path: Path) -> _Rows:
     import pyarrow.parquet as pq
 
-    from ..core import files
-
-    def rows() -> Iterator[tuple[dict[str, Any], str]]:
-        with files.reading(path):
-            for batch in pq.ParquetFile(path).iter_batches(1000):
-                yield from ((row, f"{path}") for row in batch.to_pylist())
-
-    yield from _rows(rows(), name)
+    with files.reading(path):
+        for batch in pq.ParquetFile(path).iter_batches(1000):
+            yield from ((row, f"{path}") for row in batch.to_pylist())
 
 
-def _rows(rows: Iterable[tuple[dict[str, Any], str]], name: str) -> Iterator[Document]:
+def _rows(rows: _Rows, name: str) -> Iterator[Document]:
     for number, (row, place) in enumerate(rows, start=1):
         text = next((key for key in _TEXTS if row.get(key) is not None), None)
         if text is None:
@@ -219,18 +279,16 @@ def _rows(rows: Iterable[tuple[dict[str, Any], str]], name: str) -> Iterator[Doc
         yield Document(identifier, title, read_text(row, text, place))
 
 
-_READERS: dict[str, Callable[[Path, str], Iterator[Document]]] = {
+_READERS: dict[str, Callable[[Path], _Text]] = {
     ".md": _markdown,
     ".txt": _plain,
-    ".html": _html,
-    ".htm": _html,
+    **dict.fromkeys((".html", ".htm"), _html),
     ".pdf": _pdf,
-    ".docx": _office,
-    ".pptx": _office,
-    ".epub": _office,
+    **dict.fromkeys((".docx", ".pptx", ".epub"), _office),
+}
+_TABLES: dict[str, Callable[[Path, str], Iterator[Document]]] = {
     ".xlsx": _excel,
-    ".jsonl": _json_lines,
-    ".csv": _csv,
-    ".tsv": _csv,
-    ".parquet": _parquet,
+    **dict.fromkeys((".jsonl", ".ndjson"), lambda path, name: _rows(json_lines(path), name)),
+    **dict.fromkeys((".csv", ".tsv", ".tab"), lambda path, name: _rows(lines.table(path), name)),
+    ".parquet": lambda path, name: _rows(_parquet(path), name),
 }

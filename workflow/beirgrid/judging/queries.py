@@ -6,7 +6,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,10 +49,14 @@ def read(path: Path) -> list[SetQuery]:
     """Read queries from a file: JSON lines, CSV or TSV with a header, or plain text with a query per line.
 
     Raises:
-        DataError: names file and line: a row has no query, or its id cannot be in a run.
+        DataError: the file's ending is not known, a row has no query, or its id cannot be in a run. The message names
+            file and line.
     """
+    if lines.kind(path) not in _READERS:
+        known = ", ".join(filter(None, _READERS))
+        raise DataError(f"{path}: queries come from files that end in {known}, or in one of these and .gz")
     found = []
-    for number, (row, place) in enumerate(_rows(path), start=1):
+    for number, (row, place) in enumerate(_READERS[lines.kind(path)](path), start=1):
         text = next((key for key in _TEXTS if row.get(key) is not None), None)
         if text is None:
             raise DataError(f"{place}: no column {', '.join(_TEXTS)} (it has {', '.join(map(str, row))})")
@@ -130,11 +134,19 @@ def without_near_duplicates(queries: Iterable[SetQuery]) -> tuple[list[SetQuery]
     return [query for query, _ in kept], dropped
 
 
-def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    suffix = path.suffix.lower()
-    if suffix == ".jsonl":
-        yield from json_lines(path)
-    elif suffix in (".csv", ".tsv"):
-        yield from lines.table(path)
-    else:
-        yield from (({"text": line}, place) for line, place in lines.read(path))
+def _table(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    for row, place in lines.table(path):
+        if any("\n" in row.get(name, "") for name in _TEXTS):
+            raise DataError(f"{place}: a line break within the query. Does it begin with a quote that does not close?")
+        yield row, place
+
+
+def _plain(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    return (({"text": line}, place) for line, place in lines.read(path))
+
+
+_READERS: dict[str, Callable[[Path], Iterator[tuple[dict[str, Any], str]]]] = {
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), json_lines),
+    **dict.fromkeys((".csv", ".tsv", ".tab"), _table),
+    **dict.fromkeys((".txt", ".log", ""), _plain),
+}

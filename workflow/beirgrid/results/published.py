@@ -89,7 +89,7 @@ def check(files: Collection[Path], tolerances: dict[str, float], shown: Iterable
 
 
 def _values(path: Path, stream: TextIO, tolerances: dict[str, float]) -> Iterator[Published]:
-    rows = csv.reader(stream)
+    rows = csv.reader(stream, strict=True)
     names = next(rows, [])
     if names[: len(COLUMNS)] != COLUMNS or names != [*COLUMNS, *(name for name in MEASURED_ON if name in names)]:
         raise ConfigError(

@@ -104,22 +104,23 @@ def init(args: argparse.Namespace) -> None:
     """Make the folder of a set, with a grid file that runs it."""
     if args.chunk is not None and args.chunk < 20:
         raise BeirgridError("--chunk must be at least 20 words")
-    found = list(documents.read(args.documents, args.chunk))
+    found, flaws = documents.read(args.documents, args.chunk)
+    twins = documents.duplicates(found)
     made = EvaluationSet.create(args.set, found, str(args.documents), licence=args.licence)
+    with made.edit() as description:
+        description.documents |= {name: ids for name, ids in (("flaws", flaws), ("duplicates", twins)) if ids}
     files.write_text(args.set / "grid.yaml", _grid(made.description.name, args.set))
     show(f"{args.set}: {len(found):,} documents from {args.documents}")
     if unread := documents.unread(args.documents):
-        kinds = ", ".join(
-            f"{number:,} {ending or 'without an ending'}" for ending, number in unread.most_common(_NAMED)
-        )
-        number = unread.total()
-        warn(f"left out, as their kind is not known: {number:,} file{'s' * (number > 1)} ({kinds})")
-    if twins := documents.duplicates(found):
-        first, others = next(iter(twins.items()))
+        kinds = ", ".join(f"{number:,} {kind}" for kind, number in unread.most_common(_NAMED))
+        warn(f"files left out, as they are links to elsewhere or of unknown kinds: {unread.total():,} ({kinds})")
+    if flaws:
+        first = "".join(f"\n  {name}: {flaw}" for name, flaw in [*flaws.items()][:_NAMED])
+        warn(f"documents left out, without text, or cut: {len(flaws):,} (set.json names them){first}")
+    if twins:
+        original, (twin, *_) = next(iter(twins.items()))
         number = sum(map(len, twins.values()))
-        with made.edit() as description:
-            description.documents["duplicates"] = twins
-        warn(f"documents that repeat another one: {number:,} (set.json names them); {others[0]} repeats {first}, say")
+        warn(f"documents that repeat another one: {number:,} (set.json names them); {twin} repeats {original}, say")
     show(f"Next: beirgrid set queries {args.set} --from FILE")
 
 
