@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import json
@@ -30,6 +31,8 @@ from beirgrid.judging.pools import PooledPair
 from beirgrid.judging.sets import EvaluationSet
 from beirgrid.judging.store import STALE, Grading, JudgementStore
 
+# A field that is in quotes as a whole.
+FIELD = re.compile(r'"(?:[^"]|"")*"')
 HOSTILE = "<script>document.title = 'hacked'</script> & </textarea>"
 
 
@@ -266,6 +269,7 @@ def test_rows_of_excel_are_not_lost(tmp_path):
     for row in ([None], ["id", "text", None, "note"], ["1", "x"], [None, " "], ["2", "y", "aside", "z"]):
         book.active.append(row)
     book.active["XFD1048576"] = " "  # the last cell of the largest sheet
+    book.create_sheet("notes").append(["no rows"])
     book.save(tmp_path / "a.xlsx")
     found, _ = documents.read(tmp_path)
     assert [(document.id, document.text) for document in found] == [("1", "x"), ("2", "y")]
@@ -290,13 +294,15 @@ def test_odd_forms_of_documents_are_read(tmp_path):
     (tmp_path / "a.html").write_text('<?xml version="1.0" encoding="utf-8"?>\n<html><body>Käse</body></html>')
     (tmp_path / "b.csv").write_text(f"id,text\n1,{'word ' * 60_000}\n")
     (tmp_path / os.fsdecode(b"c\xff.txt")).write_text("a name that is no UTF-8")
+    (tmp_path / "d.md").write_text("# Old\rlines of a Macintosh")
     found, _ = documents.read(tmp_path)
     assert [(document.id, document.title) for document in found] == [
         ("a.html", "a"),
         ("1", ""),
         ("c%FF.txt", "c\ufffd"),
+        ("d.md", "Old"),
     ]
-    assert [len(document.text) for document in found] == [4, 300_000, 23]
+    assert [len(document.text) for document in found] == [4, 300_000, 23, 20]
 
 
 def test_one_file_of_an_unknown_kind_a_device_and_a_pipe_are_refused(tmp_path):
@@ -372,6 +378,29 @@ def test_no_row_of_queries_is_lost_or_read_as_text(tmp_path, name, content, expe
     else:
         with pytest.raises(DataError, match=expected):
             queries.read(tmp_path / name)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.text('a" ,\t'), min_size=1), st.sampled_from((",", "\t")), st.booleans(), st.booleans())
+def test_a_table_of_queries_has_all_its_rows_or_is_refused(tmp_path_factory, texts, delimiter, first, program):
+    """A program wrote it, or people typed it; the query is in the first column or in the last."""
+    path = tmp_path_factory.getbasetemp() / f"a{'.csv' if delimiter == ',' else '.tsv'}"
+    if not program:
+        texts = [text.replace(delimiter, "a") for text in texts]
+    rows = [("query", "id"), *((text, f"q{at}") for at, text in enumerate(texts))]
+    rows = rows if first else [row[::-1] for row in rows]
+    with path.open("w", newline="") as stream:
+        if program:
+            csv.writer(stream, delimiter=delimiter).writerows(rows)
+        else:
+            stream.write("".join(f"{delimiter.join(row)}\n" for row in rows))
+            texts = [text[1:-1].replace('""', '"') if FIELD.fullmatch(text) else text for text in texts]
+    expected = [(f"q{at}", " ".join(text.split())) for at, text in enumerate(texts) if text.strip()]
+    if program and expected:
+        assert [query[:2] for query in queries.read(path)] == expected
+    else:
+        with contextlib.suppress(DataError):
+            assert [query[:2] for query in queries.read(path)] == expected
 
 
 def test_texts_of_several_lines_are_read_from_tables_that_quote_them(tmp_path):

@@ -160,7 +160,7 @@ def _chunks(document: Document, most: int) -> Iterator[Document]:
 
 
 def _source(path: Path) -> str:
-    return "\n".join(line for line, _ in lines.read(path, raw=True))
+    return "\n".join(line for line, _ in lines.read(path, raw=True)).replace("\r", "\n")
 
 
 def _plain(path: Path) -> _Text:
@@ -242,7 +242,7 @@ def _excel(path: Path, name: str) -> Iterator[Document]:
         import openpyxl
 
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        tables = {sheet.title: rows for sheet in book.worksheets if (rows := [*_filled(sheet)])}
+        tables = {sheet.title: rows for sheet in book.worksheets if len(rows := [*_filled(sheet)]) > 1}
         book.close()
     for sheet, ((_, names), *rows) in tables.items():
         place = f"{path}, sheet {sheet}"
