@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +18,9 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -604,11 +607,20 @@ def made(tmp_path):
 @pytest.fixture
 def served(made):
     """The address of a page on which the set is judged."""
-    running, address = server.serve(server.Judging(made))
-    threading.Thread(target=running.serve_forever, daemon=True).start()
-    yield address
-    running.shutdown()
-    running.server_close()
+    with serving(made) as address:
+        yield address
+
+
+@contextmanager
+def serving(made):
+    running, listening, address = server.serve(server.Judging(made))
+    thread = threading.Thread(target=running.run, args=([listening],))
+    thread.start()
+    try:
+        yield address
+    finally:
+        running.should_exit = True
+        thread.join()
 
 
 def ask(address: str, path: str, body: object = None, judge: str = "ann", **headers: str):
@@ -656,25 +668,50 @@ def test_the_server_answers_nobody_else(served):
     assert ask(f"{bare}?token=guess", "next")[0] == 403
     assert ask(served, "next", None, "ann", Host="evil.example:80")[0] == 403
     assert ask(served, "elsewhere")[0] == 404
+    assert ask(served, "next", None, "ann", Host="localhost:80")[0] == 200
     with urllib.request.urlopen(served, timeout=10) as answer:
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+
+
+def test_requests_that_are_none_end_in_no_traceback(made, served, capfd):
+    """A text that no file can hold, an address and a length that are none, a request without an end."""
+    _, shown = ask(served, "next")
+    row = {**{key: shown["pair"][key] for key in ("query", "document")}, "grade": None, "reason": "\ud800"}
+    assert (
+        ask(served, "judge", row)[0] == ask(served, "judge", {"query": "\ud800", "document": "d", "grade": 1})[0] == 400
+    )
+    place = urlsplit(served)
+    for sent in (
+        b"GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        f"POST /judge?{place.query}&judge=ann HTTP/1.1\r\nHost: localhost:1\r\nContent-Length: x\r\n\r\n".encode(),
+        f"POST /judge?{place.query}&judge=ann HTTP/1.1\r\nHost: localhost:1\r\nContent-Length: 999\r\n\r\n{{".encode(),
+    ):
+        with socket.create_connection((place.hostname, place.port), timeout=5) as connection:
+            connection.sendall(sent)
+    assert ask(served, "judge", {**row, "reason": "x" * 200_000})[0] == 400
+    assert ask(served, "next")[0] == 200
+    assert made.store.judgements() == []
+    time.sleep(0.2)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_port_that_cannot_be_had_is_said(made, served):
+    taken = urlsplit(served).port
+    for port in (taken, 65_536):
+        with pytest.raises(BeirgridError, match=f"port {port}: "):
+            server.serve(server.Judging(made), port)
 
 
 def test_a_page_left_open_over_night_stores_nothing_wrong(made, served):
     """The server was started again, with a new token, and another judge took the query in the meantime."""
     _, shown = ask(served, "next")
     pair = {key: shown["pair"][key] for key in ("query", "document")}
-    running, morning = server.serve(server.Judging(made))
-    threading.Thread(target=running.serve_forever, daemon=True).start()
-    try:
+    with serving(made) as morning:
         stale = morning.partition("?")[0] + "?" + served.partition("?")[2]
         assert ask(stale, "judge", {**pair, "grade": 3}) == (403, {"error": "open the address that beirgrid printed"})
         assert made.store.judgements() == []
         made.store.judge(Grading("ben", pair["query"], pair["document"], 0))
         assert ask(morning, "judge", {**pair, "grade": 3})[0] == 200
-    finally:
-        running.shutdown()
-        running.server_close()
     # Both grades stand, as two judges of one pair: none replaces the other.
     assert made.grades() == {
         "ben": {(pair["query"], pair["document"]): 0},

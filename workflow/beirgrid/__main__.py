@@ -47,7 +47,6 @@ _TOOLS = {
     "report": ("tools.refresh:report", "write the tables and the report of a grid from its finished cells"),
     "show": ("tools.show:add_arguments", "show the scores of a system on a dataset, or what one query found"),
     "search": ("tools.search:add_arguments", "search with a system of a finished grid"),
-    "serve": ("tools.serve:add_arguments", "serve reports and a search over finished indexes to a browser"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
     "export table": ("exchange.paper_table:export_table", "print a table for a paper, in LaTeX or Markdown"),
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),

@@ -9,19 +9,24 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import socket
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from http import HTTPStatus
-from http.server import ThreadingHTTPServer
+from collections.abc import Callable, Iterable, Sequence
+from hmac import compare_digest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..collections import lines
 from ..collections.collection import Document
-from ..core.errors import BeirgridError, DataError
-from ..core.local_server import LocalHandler
+from ..core.errors import BeirgridError, DataError, lone_surrogate
 from .sets import EvaluationSet
 from .store import Grading
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 _PAGE = Path(__file__).with_name("judge.html")
 _DATA = "/*DATA*/null"
@@ -29,6 +34,16 @@ _DATA = "/*DATA*/null"
 _FORMULA = re.compile(r"['\s]*[=+\-@]")
 # Largest request, in bytes.
 _LONGEST = 100_000
+# Names of this machine. Others are refused, against DNS rebinding.
+_HOSTS = ("127.0.0.1", "localhost")
+# A page loads nothing from other hosts.
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 def page(data: dict[str, Any]) -> str:
@@ -115,63 +130,87 @@ def _judgement(judge: str, row: dict[str, Any], grades: Iterable[int]) -> Gradin
     return Grading(judge, str(row.get("query")), str(row.get("document")), int(grade), reason)
 
 
-def serve(judging: Judging, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
-    """Create a server on the loopback interface; return it and the address to open.
+def application(judging: Judging, token: str) -> Starlette:
+    """Return the page and its operations as an application that needs the token and a host name of this machine."""
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.responses import HTMLResponse, JSONResponse
+    from starlette.routing import Route
+
+    def check(request: Request) -> None:
+        given = request.query_params.get("token", "").encode()
+        if request.headers.get("host", "").rpartition(":")[0] not in _HOSTS or not compare_digest(
+            given, token.encode()
+        ):
+            raise HTTPException(403, "open the address that beirgrid printed")
+
+    async def index(request: Request) -> Response:
+        check(request)
+        return HTMLResponse(page({**judging.settings(), "token": token}), headers=_HEADERS)
+
+    def route(
+        path: str, operation: Callable[..., dict[str, Any]], method: str = "POST", *, has_row: bool = False
+    ) -> Route:
+        async def answer(request: Request) -> Response:
+            check(request)
+            arguments = [
+                check_judge(request.query_params.get("judge", "")),
+                *([await _row(request)] if has_row else []),
+            ]
+            return JSONResponse(operation(*arguments), headers=_HEADERS)
+
+        return Route(path, answer, methods=[method])
+
+    def refuse(request: Request, error: Exception) -> Response:
+        status, message = getattr(error, "status_code", 400), getattr(error, "detail", str(error))
+        return JSONResponse({"error": message}, status, headers=_HEADERS)
+
+    return Starlette(
+        routes=[
+            Route("/", index),
+            route("/next", judging.next, "GET"),
+            route("/judge", judging.judge, has_row=True),
+            route("/undo", judging.undo),
+        ],
+        exception_handlers={HTTPException: refuse, BeirgridError: refuse},
+    )
+
+
+async def _row(request: Request) -> dict[str, Any]:
+    """Return the JSON object that a request has."""
+    length = request.headers.get("content-length", "")
+    if not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > _LONGEST:
+        raise BeirgridError("the request has no length, or is too long")
+    try:
+        row = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        raise BeirgridError("the request is not JSON") from None
+    if not isinstance(row, dict) or lone_surrogate(json.dumps(row, ensure_ascii=False)):
+        raise BeirgridError("the request is not a JSON object of texts and numbers")
+    return row
+
+
+def serve(judging: Judging, port: int = 0) -> tuple[uvicorn.Server, socket.socket, str]:
+    """Create a server on the loopback interface; return it, the socket that its ``run`` takes, and the address to open.
 
     Args:
         port: the port; 0 for a free one.
+
+    Raises:
+        BeirgridError: the port cannot be had.
     """
+    import uvicorn
+
     token = secrets.token_urlsafe(16)
-
-    class Handler(LocalHandler):
-        def do_GET(self) -> None:
-            """Serve the page or the next pair."""
-            self._answer({"/": self._page, "/next": lambda: judging.next(self._judge())})
-
-        def do_POST(self) -> None:
-            """Store or undo a judgement."""
-            body = self._body
-            self._answer(
-                {"/judge": lambda: judging.judge(self._judge(), body()), "/undo": lambda: judging.undo(self._judge())}
-            )
-
-        def _answer(self, answers: dict[str, Any]) -> None:
-            if not self.is_for_this_machine or not self.has_token(token):
-                return self._send(HTTPStatus.FORBIDDEN, {"error": "open the address that beirgrid printed"})
-            if self.place not in answers:
-                return self._send(HTTPStatus.NOT_FOUND, {"error": "there is no such page"})
-            try:
-                found = answers[self.place]()
-            except BeirgridError as error:
-                return self._send(HTTPStatus.BAD_REQUEST, {"error": str(error)})
-            return self._send(HTTPStatus.OK, found)
-
-        def _page(self) -> str:
-            return page({**judging.settings(), "token": token})
-
-        def _judge(self) -> str:
-            return check_judge(self.parameter("judge"))
-
-        def _body(self) -> dict[str, Any]:
-            length = self.headers.get("Content-Length", "")
-            if not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > _LONGEST:
-                raise BeirgridError("the request has no length, or is too long")
-            try:
-                row = json.loads(self.rfile.read(int(length)))
-            except (ValueError, RecursionError):
-                raise BeirgridError("the request is not JSON") from None
-            if not isinstance(row, dict):
-                raise BeirgridError("the request is not a JSON object")
-            return row
-
-        def _send(self, status: HTTPStatus, content: dict[str, Any] | str) -> None:
-            if isinstance(content, str):
-                return self.send(status, content.encode(), "text/html; charset=utf-8")
-            return self.send(status, json.dumps(content).encode(), "application/json; charset=utf-8")
-
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
-    return server, f"http://127.0.0.1:{server.server_address[1]}/?token={token}"
+    try:
+        listening = socket.create_server(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        raise BeirgridError(f"port {port}: {error}") from None
+    # Requests are not logged: they have names.
+    config = uvicorn.Config(
+        application(judging, token), log_config=None, log_level="error", access_log=False, ws="none"
+    )
+    return uvicorn.Server(config), listening, f"http://127.0.0.1:{listening.getsockname()[1]}/?token={token}"
 
 
 def dealt(judging: Judging, judges: Sequence[str]) -> dict[str, list[tuple[str, str]]]:

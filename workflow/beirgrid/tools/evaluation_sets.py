@@ -8,6 +8,7 @@ import tempfile
 import webbrowser
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -233,19 +234,13 @@ def judge(args: argparse.Namespace) -> None:
             show(f"{output}: {len(pairs):,} pairs. Open it in a browser, judge, and save the judgements as CSV")
             show(f"Then: beirgrid set judge {args.set} --take-back {name!r} FILE.csv")
         return
-    try:
-        running, address = server.serve(judging, args.port)
-    except OSError as error:
-        raise BeirgridError(f"port {args.port}: {error.strerror}") from None
+    running, listening, address = server.serve(judging, args.port)
     print(f"Judge at {address}\nEvery judgement is stored at once. Ctrl-C ends the page.", flush=True)
     if not args.no_browser:
         webbrowser.open(address)
-    try:
-        running.serve_forever()
-    except KeyboardInterrupt:
-        print(f"\nNext: beirgrid set status {args.set}, then beirgrid set accept {args.set}")
-    finally:
-        running.server_close()
+    with suppress(KeyboardInterrupt):
+        running.run([listening])
+    print(f"\nNext: beirgrid set status {args.set}, then beirgrid set accept {args.set}")
 
 
 def _judge_by_model(args: argparse.Namespace) -> None:

@@ -1,12 +1,8 @@
-"""The commands search, show and serve on a small folder. tests/workflow searches the indexes of a real grid."""
+"""The commands search and show on a small folder. tests/workflow searches the indexes of a real grid."""
 
 from __future__ import annotations
 
 import re
-import threading
-import urllib.error
-import urllib.request
-from contextlib import ExitStack
 from pathlib import Path
 
 import finished
@@ -15,9 +11,7 @@ import pytest
 from beirgrid.__main__ import main
 from beirgrid.analysis import tables
 from beirgrid.core import paths
-from beirgrid.core.errors import BeirgridError
 from beirgrid.results import scores
-from beirgrid.tools import serve
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +22,6 @@ def folder(tmp_path_factory) -> Path:
         finished.collection(Path.cwd(), "notes")
         finished.searched("first", "notes", finished.rankings(1), "float32")
         finished.searched("second", "notes", finished.rankings(2, better=3), "float32")
-        report = Path("results/grids/own/report/index.html")
-        report.parent.mkdir(parents=True)
-        report.write_text("<p>report of own</p>")
-        Path("results/secret.txt").write_text("secret")
     return place
 
 
@@ -41,79 +31,10 @@ def _here(folder, monkeypatch) -> None:
     monkeypatch.chdir(folder)
 
 
-@pytest.fixture
-def served():
-    """Return a function that starts a server and returns its address."""
-    with ExitStack() as stack:
-
-        def start(token: str = "") -> str:
-            server = serve.serve(serve.Served("cpu", stack), "127.0.0.1", 0, token)
-            stack.callback(server.server_close)
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            stack.callback(server.shutdown)
-            return serve.address(server, "").rstrip("/")
-
-        yield start
-
-
-def ask(address: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
-    request = urllib.request.Request(address, headers=headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.status, answer.read().decode(), dict(answer.headers)
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode(), dict(error.headers)
-
-
-def test_the_reports_of_a_folder_are_served_and_nothing_else(served):
-    address = served()
-    status, page, headers = ask(address)
-    assert status == 200
-    assert 'href="grids/own/report/index.html">own<' in page
-    assert "<option>second</option>" in page
-    assert "Refresh" not in headers  # no run goes on
-    assert ask(f"{address}/grids/own/report/index.html")[1] == "<p>report of own</p>"
-    for place in (
-        "secret.txt",
-        "grids/../secret.txt",
-        "grids/own/report/..%2f..%2f..%2fsecret.txt",
-        "grids/own/report",
-    ):
-        assert ask(f"{address}/{place}")[0] == 404, place
-    assert ask(f"{address}/grids/own/report/index.html", "HEAD")[:2] == (200, "")
-    assert ask(address, "POST")[0] == ask(address, "DELETE")[0] == 501
-
-
-def test_other_web_sites_and_other_people_get_nothing(served):
-    address = served()
-    assert ask(address, Host="evil.example:80")[0] == 403
-    assert ask(address, Host="localhost:80")[0] == 200
-    open_to_all = served("s3cret")
-    assert ask(open_to_all)[0] == ask(f"{open_to_all}/?token=guess")[0] == 403
-    status, _, headers = ask(f"{open_to_all}/?token=s3cret", Host="node7:8020")
-    assert status == 200
-    cookie = headers["Set-Cookie"].partition(";")[0]
-    assert ask(f"{open_to_all}/grids/own/report/index.html", Cookie=cookie)[0] == 200
-    assert ask(f"{open_to_all}/grids/own/report/index.html", Cookie="beirgrid=guess")[0] == 403
-
-
 def test_a_name_is_no_path_to_elsewhere(folder, capsys):
     for words in (["../runs/first", "notes"], ["first", "../first/notes"], ["*", "notes"]):
         assert main(["show", *words]) == 1
         assert "there is no run of the" in capsys.readouterr().err
-
-
-def test_a_search_that_cannot_be_made_says_why_and_stays_text(served):
-    address = served()
-    status, page, _ = ask(f"{address}/search?query=x&system=%3Cb%3E&dataset=notes")
-    assert status == 400
-    assert "there is no run of the system &#39;&lt;b&gt;&#39; here" in page
-
-
-def test_a_port_that_is_taken_is_said(served):
-    port = int(served().rpartition(":")[2])
-    with ExitStack() as stack, pytest.raises(BeirgridError, match=f"127.0.0.1:{port}: .*--port and --host name others"):
-        serve.serve(serve.Served("cpu", stack), "127.0.0.1", port, "")
 
 
 def test_a_cell_shows_its_scores_and_its_extreme_queries(folder, capsys):
