@@ -315,6 +315,26 @@ def test_tests_over_datasets():
     assert "datasets here: 9" in across.against(means[:9], 0)["note"]
 
 
+@pytest.mark.parametrize("lower", [False, True])
+def test_the_best_over_datasets_is_tested_against_each_other_system(lower):
+    means = skewed(9, 5, better=(0.2, 0, 0.1, 0.6, 0.15)) * (-1 if lower else 1)
+    pairs = list(itertools.combinations(range(5), 2))
+    theirs = [scipy.stats.ttest_rel(means[:, i], means[:, j]).pvalue for i, j in pairs]
+    corrected = dict(zip(pairs, multipletests(theirs, method="holm")[1], strict=True))
+    best = 3
+    expected = [corrected[min(i, best), max(i, best)] if i != best else 1 for i in range(5)]
+    assert across.against_best(means, lower_is_better=lower) == pytest.approx(np.array(expected))
+    assert min(expected) < 0.05 < max(expected[:3])
+    assert np.isnan(across.against_best(means[:4])).all()
+
+
+def test_the_best_of_equal_systems_is_told_apart_in_five_of_a_hundred_cases():
+    numbers = np.random.default_rng(3)
+    for datasets, systems in ((5, 2), (14, 2), (14, 6)):
+        told = [(across.against_best(numbers.random((datasets, systems))) <= 0.05).any() for _ in range(300)]
+        assert np.mean(told) <= 0.085, (datasets, systems)
+
+
 def test_the_papers_own_table_2():
     """Treats BEIR's Table 2 as results: the changes computed from its values differ from the printed ones."""
     with (ROOT / "config/published/beir_paper.csv").open(encoding="utf-8", newline="") as stream:

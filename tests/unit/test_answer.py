@@ -127,10 +127,10 @@ def test_a_baseline_that_leads_is_compared_with_the_others():
 
 
 def test_over_datasets_too_the_corrected_p_decides():
-    levels = {f"d{i}": {"bm25": 0.6, "a": 0.5 + i / 100, "b": 0.1 + i / 100} for i in range(3)}
+    levels = {f"d{i}": {"bm25": 0.6, "a": 0.5 + i / 100, "b": 0.1 + i / 100} for i in range(5)}
     grid, found = made(levels, baseline="bm25")
     assert 2 * of(found.across, system="a")["p_t"] <= 0.05
-    test = "paired t test over the 3 datasets, Bonferroni's correction for 2 systems, 0.05"
+    test = "paired t test over the 5 datasets, Bonferroni's correction for 2 systems, 0.05"
     assert answer(grid, found)[1] == f"It can be told apart from each of the 2 other systems ({test})."
     found = found._replace(
         across=found.across.assign(p_t=found.across["p_t"].where(found.across["system"] != "a", 0.03))
@@ -152,27 +152,64 @@ def test_the_lowest_is_the_best_of_holes_and_its_difference_is_negative():
     assert said[1].startswith("a differs from the baseline bm25 by -0.3000 [-0.")
 
 
-def test_several_datasets_are_compared_by_their_mean():
-    levels = {f"d{i}": {"bm25": 0.3 + i / 100, "a": 0.5 + i / 90, "b": 0.499 + i / 90, "c": 0.1} for i in range(4)}
+def test_five_datasets_are_compared_by_their_mean():
+    levels = {f"d{i}": {"bm25": 0.3 + i / 100, "a": 0.5 + i / 90, "b": 0.51 + i % 2 * 0.03, "c": 0.1} for i in range(5)}
     grid, found = made(levels, baseline="bm25")
     row = of(found.across, system="a")
     p = min(1, 3 * row["p_t"])
     assert p < 0.05
+    test = "paired t test over the 5 datasets, Holm's correction for 6 pairs, 0.05"
     assert answer(grid, found) == [
-        f"a has the highest nDCG@10 on average over 4 datasets (160 queries): {row['mean']:.4f} "
+        f"a has the highest nDCG@10 on average over 5 datasets (200 queries): {row['mean']:.4f} "
         f"[{row['low_datasets']:.4f}, {row['high_datasets']:.4f}].",
-        f"b cannot be told apart from it on any dataset ({TUKEY}).",
+        f"b cannot be told apart from it ({test}).",
         f"a differs from the baseline bm25 by {row['difference']:+.4f} [{row['difference_low_datasets']:.4f}, "
-        f"{row['difference_high_datasets']:.4f}] (p = {p:.2g}, paired t test over the 4 datasets, Bonferroni's "
+        f"{row['difference_high_datasets']:.4f}] (p = {p:.2g}, paired t test over the 5 datasets, Bonferroni's "
         "correction for 3 systems).",
-        "Note: a test over fewer than 10 datasets finds only large differences (datasets here: 4).",
+        "Note: a test over fewer than 10 datasets finds only large differences (datasets here: 5).",
     ]
+    assert of(found.across, system="b")["p_best"] > 0.05 >= of(found.across, system="c")["p_best"]
 
 
-def test_a_system_that_differs_on_one_dataset_alone_is_not_said_to_differ_on_all():
-    levels = {"x": {"bm25": 0.3, "a": 0.6, "b": 0.4}, "y": {"bm25": 0.3, "a": 0.6, "b": 0.599}}
-    said = answer(*made(levels, baseline="bm25"))
-    assert said[1] == f"It can be told apart from b on at least one dataset ({TUKEY})."
+ONE_BY_ONE = "Bonferroni's correction for {} datasets, 0.05"
+
+
+def test_fewer_datasets_are_tested_one_by_one_and_the_mean_has_no_p_value():
+    levels = {name: {"bm25": 0.3, "a": 0.6, "b": b, "c": c} for name, b, c in (("x", 0.4, 0.601), ("y", 0.85, 0.599))}
+    grid, found = made({**levels, "z": {"bm25": 0.3, "a": 0.6, "b": 0.2, "c": 0.6}}, baseline="bm25")
+    row, test = of(found.across, system="a"), f"randomised Tukey HSD test, {ONE_BY_ONE.format(3)}"
+    queries = [row[f"difference_{end}_queries"] for end in ("low", "high")]
+    assert answer(grid, found) == [
+        f"a has the highest nDCG@10 on average over 3 datasets (120 queries): 0.6000 [{row['low_queries']:.4f}, "
+        f"{row['high_queries']:.4f}].",
+        f"c cannot be told apart from it on any dataset ({test}).",
+        f"Of the 3 datasets, it is better than b on 2, and worse than b on 1 ({test}).",
+        f"Of the 3 datasets, it is better than bm25 on 3 ({HOLM.format(3)}, {ONE_BY_ONE.format(3)}).",
+        f"The mean of a differs from that of the baseline bm25 by +0.3000 [{queries[0]:.4f}, {queries[1]:.4f}].",
+    ]
+    assert found.across["p_best"].isna().all()
+    raised = found.pairs.assign(p_tukey=found.pairs["p_tukey"].where(found.pairs["p_tukey"] > 0.05, 0.02))
+    assert answer(grid, found._replace(pairs=raised))[1].startswith("c and b cannot be told apart from it on any")
+
+
+def test_a_baseline_that_leads_over_few_datasets_is_tested_one_by_one():
+    levels = {"x": {"bm25": 0.6, "a": 0.3, "b": 0.6}, "y": {"bm25": 0.6, "a": 0.7, "b": 0.599}}
+    _, alike, apart = answer(*made(levels, baseline="bm25"))
+    test = f"{HOLM.format(2)}, {ONE_BY_ONE.format(2)}"
+    assert alike == f"b cannot be told apart from it on any dataset ({test})."
+    assert apart == f"Of the 2 datasets, it is better than a on 1, and worse than a on 1 ({test})."
+    levels = {name: {"bm25": 0.3, "a": 0.6} for name in levels}
+    said = answer(*made(levels, metric="hole@10", baseline="bm25"))
+    assert said[1].startswith("Of the 2 datasets, it is better than a on 2 (paired randomisation test, Bonferroni's")
+
+
+def test_equal_systems_are_told_apart_in_five_of_a_hundred_grids_of_three_datasets():
+    grid, found = made({name: {"a": 0.6, "b": 0.599} for name in "xyz"})
+    numbers, told = np.random.default_rng(2), 0
+    for _ in range(100):
+        drawn = found.pairs.assign(p_tukey=numbers.random(3), difference=numbers.normal(size=3))
+        told += "Of the 3 datasets" in answer(grid, found._replace(pairs=drawn))[1]
+    assert 0 < told / 100 <= 0.1
 
 
 def test_a_mean_leaves_out_systems_without_all_scores_and_says_so():

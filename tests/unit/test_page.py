@@ -217,6 +217,9 @@ def test_means_of_pairs_have_the_interval_of_the_t_test_over_datasets():
         differences = DescrStatsW(sign * answers.pairs["difference"])
         assert found[4:6] == pytest.approx(differences.tconfint_mean(), abs=1e-4)
         assert found[6] == pytest.approx(differences.ttest_mean()[1], rel=0.1)
+        few = table.assign(datasets=4, names=", ".join(grid.rows[:4]))
+        (found,) = sections.zero_shot_means(grid, answers._replace(zero_shot=few))["ndcg@10"].values()
+        assert found == [4, 0.5, 0.4, 0.1, None, None, None], "a test over four datasets says nothing"
 
 
 def test_data_of_the_script_cannot_end_it(monkeypatch, tmp_path):

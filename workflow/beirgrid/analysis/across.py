@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..results.answers import LEAST_DATASETS
 from . import significance
 
 # With fewer datasets than this, a test over datasets has little power and depends on Student's assumptions.
@@ -81,6 +82,20 @@ def ranks(means: np.ndarray, *, lower_is_better: bool = False) -> dict[str, np.n
     better = means if lower_is_better else -means
     rows = rankdata((better / significance.ROUNDING).round(), axis=1)
     return {"mean_rank": rows.mean(axis=0), "borda": (means.shape[1] - rows).sum(axis=0)}
+
+
+def against_best(means: np.ndarray, *, lower_is_better: bool = False) -> np.ndarray:
+    """Return the p value of each system's difference to the best, from float64 [datasets, systems]; 1 for the best.
+
+    It is of the paired t test over the datasets. Holm's correction is for all pairs, because the data chose the best.
+    Over fewer than five datasets, there is none (NaN).
+    """
+    if len(means) < LEAST_DATASETS:
+        return np.full(means.shape[1], np.nan)
+    first, second = significance.pairs_of(means.shape[1])
+    p = significance.holm(significance.student(means[:, first] - means[:, second]))
+    overall = means.mean(axis=0) * (1 if lower_is_better else -1)
+    return significance.p_with(int(np.argmin(overall)), means.shape[1], p)
 
 
 def against(means: np.ndarray, baseline: int, *, lower_is_better: bool = False) -> dict[str, Any]:

@@ -256,6 +256,15 @@ def pairs_of_each(systems: int, metrics: int) -> Pairs:
     return first, second
 
 
+def p_with(system: int, systems: int, p: np.ndarray) -> np.ndarray:
+    """Return the p values, float64 [systems], of the pairs with a system, from those of all pairs; 1 for itself."""
+    matrix = np.ones((systems, systems))
+    first, second = pairs_of(systems)
+    matrix[first, second] = matrix[second, first] = p
+    found: np.ndarray = matrix[system]
+    return found
+
+
 def randomisation(
     scores: np.ndarray,
     rng: np.random.Generator,

@@ -275,11 +275,7 @@ def _groups(dataset: EvaluatedDataset, metric: int, means: np.ndarray, p_tukey: 
     """Return for each system whether it is in the group of the best, and its p value against the best."""
     name = dataset.metrics[metric]
     best = int(np.argmin(means) if metric_names.lower_is_better(name) else np.argmax(means))
-    first, second = significance.pairs_of(len(means))
-    to_best = np.ones(len(means))
-    for i, j, p in zip(first, second, p_tukey, strict=True):
-        if best in (i, j):
-            to_best[i + j - best] = p
+    to_best = significance.p_with(best, len(means), p_tukey)
     return pd.DataFrame(
         {
             "dataset": dataset.name,
@@ -380,7 +376,9 @@ def _across(
     tables, count, width = [], len(systems), len(systems) * (1 if reference is None else 2)
     for start, metric in zip(range(0, means.shape[1], width), metrics, strict=True):
         own, differences = slice(start, start + count), slice(start + count, start + width)
-        table = summarise(means[:, own], systems, baseline, lower_is_better=metric_names.lower_is_better(metric))
+        lower = metric_names.lower_is_better(metric)
+        table = summarise(means[:, own], systems, baseline, lower_is_better=lower)
+        table["p_best"] = over_datasets.against_best(means[:, own], lower_is_better=lower)
         for resampled, interval in zip(("queries", "datasets"), intervals, strict=True):
             for end, values in zip(("low", "high"), interval, strict=True):
                 table[f"{end}_{resampled}"] = values[own]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from ..config.metric_names import lower_is_better, written
-from ..results.answers import DONE, STATUSES, ZERO_SHOT, Answers, main_comparison
+from ..results.answers import DONE, LEAST_DATASETS, STATUSES, ZERO_SHOT, Answers, main_comparison
 from ..results.published import SCORE_IS_PUBLISHED
 from ..results.summary import GridSummary
 from . import texts
@@ -44,28 +45,23 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iter
     alone = "" if others else " No other system is compared."
     yield f"{lead.system} has {best} on {_score(answers, lead, scores)}.{alone}"
     yield from _training(lead)
-    tests, by = _tests(answers, compared, lead)
-    if answers.pairs.empty and others:
+    tests = _against_baseline(answers, compared, lead)
+    if others and answers.pairs.empty and lead.datasets < LEAST_DATASETS:
         yield "No test compares the systems on a dataset, because there are no values of single queries."
     elif lead.system == lead.baseline:
-        yield from _alike(others, {*tests.index[tests["p"] <= SIGNIFICANT]}, by)
+        yield from _told(others, tests, lead)
     else:
-        rivals = [name for name in others if name != lead.baseline]
-        pairs = _of_lead(answers.pairs, lead)
-        pairs = pairs[(pairs[["system", "other"]] == lead.system).any(axis=1) & (pairs["p_tukey"] <= SIGNIFICANT)]
-        apart = {*pairs["system"], *pairs["other"]}
-        yield from _alike(rivals, apart, "randomised Tukey HSD test", each=lead.datasets > 1)
-    if lead.system in tests.index:
-        yield _difference(lead, tests.loc[lead.system], by)
+        yield from _told(
+            [name for name in others if name != lead.baseline], _against_rivals(answers, compared, lead), lead
+        )
+    if lead.baseline in tests.apart.index:
+        if _one_by_one(lead):
+            yield from _told([lead.baseline], tests, lead)
+        yield _difference(answers, lead, tests)
     elif grid.baseline and grid.baseline not in (lead.system, *others):
         yield f"The baseline {grid.baseline} is not compared, because it lacks scores."
-    # The test flips signs of differences. The observed outcome and its mirror image are equally extreme, so p >= 2 / 2
-    # ** queries.
-    queries = int(scores["queries"].sum()) if lead.datasets == 1 else 0
-    smallest = min(1, len(tests) * 2.0 ** (1 - queries)) if queries else 0
-    if smallest > SIGNIFICANT:
-        yield f"So few queries cannot show a difference to the baseline: p is at least {texts.probability(smallest)}."
-    if lead.datasets > 1 and lead.note:
+    yield from _least_p(answers.significance, lead)
+    if lead.datasets >= LEAST_DATASETS and lead.note:
         yield f"Note: {lead.note}."
     yield from _costs(grid, answers.costs, list(dict.fromkeys([lead.system, lead.baseline or lead.system])))
 
@@ -79,11 +75,11 @@ def _score(answers: Answers, lead: Any, scores: pd.DataFrame) -> str:
     """Phrase the leader's score, with its interval and its deviation over seeds."""
     seeds = answers.seeds.query("system == @lead.system and metric == @lead.metric")
     if lead.datasets == 1:
-        ends, where = (scores["low"].iloc[0], scores["high"].iloc[0]), lead.names
+        ends, where = [scores["low"].iloc[0], scores["high"].iloc[0]], lead.names
         seeds = seeds[seeds["dataset"] == lead.names]
     else:
         zero_shot = " that no compared system was trained on" if lead.over == ZERO_SHOT else ""
-        ends, where = (lead.low_datasets, lead.high_datasets), f"average over {lead.datasets} datasets{zero_shot}"
+        ends, where = _ends(lead), f"average over {lead.datasets} datasets{zero_shot}"
         seeds = seeds[seeds["mean_of"] == lead.names]
     spread = [f"± {texts.value(row.deviation)} over {row.seeds} seeds" for row in texts.rows(seeds)]
     queries = int(scores["queries"].sum())
@@ -91,19 +87,75 @@ def _score(answers: Answers, lead: Any, scores: pd.DataFrame) -> str:
     return f"{where}{counted}: " + " ".join(filter(None, [texts.value(lead.mean), *spread, texts.interval(*ends)]))
 
 
-def _tests(answers: Answers, compared: pd.DataFrame, lead: Any) -> tuple[pd.DataFrame, str]:
-    """Return difference, low, high and corrected p of each system against the baseline, and the name of the test."""
-    if lead.datasets == 1:
-        tests, suffix = _of_lead(answers.significance, lead).query("baseline != ''"), ""
-        p, by = tests["p_holm"], "paired randomisation test, Holm's correction"
-    else:
-        tests = compared[(compared["baseline"] != compared["system"]) & compared["difference"].notna()]
-        suffix, by = "_datasets", f"paired t test over the {lead.datasets} datasets, Bonferroni's correction"
+def _ends(lead: Any, of: str = "") -> list[float]:
+    """Return the ends of the interval of a mean, which few datasets have for other queries of the same datasets."""
+    resampled = "datasets" if lead.datasets >= LEAST_DATASETS else "queries"
+    return [getattr(lead, f"{of}{end}_{resampled}") for end in ("low", "high")]
+
+
+class _Tests(NamedTuple):
+    """Tests of the leader: their name, and a row per other system.
+
+    The row says in how many tests the leader is significantly ``better`` and ``worse``, and has the lowest ``p``,
+    corrected.
+    """
+
+    name: str
+    apart: pd.DataFrame
+
+
+def _against_baseline(answers: Answers, compared: pd.DataFrame, lead: Any) -> _Tests:
+    """Return the tests that compare the leader with the baseline, or the baseline that leads with the others."""
+    if lead.datasets >= LEAST_DATASETS:
+        tests = compared[compared["difference"].notna() & (compared["system"] != compared["baseline"])]
         # The table has no corrected p value. Bonferroni's is never below Holm's.
-        p = (tests["p_t"] * len(tests)).clip(upper=1)
-    columns = ["system", "difference", f"difference_low{suffix}", f"difference_high{suffix}"]
-    tests = tests[columns].assign(p=p).set_axis(["system", "difference", "low", "high", "p"], axis=1)
-    return tests.set_index("system"), f"{by} for {len(tests)} systems" if len(tests) > 1 else by.split(",")[0]
+        p, by, correction = tests["p_t"] * len(tests), _over(lead), "Bonferroni's"
+    else:
+        tests = _of_lead(answers.significance, lead).query("baseline != ''")
+        p, by, correction = tests["p_holm"] * lead.datasets, "paired randomisation test", "Holm's"
+    number = tests["system"].nunique()
+    corrections = [f"{correction} correction for {number} systems"] if number > 1 else []
+    return _Tests(_named(by, corrections, lead), _apart(tests.rename(columns={"baseline": "other"}), p, lead))
+
+
+def _against_rivals(answers: Answers, compared: pd.DataFrame, lead: Any) -> _Tests:
+    """Return the tests that compare the leader with each other system."""
+    if lead.datasets < LEAST_DATASETS:
+        pairs = _of_lead(answers.pairs, lead)
+        name = _named("randomised Tukey HSD test", [], lead)
+        return _Tests(name, _apart(pairs, pairs["p_tukey"] * lead.datasets, lead))
+    number = math.comb(len(compared), 2)
+    corrections = [f"Holm's correction for {number} pairs"] if number > 1 else []
+    name = _named(_over(lead), corrections, lead)
+    tests = compared.assign(other=lead.system, difference=compared["mean"] - lead.mean)
+    return _Tests(name, _apart(tests, tests["p_best"], lead))
+
+
+def _one_by_one(lead: Any) -> bool:
+    """Tell whether the datasets of a mean are tested one by one, because a test over so few says nothing."""
+    return lead.datasets in range(2, LEAST_DATASETS)
+
+
+def _over(lead: Any) -> str:
+    return f"paired t test over the {lead.datasets} datasets"
+
+
+def _named(test: str, corrections: list[str], lead: Any) -> str:
+    """Name a test and its corrections."""
+    if _one_by_one(lead):
+        corrections = [*corrections, f"Bonferroni's correction for {lead.datasets} datasets"]
+    return ", ".join([test, *corrections])
+
+
+def _apart(tests: pd.DataFrame, p: pd.Series, lead: Any) -> pd.DataFrame:
+    """Count for each other system the tests in which the leader is better and worse, with the lowest p value."""
+    tests = tests.assign(p=p.clip(upper=1)).reset_index(drop=True)
+    ahead = tests["system"] == lead.system
+    better = (tests["difference"] > 0) == (ahead != lower_is_better(lead.metric))
+    told = tests["p"] <= SIGNIFICANT
+    found = pd.DataFrame({"better": told & better, "worse": told & ~better, "p": tests["p"]})
+    others = tests["other"].where(ahead, tests["system"])[ahead | (tests["other"] == lead.system)]
+    return found.groupby(others).agg({"better": "sum", "worse": "sum", "p": "min"})
 
 
 def _training(lead: Any) -> Iterator[str]:
@@ -116,26 +168,52 @@ def _training(lead: Any) -> Iterator[str]:
             yield text.format(texts.few(among))
 
 
-def _alike(among: Sequence[str], apart: set[str], test: str, *, each: bool = False) -> Iterator[str]:
-    """Yield a sentence on the systems that cannot be told apart from the leader. ``each``: every dataset has its own
-    test.
-    """
-    if alike := [name for name in among if name not in apart]:
-        place = " on any dataset" if each else ""
-        yield f"{texts.few(alike)} cannot be told apart from it{place} ({test}, {SIGNIFICANT:g})."
-    elif among:
+def _told(among: Sequence[str], tests: _Tests, lead: Any) -> Iterator[str]:
+    """Yield sentences on the systems that can, and that cannot, be told apart from the leader."""
+    one_by_one = _one_by_one(lead)
+    by = f"({tests.name}, {SIGNIFICANT:g})"
+    apart = tests.apart.reindex(list(among))[["better", "worse"]]
+    if alike := [name for name in among if not apart.loc[name].any()]:
+        place = " on any dataset" if one_by_one else ""
+        yield f"{texts.few(alike)} cannot be told apart from it{place} {by}."
+    elif among and not one_by_one:
         others = f"each of the {len(among)} other systems" if len(among) > 1 else among[0]
-        place = " on at least one dataset" if each else ""
-        yield f"It can be told apart from {others}{place} ({test}, {SIGNIFICANT:g})."
+        yield f"It can be told apart from {others} {by}."
+    if one_by_one and len(alike) < len(among):
+        named = {
+            sign: [f"{name} on {number:.0f}" for name, number in apart[sign].items() if number > 0] for sign in apart
+        }
+        counts = [f"{sign} than {texts.few(names)}" for sign, names in named.items() if names]
+        yield f"Of the {lead.datasets} datasets, it is {', and '.join(counts)} {by}."
 
 
-def _difference(lead: Any, tested: pd.Series, test: str) -> str:
+def _difference(answers: Answers, lead: Any, tests: _Tests) -> str:
     """Phrase the leader's difference to the baseline."""
-    size = f"{texts.difference(tested['difference'])} {texts.interval(tested['low'], tested['high'])}".rstrip()
-    p = f"p = {texts.probability(tested['p'])}, {test}" if pd.notna(tested["p"]) else "not tested"
-    if tested["p"] <= SIGNIFICANT:
-        return f"{lead.system} differs from the baseline {lead.baseline} by {size} ({p})."
-    return f"{lead.system} cannot be told apart from the baseline {lead.baseline}: the difference is {size} ({p})."
+    tested, name = tests.apart.loc[lead.baseline], f"the baseline {lead.baseline}"
+    if lead.datasets == 1:
+        (row,) = texts.rows(_of_lead(answers.significance, lead).query("system == @lead.system"))
+        ends = [row.difference_low, row.difference_high]
+    else:
+        ends = _ends(lead, "difference_")
+    size = f"{texts.difference(lead.difference)} {texts.interval(*ends)}".rstrip()
+    if _one_by_one(lead):
+        return f"The mean of {lead.system} differs from that of {name} by {size}."
+    p = f"p = {texts.probability(tested['p'])}, {tests.name}" if pd.notna(tested["p"]) else "not tested"
+    if tested["better"] or tested["worse"]:
+        return f"{lead.system} differs from {name} by {size} ({p})."
+    return f"{lead.system} cannot be told apart from {name}: the difference is {size} ({p})."
+
+
+def _least_p(significance: pd.DataFrame, lead: Any) -> Iterator[str]:
+    """Yield a sentence if the queries of a single dataset are too few to show a difference to the baseline."""
+    tests = _of_lead(significance, lead).query("baseline != ''")
+    if lead.datasets > 1 or tests.empty:
+        return
+    # The test flips signs of differences. The observed outcome and its mirror image are equally extreme, so p >= 2 / 2
+    # ** queries.
+    smallest = min(1, len(tests) * 2.0 ** (1 - int(tests["queries"].iloc[0])))
+    if smallest > SIGNIFICANT:
+        yield f"So few queries cannot show a difference to the baseline: p is at least {texts.probability(smallest)}."
 
 
 def _costs(grid: GridSummary, costs: pd.DataFrame, systems: Sequence[str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from ..config import listed
 from ..config.metric_names import lower_is_better, written
 from ..core import paths
 from ..results import table_files
-from ..results.answers import Answers
+from ..results.answers import LEAST_DATASETS, Answers
 from ..results.cells import Cells
 from ..results.published import OTHER_PROTOCOL
 from ..results.summary import GridSummary
@@ -229,7 +229,7 @@ def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, 
     """Return the means of each pair over the datasets that are zero-shot for both, keyed as in ``pairs``.
 
     Each has the number of datasets, the means of both systems, the difference with its 95 % interval, and p, from the
-    paired t test over the datasets.
+    paired t test over five or more datasets.
     """
     from scipy.stats import ttest_1samp
 
@@ -245,7 +245,7 @@ def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, 
             names, sign = of_datasets.get((row.metric, row.other, row.system), {}), -1
         differences = [sign * names[name] for name in row.names.split(", ") if name in names]
         tested: list[float | None] = [None] * 3
-        if len(differences) == row.datasets and np.ptp(differences) > 0:
+        if len(differences) == row.datasets >= LEAST_DATASETS and np.ptp(differences) > 0:
             test = ttest_1samp(differences, 0)
             p = float(texts.probability(test.pvalue))
             tested = [*(_rounded(end, 4) for end in test.confidence_interval(0.95)), p]

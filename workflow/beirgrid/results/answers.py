@@ -31,6 +31,8 @@ DONE, PENDING, FAILED, NOT_SUPPLIED, NOT_JUDGED = STATUSES = (
 
 # Sets of datasets for means: all datasets, or those that no system of the table was trained on.
 ALL, ZERO_SHOT = "all", "zero-shot"
+# Over fewer datasets than this, a test that takes each dataset as one observation says nothing.
+LEAST_DATASETS = 5
 
 
 def _columns(kind: str, *names: str) -> dict[str, str]:
@@ -86,7 +88,8 @@ _ACROSS = {
     **_columns(_NUMBER, "difference_low_queries", "difference_high_queries"),
     **_columns(_NUMBER, "difference_low_datasets", "difference_high_datasets"),
     **_WINS,
-    **{"p_t": _NUMBER, "p_sign": _NUMBER, "own_zero_shot_mean": _NUMBER, "own_zero_shot_datasets": _COUNT},
+    **{"p_t": _NUMBER, "p_sign": _NUMBER, "p_best": _NUMBER},
+    **{"own_zero_shot_mean": _NUMBER, "own_zero_shot_datasets": _COUNT},
     **_columns(_TEXT, "trained_on", "training_unknown", "note"),
 }
 _ZERO_SHOT = {

@@ -18,7 +18,7 @@ from ..page.analyses import Figure
 from ..page.render import render
 from ..page.sections import per_query
 from ..results import table_files
-from ..results.answers import Answers, against_baseline, main_comparison
+from ..results.answers import LEAST_DATASETS, Answers, against_baseline, main_comparison
 from ..results.cells import Cells, find, steps_of
 from ..results.summary import GridSummary
 
@@ -101,7 +101,8 @@ def _intervals(grid: GridSummary, rows: pd.DataFrame, compared: pd.DataFrame) ->
     """Return the rows of a forest plot: means over several datasets first, then each dataset if there is room."""
     means = compared[compared["datasets"] > 1]
     means = means.assign(dataset="mean of " + means["datasets"].astype(str) + " datasets", value=means["mean"])
-    means = means.assign(low=means["low_datasets"], high=means["high_datasets"])
+    over = "datasets" if (means["datasets"] >= LEAST_DATASETS).all() else "queries"
+    means = means.assign(low=means[f"low_{over}"], high=means[f"high_{over}"])
     rows = rows.sort_values("dataset", key=lambda names: names.map(list(grid.rows).index), kind="stable")
     shown = ["dataset", "system", "value", "low", "high"]
     parts = [means[shown]] if len(means) and len(rows) > MOST_INTERVALS else [means[shown], rows[shown]]
