@@ -310,7 +310,7 @@ def test_odd_forms_of_documents_are_read(tmp_path):
 
 def test_one_file_of_an_unknown_kind_a_device_and_a_pipe_are_refused(tmp_path):
     (tmp_path / "a.doc").write_text("x")
-    with pytest.raises(DataError, match=r"a\.doc is no document"):
+    with pytest.raises(DataError, match=r"a\.doc has no documents: files ending in \.md"):
         documents.read(tmp_path / "a.doc")
     with pytest.raises(DataError, match="/dev/zero is a device"):
         queries.read(Path("/dev/zero"))

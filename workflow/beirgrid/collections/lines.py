@@ -63,7 +63,8 @@ def table(path: Path) -> Iterator[tuple[dict[str, str], str]]:
     tabbed = kind(path) in (".tsv", ".tab")
     whole = (f"{line}\n" for line, _ in read(path, raw=True))
     rows: Iterator[list[str]] = csv.reader(whole, "excel-tab" if tabbed else "excel", strict=True)
-    if tabbed and _has_row_per_line(path):
+    tabs = {line.count("\t") for line, _ in read(path, raw=True) if line.strip()} if tabbed else set()
+    if len(tabs) == 1 and any(tabs):
         with suppress(csv.Error):
             if long := [number for number, row in enumerate(rows) if any("\n" in field for field in row)]:
                 raise DataError(
@@ -93,11 +94,6 @@ def check_columns(names: Iterable[str], place: str) -> None:
     """Raise DataError if two columns of a table have the same name."""
     if twice := [name for name, number in Counter(names).items() if number > 1]:
         raise DataError(f"{place}: two columns are named {quoted(twice[0])}")
-
-
-def _has_row_per_line(path: Path) -> bool:
-    tabs = {line.count("\t") for line, _ in read(path, raw=True) if line.strip()}
-    return len(tabs) == 1 and any(tabs)
 
 
 def _unquoted(field: str) -> str:

@@ -49,12 +49,9 @@ def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[s
         DataError: a table cannot be read, or no document has a text.
         BeirgridError: the library that reads a kind of file is not installed.
     """
-    kinds = ", ".join(_READERS | _TABLES)
-    if folder.is_file() and folder.suffix.lower() not in _READERS | _TABLES:
-        raise DataError(f"{folder} is no document: files end in {kinds}")
-    paths = [folder] if folder.is_file() else [path for path, obstacle in _visible(folder) if not obstacle]
+    paths = [path for path, obstacle in _visible(folder) if not obstacle]
     if not paths:
-        raise DataError(f"{folder} has no documents: files ending in {kinds}")
+        raise DataError(f"{folder} has no documents: files ending in {', '.join(_READERS | _TABLES)}")
     root = folder.parent if folder.is_file() else folder
     documents: list[Document] = []
     flaws: dict[str, str] = {}
@@ -90,7 +87,7 @@ def duplicates(documents: Iterable[Document]) -> dict[str, list[str]]:
 
 def _visible(folder: Path) -> Iterator[tuple[Path, str]]:
     """Yield the files of a folder that are not hidden, each with why it is not opened; empty if it is."""
-    for path in sorted(folder.rglob("*")):
+    for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
         kind = path.suffix.lower()
         if any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue
@@ -106,7 +103,7 @@ def _documents(path: Path, name: str, flaws: dict[str, str]) -> Iterable[Documen
     if kind in _TABLES:
         return _TABLES[kind](path, name)
     try:
-        with _library(path), _limits(path):
+        with _library(path), _limits(path), warnings.catch_warnings(action="ignore"):
             title, text, flaw = _READERS[kind](path)
     except DataError as error:
         flaws[name] = f"left out: {error}"
@@ -187,8 +184,7 @@ def _html(path: Path) -> _Text:
     from bs4.element import CData, NavigableString, RubyParenthesisString, RubyTextString
 
     source = _source(path)
-    with warnings.catch_warnings(action="ignore"):  # of a text that looks like XML or like an address
-        page = BeautifulSoup(source, "html.parser")
+    page = BeautifulSoup(source, "html.parser")
     title = " ".join(page.title.get_text().split()) if page.title else ""
     for unseen in [*page("title", limit=1), *page("noscript")]:
         unseen.extract()
