@@ -17,7 +17,7 @@ from beirgrid import config
 from beirgrid.__main__ import main
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
-from beirgrid.encoders import open_encoder, open_scorer
+from beirgrid.encoders import cutting, open_encoder, open_scorer
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.inputs import Inputs
 from beirgrid.graph.needs import Needs
@@ -41,15 +41,17 @@ def _windows(folder: Path, text: str, tokens: int = 20, stride: int = 7) -> list
     """Cut a text as the documentation says, with the tokenizer of transformers."""
     from transformers import AutoTokenizer
 
-    spans = AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False, return_offsets_mapping=True)
-    spans = spans["offset_mapping"]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     found, begin = [], 0
     while len(spans) > tokens:
         part = spans[begin : begin + tokens]
+        while len(tokenizer(text[part[0][0] : part[-1][1]], add_special_tokens=False)["input_ids"]) > tokens:
+            part = part[:-1]
         found.append(text[part[0][0] : part[-1][1]])
-        begin += stride
-        if begin - stride + tokens >= len(spans):
+        if part[-1] == spans[-1]:
             return found
+        begin += min(stride, len(part))
     return [text]
 
 
@@ -143,6 +145,26 @@ def test_other_models(tiny_models, tmp_path, kind, family):
     found = chunked.score([QUERIES[0]], [TEXTS[3]])
     assert len(parts) > 3
     assert abs(found[0] - whole.score(QUERIES[:1] * len(parts), parts).max()) < 1e-5
+
+
+@pytest.mark.parametrize("stride", [5, 8])
+@pytest.mark.parametrize("kind", ["bytes", "pieces"])
+def test_chunks_of_texts_without_white_space_fit_and_leave_nothing_out(tiny_models, kind, stride):
+    """A part of a letter, or of a word, is read as more tokens than it has within the text."""
+    from checkpoints import byte_tokenizer
+    from transformers import AutoTokenizer
+
+    special = {"eos_token": "<|e|>", "pad_token": "<|e|>", "unk_token": "<|e|>"}
+    tokenizer = byte_tokenizer("Qwen2Tokenizer", **special) if kind == "bytes" else None
+    tokenizer = tokenizer or AutoTokenizer.from_pretrained(tiny_models["seq2seq"])
+    for first, last in (("A", "z"), ("à", "ż"), ("一", "亀"), ("🌀", "🎿")):
+        text = "".join(map(chr, range(ord(first), ord(last))))  # each letter once
+        found, covered = cutting.windows(tokenizer, text, 8, stride), 0
+        for part in found:
+            assert len(found) == 1 or len(tokenizer(part, add_special_tokens=False)["input_ids"]) <= 8
+            assert text.index(part) <= covered < text.index(part) + len(part)
+            covered = text.index(part) + len(part)
+        assert covered == len(text)
 
 
 def test_chunks_need_room_beside_prompt_and_special_tokens(tiny_models):

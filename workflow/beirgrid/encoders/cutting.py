@@ -74,7 +74,7 @@ def _word_end(text: str, size: int) -> int:
 def pieces(tokenizer: Any, text: str) -> Iterator[list[int]]:
     """Tokenize a text part by part, without special tokens."""
     for _, part in _parts(text):
-        yield tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]
+        yield _ids(tokenizer, part)
 
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:
@@ -89,7 +89,8 @@ def _parts(text: str) -> Iterator[tuple[int, str]]:
 def windows(tokenizer: Any, text: str, tokens: int, stride: int) -> list[str]:
     """Return the parts of a text that begin every ``stride`` tokens and have ``tokens`` of them.
 
-    The last part has the end of the text. A text of at most ``tokens`` tokens is one part.
+    A part that begins or ends within a word may be read as more tokens. It is then shortened, and the next one begins
+    no later than it ends. The last part has the end of the text. A text of at most ``tokens`` tokens is one part.
     """
     spans = [
         (start + first, start + last)
@@ -100,8 +101,23 @@ def windows(tokenizer: Any, text: str, tokens: int, stride: int) -> list[str]:
     ]
     if len(spans) <= tokens:
         return [text]
-    begins = range(0, len(spans) - tokens + stride, stride)
-    return [text[spans[begin][0] : spans[min(begin + tokens, len(spans)) - 1][1]] for begin in begins]
+    found, begin, end = list[str](), 0, 0
+    while end < len(spans):
+        end = min(begin + tokens, len(spans))
+        while (more := len(_ids(tokenizer, _between(text, spans, begin, end))) - tokens) > 0 and end > begin + 1:
+            end = max(end - more, begin + 1)
+        found.append(_between(text, spans, begin, end))
+        begin = min(begin + stride, end)
+    return found
+
+
+def _between(text: str, spans: list[tuple[int, int]], begin: int, end: int) -> str:
+    return text[spans[begin][0] : spans[end - 1][1]]
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    found: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return found
 
 
 def for_pair(tokenizer: Any, text: str, tokens: int, counted: bool) -> Beginning:
