@@ -368,7 +368,7 @@ def test_a_decoder_whose_score_is_one_logit(tmp_path, length):
     fixed = len(ids("\n")) + len(ids(question))  # which the card counts towards no length
     expected = []
     for query, document in zip(LONG, LONG[::-1], strict=True):
-        asked = [tokenizer.bos_token_id, *ids(f"A: {query}")[: (length + fixed) * 3 // 4]]
+        asked = [tokenizer.bos_token_id, *ids(f"A: {query}")[: length * 3 // 4]]
         read = [*ids("\n"), *ids(f"B: {document}")][: length - len(asked)]
         with torch.inference_mode():
             logits = model(torch.tensor([[*asked, *read, *ids("\n"), *ids(question)]])).logits

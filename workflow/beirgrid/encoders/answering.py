@@ -83,6 +83,10 @@ class AnswerScorer(PairScorer[Seq2SeqReranker | DecoderReranker]):
         self.parts = [part if _PLACE.search(part) else self._ids([part])[0] for part in self.entry.prompt]
         if self.model.config.is_encoder_decoder:
             self.parts.append([self.tokenizer.eos_token_id])
+        last = next(number for number, part in enumerate(self.parts) if "{document}" in part)
+        after = sum(len(part) for part in self.parts[last:] if not isinstance(part, str))
+        # A query in a part of its own leaves a quarter to the document. FlagEmbedding does not count what follows both.
+        self.query_limit = (self.limit - after) * 3 // 4
         if (fixed := sum(len(part) for part in self.parts if not isinstance(part, str))) > self.limit // 4:
             raise DataError(f"{folder}: the prompt alone has {fixed} tokens, too many for max_length {self.limit}")
 
@@ -117,8 +121,7 @@ class AnswerScorer(PairScorer[Seq2SeqReranker | DecoderReranker]):
             texts = [_filled(part, query, document) for query, document in zip(queries, documents, strict=True)]
             if "{document}" in part:
                 last = number
-            # A query in a part of its own leaves at least a quarter to the document, as in FlagEmbedding.
-            columns.append(self._ids(texts, self.limit if "{document}" in part else self.limit * 3 // 4))
+            columns.append(self._ids(texts, self.limit if "{document}" in part else self.query_limit))
         rows = []
         for row in zip(*columns, strict=True):
             room = self.limit - sum(len(ids) for number, ids in enumerate(row) if number != last)
