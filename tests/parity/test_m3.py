@@ -15,7 +15,7 @@ from beirgrid.encoders import LateInteractionEncoder, open_encoder
 from beirgrid.models import checkpoints
 from beirgrid.models.checkpoints import CheckpointEntry
 
-TEXTS = ["a short text, a text", "one that is somewhat longer than the first", "x", "", "numbers 1 2 3 and (brackets)"]
+TEXTS = ["a short text, a text", "one that is somewhat longer than the first", "x", "", "<s> in </s> (a text) 1 <s>"]
 SPARSE = {"family": "sparse", "pooling": "bge-m3"}
 
 

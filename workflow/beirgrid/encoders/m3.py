@@ -110,5 +110,11 @@ def vectors_of_tokens(folder: str, *, local_files_only: bool, trust_remote_code:
         init_bias=layer.bias.detach(),
         **tokens,
     )
-    mask = MultiVectorMask([first.tokenizer.cls_token], skiplist_tasks=["query", "document"])
+    mask = MultiVectorMask()
+    mask.register_forward_hook(_drop_first)
     return MultiVectorEncoder(modules=[first, projection, mask], **options)
+
+
+def _drop_first(module: Any, inputs: Any, features: dict[str, torch.Tensor]) -> None:
+    """Leave the first token of each text out of the mask. The same token inside a text stays."""
+    features["attention_mask"][:, 0] = False
