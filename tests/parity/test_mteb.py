@@ -91,7 +91,7 @@ def assert_equal_vectors(
 ) -> None:
     """Compare both sides of each task. The queries of two tasks with other prompts must differ."""
     for task, own in prompts.items():
-        entry = {"family": "dense", "similarity": "cosine", "pooling": "own", "prompts": own}
+        entry = {"family": "dense", "similarity": "cosine", "pooling": "own", "prompts": own, "task": task}
         encoder = opened(DenseEncoder, folder, entry)
         for side, encode in (("query", encoder.encode_queries), ("document", encoder.encode_documents)):
             compare(loader, form, encode(TEXTS), normalised(encoded(wrapper, task, side)))
@@ -163,6 +163,8 @@ def test_static_embeddings(tmp_path, model2vec, similarity):
         ({"query": "find: ", "document": "doc: ", "passage": "text: "}, ("find: ", "doc: ")),
         ({"Retrieval-query": "task: ", "query": "find: "}, ("task: ", "")),
         ({"s2p_query": "find: "}, ("", "")),
+        ({"NQ-query": "nq: ", "Retrieval-query": "task: ", "ArguAna": "both: ", "query": "find: "}, ("nq: ", "")),
+        ({"Reranking": "rerank: ", "Retrieval": "task: ", "query": "find: "}, ("task: ", "task: ")),
     ],
 )
 def test_prompts_that_a_checkpoint_states(tmp_path, stated, used):
@@ -172,7 +174,8 @@ def test_prompts_that_a_checkpoint_states(tmp_path, stated, used):
     wrapper = SentenceTransformerEncoderWrapper(str(folder), device="cpu")
     own = entries(SentenceTransformerEncoderWrapper)
     assert_equal_vectors(wrapper, folder, own, "SentenceTransformerEncoderWrapper", "prompts of its own")
-    encoder = opened(DenseEncoder, folder, {"family": "dense", "similarity": "cosine", "prompts": own["NQ"]})
+    entry = {"family": "dense", "similarity": "cosine", "prompts": own["NQ"], "task": "NQ"}
+    encoder = opened(DenseEncoder, folder, entry)
     assert (encoder.model.prompts["query"], encoder.model.prompts["document"]) == used
 
 
@@ -409,7 +412,7 @@ def test_the_page_of_loaders_is_up_to_date():
     assert max(differences) <= 1e-4
 
 
-def test_a_loader_of_mteb_runs_in_our_encoder(tmp_path):
+def test_a_loader_of_mteb_runs_in_our_encoder(tmp_path, monkeypatch):
     """The loader uses the prompts of the task, gets the folder in place of the name, and asks no hub."""
     from huggingface_hub import constants
     from mteb.models.model_implementations.uae_models import UAEWrapper
@@ -425,13 +428,15 @@ def test_a_loader_of_mteb_runs_in_our_encoder(tmp_path):
     asked = ["Represent this sentence for searching relevant passages: " + text for text in TEXTS]
     np.testing.assert_allclose(encoder.encode_queries(TEXTS), own.encode_queries(asked), atol=1e-5)
     assert encoder.encode_documents([]).shape == (0, 32)
+    monkeypatch.setattr(encoder.model, "encode", lambda *texts, **options: np.eye(2, 32, -1))  # a vector without length
+    assert encoder.encode_documents(TEXTS[:2]).sum(1).tolist() == [0, 1]
     assert constants.HF_HUB_OFFLINE
     (folder / "model.safetensors").unlink()
     with pytest.raises(DataError, match="mteb's loader of WhereIsAI/UAE-Large-V1 cannot open"):
         open_encoder(folder, entry, Runtime("cpu", "float32", 300))
 
 
-def test_a_reranker_of_mteb_runs_in_our_scorer(tmp_path):
+def test_a_reranker_of_mteb_runs_in_our_scorer(tmp_path, monkeypatch):
     from mteb.models.model_implementations.rerankers_monot5_based import LlamaReranker
 
     folder = save_yes_no(tmp_path / "model")
@@ -441,6 +446,18 @@ def test_a_reranker_of_mteb_runs_in_our_scorer(tmp_path):
     wrapper = LlamaReranker(str(folder), **registry._meta(name).loader_kwargs)
     scores = scorer.score(TEXTS, TEXTS[::-1]).astype(float)
     np.testing.assert_allclose(np.log(scores / (1 - scores)), predicted(wrapper, TEXTS, TEXTS[::-1]), atol=1e-3)
+    tasks: list[str] = []
+    predict = type(scorer.model).predict
+
+    def recorded(self: Any, *texts: Any, **options: Any) -> Any:
+        tasks.append(options["task_metadata"].name)
+        return predict(self, *texts, **options)
+
+    monkeypatch.setattr(type(scorer.model), "predict", recorded)
+    for task in ({}, {"task": "SciFact"}):
+        reranker = models.CrossEncoder.model_validate(entry | task)
+        open_scorer(folder, reranker, Runtime("cpu", "float32", 300)).score(TEXTS, TEXTS)
+    assert tasks == ["Retrieval", "SciFact"]
 
 
 @cache

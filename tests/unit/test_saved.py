@@ -9,6 +9,7 @@ from typing import Literal
 
 import pytest
 
+from beirgrid.config.models import DenseModel, Prompts
 from beirgrid.core.errors import DataError
 from beirgrid.models import saved
 from beirgrid.models.checkpoints import CheckpointEntry
@@ -54,6 +55,32 @@ def test_own_prompts_are_refused_until_the_entry_names_each_side(tmp_path, setti
             saved.check_prompts("toy", folder, given)
         assert json.dumps(next(filter(None, settings["prompts"].values())), ensure_ascii=False) in str(caught.value)
     saved.check_prompts("toy", folder, ["query", "document"])
+
+
+OF_TASKS = [
+    {"query": "q: ", "document": "d: "},
+    {"NFCorpus-query": "n: ", "NFCorpus": "both: ", "query": "q: "},
+    {"NFCorpus": "n: ", "Retrieval-query": "r: "},
+    {"Retrieval": "r: ", "Reranking": "rr: ", "query": "q: ", "document": "d: "},
+    {"InstructionRetrieval": "i: ", "InstructionReranking-document": "ir: ", "Retrieval-query": "r: ", "query": "q: "},
+]
+
+
+@pytest.mark.parametrize("stated", OF_TASKS)
+def test_own_prompts_are_those_that_mteb_takes(tmp_path, stated):
+    """For tasks of every type that ranks documents, in the order of mteb's keys."""
+    import mteb
+    from mteb.models.abs_encoder import get_prompt
+    from mteb.types import PromptType
+
+    folder, texts = _folder(tmp_path, {"prompts": stated}), set()
+    for name in ("NFCorpus", "AskUbuntuDupQuestions", "InstructIR", "Core17InstructionRetrieval"):
+        task = mteb.get_task(name).metadata
+        keys = {"task": name, "task_type": task.type, "prompts": Prompts(own=True)}
+        found = saved.prompts(folder, DenseModel(family="dense", similarity="cosine", **keys))
+        assert found == {role: get_prompt(stated, task, PromptType(role)) or "" for role in ("query", "document")}
+        texts.add(found["query"])
+    assert len(texts) > 1 or stated is OF_TASKS[0]
 
 
 def test_a_cross_encoder_with_prompts_is_refused(tmp_path):

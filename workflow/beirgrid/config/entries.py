@@ -29,6 +29,7 @@ from .models import (
     ReseededGenerator,
     Seq2SeqReranker,
     SparseModel,
+    TaskModel,
     TrainedOn,
     of_head,
 )

@@ -210,7 +210,15 @@ _CHUNKS = Field(
 InChunks = Annotated[Chunks, AfterValidator(_without_gaps)]
 
 
-class DenseModel(ModelEntry):
+class TaskModel(ModelEntry):
+    """Keys of models that read a text of mteb's (engine: mteb) or of their checkpoint's (prompts.own) for each task."""
+
+    task: str = Field("", description="mteb's task. The workflow sets it for each dataset.")
+    task_type: str = Field("Retrieval", description="Type of that task.")
+    tasks: dict[str, str] = Field({}, description="mteb's task of each dataset. Registered datasets have theirs.")
+
+
+class DenseModel(TaskModel):
     """One vector per text."""
 
     family: Literal["dense"] = Field(description="Decides how the checkpoint is opened and searched.")
@@ -223,8 +231,6 @@ class DenseModel(ModelEntry):
     )
     separator: str = Field(" ", description="Text between a document's title and its text.")
     engine: Literal["mteb"] | None = _ENGINE
-    task: str = Field("", description="With engine: the task of mteb whose instructions the loader uses.")
-    tasks: dict[str, str] = Field({}, description="With engine: mteb's task of each dataset.")
     chunks: InChunks | None = _CHUNKS
     query_model: str | None = Field(
         None, description="Model that encodes the queries, if the query encoder is a separate model (DPR)."
@@ -239,7 +245,7 @@ class DenseModel(ModelEntry):
     train: Adaptation | None = Field(None, description="How the workflow adapts the model to a corpus.")
 
 
-class SparseModel(ModelEntry):
+class SparseModel(TaskModel):
     """One weight per term."""
 
     family: Literal["sparse"] = Field(description="Decides how the checkpoint is opened and searched.")
@@ -284,7 +290,7 @@ def of_head(model: DenseModel, head: str) -> SparseModel | LateInteractionModel:
     return LateInteractionModel(**shared | {"family": HEADS[head], "head": "bge-m3", "query_length": model.max_length})
 
 
-class CrossEncoder(ModelEntry):
+class CrossEncoder(TaskModel):
     """A sequence classifier that scores pairs of query and document."""
 
     family: Literal["cross-encoder"] = Field(description="Decides how the checkpoint is opened and searched.")

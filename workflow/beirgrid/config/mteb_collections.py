@@ -10,11 +10,8 @@ from typing import Any, NamedTuple
 from ..core.errors import BeirgridError, ConfigError
 from .metric_names import USUAL, parse_metric
 from .registry import COMMIT, mteb_version, quiet
-from .tasks import named
+from .tasks import KINDS, named
 
-# Types of mteb's tasks over texts that rank documents for queries. In all but the first, queries have instructions, or
-# candidates that are ranked alone.
-KINDS = ("Retrieval", "Reranking", "InstructionRetrieval", "InstructionReranking")
 # Who reads the data of a task.
 CLASSES = {
     "hub": "beirgrid reads the files of the hub",

@@ -228,7 +228,7 @@ def _entry(
         general = entry["prompts"]["query"]
         differ = {row: {"query": text} for row, text in by_dataset.items() if text != general}
         entry["prompts"] = {**entry["prompts"], "datasets": differ}
-    if entry.get("engine") == "mteb" and entry["family"] == "dense":
+    if entry.get("engine") == "mteb" or entry.get("prompts", {}).get("own"):
         entry["tasks"] = dict(tasks)
     if facts["trained_on"] is not None:
         rows = [row for row, task in tasks.items() if task in facts["trained_on"]]

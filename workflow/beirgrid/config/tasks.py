@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 # The tasks of mteb 2.26.24, and the hub's datasets that they read, by our names of the datasets.
+# Types of mteb's tasks over texts that rank documents for queries. In all but the first, queries have instructions, or
+# candidates that are ranked alone.
+KINDS = ("Retrieval", "Reranking", "InstructionRetrieval", "InstructionReranking")
 _TASKS = Path(__file__).with_name("mteb_tasks.csv")
 
 

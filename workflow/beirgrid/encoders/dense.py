@@ -31,7 +31,6 @@ def pooled_transformer(
 
     hub = {"local_files_only": options.pop("local_files_only"), "trust_remote_code": trust_remote_code}
     loading: dict[str, Any] = {f"{part}_kwargs": dict(hub) for part in ("model", "config", "processor")}
-    loading["processor_kwargs"] |= processor_kwargs
     if AutoConfig.from_pretrained(folder, **hub).model_type == "dpr":
         # transformers opens both DPR encoders as the question encoder, whose weights have another prefix.
         loading["model_kwargs"]["key_mapping"] = {"^ctx_encoder": "question_encoder"}
@@ -110,7 +109,7 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
             pooling = None if stated else "mean"
         options: dict[str, Any] = {
             "device": self.runtime.device,
-            "prompts": saved.prompts(folder, self.entry.prompts),
+            "prompts": saved.prompts(folder, self.entry),
             "trust_remote_code": self.entry.trust_remote_code,
             "processor_kwargs": {},
         }

@@ -34,7 +34,7 @@ class M3SparseEncoder(SparseTextEncoder):
             folder,
             unused="pooler",
             device=runtime.device,
-            prompts=saved.prompts(folder, entry.prompts),
+            prompts=saved.prompts(folder, entry),
             trust_remote_code=entry.trust_remote_code,
         )
         self.model.eval()

@@ -83,11 +83,16 @@ class MtebEncoder(TextsAlone, MtebModel):
 
         of_role = _of_task(self.task) | {"prompt_type": PromptType(role)}
         vectors = _numbers(self.model.encode(_loaded(text=texts), **of_role, batch_size=_BATCH))
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if self.normalise else vectors
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.where(lengths > 0, lengths, 1) if self.normalise else vectors
 
 
 class MtebScorer(TextScorer, MtebModel):
     """Scores (query, document) pairs (``protocol.Scorer``) through mteb's wrapper."""
+
+    def __init__(self, folder: Path, entry: CrossEncoder, runtime: Runtime) -> None:
+        super().__init__(folder, entry, runtime)
+        self.task = _task(entry.task)
 
     def score_beginnings(
         self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
@@ -96,7 +101,7 @@ class MtebScorer(TextScorer, MtebModel):
         scores = [np.empty(0, np.float32)]
         for part in parts(list(zip(queries, documents, strict=True)), _BATCH):
             asked, read = [query.text for query, _ in part], [document.text for _, document in part]
-            found = self.model.predict(_loaded(text=asked, query=asked), _loaded(text=read), **_of_task(_task("")))
+            found = self.model.predict(_loaded(text=asked, query=asked), _loaded(text=read), **_of_task(self.task))
             scores.append(_numbers(found).reshape(len(part)))
             if progress:
                 progress.add(len(part))

@@ -45,7 +45,7 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
             transformer_alone if self.sparta else SparseEncoder,
             folder,
             device=runtime.device,
-            prompts=saved.prompts(folder, entry.prompts),
+            prompts=saved.prompts(folder, entry),
             trust_remote_code=entry.trust_remote_code,
         )
         self.table: Any = None

@@ -35,7 +35,7 @@ class StaticEncoder(TextsAlone):
         self.runtime = runtime
         self.normalise = entry.similarity == "cosine"
         self.model: Any = load_checkpoint(
-            SentenceTransformer, folder, device="cpu", prompts=saved.prompts(folder, entry.prompts)
+            SentenceTransformer, folder, device="cpu", prompts=saved.prompts(folder, entry)
         )
         self.dimension = len(self.model.encode("a"))
 

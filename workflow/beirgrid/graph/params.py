@@ -12,6 +12,7 @@ from typing import Any
 
 from ..config import entries, resolve_path
 from ..config.metric_names import MAIN
+from ..config.tasks import KINDS, named
 from ..core.cli import as_words
 from .grid import Grid
 
@@ -143,7 +144,11 @@ class Params:
 
     def model(self, wildcards: Any) -> Entry:
         """Return the entry of a model that encodes or expands documents."""
-        return _reading(self.grid.model(wildcards.model))
+        model = self.grid.model(wildcards.model)
+        if not model.prefixes.own:
+            return _reading(model)
+        over = [name for name, entry in self.grid.config.datasets.items() if entry.corpus == wildcards.corpus]
+        return _reading(model) | self._task(model, over)
 
     def is_last(self, wildcards: Any) -> bool:
         """Tell whether a shard is the corpus's last."""
@@ -183,9 +188,18 @@ class Params:
         model = self.grid.model(self.grid.query_model(wildcards.system))
         own = self._of_dataset(model.prefixes.datasets, wildcards.dataset)
         entry = _with_prompts(model, query=own.query if own else model.prefixes.query)
-        if isinstance(model, entries.DenseModel) and (task := self._of_dataset(model.tasks, wildcards.dataset)):
-            entry["task"] = task
-        return entry | self._query_length(model, wildcards.dataset)
+        return entry | self._task(model, [wildcards.dataset]) | self._query_length(model, wildcards.dataset)
+
+    def _task(self, model: entries.ModelEntry, datasets: list[str]) -> dict[str, str]:
+        """Return mteb's task of the first dataset that has one, and its type, for a model that reads texts of tasks."""
+        if not isinstance(model, entries.TaskModel) or not (model.prefixes.own or getattr(model, "engine", None)):
+            return {}
+        known = ({} if model.task else named()) | model.tasks
+        tasks = {name: self._of_dataset(known, name) for name in datasets}
+        dataset = next(filter(tasks.get, tasks), datasets[0])
+        kinds = {kind.lower(): kind for kind in KINDS[1:]}
+        found = {"task": tasks[dataset], "task_type": kinds.get(self.grid.config.datasets[dataset].task)}
+        return {key: value for key, value in found.items() if value}
 
     def _query_length(self, model: entries.ModelEntry, dataset: str) -> dict[str, int]:
         """Return the length of a dataset's queries, of a model that has one."""
@@ -227,7 +241,7 @@ class Params:
     def reranker(self, wildcards: Any) -> Entry:
         """Return the entry of a reranker."""
         model = self.grid.model(wildcards.reranker)
-        return _reading(model) | self._query_length(model, wildcards.dataset)
+        return _reading(model) | self._task(model, [wildcards.dataset]) | self._query_length(model, wildcards.dataset)
 
     def score_depth(self, wildcards: Any) -> int:
         """Return the number of documents to score per query."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..config.models import Prompts
+from ..config.models import TaskModel
 from ..core.errors import DataError, quoted
 
 # sentence-transformers' names of the document prompt, in order of priority.
@@ -45,16 +45,18 @@ def read(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
 
 
-def prompts(folder: Path, entry: Prompts) -> dict[str, str]:
+def prompts(folder: Path, entry: TaskModel) -> dict[str, str]:
     """Return the prompts of ``query`` and ``document``: the entry's or, if it asks for them, the checkpoint's."""
-    given: dict[str, str | None] = {"query": entry.query, "document": entry.document}
-    return {role: text if text is not None else _own(folder, role) if entry.own else "" for role, text in given.items()}
+    given = {"query": entry.prefixes.query, "document": entry.prefixes.document}
+    own = (settings(folder).get("prompts") or {}) if entry.prefixes.own else {}
+    return {role: text if text is not None else _own(own, role, entry) for role, text in given.items()}
 
 
-def _own(folder: Path, role: str) -> str:
-    """Return a checkpoint's own prompt for queries or documents, found as mteb and sentence-transformers do."""
-    stated = settings(folder).get("prompts") or {}
-    return next((stated[name] or "" for name in (f"Retrieval-{role}", "Retrieval", role) if name in stated), "")
+def _own(stated: Mapping[str, str | None], role: str, entry: TaskModel) -> str:
+    """Return a checkpoint's own prompt for queries or documents of the entry's task, found as mteb does."""
+    of_task = (f"{entry.task}-{role}", entry.task) if entry.task else ()
+    names = (*of_task, f"{entry.task_type}-{role}", entry.task_type, role)
+    return next((stated[name] or "" for name in names if name in stated), "")
 
 
 def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:
