@@ -15,6 +15,8 @@ import transformers
 from checkpoints import _tokenizer, byte_tokenizer, opened, save_plain
 from safetensors.torch import load_file, save_file
 
+from beirgrid.config.models import DenseModel
+from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
 from beirgrid.encoders import DenseEncoder
 
@@ -173,6 +175,26 @@ WRAPPED: dict[str, tuple[str, Callable[[Any], Any], str]] = {
 def test_modules_and_settings_that_cannot_be_used_are_told(tiny_models, tmp_path, name, change, told):
     with pytest.raises(DataError, match=told):
         opened(DenseEncoder, _wrapped(tiny_models, tmp_path / "x", name, change), {"similarity": "cosine"})
+
+
+@pytest.mark.parametrize("place", ["dense", "whole"])
+def test_code_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path, place):
+    """The code, a bidirectional mask for example, would be replaced by a class that computes something else."""
+    folder = shutil.copytree(tiny_models["dense"], tmp_path / "model")
+    if place == "whole":  # without modules.json
+        (folder / "modules.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "modeling.BertBiModel"}}))
+    entry = {"similarity": "cosine", "pooling": "own", "prompts": {"query": "", "document": ""}}
+    told = r"modeling\.BertBiModel.* transformers has a class for bert.* Set trust_remote_code in the model's entry"
+    with pytest.raises(DataError, match=told):
+        opened(DenseEncoder, folder, entry)
+    encoder = opened(DenseEncoder, folder, entry | {"trust_remote_code": False})
+    plain = opened(DenseEncoder, tiny_models["dense"], entry)
+    np.testing.assert_array_equal(encoder.encode_documents(TEXTS), plain.encode_documents(TEXTS))
+    model = DenseModel(family="dense", trust_remote_code=False, **entry)
+    DenseEncoder(folder, model, Runtime("cpu", "float32", 300), trainable=True).model.save(str(tmp_path / "copy"))
+    assert opened(DenseEncoder, tmp_path / "copy", entry).encode_documents(TEXTS).shape == (5, 32)
 
 
 def test_brackets_need_a_tokenizer_that_adds_no_tokens(tmp_path):

@@ -113,6 +113,25 @@ def test_names_become_systems_and_models_with_mtebs_facts():
     assert m3.pickled
     assert m3.prompts.own
     assert m3.source == f"mteb {registry.mteb_version()}"
+    assert m3.trust_remote_code is False  # mteb's loader runs no code of it
+    assert "trust_remote_code" not in Params(Grid(found)).checkpoint(SimpleNamespace(model="BAAI__bge-m3"))
+
+
+def test_a_models_own_prompts_and_rerankers_of_mteb_get_the_task():
+    reranker = "mixedbread-ai/mxbai-rerank-base-v2"
+    datasets = ("scifact", "AskUbuntuDupQuestions", "cqadupstack-gis")
+    reranked = {"reranked": {"first_stage": "bm25", "reranker": reranker}}
+    params = Params(Grid(load("reranked", M3, datasets=datasets, systems=reranked)))
+    expected = [
+        {"task": "SciFact"},
+        {"task": "AskUbuntuDupQuestions", "task_type": "Reranking"},
+        {"task": "CQADupstackGisRetrieval"},
+    ]
+    for dataset, task in zip(datasets, expected, strict=True):
+        of_job = {"model": "BAAI__bge-m3", "system": "BAAI__bge-m3", "reranker": names.local_name(reranker)}
+        job = SimpleNamespace(dataset=dataset, corpus=params.grid.corpus(dataset), **of_job)
+        for entry in (params.query_model(job), params.model(job), params.reranker(job)):
+            assert {key: entry[key] for key in ("task", "task_type") if key in entry} == task
 
 
 def test_a_registered_entry_and_mteb_give_one_model_the_same_prompts():

@@ -114,7 +114,11 @@ class ModelEntry(Entry):
     pickled: bool = Field(
         False, description="If there are no safetensors, fetch pickled weights and convert them to safetensors."
     )
-    trust_remote_code: bool = Field(False, description="Run code that comes with the checkpoint. Read that code first.")
+    trust_remote_code: bool | None = Field(
+        None,
+        description="Run code that comes with the checkpoint. Read that code first. false opens the checkpoint with "
+        "the class of transformers. Without this key, a checkpoint with code is refused.",
+    )
     max_length: Length | None = Field(
         None, description="Tokens kept of a text (rerankers: of query and document together)."
     )

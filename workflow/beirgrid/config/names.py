@@ -230,6 +230,8 @@ def _entry(
         entry["prompts"] = {**entry["prompts"], "datasets": differ}
     if entry.get("engine") == "mteb" or entry.get("prompts", {}).get("own"):
         entry["tasks"] = dict(tasks)
+    if "engine" not in entry:  # mteb opens it without the checkpoint's code, so the class of transformers is right
+        entry["trust_remote_code"] = False
     if facts["trained_on"] is not None:
         rows = [row for row, task in tasks.items() if task in facts["trained_on"]]
         entry["trained_on"] = {"names": rows, "source": f"mteb {facts['mteb']}, training_datasets of {name}"}

@@ -119,7 +119,7 @@ _ROWS = (
         record="fetch_run",
         group="cell",
     ),
-    Stage("train", "stages.train:train", "train a cross-encoder on pairs from a corpus", 2, _MODEL, model=True),
+    Stage("train", "stages.train:train", "train a cross-encoder on pairs from a corpus", 3, _MODEL, model=True),
     Stage(
         "generate",
         "stages.generate:generate",
@@ -130,7 +130,7 @@ _ROWS = (
     ),
     Stage("mine", "stages.mine:mine", "find hard negatives for training queries", 7, _SEARCH, model=True),
     Stage("label", "stages.label:label", "score training queries with a cross-encoder teacher", 7, _MODEL, model=True),
-    Stage("adapt", "stages.adapt:adapt", "adapt a dense model to a corpus", 2, _MODEL, model=True),
+    Stage("adapt", "stages.adapt:adapt", "adapt a dense model to a corpus", 3, _MODEL, model=True),
     *map(_encode, RETRIEVERS.values()),
     Stage(
         "expand",

@@ -62,7 +62,8 @@ class DecoderChat:
     def __init__(self, folder: Path, runtime: Runtime) -> None:
         import torch
 
-        self.model = load_checkpoint(decoder_model, folder)
+        # What chat models bring as code, transformers has taken over.
+        self.model = load_checkpoint(decoder_model, folder, trust_remote_code=False)
         self.model.to(runtime.device, getattr(torch, runtime.wide if runtime.kind == "cuda" else "float32")).eval()
         window = getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or _WINDOW
         self.limit = min(window, _WINDOW) - _ANSWER

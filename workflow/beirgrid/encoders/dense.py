@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def pooled_transformer(
-    folder: str, pooling: str, trust_remote_code: bool, processor_kwargs: dict[str, Any], **options: Any
-) -> Any:
+def pooled_transformer(folder: str, pooling: str, trust_remote_code: bool, **options: Any) -> Any:
     """Build a SentenceTransformer from a plain transformers checkpoint, which does not specify its pooling."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -111,10 +109,8 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
             "device": self.runtime.device,
             "prompts": saved.prompts(folder, self.entry),
             "trust_remote_code": self.entry.trust_remote_code,
-            "processor_kwargs": {},
+            "special_tokens": self.entry.special_tokens,
         }
-        if tokens := self.entry.special_tokens:
-            options["processor_kwargs"] = {"add_bos_token": tokens == "both", "add_eos_token": True}
         if not stated:
             if not pooling:
                 raise DataError(f"{folder} does not specify its pooling (no modules.json): set 'pooling' in the entry")

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.errors import DataError
 from ..models import saved
-from . import weight_checks
+from . import end_tokens, weight_checks
 
 # Weights that a checkpoint may contain and the model may leave unused. Any other unused weight means that a part of the
 # model would be silently dropped, such as ANCE's head.
@@ -26,22 +26,38 @@ _SPARE = re.compile(
 )
 
 
-def load_checkpoint(loader: Any, folder: Path, unused: str = "", spare: str = "", **options: Any) -> Any:
+def load_checkpoint(
+    loader: Any,
+    folder: Path,
+    unused: str = "",
+    spare: str = "",
+    *,
+    trust_remote_code: bool | None = None,
+    special_tokens: str | None = None,
+    **options: Any,
+) -> Any:
     """Open a checkpoint in float32 with a class of sentence-transformers or transformers; any failure becomes a
     DataError.
 
     Missing weights are an error: transformers would initialise them at random, with only a log line. ``unused`` is a
     part of the names of weights that the model may lack. Unused weights are an error too, except known pre-training
-    heads (``_SPARE``) and ``spare``, the name of a weight that is read elsewhere.
+    heads (``_SPARE``) and ``spare``, the name of a weight that is read elsewhere. So is code of the checkpoint that
+    ``trust_remote_code`` neither runs (True) nor replaces by transformers' own class (False).
+
+    Its tokenizers put the tokens around a text that ``special_tokens`` of the entry or tokenizer_config.json says.
     """
     saved.refuse_outside(folder)
     with _load_reports() as reports:
         try:
             load = loader.from_pretrained if loader.__module__.startswith("transformers.") else loader
-            model = load(str(folder), local_files_only=True, **options)
+            model = load(str(folder), local_files_only=True, trust_remote_code=bool(trust_remote_code), **options)
         except Exception as error:  # transformers raises many types for a broken folder
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{folder} cannot be loaded as a {loader.__name__}: {reason}") from error
+    modules = list(model.modules()) if hasattr(model, "modules") else [model]
+    if not trust_remote_code:
+        _leave_code_out(folder, modules, allowed=trust_remote_code is False)
+    end_tokens.put_around(folder, modules, special_tokens)
     missing = sorted(name for report in reports for name in report.missing_keys)
     if lacking := [name for name in missing if not unused or unused not in name]:
         whole = f"{folder} is not a complete {type(model).__name__}"
@@ -57,6 +73,24 @@ def load_checkpoint(loader: Any, folder: Path, unused: str = "", spare: str = ""
     adapt_forward(model)
     # transformers keeps weights in their stored type. (A tokenizer has none.)
     return model.float() if hasattr(model, "float") else model
+
+
+def _leave_code_out(folder: Path, modules: list[Any], *, allowed: bool) -> None:
+    """Refuse a checkpoint whose code transformers replaced by a class of its own, unless that is allowed. Then a copy
+    that is saved after training names no code either.
+    """
+    for module in modules:
+        config: Any = getattr(module, "config", None)
+        if not (code := getattr(config, "auto_map", None)):
+            continue
+        if not allowed:
+            raise DataError(
+                f"{folder} brings code of its own ({', '.join(map(str, code.values()))}: auto_map in its config.json), "
+                f"and transformers has a class for {config.model_type}, which may compute something else. Set "
+                "trust_remote_code in the model's entry: true runs this code (read it first), false opens the class of "
+                "transformers"
+            )
+        del config.auto_map
 
 
 def encoder_of(transformer: Any) -> Any:

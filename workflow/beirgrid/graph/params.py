@@ -78,6 +78,8 @@ class Params:
         if entry.endpoint:
             return {"family": entry.family, "endpoint": entry.endpoint.identity()}
         given = entry.given(*_FETCH_KEYS)
+        if not entry.trust_remote_code:
+            given.pop("trust_remote_code", None)  # fetches no code, whatever it says
         if entry.folder is not None:
             given = {key: value for key, value in given.items() if key not in _HUB_KEYS}
             given["path"] = str(resolve_path(entry.folder))

@@ -1,0 +1,116 @@
+"""The tokens around a text are those of tokenizer_config.json, as transformers 4 read it, in every family."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentence_transformers
+from checkpoints import opened, save_cross_encoder, save_decoder, save_dense, save_plain, save_pylate, save_splade
+
+from beirgrid.core.errors import DataError
+from beirgrid.encoders import DenseEncoder
+from beirgrid.encoders.answering import decoder_model
+from beirgrid.encoders.loading import load_checkpoint
+
+TEXTS = ["ab", "a longer text", "", "x " * 30]
+BOTH = {"add_bos_token": True, "add_eos_token": True}
+
+
+def _saying(folder: Path, **said: Any) -> Path:
+    """Write keys into a checkpoint's tokenizer_config.json."""
+    path = next(folder.rglob("tokenizer_config.json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | said))
+    return folder
+
+
+def _transformers_4(folder: Path, text: str) -> list[int]:
+    """Return the tokens of a text between the first and the end token, for a tokenizer that says both."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+
+
+def test_the_end_token_is_pooled(tmp_path):
+    """The vectors are the last states of transformers' model over tokens that the test puts together itself."""
+    import torch
+    from transformers import AutoModel
+
+    folder = _saying(save_decoder(tmp_path / "model", ended=False), **BOTH)
+    model, expected = AutoModel.from_pretrained(folder).eval(), []
+    for text in TEXTS:
+        with torch.inference_mode():
+            states = model(torch.tensor([_transformers_4(folder, text)])).last_hidden_state
+        expected.append(states[0, -1].numpy() / np.linalg.norm(states[0, -1].numpy()))
+    entry = {"similarity": "cosine", "pooling": "own"}
+    found = opened(DenseEncoder, folder, entry).encode_documents(TEXTS)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    dropped = opened(DenseEncoder, _saying(folder, add_eos_token=False, add_bos_token=False), entry)
+    assert np.abs(dropped.encode_documents(TEXTS) - expected).max() > 0.1
+
+
+LOADERS = ("SentenceTransformer", "SparseEncoder", "MultiVectorEncoder", "CrossEncoder", "AutoTokenizer", "decoder")
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_every_family_reads_them(tmp_path, loader):
+    import transformers
+
+    save = {"SparseEncoder": save_splade, "MultiVectorEncoder": save_pylate, "CrossEncoder": save_cross_encoder}
+    folder = save.get(loader, save_dense)(tmp_path / "model")
+    if loader == "decoder":
+        from checkpoints import save_yes_no
+
+        folder = save_yes_no(tmp_path / "decoder")
+    else:
+        tokens = {"post_processor": None}
+        path = next(folder.rglob("tokenizer.json"))
+        path.write_text(json.dumps(json.loads(path.read_text()) | tokens))
+        _saying(folder, tokenizer_class="PreTrainedTokenizerFast", bos_token="[CLS]", eos_token="[SEP]")
+    _saying(folder, **BOTH)
+    kinds = {"decoder": decoder_model, "AutoTokenizer": transformers.AutoTokenizer}
+    model = load_checkpoint(kinds.get(loader) or getattr(sentence_transformers, loader), folder, unused="pooler")
+    tokenizer = getattr(model, "tokenizer", model)
+    plain = tokenizer("ab", add_special_tokens=False)["input_ids"]
+    assert tokenizer("ab")["input_ids"] == [tokenizer.bos_token_id, *plain, tokenizer.eos_token_id]
+    assert tokenizer("ab", "ab")["input_ids"] == 2 * tokenizer("ab")["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("save", "said"),
+    [
+        (save_decoder, {}),
+        (save_decoder, {"add_eos_token": True}),  # which its tokenizer.json does
+        (save_decoder, {"add_bos_token": False, "add_eos_token": False}),  # Qwen's defaults, which no release read
+        (lambda folder: save_plain(folder, "roberta"), {"bos_token": "<s>", "eos_token": "</s>", **BOTH}),
+        (save_dense, {"add_bos_token": False}),
+    ],
+)
+def test_tokenizers_that_are_right_stay_as_they_are(tmp_path, save, said):
+    from transformers import AutoTokenizer
+
+    folder = _saying(save(tmp_path / "model"), **said)
+    expected = AutoTokenizer.from_pretrained(folder).backend_tokenizer.to_str()
+    found = load_checkpoint(AutoTokenizer, folder).backend_tokenizer.to_str()
+    assert json.loads(found)["post_processor"] == json.loads(expected)["post_processor"]
+
+
+@pytest.mark.parametrize(
+    ("save", "said", "told"),
+    [
+        (save_dense, {"add_eos_token": True}, r"add_eos_token true, but .* puts \[CLS\] before .* and \[SEP\] after"),
+        (save_decoder, {"add_bos_token": True, "bos_token": None}, "add_bos_token true, .* nothing before"),
+        (save_decoder, {"add_eos_token": False, "tokenizer_class": "LlamaTokenizerFast"}, "add_eos_token false"),
+    ],
+)
+def test_files_that_cannot_be_reconciled_are_refused(tmp_path, save, said, told):
+    folder = _saying(save(tmp_path / "model"), **said)
+    with pytest.raises(DataError, match=rf"tokenizer_config\.json says {told}.* set special_tokens"):
+        opened(DenseEncoder, folder, {"similarity": "cosine", "pooling": "own"})
+    if "bos_token" not in said and save is save_decoder:
+        entry = {"similarity": "cosine", "pooling": "own", "special_tokens": "end"}
+        assert opened(DenseEncoder, folder, entry).encode_documents(TEXTS).shape == (4, 32)
