@@ -82,21 +82,6 @@ def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> Ran
     raise BeirgridError(f"{system!r} cannot be searched: its run on {dataset!r} is of other software ({path})")
 
 
-def state_of(system: str, dataset: str) -> list[tuple[str, int]]:
-    """Return the records behind a run, with the time of each: a system that is open is that of the same state.
-
-    Raises:
-        DataError: as ``read_step``.
-    """
-    path = paths.RUN_RECORD.format(system=system, dataset=dataset)
-    found, values = [(path, Path(path).stat().st_mtime_ns)], read_step(path).values
-    if "scores" in values:
-        read_step(values["scores"])
-        found.append((str(values["scores"]), values["scores"].stat().st_mtime_ns))
-    runs_of_parts = [*values.get("runs", ()), *([values["first_stage"]] if "first_stage" in values else [])]
-    return [*found, *(entry for run in runs_of_parts for entry in state_of(*_cell(run)))]
-
-
 def _cell(run: Path) -> tuple[str, str]:
     """Return the system and the dataset of a run."""
     return run.parent.name, run.name.removesuffix(".run.gz")

@@ -64,14 +64,11 @@ def run(args: argparse.Namespace) -> None:
 def refuse_unknown(system: str, dataset: str) -> None:
     """Raise BeirgridError if the working directory has no run of a system on a dataset, with the nearest names."""
     runs = Path().glob(paths.RUN.format(system="*", dataset="*"))
-    found = {(path.parent.name, path.name.removesuffix(".run.gz")) for path in runs}
-    if (system, dataset) in found:  # and no path to elsewhere
+    cells = {(path.parent.name, path.name.removesuffix(".run.gz")) for path in runs}
+    if (system, dataset) in cells:  # and no path to elsewhere
         return
-    known = {
-        "system": (system, sorted({name for name, _ in found})),
-        "dataset": (dataset, sorted({name for _, name in found})),
-    }
-    for kind, (name, names) in known.items():
+    for place, (kind, name) in enumerate((("system", system), ("dataset", dataset))):
+        names = sorted({cell[place] for cell in cells})
         if name not in names:
             listed = f"{nearest(name, names)} (runs are of {', '.join(names) or 'none'})"
             raise BeirgridError(f"there is no run of the {kind} {name!r} here{listed}")
