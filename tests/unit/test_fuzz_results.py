@@ -504,32 +504,3 @@ def test_a_terminal_without_the_signs_gets_what_it_can_show(here):
     done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\\u2020: not distinguishable" in done.stdout
-
-
-# Files without an end: alone, for commands that stop at the first, and one in each cell of a report.
-ENDLESS = [GRID, SCORES, MEANS.format("second"), PER_QUERY.format("first"), RUN_RECORD, DATASET_RECORD, EVENTS]
-OF_CELLS = [SCORES, MEANS.format("second"), PER_QUERY.format("first").replace("scifact", "mine"), EVENTS]
-OF_CELLS.append("results/runs/second/mine.json")
-
-
-@pytest.mark.parametrize("kind", ["pipe", "device"])
-@pytest.mark.parametrize(
-    ("paths", "commands"),
-    [
-        *(([path], [["status"], ["export", "trec", "--output", "out"]]) for path in ENDLESS),
-        *((several, [["report"]]) for several in ([GRID], [DATASET_RECORD], OF_CELLS)),
-    ],
-)
-@pytest.mark.timeout(60)
-@pytest.mark.usefixtures("here")
-def test_no_command_reads_a_file_that_has_no_end(call, paths, commands, kind):
-    for path in paths:
-        Path(path).unlink(missing_ok=True)
-        if kind == "pipe":
-            os.mkfifo(path)
-        else:
-            Path(path).symlink_to("/dev/zero")
-    for command in commands:
-        assert call(*command)[0] in (0, 1)
-    if paths == OF_CELLS:
-        assert "done" not in set(pd.read_csv("results/grids/g/tables/scores.csv")["status"])

@@ -6,7 +6,6 @@ import argparse
 import csv
 import gzip
 import json
-import os
 
 import pytest
 import yaml
@@ -281,29 +280,6 @@ def test_other_software_reads_an_export(made, capsys, monkeypatch, tmp_path):
     assert "CC: BY 4.0" in card
     assert made.description.guideline in card
     assert "ann" not in card.split()
-
-
-@pytest.mark.parametrize("kind", ["named pipe", "device"])
-@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "versions/1.tsv"])
-def test_a_pipe_or_device_in_place_of_a_file_is_named_at_once(made, capsys, name, kind):
-    call("pool", "notes", "--depth", 1)
-    judge(made)
-    call("accept", "notes")
-    (made.folder / name).unlink()
-    os.mkfifo(made.folder / name) if kind == "named pipe" else (made.folder / name).symlink_to("/dev/zero")
-    with pytest.raises(BeirgridError, match=rf"{name} is a {kind}"):
-        call("export", "notes", "--output", "out")
-    assert not (made.folder.parent / "out").exists()
-
-
-def test_a_pipe_in_place_of_the_qrels_is_refused_before_a_version_is_made(made, capsys):
-    call("pool", "notes", "--depth", 1)
-    judge(made)
-    (made.folder / "qrels").mkdir()
-    os.mkfifo(made.folder / "qrels/test.tsv")
-    with pytest.raises(BeirgridError, match=r"test\.tsv is a named pipe"):
-        call("accept", "notes")
-    assert not EvaluationSet(made.folder).description.versions
 
 
 @pytest.mark.parametrize("place", ["null", "123", "no", "a, b/notes", "{x}/notes", "a # b/notes", "a: b/notes"])

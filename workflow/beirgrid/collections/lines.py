@@ -31,13 +31,12 @@ def read(path: Path, raw: bool = False) -> Iterator[tuple[str, str]]:
         raw: whether to yield blank lines, and lines with carriage returns, too.
 
     Raises:
-        DataError: the file is a device or a named pipe, is not UTF-8, is truncated, or has carriage returns within a
-            line. The message names the file and the line.
+        DataError: the file is not UTF-8, is truncated, or has carriage returns within a line. The message names the
+            file and the line.
     """
     number = 0
     opener: Any = gzip.open if path.suffix == ".gz" else open
     try:
-        files.refuse_endless(path)
         with files.named(path), opener(path, "rb") as stream:
             for number, line in enumerate(stream, start=1):
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")

@@ -8,16 +8,12 @@ import glob
 import hashlib
 import json
 import os
-import re
 import shutil
 import socket
-import stat
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from .errors import BeirgridError, DataError, quoted
 
@@ -28,12 +24,6 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 REMEDY = "If the workflow made this file, delete it and run the grid again"
 
 _MARK = ".beirgrid-tmp"
-# Largest JSON file that is read into memory, in bytes.
-_LARGEST_JSON = 2**30
-# Symbolic links followed at most, as in Linux.
-_MOST_LINKS = 40
-# Folders that list the open files of a process.
-_OPEN_FILES = re.compile(r"/proc/\d+(/task/\d+)?/fd")
 
 
 def _remove(path: Path) -> None:
@@ -69,77 +59,24 @@ def atomic(target: str | Path, directory: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside ``target`` and rename it to ``target`` if the block succeeds.
 
     With ``directory=True`` the temporary path is a new folder. If the block raises, the temporary is deleted and
-    ``target`` is unchanged.
-
-    A symbolic link is kept, and the file that it points to is replaced. A pipe, a terminal or ``/dev/null`` receives
-    the bytes.
+    ``target`` is unchanged. A symbolic link to a file is kept, and the file that it points to is replaced.
 
     Raises:
-        DataError: the target is a socket, a disk, or a file where a folder is to be written.
+        DataError: the target exists and is not a file, or not a folder.
     """
-    place = _destination(Path(target), directory)
-    mode = place.stat().st_mode if place.exists() else 0
-    takes_bytes = _is_open(place) or stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
-    with _through(place) if takes_bytes else _replacing(place, directory) as temporary:
-        yield temporary
-
-
-def _destination(target: Path, directory: bool) -> Path:
-    """Follow a target's links to a regular path or to an open file of a process, such as /dev/stdout."""
-    place = target
-    for _ in range(_MOST_LINKS):
-        if _is_open(place) or not place.is_symlink():
-            break
-        place = Path(os.path.realpath(place.parent), place.readlink())
-    mode = place.stat().st_mode if place.exists() else 0
-    if place.is_symlink() and not _is_open(place):
-        raise DataError(f"{target} is a link that leads to itself: name another output")
-    if stat.S_ISSOCK(mode) or stat.S_ISBLK(mode):
-        raise DataError(f"{target} is a {'socket' if stat.S_ISSOCK(mode) else 'disk'}, not a file: name another output")
-    if directory and target.is_symlink():
-        raise DataError(f"{target} is a link, and a folder is to be written: name the folder that it leads to")
-    if directory and mode and not stat.S_ISDIR(mode):
-        raise DataError(f"{target} is not a folder, and a folder is to be written: name another output")
-    if stat.S_ISDIR(mode) and not directory:
-        raise DataError(f"{target} is a folder, and a file is to be written: name another output")
-    return place
-
-
-def _is_open(path: Path) -> bool:
-    """Tell whether a path denotes an open file of a process (/dev/fd/1)."""
-    return bool(_OPEN_FILES.fullmatch(os.path.realpath(path.parent)))
-
-
-@contextmanager
-def _through(place: Path) -> Iterator[Path]:
-    """Yield a temporary path, and copy its bytes into an open file, a pipe or a device if the block succeeds."""
-    with tempfile.TemporaryDirectory() as folder:
-        temporary = Path(folder, "output")
-        yield temporary
-        with temporary.open("rb") as source, _opened(place) as sink:
-            shutil.copyfileobj(source, sink)
-
-
-def _opened(place: Path) -> BinaryIO:
-    """Open a pipe, device or open file for writing. An open file of this process continues at its position."""
-    if os.path.realpath(place.parent).startswith(f"/proc/{os.getpid()}/"):
-        sys.stdout.flush()
-        return os.fdopen(os.dup(int(place.name)), "wb")
-    return place.open("ab" if _is_open(place) else "wb")
-
-
-@contextmanager
-def _replacing(target: Path, directory: bool) -> Iterator[Path]:
-    with scratch(target) as temporary:
+    place = Path(target) if directory else Path(os.path.realpath(target))
+    if place.exists() and not (place.is_dir() if directory else place.is_file()):
+        raise DataError(f"output {target} exists and is not a {'folder' if directory else 'file'}")
+    with scratch(place) as temporary:
         if directory:
             temporary.mkdir()
         yield temporary
         if directory:
-            _remove(target)
+            _remove(place)
         else:
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
-        temporary.rename(target)
+        temporary.rename(place)
 
 
 @contextmanager
@@ -211,29 +148,8 @@ def named(path: str | Path) -> Iterator[None]:
         raise
 
 
-def refuse_endless(path: str | Path) -> None:
-    """Refuse a file that may have no end, or no writer. /dev/null and a pipe of the shell (``<(zcat run.gz)``) pass.
-
-    Raises:
-        DataError: the file is a device or a named pipe.
-    """
-    mode, place = Path(path).stat().st_mode, Path(os.path.realpath(path))
-    device = stat.S_ISCHR(mode) and place != Path(os.devnull)
-    if device or (stat.S_ISFIFO(mode) and not place.name.startswith("pipe:[")):
-        raise DataError(f"{path} is a {'device' if device else 'named pipe'}, which may have no end: name a file")
-
-
 def read_json(path: str | Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        DataError: the file is not regular (a pipe may be endless), is too large, or is damaged.
-    """
-    found = Path(path).stat()
-    if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_JSON:
-        raise DataError(
-            f"{path} is not a JSON file: {'it is too large' if found.st_size else 'it is not a regular file'}"
-        )
+    """Read a JSON file."""
     return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
@@ -253,7 +169,6 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def sha256(path: str | Path) -> str:
     """Compute the SHA-256 of a file in blocks, as 64 hex digits."""
-    refuse_endless(path)
     with named(path), Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -32,7 +32,6 @@ def write(made: EvaluationSet, output: Path) -> Version:
         raise BeirgridError(f"{output} exists already: name a new folder")
     version = made.description.versions[-1]
     grades = made.qrels(version.number)
-    files.refuse_endless(made.folder / "corpus.jsonl")
     with files.atomic(output, directory=True) as folder:
         shutil.copyfile(made.folder / "corpus.jsonl", folder / "corpus.jsonl")
         with (folder / "queries.jsonl").open("w", encoding="utf-8") as stream:

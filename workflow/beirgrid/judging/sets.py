@@ -224,8 +224,6 @@ class EvaluationSet:
             )
         if not any(grade > 0 for grade in resolved.values()):
             raise BeirgridError(f"none of the {len(resolved)} judged documents is relevant: every score would be 0")
-        if (used := self.folder / "qrels/test.tsv").exists():
-            files.refuse_endless(used)
         number = len(self.description.versions) + 1
         lines = [f"{query}\t{document}\t{grade}\n" for (query, document), grade in sorted(resolved.items())]
         text = "query-id\tcorpus-id\tscore\n" + "".join(lines)
@@ -249,7 +247,7 @@ class EvaluationSet:
         )
         with self.edit() as description:
             description.versions.append(version)
-        files.write_text(used, text)
+        files.write_text(self.folder / "qrels/test.tsv", text)
         return version
 
     def qrels(self, version: int) -> Mapping[str, Mapping[str, int]]:
