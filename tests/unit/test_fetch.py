@@ -614,7 +614,7 @@ OUTSIDE = [
     ("pytorch_model.bin.index.json", _index("a/../../x.bin"), "'a/../../x.bin', which is outside"),
     ("1_Dense/model.safetensors.index.json", _index("../../x.safetensors"), "'../../x.safetensors', which is"),
     ("modules.json", b'[{"path": "../other"}]', "'../other', which is outside of the checkpoint"),
-    ("model.safetensors.index.json", b"[]", "does not say which files the model has; is it whole"),
+    ("model.safetensors.index.json", b"[]", "is damaged (list indices must be integers"),
     ("adapter_config.json", b'{"base_model_name_or_path": "/tmp"}', "makes the checkpoint an adapter of another one"),
 ]
 

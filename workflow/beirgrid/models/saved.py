@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..config.models import TaskModel
+from ..core import files
 from ..core.errors import DataError, quoted
 
 # sentence-transformers' names of the document prompt, in order of priority.
@@ -127,11 +128,16 @@ def refuse_outside(folder: Path) -> None:
         DataError: such a reference exists, an index or list of modules is damaged, or the checkpoint is an adapter,
             which needs another checkpoint's weights.
     """
-    for source, name in _named(folder):
-        place = Path(os.path.normpath(source.parent / name))
-        if Path(name).is_absolute() or not place.is_relative_to(os.path.normpath(folder)):
+    for path in sorted([*folder.rglob("*.index.json"), *folder.rglob("modules.json")]):
+        with files.reading(path):
+            content = files.read_json(path)
+            by_module = path.name == "modules.json"
+            names = [module["path"] for module in content] if by_module else content["weight_map"].values()
+            places = {name: Path(os.path.normpath(path.parent / name)) for name in names}
+        root = os.path.normpath(folder)
+        if outside := [name for name, place in places.items() if not place.is_relative_to(root)]:
             raise DataError(
-                f"{source} names {quoted(name)}, which is outside of the checkpoint: copy that file into the "
+                f"{path} names {quoted(outside[0])}, which is outside of the checkpoint: copy that file into the "
                 "checkpoint and change the name"
             )
     if adapter := next(iter(sorted(folder.rglob("adapter_config.json"))), None):
@@ -139,22 +145,6 @@ def refuse_outside(folder: Path) -> None:
             f"{adapter} makes the checkpoint an adapter of another one: name the other one as checkpoint or path of "
             "the entry, and this one as its adapter"
         )
-
-
-def _named(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each reference in a checkpoint's weight indexes and list of modules, with the file that contains it."""
-    for path in sorted([*folder.rglob("*.index.json"), *folder.rglob("modules.json")]):
-        try:
-            content = json.loads(path.read_bytes())
-            names = (
-                [module["path"] for module in content]
-                if path.name == "modules.json"
-                else content["weight_map"].values()
-            )
-            found = dict.fromkeys(map(os.fspath, names))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise DataError(f"{path} does not say which files the model has; is it whole?") from None
-        yield from ((path, name) for name in found)
 
 
 def modules(folder: Path) -> list[dict[str, Any]]:
