@@ -31,7 +31,7 @@ def test_a_stage_reads_its_settings_and_its_record_has_the_command_with_them(roo
     odd = {"note": "a\n\u2028 'b' {c} $(d) @e"}
     entry = {"source": "local", "path": str(root / "workflow/resources/demo")}
     words = ["fetch", "corpus", "--name", "x", "@-", "--output", "x.parquet", "--record", "x.json"]
-    done = _with_input(words, json.dumps({"entry": entry, "mirror": None}), tmp_path)
+    done = _with_input(words, json.dumps({"entry": entry}), tmp_path)
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "x.json").read_text())
     entry["path"] = "workflow/resources/demo"  # from the checkout: the record names no folder of this machine

@@ -316,10 +316,6 @@ MISTAKES = {
         },
         "corpora.x.language: 'bm25' cannot read 'th': Lucene's analyzer needs a Java that finds words in Thai",
     ),
-    "a mirror's folder": (
-        {"mirror": "/nowhere"},
-        "mirror: there is no folder /nowhere (a URL starts with https:// and has a host)",
-    ),
     "a name that is no file name": (
         {"systems/a b": {"retriever": "bm25"}},
         "'a b' does not fit. A name has at most 80 letters",

@@ -89,8 +89,6 @@ class Server:
     breaks: int = 1_000_000
     ranges: bool = False
     asked: list[str] = field(default_factory=list)
-    mirrored: dict[str, bytes] = field(default_factory=dict)  # name to content of what a mirror has
-    absent: int = 404
     go: threading.Event = field(default_factory=threading.Event)  # answers wait for it
 
     def serve(self, body: bytes, /, **settings: Any) -> str:
@@ -105,19 +103,8 @@ class Server:
 class Handler(BaseHTTPRequestHandler):
     state: ClassVar[Server]
 
-    def do_HEAD(self) -> None:
-        self.send_response(200 if self.path.strip("/") in self.state.mirrored else self.state.absent)
-        self.end_headers()
-
     def do_GET(self) -> None:
         state = self.state
-        if (name := self.path.strip("/")) in state.mirrored:
-            state.asked.append("mirror")
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(state.mirrored[name])))
-            self.end_headers()
-            self.wfile.write(state.mirrored[name])
-            return
         state.asked.append(self.headers.get("Range", "whole"))
         state.go.wait(60)
         start = 0
@@ -203,13 +190,7 @@ def register(server, home) -> Callable[..., str]:
 
 
 @pytest.fixture
-def place_of_mirror() -> list[str]:
-    """The mirror that ``fetch`` uses: the last of the list, if there is one."""
-    return []
-
-
-@pytest.fixture
-def fetch(tmp_path, capsys, place_of_mirror):
+def fetch(tmp_path, capsys):
     """Fetch the corpus, or the dataset, of an id into ``out``; return the status and standard error."""
     out = tmp_path / "out"
 
@@ -229,7 +210,6 @@ def fetch(tmp_path, capsys, place_of_mirror):
                 *("--corpus", out / "corpus.parquet", "--queries", out / "queries.parquet"),
                 *("--qrels", out / "qrels.tsv", "--record", out / "dataset.json"),
             ]
-        command += ["--mirror", place_of_mirror[-1]] if place_of_mirror else []
         status = main(["fetch", kind, "--name", "tiny", *map(str, command)])
         return status, capsys.readouterr().err
 
@@ -386,60 +366,17 @@ def test_a_finished_corpus_outlives_a_failed_download(server, register, fetch, t
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
-# ---- a mirror
-
-
-@pytest.fixture(params=["folder", "url"])
-def mirror(request, server, tmp_path, place_of_mirror) -> Callable[[bytes, str], str]:
-    """Return a function that puts a file under a name into a mirror, and returns where that is."""
-    (tmp_path / "mirror").mkdir()
-    root = server.url.rsplit("/", 1)[0]
-    place_of_mirror.append(str(tmp_path / "mirror") if request.param == "folder" else root)
-
-    def put(body: bytes, name: str) -> str:
-        if request.param == "url":
-            server.mirrored[name] = body
-            return f"{root}/{name}"
-        (tmp_path / "mirror" / name).write_bytes(body)
-        return str(tmp_path / "mirror" / name)
-
-    return put
-
-
-def test_what_the_mirror_has_is_taken_from_there(server, register, mirror, fetch, tmp_path):
+def test_a_file_that_is_there_under_its_checksum_is_not_downloaded(
+    server, register, fetch, tmp_path, home, monkeypatch
+):
+    monkeypatch.setenv("IR_DATASETS_SMALL_FILE_SIZE", "0")
     body = zipped()
     md5 = hashlib.md5(body).hexdigest()
     server.serve(b"not the collection")  # where ir_datasets would look
-    mirror(body, md5)
+    (home / "downloads").mkdir(parents=True)
+    (home / "downloads" / md5).write_bytes(body)
     assert_whole(fetch, tmp_path / "out", register(md5))
-    assert set(server.asked) <= {"mirror"}
-
-
-def test_what_the_mirror_lacks_comes_from_its_own_place(server, register, mirror, fetch, tmp_path):
-    identifier = register(server.serve(zipped()))
-    assert_whole(fetch, tmp_path / "out", identifier)
-    assert server.asked == ["whole"]
-
-
-def test_a_wrong_file_in_the_mirror_is_named_and_the_right_one_is_used_then(
-    server, register, mirror, fetch, tmp_path, home
-):
-    md5 = server.serve(zipped())
-    place = mirror(zipped(corpus=jsonl(DOCUMENTS[:1])), md5)
-    error = the_error(fetch("corpus", register(md5)))
-    assert error.startswith(f"the mirror's file {place} is not the expected one: Expected md5 hash to be {md5} but got")
-    assert downloads(home) == []
-    mirror(zipped(), md5)
-    assert_whole(fetch, tmp_path / "out", register(md5))
-
-
-@pytest.mark.parametrize("mirror", ["url"], indirect=True)
-def test_a_mirror_that_fails_is_named(server, register, mirror, fetch, place_of_mirror):
-    identifier = register(server.serve(zipped()))
-    server.absent = 503
-    assert "the mirror answers 503 for http://127.0.0.1" in the_error(fetch("corpus", identifier))
-    place_of_mirror.append("http://127.0.0.1:9/")
-    assert "the mirror cannot be reached" in the_error(fetch("corpus", identifier))
+    assert server.asked == []
 
 
 # ---- several jobs at once
@@ -480,7 +417,7 @@ def test_two_jobs_share_one_download(server, home, tmp_path):
         time.sleep(0.02)
     two = start("two")
     assert two.stderr is not None
-    assert any("waiting for another job that fetches beir/shared" in line for line in two.stderr)
+    assert any("waiting for another job that fetches beir" in line for line in two.stderr)
     server.go.set()
     errors = [job.communicate(timeout=60)[1] for job in (one, two)]
     assert [one.returncode, two.returncode] == [0, 0], errors

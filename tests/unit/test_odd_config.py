@@ -227,8 +227,6 @@ REFUSED: dict[str, tuple[str, str]] = {
         "lies in results/, whose files the workflow replaces",
     ),
     "a collection among the results": ("corpora: {demo: {path: results/mine}}", "results/mine lies in results/"),
-    "a mirror without a host": ("mirror: 'http://'", "mirror: there is no folder"),
-    "a mirror with half an address": ("mirror: 'http://['", "mirror: there is no folder"),
     "a checkpoint with a space": (
         f"models: {{x: {{family: dense, similarity: dot, checkpoint: a b, revision: {'1' * 40}}}}}",
         "models.x.checkpoint: 'a b' does not fit. An id on the Hugging Face hub is owner/name",
@@ -242,8 +240,6 @@ REFUSED: dict[str, tuple[str, str]] = {
         f"revision: {'1' * 40}}}}}}}",
         "systems.x.expansion.id: '/b' does not fit. An id on the Hugging Face hub is owner/name",
     ),
-    "a mirror that is a number": ("mirror: 5", "mirror: 5 should be a valid string"),
-    "a mirror with a long name": (f"mirror: {'a' * 300}", "mirror: there is no folder"),
     "a device in a map": ("device: {cuda: 0}", "device: {'cuda': 0} is not one of auto, cpu, cuda"),
     "a device of nothing": ("device:", "device: None is not one of auto, cpu, cuda"),
     "a precision of 16": ("encode: {precision: 16}", "encode.precision: 16 is not one of auto, float32, bfloat16"),

@@ -7,7 +7,7 @@ rule fetch_corpus:
         corpus=paths.CORPUS,
         record=paths.CORPUS_RECORD,
     params:
-        **commands.fetch(
+        **commands(
             "fetch_corpus",
             entry=params.corpus,
             files=reruns.state_of(inputs.corpus_files),
@@ -22,7 +22,7 @@ rule fetch_corpus:
     resources:
         **needs("fetch_corpus"),
     shell:
-        "{params.beirgrid} fetch corpus --name {wildcards.corpus:q} @- {params.mirror:q}"
+        "{params.beirgrid} fetch corpus --name {wildcards.corpus:q} @-"
         " --output {output.corpus:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 
 
@@ -37,7 +37,7 @@ rule fetch_dataset:
         qrels=paths.QRELS,
         record=paths.DATASET_RECORD,
     params:
-        **commands.fetch(
+        **commands(
             "fetch_dataset",
             entry=params.dataset,
             corpus_entry=params.searched_corpus,
@@ -53,7 +53,7 @@ rule fetch_dataset:
     resources:
         **needs("fetch_dataset"),
     shell:
-        "{params.beirgrid} fetch dataset --name {wildcards.dataset:q} @- {params.mirror:q}"
+        "{params.beirgrid} fetch dataset --name {wildcards.dataset:q} @-"
         " --corpus {input.corpus:q} --queries {output.queries:q} --qrels {output.qrels:q}"
         " --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
 

@@ -79,18 +79,13 @@ class Source(Protocol):
         ...
 
 
-def open_source(corpus: Corpus, mirror: str = "") -> Source:
-    """Open the source of a corpus entry.
-
-    Args:
-        corpus: the entry.
-        mirror: folder or URL prefix with files of ir_datasets, named by their MD5 sums; empty for none.
-    """
+def open_source(corpus: Corpus) -> Source:
+    """Open the source of a corpus entry."""
     if isinstance(corpus, LocalCorpus):
         return LocalSource(corpus)
     if isinstance(corpus, MtebCorpus):
         return MtebSource(corpus)
-    return HubSource(corpus) if isinstance(corpus, HubCorpus) else IrDatasetsSource(corpus, mirror)
+    return HubSource(corpus) if isinstance(corpus, HubCorpus) else IrDatasetsSource(corpus)
 
 
 @dataclass(frozen=True)
@@ -190,13 +185,12 @@ class IrDatasetsSource:
     """A collection of the ir_datasets catalogue, which downloads files and checks their MD5."""
 
     corpus: IrDatasetsCorpus
-    mirror: str = ""
 
     def documents(self) -> Iterator[SourceDocument]:
         with _errors_of_library(_ir_datasets_failed, self.corpus.id):
             loaded = self._load(self.corpus.id)
             # ir_datasets yields the first document only after the download.
-            with downloads.one_at_a_time(loaded.docs_namespace() or self.corpus.id):
+            with downloads.one_at_a_time(self.corpus.id):
                 documents = iter(loaded.docs_iter())
                 first = list(islice(documents, 1))
             for document in chain(first, documents):
@@ -239,7 +233,6 @@ class IrDatasetsSource:
     def _load(self, identifier: str) -> Any:
         import ir_datasets
 
-        downloads.prepare(self.mirror)
         try:
             return ir_datasets.load(identifier)
         except KeyError:

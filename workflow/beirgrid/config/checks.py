@@ -14,7 +14,7 @@ from .entries import Config
 from .indexes import IvfPq
 from .metric_names import MAIN, parse_metric
 from .model_checks import chunk_problems, head_problems, model_problems, trained_on_problems, unknown, use_problems
-from .places import both_forms, find_local, is_file, is_folder, is_url, local_forms, resolve_path, run_file, splits
+from .places import both_forms, find_local, is_file, is_folder, local_forms, resolve_path, run_file, splits
 from .systems import MOST_TUNED, places_of, weight_problems
 from .values import unread_by_bm25
 
@@ -54,8 +54,6 @@ def registry_problems(config: Config) -> Iterator[str]:
                 yield f"datasets.{name}.metric: main stands for this metric, so it must be another one"
         except BeirgridError as error:
             yield f"datasets.{name}.metric: {error}"
-    if config.mirror and not is_url(config.mirror) and not is_folder(resolve_path(config.mirror)):
-        yield f"mirror: there is no folder {resolve_path(config.mirror)} (a URL starts with https:// and has a host)"
 
 
 def _case_problems(kind: str, names: Iterable[str]) -> Iterator[str]:

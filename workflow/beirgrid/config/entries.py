@@ -172,7 +172,6 @@ class Settings(Entry):
         "auto",
         description="plain: models and exact search use documented functions of PyTorch, transformers and faiss alone.",
     )
-    mirror: str = Field("", description="Folder or URL prefix with files of ir_datasets, named by their MD5 sums.")
     nodes: Nodes = Field(Nodes(), description="Limits of the jobs on CPU nodes and on GPU nodes.")
     retrieve: RetrieveSettings = Field(RetrieveSettings(), description="First-stage retrieval.")
     encode: EncodeSettings = Field(EncodeSettings(), description="Stages that run a model.")

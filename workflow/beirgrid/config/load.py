@@ -15,7 +15,6 @@ from ..core.families import FAMILIES, RETRIEVERS
 from . import checks, entries, names, seeds
 from .entries import Config
 from .messages import explain
-from .places import is_url, resolve_path
 
 REGISTRIES = ("corpora", "datasets", "models", "systems")
 
@@ -45,9 +44,7 @@ def load(raw: Mapping[str, Any]) -> Config:
     refuse(checks.layer_problems(config))
     refuse([*seeds.problems(config), *checks.grid_problems(config)])
     config = _with_derived_models(seeds.expand(config))
-    mirror = config.mirror
-    mirror = mirror if is_url(mirror) or not mirror else str(resolve_path(mirror))
-    return config.model_copy(update={"models": _with_models_per_corpus(config), "mirror": mirror})
+    return config.model_copy(update={"models": _with_models_per_corpus(config)})
 
 
 def _surrogates(value: Any, where: str, around: list[int]) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from ..core.checkout import CHECKOUT
 
@@ -48,15 +47,6 @@ def find_local(folder: Path, name: str) -> Path | None:
 def both_forms(folder: Path, name: str) -> str:
     """Format the message about a folder with both a file and its gzipped form, which may differ."""
     return f"{folder} has both {name} and {name}.gz: keep one of them"
-
-
-def is_url(place: str) -> bool:
-    """Tell whether a place is the URL of a host and not a folder."""
-    try:
-        url = urlsplit(place)
-    except ValueError:  # brackets without an address
-        return False
-    return url.scheme in ("http", "https") and bool(url.hostname)
 
 
 def splits(folder: Path) -> list[str]:

@@ -84,11 +84,6 @@ class Commands:
         params = self(rule, *groups, **{"precision": config.encode.precision, **options})
         return params | {"compute": signed(reached)}
 
-    def fetch(self, rule: str, **options: Any) -> dict[str, Any]:
-        """Return the params of a rule that fetches a collection: the mirror of its files."""
-        option = as_words({"mirror": self.grid.config.mirror or None})
-        return self(rule, **options) | {"mirror": lambda wildcards, output: option}
-
     def start(self, rule: str, wildcards: Any, output: Any) -> str:
         """Return the start of a job's command: it imports this checkout's package, and nothing from the working
         directory.

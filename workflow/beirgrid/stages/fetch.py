@@ -23,14 +23,12 @@ from ..runs import imported
 
 CorpusEntry = Annotated[Corpus, from_json(Corpus)]
 ExpansionEntry = Annotated[LocalExpansion | HubExpansion, from_json(Published)]
-Mirror = Annotated[str, "folder or URL prefix with files of ir_datasets, named by their MD5 sums"]
 
 
 def fetch_corpus(
     *,
     name: Annotated[str, "name of the corpus"],
     entry: Annotated[CorpusEntry, "registry entry of the corpus, JSON"],
-    mirror: Mirror = "",
     output: Annotated[Path, "corpus.parquet to write: _id, title, text, in the source's order"],
     record: Record,
 ) -> None:
@@ -43,7 +41,7 @@ def fetch_corpus(
     origin = lineage.check({}, made={"source": _source(entry)})
     with provenance.record("fetch", record, entry.given(), [output], origin=origin) as facts:
         with files.atomic(output) as temporary:
-            facts.update(corpora.write(name, entry, open_source(entry, mirror), temporary))
+            facts.update(corpora.write(name, entry, open_source(entry), temporary))
         facts["bytes"] = files.size(output)
         facts["sha256"] = files.sha256(output)
 
@@ -59,7 +57,6 @@ def fetch_dataset(
     entry: Annotated[Dataset, from_json(Dataset), "registry entry of the dataset, JSON"],
     corpus_entry: Annotated[CorpusEntry, "registry entry of its corpus, JSON"],
     corpus: Annotated[Artifact, "the fetched corpus.parquet"],
-    mirror: Mirror = "",
     queries: Annotated[
         Path,
         "queries.parquet to write: _id, text and, where not all documents are ranked for a query, those that are not "
@@ -76,7 +73,7 @@ def fetch_dataset(
     settings = {**entry.given(), "source": corpus_entry.given()}
     origin = lineage.check({"corpus": corpus}, asked={"source": _source(corpus_entry)})
     with provenance.record("fetch_dataset", record, settings, [queries, qrels], origin=origin) as facts:
-        found = judged.read(name, entry, corpus_entry, open_source(corpus_entry, mirror), corpus)
+        found = judged.read(name, entry, corpus_entry, open_source(corpus_entry), corpus)
         # Both files are complete before either is renamed, so that new queries never stand beside old qrels.
         with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
             _write_queries(found, new_queries)

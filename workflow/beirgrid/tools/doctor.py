@@ -240,7 +240,7 @@ def _network() -> Iterator[Finding]:
     from huggingface_hub import constants
 
     hub = "set HF_ENDPOINT to a mirror, or use models that are here (path)"
-    collections = "set mirror in the configuration, or use collections that are here (source: local)"
+    collections = "put their files into ~/.ir_datasets/downloads, or use collections that are here (source: local)"
     for what, url, mend in (("hub", constants.ENDPOINT, hub), ("collections", _COLLECTIONS, collections)):
         try:
             answer = requests.head(url, timeout=_PATIENCE, allow_redirects=True)
