@@ -159,13 +159,34 @@ def test_disagreements_are_resolved_as_asked():
     assert agreement.resolve(GRADES, "adjudicated", "dan") == (same, [("q", "b")])
 
 
-def test_power_agrees_with_statsmodels_where_queries_are_many():
-    differences = np.random.default_rng(3).normal(0.02, 0.3, 400)
-    smallest = estimates.smallest_difference(differences, 400)
+@pytest.mark.parametrize("queries", [3, 8, 30, 400])
+def test_power_is_that_of_students_noncentral_t(queries):
+    """Checked with statsmodels, and with as many simulated tests as show a power of 0.8 to 0.02."""
+    random = np.random.default_rng(3)
+    differences = random.normal(0.02, 0.3, 400)
+    smallest = estimates.smallest_difference(differences, queries)
     effect = smallest / np.std(differences, ddof=1)
-    assert TTestPower().power(effect, 400, 0.05) == pytest.approx(0.8, abs=0.003)
-    assert estimates.queries_needed(differences, smallest) == pytest.approx(400, abs=1)
+    assert TTestPower().power(effect, queries, 0.05) == pytest.approx(0.8, abs=1e-4)
+    drawn = random.normal(effect, 1, (4000, queries))
+    assert np.mean(stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.02)
+    assert estimates.queries_needed(differences, 1.0001 * smallest) == queries
+    assert estimates.queries_needed(differences, 0.9999 * smallest) == queries + 1
     assert estimates.queries_needed(differences, 0) == 0
+
+
+@pytest.mark.parametrize("queries", [1, 2, 5])
+def test_a_comparison_is_open_where_each_query_has_the_same_difference(queries):
+    """Also after rounding: 0.1 + 0.2 is not 0.3."""
+    rankings = {
+        name: {f"q{n}": order for n in range(queries)} for name, order in (("a", ["r", "x"]), ("b", ["x", "r"]))
+    }
+    grades = {f"q{n}": {"r": 1, "x": 0} for n in range(queries)}
+    *_, said = set_findings.reach(grades, rankings)
+    assert said == (
+        f"Open: a is better than b by {1 - 1 / math.log2(3):.4f} on each judged query ({queries}). A t test needs "
+        "differences that vary."
+    )
+    assert math.isnan(estimates.smallest_difference(np.array([0.1 + 0.2, 0.3]), 2))
 
 
 @pytest.mark.slow
@@ -187,8 +208,9 @@ def test_a_comparison_is_closed_where_a_corrected_test_closes_it():
         assert f", p {p:.2g}." in line
 
 
-def test_the_prediction_powered_interval_covers_the_truth_and_the_plain_mean_does_not():
-    """A model that overrates every second query, and people who judge 40 of 400 queries."""
+@pytest.mark.parametrize("judged", [15, 40])
+def test_the_prediction_powered_interval_covers_the_truth_and_the_plain_mean_does_not(judged):
+    """A model that overrates every second query, and people who judge 15 or 40 of 400 queries."""
     random = np.random.default_rng(4)
     covered = plain = 0
     widths = []
@@ -196,16 +218,29 @@ def test_the_prediction_powered_interval_covers_the_truth_and_the_plain_mean_doe
         truth = random.beta(2, 3, 400)
         by_model = np.clip(truth + 0.15 * (random.random(400) < 0.5) + random.normal(0, 0.05, 400), 0, 1)
         sample = random.permutation(400)
-        people, others = sample[:40], sample[40:]
+        people, others = sample[:judged], sample[judged:]
         found = estimates.prediction_powered_mean(by_model[others], by_model[people], truth[people])
         covered += found.low <= 0.4 <= found.high  # the mean of the distribution
         half = stats.t.ppf(0.975, 399) * np.std(by_model, ddof=1) / 20
         plain += abs(np.mean(by_model) - 0.4) <= half
-        alone = stats.t.interval(0.95, 39, np.mean(truth[people]), stats.sem(truth[people]))
+        alone = stats.t.interval(0.95, judged - 1, np.mean(truth[people]), stats.sem(truth[people]))
         widths.append((found.high - found.low) / (alone[1] - alone[0]))
     assert covered / 200 == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / 200))
     assert plain / 200 < 0.2
     assert np.mean(widths) < 0.75  # the model's judgements make the interval narrower than the sample alone
+
+
+@pytest.mark.parametrize(("judged", "has_interval"), [(14, False), (15, True)])
+def test_fewer_than_fifteen_judged_queries_give_no_interval(judged, has_interval):
+    random = np.random.default_rng(5)
+    people, both, rest = ({name: random.random(size) for name in "ab"} for size in (judged, judged, 100))
+    for name in "ab":
+        found = estimates.prediction_powered_mean(rest[name], both[name], people[name])
+        assert math.isnan(found.low) is math.isnan(found.high) is not has_interval
+        assert 0 < found.mean < 1
+    heading, _, *rows = set_findings._corrected("model:m", people, both, rest)
+    assert ("95 %" in heading) is ("no interval below 15" not in heading) is has_interval
+    assert [("[" in row) for row in rows if row.split()[0] in "ab"] == [has_interval] * 2
 
 
 def test_a_model_that_knows_nothing_does_no_harm():

@@ -249,7 +249,8 @@ def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
     rows = {line.split()[0]: line for line in told if line.split()[0] in orders}
     for name, (_, person, corrected) in means.items():
         assert f"{person:.4f}" in rows[name]
-        assert f"{corrected.mean:.4f} [{corrected.low:.4f}, {corrected.high:.4f}]" in rows[name]
+        assert f"{corrected.mean:.4f}" in rows[name]
+        assert "[" not in rows[name], "six judged queries give no interval"
     tau = kendalltau([mean[0] for mean in means.values()], [mean[1] for mean in means.values()]).statistic
     assert told[-1].endswith(f"on these queries: {tau:.3f}")
 

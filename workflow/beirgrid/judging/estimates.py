@@ -12,9 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+# Standard deviations up to this are those of equal numbers, after rounding.
+ROUNDING = 1e-12
+# With fewer queries that people judged too, an interval of a corrected mean covers less than it says.
+FEWEST_JUDGED = 15
+
 
 class Estimate(NamedTuple):
-    """An estimate of a mean, with its confidence interval."""
+    """An estimate of a mean, with its confidence interval; its ends are NaN where there is none."""
 
     mean: float
     low: float
@@ -28,7 +33,9 @@ def _student_quantile(probability: float, degrees: int) -> float:
 
 
 def smallest_difference(differences: np.ndarray, queries: int, power: float = 0.8, alpha: float = 0.05) -> float:
-    """Return the smallest mean difference that a paired two-sided test can detect with ``queries`` queries.
+    """Return the smallest mean difference that a paired two-sided t test detects with ``queries`` queries.
+
+    It follows from Student's noncentral t distribution. It is NaN where the differences do not vary.
 
     Args:
         differences: differences of two systems per query, float [queries seen]; their standard deviation is used.
@@ -36,8 +43,13 @@ def smallest_difference(differences: np.ndarray, queries: int, power: float = 0.
         power: probability of detecting such a difference.
         alpha: level of the test.
     """
-    spread = float(np.std(differences, ddof=1)) if len(differences) > 1 else float("nan")
-    return (NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)) * spread / math.sqrt(queries)
+    from scipy.special import nctdtrinc
+
+    spread = float(np.std(differences, ddof=1)) if len(differences) > 1 else 0.0
+    if spread <= ROUNDING or queries < 2:
+        return math.nan
+    critical = _student_quantile(1 - alpha / 2, queries - 1)
+    return float(nctdtrinc(queries - 1, 1 - power, critical)) * spread / math.sqrt(queries)
 
 
 def interval(differences: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
@@ -49,19 +61,8 @@ def interval(differences: np.ndarray, confidence: float = 0.95) -> tuple[float, 
     return mean - half / math.sqrt(len(differences)), mean + half / math.sqrt(len(differences))
 
 
-def paired_p(differences: np.ndarray) -> float:
-    """Return the p value of the two-sided paired t test, float [queries] to 0 to 1; 1 where all differences are 0."""
-    from scipy.stats import ttest_1samp
-
-    if len(differences) < 2 or not differences.any():
-        return 1.0
-    if not np.ptp(differences):
-        return 0.0  # each query has the same difference
-    return float(ttest_1samp(differences, 0.0).pvalue)
-
-
 def queries_needed(differences: np.ndarray, difference: float, power: float = 0.8, alpha: float = 0.05) -> int:
-    """Return the number of queries that a paired two-sided test needs to detect a mean difference.
+    """Return the number of queries that a paired two-sided t test needs to detect a mean difference.
 
     Args:
         differences: differences of two systems per query, float [queries seen].
@@ -69,15 +70,20 @@ def queries_needed(differences: np.ndarray, difference: float, power: float = 0.
         power: probability of detecting it.
         alpha: level of the test.
     """
-    at_one = smallest_difference(differences, 1, power, alpha)
-    return max(2, math.ceil((at_one / abs(difference)) ** 2)) if difference else 0
+    if not difference:
+        return 0
+    quantiles = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
+    needed = max(2, math.ceil((quantiles * float(np.std(differences, ddof=1)) / difference) ** 2))  # of a normal test
+    while smallest_difference(differences, needed, power, alpha) > abs(difference):
+        needed += 1
+    return needed
 
 
 def prediction_powered_mean(
     by_model: np.ndarray, model_where_judged: np.ndarray, by_people: np.ndarray, confidence: float = 0.95
 ) -> Estimate:
     """Estimate the mean under people's judgements of all queries, from a model's judgements and people's judgements of
-    a sample.
+    a sample. A sample of fewer than 15 queries gives no interval.
 
     Args:
         by_model: values of the queries that only the model judged, float [queries].
@@ -98,6 +104,8 @@ def prediction_powered_mean(
     weight = min(max(covariance / ((1 + sample / others) * variance), 0.0), 1.0) if others and variance else 0.0
     corrected = by_people - weight * model_where_judged
     mean = weight * float(np.mean(by_model)) + float(np.mean(corrected)) if others else float(np.mean(by_people))
+    if sample < FEWEST_JUDGED:
+        return Estimate(mean, math.nan, math.nan)
     error = float(np.var(corrected, ddof=1)) / sample
     if others > 1:
         error += weight**2 * float(np.var(by_model, ddof=1)) / others

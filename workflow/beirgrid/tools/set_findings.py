@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..analysis.significance import holm
+from ..analysis.significance import holm, student
 from ..config.metric_names import parse_metric
 from ..judging import agreement, calibration, estimates, overlap, pools
 from ..runs import metrics
@@ -127,13 +128,13 @@ def reach(grades: Grades, rankings: pools.Rankings) -> list[str]:
         [
             f"{first} − {second}",
             f"{of_pair.mean():+.4f}",
-            *(f"{estimates.smallest_difference(of_pair, n):.4f}" for n in (len(of_pair), *_SIZES)),
+            *(_smallest(of_pair, n) for n in (len(of_pair), *_SIZES)),
         ]
         for (first, second), of_pair in zip(pairs, differences, strict=True)
     ]
     headings = ["systems", "difference", "can be told now", *(f"with {n}" for n in _SIZES)]
     told = f"Differences of {METRIC} that a paired test finds with power 0.8:"
-    corrected = holm(np.array([estimates.paired_p(of_pair) for of_pair in differences]))
+    corrected = holm(student(np.stack(differences, axis=1)))
     said = [
         _verdict(*pair, of_pair, float(p), len(pairs))
         for pair, of_pair, p in zip(pairs, differences, corrected, strict=True)
@@ -142,10 +143,20 @@ def reach(grades: Grades, rankings: pools.Rankings) -> list[str]:
     return [told, *columned(headings, rows), _deeper_or_more(grades, rankings), tests, *said]
 
 
+def _smallest(differences: np.ndarray, queries: int) -> str:
+    found = estimates.smallest_difference(differences, queries)
+    return "" if math.isnan(found) else f"{found:.4f}"
+
+
 def _verdict(first: str, second: str, differences: np.ndarray, p: float, comparisons: int) -> str:
     """Return whether a comparison is closed, in one sentence, and how many queries would close it."""
     low, high = estimates.interval(differences)
     seen = float(differences.mean())
+    if math.isnan(p):
+        return (
+            f"Open: {first} is better than {second} by {seen:.4f} on each judged query ({len(differences)}). A t test "
+            "needs differences that vary."
+        )
     found = f"{seen:.4f} [{low:.4f}, {high:.4f}], p {p:.2g}"
     if p < _LEVEL:
         return f"Closed: {first} is better than {second} by {found}."
@@ -211,10 +222,12 @@ def _corrected(
         parts = [of[order[0]] - of[system] for of in (rest, both, people)]
         behind = _estimate(estimates.prediction_powered_mean(*parts)) if system != order[0] else ""
         rows.append([system, f"{whole[system]:.4f}", f"{people[system].mean():.4f}", _estimate(estimate), behind])
+    least = estimates.FEWEST_JUDGED
+    interval = "prediction-powered, 95 %" if len(people[order[0]]) >= least else f"no interval below {least} of them"
     number, all_queries = len(people[order[0]]), len(people[order[0]]) + len(rest[order[0]])
     lines = [
         f"{METRIC} of {all_queries:,} queries that {model} judged, corrected by the {number:,} that people judged "
-        "whole (prediction-powered, 95 %):",
+        f"whole ({interval}):",
         *columned(["system", "by the model", "by people", "corrected", f"{order[0]} leads by"], rows),
     ]
     if len(order) > 1:
@@ -224,7 +237,8 @@ def _corrected(
 
 
 def _estimate(found: estimates.Estimate) -> str:
-    return f"{found.mean:.4f} [{found.low:.4f}, {found.high:.4f}]"
+    interval = "" if math.isnan(found.low) else f" [{found.low:.4f}, {found.high:.4f}]"
+    return f"{found.mean:.4f}{interval}"
 
 
 def reusable(grades: Grades, rankings: pools.Rankings, families: Mapping[str, str], depth: int) -> list[str]:
