@@ -20,7 +20,7 @@ from beirgrid import config
 from beirgrid.collections import collection
 from beirgrid.collections.sources import open_source
 from beirgrid.config import lock, mteb_collections
-from beirgrid.config.entries import FORMS, TOLERANCES, HubCorpus, MtebCorpus
+from beirgrid.config.entries import FORMS, TOLERANCES, Dataset, HubCorpus, MtebCorpus
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.results import published
@@ -380,6 +380,29 @@ def test_candidates_that_the_hub_has_are_not_overlooked(tmp_path):
     source = open_source(HubCorpus(source="huggingface", id=str(folder), revision="a" * 40))
     with pytest.raises(DataError, match="has top_ranked of its queries, which source: huggingface does not read"):
         next(source.documents())
+
+
+def test_of_several_configurations_those_are_read_that_mteb_reads(tmp_path):
+    from mteb.abstasks.retrieval_dataset_loaders import RetrievalDatasetLoader
+
+    layout = {
+        "corpus": {"corpus": [{"_id": "d1", "text": "one"}]},
+        "queries": {"queries": [{"_id": "q1", "text": "one"}]},
+        "query": {"test": [{"_id": "q1", "text": "two"}]},
+        "qrels": {"test": [{"query-id": "q1", "corpus-id": "d1", "score": 1}]},
+        "default": {"test": [{"query-id": "q1", "corpus-id": "d1", "score": 2}]},
+    }
+    folder = tmp_path / "data"
+    folder.mkdir()
+    hub(folder, layout)
+    theirs = RetrievalDatasetLoader(str(folder), "a" * 40).load()
+    source, dataset = (
+        open_source(HubCorpus(source="huggingface", id=str(folder), revision="a" * 40)),
+        Dataset(corpus="x"),
+    )
+    assert [(query.id, query.text) for query in source.queries(dataset)] == [("q1", theirs["queries"][0]["text"])]
+    found = [(judgement.query, judgement.document, judgement.grade) for judgement in source.judgements(dataset)]
+    assert found == [("q1", "d1", theirs["relevant_docs"]["q1"]["d1"])] == [("q1", "d1", 2)]
 
 
 def test_a_subset_is_fetched_from_its_own_configurations(tmp_path):

@@ -18,10 +18,12 @@ from sentence_transformers import (
 )
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.util import cos_sim
 
 import beirgrid
 from beirgrid.collections import collection
 from beirgrid.core.errors import BeirgridError
+from beirgrid.runs import runs
 
 METRICS = ("ndcg@10", "recall@100", "mrr@10", "p@10")
 
@@ -94,6 +96,30 @@ def test_the_ranking_is_that_of_all_scores(evaluator, documents, tiny_models, mo
     table = beirgrid.evaluate(Letters(), "demo", metrics=["ndcg@10"], directory=evaluator.directory)
     assert table[["system", "dataset", "metric", "queries"]].to_numpy().tolist() == [["Letters", "demo", "ndcg@10", 50]]
     assert 0 < table["value"].item() < 0.5
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_documents_with_equal_scores_stand_as_in_a_grid(evaluator, documents, monkeypatch, own):
+    """The larger id comes first, in whatever block of documents it is, also where the ranking is cut."""
+    assert evaluator.depth == 1000, "nDCG of judged documents needs more than its cut"
+    monkeypatch.setattr("beirgrid.tools.evaluator._DOCUMENTS", 37)
+    for place in (evaluator, evaluator.limits):
+        monkeypatch.setattr(place, "depth", 10)
+    vectors = np.random.default_rng(0).standard_normal((7, 24)).astype(np.float32)
+
+    class Few:
+        def encode(self, texts: list[str]) -> np.ndarray:
+            return vectors[[len(text) % 7 for text in texts]]
+
+    class Own(Few):
+        similarity_fn_name, similarity = "cosine", staticmethod(cos_sim)
+
+    found = evaluator.rank(Own() if own else Few())
+    exact = vectors.astype(np.float64)
+    exact = exact / np.linalg.norm(exact, axis=1, keepdims=True) if own else exact
+    for query, text in evaluator.queries.items():
+        scores = exact[[len(document) % 7 for document in documents.values()]] @ exact[len(text) % 7]
+        assert found[query].ids == runs.canonical(query, documents, scores, 10).ids
 
 
 class TokenVectors:

@@ -276,7 +276,7 @@ class HubSource:
             yield SourceDocument(read_id(row, place), read_text(row, "title", place), text, place)
 
     def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:
-        name = self._named("queries", "examples")
+        name = ("query", *self._named("queries", "examples"))  # in mteb's order, as are those of qrels
         for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, dataset.split):
             yield SourceQuery(
                 read_id(row, place), read_text(row, "query" if "query" in row else "text", place, required=True), place
@@ -287,7 +287,7 @@ class HubSource:
         if dataset.id:
             assert dataset.revision is not None, "the configuration is checked"
             identifier, revision = dataset.id, dataset.revision
-        for row, place in _hub_rows(identifier, revision, self._named("qrels", "default", "examples"), dataset.split):
+        for row, place in _hub_rows(identifier, revision, self._named("default", "qrels", "examples"), dataset.split):
             if "gold_ids" in row:
                 yield from _example(row, place)
                 continue

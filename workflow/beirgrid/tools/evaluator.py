@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Documents that are encoded, and scored for all queries, at a time.
 _DOCUMENTS = 2048
+# Documents ranked for a query, as in a grid: some metrics leave documents out before their cut.
+_DEPTH = 1000
 
 
 class Evaluator(BaseEvaluator):  # type: ignore[misc]
@@ -65,7 +67,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
             BeirgridError: a metric is unknown, the dataset cannot be fetched, or has no qrels.
         """
         super().__init__()
-        self.depth = max(parse_metric(metric).k for metric in metrics)
+        self.depth = max(_DEPTH, *(parse_metric(metric).k for metric in metrics))
         self.dataset, self.metrics, self.directory = dataset, tuple(metrics), Path(directory)
         self.primary_metric = f"{dataset}_{metrics[0]}"
         place = _fetch(dataset, self.directory, profile)
@@ -101,22 +103,16 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
             DataError: a score is not a finite number.
         """
         texts = _encode(model, list(self.queries.values()), is_query=True)
-        depth = self.limits.searched(collection.count(self.corpus))
-        scores = np.zeros((len(self.queries), 0), np.float32)
-        rows = np.zeros((len(self.queries), 0), np.int64)
-        ids: list[str] = []
+        rankings: runs.Run = dict.fromkeys(self.queries, runs.EMPTY)
         for block in collection.read_blocks(self.corpus, 0, collection.count(self.corpus), _DOCUMENTS):
-            found = _similarity(model, texts, _encode(model, [document.joined for document in block], is_query=False))
-            new = np.broadcast_to(np.arange(len(ids), len(ids) + len(block)), found.shape)
-            ids += [document.id for document in block]
-            scores, rows = np.concatenate([scores, found], axis=1), np.concatenate([rows, new], axis=1)
-            if scores.shape[1] > depth:
-                best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
-                scores, rows = np.take_along_axis(scores, best, 1), np.take_along_axis(rows, best, 1)
-        return {
-            query: self.limits.ranking(query, [ids[row] for row in rows[number]], scores[number])
-            for number, query in enumerate(self.queries)
-        }
+            scores = _similarity(model, texts, _encode(model, [document.joined for document in block], is_query=False))
+            ids = np.array([document.id for document in block], object)
+            for (query, best), of_query in zip(rankings.items(), scores, strict=True):
+                # What cannot be among the best is left out here; a score that is no number is refused below.
+                new = ~(of_query < best.scores[-1]) if len(best.ids) == self.depth else slice(None)
+                merged = np.concatenate([best.scores, of_query[new]])
+                rankings[query] = self.limits.ranking(query, [*best.ids, *ids[new]], merged)
+        return rankings
 
 
 def _fetch(dataset: str, directory: Path, profile: str) -> Path:
@@ -159,6 +155,15 @@ def _similarity(model: Any, queries: Any, documents: Any) -> np.ndarray:
         counts = [np.array([*map(len, vectors)]) for vectors in (queries, documents)]
         asked = TokenVectors(np.concatenate(queries).astype(np.float32), counts[0])
         return maxsim(asked, np.concatenate(documents).astype(np.float32), np.cumsum(counts[1]) - counts[1])
+    if hasattr(model, "similarity_fn_name"):  # of sentence-transformers, whose similarity takes any floats
+        queries, documents = _doubled(queries), _doubled(documents)
     if hasattr(model, "similarity"):
         return np.asarray(model.similarity(queries, documents).float().cpu(), np.float32)
-    return np.asarray(queries, np.float32) @ np.asarray(documents, np.float32).T
+    return np.asarray(_doubled(queries) @ _doubled(documents).T, np.float32)
+
+
+def _doubled(vectors: Any) -> Any:
+    """Return vectors in float64, as in a grid: float32 scores of equal vectors differ by their place in a block."""
+    if isinstance(vectors, list):  # token vectors
+        return vectors
+    return vectors.cpu().double() if hasattr(vectors, "cpu") else np.asarray(vectors, np.float64)
