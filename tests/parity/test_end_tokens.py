@@ -114,3 +114,26 @@ def test_files_that_cannot_be_reconciled_are_refused(tmp_path, save, said, told)
     if "bos_token" not in said and save is save_decoder:
         entry = {"similarity": "cosine", "pooling": "own", "special_tokens": "end"}
         assert opened(DenseEncoder, folder, entry).encode_documents(TEXTS).shape == (4, 32)
+
+
+@pytest.mark.parametrize("name", ["LlamaTokenizer", "GemmaTokenizer"])
+@pytest.mark.parametrize(
+    ("said", "first", "end"),
+    [({}, True, False), ({"add_bos_token": False}, False, False), ({"add_eos_token": True}, True, True)],
+)
+def test_a_sentencepiece_model_without_tokenizer_json(tmp_path, name, said, first, end):
+    """In transformers 4, the first token was the default of these classes."""
+    import sentencepiece
+    from transformers import AutoTokenizer, LlamaConfig
+
+    (tmp_path / "texts").write_text("ab cd abc\n" * 50)
+    options = {"vocab_size": 20, "model_type": "bpe", "minloglevel": 2, "bos_id": 1, "eos_id": 2, "unk_id": 0}
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "texts"), model_prefix=str(tmp_path / "tokenizer"), hard_vocab_limit=False, **options
+    )
+    LlamaConfig().save_pretrained(tmp_path)
+    tokens = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name, **tokens, **said}))
+    tokenizer = load_checkpoint(AutoTokenizer, tmp_path)
+    plain = tokenizer("abc", add_special_tokens=False)["input_ids"]
+    assert tokenizer("abc")["input_ids"] == [1] * first + plain + [2] * end

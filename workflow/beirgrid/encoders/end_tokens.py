@@ -19,7 +19,7 @@ _OF_ENTRY = {"end": (False, True), "both": (True, True)}
 _KEYS = ("add_bos_token", "add_eos_token")
 # Classes of tokenizers for which false in tokenizer_config.json kept a token away in transformers 4. For others, false
 # is a default that no release has read.
-_OBEYED = ("Llama", "CodeLlama", "Gemma", "Cohere", "GPTNeoX")
+_OBEYED = ("Llama", "CodeLlama", "Gemma", "Cohere")
 
 
 def put_around(folder: Path, modules: Iterable[Any], of_entry: str | None) -> None:
@@ -45,9 +45,11 @@ def put_around(folder: Path, modules: Iterable[Any], of_entry: str | None) -> No
 def _reconcile(path: Path, tokenizer: Any) -> None:
     """Add the tokens that a tokenizer_config.json asks for, unless the tokenizer adds them already."""
     config, ends = saved.read(path), (tokenizer.bos_token_id, tokenizer.eos_token_id)
-    said, around = [config.get(key) for key in _KEYS], _around(tokenizer)
-    has = [end in tokens for end, tokens in zip(ends, around, strict=True)]
     obeyed = str(config.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer") in _OBEYED
+    # Without a tokenizer.json, these classes put the first token before a text unless the file said false.
+    first = {} if path.with_name("tokenizer.json").is_file() or not obeyed else {"add_bos_token": True}
+    said, around = [(first | config).get(key) for key in _KEYS], _around(tokenizer)
+    has = [end in tokens for end, tokens in zip(ends, around, strict=True)]
     too_many = obeyed and any(say is False and have for say, have in zip(said, has, strict=True))
     if not too_many and all(have or not say for say, have in zip(said, has, strict=True)):
         return
