@@ -117,6 +117,13 @@ def test_names_become_systems_and_models_with_mtebs_facts():
     assert "trust_remote_code" not in Params(Grid(found)).checkpoint(SimpleNamespace(model="BAAI__bge-m3"))
 
 
+def test_mteb_does_not_decide_on_code_that_published_scores_were_measured_with():
+    model = "HIT-TMG/KaLM-embedding-multilingual-mini-instruct-v2"
+    assert load(model).models[names.local_name(model)].trust_remote_code is None
+    found = load(model, models={model: {"trust_remote_code": True}})
+    assert found.models[names.local_name(model)].trust_remote_code
+
+
 def test_a_models_own_prompts_and_rerankers_of_mteb_get_the_task():
     reranker = "mixedbread-ai/mxbai-rerank-base-v2"
     datasets = ("scifact", "AskUbuntuDupQuestions", "cqadupstack-gis")

@@ -21,6 +21,12 @@ _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0
 # Keys of a system that name models, and keys that name systems.
 _MODELS, _SYSTEMS = ("retriever", "reranker"), ("first_stage",)
 _LONGEST = 80  # characters of a name
+# Models that mteb loads without the code of their checkpoints, but whose published scores were measured before mteb had
+# a loader for them. Their authors describe attention in both directions, which is in that code.
+_WITH_CODE = (
+    "HIT-TMG/KaLM-embedding-multilingual-mini-instruct-v2",
+    "KaLM-Embedding/KaLM-embedding-multilingual-mini-instruct-v2.5",
+)
 
 
 def local_name(identifier: str) -> str:
@@ -230,7 +236,8 @@ def _entry(
         entry["prompts"] = {**entry["prompts"], "datasets": differ}
     if entry.get("engine") == "mteb" or entry.get("prompts", {}).get("own"):
         entry["tasks"] = dict(tasks)
-    if "engine" not in entry:  # mteb opens it without the checkpoint's code, so the class of transformers is right
+    # mteb opens the others without the checkpoint's code, so the class of transformers is right.
+    if "engine" not in entry and name not in _WITH_CODE:
         entry["trust_remote_code"] = False
     if facts["trained_on"] is not None:
         rows = [row for row, task in tasks.items() if task in facts["trained_on"]]
