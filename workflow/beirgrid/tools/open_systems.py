@@ -32,14 +32,6 @@ from ..search import approximate, engine, lucene, maxsim
 _STAGES = ("retrieve", "score", "rerank", "fuse")
 
 
-class Ranker(NamedTuple):
-    """An open system. ``rank`` returns the ranking of a query and is thread-safe."""
-
-    rank: Callable[[str], runs.Ranking]
-    hardware: str
-    precision: str = ""
-
-
 class Step(NamedTuple):
     """A step of a system: its stage, the second word of its command, the values of its command's options, its facts."""
 
@@ -49,16 +41,20 @@ class Step(NamedTuple):
     facts: dict[str, Any]
 
 
-class Search(NamedTuple):
-    """An open retriever. ``find`` searches; ``ranking`` looks up the document ids of the results."""
+class Searcher(NamedTuple):
+    """An open system, for several threads: ``find`` searches, and ``ranking`` looks up the ids of what it returns."""
 
     find: Callable[[str], Any]
     ranking: Callable[[Any], runs.Ranking]
     hardware: str
     precision: str = ""
 
+    def rank(self, text: str) -> runs.Ranking:
+        """Return the ranking of a query."""
+        return self.ranking(self.find(text))
 
-def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> Ranker:
+
+def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> Searcher:
     """Open a system and its components from the records in the working directory.
 
     Args:
@@ -73,8 +69,7 @@ def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> Ran
     path = paths.RUN_RECORD.format(system=system, dataset=dataset)
     step = read_step(path)
     if step.stage == "retrieve":
-        search = open_search(step, device, stack)
-        return Ranker(lambda text: search.ranking(search.find(text)), search.hardware, search.precision)
+        return open_search(step, device, stack)
     if step.stage == "rerank":
         return _open_reranked(step, device, stack)
     if step.stage == "fuse":
@@ -117,7 +112,7 @@ def held_back(log: Path | None = None) -> Iterator[None]:
                     kept.write(text)
 
 
-def _open_reranked(step: Step, device: str, stack: ExitStack) -> Ranker:
+def _open_reranked(step: Step, device: str, stack: ExitStack) -> Searcher:
     first = open_system(*_cell(step.values["first_stage"]), device, stack)
     values, depth = read_step(step.values["scores"]).values, step.values["depth"]
     runtime, computing = start(values, device, stack), threading.Lock()
@@ -131,10 +126,10 @@ def _open_reranked(step: Step, device: str, stack: ExitStack) -> Ranker:
         found = {("", document): of_pair for document, of_pair in zip(top, scores, strict=True)}
         return runs.reordered("", ranking, found, depth)
 
-    return Ranker(rank, hardware(runtime), scorer.precision)
+    return Searcher(rank, lambda ranking: ranking, hardware(runtime), scorer.precision)
 
 
-def _open_fused(step: Step, device: str, stack: ExitStack) -> Ranker:
+def _open_fused(step: Step, device: str, stack: ExitStack) -> Searcher:
     parts = [open_system(*_cell(run), device, stack) for run in step.values["runs"]]
     method, depth = step.values["method"], step.values["depth"]
     options = {name: step.values[name] for name in ("k", "norm", "weights")}
@@ -145,7 +140,7 @@ def _open_fused(step: Step, device: str, stack: ExitStack) -> Ranker:
         return fusion.fuse([{"": part.rank(text)} for part in parts], method, depth, **options)[""]
 
     neural = next((part for part in parts if part.precision), parts[0])
-    return neural._replace(rank=rank)
+    return neural._replace(find=rank, ranking=lambda ranking: ranking)
 
 
 def read_step(path: str | Path) -> Step:
@@ -200,13 +195,13 @@ def start(values: Mapping[str, Any], device: str, stack: ExitStack) -> Runtime:
     return stack.enter_context(compute.start())
 
 
-def open_search(step: Step, device: str, stack: ExitStack) -> Search:
+def open_search(step: Step, device: str, stack: ExitStack) -> Searcher:
     """Open the index and, if any, the model of a retrieval."""
     values, depth = step.values, step.values["depth"]
     if step.kind == "lexical":
         options = {name: values[name] for name in ("fields", "language", "k1", "b")}
         searcher = lucene.Searcher(values["index"], **options, memory_mb=values["memory"])
-        return Search(lambda text: searcher.search(text, depth), lambda found: runs.canonical("", *found), cpu_name())
+        return Searcher(lambda text: searcher.search(text, depth), lambda found: runs.canonical("", *found), cpu_name())
     runtime = start(values, device, stack)
     encoder, computing = open_encoder(values["checkpoint"], values["model"], runtime), threading.Lock()
 
@@ -221,7 +216,7 @@ def open_search(step: Step, device: str, stack: ExitStack) -> Search:
         ids = collection.read_ids(values["corpus"], [rows]).take(rows).to_pylist()
         return runs.canonical("", ids, scores, depth)
 
-    return Search(find, ranking, hardware(runtime), encoder.precision)
+    return Searcher(find, ranking, hardware(runtime), encoder.precision)
 
 
 def _search_vectors(step: Step, vectors: Any, depth: int) -> Any:
