@@ -24,7 +24,7 @@ LIGHT += ["beirgrid.tools.refresh", "beirgrid.tools.outline"]
 MODELS = [*ALL, "datasets", "sentence_transformers", "transformers.models.bert.modeling_bert"]
 SNAKEMAKE = ["snakemake.cli", "snakemake.workflow", "snakemake.profiles", "snakemake.report.html_reporter"]
 SNAKEMAKE += ["snakemake.storage", "smart_open", "jsonschema", "beirgrid.tools.configfiles", "beirgrid.tools.console"]
-SNAKEMAKE += [f"beirgrid.graph.{name}" for name in ("cell_records", "inputs", "params", "reruns")]
+SNAKEMAKE += ["beirgrid.pipeline.rules"]
 SNAKEMAKE += [f"beirgrid.tools.{name}" for name in ("cluster", "processes")]
 LIBRARIES = {"snakemake": SNAKEMAKE, "light": LIGHT, "models": MODELS}
 NO_MODEL = {"fetch", "index", "lexical", "rerank", "fuse", "evaluate", "aggregate", "page", "report", "analyse"}
@@ -95,7 +95,7 @@ def _added() -> list[str]:
 def _prepare(kind: str, python: Path) -> None:
     if kind == "snakemake":
         sys.executable = str(python)
-    prepare([*LIBRARIES[kind], *OF_STAGES.get(kind, [])])
+    prepare([*LIBRARIES[kind], *(libraries(kind) if kind != "snakemake" else [])])
     if kind == "snakemake":
         from snakemake.cli import get_argument_parser
 
@@ -123,8 +123,7 @@ def _run(arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     sys.path.insert(0, OWN)
-    from beirgrid.tools.forks import LIBRARIES as OF_STAGES
-    from beirgrid.tools.forks import prepare, run_fork, serve
+    from beirgrid.tools.forks import libraries, prepare, run_fork, serve
 
     kind, path = sys.argv[1], Path(sys.argv[2])
     run_fork(*serve(path, int(sys.argv[3]), partial(_prepare, kind, path.parent / "python")), _run)

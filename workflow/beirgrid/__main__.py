@@ -17,7 +17,7 @@ import os
 
 from .tools import forks
 
-if __name__ == "__main__" and os.environ.get(forks.FOLDER) and sys.argv[1:2] == ["--settings"]:
+if __name__ == "__main__" and os.environ.get(forks.FOLDER) and sys.argv[-1:] == ["@-"]:
     forks.run()
 
 import argparse
@@ -27,16 +27,16 @@ import importlib
 import re
 import select
 import signal
-import textwrap
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from .core import environment, provenance, stages
-from .core.cli import ASKED, CALL, WORD, add_options, read_files
+from .core import environment, provenance
+from .core.cli import CALL, JOB, WORD, add_options, read_files
 from .core.errors import BeirgridError, log_to_standard_error, printable, say
 from .core.version import dated_version
 
-# Commands other than stages, in the order of ``--help``: words, function, help.
-_TOOLS = {
+# Commands of ``--help``, in its order: words, function, help.
+_LISTED = {
     "demo": ("tools.run:add_demo_arguments", "run every kind of stage on the embedded collection"),
     "run": ("tools.run:add_arguments", "run a grid: a file, a ready-made grid, or systems and datasets"),
     "reproduce": ("tools.reproduce:add_arguments", "run a system where values of it are published, and compare"),
@@ -56,17 +56,26 @@ _TOOLS = {
     "set": ("tools.evaluation_sets:add_arguments", "make an evaluation set: documents, queries, judgements"),
     "latency": ("tools.latency:latency", "measure the latency of systems per query"),
     "doctor": ("tools.doctor:add_arguments", "check this machine, the file system, the network and SLURM"),
+    "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
+    "analyse": ("stages.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
     "why": ("tools.why:add_arguments", "show which job made a file, and whether the next run makes it again"),
 }
-# The module of a command is imported only when that command runs.
-COMMANDS = _TOOLS | {words: (stage.function, stage.help) for words, stage in stages.COMMANDS.items()}
 # Groups of commands by their first word, with the help of the group.
-_GROUPS = {
-    "fetch": "fetch a corpus, dataset, checkpoint, run or published expansion, and check it",
-    "index": "index a corpus for BM25, or one shard of vectors",
-    "retrieve": "retrieve the top documents per query",
-    "export": "write the results of a grid for other software",
-}
+_GROUPS = {"export": "write the results of a grid for other software"}
+
+
+def commands(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return the function and the help of each command that a command line may name, by its words.
+
+    The commands of stages have no help here. Their modules are read only for a command line that names none of the
+    others, and the module of a command only when it runs.
+    """
+    word = next((word for word in arguments if not word.startswith("-")), "")
+    if not word or any(word == words.partition(" ")[0] for words in _LISTED):
+        return _LISTED
+    from .pipeline.stage import functions
+
+    return {words: (function, "") for words, function in functions().items()} | _LISTED
 
 
 _EXAMPLES = """\
@@ -77,8 +86,6 @@ examples:
   beirgrid plan grid.yaml                               jobs, hours, downloads and disk before the run
   beirgrid run grid.yaml --profile slurm                on a cluster
   beirgrid status                                       what runs, what failed, time left
-
-The rules run a command for each stage: {stages}.
 
 An argument @FILE stands for the lines of FILE, and @- for the options in a JSON object on standard input."""
 
@@ -112,33 +119,30 @@ class _Parser(argparse.ArgumentParser):
             if name.endswith("_arguments"):
                 function(self)
             else:
+                self.description = self.description or (function.__doc__ or "").partition("\n")[0]
                 add_options(self, function)
         return super().parse_known_args(*arguments, **options)
 
 
-def _parser() -> _Parser:
-    names = dict.fromkeys(words.partition(" ")[0] for words in stages.COMMANDS)
+def _parser(arguments: Sequence[str]) -> _Parser:
     parser = _Parser(
         prog="beirgrid",
         description="Evaluate retrieval systems on BEIR's collections and on your own.",
-        epilog=_EXAMPLES.format(stages=textwrap.fill(", ".join(names), 75).replace("\n", "\n  ")),
+        epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--version", action=_Version, nargs=0, help="show the version, its commit and the commit's date"
     )
-    parser.add_argument("--settings", metavar="DIGEST", help="digest of the settings, which the record keeps")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    added = parser.add_subparsers(dest="command", required=True, metavar="command")
     groups: dict[str, Any] = {}
-    for words, (function, purpose) in COMMANDS.items():
+    for words, (function, purpose) in commands(arguments).items():
         word, _, kind = words.partition(" ")
-        listed: dict[str, Any] = {} if words in stages.COMMANDS else {"help": _GROUPS[word] if kind else purpose}
+        listed: dict[str, Any] = {"help": purpose} if words in _LISTED else {}
         if kind and word not in groups:
-            group = commands.add_parser(word, description=_sentence(_GROUPS[word]), **listed)
+            group = added.add_parser(word, description=_sentence(_GROUPS.get(word, "")))
             groups[word] = group.add_subparsers(dest=WORD, required=True, metavar="kind")
-        if kind:
-            listed = {"help": purpose}
-        place = groups[word] if kind else commands
+        place = groups[word] if kind else added
         place.add_parser(kind or word, description=_sentence(purpose), **listed).function = function
     return parser
 
@@ -147,7 +151,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     """Parse a command line. Unknown words are passed to Snakemake by the commands that run it, and are errors
     otherwise.
     """
-    parser = _parser()
+    parser = _parser(arguments)
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
@@ -162,7 +166,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _sentence(purpose: str) -> str:
-    return f"{purpose[0].upper()}{purpose[1:]}."
+    return f"{purpose[0].upper()}{purpose[1:]}." if purpose else ""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -174,7 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
         environment.check_names(*arguments)
         arguments = read_files(arguments)
         args = _parse(arguments)  # this also compares artifacts with their records
-        provenance.use_command(arguments, args.settings, ASKED.get())
+        provenance.use_command(arguments, JOB.get())
         call = getattr(args, CALL) if hasattr(args, CALL) else args.run
         ended = int(call(args) or 0)
         sys.stdout.flush()  # flushed here, so that a full disk gets its message
@@ -196,8 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
             message = f"out of memory on the GPU; make encode.batch_tokens.cuda smaller ({error})"
         else:
             raise
-    first_words = {words.partition(" ")[0] for words in COMMANDS}
-    command = next((word for word in arguments if word in first_words), "")
+    command = next((word for word in arguments if not word.startswith("-")), "")
     say(f"{f'beirgrid {command}'.strip()}: error: {message}")
     return status
 

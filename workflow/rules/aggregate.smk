@@ -2,8 +2,7 @@ rule aggregate:
     message:
         "Making the tables of the grid"
     input:
-        scores=metric_files(grid),
-        records=records.everything(),
+        [job.record for job in stage.jobs],
     output:
         **{
             name: report(
@@ -41,9 +40,7 @@ rule aggregate:
         ],
         record=grid.own(paths.TABLES_RECORD),
     params:
-        **commands("aggregate", published=list(map(str, PUBLISHED)), files=aggregated_digest),
-        grid=GRID_SUMMARY,
-        folder=tables_folder,
+        **stage.aggregate.params,
     log:
         grid.own("logs/aggregate/{grid}.log"),
     benchmark:
@@ -52,7 +49,6 @@ rule aggregate:
         EVALUATE
     threads: 1
     resources:
-        **needs("aggregate"),
+        **stage.aggregate.resources,
     shell:
-        "{params.beirgrid} aggregate --grid @{params.grid:q} @- --output {params.folder:q}"
-        " --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"

@@ -3,8 +3,7 @@ rule analyses:
     message:
         "Making the paper's analyses from the runs of the grid"
     input:
-        scores=metric_files(grid),
-        records=records.everything(),
+        [job.record for job in stage.jobs],
         tables=rules.aggregate.output,
     output:
         figures=report(
@@ -15,9 +14,7 @@ rule analyses:
         ),
         record=grid.own(paths.ANALYSES_RECORD),
     params:
-        **commands("analyses", files=summary_digest),
-        grid=GRID_SUMMARY,
-        folder=grid_folder,
+        **stage.analyses.params,
     log:
         grid.own("logs/analyses/{grid}.log"),
     benchmark:
@@ -26,7 +23,6 @@ rule analyses:
         EVALUATE
     threads: 1
     resources:
-        **needs("analyses"),
+        **stage.analyses.resources,
     shell:
-        "{params.beirgrid} analyse --grid {params.grid:q} --output {params.folder:q}"
-        " --record {output.record:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"

@@ -1,92 +1,84 @@
-# One rule per kind of vectors. Their jobs have the same params.
+# One rule per kind of vectors.
 rule encode_dense:
     message:
         "Encoding shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
     input:
-        checkpoint=inputs.weights,
-        corpus=paths.CORPUS,
+        unpack(stage.encode_dense.inputs),
     output:
-        vectors=passing(f"{paths.EMBEDDINGS}.npy"),
-        record=paths.EMBEDDINGS_RECORD,
+        vectors=temp_unless_kept("results/embeddings/{model}/{corpus}/{shard}.npy"),
+        record="results/embeddings/{model}/{corpus}/{shard}.json",
     params:
-        **commands.neural(
-            "encode_dense",
-            model=params.model,
-            shard_size=grid.config.encode.shard,
-            last=params.is_last,
-        ),
+        **stage.encode_dense.params,
     log:
         "logs/encode/{model}/{corpus}/{shard}.log",
     benchmark:
         "results/benchmarks/encode/{model}/{corpus}/{shard}.tsv"
     wildcard_constraints:
-        model=grid.models_of_family(*alike("dense")),
+        **stage.encode_dense.constraints,
     conda:
         NEURAL
     threads: 8
     resources:
-        **needs("encode_dense"),
+        **stage.encode_dense.resources,
     group:
-        nodes.group("encode_dense")
+        stage.encode_dense.group
     shell:
-        "{params.beirgrid} encode @- {params.compute:q} --shard {wildcards.shard:q}"
-        " --checkpoint {input.checkpoint:q} --corpus {input.corpus:q}"
-        " --output {output.vectors:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
 
 
 use rule encode_dense as encode_sparse with:
+    input:
+        unpack(stage.encode_sparse.inputs),
     output:
-        vectors=passing(f"{paths.EMBEDDINGS}.npz"),
-        record=paths.EMBEDDINGS_RECORD,
+        vectors=temp_unless_kept("results/embeddings/{model}/{corpus}/{shard}.npz"),
+        record="results/embeddings/{model}/{corpus}/{shard}.json",
+    params:
+        **stage.encode_sparse.params,
     wildcard_constraints:
-        model=grid.models_of_family(*alike("sparse")),
+        **stage.encode_sparse.constraints,
     resources:
-        **needs("encode_sparse"),
+        **stage.encode_sparse.resources,
     group:
-        nodes.group("encode_sparse")
+        stage.encode_sparse.group
 
 
 # Its search also reads the vectors, so they are kept.
 use rule encode_dense as encode_late_interaction with:
+    input:
+        unpack(stage.encode_late_interaction.inputs),
     output:
-        vectors=directory(f"{paths.EMBEDDINGS}.tokens"),
-        record=paths.EMBEDDINGS_RECORD,
+        vectors=directory("results/embeddings/{model}/{corpus}/{shard}.tokens"),
+        record="results/embeddings/{model}/{corpus}/{shard}.json",
+    params:
+        **stage.encode_late_interaction.params,
     wildcard_constraints:
-        model=grid.models_of_family(*alike("late-interaction")),
+        **stage.encode_late_interaction.constraints,
     resources:
-        **needs("encode_late_interaction"),
+        **stage.encode_late_interaction.resources,
     group:
-        nodes.group("encode_late_interaction")
+        stage.encode_late_interaction.group
 
 
 rule expand:
     message:
         "Expanding shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
     input:
-        checkpoint=inputs.weights,
-        corpus=paths.CORPUS,
+        unpack(stage.expand.inputs),
     output:
-        expansions=paths.EXPANSIONS,
-        record=paths.EXPANSIONS_RECORD,
+        expansions="results/expansions/{model}/{corpus}/{shard}.parquet",
+        record="results/expansions/{model}/{corpus}/{shard}.json",
     params:
-        **commands.neural(
-            "expand",
-            model=params.model,
-            shard_size=grid.config.encode.shard,
-            last=params.is_last,
-        ),
+        **stage.expand.params,
     log:
         "logs/expand/{model}/{corpus}/{shard}.log",
     benchmark:
         "results/benchmarks/expand/{model}/{corpus}/{shard}.tsv"
     wildcard_constraints:
-        model=grid.models_of_family(*named("expander")),
+        **stage.expand.constraints,
     conda:
         NEURAL
     threads: 8
     resources:
-        **needs("expand"),
+        **stage.expand.resources,
     shell:
-        "{params.beirgrid} expand @- {params.compute:q} --shard {wildcards.shard:q}"
-        " --checkpoint {input.checkpoint:q} --corpus {input.corpus:q}"
-        " --output {output.expansions:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"

@@ -2,13 +2,12 @@ rule evaluate:
     message:
         "Evaluating {wildcards.system} on {wildcards.dataset}"
     input:
-        run=paths.RUN,
-        qrels=paths.QRELS,
+        unpack(stage.evaluate.inputs),
     output:
-        scores=paths.METRICS,
-        per_query=paths.PER_QUERY,
+        scores="results/metrics/{system}/{dataset}.json",
+        per_query="results/metrics/{system}/{dataset}.per-query.parquet",
     params:
-        **commands("evaluate", metrics=list(grid.config.metrics), main=params.main),
+        **stage.evaluate.params,
     log:
         "logs/evaluate/{system}/{dataset}.log",
     benchmark:
@@ -17,10 +16,8 @@ rule evaluate:
         EVALUATE
     threads: 1
     resources:
-        **needs("evaluate"),
+        **stage.evaluate.resources,
     group:
-        nodes.group("evaluate")
+        stage.evaluate.group
     shell:
-        "{params.beirgrid} evaluate --system {wildcards.system:q} --dataset {wildcards.dataset:q} @-"
-        " --run {input.run:q} --qrels {input.qrels:q} --output {output.scores:q}"
-        " --per-query {output.per_query:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"

@@ -2,16 +2,12 @@ rule fetch_corpus:
     message:
         "Fetching corpus {wildcards.corpus}"
     input:
-        inputs.corpus_files,
+        unpack(stage.fetch_corpus.inputs),
     output:
-        corpus=paths.CORPUS,
-        record=paths.CORPUS_RECORD,
+        corpus="results/corpora/{corpus}/corpus.parquet",
+        record="results/corpora/{corpus}/corpus.json",
     params:
-        **commands(
-            "fetch_corpus",
-            entry=params.corpus,
-            files=reruns.state_of(inputs.corpus_files),
-        ),
+        **stage.fetch_corpus.params,
     log:
         "logs/fetch/corpus/{corpus}.log",
     benchmark:
@@ -20,29 +16,22 @@ rule fetch_corpus:
         EVALUATE
     threads: 1
     resources:
-        **needs("fetch_corpus"),
+        **stage.fetch_corpus.resources,
     shell:
-        "{params.beirgrid} fetch corpus --name {wildcards.corpus:q} @-"
-        " --output {output.corpus:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
 
 
 rule fetch_dataset:
     message:
         "Fetching queries and qrels of {wildcards.dataset}"
     input:
-        inputs.dataset_files,
-        corpus=inputs.corpus,
+        unpack(stage.fetch_dataset.inputs),
     output:
-        queries=paths.QUERIES,
-        qrels=paths.QRELS,
-        record=paths.DATASET_RECORD,
+        queries="results/datasets/{dataset}/queries.parquet",
+        qrels="results/datasets/{dataset}/qrels.tsv",
+        record="results/datasets/{dataset}/dataset.json",
     params:
-        **commands(
-            "fetch_dataset",
-            entry=params.dataset,
-            corpus_entry=params.searched_corpus,
-            files=reruns.state_of(inputs.dataset_files),
-        ),
+        **stage.fetch_dataset.params,
     log:
         "logs/fetch/dataset/{dataset}.log",
     benchmark:
@@ -51,107 +40,83 @@ rule fetch_dataset:
         EVALUATE
     threads: 1
     resources:
-        **needs("fetch_dataset"),
+        **stage.fetch_dataset.resources,
     shell:
-        "{params.beirgrid} fetch dataset --name {wildcards.dataset:q} @-"
-        " --corpus {input.corpus:q} --queries {output.queries:q} --qrels {output.qrels:q}"
-        " --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
 
 
 rule fetch_expansion:
     message:
         "Fetching the queries that {wildcards.system} adds to {wildcards.corpus}"
     input:
-        inputs.expansion_files,
-        corpus=paths.CORPUS,
+        unpack(stage.fetch_expansion.inputs),
     output:
-        result=paths.PUBLISHED,
-        record=paths.PUBLISHED_RECORD,
+        result="results/published/{system}/{corpus}.parquet",
+        record="results/published/{system}/{corpus}.json",
     params:
-        **commands(
-            "fetch_expansion",
-            entry=params.expansion,
-            files=reruns.state_of(inputs.expansion_files),
-        ),
+        **stage.fetch_expansion.params,
     log:
         "logs/fetch/expansion/{system}/{corpus}.log",
     benchmark:
         "results/benchmarks/fetch/expansion/{system}/{corpus}.tsv"
     wildcard_constraints:
-        system=grid.one_of(grid.with_published),
+        **stage.fetch_expansion.constraints,
     conda:
         EVALUATE
     threads: 1
     resources:
-        **needs("fetch_expansion"),
+        **stage.fetch_expansion.resources,
     shell:
-        "{params.beirgrid} fetch expansion --name {wildcards.system:q} @- --corpus {input.corpus:q}"
-        " --output {output.result:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
 
 
 rule fetch_model:
     message:
         "Fetching the checkpoint of {wildcards.model}"
     input:
-        inputs.model_files,
+        unpack(stage.fetch_model.inputs),
     output:
-        checkpoint=directory(paths.CHECKPOINT),
-        record=paths.MODEL_RECORD,
+        checkpoint=directory("results/models/{model}/checkpoint"),
+        record="results/models/{model}/model.json",
     params:
-        **commands(
-            "fetch_model",
-            entry=params.checkpoint,
-            files=reruns.state_of(inputs.model_files),
-        ),
-        described=params.described,
+        **stage.fetch_model.params,
     log:
         "logs/fetch/model/{model}.log",
     benchmark:
         "results/benchmarks/fetch/model/{model}.tsv"
     wildcard_constraints:
-        model=grid.models_of_recipe(None),
+        **stage.fetch_model.constraints,
     conda:
         NEURAL
     threads: 1
     resources:
-        **needs("fetch_model"),
+        **stage.fetch_model.resources,
     shell:
-        "{params.beirgrid} fetch model --name {wildcards.model:q} @- {params.described:q}"
-        " --output {output.checkpoint:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
 
 
 rule fetch_run:
     message:
         "Fetching the run of {wildcards.system} on {wildcards.dataset}"
     input:
-        inputs.run_files,
-        corpus=inputs.corpus,
-        queries=paths.QUERIES,
+        unpack(stage.fetch_run.inputs),
     output:
-        run=paths.RUN,
-        record=paths.RUN_RECORD,
+        run="results/runs/{system}/{dataset}.run.gz",
+        record="results/runs/{system}/{dataset}.json",
     params:
-        **commands(
-            "fetch_run",
-            run=inputs.run_file,
-            depth=DEPTH,
-            allow=params.accepted_flaws,
-            files=reruns.state_of(inputs.run_file),
-        ),
+        **stage.fetch_run.params,
     log:
         "logs/fetch/run/{system}/{dataset}.log",
     benchmark:
         "results/benchmarks/fetch/run/{system}/{dataset}.tsv"
     wildcard_constraints:
-        system=grid.systems_of("external"),
+        **stage.fetch_run.constraints,
     conda:
         EVALUATE
     threads: 1
     resources:
-        **needs("fetch_run"),
+        **stage.fetch_run.resources,
     group:
-        nodes.group("fetch_run")
+        stage.fetch_run.group
     shell:
-        "{params.beirgrid} fetch run --system {wildcards.system:q} @-"
-        " --queries {input.queries:q} --corpus {input.corpus:q}"
-        " --output {output.run:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"

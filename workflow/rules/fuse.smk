@@ -2,29 +2,24 @@ rule fuse:
     message:
         "Fusing {wildcards.system} on {wildcards.dataset}"
     input:
-        runs=inputs.component_runs,
-        dev_runs=inputs.dev_runs,
-        dev_qrels=inputs.dev_qrels,
-        queries=inputs.queries_apart,
+        unpack(stage.fuse.inputs),
     output:
-        run=paths.RUN,
-        record=paths.RUN_RECORD,
+        run="results/runs/{system}/{dataset}.run.gz",
+        record="results/runs/{system}/{dataset}.json",
     params:
-        **commands("fuse", params.fusion, depth=DEPTH),
-        tuning=given("dev_runs", "dev_qrels", "queries"),
+        **stage.fuse.params,
     log:
         "logs/fuse/{system}/{dataset}.log",
     benchmark:
         "results/benchmarks/fuse/{system}/{dataset}.tsv"
     wildcard_constraints:
-        system=grid.systems_of("fusion"),
+        **stage.fuse.constraints,
     conda:
         EVALUATE
     threads: 2
     resources:
-        **needs("fuse"),
+        **stage.fuse.resources,
     group:
-        nodes.group("fuse")
+        stage.fuse.group
     shell:
-        "{params.beirgrid} fuse --system {wildcards.system:q} @- --runs {input.runs:q} {params.tuning:q}"
-        " --output {output.run:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"

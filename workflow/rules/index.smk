@@ -2,121 +2,111 @@ rule index_lexical:
     message:
         "Indexing {wildcards.corpus} for BM25 ({wildcards.fields}{wildcards.expansion})"
     input:
-        corpus=paths.CORPUS,
-        expansions=inputs.expansions,
+        unpack(stage.index_lexical.inputs),
     output:
-        index=directory(paths.LUCENE.replace("{index}", "bm25-{fields}{expansion}")),
-        record=paths.LUCENE_RECORD.replace("{index}", "bm25-{fields}{expansion}"),
+        index=directory("results/indexes/bm25-{fields}{expansion}/{corpus}/lucene"),
+        record="results/indexes/bm25-{fields}{expansion}/{corpus}/lucene.json",
     params:
-        **commands("index_lexical", language=params.language),
-        heap=heap,
-        expansions=given("expansions"),
+        **stage.index_lexical.params,
     log:
         "logs/index/bm25-{fields}{expansion}/{corpus}.log",
     benchmark:
         "results/benchmarks/index/bm25-{fields}{expansion}/{corpus}.tsv"
     wildcard_constraints:
-        fields="flat|multifield",
-        expansion="([@~][^/]+)?",
+        **stage.index_lexical.constraints,
     conda:
         LEXICAL
     threads: 8
     resources:
-        **needs("index_lexical"),
+        **stage.index_lexical.resources,
     shell:
-        "{params.beirgrid} index lexical --fields {wildcards.fields:q} @- --threads {threads} --memory {params.heap:q}"
-        " --corpus {input.corpus:q} {params.expansions:q}"
-        " --output {output.index:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
 
 
 rule index_program:
     message:
         "Indexing {wildcards.corpus} by the program of {wildcards.system}"
     input:
-        inputs.index_command_files,
-        corpus=paths.CORPUS,
+        unpack(stage.index_program.inputs),
     output:
-        index=directory(paths.PROGRAM_INDEX),
-        record=paths.PROGRAM_INDEX_RECORD,
+        index=directory("results/indexes/{system}/{corpus}/program"),
+        record="results/indexes/{system}/{corpus}/program.json",
     params:
-        **commands(
-            "index_program",
-            params.program("index_command"),
-            files=reruns.state_of(inputs.index_command_files),
-        ),
+        **stage.index_program.params,
     log:
         "logs/index/{system}/{corpus}/program.log",
     benchmark:
         "results/benchmarks/index/{system}/{corpus}/program.tsv"
     wildcard_constraints:
-        system=grid.systems_of("program"),
+        **stage.index_program.constraints,
     conda:
         EVALUATE
-    threads: params.program_threads
+    threads: threads_of_program
     resources:
-        **needs("index_program"),
+        **stage.index_program.resources,
     shell:
-        "{params.beirgrid} index program @- --threads {threads} --corpus {input.corpus:q}"
-        " --output {output.index:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
 
 
-# One rule per kind of vectors. Their jobs have the same params.
+# One rule per kind of vectors.
 rule index_dense:
     message:
         "Indexing shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model}"
     input:
-        vectors=f"{paths.EMBEDDINGS}.npy",
+        unpack(stage.index_dense.inputs),
     output:
-        index=f"{paths.INDEXES}.faiss",
-        record=paths.SHARD_RECORD,
+        index="results/indexes/{model}/{corpus}/{shard}.faiss",
+        record="results/indexes/{model}/{corpus}/{shard}.json",
     params:
-        **commands("index_dense"),
-        family=params.family,
+        **stage.index_dense.params,
     log:
         "logs/index/{model}/{corpus}/{shard}.log",
     benchmark:
         "results/benchmarks/index/{model}/{corpus}/{shard}.tsv"
     wildcard_constraints:
-        model=grid.models_of_family(*alike("dense")),
+        **stage.index_dense.constraints,
     conda:
         NEURAL
     threads: 1
     resources:
-        **needs("index_dense"),
+        **stage.index_dense.resources,
     group:
-        nodes.group("index_dense")
+        stage.index_dense.group
     shell:
-        "{params.beirgrid} index {params.family:q} --vectors {input.vectors:q}"
-        " --output {output.index:q} --record {output.record:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
 
 
 use rule index_dense as index_sparse with:
     input:
-        vectors=f"{paths.EMBEDDINGS}.npz",
+        unpack(stage.index_sparse.inputs),
     output:
-        index=directory(f"{paths.INDEXES}.impact"),
-        record=paths.SHARD_RECORD,
+        index=directory("results/indexes/{model}/{corpus}/{shard}.impact"),
+        record="results/indexes/{model}/{corpus}/{shard}.json",
+    params:
+        **stage.index_sparse.params,
     wildcard_constraints:
-        model=grid.models_of_family(*alike("sparse")),
+        **stage.index_sparse.constraints,
     resources:
-        **needs("index_sparse"),
+        **stage.index_sparse.resources,
     group:
-        nodes.group("index_sparse")
+        stage.index_sparse.group
 
 
 use rule index_dense as index_late_interaction with:
     input:
-        vectors=f"{paths.EMBEDDINGS}.tokens",
+        unpack(stage.index_late_interaction.inputs),
     output:
-        index=f"{paths.INDEXES}.faiss",
-        record=paths.SHARD_RECORD,
+        index="results/indexes/{model}/{corpus}/{shard}.faiss",
+        record="results/indexes/{model}/{corpus}/{shard}.json",
+    params:
+        **stage.index_late_interaction.params,
     wildcard_constraints:
-        model=grid.models_of_family(*alike("late-interaction")),
+        **stage.index_late_interaction.constraints,
     threads: 8
     resources:
-        **needs("index_late_interaction"),
+        **stage.index_late_interaction.resources,
     group:
-        nodes.group("index_late_interaction")
+        stage.index_late_interaction.group
 
 
 rule index_approximate:
@@ -124,24 +114,22 @@ rule index_approximate:
         "Building the index {wildcards.variant} of shard {wildcards.shard} of {wildcards.corpus}"
         " with {wildcards.model}"
     input:
-        exact=f"{paths.INDEXES}.faiss",
+        unpack(stage.index_approximate.inputs),
     output:
-        index=paths.VARIANTS,
-        record=paths.VARIANT_RECORD,
+        index="results/indexes/{model}/{corpus}/{variant}/{shard}.faiss",
+        record="results/indexes/{model}/{corpus}/{variant}/{shard}.json",
     params:
-        **commands("index_approximate", params.variant),
+        **stage.index_approximate.params,
     log:
         "logs/index/{model}/{corpus}/{variant}/{shard}.log",
     benchmark:
         "results/benchmarks/index/{model}/{corpus}/{variant}/{shard}.tsv"
     wildcard_constraints:
-        model=grid.models_of_family("dense"),
-        variant=grid.one_of(grid.variants),
+        **stage.index_approximate.constraints,
     conda:
         NEURAL
     threads: 8
     resources:
-        **needs("index_approximate"),
+        **stage.index_approximate.resources,
     shell:
-        "{params.beirgrid} index approximate @- --exact {input.exact:q}"
-        " --output {output.index:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"

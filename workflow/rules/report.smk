@@ -10,9 +10,7 @@ rule report:
         report=report(grid.own(paths.REPORT), caption="../report/report.rst", category="Report"),
         record=grid.own(paths.REPORT_RECORD),
     params:
-        **commands("report", files=summary_digest),
-        grid=GRID_SUMMARY,
-        folder=tables_folder,
+        **stage.report.params,
     log:
         grid.own("logs/report/{grid}.log"),
     benchmark:
@@ -21,7 +19,6 @@ rule report:
         EVALUATE
     threads: 1
     resources:
-        **needs("report"),
+        **stage.report.resources,
     shell:
-        "{params.beirgrid} page --grid @{params.grid:q} --tables {params.folder:q}"
-        " --output {output.report:q} --record {output.record:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"

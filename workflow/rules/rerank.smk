@@ -2,15 +2,11 @@ rule score:
     message:
         "Scoring pairs of {wildcards.dataset} from {wildcards.first} with {wildcards.reranker}"
     input:
-        checkpoint=inputs.scorer,
-        corpus=inputs.corpus,
-        queries=paths.QUERIES,
-        run=paths.RUN.replace("{system}", "{first}"),
+        unpack(stage.score.inputs),
     output:
-        record=paths.PAIRS_RECORD,
+        record="results/pairs/{reranker}/{dataset}/{first}.json",
     params:
-        **commands.neural("score", model=params.reranker, depth=params.score_depth),
-        pairs=paths.PAIRS,
+        **stage.score.params,
     log:
         "logs/score/{reranker}/{dataset}/{first}.log",
     benchmark:
@@ -19,38 +15,33 @@ rule score:
         NEURAL
     threads: 8
     resources:
-        **needs("score"),
+        **stage.score.resources,
     shell:
-        "{params.beirgrid} score @- {params.compute:q} --checkpoint {input.checkpoint:q}"
-        " --corpus {input.corpus:q} --queries {input.queries:q} --run {input.run:q}"
-        " --pairs {params.pairs:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
 
 
 rule rerank:
     message:
         "Reranking {wildcards.system} on {wildcards.dataset}"
     input:
-        run=inputs.component_runs,
-        scores=inputs.pair_scores,
+        unpack(stage.rerank.inputs),
     output:
-        run=paths.RUN,
-        record=paths.RUN_RECORD,
+        run="results/runs/{system}/{dataset}.run.gz",
+        record="results/runs/{system}/{dataset}.json",
     params:
-        **commands("rerank", depth=params.rerank_depth),
+        **stage.rerank.params,
     log:
         "logs/rerank/{system}/{dataset}.log",
     benchmark:
         "results/benchmarks/rerank/{system}/{dataset}.tsv"
     wildcard_constraints:
-        system=grid.systems_of("rerank"),
+        **stage.rerank.constraints,
     conda:
         NEURAL
     threads: 1
     resources:
-        **needs("rerank"),
+        **stage.rerank.resources,
     group:
-        nodes.group("rerank")
+        stage.rerank.group
     shell:
-        "{params.beirgrid} rerank --system {wildcards.system:q} @-"
-        " --first-stage {input.run:q} --scores {input.scores:q}"
-        " --output {output.run:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"

@@ -2,68 +2,52 @@ rule retrieve_lexical:
     message:
         "Retrieving {wildcards.dataset} with {wildcards.system}"
     input:
-        index=inputs.lucene,
-        queries=paths.QUERIES,
+        unpack(stage.retrieve_lexical.inputs),
     output:
-        run=paths.RUN,
-        record=paths.RUN_RECORD,
+        run="results/runs/{system}/{dataset}.run.gz",
+        record="results/runs/{system}/{dataset}.json",
     params:
-        **commands("retrieve_lexical", params.bm25, depth=DEPTH),
-        heap=heap,
+        **stage.retrieve_lexical.params,
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
         "results/benchmarks/retrieve/{system}/{dataset}.tsv"
     wildcard_constraints:
-        system=grid.systems_of("lexical"),
+        **stage.retrieve_lexical.constraints,
     conda:
         LEXICAL
     threads: 8
     resources:
-        **needs("retrieve_lexical"),
+        **stage.retrieve_lexical.resources,
     group:
-        nodes.group("retrieve_lexical")
+        stage.retrieve_lexical.group
     shell:
-        "{params.beirgrid} retrieve lexical --system {wildcards.system:q} @-"
-        " --threads {threads} --memory {params.heap:q} --index {input.index:q} --queries {input.queries:q}"
-        " --output {output.run:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
 
 
 rule retrieve_program:
     message:
         "Retrieving {wildcards.dataset} with the program of {wildcards.system}"
     input:
-        inputs.command_files,
-        corpus=inputs.corpus,
-        queries=paths.QUERIES,
-        index=inputs.program_index,
+        unpack(stage.retrieve_program.inputs),
     output:
-        run=paths.RUN,
-        record=paths.RUN_RECORD,
+        run="results/runs/{system}/{dataset}.run.gz",
+        record="results/runs/{system}/{dataset}.json",
     params:
-        **commands(
-            "retrieve_program",
-            params.program("command"),
-            depth=DEPTH,
-            allow=params.accepted_flaws,
-            files=reruns.state_of(inputs.command_files),
-        ),
-        index=given("index"),
+        **stage.retrieve_program.params,
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
         "results/benchmarks/retrieve/{system}/{dataset}.tsv"
     wildcard_constraints:
-        system=grid.systems_of("program"),
+        **stage.retrieve_program.constraints,
     conda:
         EVALUATE
-    threads: params.program_threads
+    threads: threads_of_program
     resources:
-        **needs("retrieve_program"),
+        **stage.retrieve_program.resources,
     shell:
-        "{params.beirgrid} retrieve program --system {wildcards.system:q} @- --threads {threads}"
-        " {params.index:q} --queries {input.queries:q} --corpus {input.corpus:q}"
-        " --output {output.run:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
 
 
 # One rule per kind of vectors.
@@ -71,61 +55,50 @@ rule retrieve_dense:
     message:
         "Retrieving {wildcards.dataset} with {wildcards.system}"
     input:
-        checkpoint=inputs.query_checkpoint,
-        corpus=inputs.corpus,
-        indexes=inputs.indexes,
-        exact=inputs.exact_indexes,
-        queries=paths.QUERIES,
+        unpack(stage.retrieve_dense.inputs),
     output:
-        run=paths.RUN,
-        record=paths.RUN_RECORD,
+        run="results/runs/{system}/{dataset}.run.gz",
+        record="results/runs/{system}/{dataset}.json",
     params:
-        **commands.neural("retrieve_dense", params.search, model=params.query_model, depth=DEPTH),
-        family=params.retriever,
-        vectors=given("exact", "tokens"),
+        **stage.retrieve_dense.params,
     log:
         "logs/retrieve/{system}/{dataset}.log",
     benchmark:
         "results/benchmarks/retrieve/{system}/{dataset}.tsv"
     wildcard_constraints:
-        system=grid.systems_of(*alike("dense")),
+        **stage.retrieve_dense.constraints,
     conda:
         NEURAL
     threads: 8
     resources:
-        **needs("retrieve_dense"),
+        **stage.retrieve_dense.resources,
     group:
-        nodes.group("retrieve_dense")
+        stage.retrieve_dense.group
     shell:
-        "{params.beirgrid} retrieve {params.family:q} --system {wildcards.system:q} @- {params.compute:q}"
-        " --checkpoint {input.checkpoint:q} --corpus {input.corpus:q} --indexes {input.indexes:q} {params.vectors:q}"
-        " --queries {input.queries:q}"
-        " --output {output.run:q} --record {output.record:q} <<< {params.settings:q} > {log:q} 2>&1"
+        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
 
 
 use rule retrieve_dense as retrieve_sparse with:
+    input:
+        unpack(stage.retrieve_sparse.inputs),
     params:
-        **commands.neural("retrieve_sparse", params.search, model=params.query_model, depth=DEPTH),
-        family=params.retriever,
-        vectors="",
+        **stage.retrieve_sparse.params,
     wildcard_constraints:
-        system=grid.systems_of(*alike("sparse")),
+        **stage.retrieve_sparse.constraints,
     resources:
-        **needs("retrieve_sparse"),
+        **stage.retrieve_sparse.resources,
     group:
-        nodes.group("retrieve_sparse")
+        stage.retrieve_sparse.group
 
 
 use rule retrieve_dense as retrieve_late_interaction with:
     input:
-        checkpoint=inputs.query_checkpoint,
-        corpus=inputs.corpus,
-        indexes=inputs.indexes,
-        tokens=inputs.tokens,
-        queries=paths.QUERIES,
+        unpack(stage.retrieve_late_interaction.inputs),
+    params:
+        **stage.retrieve_late_interaction.params,
     wildcard_constraints:
-        system=grid.systems_of(*alike("late-interaction")),
+        **stage.retrieve_late_interaction.constraints,
     resources:
-        **needs("retrieve_late_interaction"),
+        **stage.retrieve_late_interaction.resources,
     group:
-        nodes.group("retrieve_late_interaction")
+        stage.retrieve_late_interaction.group

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..config.metric_names import MAIN
-from ..core.stages import VERSIONS
+from ..pipeline.aggregate import AGGREGATE
 from ..results.answers import columns, typed
 from ..results.cells import Cells
 from ..results.kept import Kept
@@ -132,7 +132,7 @@ def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str])
 
 
 def _digest(datasets: Iterable[EvaluatedDataset], *options: Any) -> str:
-    found = hashlib.sha256(json.dumps([VERSIONS["aggregate"], *options]).encode())
+    found = hashlib.sha256(json.dumps([AGGREGATE.version, *options]).encode())
     for dataset in datasets:
         found.update(json.dumps([dataset.name, dataset.systems, dataset.metrics, dataset.parts]).encode())
         found.update(np.ascontiguousarray(dataset.scores).tobytes())

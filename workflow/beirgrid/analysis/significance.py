@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.environment import prepare_libraries
-from .permutations import PERMUTATIONS, permutations_of
+from ..results.permutations import PERMUTATIONS, permutations_of
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95

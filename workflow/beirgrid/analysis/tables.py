@@ -18,11 +18,11 @@ import pandas as pd
 from ..config import metric_names
 from ..core.errors import DataError, quoted
 from ..results.answers import ALL, ZERO_SHOT, columns
+from ..results.permutations import PERMUTATIONS
 from ..results.scores import read_per_query
 from ..runs.metrics import STEMS
 from . import across as over_datasets
 from . import significance
-from .permutations import PERMUTATIONS
 
 # Reason why a system has no zero-shot mean.
 UNTOLD = "left out: not all training datasets are known"

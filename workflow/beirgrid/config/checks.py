@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..core import files, paths
 from ..core.errors import BeirgridError, DataError
-from ..core.families import RERANKERS, RETRIEVERS, named
+from ..core.families import RERANKERS, RETRIEVERS, families_with_role
 from . import entries, lock
 from .entries import Config
 from .indexes import IvfPq
@@ -143,7 +143,7 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
         yield from chunk_problems(where, model, config)
     if isinstance(system, entries.Bm25):
         if isinstance(system.expansion, str):
-            yield from use_problems(f"{where}.expansion", system.expansion, named("expander"), config)
+            yield from use_problems(f"{where}.expansion", system.expansion, families_with_role("expander"), config)
     elif isinstance(system, entries.Retriever):
         yield from use_problems(f"{where}.retriever", system.retriever, RETRIEVERS, config, also=["bm25"])
         late = isinstance(system, entries.LateInteractionRetriever) and system.exhaustive

@@ -20,12 +20,15 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from .errors import BeirgridError
 
-# Options that a rule passed as JSON on standard input (``@-``).
-ASKED: ContextVar[dict[str, Any] | None] = ContextVar("asked", default=None)
+# The job that a rule passed as JSON on standard input (``@-``).
+JOB: ContextVar[Mapping[str, Any]] = ContextVar("job", default=MappingProxyType({}))
+# The parts of a job that are options.
+_OPTIONS = ("inputs", "outputs", "settings", "options")
 # Name of the parsed attribute that holds the command's function. No option can have this name.
 CALL = "call the command"
 # Marks a parameter that is the second word of the command (``index dense``), not an option.
@@ -33,7 +36,8 @@ WORD = "kind"
 
 
 def read_files(words: Iterable[str]) -> list[str]:
-    """Replace ``@FILE`` by the lines of FILE, and ``@-`` by the options of a JSON object on standard input.
+    """Replace ``@FILE`` by the lines of FILE, and ``@-`` by the options of a job, or of a JSON object, on
+    standard input.
 
     A line ``@FILE`` inside FILE is kept as it is. argparse's own ``@FILE`` would decode in the locale's encoding and
     loop on a file that names itself.
@@ -53,8 +57,10 @@ def _read(name: str) -> list[str]:
         options = None
     if not isinstance(options, dict):
         raise BeirgridError("@-: standard input is not a JSON object of options")
-    ASKED.set(options)
-    return as_words(options)
+    if "settings" not in options:
+        return as_words(options)
+    JOB.set(options)
+    return [word for part in _OPTIONS for word in as_words(options.get(part, {}))]
 
 
 def is_given(value: Any) -> bool:

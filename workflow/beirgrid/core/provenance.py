@@ -18,27 +18,36 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
 
-from . import files, lineage, reasons, stages
+from . import files, lineage, reasons
 from .errors import ConfigError, DataError
 from .lineage import Origin
 from .portable import portable
 from .version import full_version
 
-# Words of the running command, and the digest of its settings (``--settings``).
+# Words of the running command, and the job that a rule passed to it.
 _COMMAND: ContextVar[Sequence[str]] = ContextVar("command", default=())
-_SETTINGS: ContextVar[str | None] = ContextVar("settings", default=None)
-_ASKED: ContextVar[dict[str, Any] | None] = ContextVar("asked", default=None)
+_JOB: ContextVar[Mapping[str, Any]] = ContextVar("job", default=MappingProxyType({}))
+
+
+class Stamp(NamedTuple):
+    """What a stage writes into its records: its name, the version of its output, and packages to name, if installed."""
+
+    name: str
+    version: int
+    packages: tuple[str, ...] = ()
+
 
 # Files of at most this many bytes are compared by SHA-256, larger files by size alone.
 HASHED = 2**24
 
 
 @cache
-def _installed(stage: str) -> dict[str, str]:
+def _installed(packages: tuple[str, ...]) -> dict[str, str]:
     versions = {"beirgrid": full_version(), "python": platform.python_version()}
-    for package in stages.PACKAGES[stage]:
+    for package in packages:
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -46,16 +55,15 @@ def _installed(stage: str) -> dict[str, str]:
     return versions
 
 
-def use_command(words: Sequence[str], settings: str | None, asked: dict[str, Any] | None = None) -> None:
-    """Set the command's words, the digest of its settings and the rule's options, for its records."""
+def use_command(words: Sequence[str], job: Mapping[str, Any]) -> None:
+    """Set the command's words and the job that a rule passed to it, for its records."""
     _COMMAND.set(words)
-    _SETTINGS.set(settings)
-    _ASKED.set(asked)
+    _JOB.set(job)
 
 
 @contextmanager
 def record(
-    stage: str,
+    stamp: Stamp,
     path: str | Path,
     settings: dict[str, Any],
     outputs: Collection[str | Path] = (),
@@ -83,24 +91,25 @@ def record(
     started = time.monotonic()
     yield facts
     seconds = time.monotonic() - started
+    job = _JOB.get()
     command = shlex.join(["python", "-m", "beirgrid", *map(portable, _COMMAND.get())])
     # Of this process, and of its largest child (such as Java).
     peaks = [resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     files.write_json(
         path,
         {
-            "stage": stage,
-            "stage_version": stages.VERSIONS[stage],
+            "stage": stamp.name,
+            "stage_version": stamp.version,
             "command": command,
             "settings": portable(settings),
-            "settings_key": _SETTINGS.get(),
-            **({} if (asked := _ASKED.get()) is None else {"asked": portable(asked)}),
+            "settings_key": job.get("digest"),
+            **({"asked": portable(job["settings"])} if "settings" in job else {}),
             **(origin.as_json(Path(path).parent) if origin else {}),
             "outputs": {name: facts for output in outputs for name, facts in _contents(Path(output), Path(path))},
             "facts": facts,
             "seconds": round(seconds, 3),
             "peak_memory_mb": round(sum(peaks) / 1024, 1),
-            "packages": _installed(stage),
+            "packages": _installed(stamp.packages),
             "cpus": len(os.sched_getaffinity(0)),
             "finished": _now(),
             **(results or {}),
@@ -209,13 +218,13 @@ def _compare(path: Path, facts: dict[str, Any], record: Path) -> None:
         raise DataError(f"{path} is damaged: its SHA-256 is not the one in {record}. {files.REMEDY}")
 
 
-def state_folder(stage: str, output: Path, inputs: dict[str, Any]) -> Path:
+def state_folder(stamp: Stamp, output: Path, inputs: dict[str, Any]) -> Path:
     """Return the folder beside an artifact that keeps this computation's state for the next attempt.
 
     Its name is a digest of the stage's version and of ``inputs``, which must hold all that decides the artifact. State
     folders of other computations of the artifact are deleted.
     """
-    folder = output.parent / f".{output.name}-state-{digest({'version': stages.VERSIONS[stage], **inputs})}"
+    folder = output.parent / f".{output.name}-state-{digest({'version': stamp.version, **inputs})}"
     for other in output.parent.glob(f".{output.name}-state-*"):
         if other != folder:
             shutil.rmtree(other)

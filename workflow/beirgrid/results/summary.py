@@ -1,7 +1,7 @@
 """The summary of a grid: its rows and columns, and the files of every cell.
 
-The job graph writes the summary (``graph.summaries``). The stages aggregate and report read it, and open only the files
-that it names.
+The job graph writes the summary (``pipeline.summaries``). The stages aggregate and report read it, and open only the
+files that it names.
 """
 
 from __future__ import annotations

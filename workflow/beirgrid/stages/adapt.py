@@ -29,6 +29,7 @@ from ..encoders import DenseEncoder
 from ..encoders.trainable import arguments, progress
 from ..models import checkpoints
 from ..models.arguments import from_json
+from ..pipeline.adapt import ADAPT
 
 if TYPE_CHECKING:
     import torch
@@ -79,7 +80,7 @@ def adapt(
     from transformers import set_seed
 
     origin = lineage.check({"base": base, "examples": examples})
-    recorded = provenance.record("adapt", record, recipe.given(), [output], origin=origin)
+    recorded = provenance.record(ADAPT, record, recipe.given(), [output], origin=origin)
     with recorded as facts, compute.start() as runtime:
         precision = runtime.resolve_training(recipe.precision)
         inputs = {
@@ -88,7 +89,7 @@ def adapt(
             "base": lineage.hashes(base),
             "examples": lineage.hashes(examples)[examples.name],
         }
-        state = provenance.state_folder("adapt", output, inputs)
+        state = provenance.state_folder(ADAPT, output, inputs)
         with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:
             set_seed(recipe.seed)
             model = _open(base, recipe, runtime)

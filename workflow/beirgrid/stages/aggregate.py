@@ -19,9 +19,9 @@ from ..config.names import local_name
 from ..core import files, paths, provenance
 from ..core.provenance import Record
 from ..judging import overlap
-from ..models.arguments import from_json
+from ..pipeline.aggregate import AGGREGATE
 from ..results import cells as grid_cells
-from ..results import kept, table_files
+from ..results import kept, summary, table_files
 from ..results import published as references
 from ..results.answers import DONE, Answers, columns, guarded, typed
 from ..results.cells import Cells, CellState, RecordedStep
@@ -38,7 +38,7 @@ AGREEMENT = "agreement.csv"
 
 def aggregate(
     *,
-    grid: Annotated[GridSummary, from_json(GridSummary), "summary of the grid, JSON"],
+    grid: Annotated[GridSummary, summary.read, "summary of the grid, grid.json"],
     published: Annotated[tuple[Path, ...], resolve_path, "published values, .csv"] = (),
     output: Annotated[Path, "folder to write the tables to"],
     record: Record,
@@ -54,7 +54,7 @@ def aggregate(
     settings = {"published": [path.name for path in published]}
     with (
         files.locked(output.parent / LOCK),
-        provenance.record("aggregate", record, settings, outputs) as facts,
+        provenance.record(AGGREGATE, record, settings, outputs) as facts,
     ):
         loaded = load(grid, published, output.parent)
         grid_cells.refuse_unfinished(loaded.cells)

@@ -17,6 +17,7 @@ from ..core import files, paths, provenance
 from ..core.errors import warn
 from ..core.progress import Progress
 from ..core.provenance import Record
+from ..pipeline.analyse import ANALYSE
 from ..results import summary, table_files
 from ..results.answers import against_baseline, guarded
 from ..results.cells import Cells, find, steps_of
@@ -56,7 +57,7 @@ def analyse(
     """
     folder = output / "tables"
     outputs = [*(folder / f"{name}.csv" for name in TABLES), output / "figures"]
-    with provenance.record("analyse", record, {"top": TOP, "queries": extremes.MOST}, outputs) as facts:
+    with provenance.record(ANALYSE, record, {"top": TOP, "queries": extremes.MOST}, outputs) as facts:
         answers = table_files.read(grid, folder)
         cells = find(grid)
         done = dict(_done(grid, cells))

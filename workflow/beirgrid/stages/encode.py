@@ -21,6 +21,7 @@ from ..core.provenance import Artifact, Record
 from ..encoders import FIRST, WINDOW, CollapseCheck, Encoder, check_finite, open_encoder
 from ..models.arguments import EncodingModel, SizeOption
 from ..models.endpoints import kept_answers
+from ..pipeline.encode import ENCODE
 from ..search.maxsim import TokenVectors
 
 
@@ -52,7 +53,7 @@ def encode(
     origin = lineage.check({"checkpoint": checkpoint, "corpus": corpus}, made=made)
     with (
         kept_answers(output) as answers,
-        provenance.record("encode", record, settings, [output], origin=origin) as facts,
+        provenance.record(ENCODE, record, settings, [output], origin=origin) as facts,
         files.atomic(output, directory=FAMILIES[model.family].folder) as temporary,
         compute.start() as runtime,
     ):

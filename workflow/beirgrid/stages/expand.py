@@ -18,6 +18,7 @@ from ..core.errors import say
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..models.arguments import ExpandingModel, SizeOption
+from ..pipeline.expand import EXPAND
 
 # Documents per part, which are tokenized and sorted together and written as one row group.
 BLOCK = 1024
@@ -51,7 +52,7 @@ def expand(
     origin = lineage.check(
         {"checkpoint": checkpoint, "corpus": corpus}, made={"documents": [start, stop, collection.count(corpus)]}
     )
-    with provenance.record("expand", record, settings, [output], origin=origin) as facts, compute.start() as runtime:
+    with provenance.record(EXPAND, record, settings, [output], origin=origin) as facts, compute.start() as runtime:
         if isinstance(model, QueryGenerator):
             columns, about_model = _queries(checkpoint, model, runtime)
         else:
@@ -62,7 +63,7 @@ def expand(
             "checkpoint": sorted(lineage.hashes(checkpoint).values()),
             "corpus": lineage.hashes(corpus)[corpus.name],
         }
-        state = provenance.state_folder("expand", output, inputs)
+        state = provenance.state_folder(EXPAND, output, inputs)
         schema = collection.EXPANSION_SCHEMAS[model.family]
         blocks = collection.block_rows(corpus, start, stop, BLOCK)
         parts = {state / f"{first}.parquet": (first, end) for first, end in blocks}

@@ -19,6 +19,7 @@ from ..core.provenance import Artifact, Record
 from ..models import checkpoints, probe, saved
 from ..models.arguments import SizeOption, from_json
 from ..models.checkpoints import CheckpointEntry
+from ..pipeline.fetch import FETCH, FETCH_DATASET, FETCH_EXPANSION, FETCH_RUN
 from ..runs import imported
 
 CorpusEntry = Annotated[Corpus, from_json(Corpus)]
@@ -39,7 +40,7 @@ def fetch_corpus(
             documents.
     """
     origin = lineage.check({}, made={"source": _source(entry)})
-    with provenance.record("fetch", record, entry.given(), [output], origin=origin) as facts:
+    with provenance.record(FETCH, record, entry.given(), [output], origin=origin) as facts:
         with files.atomic(output) as temporary:
             facts.update(corpora.write(name, entry, open_source(entry), temporary))
         facts["bytes"] = files.size(output)
@@ -72,7 +73,7 @@ def fetch_dataset(
     """
     settings = {**entry.given(), "source": corpus_entry.given()}
     origin = lineage.check({"corpus": corpus}, asked={"source": _source(corpus_entry)})
-    with provenance.record("fetch_dataset", record, settings, [queries, qrels], origin=origin) as facts:
+    with provenance.record(FETCH_DATASET, record, settings, [queries, qrels], origin=origin) as facts:
         found = judged.read(name, entry, corpus_entry, open_source(corpus_entry), corpus)
         # Both files are complete before either is renamed, so that new queries never stand beside old qrels.
         with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
@@ -119,7 +120,7 @@ def fetch_expansion(
     """
     documents = collection.count(corpus)
     origin = lineage.check({"corpus": corpus}, made={"documents": [0, documents, documents]})
-    with provenance.record("fetch_expansion", record, entry.given(), [output], origin=origin) as facts:
+    with provenance.record(FETCH_EXPANSION, record, entry.given(), [output], origin=origin) as facts:
         with files.scratch(f"{output}-files") as folder, files.scratch(f"{output}-buckets") as buckets:
             folder.mkdir()
             buckets.mkdir()
@@ -150,7 +151,7 @@ def fetch_model(
         DataError: the checkpoint cannot be fetched, differs from its entry, or has prompts that the entry does not
             mention.
     """
-    with provenance.record("fetch", record, entry.given(), [output]) as facts:
+    with provenance.record(FETCH, record, entry.given(), [output]) as facts:
         with files.atomic(output, directory=True) as temporary:
             if entry.endpoint:
                 facts |= probe.fetch(entry.family, probe.reached(entry.endpoint, connection), temporary)
@@ -181,6 +182,6 @@ def fetch_run(
     """
     settings = {"depth": depth} | ({"allow": list(allow)} if allow else {})
     origin = lineage.check({"queries": queries, "corpus": corpus})
-    with provenance.record("fetch_run", record, settings, [output], origin=origin) as facts:
+    with provenance.record(FETCH_RUN, record, settings, [output], origin=origin) as facts:
         facts |= imported.adopt(run, system, queries, corpus, depth, allow, output)
         facts.update(source=str(run), source_sha256=files.sha256(run))

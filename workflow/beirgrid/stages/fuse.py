@@ -13,6 +13,7 @@ from ..core import lineage, provenance
 from ..core.errors import DataError, quoted
 from ..core.provenance import Artifact, Record
 from ..models.arguments import SizeOption
+from ..pipeline.fuse import FUSE
 from ..runs import fusion
 from ..runs.fusion import Method
 from ..runs.runs import read, write
@@ -53,7 +54,7 @@ def fuse(
         settings = {"method": method, "norm": norm, "tune": tune}
         _check_tuning(method, runs, dev_runs, dev_qrels, queries)
     origin = lineage.check({"runs": runs, "dev_runs": dev_runs})
-    with provenance.record("fuse", record, settings, [output], origin=origin) as facts:
+    with provenance.record(FUSE, record, settings, [output], origin=origin) as facts:
         parts = [read(path) for path in runs]
         if tune:
             found = fusion.tune([read(path) for path in dev_runs], qrels.read(dev_qrels[0]), tune, norm, depth)

@@ -26,6 +26,7 @@ from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders import GeneratorModel
 from ..models.arguments import from_json
+from ..pipeline.generate import GENERATE
 
 # Computes the (query, positive) pairs of each document in a batch.
 Writer = Callable[[list[Document]], list[list[tuple[str, str]]]]
@@ -65,7 +66,7 @@ def generate(
         DataError: an input is damaged, or no document yields a query.
     """
     origin = lineage.check({"corpus": corpus, "generator": generator})
-    recorded = provenance.record("generate", record, recipe.given(), [output], origin=origin)
+    recorded = provenance.record(GENERATE, record, recipe.given(), [output], origin=origin)
     with recorded as facts, compute.start() as runtime:
         rows = training_data.sample_rows(collection.count(corpus), recipe.documents, recipe.seed)
         per_document = recipe.queries_for_each(len(rows))

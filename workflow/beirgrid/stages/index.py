@@ -15,6 +15,7 @@ from ..core.cli import WORD
 from ..core.families import FAMILIES
 from ..core.provenance import Artifact, Record
 from ..models.arguments import SizeOption, from_json
+from ..pipeline.index import INDEX
 from ..search import approximate, flat, lucene
 
 
@@ -40,7 +41,7 @@ def index_lexical(
     settings = {"fields": fields, "language": language}
     made = {**settings, "expanded": bool(expansions)}
     origin = lineage.check({"corpus": corpus, "expansions": expansions}, made=made)
-    with provenance.record("index", record, settings, [output], origin=origin) as facts:
+    with provenance.record(INDEX, record, settings, [output], origin=origin) as facts:
         with files.atomic(output, directory=True) as index, files.scratch(f"{output}-input") as folder:
             folder.mkdir()
             whole = collection.read_documents(corpus)
@@ -72,7 +73,7 @@ def index_vectors(
     """
     row, settings = FAMILIES[family], dict[str, str]()
     origin = lineage.check({"vectors": vectors}, made={"index": None, "dimensions": None})
-    with provenance.record("index", record, settings, [output], origin=origin) as facts:
+    with provenance.record(INDEX, record, settings, [output], origin=origin) as facts:
         with files.atomic(output, directory=row.index_folder) as temporary:
             described, counts = search.store(family).index_vectors(vectors, temporary)
         settings.update(described)
@@ -97,7 +98,7 @@ def index_approximate(
     settings = {"index": index.built(), "dimensions": dimensions, "metric": "inner product"}
     made = {"index": index.built(), "dimensions": dimensions}
     origin = lineage.check({"exact": exact}, asked={"similarity": similarity}, made=made)
-    with provenance.record("index", record, settings, [output], origin=origin) as facts, flat.opened(exact) as stored:
+    with provenance.record(INDEX, record, settings, [output], origin=origin) as facts, flat.opened(exact) as stored:
         vectors = approximate.truncate(stored, dimensions, similarity)
         started = time.monotonic()
         with files.atomic(output) as temporary:

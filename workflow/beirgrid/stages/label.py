@@ -21,6 +21,7 @@ from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders import Scorer, check_finite, open_scorer
 from ..models.arguments import from_json
+from ..pipeline.label import LABEL
 
 
 class LabelRecipe(Entry):
@@ -49,7 +50,7 @@ def label(
         DataError: an input is damaged, or a score is not finite.
     """
     origin = lineage.check({"teacher": teacher, "corpus": corpus, "training_queries": queries, "negatives": negatives})
-    recorded = provenance.record("label", record, recipe.given(), [output], origin=origin)
+    recorded = provenance.record(LABEL, record, recipe.given(), [output], origin=origin)
     with recorded as facts, compute.start() as runtime:
         scorer = open_scorer(teacher, recipe.teacher, runtime)
         with files.reading(queries):

@@ -19,6 +19,7 @@ from ..core.errors import DataError, quoted
 from ..core.provenance import Artifact, Record
 from ..encoders import check_finite, open_encoder
 from ..models.arguments import SizeOption, from_json
+from ..pipeline.mine import MINE
 from ..search import flat, lucene
 
 # Queries searched at a time.
@@ -72,7 +73,7 @@ def mine(
         asked = {"similarity": model.similarity, "index": None}
         lineage.check({"checkpoint": checkpoint, "corpus": corpus, "indexes": of_model}, asked=asked)
     origin.inputs |= {"checkpoints": list(checkpoints), "indexes": list(indexes)}
-    with provenance.record("mine", record, settings, [output], origin=origin) as facts:
+    with provenance.record(MINE, record, settings, [output], origin=origin) as facts:
         with files.reading(queries):
             table = pq.read_table(queries, columns=["query", "document"])
         texts, answers = table["query"].to_pylist(), table["document"].to_pylist()

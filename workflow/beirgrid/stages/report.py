@@ -13,11 +13,11 @@ from ..analysis.drawing import DrawnFigure
 from ..config.metric_names import lower_is_better
 from ..core import files, paths, provenance
 from ..core.provenance import Record
-from ..models.arguments import from_json
 from ..page.analyses import Figure
 from ..page.render import render
 from ..page.sections import per_query
-from ..results import table_files
+from ..pipeline.report import REPORT
+from ..results import summary, table_files
 from ..results.answers import LEAST_DATASETS, Answers, against_baseline, main_comparison
 from ..results.cells import Cells, find, steps_of
 from ..results.summary import GridSummary
@@ -28,7 +28,7 @@ MOST_INTERVALS = 300
 
 def page(
     *,
-    grid: Annotated[GridSummary, from_json(GridSummary), "summary of the grid, JSON"],
+    grid: Annotated[GridSummary, summary.read, "summary of the grid, grid.json"],
     tables: Annotated[Path, "folder of tables, from aggregate"],
     output: Annotated[Path, "HTML page to write"],
     record: Record,
@@ -38,7 +38,7 @@ def page(
     Raises:
         DataError: a table is missing, damaged or of another grid.
     """
-    with provenance.record("report", record, {}, [output]) as facts:
+    with provenance.record(REPORT, record, {}, [output]) as facts:
         files.write_text(output, illustrated(grid, table_files.read(grid, tables), find(grid)))
         facts["bytes"] = files.size(output)
 

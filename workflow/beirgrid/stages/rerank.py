@@ -8,6 +8,7 @@ from typing import Annotated
 from ..core import lineage, provenance
 from ..core.provenance import Artifact, Record
 from ..models.arguments import SizeOption
+from ..pipeline.rerank import RERANK
 from ..runs import pairs, runs
 
 
@@ -26,7 +27,7 @@ def rerank(
         DataError: an input is damaged, or a document has no score.
     """
     origin = lineage.check({"first_stage": first_stage, "scores": scores})
-    with provenance.record("rerank", record, {"depth": depth}, [output], origin=origin) as facts:
+    with provenance.record(RERANK, record, {"depth": depth}, [output], origin=origin) as facts:
         manifest = pairs.read_manifest(scores)
         first = runs.read(first_stage)
         top = {(query, document) for query, ranking in first.items() for document in ranking.ids[:depth]}

@@ -22,6 +22,7 @@ from ..core.provenance import Artifact, Record
 from ..encoders import CollapseCheck, check_finite, open_encoder
 from ..models.arguments import EncodingModel, SizeOption, from_json
 from ..models.endpoints import kept_answers
+from ..pipeline.retrieve import RETRIEVE
 from ..runs import runs
 from ..runs.limits import Limits
 from ..search import Found, approximate, engine, flat, lucene, maxsim
@@ -83,7 +84,7 @@ def retrieve_lexical(
     """
     settings = {"fields": fields, "language": language, "k1": k1, "b": b, "depth": depth}
     origin = lineage.check({"lucene": index, "queries": queries}, asked={"fields": fields, "language": language})
-    with provenance.record("retrieve", record, settings, [output], origin=origin) as facts:
+    with provenance.record(RETRIEVE, record, settings, [output], origin=origin) as facts:
         texts, limits = collection.read_queries(queries), Limits(queries, depth)
         bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b}
         run: runs.Run = {}
@@ -116,7 +117,7 @@ def retrieve_vectors(
         return engine(model.family).find(indexes, vectors, depth, compute)
 
     origin = lineage.check(asked.inputs | {"indexes": indexes})
-    with provenance.record("retrieve", asked.record, settings, [asked.output], origin=origin) as facts:
+    with provenance.record(RETRIEVE, asked.record, settings, [asked.output], origin=origin) as facts:
         facts |= _retrieve(asked, model, compute, search)
 
 
@@ -160,7 +161,7 @@ def retrieve_dense(
     origin = lineage.check(inputs, wanted)
     with (
         kept_answers(asked.output) as answers,
-        provenance.record("retrieve", asked.record, settings, [asked.output], origin=origin) as facts,
+        provenance.record(RETRIEVE, asked.record, settings, [asked.output], origin=origin) as facts,
     ):
         facts |= _retrieve(asked, model, compute, search, answers)
         if exact:
@@ -192,7 +193,7 @@ def retrieve_late_interaction(
     how = {"candidates": candidates} if candidates else {"exhaustive": True}
     settings = {**model.given(), **how, "depth": asked.depth}
     origin = lineage.check(asked.inputs | {"tokens": tokens, "indexes": indexes})
-    with provenance.record("retrieve", asked.record, settings, [asked.output], origin=origin) as facts:
+    with provenance.record(RETRIEVE, asked.record, settings, [asked.output], origin=origin) as facts:
         every = candidates is None or bool(collection.read_candidates(asked.queries))
 
         def search(vectors: maxsim.TokenVectors, depth: int) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -27,9 +27,9 @@ from ..core.compute import Compute
 from ..core.errors import quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..core.stages import VERSIONS
 from ..encoders import ChunkedScorer, ListwiseScorer, Scorer, check_finite, open_scorer, served
 from ..models.arguments import ScoringModel, SizeOption
+from ..pipeline.score import SCORE
 from ..runs import runs
 from ..runs.pairs import Manifest, Pair, read_parts, spent_on, write_part
 
@@ -67,7 +67,7 @@ def score(
         store.mkdir(parents=True, exist_ok=True)
         parts: list[Path] = []
         results: dict[str, Any] = {}
-        with provenance.record("score", record, settings, parts, results, origin) as facts:
+        with provenance.record(SCORE, record, settings, parts, results, origin) as facts:
             ranked = runs.read(run)
             top = [(query, document) for query, ranking in ranked.items() for document in ranking.ids[:depth]]
             seen = set(store.glob("*.parquet"))
@@ -114,7 +114,7 @@ def _fingerprint(
     model = sorted(lineage.hashes(checkpoint).values())
     texts = [*lineage.hashes(corpus).values(), *lineage.hashes(queries).values()]
     first_stage = [[*lineage.hashes(ordered[0]).values(), ordered[1]]] if ordered else []
-    key = json.dumps([VERSIONS["score"], settings, model, texts, *first_stage], sort_keys=True)
+    key = json.dumps([SCORE.version, settings, model, texts, *first_stage], sort_keys=True)
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 

@@ -15,8 +15,8 @@ from ..config.metric_names import NAMES, STANDARD, lower_is_better, written
 from ..config.names import local_name
 from ..core import paths
 from ..core.errors import DataError, show
-from ..graph.grid import Grid
-from ..graph.needs import Needs
+from ..pipeline.grid import Grid
+from ..pipeline.resources import Resources
 from ..results import results_folder, scores
 from .configfiles import CONFIGFILE, merged
 from .text import columned
@@ -84,7 +84,8 @@ class _Registry:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.config: Config = merged([path.absolute() for path in args.configfile])
-        self.needs = Needs(Grid(self.config))
+        self.grid = Grid(self.config)
+        self.resources = Resources(self.grid)
         self.folder = results_folder.working_folder(args.directory)[0]
 
     def has(self, pattern: str, **names: str) -> bool:
@@ -124,7 +125,7 @@ def models(args: argparse.Namespace) -> Iterator[Row]:
             "download MB": round(_download(registry, name)),
             "pickled": entry.pickled,
             "runs code": entry.trust_remote_code,
-            "here": registry.has(paths.MODEL_RECORD, model=registry.needs.grid.weights_of(name)),
+            "here": registry.has(paths.MODEL_RECORD, model=registry.grid.weights_of(name)),
             "reason": "",
         }
     for model in listed.models().values():
@@ -138,7 +139,7 @@ def _download(registry: _Registry, model: str) -> float:
     """Return the download size of a checkpoint from the hub, in MB."""
     if registry.config.models[model].origin != "checkpoint":
         return 0.0
-    return registry.needs.work.fetch_model(model)["model_download_mb"]
+    return registry.resources.work("fetch_model", model=model)["model_download_mb"]
 
 
 def datasets(args: argparse.Namespace) -> Iterator[Row]:
@@ -163,7 +164,7 @@ def datasets(args: argparse.Namespace) -> Iterator[Row]:
             "queries": entry.queries,
             "licence": source.licence,
             "from": str(resolve_path(source.path)) if isinstance(source, LocalCorpus) else source.id,
-            "download MB": round(registry.needs.sizes.download_mb(corpus)),
+            "download MB": round(registry.resources.sizes.download_mb(corpus)),
             "supply": str(missing or ""),
             "here": registry.has(paths.CORPUS_RECORD, corpus=corpus)
             and registry.has(paths.DATASET_RECORD, dataset=name),

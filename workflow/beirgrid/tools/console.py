@@ -15,7 +15,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from ..core.errors import log_to_standard_error, printable, warn
-from ..graph.cell_records import Records
+from ..pipeline.grid import Grid
 from .events import EVENTS, Recorder
 from .refresh import Refresher
 
@@ -100,13 +100,13 @@ class RunLog(LogHandlerBase):
         own = settings.quiet or settings.dryrun or settings.verbose or settings.debug_dag or settings.printshellcmds
         return handler.can_color_tty() and not own and importlib.util.find_spec("rich") is not None
 
-    def start(self, workflow: Any, records: Records, config: dict[str, Any]) -> None:
+    def start(self, workflow: Any, grid: Grid, config: dict[str, Any]) -> None:
         """Begin the file of events and the screen; from now on, refresh the tables of the grid when a cell is done."""
         self.recorder.start(EVENTS, config)
-        self.refresher = Refresher(records.grid.config.grid.name)
+        self.refresher = Refresher(grid.config.grid.name)
         if self.screen:
             pending = {str(file) for job in workflow.dag.needrun_jobs() for file in job.output}
-            self.screen.start(lambda: self.recorder.run, records, pending)
+            self.screen.start(lambda: self.recorder.run, grid, pending)
 
     def finish(self, succeeded: bool) -> None:
         """Record the end of the run, and print its results."""

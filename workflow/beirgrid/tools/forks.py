@@ -26,20 +26,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ..core.stages import COMMANDS
-
 # Environment variable with the folder of the servers. If it is empty, each job starts Python itself.
 FOLDER = "BEIRGRID_FORKS"
-# Stages with a single job per grid, for which a server would not pay.
-_OF_GRIDS = {"aggregate", "page", "analyse"}
-# Libraries that a server imports by its kind, in addition to the modules of the stages.
-LIBRARIES = {
-    "light": ["ir_measures", "pandas", "pyarrow.compute", "pyarrow.parquet"],
-    "models": ["faiss", "numba", "sentence_transformers", "transformers.models.bert.modeling_bert"],
-}
-for _stage in COMMANDS.values():
-    if _stage.command not in _OF_GRIDS:
-        LIBRARIES["models" if _stage.model else "light"].append(f"beirgrid.{_stage.function.partition(':')[0]}")
+# Environment variable with the kind of server that forks a job: ``models`` or ``light``.
+KIND = "BEIRGRID_LIBRARIES"
 # Libraries read these variables on import, so each number of threads needs its own server.
 THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -84,7 +74,7 @@ def offer() -> None:
 def run() -> None:
     """Run this process's command in a fork and exit with its status; return if no server is available."""
     folder = Path(os.environ[FOLDER])
-    kind = _kind(sys.argv[1:])
+    kind = os.environ.get(KIND, "light")
     path = folder / "-".join([kind, *(os.environ.get(name, "") for name in THREADS)])
     with contextlib.suppress(OSError, ValueError):
         owner = (folder / _OWNER).read_text()
@@ -98,12 +88,6 @@ def _limits(process: int) -> list[tuple[int, int]]:
     """Return the limits of a process that ``ulimit`` sets; 0 stands for this process."""
     names = sorted(name for name in vars(resource) if name.startswith("RLIMIT_"))
     return [resource.prlimit(process, getattr(resource, name)) for name in names]
-
-
-def _kind(words: list[str]) -> str:
-    """Return the kind of server that forks a command, from its words: ``--settings DIGEST encode …``."""
-    stage = COMMANDS.get(words[2]) or COMMANDS.get(" ".join(words[2:4]))
-    return "models" if stage and stage.model else "light"
 
 
 def connect(path: Path, server: list[str]) -> socket.socket | None:
@@ -311,6 +295,18 @@ def run_fork(request: Request, streams: list[int], early: bytes, main: Callable[
     os._exit(status)
 
 
+def libraries(kind: str) -> list[str]:
+    """Return what a server of a kind imports: libraries, and the modules of the stages whose jobs are many."""
+    from ..pipeline.stage import stages
+
+    names = ["ir_measures", "pandas", "pyarrow.compute", "pyarrow.parquet"]
+    if kind == "models":
+        names = ["faiss", "numba", "sentence_transformers", "transformers.models.bert.modeling_bert"]
+    many = [stage for stage in stages().values() if stage.rule not in ("aggregate", "report", "analyses")]
+    modules = [stage.run.partition(":")[0] for stage in many if stage.runs_models == (kind == "models")]
+    return [*names, *(f"beirgrid.{module}" for module in dict.fromkeys(modules))]
+
+
 def prepare(libraries: list[str]) -> None:
     """Import libraries and run the slow initialisation of numba and transformers once for all forks."""
     import importlib
@@ -333,4 +329,4 @@ def _main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    run_fork(*serve(Path(sys.argv[2]), int(sys.argv[3]), partial(prepare, LIBRARIES[sys.argv[1]])), _main)
+    run_fork(*serve(Path(sys.argv[2]), int(sys.argv[3]), partial(prepare, libraries(sys.argv[1]))), _main)

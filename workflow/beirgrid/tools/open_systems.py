@@ -21,10 +21,11 @@ import numpy as np
 
 from ..collections import collection
 from ..config.indexes import Flat
-from ..core import cli, files, lineage, paths, provenance, stages
+from ..core import cli, files, lineage, paths, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import BeirgridError, DataError
 from ..encoders import open_encoder, open_scorer
+from ..pipeline.stage import functions
 from ..runs import fusion, runs
 from ..search import approximate, engine, lucene, maxsim
 
@@ -156,10 +157,10 @@ def read_step(path: str | Path) -> Step:
     words = shlex.split(record["command"])
     words = words[words.index(stage) + 1 :] if stage in words else []
     kind = words.pop(0) if stage == "retrieve" and words else ""
-    command = stages.COMMANDS.get(f"{stage} {kind}".strip())
-    if stage not in _STAGES or command is None:
+    function = functions().get(f"{stage} {kind}".strip())
+    if stage not in _STAGES or function is None:
         return Step(stage, kind, {}, {})
-    module, _, name = command.function.partition(":")
+    module, _, name = function.partition(":")
     try:
         values = _options(getattr(importlib.import_module(f"beirgrid.{module}"), name), words)
         return Step(stage, kind, values, record["facts"])

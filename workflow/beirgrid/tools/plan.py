@@ -19,12 +19,10 @@ from .. import config as configuration
 from ..core import provenance
 from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, show
-from ..graph.cell_records import Records
-from ..graph.costs import Need
-from ..graph.grid import Grid
-from ..graph.inputs import Inputs
-from ..graph.needs import Needs
 from ..models.arguments import size
+from ..pipeline.artifacts import cell_records
+from ..pipeline.grid import Grid
+from ..pipeline.resources import Need, Resources
 from .configfiles import CONFIGFILE, DIRECTORY, merged
 from .run import find_grid
 from .text import columned
@@ -103,16 +101,16 @@ def run(args: argparse.Namespace) -> None:
 
 def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device: str | None) -> dict[str, Any]:
     """Plan the grid in the working directory; return the plan for JSON, with sizes in MB."""
-    needs = _needs(grid := Grid(merged(configfiles, settings)), device)
+    resources = _resources(grid := Grid(merged(configfiles, settings)), device)
     options = [*_option("--configfile", configfiles), *_option("--config", settings)]
-    jobs = list(_jobs(needs, options))
-    everything = list(_jobs(needs, [*options, "--forceall"])) if Path("results").is_dir() else jobs
+    jobs = list(_jobs(resources, options))
+    everything = list(_jobs(resources, [*options, "--forceall"])) if Path("results").is_dir() else jobs
     return {
         "systems": list(grid.config.grid.systems),
         "datasets": list(grid.config.grid.datasets),
         "not_supplied": {name: str(folder) for name, folder in grid.not_supplied.items()},
-        "rates": f"assumed for {needs.cores} cores",
-        "device": needs.device,
+        "rates": f"assumed for {resources.cores} cores",
+        "device": resources.device,
         "jobs_in_all": len(everything),
         "total": _sums(jobs),
         "peak_mb": _peak(jobs, at_once),
@@ -123,25 +121,25 @@ def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device
             for key in (("mem_mb", "runtime") if jobs else ())
             for job in [max(jobs, key=attrgetter(key))]
         },
-        "too_large": list(_too_large(needs, jobs)),
-        "cells": list(_cells(needs, jobs)),
+        "too_large": list(_too_large(resources, jobs)),
+        "cells": list(_cells(resources, jobs)),
         "actual": list(_actual(everything)),
     }
 
 
-def _needs(grid: Grid, device: str | None) -> Needs:
-    """Return the needs of a grid's jobs on this machine, or on a cluster if they want a GPU that it lacks."""
+def _resources(grid: Grid, device: str | None) -> Resources:
+    """Return the resources of a grid's jobs on this machine, or on a cluster if they want a GPU that it lacks."""
     here = "cuda" if has_gpu_driver() else "cpu"
-    needs = Needs(grid, device or here)
-    needs.cores = _MOST_CORES if needs.device != here else min(_MOST_CORES, len(os.sched_getaffinity(0)))
-    return needs
+    resources = Resources(grid, device or here)
+    resources.cores = _MOST_CORES if resources.device != here else min(_MOST_CORES, len(os.sched_getaffinity(0)))
+    return resources
 
 
 def _option(name: str, values: Iterable[Any]) -> list[str]:
     return [name, *map(str, values)] if values else []
 
 
-def _jobs(needs: Needs, options: list[str]) -> Iterator[PlannedJob]:
+def _jobs(resources: Resources, options: list[str]) -> Iterator[PlannedJob]:
     """Yield the jobs that Snakemake would run, from the log of a dry run."""
     from snakemake import cli
     from snakemake.logging import logger
@@ -154,7 +152,7 @@ def _jobs(needs: Needs, options: list[str]) -> Iterator[PlannedJob]:
         return True
 
     # On a cluster, each job has its own cores.
-    cores = str(1000 if needs.cores == _MOST_CORES else needs.cores)
+    cores = str(1000 if resources.cores == _MOST_CORES else resources.cores)
     command = ["--dry-run", "--nolock", "--cores", cores, "--snakefile", configuration.CHECKOUT / "Snakefile"]
     # Snakemake would prefer a profile of the working directory, which can run code.
     command += ["--workflow-profile", configuration.CHECKOUT / "profiles" / "default"]
@@ -171,22 +169,22 @@ def _jobs(needs: Needs, options: list[str]) -> Iterator[PlannedJob]:
         logger.removeFilter(collect)
     for record in records:
         if (job := vars(record))["rule_name"] != "all":
-            yield _job(needs, job)
+            yield _job(resources, job)
 
 
-def _job(needs: Needs, told: dict[str, Any]) -> PlannedJob:
+def _job(resources: Resources, told: dict[str, Any]) -> PlannedJob:
     rule, wildcards = told["rule_name"], dict(told["wildcards"])
     return PlannedJob(
         rule=rule,
         wildcards=wildcards,
-        need=needs.of(rule, **wildcards),
+        need=resources.of(rule, **wildcards),
         outputs=tuple(str(path) for path in told["output"]),
         benchmark=str(told["benchmark"]),
         threads=told["threads"],
-        on_gpu=needs.device == "cuda" and bool(told["resources"].get("gpu", 0)),
-        # Not those of the dry run: with ``device: auto``, rules ask for what a GPU's job needs on any machine.
-        mem_mb=needs.mem_mb(rule, wildcards, 1),
-        runtime=needs.runtime(rule, wildcards, 1),
+        on_gpu=resources.device == "cuda" and bool(told["resources"].get("gpu", 0)),
+        # Not those of the dry run: with ``device: auto``, rules ask for what a GPU's job resources on any machine.
+        mem_mb=resources.mem_mb(rule, wildcards, 1),
+        runtime=resources.runtime(rule, wildcards, 1),
     )
 
 
@@ -219,12 +217,12 @@ def _peak(jobs: list[PlannedJob], at_once: int) -> float:
     return sum(job.need.kept for job in jobs) + sum(held)
 
 
-def _too_large(needs: Needs, jobs: list[PlannedJob]) -> Iterator[str]:
+def _too_large(resources: Resources, jobs: list[PlannedJob]) -> Iterator[str]:
     """Yield, per rule and limit, the job that exceeds the node's limit most, without safety margins."""
-    most_of = {"mem_mb": lambda *job: needs.limits(*job).mem_mb, "runtime": needs.most_minutes}
+    most_of = {"mem_mb": lambda *job: resources.limits(*job).mem_mb, "runtime": resources.most_minutes}
     beyond: dict[tuple[str, ...], list[tuple[float, float, str]]] = {}
     for job in jobs:
-        node = needs.nodes.kind(job.rule, job.wildcards)
+        node = resources.kind(job.rule, job.wildcards)
         for what, wanted, unit in (("mem_mb", job.need.memory, "MB"), ("runtime", job.need.seconds / 60, "minutes")):
             if wanted > (most := most_of[what](job.rule, job.wildcards)):
                 beyond.setdefault((job.rule, node, what, unit), []).append((wanted, most, job.name))
@@ -237,15 +235,14 @@ def _too_large(needs: Needs, jobs: list[PlannedJob]) -> Iterator[str]:
         )
 
 
-def _cells(needs: Needs, jobs: list[PlannedJob]) -> Iterator[dict[str, Any]]:
+def _cells(resources: Resources, jobs: list[PlannedJob]) -> Iterator[dict[str, Any]]:
     """Yield the estimate of each cell. Shared jobs count in each of their cells."""
     makers = {output: job for job in jobs for output in job.outputs}
-    grid = needs.grid
-    records = Records(grid, Inputs(grid))
+    grid = resources.grid
     for dataset in grid.config.grid.datasets:
         for system in grid.config.grid.systems:
             parts = [part for part in grid.parts(dataset) if part not in grid.not_supplied]
-            files = [file for part in parts for file in records.files_of(system, part)]
+            files = [file for part in parts for file in cell_records(grid, system, part)]
             mine = {id(makers[file]): makers[file] for file in files if file in makers}
             yield {"system": system, "dataset": dataset, "supplied": bool(parts), **_sums(mine.values())}
 

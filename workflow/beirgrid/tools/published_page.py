@@ -14,10 +14,8 @@ import pandas as pd
 from ..analysis.tables import EvaluatedDataset, compare_across
 from ..core import files, paths
 from ..core.errors import DataError, show
-from ..graph.cell_records import Records
-from ..graph.grid import Grid
-from ..graph.inputs import Inputs
-from ..graph.summaries import PUBLISHED, Summary
+from ..pipeline.grid import Grid
+from ..pipeline.summaries import PUBLISHED, Summary
 from ..results.answers import DONE, Answers, typed
 from ..results.published import SCORE_IS_PUBLISHED, Published, read
 from ..results.summary import GridSummary
@@ -32,7 +30,7 @@ _OF_QUERIES = ["low_queries", "high_queries", "difference_low_queries", "differe
 def write(configfile: Path, directory: Path) -> None:
     """Write the page of a grid with its published values, and print its summary."""
     grid = Grid(merged([configfile]))
-    found = GridSummary.model_validate_json(Summary(grid, Records(grid, Inputs(grid))).as_json({}))
+    found = GridSummary.model_validate_json(Summary(grid).as_json({}))
     answers = tables(found, read(PUBLISHED, found.tolerances))
     page = directory / paths.REPORT.format(grid=found.name)
     files.replace_text(page, illustrated(found, answers, {}))

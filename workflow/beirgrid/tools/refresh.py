@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 from ..core import files, paths, provenance
 from ..core.checkout import MODULES
 from ..core.errors import BeirgridError, DataError, show
-from ..graph.summaries import PUBLISHED
+from ..pipeline.summaries import PUBLISHED
 from ..results import results_folder, summary
 from ..results.summary import GridSummary
 from . import events

@@ -15,7 +15,7 @@ from ..config.metric_names import metric_key, written
 from ..config.names import local_name
 from ..core import paths
 from ..core.errors import BeirgridError, nearest
-from ..graph.summaries import PUBLISHED
+from ..pipeline.summaries import PUBLISHED
 from ..results import published
 from ..results.answers import DONE, read_answers
 from .configfiles import merged

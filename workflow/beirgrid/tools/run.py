@@ -21,7 +21,7 @@ import yaml
 from ..config import CHECKOUT, is_folder, refuse_unsafe
 from ..core import environment, files, interrupts, paths
 from ..core.errors import BeirgridError, ConfigError, nearest, say
-from ..core.families import named
+from ..core.families import families_with_role
 from .configfiles import CONFIGFILE, DIRECTORY, merged
 
 _GRIDS = CHECKOUT / "config" / "grids"
@@ -258,7 +258,7 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
         found, name = {}, model
         family = config.models[model].family
     system, kind = name, found.get("family", family)
-    if kind in named("reranker"):
+    if kind in families_with_role("reranker"):
         system = f"bm25+{name}"
         entry = {"first_stage": "bm25", "reranker": name}
     else:

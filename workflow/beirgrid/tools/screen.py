@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from ..graph.cell_records import Records
+from ..pipeline.grid import Grid
 from . import status
 from .events import Execution
 
@@ -60,9 +60,9 @@ class Screen:
         for line in self.handler.format(record).splitlines():
             self.console.print(status.text(line, style), soft_wrap=True)
 
-    def start(self, run: Callable[[], Execution | None], records: Records, pending: Container[str]) -> None:
+    def start(self, run: Callable[[], Execution | None], grid: Grid, pending: Container[str]) -> None:
         """Show the run from now on."""
-        cells = status.Cells(records, pending)
+        cells = status.Cells(grid, pending)
         drawn: dict[float, list[RenderableType]] = {}
 
         # The thread of the live display calls this. It waits for no lock of a logger: who logs may wait for its screen.

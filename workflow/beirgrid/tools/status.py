@@ -25,9 +25,8 @@ from ..config.metric_names import written
 from ..core import paths
 from ..core.errors import ConfigError, DataError, printable
 from ..core.progress import shown
-from ..graph.cell_records import Records
-from ..graph.grid import Grid
-from ..graph.inputs import Inputs
+from ..pipeline.artifacts import cell_records
+from ..pipeline.grid import Grid
 from ..results import results_folder, scores
 from . import cluster
 from .events import EVENTS, Execution, RunningJob, read, tail
@@ -101,7 +100,7 @@ def screen(current: Execution, width: int) -> Iterator[RenderableType]:
     yield text("")
     try:
         grid = Grid(load(current.facts["config"]))
-        yield from cells(Cells(Records(grid, Inputs(grid))), current, width)
+        yield from cells(Cells(grid), current, width)
     except ConfigError as error:  # for example, a corpus folder was deleted since the run began
         yield text(f"The cells are not shown: {error}")
     if at_work := current.in_state("running"):
@@ -225,9 +224,9 @@ def _rest(job: RunningJob, mean: float | None) -> float | None:
 class Cells:
     """The cells of a grid, with their states, and with the scores of finished ones in the grid's first metric."""
 
-    def __init__(self, records: Records, pending: Container[str] = ()) -> None:
-        """Set up with the records of a grid, and the files that its run will make."""
-        self.grid, self.records, self.pending = records.grid, records, pending
+    def __init__(self, grid: Grid, pending: Container[str] = ()) -> None:
+        """Set up for a grid, and the files that its run will make."""
+        self.grid, self.pending = grid, pending
         self.files: dict[tuple[str, str], list[str]] = {}
         self.scores: dict[tuple[str, str], str] = {}
 
@@ -238,7 +237,7 @@ class Cells:
             return "not supplied"
         cell = (system, dataset)
         if cell not in self.files:
-            found = [file for part in parts for file in self.records.files_of(system, part)]
+            found = [file for part in parts for file in cell_records(self.grid, system, part)]
             self.files[cell] = list(dict.fromkeys(found))
         told = {states.get(file, "waiting" if file in self.pending else "") for file in self.files[cell]}
         for state in ("failed", "running", "waiting"):

@@ -9,8 +9,9 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from ..core import files, lineage, paths, provenance, reasons, stages
+from ..core import files, lineage, paths, provenance, reasons
 from ..core.errors import DataError, show, warn
+from ..pipeline.stage import stamps
 from .configfiles import DIRECTORY
 
 _NONE = "files and the last run of each grid show no reason. A dry run (-n) reads configfiles and the lock file again"
@@ -74,7 +75,8 @@ def _reasons(place: Path, record: Mapping[str, Any], directory: Path) -> Iterato
         provenance.compare_sizes(place, record)
     except DataError as error:
         yield str(error)
-    version = stages.VERSIONS.get(record["stage"])
+    stamp = stamps().get(record["stage"])
+    version = stamp.version if stamp else None
     if version != record.get("stage_version"):
         yield f"stage version {record.get('stage_version')} → {version} (CHANGELOG.md says why)"
     for option, inputs in record.get("inputs", {}).items():

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from ..config import absent_folder, entries, is_unjudged, layers, with_parts
 from ..config.endpoint_entries import Endpoint
-from ..core import paths
 from ..core.errors import ConfigError
 
 EntryT = TypeVar("EntryT", bound=entries.Entry)
@@ -89,6 +88,10 @@ class Grid:
         corpus = self.config.datasets[dataset].corpus
         assert corpus is not None, f"{dataset} is a mean"
         return corpus
+
+    def language(self, corpus: str) -> str:
+        """Return the language of a corpus."""
+        return self.config.corpora[corpus].language
 
     def model(self, name: str) -> entries.ModelEntry:
         """Return the entry of a model."""
@@ -255,14 +258,3 @@ def fill(pattern: str, **values: Any) -> str:
     for name, value in values.items():
         pattern = pattern.replace(f"{{{name}}}", str(value))
     return pattern
-
-
-def runs_without_scores(grid: Grid) -> list[str]:
-    """Return the runs of the datasets without qrels."""
-    runs = [(system, dataset) for system, dataset in grid.runs if dataset in grid.not_judged]
-    return [paths.RUN.format(system=system, dataset=dataset) for system, dataset in runs]
-
-
-def metric_files(grid: Grid) -> list[str]:
-    """Return the metrics files of all cells."""
-    return [paths.METRICS.format(system=system, dataset=dataset) for system, dataset in grid.cells]

@@ -7,14 +7,13 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..core import files, provenance, reasons
 from ..core.contents import Contents
-from .commands import Commands
 
 
 def state(local: Iterable[str]) -> str:
@@ -31,16 +30,6 @@ def state(local: Iterable[str]) -> str:
 @cache
 def _contents() -> Contents:
     return Contents()
-
-
-def state_of(local: Callable[[Any], str | list[str]]) -> Callable[[Any], str]:
-    """Return a param function: the ``state`` of the files that ``local`` lists for a job."""
-
-    def of_job(wildcards: Any) -> str:
-        found = local(wildcards)
-        return state([found] if isinstance(found, str) else found)
-
-    return of_job
 
 
 def replaced(asked: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -70,7 +59,7 @@ def replaced(asked: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         )
 
 
-def watch_records(workflow: Any, commands: Commands) -> None:
+def watch_records(workflow: Any, rules: Any) -> None:
     """Make Snakemake rerun jobs whose record does not match their artifacts or, without metadata, their settings.
 
     Without ``.snakemake`` (a copied or cleaned folder), Snakemake knows no earlier params and only warns that metadata
@@ -80,7 +69,7 @@ def watch_records(workflow: Any, commands: Commands) -> None:
     rerun. ``--rerun-triggers mtime`` turns this off.
 
     A workflow that includes this one twice as a module calls this function twice. Each call watches only the rules of
-    its own ``commands``.
+    its own ``rules``.
     """
     from snakemake.persistence import PersistenceBase
     from snakemake.settings.types import RerunTrigger
@@ -89,10 +78,10 @@ def watch_records(workflow: Any, commands: Commands) -> None:
 
     def has_metadata(persistence: Any, job: Any) -> bool:
         found = bool(known(persistence, job))
-        rule = commands.rule_of(job.rule)
+        rule = rules.rule_of(job.rule)
         if rule and RerunTrigger.PARAMS in workflow.rerun_triggers:
             records = [path for name, path in job.output.items() if name.endswith("record")] or [job.output.scores]
-            asked = None if found else commands.asked(rule, job.wildcards)
+            asked = None if found else rule.asked(job.wildcards)
             for reason in filter(None, (provenance.mismatch(record, asked, job.output) for record in records)):
                 workflow.logger_manager.logger.info(f"To be made again: {reason}.")
                 persistence.dag.reason(job).forced = True

@@ -10,9 +10,9 @@ from ..config import CHECKOUT, entries, models_behind, resolve_path, with_parts
 from ..core import paths
 from ..core.portable import portable
 from ..results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote
-from .cell_records import Records
-from .commands import Commands
+from . import artifacts
 from .grid import Grid
+from .stage import jobs_behind
 
 DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"
 # Files of published values.
@@ -22,9 +22,8 @@ PUBLISHED = sorted((CHECKOUT / "config" / "published").glob("*.csv"))
 class Summary:
     """Descriptions of a grid, for the command that writes the tables and for the user who starts the grid."""
 
-    def __init__(self, grid: Grid, records: Records) -> None:
+    def __init__(self, grid: Grid) -> None:
         self.grid = grid
-        self.records = records
 
     def notice(self) -> str:
         """Return the notice to print before the grid starts, or an empty string."""
@@ -134,7 +133,7 @@ class Summary:
             dataset=dataset,
             scores=paths.METRICS.format(system=system, dataset=dataset),
             per_query=paths.PER_QUERY.format(system=system, dataset=dataset),
-            records=tuple(self.records.of_cell(system, dataset)),
+            records=tuple(job.record for job in jobs_behind(self.grid, artifacts.run(self.grid, system, dataset))),
         )
 
     def _training(self, system: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -183,17 +182,3 @@ class Summary:
             ModelNote(model=model, systems=tuple(systems), note=config.models[model].note)
             for model, systems in using.items()
         ]
-
-
-def asked_of(workflow: Any, commands: Commands, records: list[str]) -> dict[str, dict[str, Any]]:
-    """Return the requested params of each record or scores file."""
-    from snakemake.iocontainers import Wildcards
-
-    # A rule's regular expressions match slowly, so files are first filtered by their constant prefix.
-    rules = [rule for rule in workflow.rules if commands.rule_of(rule)]
-    beginnings = [(tuple(file.constant_prefix() for file in rule.products()), rule) for rule in rules]
-    asked = {}
-    for path in records:
-        rule = next(rule for begins, rule in beginnings if path.startswith(begins) and rule.is_producer(path))
-        asked[path] = commands.asked(str(commands.rule_of(rule)), Wildcards(fromdict=rule.get_wildcards(path)))
-    return asked

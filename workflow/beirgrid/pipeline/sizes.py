@@ -1,4 +1,7 @@
-"""Estimate the sizes of corpora, datasets and models from the registry, from files, or by default."""
+"""Estimate the sizes of corpora, datasets and models from the registry, from files, or by default.
+
+The work of jobs follows from them. Data is in MB, arithmetic in FLOPs.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import gzip
 import json
 import math
+from collections.abc import Mapping
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
@@ -13,11 +17,15 @@ from statistics import fmean
 from typing import IO, NamedTuple
 
 from ..collections import downloads
-from ..config.entries import Config, LocalCorpus, ModelEntry
+from ..config import entries
+from ..config.endpoint_entries import Endpoint
+from ..config.entries import LocalCorpus, ModelEntry
 from ..config.models import Chunks
 from ..config.mteb_collections import WORD_BYTES
 from ..config.places import find_local, resolve_path
 from ..core import files, paths
+from .grid import Grid
+from .stage import Amounts
 
 # Defaults for entries without statistics: about the mean of BEIR, and BERT-base.
 DOCUMENTS, DOCUMENT_WORDS, QUERIES, QUERY_WORDS = 100_000, 150.0, 1000, 12.0
@@ -26,17 +34,32 @@ MODEL = {"parameters": 110.0, "embeddings": 24.0, "dimensions": 768.0}
 WORD_PIECES = 1.35
 # Lines sampled from a local text file, and its compression ratio under gzip.
 SAMPLED_LINES, GZIPPED = 500, 3
+# Terms per document of sparse models: SPARTA's cap, and an assumption for SPLADE.
+SPARSE_TERMS = {"sparta": 2000, "splade": 300, "bge-m3": 100}
+# Tokens of a sampled query, and the cost of sampling a token relative to encoding one with the whole model. CPU:
+# measured on 2 cores (part generation of make bench; 0.61 to 0.77 CPU seconds for 40 queries of a document of 150
+# words, at 2.7e11 to 2.3e11 model_flops). GPU: three times that, not measured: a decoder step starts some 500 small
+# kernels and reads all keys and values, where a GPU gains less than in matrix products.
+SAMPLED_PIECES, SAMPLING_COST = 16, {"cpu": 0.33, "cuda": 1.0}
+# Documents that encode reads at a time, and bytes in memory per byte of their text.
+BLOCK, BLOCK_BYTES = 32_768, 4
+# Cost of training relative to encoding the same texts: three times the arithmetic, in a library that pads. From the
+# demo's two to three minutes of training on 2 cores (README). On a GPU, it is not measured.
+TRAINING_COST = 6.0
+# Tokens with which a chat model names a document in an order. Assumed.
+RANKED = 5
+# Assumed seconds per request: a batch of texts, and an ordering by a chat model.
+REQUEST_SECONDS, ANSWER_SECONDS = 1.0, 5.0
 
 
 class Sizes:
-    """Sizes of all that a configuration names. Counts of documents and queries are integers; other values are
-    estimates.
-    """
+    """Sizes of all that a grid names. Counts of documents and queries are integers; other values are estimates."""
 
-    def __init__(self, config: Config, supplied: list[str]) -> None:
-        """Set up for a configuration. ``supplied``: the datasets to run, which share downloads."""
-        self.config = config
-        self.supplied = supplied
+    def __init__(self, grid: Grid, device: str) -> None:
+        """Set up for a grid whose models run on ``device``."""
+        self.grid = grid
+        self.device = device
+        self.config = grid.config
         self.model = cache(self._model)
         self.queries = cache(self._count_queries)
         self._guessed = cache(self._guess)
@@ -117,7 +140,7 @@ class Sizes:
         file, size = downloads.size(entry.id)
         if not size:
             return self.text_mb(corpus) / 3  # approximate compression of JSON lines
-        others = {self.config.datasets[name].corpus or "" for name in self.supplied}
+        others = {self.config.datasets[name].corpus or "" for name in self.grid.datasets}
         return size / max(
             1, sum(downloads.size(getattr(self.config.corpora[name], "id", "") or "")[0] == file for name in others)
         )
@@ -160,6 +183,83 @@ class Sizes:
         # A layer has about 12 width² weights, and attention takes 4 width FLOPs per pair of tokens.
         attention = 1 + pieces / (6 * size.get("width", MODEL["dimensions"]))
         return texts * 2e6 * (size["parameters"] - size["embeddings"]) * pieces * attention
+
+    # Work
+
+    def of_any_job(self, wildcards: Mapping[str, str]) -> Amounts:
+        """Return the work that follows from a job's dataset, or from its corpus or shard."""
+        work = {"job": 1.0, "cuda_job": float(self.device != "cpu"), "cpu_batch": float(self.device == "cpu")}
+        corpus, shard = wildcards.get("corpus"), wildcards.get("shard")
+        if dataset := wildcards.get("dataset"):
+            corpus = self.grid.corpus(dataset)
+            work |= {"queries": self.queries(dataset), "hits": self.hits(dataset)}
+        if corpus:
+            number = None if shard is None else int(shard)
+            work |= {"documents": self.documents(corpus, number), "text_mb": self.text_mb(corpus, number)}
+        return work
+
+    def hits(self, dataset: str) -> int:
+        """Return the number of documents in a run of a dataset."""
+        return self.queries(dataset) * self.config.retrieve.depth
+
+    def block_mb(self, corpus: str, shard: int) -> float:
+        """Return the memory of a block of documents, as text and tokens."""
+        documents = min(self.documents(corpus, shard), BLOCK)
+        return documents * self.words[corpus] * WORD_BYTES * BLOCK_BYTES / 1e6
+
+    def vector_sizes(self, model: str, corpus: str, shard: int) -> Amounts:
+        """Return the sizes of a shard of vectors, as each family has them."""
+        entry, documents = self.config.models[model], self.documents(corpus, shard)
+        dimensions, tokens = self.model(model)["dimensions"], documents * self.pieces(model, self.words[corpus])
+        terms = SPARSE_TERMS[entry.pooling if isinstance(entry, entries.SparseModel) else "splade"]
+        return {
+            "vectors_mb": self.vectors(model, corpus, shard) * dimensions * 4 / 1e6,
+            "postings_mb": documents * terms * 8 / 1e6,
+            "tokens": tokens,
+            "token_dimensions_mb": tokens * dimensions / 1e6,
+        }
+
+    def reading(self, model: str, texts: float, words: float) -> Amounts:
+        """Return the work of encoding texts: a model's FLOPs, or a server's time."""
+        entry, answers = self.config.models[model], 0.0
+        if isinstance(entry, entries.ListwiseReranker):
+            # Windows overlap, so a document is encoded more than once.
+            answers = texts = texts * entry.window / entry.step
+        if not entry.endpoint:
+            flops = self.read_flops(model, texts, words) + self.sampling_flops(model, answers * RANKED / SAMPLED_PIECES)
+            return {"model_flops": flops, "weights_mb": self.weights_mb(model)}
+        together, seconds = entry.endpoint.batch, REQUEST_SECONDS
+        if isinstance(entry, entries.ListwiseReranker):
+            together, seconds = entry.window, ANSWER_SECONDS
+        tokens = texts * words * WORD_PIECES
+        return {"served_seconds": served_seconds(entry.endpoint, texts / together, tokens, seconds)}
+
+    def sampling_flops(self, model: str, queries: float) -> float:
+        """Return the FLOPs of sampling queries with a query generator."""
+        return SAMPLING_COST[self.device] * self.read_flops(model, queries, SAMPLED_PIECES / WORD_PIECES)
+
+    def learning(self, model: str, texts: float, words: float, batch: float) -> Amounts:
+        """Return the work of training a model on texts."""
+        activations = batch * self.pieces(model, words) * self.model(model)["dimensions"]
+        return {
+            "model_flops": TRAINING_COST * self.read_flops(model, texts, words),
+            "weights_mb": self.weights_mb(model),
+            "activations": activations if self.device == "cpu" else 0.0,
+        }
+
+
+def served_seconds(endpoint: Endpoint, requests: float, tokens: float, seconds: float) -> float:
+    """Estimate the time of requests to a model server, within its limits per minute."""
+    limits = [(requests, endpoint.requests_per_minute), (tokens, endpoint.tokens_per_minute)]
+    waiting = [60 * amount / limit for amount, limit in limits if limit]
+    return max([requests * seconds / endpoint.concurrency, *waiting])
+
+
+def met_postings(queries: float, words: float, documents: float) -> float:
+    """Estimate the postings that BM25 scores. Assumes that a word occurs in 1 of 50 documents, and that 1,000 hits cost
+    500,000.
+    """
+    return queries * (words * documents / 50 + 5e5)
 
 
 class _Sample(NamedTuple):

@@ -1,1 +1,0 @@
-"""The job graph: cells, inputs, params and resources of the rules."""

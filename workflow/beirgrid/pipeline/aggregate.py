@@ -1,0 +1,52 @@
+"""Stage aggregate: the tables of a grid."""
+
+from __future__ import annotations
+
+from ..core import paths
+from ..core.provenance import Stamp
+from ..results.permutations import permutations_of
+from .grid import Grid
+from .sizes import Sizes
+from .stage import Amounts, Cost, Settings, Stage
+from .summaries import PUBLISHED
+
+AGGREGATE = Stamp("aggregate", 11)
+
+
+class Aggregate(Stage):
+    """Tables of a grid, with verdicts."""
+
+    rule, command, run = "aggregate", "aggregate", "stages.aggregate:aggregate"
+    stamp = AGGREGATE
+    outputs = {"record": paths.TABLES_RECORD}
+    costs = {
+        "job": Cost(seconds=5, memory=250, kept=1),  # libraries and the tables of the demo grid; measured
+        "shuffled_scores": Cost(seconds=9e-9),  # Tukey's test; measured on 2 busy cores, as the next two
+        "compared_scores": Cost(seconds=3e-5),  # sign patterns, resamples of datasets and queries
+        "compared_pairs": Cost(seconds=5e-7),  # resamples of pairs
+        "pairs_at_once": Cost(memory=0.4),  # 10,000 resamples of each pair and metric
+        "paired_queries": Cost(memory=5e-5),  # differences of the largest dataset
+    }
+
+    def settings(self, grid: Grid) -> Settings:
+        return {"published": list(map(str, PUBLISHED))}
+
+    def options(self, grid: Grid) -> Settings:
+        return {"grid": grid.own(paths.GRID_SUMMARY), "output": grid.own(paths.TABLES)}
+
+    def work(self, sizes: Sizes) -> Amounts:
+        grid, config = sizes.grid, sizes.config
+        systems, metrics = len(config.grid.systems), len(config.metrics)
+        supplied = [[part for part in grid.parts(row) if part not in grid.not_supplied] for row in config.grid.datasets]
+        rows = [sum(map(sizes.queries, parts)) for parts in supplied]
+        pairs = metrics * systems * (systems - 1) // 2
+        return {
+            "compared_scores": systems * metrics * sum(rows),
+            "compared_pairs": pairs * sum(rows),
+            "shuffled_scores": systems * sum(queries * permutations_of(int(queries)) for queries in rows if queries),
+            "pairs_at_once": pairs,
+            "paired_queries": pairs * max(rows, default=0),
+        }
+
+
+STAGES = (Aggregate(),)

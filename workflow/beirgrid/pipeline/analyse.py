@@ -1,0 +1,38 @@
+"""Stage analyse: the BEIR paper's analyses."""
+
+from __future__ import annotations
+
+from ..core import paths
+from ..core.provenance import Stamp
+from .grid import Grid
+from .sizes import Sizes
+from .stage import Amounts, Cost, Settings, Stage
+
+ANALYSE = Stamp("analyse", 7, ("ir-measures", "pytrec-eval-terrier", "networkx", "matplotlib"))
+
+
+class Analyse(Stage):
+    """Figures and tables of the paper's analyses, from the runs of a grid."""
+
+    rule, command, run = "analyses", "analyse", "stages.analyse:analyse"
+    stamp = ANALYSE
+    outputs = {"record": paths.ANALYSES_RECORD}
+    costs = {
+        # Figures, and words of corpora: measured on a synthetic grid of 17 systems and 14 datasets.
+        "job": Cost(seconds=60, memory=1100, kept=10),
+        "hits_of_all": Cost(seconds=4e-6),  # fitted
+        "text_mb": Cost(seconds=0.1),  # words are counted and documents picked; fitted
+        "hits": Cost(memory=400e-6),  # fitted
+    }
+
+    def options(self, grid: Grid) -> Settings:
+        return {"grid": grid.own(paths.GRID_SUMMARY), "output": grid.own(paths.GRID_FOLDER)}
+
+    def work(self, sizes: Sizes) -> Amounts:
+        grid = sizes.grid
+        hits = [sizes.hits(dataset) for _, dataset in grid.cells]
+        text = sum(sizes.text_mb(corpus) for corpus in {grid.corpus(dataset) for dataset in grid.datasets})
+        return {"hits": max(hits, default=0), "hits_of_all": sum(hits), "text_mb": text}
+
+
+STAGES = (Analyse(),)

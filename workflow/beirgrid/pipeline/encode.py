@@ -1,0 +1,70 @@
+"""Stage encode: the vectors of one shard of a corpus, for each kind of vectors."""
+
+from __future__ import annotations
+
+from ..core import paths
+from ..core.families import RETRIEVERS
+from ..core.provenance import Stamp
+from . import artifacts, model_entries
+from .grid import Grid
+from .sizes import Sizes
+from .stage import Amounts, Cost, Inputs, OfFamily, Settings
+
+ENCODE = Stamp("encode", 8, ("torch", "transformers", "sentence-transformers"))
+_COSTS = {
+    "dense": {
+        "job": Cost(memory=150),  # fitted
+        "block_mb": Cost(memory=1),  # a block of documents as text and tokens; fitted
+        "vectors_mb": Cost(vectors=1),
+    },
+    "sparse": {"block_mb": Cost(memory=1), "postings_mb": Cost(memory=2.2, vectors=1)},  # fitted to SPARTA's shards
+    "late-interaction": {
+        "job": Cost(memory=600),  # fitted
+        "block_mb": Cost(memory=1),
+        "token_dimensions_mb": Cost(kept=2),  # float16; the search reads them too
+    },
+}
+
+
+class Encode(OfFamily):
+    """Vectors of one shard of a corpus."""
+
+    command, run = "encode", "stages.encode:encode"
+    stamp, main, runs_models, group, named = ENCODE, "vectors", True, "shard", ("shard",)
+
+    def __init__(self, family: str) -> None:
+        super().__init__(family)
+        self.outputs = {"vectors": paths.EMBEDDINGS + self.family.embeddings, "record": paths.EMBEDDINGS_RECORD}
+        self.costs = _COSTS.get(family, _COSTS["dense"])
+
+    @property
+    def commands(self) -> list[str]:
+        return [self.command]
+
+    def inputs(self, grid: Grid, model: str, corpus: str, shard: str) -> Inputs:
+        return {"checkpoint": artifacts.weights(grid, model), "corpus": artifacts.documents(corpus)}
+
+    def settings(self, grid: Grid, model: str, corpus: str, shard: str) -> Settings:
+        return shard_settings(grid, model, corpus, shard)
+
+    def work(self, sizes: Sizes, model: str, corpus: str, shard: str) -> Amounts:
+        documents, words = sizes.documents(corpus, int(shard)), sizes.words[corpus]
+        chunks, read = sizes.chunks(model, words)
+        return {
+            "block_mb": sizes.block_mb(corpus, int(shard)),
+            **sizes.vector_sizes(model, corpus, int(shard)),
+            **sizes.reading(model, documents * chunks, read),
+        }
+
+
+def shard_settings(grid: Grid, model: str, corpus: str, shard: str) -> Settings:
+    """Return the settings of a job that reads the documents of a shard with a model."""
+    return {
+        "precision": grid.config.encode.precision,
+        "model": model_entries.reading_corpus(grid, grid.model(model), corpus),
+        "shard_size": grid.config.encode.shard,
+        "last": int(shard) == grid.shards(corpus)[-1],
+    }
+
+
+STAGES = tuple(Encode(name) for name, family in RETRIEVERS.items() if not family.like)

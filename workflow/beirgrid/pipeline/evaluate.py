@@ -1,0 +1,38 @@
+"""Stage evaluate: the metrics of a run."""
+
+from __future__ import annotations
+
+from ..config.metric_names import MAIN
+from ..core import paths
+from ..core.provenance import Stamp
+from . import artifacts
+from .grid import Grid
+from .stage import Cost, Inputs, Settings, Stage
+
+EVALUATE = Stamp("evaluate", 3, ("ir-measures", "pytrec-eval-terrier"))
+
+
+class Evaluate(Stage):
+    """Scores of a cell, and its values per query."""
+
+    rule, command, run = "evaluate", "evaluate", "stages.evaluate:evaluate"
+    stamp, group = EVALUATE, "cell"
+    outputs, main = {"scores": paths.METRICS, "per_query": paths.PER_QUERY}, "scores"
+    costs = {
+        "job": Cost(seconds=1, memory=150),  # libraries; fitted when ranx computed the metrics
+        "queries": Cost(seconds=0.005, kept=1e-4),  # fitted; measured
+        "hits": Cost(memory=240e-6),  # fitted
+    }
+
+    def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
+        return {"run": artifacts.run(grid, system, dataset), "qrels": artifacts.qrels(dataset)}
+
+    def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
+        metrics = grid.config.metrics
+        return {"metrics": list(metrics), "main": grid.config.datasets[dataset].metric if MAIN in metrics else None}
+
+    def options(self, grid: Grid, system: str, dataset: str) -> Settings:
+        return {"system": system, "dataset": dataset}
+
+
+STAGES = (Evaluate(),)

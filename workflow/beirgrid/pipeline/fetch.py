@@ -1,0 +1,215 @@
+"""Stage fetch: collections, checkpoints, published expansions and runs of other software."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from ..config import entries, find_local, resolve_path, run_file
+from ..core import paths
+from ..core.provenance import Stamp
+from ..models import checkpoints
+from . import artifacts
+from .grid import Grid
+from .sizes import Sizes
+from .stage import Amounts, Cost, Inputs, Settings, Stage
+
+_COLLECTION = ("ir_datasets", "datasets", "pyarrow")
+FETCH = Stamp("fetch", 1, (*_COLLECTION, "torch", "safetensors"))
+FETCH_DATASET = Stamp("fetch_dataset", 3, _COLLECTION)
+FETCH_EXPANSION = Stamp("fetch_expansion", 1, ("huggingface_hub", "pyarrow"))
+FETCH_RUN = Stamp("fetch_run", 1, ("pyarrow",))
+
+_CORPUS_KEYS = ("source", "id", "task", "revision", "split", "subset", "path", "documents", "allow")
+_DATASET_KEYS = ("corpus", "id", "revision", "split", "queries", "queries_are_documents")
+_MODEL_KEYS = ("checkpoint", "revision", "path", "package", "adapter", "files", "pickled", "trust_remote_code")
+# Assumptions for published expansions: queries per document, bytes per query. The compressed download is a third.
+_PUBLISHED_QUERIES, _PUBLISHED_BYTES = 40, 36
+
+
+def _corpus_entry(grid: Grid, corpus: str) -> Settings:
+    entry = grid.config.corpora[corpus].given(*_CORPUS_KEYS)
+    return entry | {"path": str(resolve_path(entry["path"]))} if "path" in entry else entry
+
+
+def _local_files(grid: Grid, corpus: str, *names: str) -> list[str]:
+    """Return files of a local collection; none of a downloaded one."""
+    entry = grid.config.corpora[corpus]
+    if not isinstance(entry, entries.LocalCorpus):
+        return []
+    folder = resolve_path(entry.path)
+    return [str(find_local(folder, name) or folder / name) for name in names]
+
+
+class FetchCorpus(Stage):
+    """Documents of a corpus."""
+
+    rule, command, run = "fetch_corpus", "fetch corpus", "stages.fetch:fetch_corpus"
+    stamp, downloads = FETCH, True
+    outputs, main = {"corpus": paths.CORPUS, "record": paths.CORPUS_RECORD}, "corpus"
+    costs = {
+        "download_mb": Cost(seconds=1, kept=1, download=1),  # ir_datasets keeps what it downloads
+        "text_mb": Cost(seconds=0.05, kept=0.6),  # fitted to 200,000 and 1,000,000 documents; parquet
+        "documents": Cost(memory=150e-6),  # a hash per id
+    }
+
+    def files(self, grid: Grid, corpus: str) -> Iterable[str]:
+        return _local_files(grid, corpus, "corpus.jsonl")
+
+    def settings(self, grid: Grid, corpus: str) -> Settings:
+        return {"entry": _corpus_entry(grid, corpus)}
+
+    def options(self, grid: Grid, corpus: str) -> Settings:
+        return {"name": corpus}
+
+    def work(self, sizes: Sizes, corpus: str) -> Amounts:
+        return {"download_mb": sizes.download_mb(corpus)}
+
+
+class FetchDataset(Stage):
+    """Judged queries and qrels of a dataset."""
+
+    rule, command, run = "fetch_dataset", "fetch dataset", "stages.fetch:fetch_dataset"
+    stamp, downloads = FETCH_DATASET, True
+    outputs = {"queries": paths.QUERIES, "qrels": paths.QRELS, "record": paths.DATASET_RECORD}
+    costs = {
+        "documents": Cost(seconds=5e-7, memory=100e-6),  # judged ids are looked up in the corpus; fitted
+        "queries": Cost(kept=1e-4),  # assumed
+    }
+
+    def inputs(self, grid: Grid, dataset: str) -> Inputs:
+        return {"corpus": artifacts.documents(grid.corpus(dataset))}
+
+    def files(self, grid: Grid, dataset: str) -> Iterable[str]:
+        qrels = f"qrels/{grid.config.datasets[dataset].split}.tsv"
+        judged = [] if dataset in grid.not_judged else [qrels]
+        return _local_files(grid, grid.corpus(dataset), "queries.jsonl", *judged)
+
+    def settings(self, grid: Grid, dataset: str) -> Settings:
+        entry = grid.config.datasets[dataset].given(*_DATASET_KEYS)
+        return {"entry": entry, "corpus_entry": _corpus_entry(grid, grid.corpus(dataset))}
+
+    def options(self, grid: Grid, dataset: str) -> Settings:
+        return {"name": dataset}
+
+
+class FetchExpansion(Stage):
+    """Published queries for the documents of a corpus."""
+
+    rule, command, run = "fetch_expansion", "fetch expansion", "stages.fetch:fetch_expansion"
+    stamp, downloads = FETCH_EXPANSION, True
+    outputs, main = {"result": paths.PUBLISHED, "record": paths.PUBLISHED_RECORD}, "result"
+    costs = {  # measured on 150,000 documents with 40 queries each
+        "job": Cost(memory=550),  # a bucket of 65,536 documents with their queries
+        "documents": Cost(memory=150e-6),
+        "published_mb": Cost(seconds=0.1, kept=0.9, temporary=1.6),  # parquet; buckets and downloads
+        "download_mb": Cost(seconds=1, download=1),
+    }
+
+    def inputs(self, grid: Grid, system: str, corpus: str) -> Inputs:
+        return {"corpus": artifacts.documents(corpus)}
+
+    def files(self, grid: Grid, system: str, corpus: str) -> Iterable[str]:
+        entry = grid.expansion(system, corpus)
+        if not isinstance(entry, entries.LocalExpansion):
+            return []
+        path = resolve_path(entry.path)
+        return map(str, sorted(path.iterdir()) if path.is_dir() else [path])
+
+    def settings(self, grid: Grid, system: str, corpus: str) -> Settings:
+        entry = grid.expansion(system, corpus)
+        keys = entry.given()
+        if isinstance(entry, entries.LocalExpansion):
+            keys |= {"path": str(resolve_path(entry.path))}
+        return {"entry": keys}
+
+    def options(self, grid: Grid, system: str, corpus: str) -> Settings:
+        return {"name": system}
+
+    def constraints(self, grid: Grid) -> dict[str, str]:
+        return {"system": grid.one_of(grid.with_published)}
+
+    def work(self, sizes: Sizes, system: str, corpus: str) -> Amounts:
+        published = published_mb(sizes, system, corpus)
+        downloaded = isinstance(sizes.grid.expansion(system, corpus), entries.HubExpansion)
+        return {"published_mb": published, "download_mb": published / 3 if downloaded else 0.0}
+
+
+def published_mb(sizes: Sizes, system: str, corpus: str) -> float:
+    """Estimate the MB of a published expansion."""
+    queries = sizes.grid.expansion(system, corpus).queries or _PUBLISHED_QUERIES
+    return queries * sizes.documents(corpus) * _PUBLISHED_BYTES / 1e6
+
+
+class FetchModel(Stage):
+    """Checkpoint of a model, or a description of the server that runs it."""
+
+    rule, command, run = "fetch_model", "fetch model", "stages.fetch:fetch_model"
+    stamp, downloads, recipes = FETCH, True, (None,)
+    outputs, main = {"checkpoint": paths.CHECKPOINT, "record": paths.MODEL_RECORD}, "checkpoint"
+    costs = {
+        "model_download_mb": Cost(seconds=1, download=1),
+        "weights_mb": Cost(seconds=0.005, kept=1),  # hashing, fitted; float32
+        "converted_job": Cost(seconds=8, memory=550),  # PyTorch: 986 MB in all for 400 MB of weights
+        "converted_mb": Cost(seconds=0.005, memory=2, temporary=1),  # weights read and written; the pickle
+    }
+
+    def files(self, grid: Grid, model: str) -> Iterable[str]:
+        return map(str, sorted(checkpoints.copied(grid.model(model))))
+
+    def settings(self, grid: Grid, model: str) -> Settings:
+        entry = grid.model(model)
+        if entry.endpoint:
+            return {"entry": {"family": entry.family, "endpoint": entry.endpoint.identity()}}
+        keys = entry.given(*_MODEL_KEYS)
+        if not entry.trust_remote_code:
+            keys.pop("trust_remote_code", None)  # fetches no code, whatever it says
+        if entry.folder is not None:  # a folder has no place on the hub
+            keys = {key: value for key, value in keys.items() if key not in ("checkpoint", "revision")}
+            keys["path"] = str(resolve_path(entry.folder))
+        if entry.adapter and entry.adapter.path:
+            keys["adapter"] = keys["adapter"] | {"path": str(resolve_path(entry.adapter.path))}
+        return {"entry": keys}
+
+    def options(self, grid: Grid, model: str) -> Settings:
+        """Name the sides with a prompt: a checkpoint's own prompt for another side is refused."""
+        entry = grid.model(model)
+        own = entry.prefixes.own or bool(getattr(entry, "engine", None))
+        sides = [side for side in ("query", "document") if own or getattr(entry.prefixes, side) is not None]
+        connection = json.dumps(entry.endpoint.connection()) if entry.endpoint else None
+        return {"name": model, "prompts": sides, "source": entry.source or None, "connection": connection}
+
+    def work(self, sizes: Sizes, model: str) -> Amounts:
+        entry = sizes.config.models[model]
+        weights = 0.0 if entry.endpoint else sizes.weights_mb(model)
+        downloaded = weights if entry.origin == "checkpoint" else 0.0
+        converted = {"converted_job": 1.0, "converted_mb": weights} if entry.pickled else {}
+        return {"weights_mb": weights, "model_download_mb": downloaded, **converted}
+
+
+class FetchRun(Stage):
+    """Run that other software made."""
+
+    rule, command, run = "fetch_run", "fetch run", "stages.fetch:fetch_run"
+    stamp, group, named, systems = FETCH_RUN, "cell", ("system",), ("external",)
+    outputs, main = {"run": paths.RUN, "record": paths.RUN_RECORD}, "run"
+    costs = {  # fitted to 5,183 and 1,000,000 documents
+        "documents": Cost(seconds=5e-7),  # ids are looked up in the corpus
+        "hits": Cost(seconds=1e-5, memory=240e-6, kept=15e-6),  # the run twice; gzip
+    }
+
+    def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
+        return {"corpus": artifacts.documents(grid.corpus(dataset)), "queries": artifacts.queries(dataset)}
+
+    def files(self, grid: Grid, system: str, dataset: str) -> Iterable[str]:
+        return [self._file(grid, system, dataset)]
+
+    def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
+        allow = tuple(grid.system_as(entries.Foreign, system).allow)
+        return {"run": self._file(grid, system, dataset), "depth": grid.config.retrieve.depth, "allow": allow}
+
+    def _file(self, grid: Grid, system: str, dataset: str) -> str:
+        return str(run_file(grid.system_as(entries.External, system).run, dataset))
+
+
+STAGES = (FetchCorpus(), FetchDataset(), FetchExpansion(), FetchModel(), FetchRun())

@@ -1,0 +1,64 @@
+"""Stage fuse: one run of several."""
+
+from __future__ import annotations
+
+import json
+
+from ..config import entries
+from ..core import paths
+from ..core.provenance import Stamp
+from . import artifacts
+from .grid import Grid
+from .sizes import Sizes
+from .stage import Amounts, Cost, Inputs, Settings, Stage
+
+FUSE = Stamp("fuse", 2)
+
+
+def _dev(grid: Grid, system: str, dataset: str) -> str:
+    """Return the dataset on which the weights of a fusion are tuned; empty unless they are."""
+    entry = grid.system(system)
+    tuned = isinstance(entry, entries.WeightedSum) and entry.tuned
+    return (grid.config.datasets[dataset].dev or "") if tuned else ""
+
+
+class Fuse(Stage):
+    """Run of a fusion."""
+
+    rule, command, run = "fuse", "fuse", "stages.fuse:fuse"
+    stamp, group, named, systems = FUSE, "cell", ("system",), ("fusion",)
+    outputs, main = {"run": paths.RUN, "record": paths.RUN_RECORD}, "run"
+    costs = {
+        "job": Cost(memory=60),  # measured
+        "fused_queries": Cost(seconds=0.002),  # measured on SciFact and Cranfield
+        "fused_hits": Cost(memory=120e-6),  # the runs
+        "hits": Cost(kept=15e-6),
+    }
+
+    def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
+        parts, dev = grid.system(system).parts, _dev(grid, system, dataset)
+        runs = {"runs": [artifacts.run(grid, part, dataset) for part in parts]}
+        if not dev:
+            return runs
+        return runs | {
+            "dev_runs": [artifacts.run(grid, part, dev) for part in parts],
+            "dev_qrels": [artifacts.qrels(dev)],
+            "queries": [artifacts.queries(dataset), artifacts.queries(dev)],
+        }
+
+    def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
+        depth = {"depth": grid.config.retrieve.depth}
+        if isinstance(rrf := grid.system(system), entries.Rrf):
+            return depth | {"method": "rrf", "k": rrf.k}
+        entry = grid.system_as(entries.WeightedSum, system)
+        settings = {**depth, "method": "wsum", "norm": entry.norm}
+        if entry.tuned:
+            return settings | {"tune": grid.config.datasets[dataset].metric}
+        return settings | {"weights": json.dumps(entry.weights) if entry.weights is not None else None}
+
+    def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
+        parts, queries = len(sizes.config.systems[system].parts), sizes.queries(dataset)
+        return {"fused_queries": parts * queries, "fused_hits": (parts + 1) * sizes.hits(dataset)}
+
+
+STAGES = (Fuse(),)

@@ -1,0 +1,127 @@
+"""Stage index: the Lucene index of a corpus, the index of a shard of vectors, and smaller or faster ones from it."""
+
+from __future__ import annotations
+
+from ..config.indexes import token_lists
+from ..core import paths
+from ..core.families import RETRIEVERS
+from ..core.provenance import Stamp
+from . import artifacts
+from .expand import sampled_queries
+from .fetch import published_mb
+from .grid import Grid
+from .sizes import SAMPLED_PIECES, Sizes
+from .stage import Amounts, Cost, Inputs, OfFamily, Settings, Stage, output
+
+INDEX = Stamp("index", 1, ("faiss-cpu", "pyserini"))
+# Training points per centroid of a token-vector index (search/maxsim.py), and iterations of faiss's k-means.
+_CENTROID_POINTS, _CENTROID_ITERATIONS = 64, 10
+
+
+class IndexLexical(Stage):
+    """Lucene index of a corpus, for BM25."""
+
+    rule, command, run = "index_lexical", "index lexical", "stages.index:index_lexical"
+    stamp, takes, named = INDEX, ("threads", "memory"), ("fields",)
+    outputs = {
+        "index": paths.LUCENE.replace("{index}", "bm25-{fields}{expansion}"),
+        "record": paths.LUCENE_RECORD.replace("{index}", "bm25-{fields}{expansion}"),
+    }
+    main = "index"
+    costs = {
+        "job": Cost(memory=1300),  # Java; fitted
+        "documents": Cost(memory=300e-6),  # fitted
+        "index_mb": Cost(seconds=1),
+        "text_mb": Cost(kept=0.25, temporary=1.3),  # measured on SciFact; JSON lines for Lucene
+    }
+
+    def inputs(self, grid: Grid, fields: str, expansion: str, corpus: str) -> Inputs:
+        model = expansion.removeprefix("@")
+        expansions = artifacts.shards(grid, "expand", "expansions", model, corpus) if expansion[:1] == "@" else []
+        if expansion.startswith("~"):
+            expansions = [output("fetch_expansion", "result", system=expansion[1:], corpus=corpus)]
+        return {"corpus": artifacts.documents(corpus), "expansions": expansions}
+
+    def settings(self, grid: Grid, fields: str, expansion: str, corpus: str) -> Settings:
+        return {"language": grid.language(corpus)}
+
+    def constraints(self, grid: Grid) -> dict[str, str]:
+        return {"fields": "flat|multifield", "expansion": "([@~][^/]+)?"}
+
+    def work(self, sizes: Sizes, fields: str, expansion: str, corpus: str) -> Amounts:
+        text = sizes.text_mb(corpus)
+        if expansion.startswith("~"):
+            text += 2 * published_mb(sizes, expansion[1:], corpus)
+        for shard in sizes.grid.shards(corpus) if expansion.startswith("@") else ():
+            sampled = sampled_queries(sizes, expansion.removeprefix("@"), corpus, str(shard))
+            text += 2 * (0.2 * sizes.text_mb(corpus, shard) + SAMPLED_PIECES * 2e-6 * sampled)
+        return {"text_mb": text, "index_mb": text}
+
+
+_COSTS = {
+    "dense": {"vectors_mb": Cost(seconds=0.005, memory=2.2, kept=1)},  # fitted; float32
+    "sparse": {"postings_mb": Cost(seconds=0.01, memory=3.2, kept=1)},  # fitted; 8 bytes a posting
+    "late-interaction": {
+        # Training of the product quantiser: 5 CPU seconds by 8 threads, measured.
+        "job": Cost(seconds=0.7, memory=1300),
+        # Reading and product quantisation, measured on 1,000,000 tokens; PQ32x8 and row numbers.
+        "tokens": Cost(seconds=3e-7, memory=30e-6, kept=40e-6),
+        "centroid_flops": Cost(seconds=1.2e-12),  # measured with 16,384 centroids and 8 threads
+    },
+}
+
+
+class IndexVectors(OfFamily):
+    """Index of a shard of vectors."""
+
+    command, run = "index", "stages.index:index_vectors"
+    stamp, main, group = INDEX, "index", "shard"
+
+    def __init__(self, family: str) -> None:
+        super().__init__(family)
+        self.outputs = {"index": paths.INDEXES + self.family.index, "record": paths.SHARD_RECORD}
+        self.costs = _COSTS.get(family, _COSTS["dense"])
+
+    def inputs(self, grid: Grid, model: str, corpus: str, shard: str) -> Inputs:
+        encode = f"encode_{self.family.rule}"
+        return {"vectors": output(encode, "vectors", model=model, corpus=corpus, shard=shard)}
+
+    def words(self, grid: Grid, model: str, **_: str) -> str:
+        return f"index {grid.model(model).family}"
+
+    def work(self, sizes: Sizes, model: str, corpus: str, shard: str) -> Amounts:
+        work = sizes.vector_sizes(model, corpus, int(shard))
+        if self.family.name == "late-interaction":
+            tokens, lists = work["tokens"], token_lists(work["tokens"])
+            # Each token is compared with every centroid once; each training point, once per k-means iteration.
+            compared = lists * (tokens + _CENTROID_POINTS * _CENTROID_ITERATIONS * lists)
+            work["centroid_flops"] = 2.0 * sizes.model(model)["dimensions"] * compared
+        return work
+
+
+class IndexApproximate(Stage):
+    """Smaller or faster index, built from the exact index of a shard."""
+
+    rule, command, run = "index_approximate", "index approximate", "stages.index:index_approximate"
+    stamp = INDEX
+    outputs, main = {"index": paths.VARIANTS, "record": paths.VARIANT_RECORD}, "index"
+    # HNSW on one core, from a record of a busy machine; the vectors and HNSW, assumed; HNSW, measured.
+    costs = {"vectors_mb": Cost(seconds=2, memory=2.5, kept=1.2)}
+
+    def inputs(self, grid: Grid, model: str, corpus: str, variant: str, shard: str) -> Inputs:
+        rule = f"index_{RETRIEVERS[grid.model(model).family].rule}"
+        return {"exact": output(rule, "index", model=model, corpus=corpus, shard=shard)}
+
+    def settings(self, grid: Grid, model: str, corpus: str, variant: str, shard: str) -> Settings:
+        entry = grid.variants[variant]
+        similarity = grid.model(model).given("similarity")["similarity"]
+        return {"index": entry.index.built(), "dimensions": entry.dimensions, "similarity": similarity}
+
+    def constraints(self, grid: Grid) -> dict[str, str]:
+        return {"model": grid.models_of_family("dense"), "variant": grid.one_of(grid.variants)}
+
+    def work(self, sizes: Sizes, model: str, corpus: str, variant: str, shard: str) -> Amounts:
+        return sizes.vector_sizes(model, corpus, int(shard))
+
+
+STAGES = (IndexLexical(), *(IndexVectors(n) for n, family in RETRIEVERS.items() if not family.like), IndexApproximate())

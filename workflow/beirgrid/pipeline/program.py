@@ -1,0 +1,98 @@
+"""Stage program: index and search with a program of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..config import entries
+from ..config.places import is_file
+from ..config.systems import command_words
+from ..core import paths
+from ..core.provenance import Stamp
+from . import artifacts
+from .grid import Grid
+from .sizes import Sizes
+from .stage import Amounts, Cost, Inputs, Settings, Stage, output
+
+INDEX_PROGRAM = Stamp("index_program", 1)
+RETRIEVE_PROGRAM = Stamp("retrieve_program", 1, ("pyarrow",))
+
+
+def _command_files(command: str) -> list[str]:
+    """Return the files that a command names, except a program given by its absolute path."""
+    words = [Path(word) for word in command_words(command, {})]
+    files = [word for number, word in enumerate(words) if is_file(word) and (number or not word.is_absolute())]
+    return list(dict.fromkeys(map(str, files)))
+
+
+class _Program(Stage):
+    """A command of the user's. It asks for a GPU if its entry says so."""
+
+    takes, systems = ("threads",), ("program",)
+
+    def uses_gpu(self, grid: Grid, system: str, **_: str) -> bool:
+        return bool(grid.program(system).gpu)
+
+    def may_use_gpu(self, grid: Grid) -> bool:
+        systems = grid.config.systems.values()
+        return any(entry.gpu for entry in systems if isinstance(entry, entries.Program))
+
+    def work(self, sizes: Sizes, system: str, **_: str) -> Amounts:
+        entry = sizes.grid.program(system)
+        return {"program_mb": entry.mem_mb, "program_minutes": entry.minutes}
+
+
+class IndexProgram(_Program):
+    """Index that a program makes of a corpus."""
+
+    rule, command, run = "index_program", "index program", "stages.program:index_program"
+    stamp = INDEX_PROGRAM
+    outputs, main = {"index": paths.PROGRAM_INDEX, "record": paths.PROGRAM_INDEX_RECORD}, "index"
+    costs = {
+        "program_minutes": Cost(seconds=60),
+        "program_mb": Cost(memory=1),
+        "text_mb": Cost(seconds=0.04, kept=1, temporary=1.3),  # written as JSON lines, measured; the index, assumed
+    }
+
+    def inputs(self, grid: Grid, system: str, corpus: str) -> Inputs:
+        return {"corpus": artifacts.documents(corpus)}
+
+    def files(self, grid: Grid, system: str, corpus: str) -> Iterable[str]:
+        return _command_files(grid.program(system).index_command or "")
+
+    def settings(self, grid: Grid, system: str, corpus: str) -> Settings:
+        entry = grid.program(system)
+        return {"command": entry.index_command, "version": entry.version or None}
+
+
+class RetrieveProgram(_Program):
+    """Run that a program makes."""
+
+    rule, command, run = "retrieve_program", "retrieve program", "stages.program:retrieve_program"
+    stamp, named = RETRIEVE_PROGRAM, ("system",)
+    outputs, main = {"run": paths.RUN, "record": paths.RUN_RECORD}, "run"
+    costs = {
+        "program_minutes": Cost(seconds=60),
+        "program_mb": Cost(memory=1),
+        "text_mb": Cost(seconds=0.04, temporary=1.3),  # as index_program
+        "documents": Cost(seconds=5e-7),  # as fetch_run
+        "hits": Cost(seconds=1e-5, memory=240e-6, kept=15e-6),
+    }
+
+    def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
+        corpus, index = grid.corpus(dataset), []
+        if grid.program(system).index_command:
+            index = [output("index_program", "index", system=grid.program_index(system), corpus=corpus)]
+        return {"corpus": artifacts.documents(corpus), "queries": artifacts.queries(dataset), "index": index}
+
+    def files(self, grid: Grid, system: str, dataset: str) -> Iterable[str]:
+        return _command_files(grid.program(system).command)
+
+    def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
+        entry = grid.program(system)
+        asked = {"depth": grid.config.retrieve.depth, "allow": tuple(entry.allow)}
+        return asked | {"command": entry.command, "version": entry.version or None}
+
+
+STAGES = (IndexProgram(), RetrieveProgram())

@@ -1,0 +1,142 @@
+"""Stage retrieve: the run of a retriever, by BM25 or for each kind of vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import entries
+from ..core import paths
+from ..core.families import RETRIEVERS
+from ..core.provenance import Stamp
+from . import artifacts, model_entries
+from .grid import Grid
+from .sizes import Sizes, met_postings
+from .stage import Amounts, Cost, Inputs, OfFamily, Settings, Stage
+
+RETRIEVE = Stamp("retrieve", 9, ("faiss-cpu", "pyserini", "torch", "sentence-transformers"))
+_RUN = {"run": paths.RUN, "record": paths.RUN_RECORD}
+_WRITTEN = 15e-6  # MB per hit, gzip; measured
+
+
+class RetrieveLexical(Stage):
+    """Run of BM25."""
+
+    rule, command, run = "retrieve_lexical", "retrieve lexical", "stages.retrieve:retrieve_lexical"
+    stamp, group, takes, named, systems = RETRIEVE, "cell", ("threads", "memory"), ("system",), ("lexical",)
+    outputs, main = _RUN, "run"
+    costs = {
+        "job": Cost(memory=1700),  # Java; fitted
+        "documents": Cost(memory=40e-6),  # fitted
+        "lucene_postings": Cost(seconds=1),
+        "hits": Cost(memory=240e-6, kept=_WRITTEN),  # the run twice; fitted
+    }
+
+    def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
+        entry, corpus = grid.system_as(entries.Bm25, system), grid.corpus(dataset)
+        expansion = f"@{entry.expansion}" if entry.expansion else ""
+        if isinstance(entry.expansion, entries.PublishedExpansion):  # no name contains ~
+            expansion = f"~{grid.published(system)}"
+        return {"index": artifacts.lucene(corpus, entry.fields_, expansion), "queries": artifacts.queries(dataset)}
+
+    def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
+        entry, language = grid.system_as(entries.Bm25, system), grid.language(grid.corpus(dataset))
+        depth = grid.config.retrieve.depth
+        return {"depth": depth, "fields": entry.fields_, "language": language, "k1": entry.k1, "b": entry.b}
+
+    def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
+        documents = sizes.documents(sizes.grid.corpus(dataset))
+        return {"lucene_postings": met_postings(sizes.queries(dataset), sizes.query_words[dataset], documents)}
+
+
+_COSTS = {
+    "dense": {
+        "search_flops": Cost(seconds=1),
+        "queries": Cost(seconds=0.002),  # writing the run; fitted
+        "vectors_mb": Cost(memory=1),  # the mapped shard
+        "hits": Cost(memory=180e-6, kept=_WRITTEN),  # the run and candidates; fitted
+    },
+    "sparse": {
+        "scored_postings": Cost(seconds=5e-9),  # fitted
+        "queries": Cost(seconds=0.002),
+        "postings_mb": Cost(memory=1),  # the mapped shard
+        "hits": Cost(memory=120e-6, kept=_WRITTEN),
+    },
+    "late-interaction": {
+        "job": Cost(memory=1000),  # blocks of token vectors; fitted
+        "search_flops": Cost(seconds=1),  # of an exhaustive search
+        "candidate_queries": Cost(seconds=0.1),  # fitted
+        "candidate_searches": Cost(seconds=0.05),  # a query on a shard; fitted
+        "queries": Cost(seconds=0.002),
+        "searched_tokens": Cost(memory=40e-6),  # the index of a shard
+        "hits": Cost(memory=120e-6, kept=_WRITTEN),
+    },
+}
+# Searches with options of their own.
+_SEARCHES = {"dense": "stages.retrieve:retrieve_dense", "late-interaction": "stages.retrieve:retrieve_late_interaction"}
+
+
+class RetrieveVectors(OfFamily):
+    """Run of a model's vectors."""
+
+    command, outputs, main = "retrieve", _RUN, "run"
+    stamp, runs_models, group, named = RETRIEVE, True, "cell", ("system",)
+
+    def __init__(self, family: str) -> None:
+        super().__init__(family)
+        self.systems, self.families = self.families, ()
+        self.run = _SEARCHES.get(family, "stages.retrieve:retrieve_vectors")
+        self.costs = _COSTS.get(family, _COSTS["dense"])
+
+    def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
+        corpus, entry, model = grid.corpus(dataset), grid.system(system), grid.retriever(system)
+        inputs: dict[str, Any] = {
+            "checkpoint": artifacts.checkpoint(grid, grid.query_model(system), corpus),
+            "corpus": artifacts.documents(corpus),
+            "indexes": artifacts.indexes(grid, model, corpus),
+            "queries": artifacts.queries(dataset),
+        }
+        if isinstance(entry, entries.DenseRetriever) and entry.variant:
+            variants = artifacts.shards(grid, "index_approximate", "index", model, corpus, variant=entry.variant)
+            inputs |= {"indexes": variants, "exact": inputs["indexes"]}
+        if self.family.folder:  # the search also reads the vectors
+            inputs["tokens"] = artifacts.vectors(grid, model, corpus)
+        if isinstance(entry, entries.LateInteractionRetriever) and entry.exhaustive:
+            inputs["indexes"] = []
+        return inputs
+
+    def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
+        entry, query_model = grid.system(system), grid.query_model(system)
+        settings: Settings = {
+            "precision": grid.config.encode.precision,
+            "model": model_entries.querying(grid, grid.model(query_model), dataset),
+            "depth": grid.config.retrieve.depth,
+            "two_towers": query_model != grid.retriever(system),
+        }
+        if isinstance(entry, entries.DenseRetriever) and entry.variant:
+            return settings | {"index": entry.index.model_dump(mode="json"), "dimensions": entry.dimensions}
+        if isinstance(entry, entries.LateInteractionRetriever) and not entry.exhaustive:
+            return settings | {"candidates": entry.candidates}
+        return settings
+
+    def words(self, grid: Grid, system: str, **_: str) -> str:
+        return f"retrieve {grid.model(grid.retriever(system)).family}"
+
+    def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
+        grid, queries = sizes.grid, sizes.queries(dataset)
+        corpus, model, entry = grid.corpus(dataset), grid.retriever(system), grid.system(system)
+        shard = sizes.vector_sizes(model, corpus, 0)  # the largest one
+        shards = len(grid.shards(corpus))
+        work = sizes.reading(grid.query_model(system), queries, sizes.query_words[dataset]) | shard
+        # A query's terms cover about 1 % of all postings.
+        work["scored_postings"] = queries * shards * shard["postings_mb"] * 1e6 / 8 / 100
+        if self.family.name != "late-interaction":
+            numbers = sizes.vectors(model, corpus) * sizes.model(model)["dimensions"]
+            return work | {"search_flops": 2.0 * queries * numbers}
+        if isinstance(entry, entries.LateInteractionRetriever) and entry.exhaustive:
+            # One dot product per query token; a query has about 64 tokens. No token is looked up in an index.
+            return work | {"search_flops": queries * shards * shard["token_dimensions_mb"] * 1e6 * 64}
+        found = {"candidate_queries": queries, "candidate_searches": queries * shards}
+        return work | found | {"searched_tokens": shard["tokens"]}
+
+
+STAGES = (RetrieveLexical(), *(RetrieveVectors(name) for name, family in RETRIEVERS.items() if not family.like))

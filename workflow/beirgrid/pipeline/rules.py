@@ -1,0 +1,201 @@
+"""The directives of Snakemake's rules, each from what its stage says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from ..core import files, provenance
+from ..core.checkout import INSTALLED, MODULES
+from ..core.cli import is_given
+from . import artifacts, reruns
+from .grid import Grid
+from .resources import Resources, signed
+from .stage import Job, Output, Settings, Stage, jobs_behind, stages
+from .summaries import PUBLISHED, Summary
+
+# A folder in the working directory that contains only a link to the package.
+_LINKED = Path(".snakemake/beirgrid/modules")
+KIND = "BEIRGRID_LIBRARIES"
+# Stages that read the summary of the grid.
+_OF_GRID = ("aggregate", "report", "analyses")
+
+
+class Rule:
+    """The directives of one rule. Functions take a job's wildcards."""
+
+    def __init__(self, rules: Rules, stage: Stage) -> None:
+        self.rules, self.grid, self.stage = rules, rules.grid, stage
+        self._settings: dict[tuple[tuple[str, str], ...], str] = {}
+
+    def inputs(self, wildcards: Any) -> dict[str, Any]:
+        """Return the inputs of a job by option, and its local files."""
+        given = self.stage.inputs(self.grid, **dict(wildcards.items()))
+        found: dict[str, Any] = {
+            name: one.path if isinstance(one, Output) else [each.path for each in one] for name, one in given.items()
+        }
+        # Snakemake would expand {x} and <x> in the names of local files.
+        files = [name for name in self._files(wildcards) if not re.search(r"\{|<[a-z]", name)]
+        return found | ({"files": files} if files else {})
+
+    def _files(self, wildcards: Any) -> Iterable[str]:
+        return self.stage.files(self.grid, **dict(wildcards.items()))
+
+    @cached_property
+    def params(self) -> dict[str, Any]:
+        """Params. Those that take ``output`` change no output, and Snakemake does not compare their values."""
+        return {
+            **self.compared,
+            "command": signed(self.command, "output"),
+            "job": signed(self.job, "input", "output", "threads", "resources"),
+        }
+
+    @cached_property
+    def compared(self) -> dict[str, Any]:
+        """The params that change the output: version, settings, and the content of local files."""
+        state: Callable[[Any], str] | None = None
+        if self.stage.rule in _OF_GRID:
+            state = signed(self.rules.summary_state)
+        elif type(self.stage).files is not Stage.files:
+            state = signed(lambda wildcards: reruns.state(self._files(wildcards)))
+        files = {"files": state} if state else {}
+        return {"version": self.stage.stamp.version, "settings": signed(self.settings), **files}
+
+    def settings(self, wildcards: Any) -> str:
+        """Return the settings of a job as JSON. Snakemake and the records ask for them often."""
+        key = tuple(wildcards.items())
+        if key not in self._settings:
+            self._settings[key] = json.dumps(_given(self.stage.settings(self.grid, **dict(key))))
+        return self._settings[key]
+
+    def asked(self, wildcards: Any) -> Settings:
+        """Return the params of a job that change its output."""
+        return {name: value(wildcards) if callable(value) else value for name, value in self.compared.items()}
+
+    def command(self, wildcards: Any, output: Any) -> str:
+        """Return a job's command, which imports this checkout's package, and nothing from the working directory."""
+        words = self.stage.words(self.grid, **dict(wildcards.items()))
+        kind = f"{KIND}=models " if self.stage.runs_models else ""  # the server of libraries that forks the job
+        return f"{kind}{self.rules.python} -m beirgrid {words} @-"
+
+    def job(self, wildcards: Any, input: Any, output: Any, threads: int, resources: Any) -> str:
+        """Return a job as JSON: its inputs, outputs, settings, and what changes no output."""
+        stage, named = self.stage, dict(wildcards.items())
+        options = {**stage.options(self.grid, **named), **(self.rules.compute(named) if stage.runs_models else {})}
+        limits = {"threads": threads, "memory": self.rules.resources.heap_mb(resources.mem_mb)}
+        options |= {name: limits[name] for name in stage.takes}
+        outputs = {"output" if name == stage.main else name: str(output[name]) for name in stage.outputs}
+        return json.dumps(
+            {
+                "inputs": _given({name: input.get(name) for name in stage.inputs(self.grid, **named)}),
+                "outputs": {name: path for name, path in outputs.items() if name not in options},
+                "settings": json.loads(self.settings(wildcards)),
+                "options": _given(options),
+                "digest": provenance.digest(self.asked(wildcards)),
+            }
+        )
+
+    @cached_property
+    def constraints(self) -> dict[str, str]:
+        """Regular expressions of the wildcards."""
+        return self.stage.constraints(self.grid)
+
+    @cached_property
+    def resources(self) -> dict[str, Any]:
+        """Memory, time, disk, GPU, partition."""
+        return self.rules.resources.directives(self.stage)
+
+    @cached_property
+    def group(self) -> Callable[[Any], str | None]:
+        """The function that names the cluster job that a job shares with others."""
+        return signed(lambda wildcards: self.rules.resources.group(self.stage.rule, dict(wildcards.items())))
+
+
+class Rules:
+    """The rules of a grid, as attributes: ``rules.rerank.inputs``."""
+
+    def __init__(self, grid: Grid, own_python: bool) -> None:
+        """Set up for a grid. ``own_python`` is true if jobs run in this Python, false in conda environments."""
+        self.grid = grid
+        self.resources = Resources(grid)
+        self.summary = Summary(grid)
+        self.own_python = own_python
+        # The folder of an installed package also contains this Python's libraries, which another Python cannot load.
+        self.modules = _LINKED if INSTALLED and not own_python else MODULES
+        python = shlex.quote(sys.executable if own_python else "python")
+        self.python = f"PYTHONSAFEPATH=1 PYTHONPATH={shlex.quote(str(self.modules))} {python}"
+        self._rules = {name: Rule(self, stage) for name, stage in stages().items()}
+
+    def __getattr__(self, name: str) -> Rule:
+        try:
+            return self._rules[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def rule_of(self, rule: Any) -> Rule | None:
+        """Map a Snakemake rule to its rule here; None for a rule of another workflow.
+
+        A workflow that uses this one as a module renames its rules, and may have rules of its own.
+        """
+        command = rule.params.get("command")
+        owner = getattr(command.func, "__self__", None) if isinstance(command, partial) else None
+        return owner if isinstance(owner, Rule) and owner.rules is self else None
+
+    def link_package(self) -> None:
+        """Create the link through which Pythons of conda environments import an installed package."""
+        link = self.modules / "beirgrid"
+        if self.modules == _LINKED and not link.exists():
+            link.unlink(missing_ok=True)  # the link of a removed package
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(MODULES / "beirgrid", target_is_directory=True)
+
+    def compute(self, wildcards: dict[str, str]) -> Settings:
+        """Return the options of a job that runs a model: its device, and how it computes."""
+        config = self.grid.config
+        options: Settings = {"batch_tokens": config.encode.batch_tokens.model_dump(), "kernels": config.kernels}
+        if endpoint := self.grid.endpoint(wildcards):
+            return {"device": "cpu", **options, "connection": json.dumps(endpoint.connection())}
+        return {"device": config.device, **options}
+
+    # The grid's own stages
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """The jobs behind all runs and scores of the grid."""
+        return jobs_behind(self.grid, *(artifacts.scores(self.grid, *cell) for cell in self.grid.runs))
+
+    @cached_property
+    def requested(self) -> dict[str, Settings]:
+        """The params that each job behind the grid must have, by its record."""
+        from snakemake.iocontainers import Wildcards
+
+        asked = {}
+        for job in self.jobs:
+            wildcards = Wildcards(fromdict=dict(job.wildcards))
+            asked[job.record] = self._rules[job.rule].asked(wildcards)
+        return asked
+
+    def summary_json(self, with_settings: bool = False) -> str:
+        """Return the summary of the grid, with the digests of its jobs' params, and on request the params."""
+        digests = {path: provenance.digest(params) for path, params in self.requested.items()}
+        asked = {digests[path]: params for path, params in self.requested.items()} if with_settings else {}
+        return self.summary.as_json(digests, asked)
+
+    @cached_property
+    def _summary_digest(self) -> str:
+        return provenance.digest({"summary": self.summary_json(), "published": [*map(files.sha256, PUBLISHED)]})
+
+    def summary_state(self, wildcards: Any) -> str:
+        """Return the digest of what the tables and the page are made of."""
+        return self._summary_digest
+
+
+def _given(options: Settings) -> Settings:
+    """Leave out options without a value."""
+    return {name: value for name, value in options.items() if is_given(value)}

@@ -1,0 +1,212 @@
+"""What a stage says of its jobs. Each module beside this one with a ``STAGES`` declares one stage or its variants."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+from ..core.families import FAMILIES, families_like
+from ..core.provenance import Stamp
+
+if TYPE_CHECKING:
+    from .grid import Grid
+    from .sizes import Sizes
+
+Settings = dict[str, Any]
+Amounts = dict[str, float]
+
+
+class Cost(NamedTuple):
+    """What a job takes for each unit of its work: seconds, and MB of memory, disk and downloads.
+
+    Disk is ``kept`` or ``temporary``. ``vectors`` is kept with ``encode.keep`` and temporary without it.
+    """
+
+    seconds: float = 0.0
+    memory: float = 0.0
+    kept: float = 0.0
+    temporary: float = 0.0
+    vectors: float = 0.0
+    download: float = 0.0
+
+
+class Job(NamedTuple):
+    """A job of the grid: its rule and wildcards."""
+
+    rule: str
+    wildcards: tuple[tuple[str, str], ...]
+
+    @property
+    def stage(self) -> Stage:
+        """The stage of the job."""
+        return stages()[self.rule]
+
+    @property
+    def record(self) -> str:
+        """The path of the job's record. The record of an evaluation is its scores."""
+        outputs = self.stage.outputs
+        return outputs.get("record", outputs.get(self.stage.main, "")).format(**dict(self.wildcards))
+
+    def inputs(self, grid: Grid) -> Inputs:
+        """Return the inputs of the job."""
+        return self.stage.inputs(grid, **dict(self.wildcards))
+
+
+class Output(NamedTuple):
+    """A file or folder that a job writes, as an input of other jobs."""
+
+    job: Job
+    name: str
+
+    @property
+    def path(self) -> str:
+        """The path of the output."""
+        return self.job.stage.outputs[self.name].format(**dict(self.job.wildcards))
+
+
+def output(rule: str, name: str, **wildcards: object) -> Output:
+    """Name an output of a rule's job."""
+    return Output(Job(rule, tuple((key, str(value)) for key, value in wildcards.items())), name)
+
+
+Inputs = Mapping[str, Output | Sequence[Output]]
+
+
+class Stage:
+    """A kind of job. Methods get a job's wildcards by name.
+
+    Attributes:
+        rule: name of the rule.
+        command: words of its command, after ``beirgrid``.
+        run: function that the command runs, with its module, which is imported only then. The first line of its
+            docstring is the help.
+        stamp: name, version and packages in its records. Raise the version when a change of code changes the output.
+        outputs: patterns of the outputs, by name. The command takes ``main`` as ``--output``, others by their names.
+        runs_models: whether its jobs run a model, so that they may ask for a GPU.
+        downloads: whether its jobs download. Profiles limit how many of them run at the same time.
+        group: which jobs of small corpora share a cluster job: those of shards or those of cells.
+        named: wildcards that the command takes as options.
+        systems, families, recipes: kinds of systems, families of models, or recipes that the rule is for.
+        takes: options that follow from what a job was given: its threads, and the heap of its Java.
+        costs: what a job takes for each unit of its work. The unit ``job`` is 1.
+    """
+
+    rule: str
+    command: str
+    run: str
+    stamp: Stamp
+    outputs: Mapping[str, str]
+    main: ClassVar[str] = ""
+    runs_models: ClassVar[bool] = False
+    downloads: ClassVar[bool] = False
+    group: ClassVar[Literal["shard", "cell", ""]] = ""
+    named: ClassVar[tuple[str, ...]] = ()
+    systems: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    recipes: tuple[str | None, ...] = ()
+    takes: ClassVar[tuple[Literal["threads", "memory"], ...]] = ()
+    costs: Mapping[str, Cost] = {}
+
+    def inputs(self, grid: Grid, *_: Any, **wildcards: Any) -> Inputs:
+        """Return the outputs of other jobs that a job reads, by option."""
+        return {}
+
+    def files(self, grid: Grid, *_: Any, **wildcards: Any) -> Iterable[str]:
+        """Return the local files that a job reads. A changed content reruns it."""
+        return ()
+
+    def settings(self, grid: Grid, *_: Any, **wildcards: Any) -> Settings:
+        """Return the options that change the output. A changed one reruns the job."""
+        return {}
+
+    def options(self, grid: Grid, *_: Any, **wildcards: Any) -> Settings:
+        """Return the other options: names, and what does not change the output."""
+        return {name: wildcards[name] for name in self.named}
+
+    def words(self, grid: Grid, *_: Any, **wildcards: Any) -> str:
+        """Return the words of the job's command."""
+        return self.command
+
+    def constraints(self, grid: Grid) -> dict[str, str]:
+        """Return the regular expressions of the rule's wildcards."""
+        if self.systems:
+            return {"system": grid.systems_of(*self.systems)}
+        if self.families:
+            return {"model": grid.models_of_family(*self.families)}
+        return {"model": grid.models_of_recipe(*self.recipes)} if self.recipes else {}
+
+    def work(self, sizes: Sizes, *_: Any, **wildcards: Any) -> Amounts:
+        """Return the work of a job in the units of ``costs``, beside those that follow from any job's wildcards."""
+        return {}
+
+    def runs_model(self, grid: Grid, *_: Any, **wildcards: Any) -> bool:
+        """Tell whether a job starts PyTorch."""
+        return self.runs_models and not grid.endpoint(wildcards)
+
+    def may_use_gpu(self, grid: Grid) -> bool:
+        """Tell whether any job asks for a GPU if the configuration allows one."""
+        return self.runs_models
+
+    def uses_gpu(self, grid: Grid, *_: Any, **wildcards: Any) -> bool:
+        """Tell whether a job asks for a GPU if the configuration allows one."""
+        return self.runs_model(grid, **wildcards)
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands that the stage adds to the command line."""
+        return [self.command]
+
+
+class OfFamily(Stage):
+    """A stage with a rule for each kind of vectors."""
+
+    def __init__(self, family: str) -> None:
+        self.family = FAMILIES[family]
+        self.families = families_like(family)
+        self.rule = f"{self.command}_{self.family.rule}"
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands of all families that share the rule."""
+        return [f"{self.command} {name}" for name in self.families]
+
+
+@cache
+def stages() -> dict[str, Stage]:
+    """Return the stages of all modules of this package, by rule."""
+    package = __name__.rpartition(".")[0]
+    names = [module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)]
+    modules = [importlib.import_module(f"{package}.{name}") for name in names]
+    return {stage.rule: stage for module in modules for stage in getattr(module, "STAGES", ())}
+
+
+@cache
+def stamps() -> dict[str, Stamp]:
+    """Return the stamps of all stages, by their names in records."""
+    return {stage.stamp.name: stage.stamp for stage in stages().values()}
+
+
+@cache
+def functions() -> dict[str, str]:
+    """Return the functions that the commands of all stages run, by the words of the commands."""
+    return {words: stage.run for stage in stages().values() for words in stage.commands}
+
+
+def jobs_behind(grid: Grid, *ends: Output) -> list[Job]:
+    """Return the jobs that make these outputs and all that they read, each once and after the jobs it reads from."""
+    jobs: dict[Job, None] = {}
+
+    def walk(job: Job) -> None:
+        if job in jobs:
+            return
+        for given in job.inputs(grid).values():
+            for one in [given] if isinstance(given, Output) else given:
+                walk(one.job)
+        jobs[job] = None
+
+    for end in ends:
+        walk(end.job)
+    return list(jobs)
