@@ -171,7 +171,7 @@ class OfFamily(Stage):
     @property
     def commands(self) -> list[str]:
         """The commands of all families that share the rule."""
-        return [f"{self.command} {name}" for name in self.families]
+        return [f"{self.command} {name}" for name in families_like(self.family.name)]
 
 
 @cache
