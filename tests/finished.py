@@ -12,6 +12,7 @@ from helpers import write_collection
 
 from beirgrid.__main__ import main
 from beirgrid.core import paths, provenance
+from beirgrid.pipeline.retrieve import RETRIEVE
 from beirgrid.runs import runs
 
 QUERIES = [f"q{i}" for i in range(12)]
@@ -54,8 +55,8 @@ def searched(system: str, dataset: str, found: dict[str, list[str]], precision: 
     named = {"system": system, "dataset": dataset}
     run = Path(paths.RUN.format(**named))
     words = ["retrieve", "dense", "--checkpoint", f"results/models/{system}/checkpoint"]
-    provenance.use_command(words, None)
-    with provenance.record("retrieve", paths.RUN_RECORD.format(**named), settings, [run]) as facts:
+    provenance.use_command(words, {})
+    with provenance.record(RETRIEVE, paths.RUN_RECORD.format(**named), settings, [run]) as facts:
         ranked = {query: runs.canonical(query, ids, range(len(ids), 0, -1)) for query, ids in found.items()}
         runs.write(run, ranked, system)
         facts |= {"precision": precision, "device": "cpu"}

@@ -24,7 +24,7 @@ from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
 from beirgrid.core.progress import Progress
 from beirgrid.encoders import LateInteractionEncoder, open_scorer
-from beirgrid.graph import costs
+from beirgrid.pipeline import index as costs
 from beirgrid.runs import runs
 from beirgrid.search import maxsim
 from beirgrid.search.maxsim import TokenShard, TokenVectors
@@ -325,8 +325,8 @@ def test_plan_counts_the_training_that_an_index_has():
     import faiss
 
     index = faiss.index_factory(128, maxsim.index_name(2**17, 128), faiss.METRIC_INNER_PRODUCT)
-    assert (index.nlist, index.cp.niter) == (token_lists(2**17), costs.CENTROID_ITERATIONS)
-    assert costs.CENTROID_POINTS == maxsim.POINTS
+    assert (index.nlist, index.cp.niter) == (token_lists(2**17), costs._CENTROID_ITERATIONS)
+    assert costs._CENTROID_POINTS == maxsim.POINTS
 
 
 def test_the_index_follows_from_the_number_of_tokens():

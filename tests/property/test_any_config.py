@@ -7,16 +7,15 @@ import math
 from typing import Any
 
 import pytest
+from graph import everything
 from helpers import tracked_configuration
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
-from beirgrid.graph.cell_records import Records
-from beirgrid.graph.grid import Grid
-from beirgrid.graph.inputs import Inputs
-from beirgrid.graph.summaries import Summary
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.summaries import Summary
 
 KEPT = {
     "corpora": ["demo", "scifact", "miracl-sw", "bright-leetcode", "nano-scifact", "cqadupstack-gis", "robust04"],
@@ -110,9 +109,8 @@ def _load(raw: dict[str, Any]) -> str | None:
     """Load a configuration and plan its grid; return the message if it is refused."""
     try:
         grid = Grid(config.load(raw))
-        records = Records(grid, Inputs(grid))
-        Summary(grid, records).notice()
-        assert records.everything()
+        Summary(grid).notice()
+        assert everything(grid)
     except ConfigError as error:
         return str(error)
     return None

@@ -24,6 +24,9 @@ from beirgrid.__main__ import main
 from beirgrid.analysis import tables as statistics
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import DataError
+from beirgrid.pipeline.evaluate import EVALUATE
+from beirgrid.pipeline.fetch import FETCH_RUN
+from beirgrid.pipeline.fuse import FUSE
 from beirgrid.results import cells as grid_cells
 from beirgrid.results import table_files
 from beirgrid.results.answers import Answers, from_csv, guarded, read_answers, to_csv, typed, write_answers
@@ -86,20 +89,20 @@ def write_cell(
     )
     scores, per_query = (pattern.format(system=system, dataset=dataset) for pattern in (paths.METRICS, paths.PER_QUERY))
     values = level + np.linspace(-0.1, 0.1, len(queries))
-    provenance.use_command(["test"], settings)
-    with provenance.record("fuse", record, {}, [run]):
+    provenance.use_command(["test"], {"digest": settings})
+    with provenance.record(FUSE, record, {}, [run]):
         files.write_text(run, f"{system} {dataset}\n" * 20)
     means = {"ndcg@10": float(values.mean()), "p@5": float(values.mean() / 2)}
     document = Scores(system=system, dataset=dataset, queries=len(queries), means=means).model_dump()
-    with provenance.record("evaluate", scores, {}, [per_query], {"scores": document}) as facts:
+    with provenance.record(EVALUATE, scores, {}, [per_query], {"scores": document}) as facts:
         facts |= {"queries": len(queries), "queries_without_documents": lost, "run": provenance.content(Path(run))}
         Path(per_query).parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame({"query": queries, "ndcg@10": values, "p@5": values / 2}).to_parquet(per_query)
     before = [f"results/runs/{run['source']}.json" for run in fetched or []]
     for path, run in zip(before, fetched or [], strict=True):
-        with provenance.record("fetch_run", path, {}, []) as facts:
+        with provenance.record(FETCH_RUN, path, {}, []) as facts:
             facts |= run
-    provenance.use_command([], None)
+    provenance.use_command([], {})
     return Cell(system=system, dataset=dataset, scores=scores, per_query=per_query, records=(*before, record))
 
 
@@ -203,7 +206,7 @@ def test_the_rule_makes_the_same_tables(grid):
 def test_a_page_of_the_tables_of_another_grid_is_refused(grid, capsys):
     aggregate(grid=grid, output=TABLES, record=RECORD)
     save(grid.model_copy(update={"systems": ("a",), "cells": tuple(cell for cell in grid.cells if cell.system == "a")}))
-    words = ["page", "--grid", "@results/grids/test/grid.json", "--tables", str(TABLES)]
+    words = ["page", "--grid", "results/grids/test/grid.json", "--tables", str(TABLES)]
     assert main([*words, "--output", "page.html", "--record", "page.json"]) == 1
     assert "scores.csv has other cells than the grid" in capsys.readouterr().err
 
@@ -517,7 +520,7 @@ def test_a_run_refreshes_when_cells_finish_and_at_its_end(grid, run_log, monkeyp
     logger.info("done", extra={"event": "job_finished", "job_id": 3})
     assert heard.refresher is None  # a dry run, which never starts
     grid_config = SimpleNamespace(grid=SimpleNamespace(name="test"))
-    heard.start(None, SimpleNamespace(grid=SimpleNamespace(config=grid_config)), {})
+    heard.start(None, SimpleNamespace(config=grid_config), {})
     logger.info("job", extra=evaluation)
     logger.info("job", extra=_job(2, "index_dense"))
     logger.info("done", extra={"event": "job_finished", "job_id": 2})
@@ -544,7 +547,7 @@ def test_a_run_whose_last_job_wrote_the_page_prints_its_tables_as_they_are(grid,
     heard, logger, _ = run_log
     logger.handlers = [heard]
     config = SimpleNamespace(grid=SimpleNamespace(name="test"))
-    heard.start(None, SimpleNamespace(grid=SimpleNamespace(config=config)), {})
+    heard.start(None, SimpleNamespace(config=config), {})
     page = Path(paths.REPORT.format(grid="test"))
     for number, rule, refreshed in ((1, "aggregate", True), (2, "beir_report", False), (3, "analyse_grid", True)):
         logger.info("job", extra=_job(number, rule))

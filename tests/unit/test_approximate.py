@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from graph import inputs, records, settings
 from helpers import tracked_configuration
 
 from beirgrid import config
 from beirgrid.__main__ import main
 from beirgrid.config.indexes import Binary, Flat, Hnsw, Int8, IvfPq
 from beirgrid.core.errors import ConfigError, DataError
-from beirgrid.graph.cell_records import Records
-from beirgrid.graph.grid import Grid
-from beirgrid.graph.inputs import Inputs
-from beirgrid.graph.params import Params
+from beirgrid.pipeline.grid import Grid
 from beirgrid.search import approximate
 
 KINDS = [
@@ -145,23 +142,24 @@ def _grid(systems: dict[str, Any]) -> Grid:
 
 def test_an_index_has_its_parameters_in_its_name():
     grid = _grid(SYSTEMS)
-    inputs = Inputs(grid)
     flat_shard = "results/indexes/minilm/demo/0.faiss"
-    plain = SimpleNamespace(system="plain", dataset="demo")
-    assert inputs.indexes(plain) == [flat_shard]
-    assert inputs.exact_indexes(plain) == []
+    plain = inputs(grid, "retrieve_dense", system="plain", dataset="demo")
+    assert plain["indexes"] == [flat_shard]
+    assert "exact" not in plain
     names = {"short": "flat-d256", "graph": "hnsw-16-200", "deeper": "hnsw-16-200", "both": "int8-d256"}
     for system, name in names.items():
-        cell = SimpleNamespace(system=system, dataset="demo")
-        assert inputs.indexes(cell) == [f"results/indexes/minilm/demo/{name}/0.faiss"]
-        assert inputs.exact_indexes(cell) == [flat_shard]
-        assert f"results/indexes/minilm/demo/{name}/0.json" in Records(grid, inputs).of_cell(system, "demo")
-    params = Params(grid)
-    assert params.search(plain) == {"two_towers": False}
-    built = params.variant(SimpleNamespace(model="minilm", variant="hnsw-16-200"))
+        search = inputs(grid, "retrieve_dense", system=system, dataset="demo")
+        assert search["indexes"] == [f"results/indexes/minilm/demo/{name}/0.faiss"]
+        assert search["exact"] == [flat_shard]
+        assert f"results/indexes/minilm/demo/{name}/0.json" in records(grid, system, "demo")
+    plain = settings(grid, "retrieve_dense", system="plain", dataset="demo")
+    assert not plain["two_towers"]
+    assert "index" not in plain
+    variant = {"model": "minilm", "corpus": "demo", "variant": "hnsw-16-200", "shard": "0"}
+    built = settings(grid, "index_approximate", **variant)
     assert built["index"] == {"kind": "hnsw", "links": 16, "construction": 200}
     assert (built["dimensions"], built["similarity"]) == (None, "cosine")
-    assert params.search(SimpleNamespace(system="deeper", dataset="demo"))["index"]["search"] == 2000
+    assert settings(grid, "retrieve_dense", system="deeper", dataset="demo")["index"]["search"] == 2000
 
 
 @pytest.mark.parametrize(

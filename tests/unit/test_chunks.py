@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checkpoints import save_changed
+from graph import inputs
 from helpers import tracked_configuration, write_collection
 
 from beirgrid import config
@@ -18,10 +19,9 @@ from beirgrid.__main__ import main
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.encoders import cutting, open_encoder, open_scorer
-from beirgrid.graph.grid import Grid
-from beirgrid.graph.inputs import Inputs
-from beirgrid.graph.needs import Needs
 from beirgrid.models.arguments import ScoringModel
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.resources import Resources
 from beirgrid.runs import runs
 from beirgrid.search import flat
 
@@ -360,25 +360,20 @@ def raw() -> dict[str, Any]:
 
 def test_a_system_with_chunks_shares_the_checkpoint_of_its_model(raw):
     grid = Grid(config.load(raw))
-    inputs, job = Inputs(grid), _Job(system="long", dataset="scifact", reranker="ms-marco-minilm~300-300-mean")
-    assert inputs.indexes(job) == ["results/indexes/minilm~200-100-max/scifact/0.faiss"]
-    assert inputs.query_checkpoint(job) == "results/models/minilm/checkpoint"
-    assert inputs.weights(_Job(model="minilm~200-100-max")) == "results/models/minilm/checkpoint"
-    assert inputs.scorer(job) == "results/models/ms-marco-minilm/checkpoint"
-    assert (
-        inputs.pair_scores(_Job(system="long+ce", dataset="scifact"))
-        == "results/pairs/ms-marco-minilm~300-300-mean/scifact/bm25.json"
-    )
-
-
-class _Job:
-    def __init__(self, **wildcards: str) -> None:
-        vars(self).update(wildcards)
+    reranker, own = "ms-marco-minilm~300-300-mean", ["results/models/minilm/checkpoint"]
+    search = inputs(grid, "retrieve_dense", system="long", dataset="scifact")
+    assert search["indexes"] == ["results/indexes/minilm~200-100-max/scifact/0.faiss"]
+    assert search["checkpoint"] == own
+    assert inputs(grid, "encode_dense", model="minilm~200-100-max", corpus="scifact", shard="0")["checkpoint"] == own
+    scored = inputs(grid, "score", reranker=reranker, dataset="scifact", first="bm25")
+    assert scored["checkpoint"] == ["results/models/ms-marco-minilm/checkpoint"]
+    reranked = inputs(grid, "rerank", system="long+ce", dataset="scifact")
+    assert reranked["scores"] == [f"results/pairs/{reranker}/scifact/bm25.json"]
 
 
 def test_the_plan_counts_chunks(raw):
     raw["datasets"]["scifact"]["statistics"]["document_words"] = 1000.0  # 1,350 tokens: 13 chunks of 200
-    work = Needs(Grid(config.load(raw))).work.of
+    work = Resources(Grid(config.load(raw))).work
     names = ("minilm", "minilm~200-100-max")
     whole, chunked = (work("encode_dense", model=name, corpus="scifact", shard="0") for name in names)
     assert chunked["vectors_mb"] == 13 * whole["vectors_mb"]

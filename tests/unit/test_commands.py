@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import io
 import json
 import os
 import re
@@ -15,15 +17,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers import tracked_configuration
+from jobs import JOBS, PROGRAM, PUBLISHED
+from snakemake.iocontainers import Wildcards
 
-from beirgrid.__main__ import COMMANDS, main
+from beirgrid import config
+from beirgrid.__main__ import commands, main
 from beirgrid.collections import collection
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.graph import reruns
+from beirgrid.pipeline import reruns
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.rules import Rules
 from beirgrid.runs import pairs, runs
 from beirgrid.stages import fuse, mine, rerank
 from beirgrid.stages.retrieve import Asked, retrieve_late_interaction
+
+# The commands of users and of stages.
+ALL = commands(["encode"])
 
 
 def test_help_shows_a_default_as_the_option_takes_it(capsys):
@@ -33,7 +44,7 @@ def test_help_shows_a_default_as_the_option_takes_it(capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [words for words, (function, _) in COMMANDS.items() if re.match("stages|exchange", function)]
+    "words", [words for words, (function, _) in ALL.items() if re.match("stages|exchange", function)]
 )
 def test_each_command_has_help_for_each_option(words, capsys):
     with pytest.raises(SystemExit) as ended:
@@ -54,8 +65,8 @@ def test_every_option_that_users_type_is_on_a_page(capsys, root):
 
     steps = re.findall(r"^    ([a-z]+) ", shown("set"), re.MULTILINE)
     assert "judge" in steps
-    commands = [words.split() for words, (function, _) in COMMANDS.items() if not function.startswith("stages.")]
-    texts = {" ".join(words): shown(*words) for words in [*commands, *(["set", step] for step in steps)]}
+    typed = [words.split() for words, (function, _) in commands([]).items() if not function.startswith("stages.")]
+    texts = {" ".join(words): shown(*words) for words in [*typed, *(["set", step] for step in steps)]}
     options = {f"{name} {option}": option for name, text in texts.items() for option in re.findall(r"--[a-z-]+", text)}
     assert len(options) > 100
     described = [part for text in texts.values() for part in re.split(r"\n  (?=\S)", text.partition("\noptions:")[2])]
@@ -94,7 +105,7 @@ def test_the_overview_imports_no_stage():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.strip().endswith("[]")
-    assert all(words.split()[0] in done.stdout for words in COMMANDS)
+    assert all(words.split()[0] in done.stdout for words in commands([]))
 
 
 # Installed modules that take over a second to import together. Each of these stages needs few of them.
@@ -123,22 +134,26 @@ def test_stages_without_a_model_import_little(stage):
     assert done.stdout.strip() == "[]", done.stderr
 
 
-def test_rules_give_commands_only_options_that_they_have(root, capsys):
-    """Checks the options in the shell commands of the rules."""
-    text = "\n".join(path.read_text() for path in (root / "workflow/rules").glob("*.smk"))
-    commands = [
-        "".join(re.findall(r'f?"(.*?)"\n', block)) for block in re.findall(r"shell:\n((?:\s+f?\".*\"\n)+)", text)
-    ]
-    found = 0
-    for command in commands:
-        for words in COMMANDS:
-            if f"beirgrid}} {words} --" in command.replace("}}", "}"):
-                with pytest.raises(SystemExit):
-                    main([*words.split(), "--help"])
-                known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
-                assert set(re.findall(r"(?<= )--[a-z-]+", command)) - {"--settings"} <= known, words
-                found += 1
-    assert found > 10
+@pytest.mark.parametrize("rule", JOBS)
+def test_jobs_give_commands_only_options_that_they_have(rule, tmp_path, monkeypatch, capsys):
+    """The options of one job of each rule."""
+    monkeypatch.chdir(tmp_path)
+    raw = tracked_configuration("grids/paper")
+    raw["systems"] |= {"published": PUBLISHED, "program": PROGRAM, "mine": {"run": "{dataset}.trec"}}
+    raw["systems"]["smaller"] = {"retriever": "tas-b", "index": {"kind": "int8"}}
+    grid_rules = Rules(Grid(config.load(raw)), own_python=True)
+    own = {"system": "mine"} if rule == "fetch_run" else {}
+    wildcards, of_rule = Wildcards(fromdict=JOBS[rule] | own), getattr(grid_rules, rule)
+    outputs = dict.fromkeys(of_rule.stage.outputs, "out")
+    job = json.loads(of_rule.job(wildcards, of_rule.inputs(wildcards), outputs, 1, SimpleNamespace(mem_mb=2000)))
+    words = re.search(r"-m beirgrid (.*) @-", of_rule.command(wildcards, outputs))[1]
+    with pytest.raises(SystemExit):
+        main([*words.split(), "--help"])
+    known = set(re.findall(r"--[a-z0-9-]+", capsys.readouterr().out))
+    passed = {
+        f"--{name.replace('_', '-')}" for part in ("inputs", "outputs", "settings", "options") for name in job[part]
+    }
+    assert passed <= known
 
 
 def test_a_record_keeps_the_digest_of_its_settings(tmp_path, root, monkeypatch):
@@ -146,12 +161,14 @@ def test_a_record_keeps_the_digest_of_its_settings(tmp_path, root, monkeypatch):
     Path("demo").symlink_to(root / "workflow/resources/demo")
     entry = json.dumps({"source": "local", "path": "demo"})
     command = ["fetch", "corpus", "--name", "x", "--entry", entry, "--output", "x.parquet", "--record", "x.json"]
-    for settings, digest in ((["--settings", "0123456789abcdef"], "0123456789abcdef"), ([], None)):
-        monkeypatch.setattr(sys, "argv", ["beirgrid", *settings, *command])
-        assert main() == 0
+    job = {"settings": {"entry": {"source": "local", "path": "demo"}}, "digest": "0123456789abcdef"}
+    for words, digest in (([*command[:4], *command[6:], "@-"], job["digest"]), (command, None)):
+        monkeypatch.setattr(sys, "argv", ["beirgrid", *words])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(job).encode())))
+        assert contextvars.copy_context().run(main) == 0
         record = json.loads((tmp_path / "x.json").read_text())
         assert record["settings_key"] == digest
-        assert record["command"] == shlex.join(["python", "-m", "beirgrid", *settings, *command])
+        assert sorted(shlex.split(record["command"])) == sorted(["python", "-m", "beirgrid", *command])
 
 
 @pytest.mark.parametrize(
@@ -277,7 +294,7 @@ def test_the_shell_completes_commands_and_options(tmp_path):
         subprocess.run([sys.executable, "-c", script], env={**os.environ, **variables}, check=True)
         return said.read_text().split()
 
-    assert completed("beirgrid re") == ["reproduce", "report", "retrieve", "rerank"]
+    assert completed("beirgrid re") == ["reproduce", "report"]
     assert completed("beirgrid run --dat") == ["--datasets"]
     assert "trec" in completed("beirgrid export ")
 

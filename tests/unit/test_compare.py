@@ -21,6 +21,7 @@ from helpers import ROOT
 
 from beirgrid.__main__ import main
 from beirgrid.core import provenance
+from beirgrid.pipeline.index import INDEX
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +179,7 @@ def test_a_grid_has_its_own_cells_and_records(copy, capsys):
     for side, version in (("a", 1), ("b", 2)):
         (copy / side / "results/grids/g").mkdir(parents=True)
         (copy / side / "results/grids/g/grid.json").write_text(json.dumps({"cells": cells}))
-        with provenance.record("index", copy / side / record, {"version": version}, []):
+        with provenance.record(INDEX, copy / side / record, {"version": version}, []):
             pass
     assert _compare(copy / "a/results/grids/g", copy / "b/results/grids/g/grid.json", "--tolerance", "0.9") == 0
     said = capsys.readouterr().out

@@ -6,22 +6,19 @@ import copy
 import json
 import re
 import zipfile
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from graph import everything, inputs, settings
 from helpers import tracked_configuration, write_collection
 
 from beirgrid import config
 from beirgrid.config.metric_names import written
 from beirgrid.core.errors import BeirgridError, ConfigError
-from beirgrid.graph.cell_records import Records
-from beirgrid.graph.grid import Grid, metric_files
-from beirgrid.graph.inputs import Inputs
-from beirgrid.graph.nodes import JobGroups
-from beirgrid.graph.params import Params
-from beirgrid.graph.summaries import Summary
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.resources import Resources
+from beirgrid.pipeline.summaries import Summary
 from beirgrid.results.summary import GridSummary
 from beirgrid.runs import metrics
 from beirgrid.search import lucene
@@ -543,9 +540,11 @@ def test_a_key_that_a_family_does_not_read_is_refused(raw, family):
 def test_a_query_length_for_a_dataset_reruns_its_retrieval_alone(raw):
     def entries(lengths: dict[str, int]) -> list[dict[str, Any]]:
         raw["models"]["colbertv2"]["query_lengths"] = lengths
-        params = _params(raw)
-        cells = [_cell("colbertv2", name) for name in ("arguana", "scifact", "cqadupstack-gis")]
-        return [params.model(SimpleNamespace(model="colbertv2")), *map(params.query_model, cells)]
+        grid = Grid(config.load(raw))
+        documents = settings(grid, "encode_late_interaction", model="colbertv2", corpus="scifact", shard="0")
+        names = ("arguana", "scifact", "cqadupstack-gis")
+        searches = [settings(grid, "retrieve_late_interaction", system="colbertv2", dataset=name) for name in names]
+        return [job["model"] for job in (documents, *searches)]
 
     before = entries({})
     after = entries({"arguana": 300, "cqadupstack": 48})
@@ -623,7 +622,7 @@ def test_the_papers_grid_is_left_to_nobody_but_for_licensed_collections(raw, roo
         assert entry.training or {"checkpoint", "revision"} <= entry.model_fields_set, name
         assert entry.path is None, name
     assert set(plan.not_supplied) == {"bioasq", "signal1m", "trec-news", "robust04"}
-    assert _summary(plan).notice().count("\n  ") == 4
+    assert Summary(plan).notice().count("\n  ") == 4
 
 
 def test_the_folder_of_a_model_that_another_is_trained_from_must_be_there(raw):
@@ -640,8 +639,8 @@ def test_what_a_user_must_supply_may_be_absent(raw, tmp_path):
     plan = Grid(config.load(raw))
     assert plan.datasets == ["scifact"]
     assert plan.not_supplied == {"bioasq": tmp_path / "bioasq"}
-    assert not any("bioasq" in target for target in [*metric_files(plan), *_records(plan).everything()])
-    notice = _summary(plan).notice()
+    assert not any("bioasq" in target for target in everything(plan))
+    notice = Summary(plan).notice()
     assert "docs/datasets.md" in notice
     assert f"\n  bioasq: {tmp_path / 'bioasq'}" in notice
     (tmp_path / "bioasq").mkdir()
@@ -711,14 +710,14 @@ def test_metrics_are_read():
 def test_short_stages_of_a_small_corpus_share_a_job(raw):
     raw["grid"] = {"systems": ["bm25", "minilm", "bm25+minilm"], "datasets": ["scifact", "trec-covid"]}
 
-    def groups(**settings):
-        nodes = JobGroups(Grid(config.load(raw | settings)))
+    def groups(**changes):
+        nodes = Resources(Grid(config.load(raw | changes)))
 
         def shard(rule, corpus):
-            return nodes.group_of(rule, {"model": "minilm", "corpus": corpus, "shard": "0"})
+            return nodes.group(rule, {"model": "minilm", "corpus": corpus, "shard": "0"})
 
         def cell(rule, system, dataset):
-            return nodes.group_of(rule, {"system": system, "dataset": dataset})
+            return nodes.group(rule, {"system": system, "dataset": dataset})
 
         return shard, cell
 
@@ -735,8 +734,8 @@ def test_short_stages_of_a_small_corpus_share_a_job(raw):
     assert cell("evaluate", "minilm", "trec-covid") is None
     assert {cell(rule, "bm25", "scifact") for rule in ("retrieve_lexical", "evaluate")} == {"retrieve-bm25"}
     assert {cell(rule, "bm25+minilm", "scifact") for rule in ("fuse", "evaluate")} == {"combine-1"}
-    for settings in ({"small_corpus": 0}, {"small_corpus": 0, "device": "cpu"}):
-        shard, cell = groups(**settings)
+    for device in ({}, {"device": "cpu"}):
+        shard, cell = groups(small_corpus=0, **device)
         assert shard("encode_dense", "scifact") is None
         assert (cell("fuse", "bm25+minilm", "scifact"), cell("evaluate", "minilm", "scifact")) == (None, None)
 
@@ -747,19 +746,19 @@ def test_jobs_that_share_a_cluster_job_do_not_wait_for_each_other(raw, root):
         "mixed": {"fusion": "rrf", "of": ["bm25+ce", "rr", "minilm"]},
     }
     raw["grid"] = {"systems": ["mixed", "minilm-tsdae-genq", "minilm-gpl"], "datasets": ["demo"]}
-    nodes = JobGroups(Grid(config.load(raw | {"device": "cpu"})))
+    nodes = Resources(Grid(config.load(raw | {"device": "cpu"})))
 
     def group(system):
-        return nodes.group_of("evaluate", {"system": system, "dataset": "demo"})
+        return nodes.group("evaluate", {"system": system, "dataset": "demo"})
 
     systems = ("bm25", "minilm", "bm25+ce", "rr", "mixed")
     assert list(map(group, systems)) == ["retrieve-bm25", "retrieve-model", "combine-1", "combine-2", "combine-3"]
     models = ("minilm", "minilm-gpl@demo", "minilm-tsdae@demo", "minilm-tsdae-genq@demo")
-    jobs = [nodes.group_of("index_dense", {"model": model, "corpus": "demo", "shard": "0"}) for model in models]
+    jobs = [nodes.group("index_dense", {"model": model, "corpus": "demo", "shard": "0"}) for model in models]
     assert jobs == ["encode-0", "encode-1", "encode-1", "encode-2"]
     profile = yaml.safe_load((root / "profiles/slurm/config.yaml").read_text())
     together = {name.partition("=")[0] for name in profile["group-components"]}
-    on_gpus = JobGroups(Grid(config.load(raw | {"device": "cuda"}))).group_of(
+    on_gpus = Resources(Grid(config.load(raw | {"device": "cuda"}))).group(
         "evaluate", {"system": "minilm", "dataset": "demo"}
     )
     assert {*jobs, *map(group, systems[:4]), on_gpus} == together
@@ -781,35 +780,19 @@ def _planned(raw: dict[str, Any], *systems: str, dataset: str = "demo") -> Grid:
     return Grid(config.load(raw))
 
 
-def _params(raw: dict[str, Any]) -> Params:
-    return Params(Grid(config.load(raw)))
-
-
-def _cell(system: str, dataset: str) -> SimpleNamespace:
-    return SimpleNamespace(system=system, dataset=dataset)
-
-
-def _records(grid: Grid) -> Records:
-    return Records(grid, Inputs(grid))
-
-
-def _summary(grid: Grid) -> Summary:
-    return Summary(grid, _records(grid))
-
-
 def test_a_summary_says_what_systems_were_trained_on_and_compared_with(raw):
     """A reranked system has its reranker's training data, GenQ those of TAS-B; a corpus stands for all its datasets."""
     systems = ["minilm", "bm25-flat", "bm25", "bm25+ce", "genq", "dpr", "bm25+e5"]
     datasets = ["msmarco", "trec-dl-2019", "nq", "fiqa"]
     raw["grid"] = {"name": "mine", "systems": systems, "datasets": datasets}
-    summary = GridSummary.model_validate_json(_summary(Grid(config.load(raw))).as_json({}))
+    summary = GridSummary.model_validate_json(Summary(Grid(config.load(raw))).as_json({}))
     marco = ("msmarco", "trec-dl-2019")
     assert summary.trained_on == {
         **{"minilm": (*marco, "nq"), "bm25+ce": marco, "genq": marco, "dpr": ("nq",), "bm25+e5": (*marco, "nq")}
     }
     assert (summary.name, summary.baseline) == ("mine", "bm25-flat")
     raw["grid"]["baseline"] = "minilm"
-    assert json.loads(_summary(Grid(config.load(raw))).as_json({}))["baseline"] == "minilm"
+    assert json.loads(Summary(Grid(config.load(raw))).as_json({}))["baseline"] == "minilm"
     assert summary.datasets["nq"].qrels == "results/datasets/nq/qrels.tsv"
 
 
@@ -824,7 +807,7 @@ def test_a_summary_says_of_which_rows_the_training_data_is_not_known(raw, tmp_pa
     raw["systems"]["published"] = {"retriever": "bm25", "expansion": expansion}
     systems = ["bm25", "contriever", "told", "gte", "bge-base-en-v1.5", "bm25+bge", "untold", "published"]
     raw["grid"] = {"systems": systems, "datasets": ["nq", "fiqa", "demo"]}
-    summary = GridSummary.model_validate_json(_summary(Grid(config.load(raw))).as_json({}))
+    summary = GridSummary.model_validate_json(Summary(Grid(config.load(raw))).as_json({}))
     states = {system: " ".join(summary.trained(system, row) for row in summary.rows) for system in systems}
     assert states == {
         **dict.fromkeys(["bm25", "contriever"], "no no no"),
@@ -836,14 +819,16 @@ def test_a_summary_says_of_which_rows_the_training_data_is_not_known(raw, tmp_pa
 
 def test_a_reranker_that_the_workflow_trains_was_trained_on_the_collection_of_its_qrels(raw):
     raw["grid"] = {"systems": ["bm25+demo-ce"], "datasets": ["demo", "nq", "fiqa"]}
-    summary = GridSummary.model_validate_json(_summary(Grid(config.load(raw))).as_json({}))
+    summary = GridSummary.model_validate_json(Summary(Grid(config.load(raw))).as_json({}))
     assert summary.trained_on == {"bm25+demo-ce": ("demo", "nq")}  # MiniLM, its base and teacher, was trained on nq
     assert summary.training_unknown == {}
 
 
 def test_gpl_and_genq_are_registered_as_published(raw):
     plan = _planned(raw, "genq", "gpl", "gpl-distilbert", "minilm-gpl")
-    recipes = {name: Params(plan).training(f"{name}@demo", "generate") for name in ("genq", "gpl", "minilm-gpl")}
+    recipes = {
+        name: settings(plan, "generate", model=f"{name}@demo")["recipe"] for name in ("genq", "gpl", "minilm-gpl")
+    }
     wanted = ("documents", "queries", "queries_per_document")
     assert {name: {key: recipe.get(key) for key in wanted} for name, recipe in recipes.items()} == {
         "genq": {"documents": 100_000, "queries": None, "queries_per_document": 5},
@@ -856,9 +841,9 @@ def test_gpl_and_genq_are_registered_as_published(raw):
         "msmarco-distilbert-base-v3",
         "msmarco-MiniLM-L6-v3",
     ]
-    inputs, mined = Inputs(plan), SimpleNamespace(model="gpl-distilbert@demo")
-    assert inputs.bm25_index(mined) == []
-    assert len(inputs.miners(mined)) == len(inputs.miner_indexes(mined)) == 2
+    mined = inputs(plan, "mine", model="gpl-distilbert@demo")
+    assert mined["index"] == []
+    assert len(mined["checkpoints"]) == len(mined["indexes"]) == 2
 
 
 def test_negatives_come_from_the_base_unless_an_entry_says_otherwise(raw):
@@ -871,7 +856,7 @@ def test_negatives_come_from_the_base_unless_an_entry_says_otherwise(raw):
 def test_notes_reach_every_system_that_a_model_is_behind(raw):
     """GenQ and GPL show the generator's note; a fusion of reranked systems shows the reranker's."""
     raw["systems"]["fused"] = {"fusion": "rrf", "of": ["bm25+demo-ce", "minilm"]}
-    summary = json.loads(_summary(_planned(raw, "genq", "gpl", "minilm", "fused")).as_json({}))
+    summary = json.loads(Summary(_planned(raw, "genq", "gpl", "minilm", "fused")).as_json({}))
     told = {note["model"]: note for note in summary["notes"]}
     assert told["genq-queries"]["systems"] == ["genq", "gpl"]
     assert told["genq-queries"]["note"] == raw["models"]["genq-queries"]["note"]
@@ -883,19 +868,19 @@ def test_notes_reach_every_system_that_a_model_is_behind(raw):
 def test_bge_reads_queries_of_arguana_and_quora_without_its_prefix(raw):
     """As in pyserini's faiss form, whose values are judged."""
     prefix = raw["models"]["bge-base-en-v1.5"]["prompts"]["query"]
-    params = _params(raw)
-    prompts = {
-        dataset: params.query_model(_cell("bge-base-en-v1.5", dataset))["prompts"]["query"]
-        for dataset in ("scifact", "arguana", "quora")
+    grid, system = Grid(config.load(raw)), "bge-base-en-v1.5"
+    searches = {
+        name: settings(grid, "retrieve_dense", system=system, dataset=name) for name in ("scifact", "arguana", "quora")
     }
+    prompts = {name: search["model"]["prompts"]["query"] for name, search in searches.items()}
     assert prompts == {"scifact": prefix, "arguana": "", "quora": ""}
 
 
 def test_the_brackets_of_queries_rerun_no_encoding(raw):
     raw["grid"] = {"systems": ["sgpt-125m"], "datasets": ["scifact"]}
-    params = _params(raw)
-    document = params.model(SimpleNamespace(model="sgpt-125m"))
-    query = params.query_model(_cell("sgpt-125m", "scifact"))
+    grid = Grid(config.load(raw))
+    document = settings(grid, "encode_dense", model="sgpt-125m", corpus="scifact", shard="0")["model"]
+    query = settings(grid, "retrieve_dense", system="sgpt-125m", dataset="scifact")["model"]
     assert document.pop("brackets") == {"document": ["{", "}"]}
     assert query.pop("brackets") == {"query": ["[", "]"]}
     assert document == query

@@ -11,7 +11,7 @@ import pytest
 
 from beirgrid.core import contents, files
 from beirgrid.core.contents import Contents
-from beirgrid.graph import reruns
+from beirgrid.pipeline import reruns
 
 
 @pytest.fixture

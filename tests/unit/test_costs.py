@@ -12,11 +12,20 @@ from helpers import rules, tracked_configuration
 from jobs import JOBS, PROGRAM, PUBLISHED
 
 from beirgrid import config
-from beirgrid.core.stages import MODEL_RULES
-from beirgrid.graph import costs
-from beirgrid.graph.costs import RATES, Need
-from beirgrid.graph.grid import Grid
-from beirgrid.graph.needs import LEAST_MINUTES, MEMORY_MARGIN, SNAKEMAKE_MB, TIME_MARGIN, Needs
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.resources import (
+    LEAST_MINUTES,
+    MEMORY_MARGIN,
+    NEURAL,
+    PLAIN,
+    RATES,
+    SNAKEMAKE_MB,
+    TIME_MARGIN,
+    Need,
+    Resources,
+    need,
+)
+from beirgrid.pipeline.stage import stages
 
 # Planned memory divided by the recorded memory of a rule's largest recorded job. Java counts its whole heap.
 LEAST, MOST = 0.9, 6.0
@@ -47,7 +56,7 @@ class Recorded(NamedTuple):
     def planned(self) -> Need:
         """The estimates of the table."""
         rates = {name: rate["cpu"] for name, rate in RATES.items()}
-        return costs.need(self.rule, self.units, rates, self.runs_model, keep=False)
+        return need(stages()[self.rule], {"job": 1, **self.units}, rates, self.runs_model, keep=False)
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +78,8 @@ def recorded(root: Path) -> list[Recorded]:
         ]
 
 
-def test_every_rule_has_rows_and_a_record(recorded):
-    assert set(costs.table()) == {*rules(), "plain", "neural"}
+def test_every_rule_has_costs_and_a_record(recorded):
+    assert all(stage.costs for stage in stages().values())
     assert {job.rule for job in recorded} == set(rules())
 
 
@@ -110,28 +119,23 @@ def test_every_unit_of_the_table_is_counted(tmp_path, monkeypatch):
     raw["systems"] |= {"published": PUBLISHED, "program": PROGRAM}
     raw["grid"]["systems"].append("reranked")
     raw["device"] = "cpu"
-    work = Needs(Grid(config.load(raw))).work
-    general = {"cuda_job", "cpu_batch"}  # of every job, for those that run a model
+    work = Resources(Grid(config.load(raw))).work
     for rule, job in JOBS.items():
         jobs = [job, VARIANTS.get(rule, job)]
-        counted = {unit for wildcards in jobs for unit in work.of(rule, **wildcards)}
-        rows = [*costs.table()[rule], *(costs.table()["neural"] if rule in MODEL_RULES else ())]
-        assert {row.unit for row in rows} - general - {"job"} <= counted, rule
+        counted = {unit for wildcards in jobs for unit in work(rule, **wildcards)}
+        costs = {*stages()[rule].costs, *(NEURAL if stages()[rule].runs_models else ())}
+        assert costs <= counted, rule
 
 
-def test_every_rate_is_of_a_unit_of_the_table():
-    units = {row.unit for rows in costs.table().values() for row in rows if row.resource == "seconds"}
-    assert set(RATES) <= units
-    with costs.TABLE.open(encoding="utf-8", newline="") as stream:
-        assert all(row["origin"] for row in csv.DictReader(stream))
-    for rows in costs.table().values():
-        for row in rows:
-            assert row.amount > 0, row
-            assert row.resource in {"seconds", "memory", "kept", "temporary", "written", "download"}, row
+def test_every_rate_is_of_a_unit_that_takes_seconds():
+    tables = [PLAIN, NEURAL, *(stage.costs for stage in stages().values())]
+    assert set(RATES) <= {unit for costs in tables for unit, cost in costs.items() if cost.seconds}
+    assert all(any(cost) and min(cost) >= 0 for costs in tables for cost in costs.values())
 
 
 def test_an_unknown_unit_is_none_and_rates_divide():
-    need = costs.need("index_lexical", {"index_mb": 50.0}, {"index_mb": 10.0}, runs_model=False, keep=False)
-    assert need.seconds == pytest.approx(1 + 50 / 10)
-    dropped, kept = (costs.need("encode_dense", {"vectors_mb": 7.0}, {}, True, keep) for keep in (False, True))
+    index, encode = stages()["index_lexical"], stages()["encode_dense"]
+    lexical = need(index, {"job": 1, "index_mb": 50.0}, {"index_mb": 10.0}, runs_model=False, keep=False)
+    assert lexical.seconds == pytest.approx(1 + 50 / 10)
+    dropped, kept = (need(encode, {"job": 1, "vectors_mb": 7.0}, {}, True, keep) for keep in (False, True))
     assert (dropped.kept, dropped.temporary, kept.kept, kept.temporary) == (0, 7, 7, 0)

@@ -17,6 +17,8 @@ from beirgrid.collections import collection
 from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.core import provenance
 from beirgrid.core.errors import DataError
+from beirgrid.pipeline.fuse import FUSE
+from beirgrid.pipeline.index import INDEX
 from beirgrid.runs import pairs, runs
 from beirgrid.search import flat, impact, maxsim
 
@@ -179,7 +181,7 @@ def test_a_part_with_other_columns_is_dropped(tmp_path, table):
 
 
 def _recorded(folder: Path, name: str = "a.run.gz", content: bytes = b"some bytes") -> Path:
-    with provenance.record("fuse", folder / f"{name.split('.')[0]}.json", {}, [folder / name]):
+    with provenance.record(FUSE, folder / f"{name.split('.')[0]}.json", {}, [folder / name]):
         (folder / name).write_bytes(content)
     return folder / name
 
@@ -187,7 +189,7 @@ def _recorded(folder: Path, name: str = "a.run.gz", content: bytes = b"some byte
 def test_a_record_has_the_bytes_of_each_file(tmp_path):
     (tmp_path / "lucene").mkdir()
     (tmp_path / "lucene" / "segments").write_bytes(b"x" * 5)
-    with provenance.record("index", tmp_path / "lucene.json", {}, [tmp_path / "lucene"]):
+    with provenance.record(INDEX, tmp_path / "lucene.json", {}, [tmp_path / "lucene"]):
         pass
     outputs = json.loads((tmp_path / "lucene.json").read_text())["outputs"]
     assert list(outputs) == ["lucene/segments"]
@@ -218,7 +220,7 @@ def test_a_run_of_ones_own_needs_no_record(tmp_path):
 
 
 def test_names_with_dots_find_their_record(tmp_path):
-    with provenance.record("fuse", tmp_path / "v1.0.json", {}, [tmp_path / "v1.0.run.gz"]):
+    with provenance.record(FUSE, tmp_path / "v1.0.json", {}, [tmp_path / "v1.0.run.gz"]):
         (tmp_path / "v1.0.run.gz").write_bytes(b"some")
     (tmp_path / "v1.0.run.gz").write_bytes(b"")
     with pytest.raises(DataError, match=r"v1\.0\.run\.gz is damaged"):
@@ -231,9 +233,9 @@ PARAMS = {"version": 2, "settings": '{"depth": 10}'}
 @pytest.fixture
 def asked():
     """Records are of the settings ``PARAMS``; the stage is ``fuse``."""
-    provenance.use_command([], provenance.digest(PARAMS), {"depth": 10})
+    provenance.use_command([], {"digest": provenance.digest(PARAMS), "settings": {"depth": 10}})
     yield
-    provenance.use_command([], None)
+    provenance.use_command([], {})
 
 
 @pytest.mark.usefixtures("asked")

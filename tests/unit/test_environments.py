@@ -109,14 +109,12 @@ _LAZY = {
 
 def _jobs() -> set[tuple[str, str]]:
     """Return the pairs (environment, words of the stage's command) that the rules have."""
-    from beirgrid.core.stages import COMMANDS
+    from beirgrid.pipeline.stage import stages
 
     pairs = set()
     for rule in rules().values():
         environment = Path(rule.conda_env).stem.removesuffix("-cpu")
-        words = re.match(r"\{params.beirgrid\} (\S+)(?: (\S+))?", rule.shellcmd)
-        both = f"{words[1]} {words[2]}"
-        pairs.add((environment, both if both in COMMANDS else words[1]))
+        pairs |= {(environment, words) for words in stages()[rule.name].commands}
     return pairs
 
 
@@ -168,9 +166,9 @@ def _provided(path: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_each_environment_has_what_its_stages_import(root):
-    from beirgrid.core.stages import COMMANDS
+    from beirgrid.pipeline.stage import functions
 
-    modules = {words: stage.function.partition(":")[0] for words, stage in COMMANDS.items()}
+    modules = {words: function.partition(":")[0] for words, function in functions().items()}
     jobs = _jobs()
     environments = {environment for environment, _ in jobs}
     assert environments == {"lexical", "neural", "evaluate"}

@@ -6,18 +6,17 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from graph import records
 from helpers import tracked_configuration, write_collection
 
 from beirgrid import config
 from beirgrid.__main__ import main
 from beirgrid.core.errors import ConfigError
-from beirgrid.graph.cell_records import Records
-from beirgrid.graph.grid import Grid
-from beirgrid.graph.inputs import Inputs
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.stage import stages
 from beirgrid.runs import runs
 
 QUERIES = ("q1", "q2", "d3")
@@ -131,9 +130,9 @@ def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_a_run_is_needed_for_each_dataset_that_is_supplied(raw, tmp_path):
     grid = Grid(config.load(raw))
-    inputs = Inputs(grid)
-    assert inputs.run_files(SimpleNamespace(system="mine", dataset="scifact")) == [str(tmp_path / "runs/scifact.trec")]
-    assert Records(grid, inputs).of_cell("mine", "scifact")[-1] == "results/runs/mine/scifact.json"
+    read = stages()["fetch_run"].files(grid, system="mine", dataset="scifact")
+    assert read == [str(tmp_path / "runs/scifact.trec")]
+    assert records(grid, "mine", "scifact")[-1] == "results/runs/mine/scifact.json"
     raw["grid"]["datasets"].append("nfcorpus")
     missing = f"systems.mine.run: there is no file {tmp_path}/runs/nfcorpus.trec, which should hold the run of dataset"
     with pytest.raises(ConfigError, match=missing):

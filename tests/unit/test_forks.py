@@ -260,8 +260,8 @@ def test_no_benchmark_counts_a_server_as_the_job_that_starts_it(tmp_path):
 def job(*words: str, folder: Path, **options) -> subprocess.CompletedProcess[str]:
     """Run a command as rules do, with the servers of a folder."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "PYTHONSAFEPATH": "1", forks.FOLDER: str(folder)}
-    command = [sys.executable, "-m", "beirgrid", "--settings", "0", *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, **options)
+    command = [sys.executable, "-m", "beirgrid", *words, "@-"]
+    return subprocess.run(command, env=environment, input="{}", capture_output=True, text=True, check=False, **options)
 
 
 def test_commands_are_forked_as_they_start_by_themselves(tmp_path):

@@ -6,10 +6,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from graph import settings
 from helpers import ROOT, tracked_configuration
 from pydantic import TypeAdapter
 
@@ -17,8 +17,7 @@ from beirgrid import config
 from beirgrid.config import entries, listed, listing, lock, names, registry
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
-from beirgrid.graph.grid import Grid
-from beirgrid.graph.params import Params
+from beirgrid.pipeline.grid import Grid
 
 QWEN, M3, MINILM = "Qwen/Qwen3-Embedding-0.6B", "BAAI/bge-m3", "cross-encoder/ms-marco-MiniLM-L12-v2"
 
@@ -289,11 +288,13 @@ def test_a_changed_fact_reruns_what_depends_on_it():
     """The prompt of a task changes the queries of its dataset, and nothing else."""
 
     def params() -> dict[str, Any]:
-        found, name = Params(Grid(load(QWEN))), "Qwen__Qwen3-Embedding-0.6B"
-        cells = [SimpleNamespace(system=name, dataset=dataset) for dataset in ("scifact", "nfcorpus")]
-        queries = {f"queries of {cell.dataset}": found.query_model(cell) for cell in cells}
-        model = SimpleNamespace(model=name)
-        return {**queries, "documents": found.model(model), "checkpoint": found.checkpoint(model)}
+        grid, name = Grid(load(QWEN)), "Qwen__Qwen3-Embedding-0.6B"
+        searched = {
+            f"queries of {dataset}": settings(grid, "retrieve_dense", system=name, dataset=dataset)
+            for dataset in ("scifact", "nfcorpus")
+        }
+        documents = settings(grid, "encode_dense", model=name, corpus="scifact", shard="0")
+        return {**searched, "documents": documents, "checkpoint": settings(grid, "fetch_model", model=name)}
 
     before = params()
     known = lock.names()

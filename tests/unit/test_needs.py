@@ -17,11 +17,12 @@ from jobs import CORPUS_JOBS, JOBS, PROGRAM, PUBLISHED
 from snakemake.iocontainers import Wildcards
 
 from beirgrid import config
-from beirgrid.core.stages import MODEL_RULES
-from beirgrid.graph.costs import RATES
-from beirgrid.graph.grid import Grid
-from beirgrid.graph.needs import Needs
-from beirgrid.graph.sizes import WORD_PIECES
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.resources import RATES, Resources
+from beirgrid.pipeline.sizes import WORD_PIECES
+from beirgrid.pipeline.stage import stages
+
+MODEL_RULES = {rule for rule, stage in stages().items() if stage.runs_models}
 
 
 @pytest.fixture
@@ -31,13 +32,13 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     merged = tracked_configuration("grids/paper")
     merged["systems"] |= {"published": PUBLISHED, "program": PROGRAM}
 
-    def needs(documents: dict[str, int | None] | None = None, **settings: Any) -> Needs:
+    def needs(documents: dict[str, int | None] | None = None, **settings: Any) -> Resources:
         raw = copy.deepcopy(merged) | settings
         for corpus, number in (documents or {}).items():
             raw["corpora"][corpus]["documents"] = number
             if number is None:
                 del raw["corpora"][corpus]["documents"]
-        return Needs(Grid(config.load(raw)))
+        return Resources(Grid(config.load(raw)))
 
     return needs
 
@@ -49,9 +50,9 @@ def registered(root: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def tracked() -> Needs:
+def tracked() -> Resources:
     """The needs of the tracked configuration, which Snakemake's rules are made from here."""
-    return Needs(Grid(config.load(tracked_configuration())))
+    return Resources(Grid(config.load(tracked_configuration())))
 
 
 def test_every_rule_asks_for_memory_time_and_disk_by_its_own_name(tracked):
@@ -76,14 +77,18 @@ def test_partitions_and_the_type_of_gpu_come_from_the_configuration(make, device
     """Jobs that run models ask for the nodes with GPUs, all others for the nodes without."""
     needs = make(nodes=NODES, device=device)
     for rule, job in JOBS.items():
-        asked = {name: value(Wildcards(fromdict=job)) for name, value in needs(rule).items() if name in PLACES}
+        asked = {
+            name: value(Wildcards(fromdict=job))
+            for name, value in needs.directives(stages()[rule]).items()
+            if name in PLACES
+        }
         if rule in MODEL_RULES and device != "cpu":
             plain = rule == "mine" and not needs.grid.training(job["model"]).dense_miners
             assert not plain
             assert asked == {"slurm_partition": "accelerated", "gpu": 1, "gpu_model": "h200"}, rule
         else:
             assert asked == {"slurm_partition": "short"}, rule
-    assert not {"slurm_partition", "gpu_model"} & set(make(nodes={})("encode_dense"))
+    assert not {"slurm_partition", "gpu_model"} & set(make(nodes={}).directives(stages()["encode_dense"]))
 
 
 PLACES = ("slurm_partition", "gpu", "gpu_model")
@@ -150,14 +155,14 @@ def test_the_times_of_a_shared_job_stay_under_a_nodes_together(make, gpu, cpu):
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_shared_jobs_are_those_of_the_rules(make, tracked, device):
-    """A rule without the directive has no group, and one with it has the group that Nodes names."""
-    nodes = make(device=device).nodes
+    """A rule without the directive has no group, and one with it has the group that Resources names."""
+    nodes = make(device=device)
     for rule, job in JOBS.items():
         if (function := rules()[rule]._group) is None:
-            assert nodes.group_of(rule, job) is None, rule
+            assert nodes.group(rule, job) is None, rule
         else:
-            assert function(Wildcards(fromdict=job)) == tracked.nodes.group_of(rule, job), rule
-    grouped = {rule for rule, job in JOBS.items() if nodes.group_of(rule, job)}
+            assert function(Wildcards(fromdict=job)) == tracked.group(rule, job), rule
+    grouped = {rule for rule, job in JOBS.items() if nodes.group(rule, job)}
     alone = set() if device == "cpu" else {rule for rule in JOBS if rule.startswith(("encode_", "index_"))}
     alone |= MODEL_RULES - {name for name in JOBS if name.startswith(("encode_", "retrieve_")) and device == "cpu"}
     assert grouped.isdisjoint(alone)
@@ -174,8 +179,8 @@ def test_jobs_that_run_no_model_are_held_to_plain_nodes(make, registered):
     models = {name: {"family": "dense", "similarity": "dot", "train": train} for name, train in trained.items()}
     needs = make(models=registered | models)
     for rule in ("generate", "mine"):
-        assert needs.nodes.kind(rule, {"model": "plain"}) == "cpu"
-        assert needs.nodes.kind(rule, {"model": "neural"}) == "gpu"
+        assert needs.kind(rule, {"model": "plain"}) == "cpu"
+        assert needs.kind(rule, {"model": "neural"}) == "gpu"
 
 
 def test_training_a_reranker_counts_all_pairs_and_holds_the_corpus(make, registered):
@@ -321,7 +326,7 @@ def test_the_work_of_encoding_is_that_of_all_layers_and_of_attention(make):
 
 def test_models_on_a_cpu_are_faster_with_more_cores(make):
     grid = make(device="cpu").grid
-    few, many = (Needs(grid, cores=cores).rates for cores in (2, 8))
+    few, many = (Resources(grid, cores=cores).rates for cores in (2, 8))
     assert (many["model_flops"], many["index_mb"]) == (4 * few["model_flops"], few["index_mb"])
 
 
@@ -347,20 +352,20 @@ ENDPOINT = {"model": "m", "url": "https://example.org/v1", "batch": 10, "concurr
 def test_served_models_take_the_time_that_their_limits_allow(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    def served(family: str, **limits: int) -> Needs:
+    def served(family: str, **limits: int) -> Resources:
         raw = tracked_configuration()
         entry = {"family": family, "endpoint": ENDPOINT | limits, "size": {"parameters": 100_000.0}}
         raw["models"]["served"] = entry | ({"similarity": "dot"} if family == "dense" else {})
         reranked = {"first_stage": "bm25", "reranker": "served", "depth": 100}
         raw["systems"]["served"] = {"retriever": "served"} if family == "dense" else reranked
         raw["grid"] |= {"systems": ["served"], "datasets": ["scifact"]}
-        return Needs(Grid(config.load(raw | {"device": "cuda"})))
+        return Resources(Grid(config.load(raw | {"device": "cuda"})))
 
     encoding = {"model": "served", "corpus": "scifact", "shard": "0"}
     plain = served("dense").of("encode_dense", **encoding)
     assert plain.seconds == pytest.approx(5183 / 10 / 4, rel=0.05)
     assert plain.memory < 1000  # whatever the size of the model
-    assert served("dense").nodes.kind("encode_dense", encoding) == "cpu"
+    assert served("dense").kind("encode_dense", encoding) == "cpu"
     assert served("dense").of("fetch_model", model="served").download == 0
     limited = served("dense", requests_per_minute=10).of("encode_dense", **encoding)
     assert limited.seconds == pytest.approx(5183 / 10 * 6, rel=0.05)

@@ -7,21 +7,20 @@ import json
 import os
 import re
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from graph import everything, settings
 from helpers import tracked_configuration
+from snakemake.iocontainers import Wildcards
 from snakemake.utils import update_config
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
-from beirgrid.graph.cell_records import Records
-from beirgrid.graph.grid import Grid, metric_files
-from beirgrid.graph.inputs import Inputs
-from beirgrid.graph.params import Params
-from beirgrid.graph.summaries import Summary
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.rules import Rules
+from beirgrid.pipeline.summaries import Summary
 
 # A configfile over the tracked configuration, and parts of the expected message.
 REFUSED: dict[str, tuple[str, str]] = {
@@ -401,12 +400,12 @@ def test_it_works(tracked, tmp_path, monkeypatch, texts):
     (tmp_path / "model {x} <y> $(z)/config.json").write_text("{}")
     merged = _merged(tracked, *texts)
     grid = Grid(config.load(merged))
-    inputs = Inputs(grid)
-    entry = Params(grid).query_model(SimpleNamespace(system="minilm", dataset="demo"))
-    assert metric_files(grid)
-    assert json.loads(Summary(grid, Records(grid, inputs)).as_json({}))["rows"] == ["demo"]
+    entry = settings(grid, "retrieve_dense", system="minilm", dataset="demo")["model"]
+    assert everything(grid)
+    assert json.loads(Summary(grid).as_json({}))["rows"] == ["demo"]
     assert entry["family"] == "dense"
-    assert not inputs.model_files(SimpleNamespace(model="minilm"))  # Snakemake would fill in {x} and <y>
+    fetched = Rules(grid, own_python=True).fetch_model.inputs(Wildcards(fromdict={"model": "minilm"}))
+    assert "files" not in fetched  # Snakemake would fill in {x} and <y>
 
 
 def test_a_chain_of_fusions_is_refused_and_a_wide_net_of_them_is_quick(tracked):
@@ -424,7 +423,7 @@ def test_a_chain_of_fusions_is_refused_and_a_wide_net_of_them_is_quick(tracked):
     started = time.monotonic()
     grid = Grid(config.load(merged))
     assert len(grid.systems) == 39
-    assert len(Records(grid, Inputs(grid)).everything()) == 2 + 39 + 1  # corpus, queries; a run each; one index
+    assert len(everything(grid)) == 2 + 39 + 1  # corpus, queries; a run each; one index
     assert time.monotonic() - started < 20
 
 

@@ -22,13 +22,12 @@ from beirgrid import config
 from beirgrid.__main__ import main
 from beirgrid.analysis import drawing, figures
 from beirgrid.core import files, paths, provenance
-from beirgrid.graph.cell_records import Records
-from beirgrid.graph.grid import Grid
-from beirgrid.graph.inputs import Inputs
-from beirgrid.graph.summaries import Summary
 from beirgrid.page import matrix as grids
 from beirgrid.page import sections, steps
 from beirgrid.page.render import render
+from beirgrid.pipeline.analyse import ANALYSE
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.summaries import Summary
 from beirgrid.results import answers
 from beirgrid.results.answers import typed
 from beirgrid.results.cells import CellState
@@ -54,7 +53,7 @@ def paper(tmp_path, monkeypatch) -> GridSummary:
     for name in LICENSED:
         raw["corpora"][raw["datasets"][name]["corpus"]]["path"] = str(pages.folder(tmp_path / name))
     loaded = Grid(config.load(raw))
-    summary = GridSummary.model_validate_json(Summary(loaded, Records(loaded, Inputs(loaded))).as_json({}))
+    summary = GridSummary.model_validate_json(Summary(loaded).as_json({}))
     for cell in summary.cells:
         for path in [*cell.records, cell.scores]:
             if not Path(path).exists():
@@ -185,7 +184,7 @@ def test_analyses_of_other_scores_say_so(monkeypatch, tmp_path):
     scores = tmp_path / "scores.csv"
     scores.write_text(answers.to_csv("scores", tables.scores))
     record = paths.ANALYSES_RECORD.format(grid=grid.name)
-    with provenance.record("analyse", record, {}) as facts:
+    with provenance.record(ANALYSE, record, {}) as facts:
         facts["scores"] = files.sha256(scores)  # as the stage writes it
     said = "These analyses were made from other scores than those above."
     assert said not in render(grid, tables)

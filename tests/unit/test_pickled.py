@@ -9,11 +9,11 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from graph import settings
 from helpers import ROOT, python, write_collection
 from model_hub import ModelHub, serve
 from safetensors.torch import load_file
@@ -23,9 +23,8 @@ from beirgrid.__main__ import main
 from beirgrid.config import lock
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
-from beirgrid.graph.grid import Grid
-from beirgrid.graph.params import Params
 from beirgrid.models import convert
+from beirgrid.pipeline.grid import Grid
 
 OTHERS = {"config.json": b"{}", "tokenizer.json": b"{}"}
 WEIGHTS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}
@@ -330,9 +329,9 @@ def grid(tmp_path, monkeypatch) -> Callable[[], Grid]:
 
 def test_a_lock_file_that_appears_reruns_nothing(grid, hub, tmp_path):
     commit = hub.commit("some/model", {**OTHERS, "model.safetensors": b"weights"})
-    before = Params(grid()).checkpoint(SimpleNamespace(model="toy"))
+    before = settings(grid(), "fetch_model", model="toy")
     assert done(fetch_model(hub, tmp_path), tmp_path)["commit"] == commit
-    assert Params(grid()).checkpoint(SimpleNamespace(model="toy")) == before
+    assert settings(grid(), "fetch_model", model="toy") == before
 
 
 def test_a_lock_file_of_another_commit_than_was_fetched_is_refused(grid, hub, tmp_path):

@@ -9,6 +9,7 @@ import pytest
 
 from beirgrid.core import provenance
 from beirgrid.core.portable import portable, without_folders
+from beirgrid.pipeline.aggregate import AGGREGATE
 
 
 @pytest.fixture
@@ -46,10 +47,10 @@ def test_settings_and_json_words_are_searched(work):
 
 def test_records_name_no_folder_of_this_machine(work, root):
     published = str(root / "config/published/mteb.csv")
-    provenance.use_command(["aggregate", "--published", published, "--output", str(work / "notes")], None)
-    with provenance.record("aggregate", "record.json", {"path": str(work / "notes")}):
+    provenance.use_command(["aggregate", "--published", published, "--output", str(work / "notes")], {})
+    with provenance.record(AGGREGATE, "record.json", {"path": str(work / "notes")}):
         pass
-    provenance.use_command([], None)
+    provenance.use_command([], {})
     text = (work / "record.json").read_text()
     assert "--published config/published/mteb.csv --output notes" in text
     assert str(work.parent) not in text

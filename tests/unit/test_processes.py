@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, python
 
-from beirgrid.__main__ import _TOOLS
+from beirgrid.__main__ import commands
 from beirgrid.core.errors import log_to_standard_error
 from beirgrid.tools import console, processes
 
@@ -100,10 +100,10 @@ def test_the_lock_of_a_run_whose_jobs_continue_stays(killed):
     ("words", "runs"),
     [
         ("python -P interrupts.py snakemake --snakefile Snakefile", True),
-        ("python -m beirgrid --settings 0123 encode --shard 0", True),
-        ("python -m beirgrid fetch corpus", True),
+        ("python -m beirgrid encode @-", True),
+        ("python -m beirgrid fetch corpus @-", True),
         ("python -m pytest", False),
-        *((f"/venv/bin/beirgrid {words.split()[0]} x", False) for words in _TOOLS if words not in BECOME_SNAKEMAKE),
+        *((f"/venv/bin/beirgrid {words.split()[0]} x", False) for words in commands([]) if words not in BECOME_SNAKEMAKE),
     ],
 )
 def test_only_snakemake_and_stages_count_as_a_run(words, runs):

@@ -17,8 +17,8 @@ from helpers import tracked_configuration, write_collection
 from beirgrid import config
 from beirgrid.__main__ import main
 from beirgrid.core.errors import ConfigError
-from beirgrid.graph.grid import Grid
-from beirgrid.graph.needs import Needs
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.resources import Resources
 from beirgrid.runs import runs
 
 DOCUMENTS = [{"_id": f"d{i}", "title": f"title {i}", "text": f"text “{i}”"} for i in (1, 2, 3)]
@@ -218,12 +218,12 @@ def test_entries_that_cannot_run_are_refused(changes, message):
 def test_a_job_asks_for_what_the_entry_says(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     large = GOOD | {"index_command": "index {corpus} {index}", "mem_mb": 20_000, "minutes": 100.0, "gpu": True}
-    needs = Needs(Grid(loaded(mine=large, other=GOOD, alike=large | {"gpu": False})))
+    needs = Resources(Grid(loaded(mine=large, other=GOOD, alike=large | {"gpu": False})))
     mine, other = ({"system": name, "dataset": "scifact"} for name in ("mine", "other"))
     assert needs.mem_mb("retrieve_program", mine, 1) >= 20_000 * 1.4 > needs.mem_mb("retrieve_program", other, 1)
     assert needs.runtime("retrieve_program", mine, 1) >= 300 > needs.runtime("retrieve_program", other, 1)
-    kinds = [needs.nodes.kind("retrieve_program", job) for job in (mine, other)]
+    kinds = [needs.kind("retrieve_program", job) for job in (mine, other)]
     assert kinds == ["gpu", "cpu"]
-    assert needs.nodes.kind("index_program", {"system": "mine", "corpus": "scifact"}) == "gpu"
+    assert needs.kind("index_program", {"system": "mine", "corpus": "scifact"}) == "gpu"
     # Systems with the same command of indexing share the first one's index.
     assert [needs.grid.program_index(name) for name in ("mine", "alike")] == ["mine", "mine"]

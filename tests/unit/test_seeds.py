@@ -7,12 +7,12 @@ import math
 import re
 import statistics
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from graph import inputs, records, settings
 from helpers import tracked_configuration
 
 from beirgrid import config
@@ -20,12 +20,14 @@ from beirgrid.analysis import efficiency
 from beirgrid.config.entries import Repeated
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import ConfigError
-from beirgrid.graph.cell_records import Records
-from beirgrid.graph.grid import Grid
-from beirgrid.graph.inputs import Inputs
-from beirgrid.graph.params import Params
-from beirgrid.graph.summaries import Summary
+from beirgrid.core.provenance import Stamp
 from beirgrid.page.render import render
+from beirgrid.pipeline import artifacts
+from beirgrid.pipeline.evaluate import EVALUATE
+from beirgrid.pipeline.fetch import FETCH_RUN
+from beirgrid.pipeline.fuse import FUSE
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.summaries import Summary
 from beirgrid.results import table_files
 from beirgrid.results.answers import Answers, write_answers
 from beirgrid.results.scores import Scores
@@ -83,7 +85,7 @@ def test_every_model_that_is_trained_for_a_member_has_another_seed(grid):
     assert [grid.training(grid.training(model).base).seed for model in models] == [1, 2, 3]
     assert [grid.training(grid.training(model).base).base for model in models] == ["minilm"] * 3
     assert grid.training("adapted.seed2").models["teacher"] == "demo-reranker.seed2"
-    first, second = (Params(grid).training(f"{model}@scifact", "adapt") for model in models[:2])
+    first, second = (settings(grid, "adapt", model=f"{model}@scifact")["recipe"] for model in models[:2])
     assert {key for key in first if first[key] != second[key]} == {"seed"}
 
 
@@ -97,36 +99,32 @@ def test_a_query_tower_that_is_trained_has_another_seed_too(raw):
 
 
 def test_generators_share_their_checkpoint_and_published_values_stay(grid, raw):
-    inputs = Inputs(grid)
     names = [grid.system(f"d2q.seed{i}").expansion for i in (1, 2)]
     assert names == ["doct5query", "doct5query.seed2"]
-    assert [inputs.weights(SimpleNamespace(model=name)) for name in names] == [
-        "results/models/doct5query/checkpoint"
-    ] * 2
-    assert [inputs.lucene_name(f"d2q.seed{i}") for i in (1, 2)] == [f"bm25-multifield@{name}" for name in names]
-    first, second = (Params(grid).model(SimpleNamespace(model=name)) for name in names)
+    jobs = [{"model": name, "corpus": "scifact", "shard": "0"} for name in names]
+    weights = [inputs(grid, "expand", **job)["checkpoint"] for job in jobs]
+    assert weights == [["results/models/doct5query/checkpoint"]] * 2
+    indexes = [inputs(grid, "retrieve_lexical", system=f"d2q.seed{i}", dataset="scifact")["index"] for i in (1, 2)]
+    assert indexes == [[f"results/indexes/bm25-multifield@{name}/scifact/lucene"] for name in names]
+    first, second = (settings(grid, "expand", **job)["model"] for job in jobs)
     assert second == {**first, "seed": 1}
     # Without seeds, the same system does the same jobs as the first member.
     del raw["systems"]["d2q"]["seeds"]
     plain = Grid(config.load(raw))
     own = {paths.RUN_RECORD.format(system=name, dataset="scifact") for name in ("d2q", "d2q.seed1")}
-    made = [
-        set(Records(*args).of_cell(name, "scifact")) - own
-        for args, name in (((plain, Inputs(plain)), "d2q"), ((grid, inputs), "d2q.seed1"))
-    ]
+    made = [set(records(planned, name, "scifact")) - own for planned, name in ((plain, "d2q"), (grid, "d2q.seed1"))]
     assert made[0] == made[1]
 
 
 def test_the_summary_has_the_systems_as_columns(grid):
-    records = Records(grid, Inputs(grid))
-    summary = GridSummary.model_validate_json(Summary(grid, records).as_json({}))
+    summary = GridSummary.model_validate_json(Summary(grid).as_json({}))
     assert summary.systems == ("bm25", *SYSTEMS)
     assert summary.baseline == "bm25"
     assert summary.seeds["d2q"] == ("d2q.seed1", "d2q.seed2")
     assert (summary.families["d2q"], summary.families["adapted"]) == ("lexical", "dense")
     assert {cell.system for cell in summary.cells} == {system for system, _ in grid.cells}
     assert [note.systems for note in summary.notes if note.note == "told"] == [("adapted", "bm25+adapted")]
-    metrics = [path for path in records.files_of("d2q", "scifact") if path.startswith("results/metrics")]
+    metrics = [path for path in artifacts.cell_records(grid, "d2q", "scifact") if path.startswith("results/metrics")]
     assert metrics == [f"results/metrics/d2q.seed{i}/scifact.json" for i in (1, 2)]
 
 
@@ -259,7 +257,7 @@ QUERIES = [f"q{i}" for i in range(12)]
 MEMBERS = ("s.seed1", "s.seed2", "s.seed3")
 
 
-def write_cell(system: str, dataset: str, values: np.ndarray, stage: str = "fuse", **facts: Any) -> Cell:
+def write_cell(system: str, dataset: str, values: np.ndarray, stage: Stamp = FUSE, **facts: Any) -> Cell:
     """Write a run with facts in its record, and its values per query; return the cell.
 
     Queries that the run lacks count 0.
@@ -273,7 +271,7 @@ def write_cell(system: str, dataset: str, values: np.ndarray, stage: str = "fuse
         written.update(facts)
     means = {"ndcg@10": float(values.mean())}
     document = Scores(system=system, dataset=dataset, queries=len(values), means=means).model_dump()
-    with provenance.record("evaluate", scores, {}, [per_query], {"scores": document}) as evaluated:
+    with provenance.record(EVALUATE, scores, {}, [per_query], {"scores": document}) as evaluated:
         evaluated |= {"queries": len(values), "queries_without_documents": facts.get("queries_lacking", 0)}
         Path(per_query).parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame({"query": QUERIES, "ndcg@10": values}).to_parquet(per_query)
@@ -469,7 +467,7 @@ def test_costs_of_a_system_with_seeds_are_those_of_one_seed():
 def test_a_score_over_queries_that_a_run_lacks_says_so(finished):
     grid, values = finished
     facts = {"source": "/data/x.trec", "queries": 12, "queries_lacking": 5}
-    write_cell("base", "x", values["base x"], "fetch_run", **facts)
+    write_cell("base", "x", values["base x"], FETCH_RUN, **facts)
     found = answer(grid)
     said = "x.trec lacks 5 of 12 judged queries, which count 0"
     cell = row(found.scores, "base", "x")

@@ -11,7 +11,7 @@ import pytest
 
 from beirgrid.__main__ import main
 from beirgrid.core import provenance, reasons
-from beirgrid.graph import reruns
+from beirgrid.pipeline import reruns
 
 RUN, SCORES = "results/runs/dense/one.run.gz", "results/metrics/dense/one.json"
 QRELS = "results/datasets/one/qrels.tsv"

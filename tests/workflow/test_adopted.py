@@ -10,7 +10,7 @@ import pytest
 from helpers import ROOT, unpack
 from small import run
 
-from beirgrid.core.stages import VERSIONS
+from beirgrid.pipeline.stage import stamps
 
 KEPT = sorted((ROOT / "tests" / "data").glob("results-*.tar.gz"))
 
@@ -28,7 +28,7 @@ def _raised(folder: Path) -> set[str]:
     return {
         str(path.relative_to(folder))
         for path, record in records.items()
-        if record["stage_version"] != VERSIONS[record["stage"]]
+        if record["stage_version"] != stamps()[record["stage"]].version
     }
 
 

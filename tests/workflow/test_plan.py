@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from beirgrid.pipeline.grid import Grid
 from helpers import ROOT, beirgrid
 from small import SYSTEMS, run
 
 from beirgrid.core.compute import has_gpu_driver
-from beirgrid.graph.grid import Grid
-from beirgrid.tools.plan import _needs, merged
+from beirgrid.tools.plan import _resources, merged
 
 
 def _plan(configfile: Path, folder: Path, *options: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def test_what_is_done_is_not_planned_and_stands_beside_its_plan(finished):
 
 def test_the_amounts_of_a_plan_are_those_that_the_jobs_met(finished):
     """Seconds depend on the machine; the documents, queries, pairs and tokens behind them do not."""
-    planned = _needs(Grid(merged([finished / "grid.yaml"], [])), "cpu")
+    planned = _resources(Grid(merged([finished / "grid.yaml"], [])), "cpu")
     stages = [finished / "results" / name for name in ("datasets", "embeddings", "pairs")]
     records = [(path, json.loads(path.read_text())) for folder in stages for path in folder.rglob("*.json")]
     met: list[tuple[float, float]] = []

@@ -12,7 +12,7 @@ import yaml
 from helpers import ROOT, rules, snakemake
 from small import SYSTEMS, run
 
-from beirgrid.core.stages import MODEL_RULES
+from beirgrid.pipeline.stage import stages
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,9 @@ def test_the_slurm_profile_has_options_that_snakemake_knows():
 def test_only_one_kind_of_gpu_request_is_made():
     """gres and gpu together conflict in the plugin."""
     assert not any("gres" in rule.resources for rule in rules().values())
-    assert {name for name, rule in rules().items() if "gpu" in rule.resources} == MODEL_RULES
+    assert {name for name, rule in rules().items() if "gpu" in rule.resources} == {
+        rule for rule, stage in stages().items() if stage.runs_models
+    }
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "workflow" / "rules").glob("*.smk")), ids=lambda file: file.stem)
@@ -85,7 +87,7 @@ def test_parsing_imports_nothing_heavy(tmp_path):
         "import sys, yaml; sys.path.insert(0, 'workflow');"
         "from beirgrid import config;"
         "from beirgrid.core import environment, paths, provenance;"
-        "from beirgrid.graph import cell_records, commands, inputs, needs, params, reruns, summaries;"
+        "from beirgrid.pipeline import rules, stage; stage.stages();"
         "from beirgrid.tools import cluster, status;"
         "heavy = {'torch', 'datasets', 'pyserini', 'transformers', 'numpy', 'pandas', 'pyarrow',"
         " 'ir_datasets', 'snakemake'};"

@@ -140,7 +140,8 @@ def _parser(arguments: Sequence[str]) -> _Parser:
         word, _, kind = words.partition(" ")
         listed: dict[str, Any] = {"help": purpose} if words in _LISTED else {}
         if kind and word not in groups:
-            group = added.add_parser(word, description=_sentence(_GROUPS.get(word, "")))
+            group_help: dict[str, Any] = {"help": _GROUPS[word]} if word in _GROUPS else {}
+            group = added.add_parser(word, description=_sentence(_GROUPS.get(word, "")), **group_help)
             groups[word] = group.add_subparsers(dest=WORD, required=True, metavar="kind")
         place = groups[word] if kind else added
         place.add_parser(kind or word, description=_sentence(purpose), **listed).function = function

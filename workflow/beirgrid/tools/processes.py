@@ -10,14 +10,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..core import files, stages
+from ..core import files
 
 # Lock file held by the run in the working directory.
 LOCK = Path(".snakemake/beirgrid/run.lock")
 # Linux's identifier of each boot.
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-# First words of the commands that jobs run. All others may run beside a run.
-_STAGES = {words.partition(" ")[0] for words in stages.COMMANDS}
 
 
 def began(pid: int) -> float | None:
@@ -54,13 +52,8 @@ def living() -> list[int]:
 
 
 def _works(words: list[str]) -> bool:
-    """Tell from a command line whether the process is Snakemake or a stage, rather than an interactive command."""
-    if "snakemake" in words:
-        return True
-    if "beirgrid" not in words:
-        return False
-    after = words[words.index("beirgrid") + 1 :]
-    return not _STAGES.isdisjoint(after[2:3] if after[:1] == ["--settings"] else after[:1])
+    """Tell from a command line whether the process is Snakemake, or one of its jobs, which read ``@-``."""
+    return "snakemake" in words or ("beirgrid" in words and words[-1:] == ["@-"])
 
 
 def allow_one_run() -> None:
