@@ -103,7 +103,11 @@ def test_the_lock_of_a_run_whose_jobs_continue_stays(killed):
         ("python -m beirgrid encode @-", True),
         ("python -m beirgrid fetch corpus @-", True),
         ("python -m pytest", False),
-        *((f"/venv/bin/beirgrid {words.split()[0]} x", False) for words in commands([]) if words not in BECOME_SNAKEMAKE),
+        *(
+            (f"/venv/bin/beirgrid {words.split()[0]} x", False)
+            for words in commands([])
+            if words not in BECOME_SNAKEMAKE
+        ),
     ],
 )
 def test_only_snakemake_and_stages_count_as_a_run(words, runs):

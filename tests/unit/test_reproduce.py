@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from beirgrid.pipeline.summaries import PUBLISHED
 from helpers import ROOT, forked_snakemake, tracked_configuration
 
 from beirgrid import config
 from beirgrid.__main__ import main
 from beirgrid.config.entries import TOLERANCES
+from beirgrid.pipeline.summaries import PUBLISHED
 from beirgrid.results import published
 from beirgrid.results.answers import Answers
 from beirgrid.stages.aggregate import judge

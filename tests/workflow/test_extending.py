@@ -56,29 +56,40 @@ def _run(checkout: Path, *words: str, status: int = 0) -> str:
 
 
 def test_a_stage_takes_three_files(extended, tmp_path):
+    """The stage reads all shards of an index, and has a setting and a cost."""
     checkout, changed = extended("A stage")
     assert len(changed) == 3, changed
     folder = tmp_path / "work"
     folder.mkdir()
-    (folder / "grid.yaml").write_text("grid: {systems: [bm25, bm25-flat], datasets: [demo]}\n")
-    record = "results/overlaps/bm25/bm25-flat/demo.json"
+    (folder / "grid.yaml").write_text("grid: {systems: [minilm], datasets: [demo]}\nencode: {shard: 100}\n")
+    record = "results/spread/minilm/demo.json"
     grid = ("--configfile", str(folder / "grid.yaml"), "--directory", str(folder))
     _run(checkout, "snakemake", "--cores", "2", *grid, record)
     made = json.loads((folder / record).read_text())
-    assert (made["stage"], made["stage_version"], made["settings"]) == ("overlap", 1, {"depth": 10})
-    assert made["settings_key"] is not None
-    assert "beirgrid" in made["packages"]
+    assert (made["stage"], made["stage_version"], made["settings"]) == ("spread", 1, {"depth": 10})
+    assert made["asked"] == {"depth": 10, "shard_size": 100}
     rows = [line.split("\t") for line in (folder / record.replace(".json", ".tsv")).read_text().splitlines()]
-    shared = [int(count) for _, count in rows]
-    assert len(shared) == 50
-    assert 5 < max(shared) <= 10
+    assert [number for number, _ in rows] == ["0", "1", "2", "3"]
+    assert sum(int(count) for _, count in rows) == 50 * 10
     assert "Nothing to be done" in _run(checkout, "snakemake", "--cores", "2", *grid, record)
-    helped = " ".join(_run(checkout, "beirgrid", "overlap", "--help").split())
-    assert "Count the documents that two runs share." in helped
-    assert "documents per query to compare (default: 10)" in helped
-    row = checkout / "workflow/beirgrid/core/stages.py"
-    row.write_text(row.read_text().replace('share", 1, cost', 'share", 2, cost'))
-    assert re.search(r"^overlap +1$", _run(checkout, "snakemake", "-n", *grid, record), re.MULTILINE)
+    helped = " ".join(_run(checkout, "beirgrid", "spread", "--help").split())
+    assert "Count the top documents of a run in each shard of the corpus." in helped
+    assert "documents per query to count" in helped
+    behind = (
+        "from beirgrid import config; from beirgrid.pipeline.grid import Grid; from beirgrid.pipeline.stage import *;"
+    )
+    behind += "from beirgrid.tools.configfiles import merged; from beirgrid.pipeline.resources import Resources;"
+    behind += f"from pathlib import Path; grid = Grid(merged([Path({str(folder / 'grid.yaml')!r})]));"
+    behind += "cell = {'system': 'minilm', 'dataset': 'demo'};"
+    behind += "print(*(job.record for job in jobs_behind(grid, output('spread', 'table', **cell))),"
+    behind += "Resources(grid).of('spread', **cell).memory)"
+    *records, memory = _run(checkout, "timeit", "-n1", "-r1", behind).splitlines()[0].split()
+    encoded = [path for path in records if path.startswith("results/embeddings")]
+    assert encoded == [f"results/embeddings/minilm/demo/{shard}.json" for shard in range(4)]
+    assert float(memory) == pytest.approx(200 + 336 * 200e-6 + 50_000 * 240e-6)
+    plan = checkout / "workflow/beirgrid/pipeline/spread.py"
+    plan.write_text(plan.read_text().replace('Stamp("spread", 1)', 'Stamp("spread", 2)'))
+    assert re.search(r"^spread +1$", _run(checkout, "snakemake", "-n", *grid, record), re.MULTILINE)
 
 
 def test_a_metric_takes_two_files(extended, tmp_path):

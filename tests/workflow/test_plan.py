@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beirgrid.pipeline.grid import Grid
 from helpers import ROOT, beirgrid
 from small import SYSTEMS, run
 
 from beirgrid.core.compute import has_gpu_driver
+from beirgrid.pipeline.grid import Grid
 from beirgrid.tools.plan import _resources, merged
 
 
