@@ -113,7 +113,7 @@ def test_names_become_systems_and_models_with_mtebs_facts():
     assert m3.prompts.own
     assert m3.source == f"mteb {registry.mteb_version()}"
     assert m3.trust_remote_code is False  # mteb's loader runs no code of it
-    assert "trust_remote_code" not in Params(Grid(found)).checkpoint(SimpleNamespace(model="BAAI__bge-m3"))
+    assert "trust_remote_code" not in settings(Grid(found), "fetch_model", model="BAAI__bge-m3")["entry"]
 
 
 def test_mteb_does_not_decide_on_code_that_published_scores_were_measured_with():
@@ -127,16 +127,19 @@ def test_a_models_own_prompts_and_rerankers_of_mteb_get_the_task():
     reranker = "mixedbread-ai/mxbai-rerank-base-v2"
     datasets = ("scifact", "AskUbuntuDupQuestions", "cqadupstack-gis")
     reranked = {"reranked": {"first_stage": "bm25", "reranker": reranker}}
-    params = Params(Grid(load("reranked", M3, datasets=datasets, systems=reranked)))
+    grid, model = Grid(load("reranked", M3, datasets=datasets, systems=reranked)), "BAAI__bge-m3"
     expected = [
         {"task": "SciFact"},
         {"task": "AskUbuntuDupQuestions", "task_type": "Reranking"},
         {"task": "CQADupstackGisRetrieval"},
     ]
     for dataset, task in zip(datasets, expected, strict=True):
-        of_job = {"model": "BAAI__bge-m3", "system": "BAAI__bge-m3", "reranker": names.local_name(reranker)}
-        job = SimpleNamespace(dataset=dataset, corpus=params.grid.corpus(dataset), **of_job)
-        for entry in (params.query_model(job), params.model(job), params.reranker(job)):
+        jobs = (
+            settings(grid, "retrieve_dense", system=model, dataset=dataset),
+            settings(grid, "encode_dense", model=model, corpus=grid.corpus(dataset), shard="0"),
+            settings(grid, "score", reranker=names.local_name(reranker), dataset=dataset, first=model),
+        )
+        for entry in (job["model"] for job in jobs):
             assert {key: entry[key] for key in ("task", "task_type") if key in entry} == task
 
 

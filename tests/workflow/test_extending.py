@@ -18,6 +18,21 @@ pytestmark = pytest.mark.slow  # whole workflows
 PAGE = ROOT / "docs" / "extending.md"
 
 
+# Prints the records behind a cell, and its memory.
+BEHIND = """
+import sys
+from pathlib import Path
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.resources import Resources
+from beirgrid.pipeline.stage import jobs_behind, output
+from beirgrid.tools.configfiles import merged
+grid = Grid(merged([Path(sys.argv[1])]))
+cell = {"system": "minilm", "dataset": "demo"}
+print(*(job.record for job in jobs_behind(grid, output("spread", "table", **cell))))
+print(Resources(grid).of("spread", **cell).memory)
+"""
+
+
 def _diff(heading: str) -> str:
     """Return the diff under a heading of the page."""
     section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
@@ -75,15 +90,8 @@ def test_a_stage_takes_three_files(extended, tmp_path):
     helped = " ".join(_run(checkout, "beirgrid", "spread", "--help").split())
     assert "Count the top documents of a run in each shard of the corpus." in helped
     assert "documents per query to count" in helped
-    behind = (
-        "from beirgrid import config; from beirgrid.pipeline.grid import Grid; from beirgrid.pipeline.stage import *;"
-    )
-    behind += "from beirgrid.tools.configfiles import merged; from beirgrid.pipeline.resources import Resources;"
-    behind += f"from pathlib import Path; grid = Grid(merged([Path({str(folder / 'grid.yaml')!r})]));"
-    behind += "cell = {'system': 'minilm', 'dataset': 'demo'};"
-    behind += "print(*(job.record for job in jobs_behind(grid, output('spread', 'table', **cell))),"
-    behind += "Resources(grid).of('spread', **cell).memory)"
-    *records, memory = _run(checkout, "timeit", "-n1", "-r1", behind).splitlines()[0].split()
+    (checkout / "workflow/behind.py").write_text(BEHIND)
+    *records, memory = _run(checkout, "behind", str(folder / "grid.yaml")).split()
     encoded = [path for path in records if path.startswith("results/embeddings")]
     assert encoded == [f"results/embeddings/minilm/demo/{shard}.json" for shard in range(4)]
     assert float(memory) == pytest.approx(200 + 336 * 200e-6 + 50_000 * 240e-6)
