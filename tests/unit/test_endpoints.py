@@ -379,6 +379,11 @@ def test_an_address_of_the_environment_has_no_secret(
     assert KEY not in str(error.value)
 
 
+def test_an_address_that_is_none_is_said_before_a_request(client: Callable[..., Client]) -> None:
+    with pytest.raises(ConfigError, match=r"endpoint\.url: Invalid port: 'ab'"):
+        client(url="http://host:ab/v1")
+
+
 def test_a_placeholder_for_a_key_stays_a_word_of_answers(
     served: Served, client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ def _judgement(judge: str, row: dict[str, Any], grades: Iterable[int]) -> Gradin
 def application(judging: Judging, token: str) -> Starlette:
     """Return the page and its operations as an application that needs the token and a host name of this machine."""
     from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
     from starlette.responses import HTMLResponse, JSONResponse
     from starlette.routing import Route
@@ -157,7 +158,7 @@ def application(judging: Judging, token: str) -> Starlette:
                 check_judge(request.query_params.get("judge", "")),
                 *([await _row(request)] if has_row else []),
             ]
-            return JSONResponse(operation(*arguments), headers=_HEADERS)
+            return JSONResponse(await run_in_threadpool(operation, *arguments), headers=_HEADERS)
 
         return Route(path, answer, methods=[method])
 

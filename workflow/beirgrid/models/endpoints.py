@@ -180,14 +180,17 @@ class Client:
         self.mutex = threading.Lock()
         self.stopped = threading.Event()
         self.quiet_until = 0.0
-        self.http = httpx2.Client(
-            headers={
-                "Content-Type": "application/json",
-                **({"Authorization": f"Bearer {self.key}"} if self.key else {}),
-            },
-            timeout=httpx2.Timeout(endpoint.timeout, connect=30.0),
-            limits=httpx2.Limits(max_connections=endpoint.concurrency),
-        )
+        try:
+            self.http = httpx2.Client(
+                base_url=self.url,
+                headers={"Content-Type": "application/json"},
+                timeout=httpx2.Timeout(endpoint.timeout, connect=30.0),
+                limits=httpx2.Limits(max_connections=endpoint.concurrency),
+            )
+        except httpx2.InvalidURL as error:
+            raise ConfigError(f"endpoint.url: {error}") from None
+        if self.key:
+            self.http.headers["Authorization"] = f"Bearer {self.key}"
         self.failures = httpx2.HTTPError
 
     def embed(self, texts: Sequence[str], *, query: bool = False, dimension: int | None = None) -> np.ndarray:
@@ -336,7 +339,7 @@ class Client:
     def _post(self, path: str, sent: bytes) -> tuple[int, str, str]:
         """Return status, Retry-After and text of an answer, without the key."""
         content, end = bytearray(), time.monotonic() + TIMEOUTS * self.endpoint.timeout
-        with self.http.stream("POST", self.url + path, content=sent) as response:
+        with self.http.stream("POST", path, content=sent) as response:
             for part in response.iter_bytes():
                 content += part
                 if len(content) > LARGEST or time.monotonic() > end:
