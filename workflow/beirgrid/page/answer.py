@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -45,22 +46,32 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iter
     alone = "" if others else " No other system is compared."
     yield f"{lead.system} has {best} on {_score(answers, lead, scores)}.{alone}"
     yield from _training(lead)
-    tests = _against_baseline(answers, compared, lead)
+    tests, by = _tests(answers, compared, lead)
     if others and answers.pairs.empty and lead.datasets < LEAST_DATASETS:
         yield "No test compares the systems on a dataset, because there are no values of single queries."
+    elif 1 < lead.datasets < LEAST_DATASETS:
+        yield from _one_by_one(answers.pairs, others, lead)
     elif lead.system == lead.baseline:
-        yield from _told(others, tests, lead)
+        yield from _alike(others, {*tests.index[tests["p"] <= SIGNIFICANT]}, by)
     else:
-        yield from _told(
-            [name for name in others if name != lead.baseline], _against_rivals(answers, compared, lead), lead
-        )
-    if lead.baseline in tests.apart.index:
-        if _one_by_one(lead):
-            yield from _told([lead.baseline], tests, lead)
-        yield _difference(answers, lead, tests)
+        rivals = [name for name in others if name != lead.baseline]
+        pairs = _of_lead(answers.pairs, lead)
+        pairs = pairs[(pairs[["system", "other"]] == lead.system).any(axis=1) & (pairs["p_tukey"] <= SIGNIFICANT)]
+        apart, test = {*pairs["system"], *pairs["other"]}, "randomised Tukey HSD test"
+        if lead.datasets > 1:
+            apart, number = {*compared.loc[compared["p_best"] <= SIGNIFICANT, "system"]}, math.comb(len(compared), 2)
+            test = f"paired t test over the {lead.datasets} datasets, Holm's correction for {number} pairs"
+        yield from _alike(rivals, apart, test if len(compared) > 2 else test.split(",")[0])
+    if lead.system in tests.index:
+        yield _difference(lead, tests.loc[lead.system], by)
     elif grid.baseline and grid.baseline not in (lead.system, *others):
         yield f"The baseline {grid.baseline} is not compared, because it lacks scores."
-    yield from _least_p(answers.significance, lead)
+    # The test flips signs of differences. The observed outcome and its mirror image are equally extreme, so p >= 2 / 2
+    # ** queries.
+    queries = int(tests["queries"].max()) if lead.datasets == 1 and len(tests) else 0
+    smallest = min(1, len(tests) * 2.0 ** (1 - queries)) if queries else 0
+    if smallest > SIGNIFICANT:
+        yield f"So few queries cannot show a difference to the baseline: p is at least {texts.probability(smallest)}."
     if lead.datasets >= LEAST_DATASETS and lead.note:
         yield f"Note: {lead.note}."
     yield from _costs(grid, answers.costs, list(dict.fromkeys([lead.system, lead.baseline or lead.system])))
@@ -75,11 +86,12 @@ def _score(answers: Answers, lead: Any, scores: pd.DataFrame) -> str:
     """Phrase the leader's score, with its interval and its deviation over seeds."""
     seeds = answers.seeds.query("system == @lead.system and metric == @lead.metric")
     if lead.datasets == 1:
-        ends, where = [scores["low"].iloc[0], scores["high"].iloc[0]], lead.names
+        ends, where = (scores["low"].iloc[0], scores["high"].iloc[0]), lead.names
         seeds = seeds[seeds["dataset"] == lead.names]
     else:
         zero_shot = " that no compared system was trained on" if lead.over == ZERO_SHOT else ""
-        ends, where = _ends(lead), f"average over {lead.datasets} datasets{zero_shot}"
+        ends = (getattr(lead, f"low_{_resampled(lead)}"), getattr(lead, f"high_{_resampled(lead)}"))
+        where = f"average over {lead.datasets} datasets{zero_shot}"
         seeds = seeds[seeds["mean_of"] == lead.names]
     spread = [f"± {texts.value(row.deviation)} over {row.seeds} seeds" for row in texts.rows(seeds)]
     queries = int(scores["queries"].sum())
@@ -87,75 +99,28 @@ def _score(answers: Answers, lead: Any, scores: pd.DataFrame) -> str:
     return f"{where}{counted}: " + " ".join(filter(None, [texts.value(lead.mean), *spread, texts.interval(*ends)]))
 
 
-def _ends(lead: Any, of: str = "") -> list[float]:
-    """Return the ends of the interval of a mean, which few datasets have for other queries of the same datasets."""
-    resampled = "datasets" if lead.datasets >= LEAST_DATASETS else "queries"
-    return [getattr(lead, f"{of}{end}_{resampled}") for end in ("low", "high")]
+def _tests(answers: Answers, compared: pd.DataFrame, lead: Any) -> tuple[pd.DataFrame, str]:
+    """Return difference, low, high, corrected p and queries of each system against the baseline, and the test's name.
 
-
-class _Tests(NamedTuple):
-    """Tests of the leader: their name, and a row per other system.
-
-    The row says in how many tests the leader is significantly ``better`` and ``worse``, and has the lowest ``p``,
-    corrected.
+    Few datasets have no p value.
     """
-
-    name: str
-    apart: pd.DataFrame
-
-
-def _against_baseline(answers: Answers, compared: pd.DataFrame, lead: Any) -> _Tests:
-    """Return the tests that compare the leader with the baseline, or the baseline that leads with the others."""
-    if lead.datasets >= LEAST_DATASETS:
-        tests = compared[compared["difference"].notna() & (compared["system"] != compared["baseline"])]
-        # The table has no corrected p value. Bonferroni's is never below Holm's.
-        p, by, correction = tests["p_t"] * len(tests), _over(lead), "Bonferroni's"
+    if lead.datasets == 1:
+        tests, suffix = _of_lead(answers.significance, lead).query("baseline != ''"), ""
+        p, by = tests["p_holm"], "paired randomisation test, Holm's correction"
     else:
-        tests = _of_lead(answers.significance, lead).query("baseline != ''")
-        p, by, correction = tests["p_holm"] * lead.datasets, "paired randomisation test", "Holm's"
-    number = tests["system"].nunique()
-    corrections = [f"{correction} correction for {number} systems"] if number > 1 else []
-    return _Tests(_named(by, corrections, lead), _apart(tests.rename(columns={"baseline": "other"}), p, lead))
+        tests = compared[(compared["baseline"] != compared["system"]) & compared["difference"].notna()]
+        suffix, by = f"_{_resampled(lead)}", f"paired t test over the {lead.datasets} datasets, Bonferroni's correction"
+        # The table has no corrected p value. Bonferroni's is never below Holm's.
+        p = (tests["p_t"] * (len(tests) if lead.datasets >= LEAST_DATASETS else math.nan)).clip(upper=1)
+    columns = ["system", "difference", f"difference_low{suffix}", f"difference_high{suffix}"]
+    queries = tests.get("queries")
+    tests = tests[columns].set_axis(["system", "difference", "low", "high"], axis=1).assign(p=p, queries=queries)
+    return tests.set_index("system"), f"{by} for {len(tests)} systems" if len(tests) > 1 else by.split(",")[0]
 
 
-def _against_rivals(answers: Answers, compared: pd.DataFrame, lead: Any) -> _Tests:
-    """Return the tests that compare the leader with each other system."""
-    if lead.datasets < LEAST_DATASETS:
-        pairs = _of_lead(answers.pairs, lead)
-        name = _named("randomised Tukey HSD test", [], lead)
-        return _Tests(name, _apart(pairs, pairs["p_tukey"] * lead.datasets, lead))
-    number = math.comb(len(compared), 2)
-    corrections = [f"Holm's correction for {number} pairs"] if number > 1 else []
-    name = _named(_over(lead), corrections, lead)
-    tests = compared.assign(other=lead.system, difference=compared["mean"] - lead.mean)
-    return _Tests(name, _apart(tests, tests["p_best"], lead))
-
-
-def _one_by_one(lead: Any) -> bool:
-    """Tell whether the datasets of a mean are tested one by one, because a test over so few says nothing."""
-    return lead.datasets in range(2, LEAST_DATASETS)
-
-
-def _over(lead: Any) -> str:
-    return f"paired t test over the {lead.datasets} datasets"
-
-
-def _named(test: str, corrections: list[str], lead: Any) -> str:
-    """Name a test and its corrections."""
-    if _one_by_one(lead):
-        corrections = [*corrections, f"Bonferroni's correction for {lead.datasets} datasets"]
-    return ", ".join([test, *corrections])
-
-
-def _apart(tests: pd.DataFrame, p: pd.Series, lead: Any) -> pd.DataFrame:
-    """Count for each other system the tests in which the leader is better and worse, with the lowest p value."""
-    tests = tests.assign(p=p.clip(upper=1)).reset_index(drop=True)
-    ahead = tests["system"] == lead.system
-    better = (tests["difference"] > 0) == (ahead != lower_is_better(lead.metric))
-    told = tests["p"] <= SIGNIFICANT
-    found = pd.DataFrame({"better": told & better, "worse": told & ~better, "p": tests["p"]})
-    others = tests["other"].where(ahead, tests["system"])[ahead | (tests["other"] == lead.system)]
-    return found.groupby(others).agg({"better": "sum", "worse": "sum", "p": "min"})
+def _resampled(lead: Any) -> str:
+    """Return what the interval of a mean over datasets resamples: few datasets say nothing about other datasets."""
+    return "datasets" if lead.datasets >= LEAST_DATASETS else "queries"
 
 
 def _training(lead: Any) -> Iterator[str]:
@@ -168,52 +133,41 @@ def _training(lead: Any) -> Iterator[str]:
             yield text.format(texts.few(among))
 
 
-def _told(among: Sequence[str], tests: _Tests, lead: Any) -> Iterator[str]:
-    """Yield sentences on the systems that can, and that cannot, be told apart from the leader."""
-    one_by_one = _one_by_one(lead)
-    by = f"({tests.name}, {SIGNIFICANT:g})"
-    apart = tests.apart.reindex(list(among))[["better", "worse"]]
-    if alike := [name for name in among if not apart.loc[name].any()]:
-        place = " on any dataset" if one_by_one else ""
-        yield f"{texts.few(alike)} cannot be told apart from it{place} {by}."
-    elif among and not one_by_one:
+def _one_by_one(pairs: pd.DataFrame, others: Sequence[str], lead: Any) -> Iterator[str]:
+    """Yield sentences on the datasets on which the leader is better and worse than each other system."""
+    of_lead = _of_lead(pairs, lead)
+    counts = {"better": Counter[str](), "worse": Counter[str]()}
+    for row in texts.rows(of_lead[of_lead["p_tukey"] * lead.datasets <= SIGNIFICANT]):
+        if lead.system in (row.system, row.other):
+            ahead = row.system == lead.system
+            better = (row.difference > 0) == (ahead != lower_is_better(lead.metric))
+            counts["better" if better else "worse"][row.other if ahead else row.system] += 1
+    named = {sign: [f"{name} on {found[name]}" for name in others if name in found] for sign, found in counts.items()}
+    by = f"(randomised Tukey HSD test, Bonferroni's correction for {lead.datasets} datasets, {SIGNIFICANT:g})"
+    if alike := [name for name in others if not any(name in found for found in counts.values())]:
+        yield f"{texts.few(alike)} cannot be told apart from it on any dataset {by}."
+    if said := [f"{sign} than {texts.few(names)}" for sign, names in named.items() if names]:
+        yield f"Of the {lead.datasets} datasets, it is {', and '.join(said)} {by}."
+
+
+def _alike(among: Sequence[str], apart: set[str], test: str) -> Iterator[str]:
+    """Yield a sentence on the systems that cannot be told apart from the leader."""
+    if alike := [name for name in among if name not in apart]:
+        yield f"{texts.few(alike)} cannot be told apart from it ({test}, {SIGNIFICANT:g})."
+    elif among:
         others = f"each of the {len(among)} other systems" if len(among) > 1 else among[0]
-        yield f"It can be told apart from {others} {by}."
-    if one_by_one and len(alike) < len(among):
-        named = {
-            sign: [f"{name} on {number:.0f}" for name, number in apart[sign].items() if number > 0] for sign in apart
-        }
-        counts = [f"{sign} than {texts.few(names)}" for sign, names in named.items() if names]
-        yield f"Of the {lead.datasets} datasets, it is {', and '.join(counts)} {by}."
+        yield f"It can be told apart from {others} ({test}, {SIGNIFICANT:g})."
 
 
-def _difference(answers: Answers, lead: Any, tests: _Tests) -> str:
+def _difference(lead: Any, tested: pd.Series, test: str) -> str:
     """Phrase the leader's difference to the baseline."""
-    tested, name = tests.apart.loc[lead.baseline], f"the baseline {lead.baseline}"
-    if lead.datasets == 1:
-        (row,) = texts.rows(_of_lead(answers.significance, lead).query("system == @lead.system"))
-        ends = [row.difference_low, row.difference_high]
-    else:
-        ends = _ends(lead, "difference_")
-    size = f"{texts.difference(lead.difference)} {texts.interval(*ends)}".rstrip()
-    if _one_by_one(lead):
-        return f"The mean of {lead.system} differs from that of {name} by {size}."
-    p = f"p = {texts.probability(tested['p'])}, {tests.name}" if pd.notna(tested["p"]) else "not tested"
-    if tested["better"] or tested["worse"]:
-        return f"{lead.system} differs from {name} by {size} ({p})."
-    return f"{lead.system} cannot be told apart from {name}: the difference is {size} ({p})."
-
-
-def _least_p(significance: pd.DataFrame, lead: Any) -> Iterator[str]:
-    """Yield a sentence if the queries of a single dataset are too few to show a difference to the baseline."""
-    tests = _of_lead(significance, lead).query("baseline != ''")
-    if lead.datasets > 1 or tests.empty:
-        return
-    # The test flips signs of differences. The observed outcome and its mirror image are equally extreme, so p >= 2 / 2
-    # ** queries.
-    smallest = min(1, len(tests) * 2.0 ** (1 - int(tests["queries"].iloc[0])))
-    if smallest > SIGNIFICANT:
-        yield f"So few queries cannot show a difference to the baseline: p is at least {texts.probability(smallest)}."
+    size = f"{texts.difference(tested['difference'])} {texts.interval(tested['low'], tested['high'])}".rstrip()
+    if pd.isna(tested["p"]):
+        return f"The mean of {lead.system} differs from that of the baseline {lead.baseline} by {size}."
+    p = f"p = {texts.probability(tested['p'])}, {test}"
+    if tested["p"] <= SIGNIFICANT:
+        return f"{lead.system} differs from the baseline {lead.baseline} by {size} ({p})."
+    return f"{lead.system} cannot be told apart from the baseline {lead.baseline}: the difference is {size} ({p})."
 
 
 def _costs(grid: GridSummary, costs: pd.DataFrame, systems: Sequence[str]) -> Iterator[str]:
