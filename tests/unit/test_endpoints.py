@@ -87,6 +87,12 @@ def test_a_chat_is_answered(served: Served, client: Callable[..., Client]) -> No
     assert asked.usage.price == pytest.approx((read + 2 * 1000) / 1e6)
 
 
+def test_a_text_that_no_file_can_hold_is_replaced(served: Served, client: Callable[..., Client]) -> None:
+    served.model, served.chat = "a\ud800", lambda messages: "\udfffb"
+    messages = [{"role": "user", "content": "Hello?"}]
+    assert (client().stated_model(messages), client().chat(messages)) == ("a?", "?b")
+
+
 def _shorter(answer: Any) -> Any:
     return answer | {"data": answer["data"][1:]}
 

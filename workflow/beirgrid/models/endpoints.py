@@ -225,15 +225,16 @@ class Client:
         Raises:
             ConfigError: the endpoint has a budget but no limit of generated tokens.
         """
-        return str(self._chat(messages, _content))
+        return self._chat(messages, _content)
 
     def stated_model(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Return the model name in the response to messages; empty if it has none."""
-        return str(self._chat(messages, lambda answer: answer.get("model") or ""))
+        return self._chat(messages, lambda answer: answer.get("model") or "")
 
-    def _chat(self, messages: Sequence[Mapping[str, str]], parse: Callable[[Any], str]) -> Any:
+    def _chat(self, messages: Sequence[Mapping[str, str]], parse: Callable[[Any], str]) -> str:
         body = {"model": self.endpoint.model, "messages": [dict(message) for message in messages], "temperature": 0}
-        return self._ask("/chat/completions", body, parse)
+        text = str(self._ask("/chat/completions", body, parse))
+        return text.encode(errors="replace").decode()  # no file can hold a lone surrogate
 
     def each(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> Iterator[ResultT]:
         """Apply a function of this client to each item concurrently; yield the results in order."""
@@ -422,7 +423,7 @@ def _content(answer: Any) -> str:
     content = answer["choices"][0]["message"]["content"]
     if not isinstance(content, str):
         raise ValueError("its message has no text")
-    return content.encode(errors="replace").decode()  # no file can hold a lone surrogate
+    return content
 
 
 def _in_order(rows: Any, expected: int) -> list[Any]:
