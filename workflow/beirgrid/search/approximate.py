@@ -10,7 +10,6 @@ import numpy as np
 
 from ..config.indexes import AnyIndex, Binary, Flat, Hnsw, IvfPq
 from ..core import files
-from ..core.compute import Kernels
 from ..core.errors import DataError
 from . import flat
 
@@ -92,7 +91,6 @@ def search_shards(
     depth: int,
     kind: AnyIndex,
     device: str = "cpu",
-    kernels: Kernels = "auto",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search the shards' indexes one after another and merge the results.
 
@@ -101,7 +99,6 @@ def search_shards(
         queries: float32 [queries, dimension].
         depth: documents per query.
         device: PyTorch's device name for a flat index; other kinds are searched on the CPU.
-        kernels: as for ``flat.search_shards``.
 
     Returns:
         float32 scores and int64 corpus rows, both [queries, at most depth], best first. Where an index finds fewer
@@ -113,7 +110,7 @@ def search_shards(
     import faiss
 
     if isinstance(kind, Flat):
-        return flat.search_shards(shards, queries, depth, device, kernels)
+        return flat.search_shards(shards, queries, depth, device)
     best = faiss.ResultHeap(len(queries), depth, keep_max=True)
     first = 0
     for path in shards:

@@ -1,365 +1,206 @@
-"""Exact maximum inner product search at the speed of low-precision matrix products.
+"""Exact maximum inner product search: products in float32 find the documents, scores in float64 order them.
 
-A first pass multiplies queries and documents in bfloat16 on a GPU that supports it, otherwise in float32
-(``search.exact_int8`` has a faster first pass for some CPUs). A bound of the rounding error proves for most documents
-that they are not among the best. The remaining documents are scored in float64.
+The proof. Let s be the score of a query q and a document x in float64, p their product in float32, and D their
+dimension. In any order of summation, p is off by at most 2^-24 D |q| |x|, up to terms of second order, and s by 2^-53
+of that factor. A product, a sum or a component below 2^-126 may be taken for 0. So |p - s| is less than
 
-The bound. Let q be a query and c any vector in float32, x a document less c, q' and x' the same rounded to the format
-of the first pass, and D the dimension. The first pass ranks by q·x, since q·c is the same for all documents. Taking the
-mean for c makes x short where all vectors point the same way, as those of many models do. Then q·x - q'·x' = q·(x - x')
-+ (q - q')·x'. By the inequality of Cauchy and Schwarz,
+    error = 2^-23 D |q| |x| + 2^-125 D (1 + |q| + |x|),
 
-    |q·x - q'·x'| <= |q| |x - x'| + |q - q'| |x'|.
+for which |x| is the largest norm of the shard. Where products may overflow, the error is infinite. Let floor be the
+lowest of ``depth`` scores. A document with p < floor - error has s < floor, so it is not among the best.
 
-Nothing is assumed about how x' is rounded: x - x' is exact in float32, and its length is measured. The hardware adds up
-products in float32, in an order of its own. Each of the D additions is off by at most 2^-22 |q'| |x'|: the unit
-roundoff is 2^-24, and tensor cores, which cut numbers off after aligning them, lose less than four times as much.
-Subtracting c costs 2^-24 |q| |x|. A product, a sum or a component below 2^-126 may be taken for 0. If the sum is then
-rounded to bfloat16, which has 8 significant bits, it changes by at most 2^-8 of what it becomes. The lengths of vectors
-are computed in float32, and raised by what rounding and underflow can have taken from them. Where a length or a product
-may overflow, the bound is infinite: the first pass excludes nothing, and all scores are computed in float64.
-
-A score in float64 is a sum of exact products. It and q·c are rounded by at most D 2^-53 times the lengths of their
-vectors, for which the bound has D 2^-48.
+faiss finds the documents with the largest products, ``SLACK`` more than ``depth``, and their scores are computed. If
+the smallest of these products is below floor - error, so are the products that faiss left out. Otherwise the scores of
+all documents with p >= floor - error are computed: of documents with equal vectors, or of the whole shard where the
+error is infinite.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
+import numpy as np
 
-from ..core.compute import Kernels
 from ..core.errors import DataError
-from .kernels import compiled
 
-# Documents and queries of a matrix product.
-BLOCK, QUERIES = 4096, 1024
-# Pairs of a query and a document whose float64 scores are computed at a time.
-_PAIRS = 2048
-# Error bound of a first-pass sum relative to |q| |x|: per dimension, and for a few further operations.
-_ADDITION, _BESIDE = 2.0**-22, 16
-# The same for a float64 score, with ample margin.
-_DOUBLE = 2.0**-48
-# The smallest normal number of float32 and of bfloat16; numbers below it may be taken for 0.
-_TINY = 2.0**-126
-# Vectors whose product may exceed this are not multiplied in float32.
-_HUGE = 2.0**125
-# Relative error of rounding a product to the first pass's format. The remainder, here and in ``_MARGIN``, covers the
-# float32 rounding of the bounds themselves.
-_ROUNDING = {torch.bfloat16: 2.0**-8 + 2.0**-20, torch.float32: 2.0**-20}
-_MARGIN = 1 + 2.0**-20
-# If more than this share of a block's products become candidates, float32 products are cheaper than many float64
-# scores.
-_FEW = 1 / 64
+if TYPE_CHECKING:
+    import torch
+
+# Documents that the first pass finds beyond the depth. About 30 lie within the error at 4,096 dimensions.
+SLACK = 100
+# Queries searched for together, and numbers in a block of their products (128 MB).
+QUERIES, PRODUCTS = 8192, 2**25
+# Components of documents that are converted to float64 at a time (2 MB).
+COMPONENTS = 2**18
 
 
-class Block(NamedTuple):
-    """A block of a shard's documents.
+class Best(NamedTuple):
+    """The best documents so far: float64 scores, best first, and int64 rows, both [queries, depth].
 
-    Attributes:
-        shard: float32 [documents, dimension], all documents of the shard.
-        offset: corpus row of the shard's first document.
-        start: the block's first row in the shard.
-        shifted: float32 [block, dimension], the documents minus the shift.
-        low: ``shifted``, rounded to the format of the first pass.
-        length: float64 scalar, upper bound of the norms of ``shifted``.
-        lost: float64 scalar, upper bound of the norms of the rounding errors.
+    Scores of places that are not filled are -inf, and their rows are -1.
     """
 
-    shard: torch.Tensor
-    offset: int
-    start: int
-    shifted: torch.Tensor
-    low: torch.Tensor
-    length: torch.Tensor
-    lost: torch.Tensor
+    scores: np.ndarray
+    rows: np.ndarray
+
+    def add(self, number: int, rows: np.ndarray, scores: np.ndarray) -> None:
+        """Merge documents of later rows, in ascending order, into the best of a query."""
+        scores = np.concatenate([self.scores[number], scores])
+        order = np.argsort(-scores, kind="stable")[: self.scores.shape[1]]  # equal scores stay in the order of rows
+        self.rows[number] = np.concatenate([self.rows[number], rows])[order]
+        self.scores[number] = scores[order]
 
 
-def search(
-    shards: Iterable[torch.Tensor], queries: torch.Tensor, depth: int, low: torch.dtype, kernels: Kernels = "auto"
-) -> tuple[torch.Tensor, torch.Tensor, Counter[str]]:
+def search(shards: Iterable[np.ndarray], queries: np.ndarray, depth: int, device: str = "cpu") -> Best:
     """Find the documents with the highest inner products.
 
     Args:
-        shards: float32 [documents, dimension] each, on the queries' device.
+        shards: float32 [documents, dimension] each.
         queries: float32 [queries, dimension].
         depth: documents per query.
-        low: format of the first pass, bfloat16 or float32.
-        kernels: ``plain`` computes scores with PyTorch on a CPU as well.
+        device: PyTorch's name of the device of the products in float32.
 
     Returns:
-        float64 scores and int64 rows, both [queries, min(depth, documents)], best first; ties in row order. And the
-        number of products computed in each format.
+        [queries, min(depth, documents)], ties in row order. Scores and rows do not depend on the division into shards,
+        nor on the device.
 
     Raises:
         DataError: a vector has a component that is not finite.
     """
-    tops: list[Top] = []
-    documents = 0
-    with _full_sums(), workers(queries.device) as (pool, number):
+    import faiss
+
+    best = Best(np.full((len(queries), depth), -np.inf), np.full((len(queries), depth), -1))
+    first = 0
+    with _full_products(), ThreadPoolExecutor(faiss.omp_get_max_threads()) as pool:
         for shard in shards:
-            if not tops:
-                shift = shift_of(shard)
-                size = min(QUERIES, math.ceil(len(queries) / number) or 1)
-                tops = [Top(part, shift, depth, low, kernels) for part in torch.split(queries, size)]
-            list(
-                pool.map(partial(_search_shard, shard, documents, shift, low), [tops[n::number] for n in range(number)])
-            )
-            documents += len(shard)
+            length = lengths(shard).max(initial=0)
+            for start in range(0, len(queries) if len(shard) else 0, QUERIES):
+                part = slice(start, start + QUERIES)
+                of_part = Best(best.scores[part], best.rows[part])
+                _search_shard(shard, first, length, queries[part], of_part, device, pool)
+            first += len(shard)
             del shard  # so that it is unmapped before the next one is mapped
-    scores, rows = (torch.cat([getattr(top, name) for top in tops])[:, :documents] for name in ("scores", "rows"))
-    return scores, rows, sum((top.counts for top in tops), Counter())
+    return Best(best.scores[:, :first], best.rows[:, :first])
 
 
 @contextmanager
-def _full_sums() -> Iterator[None]:
-    """Disable TF32 products and reduced-precision reductions in PyTorch."""
-    matmul = torch.backends.cuda.matmul
-    before = torch.get_float32_matmul_precision(), matmul.allow_bf16_reduced_precision_reduction
+def _full_products() -> Iterator[None]:
+    """Keep PyTorch from rounding the factors of float32 products."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
-    matmul.allow_bf16_reduced_precision_reduction = False
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before[0])
-        matmul.allow_bf16_reduced_precision_reduction = before[1]
+        torch.set_float32_matmul_precision(before)
 
 
-@contextmanager
-def workers(device: torch.device) -> Iterator[tuple[ThreadPoolExecutor, int]]:
-    """Yield a thread pool for the queries and its size: 1 for a GPU, otherwise PyTorch's number of threads.
-
-    Each thread computes independently. PyTorch's own threads would synchronise after every operation, which is slow if
-    other processes use the cores.
-    """
-    threads = torch.get_num_threads()
-    number = threads if device.type == "cpu" else 1
-    try:
-        with ThreadPoolExecutor(number, initializer=torch.set_num_threads, initargs=(1,)) as workers:
-            yield workers, number
-    finally:
-        torch.set_num_threads(threads)
-
-
-def shift_of(shard: torch.Tensor) -> torch.Tensor:
-    """Return the shift c, float32 [dimension]: the mean document, or 0 where it would overflow."""
-    return shard[:BLOCK].mean(0).nan_to_num(0, 0, 0)
-
-
-def _search_shard(shard: torch.Tensor, offset: int, shift: torch.Tensor, low: torch.dtype, tops: list[Top]) -> None:
-    for start in range(0, len(shard), BLOCK):
-        block = block_of(shard, offset, start, BLOCK, shift, low)
-        for top in tops:
-            top.add(block)
-    for top in tops:
-        top.settle(shard, offset)
-
-
-def block_of(
-    shard: torch.Tensor, offset: int, start: int, documents: int, shift: torch.Tensor, low: torch.dtype
-) -> Block:
-    """Prepare the documents from row ``start`` on for the first pass in ``low``."""
-    shifted = shard[start : start + documents] - shift
-    rounded, length, lost = _rounded(shifted, low)
-    return Block(shard, offset, start, shifted, rounded, length.amax(), lost.amax())
-
-
-def _rounded(vectors: torch.Tensor, low: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Round vectors; also return upper bounds of their norms and rounding errors, float64 [vectors]."""
-    rounded = vectors.to(low)
-    return rounded, _lengths(vectors), _lengths(vectors - rounded)
-
-
-def _lengths(vectors: torch.Tensor) -> torch.Tensor:
+def lengths(vectors: np.ndarray) -> np.ndarray:
     """Return upper bounds of the norms of float32 vectors, float64 [vectors]."""
     dimension = vectors.shape[1]
-    computed: torch.Tensor = torch.linalg.vector_norm(vectors, dim=1).double()
-    return computed * (1 + (dimension + 4) * 2.0**-23) + math.sqrt(dimension) * 2 * math.sqrt(_TINY)
+    squares = np.einsum("ij,ij->i", vectors, vectors).astype(np.float64)
+    return np.sqrt(squares * (1 + dimension * 2.0**-22) + dimension * 2.0**-124)
 
 
-class Top:
-    """The best documents of some queries: exact float64 scores, and a queue of candidates with bounded scores.
-
-    Candidates are queued with their first-pass scores until the shard ends or the queue is full.
-    """
-
-    def __init__(
-        self, queries: torch.Tensor, shift: torch.Tensor, depth: int, low: torch.dtype, kernels: Kernels = "auto"
-    ) -> None:
-        number, device = len(queries), queries.device
-        by_numba = kernels == "auto" and device.type == "cpu"
-        self.compute = scores_compiled if by_numba else scores_in_torch
-        self.queries = queries
-        self.low, self.length, self.lost = _rounded(queries, low)
-        # q·c, common to all scores of a query. Floors and queued scores exclude it.
-        self.common = queries.double() @ shift.double()
-        self.shift_length = _lengths(shift[None])
-        self.scores = torch.full((number, depth), -math.inf, dtype=torch.float64, device=device)
-        self.rows = torch.full((number, depth), -1, device=device)
-        # Floor: a lower bound of the score at rank ``depth``, without the common term.
-        self.floor = torch.full((number,), -math.inf, device=device)
-        self.capacity = max(BLOCK, 4 * depth)
-        self.waiting = torch.zeros((number, self.capacity), device=device)
-        self.columns = torch.zeros((number, self.capacity), dtype=torch.int32, device=device)
-        self.count = torch.zeros(number, dtype=torch.int64, device=device)
-        # Error bound of first-pass scores, in addition to their own rounding.
-        self.error = torch.zeros(number, dtype=torch.float64, device=device)
-        self.counts: Counter[str] = Counter()
-
-    def add(self, block: Block) -> None:
-        """Queue the block's candidates for exact rescoring.
-
-        If bfloat16 excludes too few documents, this block and all later ones are multiplied in float32.
-        """
-        products, error = self._products(block)
-        depth = self.scores.shape[1]
-        if products.shape[1] >= depth and self.floor.isneginf().any():
-            lower = products.float() - _ROUNDING[products.dtype] * products.float().abs() - error.float()[:, None]
-            self.floor = torch.maximum(self.floor, lower.topk(depth, sorted=False).values.amin(1))
-        query, column = self._candidates(products, error)
-        if self._overflows(query).any():
-            self._raise_floor()
-            query, column = self._candidates(products, error)
-        if (full := self._overflows(query)).any():
-            self._settle(full.nonzero().ravel(), block.shard, block.offset)
-            query, column = self._candidates(products, error)
-            if len(query) > _FEW * products.numel() and self.low.dtype != torch.float32:
-                self.low, self.lost = self.queries, torch.zeros_like(self.lost)
-                self.add(block)
-                return
-        self.error = torch.maximum(self.error, error)
-        self._append(query, column + block.start, products[query, column].float())
-
-    def settle(self, shard: torch.Tensor, offset: int) -> None:
-        """Score all queued candidates, at the end of a shard."""
-        self._raise_floor()
-        self._settle(torch.arange(len(self.queries), device=self.queries.device), shard, offset)
-
-    def _products(self, block: Block) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return products [queries, documents] and their error bounds, float64 [queries], without rounding."""
-        precise = self.low.dtype == torch.float32
-        documents, lost = (block.shifted, torch.zeros_like(block.lost)) if precise else (block.low, block.lost)
-        products = self.low @ documents.T
-        self.counts[str(products.dtype).removeprefix("torch.")] += products.numel()
-        dimension, length = self.queries.shape[1], block.length
-        error = self.length * lost + self.lost * (length + lost)
-        error += (dimension + _BESIDE) * _ADDITION * (self.length + self.lost) * (length + lost)
-        error += dimension * _DOUBLE * self.length * (length + self.shift_length)
-        error += 2 * dimension * _TINY * (1 + self.length + length)
-        error *= _MARGIN
-        wild = ~(error.isfinite() & (self.length * length < _HUGE))
-        if wild.any():
-            error[wild], products[wild] = math.inf, 0
-        return products, error
-
-    def _candidates(self, products: torch.Tensor, error: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the queries and columns, both [pairs], of products above the floor."""
-        rounding = _ROUNDING[products.dtype]
-        least = self.floor - error
-        least = torch.where(least < 0, least / (1 - rounding), least / (1 + rounding))
-        cut = least.to(products.dtype)
-        cut = torch.where(cut.double() < least, torch.nextafter(cut, torch.full_like(cut, math.inf)), cut)
-        passed = products >= cut[:, None]
-        passed = torch.nn.functional.pad(passed, (0, -passed.shape[1] % 8))
-        # Few products pass, so eight flags are tested at once as one integer.
-        query, word = passed.view(torch.int64).nonzero(as_tuple=True)
-        place, byte = passed.view(len(passed), passed.shape[1] // 8, 8)[query, word].nonzero(as_tuple=True)
-        return query[place], word[place] * 8 + byte
-
-    def _overflows(self, query: torch.Tensor) -> torch.Tensor:
-        """Tell which queries have a full queue: bool [queries]."""
-        return self.count + torch.bincount(query, minlength=len(self.count)) > self.capacity
-
-    def _append(self, query: torch.Tensor, column: torch.Tensor, score: torch.Tensor) -> None:
-        """Queue pairs, which are sorted by query, then by column."""
-        added = torch.bincount(query, minlength=len(self.count))
-        place = torch.arange(len(query), device=query.device) + (self.count - added.cumsum(0) + added)[query]
-        self.waiting[query, place] = score
-        self.columns[query, place] = column.int()
-        self.count += added
-
-    def _raise_floor(self) -> None:
-        """Raise the floors, and drop queued candidates below them."""
-        spread = _ROUNDING[torch.bfloat16] * self.waiting.abs() + self.error.float()[:, None]
-        waits = torch.arange(self.capacity, device=self.count.device) < self.count[:, None]
-        lower = torch.where(waits, self.waiting - spread, -math.inf)
-        known = torch.cat([_at_least(self.scores - self.common[:, None]), lower], dim=1)
-        depth = self.scores.shape[1]
-        self.floor = torch.maximum(self.floor, known.topk(depth, sorted=False).values.amin(1))
-        kept = (waits & (self.waiting + spread >= self.floor[:, None])).nonzero(as_tuple=True)
-        score, column = self.waiting[kept], self.columns[kept]
-        self.count.zero_()
-        self._append(kept[0], column, score)
-
-    def _settle(self, chosen: torch.Tensor, shard: torch.Tensor, offset: int) -> None:
-        """Score all queued documents of the chosen queries, int64 [chosen], and keep the best."""
-        count = self.count[chosen]
-        shape = (len(chosen), max(count.tolist(), default=0))
-        query, place = (torch.arange(shape[1], device=count.device) < count[:, None]).nonzero(as_tuple=True)
-        columns = self.columns[chosen[query], place].long()
-        scores = torch.full(shape, -math.inf, dtype=torch.float64, device=count.device)
-        scores[query, place] = self._scores(chosen[query], shard, columns)
-        rows = torch.full(shape, -1, device=count.device)
-        rows[query, place] = columns + offset
-        scores = torch.cat([self.scores[chosen], scores], dim=1)
-        # The sort is stable and rows ascend: scored documents come from earlier rows, queued ones are in order.
-        order = scores.sort(dim=1, descending=True, stable=True).indices[:, : self.scores.shape[1]]
-        self.scores[chosen] = scores.gather(1, order)
-        self.rows[chosen] = torch.cat([self.rows[chosen], rows], dim=1).gather(1, order)
-        self.floor[chosen] = torch.maximum(self.floor[chosen], _at_least(self.scores[chosen, -1] - self.common[chosen]))
-        self.count[chosen] = 0
-        self.error[chosen] = 0
-
-    def _scores(self, query: torch.Tensor, shard: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Return the float64 inner products of queries and shard rows, all [pairs]."""
-        self.counts["float64"] += len(rows)
-        return checked(self.compute(self.queries, shard, query, rows))
+def errors(lengths: np.ndarray, longest: float, dimension: int) -> np.ndarray:
+    """Return the error of products in float32 for queries of these lengths, float64 [queries]."""
+    largest = lengths * longest
+    error = dimension * (2.0**-23 * largest + 2.0**-125 * (1 + lengths + longest))
+    return np.where(largest < 2.0**125, error, np.inf)
 
 
-def checked(scores: torch.Tensor) -> torch.Tensor:
-    """Return scores; raise DataError unless all are finite."""
-    if not scores.isfinite().all():
-        raise DataError("a vector has a component that is not a finite number")
-    return scores
+def _search_shard(
+    shard: np.ndarray,
+    first: int,
+    longest: float,
+    queries: np.ndarray,
+    best: Best,
+    device: str,
+    pool: ThreadPoolExecutor,
+) -> None:
+    """Merge a shard's documents, from corpus row ``first`` on, into the best of all queries."""
+    depth, found = best.scores.shape[1], min(best.scores.shape[1] + SLACK, len(shard))
+    error = errors(lengths(queries), longest, shard.shape[1])
+    products, rows = (_nearest if device == "cpu" else partial(_nearest_in_torch, device=device))(queries, shard, found)
+
+    def add(number: int, near: np.ndarray) -> None:
+        best.add(number, near + first, scores(queries[number], shard, near))
+
+    def is_proven(number: int) -> bool:
+        if not np.isfinite(error[number]):
+            return False
+        floor = best.scores[number, -1]
+        if found > depth:
+            floor = max(floor, products[number, depth - 1] - error[number])
+        add(number, np.sort(rows[number, products[number] >= floor - error[number]]))
+        return found == len(shard) or products[number, -1] < best.scores[number, -1] - error[number]
+
+    rest = np.flatnonzero(~np.fromiter(pool.map(is_proven, range(len(queries))), bool, len(queries)))
+    least = best.scores[rest, -1] - error[rest]
+    best.scores[rest] = np.where(best.rows[rest] < first, best.scores[rest], -np.inf)  # they are added again
+    for start, block in _blocks(queries[rest], shard, device) if len(rest) else ():
+        near = ~(block.cpu().numpy() < least[:, None])
+        list(pool.map(add, rest, (np.flatnonzero(row) + start for row in near)))
 
 
-def scores_in_torch(
-    queries: torch.Tensor, documents: torch.Tensor, query: torch.Tensor, rows: torch.Tensor
-) -> torch.Tensor:
-    """Compute the float64 inner products of pairs, on any device.
+def _nearest(queries: np.ndarray, shard: np.ndarray, found: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest products, float32 in descending order, and their rows, both [queries, found]."""
+    import faiss
 
-    Equal vectors get equal scores, because the products of each pair are summed in the same order. Matrix products do
-    not guarantee this. A GPU chooses the order by the shape, so all sums have the same shape.
+    products, rows = faiss.knn(queries, shard, found, faiss.METRIC_INNER_PRODUCT)
+    return products, rows
+
+
+def _nearest_in_torch(queries: np.ndarray, shard: np.ndarray, found: int, device: str) -> tuple[np.ndarray, np.ndarray]:
+    """Like ``_nearest``, on a device of PyTorch."""
+    import torch
+
+    products = torch.zeros((len(queries), 0), device=device)
+    rows = torch.zeros((len(queries), 0), dtype=torch.int64, device=device)
+    for start, block in _blocks(queries, shard, device):
+        largest, columns = block.topk(min(found, block.shape[1]))
+        products, order = torch.cat([products, largest], 1).topk(min(found, products.shape[1] + largest.shape[1]))
+        rows = torch.cat([rows, columns + start], 1).gather(1, order)
+    return products.cpu().numpy(), rows.cpu().numpy()
+
+
+def _blocks(queries: np.ndarray, shard: np.ndarray, device: str) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yield the first row and the float32 products [queries, documents] of each block of a shard."""
+    import torch
+
+    def tensor(vectors: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.require(vectors, requirements="CW")).to(device)
+
+    size, asked = max(1, PRODUCTS // len(queries)), tensor(queries)
+    for start in range(0, len(shard), size):
+        yield start, asked @ tensor(shard[start : start + size]).T
+
+
+def scores(query: np.ndarray, documents: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Compute the float64 inner products of a query and documents.
+
+    Products of float32 numbers are exact in float64, and numpy adds up those of each row in the same order. So equal
+    vectors get equal scores, which a product of matrices does not guarantee.
 
     Args:
-        queries: float32 [queries, dimension].
+        query: float32 [dimension].
         documents: float32 [documents, dimension].
-        query: int64 [pairs], rows of ``queries``.
         rows: int64 [pairs], rows of ``documents``.
+
+    Raises:
+        DataError: a score is not finite.
     """
-    missing = -len(query) % _PAIRS
-    filled = (torch.nn.functional.pad(part, (0, missing)) for part in (query, rows))
-    pairs = zip(*(torch.split(part, _PAIRS) for part in filled), strict=True)
-    parts = [documents[row].double().mul_(queries[number]).sum(1) for number, row in pairs if len(row)]
-    return torch.cat([torch.zeros(0, dtype=torch.float64, device=documents.device), *parts])[: len(query)]
-
-
-def scores_compiled(
-    queries: torch.Tensor, documents: torch.Tensor, query: torch.Tensor, rows: torch.Tensor
-) -> torch.Tensor:
-    """Like ``scores_in_torch``, on the CPU and without copies, hence several times faster."""
-    scores = compiled().scores(queries.numpy(), documents.numpy(), query.numpy(), rows.numpy())
-    return torch.from_numpy(scores)
-
-
-def _at_least(scores: torch.Tensor) -> torch.Tensor:
-    """Round float64 scores down to float32."""
-    single = scores.float().clamp(max=torch.finfo(torch.float32).max)
-    return single - single.abs() * 2.0**-22 - _TINY
+    wide, size = query.astype(np.float64), max(1, COMPONENTS // len(query))
+    computed = np.empty(len(rows))
+    for start in range(0, len(rows), size):
+        products = documents[rows[start : start + size]].astype(np.float64)
+        products *= wide
+        products.sum(axis=1, out=computed[start : start + size])
+    if not np.isfinite(computed).all():
+        raise DataError("a vector has a component that is not a finite number")
+    return computed

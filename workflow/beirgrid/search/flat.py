@@ -1,28 +1,21 @@
-"""Exact search with dense vectors in faiss's flat index files.
-
-``search.exact`` and ``search.exact_int8`` contain the method and its proof.
-"""
+"""Exact search with dense vectors in faiss's flat index files. ``search.exact`` contains the method and its proof."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..core import files
-from ..core.compute import Compute, Kernels, multiplies_bfloat16
+from ..core.compute import Compute
 from ..core.errors import DataError
+from . import exact
 
-if TYPE_CHECKING:
-    import torch
-
-# Vectors copied at a time, into an index or to a GPU.
+# Vectors copied into an index at a time.
 _BLOCK = 8192
 # Vectors found at a time, for all queries together, where documents have several: about 800 MB.
 _FOUND = 2**24
@@ -99,19 +92,15 @@ def write_index(vectors: np.ndarray, path: Path, counts: np.ndarray | None = Non
 
 
 def search_shards(
-    shards: Iterable[Path], queries: np.ndarray, depth: int, device: str = "cpu", kernels: Kernels = "auto"
+    shards: Iterable[Path], queries: np.ndarray, depth: int, device: str = "cpu"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Search the indexes of shards one after another, exactly.
-
-    A CPU maps one shard at a time. A GPU loads the next shard while it searches one. So memory does not grow with the
-    corpus.
+    """Search the indexes of shards one after another, exactly. Memory does not grow with the corpus.
 
     Args:
         shards: files of ``write_index``, in corpus order.
         queries: float32 [queries, dimension].
         depth: documents per query.
         device: PyTorch's device name: ``cpu``, ``cuda:1``, …
-        kernels: ``plain`` uses only PyTorch's products.
 
     Returns:
         float32 scores and int64 corpus rows, both [queries, min(depth, documents)], best first by float64 scores; ties
@@ -121,13 +110,10 @@ def search_shards(
         DataError: an index is damaged, or has another dimension than the queries, or documents have several vectors in
             some shards only.
     """
-    import torch
-
-    place, shards = torch.device(device), list(shards)
-    stream = _mapped if place.type == "cpu" else _loaded
+    shards = list(shards)
 
     def search(queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        return _search(stream(shards, queries.shape[1], place), queries, depth, place, kernels)
+        return _search(_mapped(shards, queries.shape[1]), queries, depth, device)
 
     owners = _owners(shards)
     return search(queries, depth) if owners is None else _of_documents(search, queries, depth, owners)
@@ -193,7 +179,7 @@ def _of_documents(
 def find(shards: Iterable[Path], queries: np.ndarray, depth: int, compute: Compute) -> tuple[np.ndarray, np.ndarray]:
     """Search the indexes of shards on the device that ``compute`` chooses (``search.Engine``)."""
     with compute.start() as runtime:
-        return search_shards(shards, queries, depth, runtime.device, runtime.kernels)
+        return search_shards(shards, queries, depth, runtime.device)
 
 
 def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
@@ -215,33 +201,15 @@ def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tupl
         >>> rows.tolist()
         [[0, 2]]
     """
-    import torch
-
-    return _search([_tensor(documents)], queries, min(depth, max(1, len(documents))), torch.device("cpu"))
+    documents = np.ascontiguousarray(documents, np.float32)
+    return _search([documents], queries, min(depth, max(1, len(documents))))
 
 
 def _search(
-    shards: Iterable[torch.Tensor], queries: np.ndarray, depth: int, device: torch.device, kernels: Kernels = "auto"
+    shards: Iterable[np.ndarray], queries: np.ndarray, depth: int, device: str = "cpu"
 ) -> tuple[np.ndarray, np.ndarray]:
-    import torch
-
-    from . import exact, exact_int8
-
-    if kernels == "auto" and device.type == "cpu" and exact_int8.usable(queries):
-        best, rows, _ = exact_int8.search((shard.numpy() for shard in shards), queries, depth)
-        return best.astype(np.float32), rows
-    low = torch.bfloat16 if multiplies_bfloat16(str(device)) else torch.float32
-    scores, places, _ = exact.search(shards, _tensor(queries).to(device), depth, low, kernels)
-    return scores.float().cpu().numpy(), places.cpu().numpy()
-
-
-def _tensor(vectors: np.ndarray) -> torch.Tensor:
-    """View vectors as a float32 tensor. PyTorch's warning about read-only arrays is moot: nothing writes to it."""
-    import torch
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(np.ascontiguousarray(vectors, np.float32))
+    scores, rows = exact.search(shards, np.ascontiguousarray(queries, np.float32), depth, device)
+    return scores.astype(np.float32), rows
 
 
 def read_index(path: Path, *kinds: str, flags: int = 0) -> Any:
@@ -317,48 +285,9 @@ def _vectors(index: Any) -> Any:
     return index if type(index).__name__ == _KINDS[0] else faiss.downcast_index(index.index)
 
 
-def _mapped(shards: Iterable[Path], dimension: int, _: torch.device) -> Iterator[torch.Tensor]:
+def _mapped(shards: Iterable[Path], dimension: int) -> Iterator[np.ndarray]:
     """Yield the vectors of shards; each is unmapped when the next one is requested."""
     for path in shards:
         index = _open(path, dimension)
-        yield _tensor(_rows(index))
+        yield _rows(index)
         del index  # so that it is unmapped before the next one is mapped
-
-
-def _loaded(shards: Iterable[Path], dimension: int, device: torch.device) -> Iterator[torch.Tensor]:
-    """Yield the vectors of shards on a device, loading each while the previous one is searched."""
-    with ThreadPoolExecutor(1) as loader:
-        coming = None
-        for path in shards:
-            following = loader.submit(_load, path, dimension, device)
-            if coming is not None:
-                yield coming.result()
-            coming = following
-        if coming is not None:
-            yield coming.result()
-
-
-def _load(path: Path, dimension: int, device: torch.device) -> torch.Tensor:
-    import torch
-
-    index = _open(path, dimension)
-    vectors = _tensor(_rows(index))
-    target = torch.empty(vectors.shape, device=device)
-    cuda = device.type == "cuda"
-    staged = torch.empty((2, _BLOCK, dimension), pin_memory=cuda)
-    # Copies run in their own stream, parallel to the search. One buffer is filled while the other is sent.
-    stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
-    if stream is not None:
-        stream.wait_stream(torch.cuda.default_stream(device))
-    with torch.cuda.stream(stream):
-        for number, (part, place) in enumerate(
-            zip(torch.split(vectors, _BLOCK), torch.split(target, _BLOCK), strict=True)
-        ):
-            buffer = staged[number % 2, : len(part)]
-            buffer.copy_(part)
-            if stream is not None:
-                stream.synchronize()  # the other buffer has been sent
-            place.copy_(buffer, non_blocking=True)
-        if stream is not None:
-            stream.synchronize()
-    return target

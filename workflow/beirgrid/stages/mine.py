@@ -133,6 +133,6 @@ def _dense(
     encoder = open_encoder(checkpoint, model, runtime)
     vectors = encoder.encode_queries(texts)
     check_finite(vectors, [f"query {quoted(text)}" for text in texts], encoder.precision)
-    _, rows = flat.search_shards(indexes, vectors, depth, runtime.device, runtime.kernels)
+    _, rows = flat.search_shards(indexes, vectors, depth, runtime.device)
     ids = collection.read_ids(corpus, rows)
     return lambda start, block: [ids.take(found).to_pylist() for found in rows[start : start + len(block)]]

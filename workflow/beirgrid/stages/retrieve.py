@@ -148,7 +148,7 @@ def retrieve_dense(
         cut = approximate.truncate(vectors, dimensions, model.similarity)
         with compute.start() as runtime:
             kind = index or Flat()
-            scores, rows = approximate.search_shards(indexes, cut, depth, kind, runtime.device, runtime.kernels)
+            scores, rows = approximate.search_shards(indexes, cut, depth, kind, runtime.device)
         encoded.append(vectors)
         found.append(rows)
         return scores, rows
