@@ -55,6 +55,11 @@ class Best(NamedTuple):
         self.scores[number] = scores[order]
 
 
+def empty(queries: int, depth: int) -> Best:
+    """Return room for the best documents."""
+    return Best(np.full((queries, depth), -np.inf), np.full((queries, depth), -1))
+
+
 def search(shards: Iterable[np.ndarray], queries: np.ndarray, depth: int, device: str = "cpu") -> Best:
     """Find the documents with the highest inner products.
 
@@ -73,8 +78,7 @@ def search(shards: Iterable[np.ndarray], queries: np.ndarray, depth: int, device
     """
     import faiss
 
-    best = Best(np.full((len(queries), depth), -np.inf), np.full((len(queries), depth), -1))
-    first = 0
+    best, first = empty(len(queries), depth), 0
     with _full_products(), ThreadPoolExecutor(faiss.omp_get_max_threads()) as pool:
         for shard in shards:
             length = lengths(shard).max(initial=0)
@@ -198,9 +202,8 @@ def scores(query: np.ndarray, documents: np.ndarray, rows: np.ndarray) -> np.nda
     wide, size = query.astype(np.float64), max(1, COMPONENTS // len(query))
     computed = np.empty(len(rows))
     for start in range(0, len(rows), size):
-        products = documents[rows[start : start + size]].astype(np.float64)
-        products *= wide
-        products.sum(axis=1, out=computed[start : start + size])
+        part = slice(start, start + size)
+        (documents[rows[part]] * wide).sum(axis=1, out=computed[part])
     if not np.isfinite(computed).all():
         raise DataError("a vector has a component that is not a finite number")
     return computed

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core import files
-from ..core.compiled import once
 from ..core.compute import Compute
-from ..core.environment import prepare_libraries
 from ..core.errors import DataError
+from . import exact
 
 if TYPE_CHECKING:
     import scipy.sparse
+
+# Scores that a thread computes at a time, of as many queries as fit (32 MB).
+SCORES = 2**22
 
 
 def write_vectors(
@@ -68,16 +71,15 @@ def search_shards(
         shards: folders of ``write_index``, in corpus order.
         queries: float32 [queries, vocabulary].
         depth: documents per query.
-        threads: threads for the queries. numba's own threads would use all cores, not only the job's.
+        threads: threads for the queries.
 
     Returns:
-        float32 scores and int64 corpus rows, both [queries, depth], best first; documents without a term of the query
-        are not found, so remaining rows are -1.
+        float32 scores and int64 corpus rows, both [queries, depth], best first; ties in row order. Documents without a
+        term of the query are not found, so remaining rows are -1.
     """
-    import faiss
+    import scipy.sparse
 
-    best = faiss.ResultHeap(queries.shape[0], depth, keep_max=True)
-    first = 0
+    best, first = exact.empty(queries.shape[0], depth), 0
     for folder in shards:
         with files.reading(folder):
             size, vocabulary = np.load(folder / "shape.npy")
@@ -91,12 +93,11 @@ def search_shards(
                 f"{folder} has a vocabulary of {vocabulary:,} terms, but the model has {queries.shape[1]:,}: "
                 "the checkpoint changed since the corpus was indexed"
             )
-        scores, rows = _search(queries, starts, documents, impacts, size, depth, threads)
-        best.add_result(scores, np.where(rows < 0, -1, rows + first))
+        postings = scipy.sparse.csr_matrix((impacts, documents, starts), (vocabulary, size), copy=False)
+        _search(queries, postings, first, best, threads)
         first += size
-        del starts, documents, impacts  # so that they are unmapped before the next ones are mapped
-    best.finalize()
-    return best.D, best.I
+        del starts, documents, impacts, postings  # so that they are unmapped before the next ones are mapped
+    return best.scores.astype(np.float32), best.rows
 
 
 def find(
@@ -109,52 +110,25 @@ def find(
 
 
 def _search(
-    queries: scipy.sparse.csr_matrix,
-    starts: np.ndarray,
-    documents: np.ndarray,
-    impacts: np.ndarray,
-    size: int,
-    depth: int,
-    threads: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Search one shard: scores and rows, both [queries, depth]."""
-    scores = np.full((queries.shape[0], depth), -np.inf, np.float32)
-    rows = np.full((queries.shape[0], depth), -1, np.int64)
-    asked = queries.indptr.astype(np.int64), queries.indices, queries.data
-    blocks = np.linspace(
-        0, queries.shape[0], 8 * threads + 1, dtype=np.int64
-    )  # several per thread, because queries differ in length
+    queries: scipy.sparse.csr_matrix, postings: scipy.sparse.csr_matrix, first: int, best: exact.Best, threads: int
+) -> None:
+    """Merge the documents of a shard, from corpus row ``first`` on, into the best of all queries.
 
-    def search(first: int, end: int) -> None:
-        _kernel()(first, end, *asked, starts, documents, impacts, size, scores, rows)
+    Args:
+        postings: float32 [vocabulary, documents].
+    """
+    depth, size = best.rows.shape[1], max(1, SCORES // max(1, postings.shape[1]))
+
+    def add(start: int) -> None:
+        scores = queries[start : start + size] @ postings
+        scores.eliminate_zeros()
+        for number, (begin, end) in enumerate(pairwise(scores.indptr), start):
+            values, rows = scores.data[begin:end], scores.indices[begin:end]
+            if len(values) > depth:
+                near = values >= np.partition(values, -depth)[-depth]
+                values, rows = values[near], rows[near]
+            order = np.argsort(rows)
+            best.add(number, rows[order] + first, values[order])
 
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(search, blocks[:-1], blocks[1:]))
-    return scores, rows
-
-
-@once
-def _kernel() -> Any:
-    """Compile the search of one shard for a block of queries."""
-    prepare_libraries()
-    import numba
-
-    @numba.njit(nogil=True, cache=True)
-    def search(first, end, begins, terms, weights, starts, documents, impacts, size, scores, rows):  # type: ignore[no-untyped-def]
-        """Add up impact × weight over each query's terms; keep the best documents above 0."""
-        depth = scores.shape[1]
-        for query in range(first, end):
-            total = np.zeros(size, np.float32)
-            for at in range(begins[query], begins[query + 1]):
-                for posting in range(starts[terms[at]], starts[terms[at] + 1]):
-                    total[documents[posting]] += weights[at] * impacts[posting]
-            found = np.nonzero(total)[0]
-            if len(found) > depth:
-                values = total[found]
-                cut = np.partition(values, len(found) - depth)[len(found) - depth]
-                above = found[values > cut]
-                found = np.concatenate((above, found[values == cut][: depth - len(above)]))
-            scores[query, : len(found)] = total[found]
-            rows[query, : len(found)] = found
-
-    return search
+        list(pool.map(add, range(0, queries.shape[0], size)))
