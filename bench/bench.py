@@ -334,7 +334,6 @@ def sparse(folder: Path) -> None:
     size = run([PYTHON, script, "make", folder])[2].strip()
     made, threads = folder / "made.json", str(len(os.sched_getaffinity(0)))
     run(beirgrid("index", "sparse", "--vectors", folder / "0.npz", "--output", folder / "ours", "--record", made))
-    run([PYTHON, script, "search", folder])  # compiles first, as set-up does
     java = [lucene.java(), "-cp", lucene.jar()]
     index = ["io.anserini.index.IndexCollection", "-collection", "JsonVectorCollection", "-input", folder / "json"]
     index += ["-index", folder / "theirs", "-generator", "DefaultLuceneDocumentGenerator", "-threads", threads]

@@ -18,13 +18,10 @@ from unittest.mock import patch
 
 import bench
 import encoding
-import numpy as np
-import search
 
 import beirgrid
 from beirgrid.core.compute import Compute, multiplies_bfloat16
 from beirgrid.encoders import kernels, sparse
-from beirgrid.search import exact_int8
 from beirgrid.tools.open_systems import cpu_name
 
 Precision = Literal["float32", "bfloat16"]
@@ -56,7 +53,6 @@ PARTS = {
         "encoders/kernels/last_layer.py", kernels, "narrow_last_layer", lambda *_: False, ("cross-encoder",)
     ),
     "maxima": Part("encoders/kernels/maxima.py", sparse, "_pool_maxima", lambda *_, **__: False, ("sparse",)),
-    "exact_int8": Part("search/exact_int8.py", exact_int8, "usable", lambda _: False, ("search",)),
 }
 Measure = Callable[[], float]
 
@@ -66,14 +62,6 @@ def encodes(kind: str, folder: Path, texts: list[Any], precision: Precision) -> 
     compute = encoding.open_ours(encoding.MODELS[kind], folder, Compute("cpu", precision).start())
     compute(texts[:64])  # warm
     return encoding.timed(partial(compute, texts))
-
-
-def searches(folder: Path) -> float:
-    """Return the seconds of an exact search of shards on disk."""
-    compute = search.ours(folder, np.load(folder / "queries.npy"))
-    started = time.monotonic()
-    compute()
-    return time.monotonic() - started
 
 
 def cases(corpus: Path, temporary: Path) -> Iterator[tuple[str, str, Measure]]:
@@ -86,9 +74,6 @@ def cases(corpus: Path, temporary: Path) -> Iterator[tuple[str, str, Measure]]:
             save(minilm, folder := temporary / kind)
         for precision in precisions:
             yield kind, f"{kind}, {precision}", partial(encodes, kind, folder, texts, precision)
-    (folder := temporary / "search").mkdir()
-    search.make(folder)
-    yield "search", f"search of {search.DOCUMENTS:,} × {search.DIMENSION}", partial(searches, folder)
 
 
 def seconds(measure: Measure, part: Part | None = None) -> float:

@@ -3,7 +3,7 @@
 Usage: search.py NAMES FOLDER. NAMES are some of make, ours, faiss, torch and limit, with commas between them.
 
 ``make`` writes random shards as faiss indexes, and queries. The others print the seconds of a search, and the MB that
-it took beyond what the process had before. ``limit`` only multiplies, in the format of the first pass.
+it took beyond what the process had before. ``limit`` only multiplies, in float32.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def ours(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
     """Search the shards from their files, as the stage ``retrieve`` does."""
     from beirgrid.search import flat
 
-    flat.search_exact(queries[:10], queries[:10], 5)  # compiles first, as set-up does
+    flat.search_exact(queries[:10], queries[:10], 5)  # imports the libraries
     return lambda: flat.search_shards(shards(folder), queries, DEPTH)
 
 
@@ -85,16 +85,13 @@ def torch(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
 
 def limit(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
     """Multiply the same queries and documents in memory, and do nothing else."""
-    from torch import _int_mm, float32, from_numpy, int8, matmul
+    from torch import from_numpy
 
-    from beirgrid.search import exact_int8
-
-    low, product = (int8, _int_mm) if exact_int8.usable(queries) else (float32, matmul)
-    vectors, asked = from_numpy(corpus(folder)).to(low), from_numpy(queries).to(low)
+    vectors, asked = from_numpy(corpus(folder)), from_numpy(queries)
 
     def multiply() -> None:
         for start in range(0, len(vectors), BLOCK):
-            product(asked, vectors[start : start + BLOCK].T)
+            asked @ vectors[start : start + BLOCK].T
 
     return multiply
 

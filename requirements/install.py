@@ -121,9 +121,8 @@ def main() -> None:
         install(*locked("lock.txt"))
         say("Step 4 of 5: beirgrid itself")
         install("--no-build-isolation", "--editable", HERE.parent)
-        say("Step 5 of 5: compile all modules, and what numba compiles")
+        say("Step 5 of 5: compile all modules")
         compile_modules()
-        subprocess.run([PYTHON, "-m", "beirgrid.tools.warm"], cwd=HERE.parent, check=True)
     say(f"Done in {time.monotonic() - started:.0f} s.")
 
 

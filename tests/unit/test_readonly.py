@@ -85,30 +85,12 @@ def test_local_data_are_fetched_and_evaluated(interpreter, tmp_path):
     assert files.read_json(tmp_path / "m.json")["facts"]["means"] == {"mrr@10": 0.75}
 
 
-FORKS = """
-import os, sys
-import numpy as np
-from beirgrid.tools import forks
-
-request = forks.Request([], dict(os.environ), os.getcwd(), 0o22)
-forks.prepare(forks.LIBRARIES["models"])
-
-def work(arguments):
-    from beirgrid.search.kernels import compiled
-
-    found = np.zeros(3, np.float32)
-    compiled().largest_components(np.eye(3, dtype=np.float32), np.zeros(3, np.float32), found)
-    assert found.tolist() == [1, 1, 1]
-
-for job in range(2):
-    if not (child := os.fork()):
-        forks.run_fork(request, [], b"", work)
-    assert os.waitpid(child, 0)[1] == 0
-"""
-
-
-@pytest.mark.slow  # each fork compiles what it cannot keep
+@pytest.mark.slow
 @pytest.mark.parametrize("interpreter", ["packages if possible"], indirect=True)
-def test_forked_jobs_compile_for_themselves(interpreter):
-    done = interpreter("-c", FORKS)
-    assert done.returncode == 0, done.stderr
+def test_permutations_are_compiled_where_no_cache_can_be_kept(interpreter):
+    program = (
+        "import numpy as np; from beirgrid.analysis import draws; "
+        "print(draws.permuted_ranges(np.ones((3, 2, 1)), np.uint64(1), 2).ravel().tolist())"
+    )
+    done = interpreter("-c", program)
+    assert (done.returncode, done.stdout) == (0, "[0.0, 0.0]\n"), done.stderr

@@ -1,29 +1,42 @@
-"""Compiled bootstrap resamples, random signs and random permutations.
+"""Bootstrap resamples, random signs and random permutations.
 
-Each draw depends only on a seed and its own number, so results do not depend on the division into blocks.
+Each draw depends only on a seed and its own number, so results do not depend on the division into blocks. numpy needs
+4 to 6 times as long as numba for the permutations, whose swaps depend on each other, and hardly longer for the others.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numba
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
+
+from ..core.environment import compiled_folder
 
 # The generator is splitmix64 (Steele, Lea and Flood, 2014).
 _GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _27, _30, _31, _32, _LOW = (np.uint64(n) for n in (27, 30, 31, 32, 2**32 - 1))
-# Permutations per block, and queries whose sign patterns are summed in a table.
+# Permutations per block.
 _AT_ONCE = 32
-_TABLED = 6
+# Signs taken from one random number, and the signs of each number of so many bits, float64.
+_BITS = 6
+_SIGNS = (np.arange(2**_BITS)[:, None] >> np.arange(_BITS) & 1) * 2.0 - 1
+
+numba.config.CACHE_DIR = compiled_folder(Path(__file__), numba.__version__)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _mix(state: np.uint64) -> np.uint64:
+@register_jitable  # type: ignore[untyped-decorator]
+def _mix(state: np.ndarray) -> np.ndarray:
     state = (state ^ (state >> _30)) * _FIRST
     state = (state ^ (state >> _27)) * _SECOND
     return state ^ (state >> _31)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _steps(first: int, number: int) -> np.ndarray:
+    return np.arange(first, first + number, dtype=np.uint64) * _GOLDEN
+
+
 def resample_counts(seed: np.uint64, first: int, resamples: int, queries: int) -> np.ndarray:
     """Return how often each query is in each resample, float64 [resamples, queries].
 
@@ -31,19 +44,15 @@ def resample_counts(seed: np.uint64, first: int, resamples: int, queries: int) -
         first: number of the first resample.
         queries: queries to draw from, and to draw.
     """
-    counts = np.zeros((resamples, queries))
-    for resample in range(resamples):
-        state = _mix(seed + np.uint64(first + resample) * _GOLDEN)
-        for pair in range((queries + 1) // 2):
-            state += _GOLDEN
-            drawn = _mix(state)
-            counts[resample, np.int64(((drawn & _LOW) * np.uint64(queries)) >> _32)] += 1
-            if pair < queries // 2:
-                counts[resample, np.int64(((drawn >> _32) * np.uint64(queries)) >> _32)] += 1
-    return counts
+    size = np.uint64(queries)
+    drawn = _mix(_mix(seed + _steps(first, resamples))[:, None] + _steps(1, (queries + 1) // 2))
+    pairs = ((drawn & _LOW) * size) >> _32, (((drawn >> _32) * size) >> _32)[:, : queries // 2]
+    places = np.concatenate(pairs, axis=1)
+    places += np.arange(0, resamples * queries, queries, dtype=np.uint64)[:, None]
+    counts = np.bincount(places.ravel().view(np.int64), minlength=resamples * queries)
+    return counts.reshape(resamples, queries).astype(np.float64)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def count_extreme_signs(
     weighted: np.ndarray, least: np.ndarray, pairs: np.ndarray, seed: np.uint64, first: int, patterns: int
 ) -> np.ndarray:
@@ -58,40 +67,22 @@ def count_extreme_signs(
     Returns:
         int64 [pairs].
     """
-    queries, columns = weighted.shape
-    table = np.empty((2**_TABLED, columns))
-    sums = np.zeros((patterns, columns))
-    for start in range(0, queries, _TABLED):
-        size = min(_TABLED, queries - start)
-        table[0] = 0
-        for i in range(size):
-            table[0] -= weighted[start + i]
-        for i in range(size):
-            for pattern in range(2**i):
-                for column in range(columns):
-                    table[pattern + 2**i, column] = table[pattern, column] + 2 * weighted[start + i, column]
-        mask, base = np.uint64(2**size - 1), seed + np.uint64(start) * _FIRST
-        for pattern in range(patterns):
-            chosen = table[np.int64(_mix(base + np.uint64(first + pattern) * _GOLDEN) & mask)]
-            into = sums[pattern]
-            for column in range(columns):
-                into[column] += chosen[column]
-    extreme = np.zeros(len(pairs), np.int64)
-    for pattern in range(patterns):
-        into = sums[pattern]
-        for pair in range(len(pairs)):
-            if abs(into[pairs[pair, 0]] - into[pairs[pair, 1]]) >= least[pair]:
-                extreme[pair] += 1
+    groups = np.arange(0, len(weighted), _BITS, dtype=np.uint64) * _FIRST
+    drawn = _mix(seed + groups + _steps(first, patterns)[:, None]) & np.uint64(2**_BITS - 1)
+    signs = _SIGNS[drawn.view(np.int64)].reshape(patterns, -1)[:, : len(weighted)]
+    sums = (signs @ weighted).T
+    extreme: np.ndarray = (np.abs(sums[pairs[:, 0]] - sums[pairs[:, 1]]) >= least[:, None]).sum(axis=1)
     return extreme
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+# One signature, so that processes which compile at once write the same code.
+@numba.njit("f8[:, ::1](f8[:, :, ::1], u8, i8)", cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def permuted_ranges(weighted: np.ndarray, seed: np.uint64, permutations: int) -> np.ndarray:
     """Return the range (best minus worst sum) of the systems after random permutations of their scores within each
     query.
 
     Args:
-        weighted: float64 [queries, systems, metrics]; a system's scores of all metrics move together.
+        weighted: float64 [queries, systems, metrics], contiguous; a system's scores of all metrics move together.
 
     Returns:
         float64 [permutations, metrics].

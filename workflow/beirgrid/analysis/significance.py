@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.environment import prepare_libraries
 from ..results.permutations import PERMUTATIONS, permutations_of
 
 RESAMPLES = 10_000
@@ -32,10 +31,8 @@ LEVELS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 ALPHA = 0.05
 # Tolerance between sums of the same values in another order.
 ROUNDING = 1e-12
-# Numbers (8 bytes each) in a block of resamples or permutations.
-BLOCK = 4_000_000
-# Sign patterns per block: their sums stay in the processor's cache.
-AT_ONCE = 512
+# Draws in a block of resamples (1 MB), and sign patterns in a block.
+BLOCK, AT_ONCE = 2**17, 512
 # Most queries for which the squares of resamples are summed in float64.
 EXACT_SQUARES = 1000
 # Exact tests: differences whose signs are enumerated, and the work of a convolution (queries × points).
@@ -106,8 +103,7 @@ def _seed(rng: np.random.Generator) -> np.uint64:
 
 
 def _draws() -> ModuleType:
-    """Return the module of compiled draws, which is slow to import."""
-    prepare_libraries()
+    """Return the module of draws, which is slow to import."""
     return importlib.import_module(".draws", __package__)
 
 
@@ -404,7 +400,7 @@ def tukey(
     weighted = scores * query_weights(queries, parts)[:, None, None]
     observed = weighted.sum(axis=0)
     least = np.abs(observed[first] - observed[second]) - ROUNDING
-    ranges = np.sort(_draws().permuted_ranges(weighted, _seed(rng), permutations), axis=0)
+    ranges = np.sort(_draws().permuted_ranges(np.ascontiguousarray(weighted), _seed(rng), permutations), axis=0)
     extreme = [permutations - np.searchsorted(of, wanted) for of, wanted in zip(ranges.T, least.T, strict=True)]
     p: np.ndarray = (np.stack(extreme, axis=1) + 1) / (permutations + 1)
     return p

@@ -4,48 +4,34 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import hashlib
 import os
+import platform
 import shutil
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
-from . import compiled
 from .errors import BeirgridError, quoted
 from .interrupts import show_interrupts
 
 
-@compiled.once
-def prepare_libraries() -> None:
-    """Give numba a cache folder that it can write, safe beside other runs.
+def compiled_folder(source: Path, version: str) -> str:
+    """Return a writable folder for what a compiler with a cache makes of a source file, for NUMBA_CACHE_DIR.
 
-    numba caches compiled functions beside their source or in the user's home. If neither is writable, it gets a
-    temporary folder, which is deleted when this process ends.
+    numba writes the index of a cache before the code that it names, so it would run older code, or code for another
+    processor, after a kill. Hence each state of the file, version and machine has a folder of its own.
     """
+    key = f"{version} {platform.node()} {platform.machine()}".encode() + source.read_bytes()
     try:
-        home = Path.home()
-    except RuntimeError:  # neither HOME nor a passwd entry for the user
-        os.environ["HOME"] = temporary_folder()
-        home = Path.home()
-    package = Path(__file__).parent.parent
-    beside = all(_writable(package / layer / "__pycache__") for layer in ("search", "analysis", "encoders/kernels"))
-    others = [os.environ.get("NUMBA_CACHE_DIR"), Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "numba"]
-    if not beside and not any(_writable(Path(folder)) for folder in others if folder):
-        os.environ["NUMBA_CACHE_DIR"] = temporary_folder()
-        if numba := sys.modules.get("numba"):  # in a fork, numba has read the variable already
-            numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
-    compiled.guard()
-
-
-def _writable(folder: Path) -> bool:
-    """Tell whether a folder is writable by creating a file: the modes do not show a read-only mount."""
-    try:
+        caches = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(caches, "beirgrid", hashlib.sha256(key).hexdigest()[:16])
         folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        return False
-    return True
+        tempfile.TemporaryFile(dir=folder).close()  # modes do not show a read-only mount
+    except (OSError, RuntimeError):  # RuntimeError: neither HOME nor a passwd entry for the user
+        return temporary_folder()
+    return str(folder)
 
 
 def temporary_folder() -> str:

@@ -138,9 +138,8 @@ def _search_shard(
     def is_proven(number: int) -> bool:
         if not np.isfinite(error[number]):
             return False
-        floor = best.scores[number, -1]
-        if found > depth:
-            floor = max(floor, products[number, depth - 1] - error[number])
+        known = np.concatenate([best.scores[number], products[number] - error[number]])
+        floor = np.partition(known, -depth)[-depth]
         add(number, np.sort(rows[number, products[number] >= floor - error[number]]))
         return found == len(shard) or products[number, -1] < best.scores[number, -1] - error[number]
 

@@ -301,20 +301,18 @@ def libraries(kind: str) -> list[str]:
 
     names = ["ir_measures", "pandas", "pyarrow.compute", "pyarrow.parquet"]
     if kind == "models":
-        names = ["faiss", "numba", "sentence_transformers", "transformers.models.bert.modeling_bert"]
+        names = ["faiss", "sentence_transformers", "transformers.models.bert.modeling_bert"]
     many = [stage for stage in stages().values() if stage.rule not in ("aggregate", "report", "analyses")]
     modules = [stage.run.partition(":")[0] for stage in many if stage.runs_models == (kind == "models")]
     return [*names, *(f"beirgrid.{module}" for module in dict.fromkeys(modules))]
 
 
 def prepare(libraries: list[str]) -> None:
-    """Import libraries and run the slow initialisation of numba and transformers once for all forks."""
+    """Import libraries and run the slow initialisation of transformers once for all forks."""
     import importlib
 
     for library in libraries:
         importlib.import_module(library)
-    if numba := sys.modules.get("numba"):
-        numba.njit(lambda: None)()  # makes the compiler ready
     if mapping := sys.modules.get("transformers.conversion_mapping"):
         mapping.get_checkpoint_conversion_mapping("bert")  # compiles a thousand patterns
 
