@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial

@@ -31,7 +31,10 @@ def test_resamples_are_those_of_splitmix64_in_any_block(queries):
     for resample in range(9):
         state = _mix((5 + resample * 0x9E3779B97F4A7C15) % WORD)
         drawn = [_mix((state + (pair + 1) * 0x9E3779B97F4A7C15) % WORD) for pair in range((queries + 1) // 2)]
-        halves = [*((one & 0xFFFFFFFF) * queries >> 32 for one in drawn), *((one >> 32) * queries >> 32 for one in drawn)]
+        halves = [
+            *((one & 0xFFFFFFFF) * queries >> 32 for one in drawn),
+            *((one >> 32) * queries >> 32 for one in drawn),
+        ]
         np.add.at(expected[resample], halves[:queries], 1)
     whole = draws.resample_counts(np.uint64(5), 0, 9, queries)
     parts = [draws.resample_counts(np.uint64(5), first, number, queries) for first, number in ((0, 4), (4, 5))]

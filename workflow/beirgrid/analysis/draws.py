@@ -30,11 +30,13 @@ numba.config.CACHE_DIR = compiled_folder(Path(__file__), numba.__version__)
 def _mix(state: np.ndarray) -> np.ndarray:
     state = (state ^ (state >> _30)) * _FIRST
     state = (state ^ (state >> _27)) * _SECOND
-    return state ^ (state >> _31)
+    mixed: np.ndarray = state ^ (state >> _31)
+    return mixed
 
 
 def _steps(first: int, number: int) -> np.ndarray:
-    return np.arange(first, first + number, dtype=np.uint64) * _GOLDEN
+    steps: np.ndarray = np.arange(first, first + number, dtype=np.uint64) * _GOLDEN
+    return steps
 
 
 def resample_counts(seed: np.uint64, first: int, resamples: int, queries: int) -> np.ndarray:

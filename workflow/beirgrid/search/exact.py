@@ -108,7 +108,8 @@ def lengths(vectors: np.ndarray) -> np.ndarray:
     """Return upper bounds of the norms of float32 vectors, float64 [vectors]."""
     dimension = vectors.shape[1]
     squares = np.einsum("ij,ij->i", vectors, vectors).astype(np.float64)
-    return np.sqrt(squares * (1 + dimension * 2.0**-22) + dimension * 2.0**-124)
+    bounds: np.ndarray = np.sqrt(squares * (1 + dimension * 2.0**-22) + dimension * 2.0**-124)
+    return bounds
 
 
 def errors(lengths: np.ndarray, longest: float, dimension: int) -> np.ndarray:
@@ -141,7 +142,7 @@ def _search_shard(
         known = np.concatenate([best.scores[number], products[number] - error[number]])
         floor = np.partition(known, -depth)[-depth]
         add(number, np.sort(rows[number, products[number] >= floor - error[number]]))
-        return found == len(shard) or products[number, -1] < best.scores[number, -1] - error[number]
+        return found == len(shard) or bool(products[number, -1] < best.scores[number, -1] - error[number])
 
     rest = np.flatnonzero(~np.fromiter(pool.map(is_proven, range(len(queries))), bool, len(queries)))
     least = best.scores[rest, -1] - error[rest]
@@ -177,7 +178,7 @@ def _blocks(queries: np.ndarray, shard: np.ndarray, device: str) -> Iterator[tup
     import torch
 
     def tensor(vectors: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.require(vectors, requirements="CW")).to(device)
+        return torch.from_numpy(np.require(vectors, requirements=["C", "W"])).to(device)
 
     size, asked = max(1, PRODUCTS // len(queries)), tensor(queries)
     for start in range(0, len(shard), size):
