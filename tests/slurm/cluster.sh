@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A SLURM cluster on this one machine, for tests: two CPU nodes, and in each of the partitions gpu and spare one node with
-# two GPUs (device files with no driver behind them). Memory and time limits are enforced, and faults noticed within
+# A SLURM cluster on this one machine, for tests: two CPU nodes, a node with four cores in the
+# partition few, and in each of the partitions gpu and spare one node with two GPUs (device files with no driver behind them). Memory and time limits are enforced, and faults noticed within
 # seconds.
 #
 #   cluster.sh install            Debian's packages, with apt-get
@@ -14,7 +14,7 @@ set -euo pipefail
 
 folder=${BEIRGRID_SLURM:-/tmp/beirgrid-slurm}
 configuration=(slurm.conf gres.conf cgroup.conf)
-nodes=(cpu1 cpu2 gpu1 gpu2)
+nodes=(cpu1 cpu2 gpu1 gpu2 few1)
 
 say() { echo "cluster.sh: $*" >&2; }
 
@@ -89,8 +89,10 @@ GresTypes=gpu
 NodeName=DEFAULT CPUs=8 RealMemory=64000
 NodeName=cpu[1-2] NodeHostname=$host NodeAddr=127.0.0.1 Port=[27001-27002]
 NodeName=gpu[1-2] NodeHostname=$host NodeAddr=127.0.0.1 Port=[27003-27004] Gres=gpu:2
+NodeName=few1 NodeHostname=$host NodeAddr=127.0.0.1 Port=27005 CPUs=4
 PartitionName=cpu Nodes=cpu[1-2] Default=YES MaxTime=1-0 State=UP
 PartitionName=gpu Nodes=gpu1 MaxTime=1-0 State=UP
+PartitionName=few Nodes=few1 MaxTime=1-0 State=UP
 PartitionName=spare Nodes=gpu2 MaxTime=1-0 State=UP
 CONF
   echo "NodeName=gpu[1-2] Name=gpu File=$folder/gpu/[0-1]" > "$folder/gres.conf"

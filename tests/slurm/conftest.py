@@ -24,7 +24,13 @@ def write_config(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str
     """Return a function that writes a configfile of the small grid with some of its systems, one job per stage."""
     data = collection(tmp_path_factory.mktemp("data") / "small")
 
-    def write(systems: list[str], small_corpus: int = 0, datasets: int = 1, partition: str = "") -> Path:
+    def write(
+        systems: list[str],
+        small_corpus: int = 0,
+        datasets: int = 1,
+        partition: str = "",
+        kinds: tuple[str, ...] = ("gpu",),
+    ) -> Path:
         names = ["small", "other"][:datasets]
         settings = {
             "corpora": {name: {"source": "local", "path": str(data), "documents": 60} for name in names},
@@ -38,7 +44,7 @@ def write_config(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str
             "encode": {**ENCODE, "shard": 60},
             "metrics": ["ndcg@10", "recall@100"],
             "small_corpus": small_corpus,
-            **({"nodes": {"gpu": {"partition": partition}}} if partition else {}),
+            **({"nodes": dict.fromkeys(kinds, {"partition": partition})} if partition else {}),
         }
         path = tmp_path_factory.mktemp("config") / "grid.yaml"
         path.write_text(yaml.safe_dump(settings))

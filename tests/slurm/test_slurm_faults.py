@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from helpers import beirgrid
 from sites import CLUSTER, FOLDER, Site, end, undisturbed, wait_for
 
 full = pytest.mark.full
@@ -72,6 +73,27 @@ def test_a_job_over_its_memory_has_more_at_the_next_attempt(site, expected):
     log = site.jobs("encode_dense")[0]["StdOut"]
     assert log in output  # Snakemake names the file, in which SLURM states the reason
     assert "exceeded memory limit" in Path(log).read_text()
+
+
+@pytest.mark.parametrize(("system", "small_corpus"), [("bm25-flat", 0), ("bm25-flat", 100)], ids=["job", "group"])
+def test_nodes_with_fewer_cores_than_a_job_asks_for_are_named_and_used_once_the_configuration_says_so(
+    site, write_config, tmp_path, system, small_corpus
+):
+    site.configfile = write_config([system], small_corpus, datasets=2, partition="few", kinds=("cpu",))
+    site.folder = tmp_path / "few"
+    undisturbed(
+        site.configfile, site.folder, "--until", "fetch_dataset", "index_lexical" if small_corpus else "fetch_corpus"
+    )
+    failed = site.run("--retries", "0")
+    assert failed.returncode != 0
+    reason = "nodes.cpu.cores is 8, but the nodes of partition few have 4" if small_corpus else "CPU count per node"
+    shown = beirgrid("status", "--directory", site.folder).stdout
+    assert reason in shown[shown.index("Failed, ") :]
+    assert small_corpus or reason in failed.stdout
+    done = site.run("--config", "nodes={cpu: {partition: few, cores: 4}}")
+    assert done.returncode == 0, done.stdout
+    assert {job["NodeList"] for job in site.jobs()} == {"few1"}
+    assert max(int(job["NumCPUs"]) for job in site.jobs()) == 4
 
 
 # A job of two stages

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from beirgrid.__main__ import main
-from beirgrid.tools import doctor
+from beirgrid.config.entries import Nodes
+from beirgrid.tools import cluster, doctor
 
 
 def found(capsys, *options: str) -> dict[str, dict]:
@@ -66,7 +67,7 @@ def test_a_gpu_that_pytorch_does_not_see_is_a_problem(programs, monkeypatch, cap
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     doctor._seen.cache_clear()
     programs("nvidia-smi", "NVIDIA H200, 580.1, 143771 MiB")
-    findings = [finding for finding in doctor.examine(Path(), offline=True) if finding.what == "GPU"]
+    findings = [finding for finding in doctor.examine(Path(), Nodes(), offline=True) if finding.what == "GPU"]
     assert findings[0].found == "NVIDIA H200, 580.1, 143771 MiB"
     assert findings[1].state == "problem"
     assert "TORCH=cuda" in findings[1].advice or "driver" in findings[1].advice
@@ -111,12 +112,41 @@ def test_a_network_that_is_out_of_reach_is_noted(monkeypatch, capsys):
     ],
 )
 def test_a_cluster_is_compared_with_the_profile(programs, settings, what, state, capsys):
-    programs("sinfo", "cpu\ngpu\ncpu")
+    programs("sinfo", "cpu*|8+|64000|1-00:00:00\ngpu|16|120000|infinite\ncpu*|4|32000|1-00:00:00")
     programs("scontrol", settings)
     findings = found(capsys, "--offline")
     assert findings["SLURM"]["found"] == "partitions cpu, gpu"
     assert findings["SLURM, plugin"]["state"] == "ok"
     assert findings[what]["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("partitions", "problem"),
+    [
+        ("cpu*|8|64000|1-00:00:00\ngpu|8|64000|infinite", ""),
+        (
+            "cpu*|4|64000|1-00:00:00\ngpu|8|64000|infinite",
+            "nodes.cpu.cores is 8, but the nodes of partition cpu have 4",
+        ),
+        (
+            "cpu*|8|32000+|12:00:00\ngpu|8|64000|infinite",
+            "nodes.cpu.mem_mb is 64000, but the nodes of partition cpu have "
+            "32000; nodes.cpu.runtime is 1440, but the nodes of partition cpu have 720",
+        ),
+        ("cpu*|8|64000|1-00:00:00", "nodes.gpu.partition is gpu, which SLURM does not have"),
+    ],
+)
+def test_the_limits_of_jobs_are_compared_with_the_partitions(programs, partitions, problem, capsys):
+    programs("sinfo", partitions)
+    finding = found(capsys, "--offline")["SLURM, nodes"]
+    assert (finding["state"], finding["found"]) == (
+        ("problem", problem) if problem else ("ok", "each job fits a node of its partition")
+    )
+
+
+def test_the_default_partition_is_that_with_a_star():
+    assert not list(cluster.excesses(Nodes(), "big*|8|64000|1-00:00:00\nsmall|1|1000|10:00"))
+    assert len(list(cluster.excesses(Nodes(), "big|8|64000|1-00:00:00\nsmall*|1|1000|10:00"))) == 6
 
 
 def test_a_cluster_that_does_not_answer_is_a_problem(programs, capsys):

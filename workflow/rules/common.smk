@@ -46,6 +46,11 @@ if workflow.is_main_process:
     reruns.watch_records(workflow, stage)
 
 
+# The stages of a group take no more cores at once than a node has. Only with a cluster, Snakemake has a number of nodes.
+if workflow.nodes is not None:
+    workflow.register_resource("_cores", grid.config.nodes.cpu.cores)
+
+
 wildcard_constraints:
     **dict.fromkeys(("corpus", "dataset", "system", "model", "reranker", "first"), "[^/]+"),
     shard=r"\d+",

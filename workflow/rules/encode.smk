@@ -17,7 +17,7 @@ rule encode_dense:
         **stage.encode_dense.constraints,
     conda:
         NEURAL
-    threads: 8
+    threads: stage.encode_dense.threads
     resources:
         **stage.encode_dense.resources,
     group:
@@ -77,7 +77,7 @@ rule expand:
         **stage.expand.constraints,
     conda:
         NEURAL
-    threads: 8
+    threads: stage.expand.threads
     resources:
         **stage.expand.resources,
     shell:

@@ -16,7 +16,7 @@ rule fuse:
         **stage.fuse.constraints,
     conda:
         EVALUATE
-    threads: 2
+    threads: min(2, grid.config.nodes.cpu.cores)
     resources:
         **stage.fuse.resources,
     group:

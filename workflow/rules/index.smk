@@ -16,7 +16,7 @@ rule index_lexical:
         **stage.index_lexical.constraints,
     conda:
         LEXICAL
-    threads: 8
+    threads: stage.index_lexical.threads
     resources:
         **stage.index_lexical.resources,
     shell:
@@ -102,7 +102,7 @@ use rule index_dense as index_late_interaction with:
         **stage.index_late_interaction.params,
     wildcard_constraints:
         **stage.index_late_interaction.constraints,
-    threads: 8
+    threads: stage.index_late_interaction.threads
     resources:
         **stage.index_late_interaction.resources,
     group:
@@ -128,7 +128,7 @@ rule index_approximate:
         **stage.index_approximate.constraints,
     conda:
         NEURAL
-    threads: 8
+    threads: stage.index_approximate.threads
     resources:
         **stage.index_approximate.resources,
     shell:

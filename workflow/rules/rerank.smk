@@ -13,7 +13,7 @@ rule score:
         "results/benchmarks/score/{reranker}/{dataset}/{first}.tsv"
     conda:
         NEURAL
-    threads: 8
+    threads: stage.score.threads
     resources:
         **stage.score.resources,
     shell:

@@ -16,7 +16,7 @@ rule retrieve_lexical:
         **stage.retrieve_lexical.constraints,
     conda:
         LEXICAL
-    threads: 8
+    threads: stage.retrieve_lexical.threads
     resources:
         **stage.retrieve_lexical.resources,
     group:
@@ -69,7 +69,7 @@ rule retrieve_dense:
         **stage.retrieve_dense.constraints,
     conda:
         NEURAL
-    threads: 8
+    threads: stage.retrieve_dense.threads
     resources:
         **stage.retrieve_dense.resources,
     group:

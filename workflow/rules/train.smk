@@ -16,7 +16,7 @@ rule train:
         **stage.train.constraints,
     conda:
         NEURAL
-    threads: 8
+    threads: stage.train.threads
     resources:
         **stage.train.resources,
     shell:
@@ -41,7 +41,7 @@ rule generate:
         **stage.generate.constraints,
     conda:
         NEURAL
-    threads: 8
+    threads: stage.generate.threads
     resources:
         **stage.generate.resources,
     shell:
@@ -66,7 +66,7 @@ rule mine:
         **stage.mine.constraints,
     conda:
         NEURAL
-    threads: 8
+    threads: stage.mine.threads
     resources:
         **stage.mine.resources,
     shell:
@@ -91,7 +91,7 @@ rule label:
         **stage.label.constraints,
     conda:
         NEURAL
-    threads: 8
+    threads: stage.label.threads
     resources:
         **stage.label.resources,
     shell:
@@ -116,7 +116,7 @@ rule adapt:
         **stage.adapt.constraints,
     conda:
         NEURAL
-    threads: 8
+    threads: stage.adapt.threads
     resources:
         **stage.adapt.resources,
     shell:

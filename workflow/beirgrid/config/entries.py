@@ -118,6 +118,7 @@ class NodeLimits(Entry):
 
     mem_mb: Annotated[int, Field(ge=1000, le=MOST_COUNTED)] = Field(64_000, description="Memory of a node in MB.")
     runtime: Count = Field(1440, description="Time limit of a job in minutes.")
+    cores: Count = Field(8, description="Cores of a node that one job takes at most.")
     partition: str = Field("", description="SLURM partition with these nodes. Empty: the default partition.")
     gpu_model: str = Field("", description="GPU type to request, if nodes have several types (gres name).")
 

@@ -98,8 +98,8 @@ class Resources:
         A job may run on another machine than the one that plans it, so this machine is not asked for a GPU.
         """
         self.grid = grid
-        self.cores = cores
         self.config = grid.config
+        self.cores = min(cores, self.config.nodes.cpu.cores)
         self.device = device if self.config.device == "auto" else str(self.config.device)
         self.sizes = Sizes(grid, self.device)
         self.of: Callable[..., Need] = cache(self._of)

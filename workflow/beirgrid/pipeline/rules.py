@@ -112,6 +112,11 @@ class Rule:
         return self.rules.resources.directives(self.stage)
 
     @cached_property
+    def threads(self) -> Callable[[Any], int]:
+        """The function of a job's threads: all cores that it may take on its node."""
+        return signed(lambda wildcards: self.rules.resources.limits(self.stage.rule, wildcards).cores)
+
+    @cached_property
     def group(self) -> Callable[[Any], str | None]:
         """The function that names the cluster job that a job shares with others."""
         return signed(lambda wildcards: self.rules.resources.group(self.stage.rule, dict(wildcards.items())))

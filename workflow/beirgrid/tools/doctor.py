@@ -20,10 +20,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from ..config.entries import Nodes
 from ..core import files
 from ..core.checkout import CHECKOUT
 from ..core.errors import BeirgridError, printable, show
 from ..core.version import dated_version
+from . import cluster
+from .configfiles import CONFIGFILE, merged
 
 # MB of memory and of disk below which the demo does not fit, and with which SciFact's grid does.
 _LEAST_MEMORY, _LEAST_DISK = 4_000, 5_000
@@ -56,6 +59,7 @@ def _checked(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``beirgrid doctor``."""
     parser.add_argument("--directory", default=Path(), type=Path, help="folder in which grids will run")
+    parser.add_argument("--configfile", **CONFIGFILE)
     parser.add_argument("--offline", action="store_true", help="skip the network checks")
     parser.add_argument(
         "--models",
@@ -69,7 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what was found; return 1 if something must be mended before a grid can run."""
     found = []
-    for finding in examine(args.directory, args.offline, args.models):
+    nodes = merged(args.configfile).nodes
+    for finding in examine(args.directory, nodes, args.offline, args.models):
         found.append(finding)
         if not args.json:
             advice = [f"    {finding.advice}"] if finding.advice else []
@@ -82,11 +87,12 @@ def run(args: argparse.Namespace) -> int:
 _MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 
 
-def examine(directory: Path, offline: bool = False, models: bool = False) -> Iterator[Finding]:
+def examine(directory: Path, nodes: Nodes, offline: bool = False, models: bool = False) -> Iterator[Finding]:
     """Yield the findings about this machine and the folder in which grids will run.
 
     Args:
         directory: the folder.
+        nodes: the limits of jobs, which are compared with the partitions of SLURM.
         offline: do not try the network.
         models: run a model on a machine without a GPU, too.
     """
@@ -101,7 +107,7 @@ def examine(directory: Path, offline: bool = False, models: bool = False) -> Ite
     yield _java()
     if not offline:
         yield from _network()
-    yield from _slurm()
+    yield from _slurm(nodes)
 
 
 def _memory() -> Finding:
@@ -251,16 +257,19 @@ def _network() -> Iterator[Finding]:
         yield _checked(f"network, {what}", reached, found, mend, "note")
 
 
-def _slurm() -> Iterator[Finding]:
+def _slurm(nodes: Nodes) -> Iterator[Finding]:
     """Yield what profiles/slurm needs: partitions, how finished jobs are remembered, and Snakemake's plugin."""
-    listed = _said("sinfo", "--noheader", "--format=%R") if shutil.which("sinfo") else ""
+    listed = _said(*cluster.PARTITIONS) if shutil.which("sinfo") else ""
     if not listed:
         state: Literal["note", "problem"] = "problem" if listed is None else "note"
         found = "sinfo fails" if listed is None else "not on this machine: use --profile local"
         yield Finding("SLURM", state, found, "ask your administrator: does slurmctld run?" if listed is None else "")
         return
-    partitions = ", ".join(dict.fromkeys(listed.split()))
+    partitions = ", ".join(dict.fromkeys(re.findall(r"^[^|*]+", listed, re.MULTILINE)))
     yield Finding("SLURM", "ok", f"partitions {partitions}", "name them under nodes in the configuration")
+    beyond = list(cluster.excesses(nodes, listed))
+    found = "; ".join(beyond) or "each job fits a node of its partition"
+    yield _checked("SLURM, nodes", not beyond, found, "correct them: SLURM refuses jobs above them (docs/cluster.md)")
     plugin = importlib.util.find_spec("snakemake_executor_plugin_slurm") is not None
     found = "installed" if plugin else "not installed"
     yield _checked("SLURM, plugin", plugin, found, "pip install 'beirgrid[slurm]'")

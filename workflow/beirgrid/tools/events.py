@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -17,8 +18,11 @@ from typing import Any
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from ..config import load
+from ..config.entries import Nodes
 from ..core.errors import BeirgridError, printable
 from ..core.progress import is_bar, is_progress
+from . import cluster
 from .processes import began, hidden
 
 EVENTS = Path("results/status.jsonl")
@@ -38,6 +42,7 @@ class RunningJob:
     since: float
     seconds: float = 0.0
     warnings: int = 0
+    reason: str = ""  # Snakemake's or SLURM's, of a failed job
 
     @property
     def name(self) -> str:
@@ -60,7 +65,12 @@ class RunningJob:
 
     @property
     def failure(self) -> str:
-        """The log of a failed job with its last line, which is not an error message if the job was killed."""
+        """The log of a failed job with its last line, which is not an error message if the job was killed.
+
+        A job that never began has the reason in place of a log.
+        """
+        if self.reason and not any(Path(log).exists() for log in self.logs):
+            return printable(f"{self.name}: {self.reason.splitlines()[0]}")
         for log in self.logs:
             for line in tail(Path(log), 1):
                 killed = "no error, so the job was killed or had no time left; last line: " if is_progress(line) else ""
@@ -131,6 +141,7 @@ class Recorder:
         self.stats: dict[str, int] = {}
         self.path: Path | None = None
         self.run: Execution | None = None
+        self._of_groups: dict[int, list[str]] = {}  # the cluster's logs of a job that failed with its group
 
     def start(self, path: Path, config: dict[str, Any]) -> None:
         """Begin the file of a run, and delete the file of the run before."""
@@ -160,8 +171,22 @@ class Recorder:
         elif kind == LogEvent.JOB_FINISHED:
             job = self.run.jobs.get(told["job_id"]) if self.run else None
             self._write("finished", id=told["job_id"], warnings=_warnings(job))
+        elif kind == LogEvent.GROUP_ERROR:
+            logs = list(map(str, told["aux_logs"]))
+            self._of_groups |= {job["jobid"]: logs for job in told["job_error_info"]}
         elif kind == LogEvent.JOB_ERROR:
-            self._write("failed", id=told["jobid"], log=list(map(str, told["log"])))  # with the cluster's own log
+            more = self._of_groups.pop(told["jobid"], None)
+            # The command that submitted the job follows the reason.
+            reason = str(told.get("rule_msg") or "").partition("\n    sbatch call:")[0]
+            reason = self._refusal() if more == [] else reason
+            self._write("failed", id=told["jobid"], log=[*map(str, told["log"]), *(more or ())], reason=reason)
+
+    def _refusal(self) -> str:
+        """Return why SLURM took no job of a group. Snakemake does not pass on what SLURM said."""
+        nodes = load(self.run.facts["config"]).nodes if self.run else Nodes()
+        listed = subprocess.run(cluster.PARTITIONS, capture_output=True, text=True, check=False).stdout
+        beyond = "; ".join(cluster.excesses(nodes, listed)) or "see Snakemake's log"
+        return f"SLURM refused the group of this job: {beyond}"
 
     def _write(self, kind: str, **facts: Any) -> None:
         if self.path is None:
@@ -258,6 +283,7 @@ def _follow(run: Execution, event: dict[str, Any]) -> None:
         run.jobs[event["id"]] = RunningJob(*facts, state="running", since=event["time"])
     elif (job := run.jobs.get(event.get("id", -1))) is not None:
         job.logs = event.get("log", job.logs)
+        job.reason = str(event.get("reason") or "")
         if _is_number(event.get("warnings")):
             job.warnings = event["warnings"]
         job.end({"finished": "done"}.get(kind, kind), event["time"])

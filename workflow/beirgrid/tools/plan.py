@@ -29,8 +29,6 @@ from .text import columned
 
 # Most rows that a table shows by default.
 _READABLE = 60
-# Cores that rules request for multi-threaded jobs.
-_MOST_CORES = 8
 SUMS = ("jobs", "GPU h", "CPU h", "download", "kept", "until used")
 
 
@@ -131,7 +129,8 @@ def _resources(grid: Grid, device: str | None) -> Resources:
     """Return the resources of a grid's jobs on this machine, or on a cluster if they want a GPU that it lacks."""
     here = "cuda" if has_gpu_driver() else "cpu"
     resources = Resources(grid, device or here)
-    resources.cores = _MOST_CORES if resources.device != here else min(_MOST_CORES, len(os.sched_getaffinity(0)))
+    most = grid.config.nodes.cpu.cores
+    resources.cores = most if resources.device != here else min(most, len(os.sched_getaffinity(0)))
     return resources
 
 
@@ -152,7 +151,7 @@ def _jobs(resources: Resources, options: list[str]) -> Iterator[PlannedJob]:
         return True
 
     # On a cluster, each job has its own cores.
-    cores = str(1000 if resources.cores == _MOST_CORES else resources.cores)
+    cores = str(1000 if resources.cores == resources.config.nodes.cpu.cores else resources.cores)
     command = ["--dry-run", "--nolock", "--cores", cores, "--snakefile", configuration.CHECKOUT / "Snakefile"]
     # Snakemake would prefer a profile of the working directory, which can run code.
     command += ["--workflow-profile", configuration.CHECKOUT / "profiles" / "default"]

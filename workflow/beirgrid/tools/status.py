@@ -130,9 +130,12 @@ def _table(rows: list[list[Text]]) -> Table:
 
 
 def failure(job: RunningJob) -> Iterator[Text]:
-    """Yield a failed job with the last lines of its logs."""
-    if not job.logs:
+    """Yield a failed job with the reason, and the last lines of its logs."""
+    if not job.logs or (job.reason and not any(Path(log).exists() for log in job.logs)):
         yield text(f"  {job.failure}", "red")
+        return
+    if job.reason:
+        yield text(f"  {job.name}: {job.reason}", "red")
     for log in job.logs:
         yield text(f"  {job.name}: {log}", "red")
         yield from (text(f"    {line}") for line in tail(Path(log), _LINES))
