@@ -79,6 +79,8 @@ KillWait=2
 OverTimeLimit=0
 ReturnToService=2
 MinJobAge=3600
+# Jobs that no node of their partition can run are refused, rather than pending for ever.
+EnforcePartLimits=ALL
 
 # No accounting, the harder case: sacct knows nothing.
 AccountingStorageType=accounting_storage/none

@@ -44,7 +44,7 @@ def write_config(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str
             "encode": {**ENCODE, "shard": 60},
             "metrics": ["ndcg@10", "recall@100"],
             "small_corpus": small_corpus,
-            **({"nodes": dict.fromkeys(kinds, {"partition": partition})} if partition else {}),
+            **({"nodes": {kind: {"partition": partition} for kind in kinds}} if partition else {}),
         }
         path = tmp_path_factory.mktemp("config") / "grid.yaml"
         path.write_text(yaml.safe_dump(settings))

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 from helpers import beirgrid
 from sites import CLUSTER, FOLDER, Site, end, undisturbed, wait_for
 
@@ -81,16 +82,19 @@ def test_nodes_with_fewer_cores_than_a_job_asks_for_are_named_and_used_once_the_
 ):
     site.configfile = write_config([system], small_corpus, datasets=2, partition="few", kinds=("cpu",))
     site.folder = tmp_path / "few"
-    undisturbed(
-        site.configfile, site.folder, "--until", "fetch_dataset", "index_lexical" if small_corpus else "fetch_corpus"
-    )
+    undisturbed(site.configfile, site.folder, "--until", "fetch_dataset", *["index_lexical"] * bool(small_corpus))
     failed = site.run("--retries", "0")
     assert failed.returncode != 0
-    reason = "nodes.cpu.cores is 8, but the nodes of partition few have 4" if small_corpus else "CPU count per node"
+    reason = (
+        "nodes.cpu.cores is 8, but the nodes of partition few have 4" if small_corpus else "Batch job submission failed"
+    )
     shown = beirgrid("status", "--directory", site.folder).stdout
     assert reason in shown[shown.index("Failed, ") :]
     assert small_corpus or reason in failed.stdout
-    done = site.run("--config", "nodes={cpu: {partition: few, cores: 4}}")
+    settings = yaml.safe_load(site.configfile.read_text())
+    settings["nodes"]["cpu"]["cores"] = 4
+    site.configfile.write_text(yaml.safe_dump(settings))
+    done = site.run()
     assert done.returncode == 0, done.stdout
     assert {job["NodeList"] for job in site.jobs()} == {"few1"}
     assert max(int(job["NumCPUs"]) for job in site.jobs()) == 4
@@ -227,7 +231,8 @@ def test_killed_it_leaves_jobs_that_the_next_run_does_not_write_beside(site, exp
     stage = site.hang("encode")
     run.kill()
     run.wait()
-    refused = site.run()  # which releases the lock
+    assert site.run("--unlock").returncode == 0
+    refused = site.run()
     assert refused.returncode != 0
     assert "SLURM still has 1 job(s) of an earlier run in this folder" in refused.stdout
     assert len(site.jobs()) == 1  # nothing was submitted

@@ -10,15 +10,12 @@ import math
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from helpers import python, quick_first
-from snakemake.logging import ColorizingTextHandler
-from snakemake.settings.types import OutputSettings
 
 from beirgrid.__main__ import main
 from beirgrid.analysis import tables as statistics
@@ -34,7 +31,7 @@ from beirgrid.results.scores import Scores, load_scores
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages import report
 from beirgrid.stages.aggregate import aggregate
-from beirgrid.tools import console, outline, refresh
+from beirgrid.tools import events, outline, refresh
 
 QUERIES = [f"q{i}" for i in range(8)]
 SETTINGS = "0123456789abcdef"
@@ -493,79 +490,69 @@ def test_a_refresh_waits_for_another(grid):
     assert TABLES.exists()
 
 
-@pytest.fixture
-def run_log():
-    """The handler that a Snakefile attaches to Snakemake's log, that log, and Snakemake's output stream."""
-    logger, printed = logging.Logger("snakemake"), io.StringIO()
-    logger.addHandler(handler := ColorizingTextHandler(stream=printed))
-    handler.name = "DefaultStreamHandler"
-    workflow = SimpleNamespace(
-        output_settings=OutputSettings(),
-        logger_manager=SimpleNamespace(logger=logger),
-        modifier=SimpleNamespace(is_main_snakefile=lambda: True),
-    )
-    return console.RunLog(workflow), logger, printed
-
-
 def _job(number: int, rule: str) -> dict[str, object]:
     return {"event": "job_info", "rule_name": rule, "jobid": number, "wildcards": {}, "log": [], "output": []}
 
 
-def test_a_run_refreshes_when_cells_finish_and_at_its_end(grid, run_log, monkeypatch, capfd):
+def _recorded(*rules: str, failed: bool = False) -> None:
+    """Follow a run of jobs of these rules to its end."""
+    logger = logging.Logger("snakemake")
+    logger.addHandler(recorder := events.Recorder("test", {}, lambda: None))
+    logger.info("stats", extra={"event": "run_info", "stats": dict.fromkeys(rules, 1)})
+    for number, rule in enumerate(rules):
+        logger.info("job", extra=_job(number, rule))
+        logger.info("done", extra={"event": "job_finished", "job_id": number})
+    if failed:
+        logger.error("one job failed", extra={"event": "error"})
+    recorder.close()
+    recorder.close()
+
+
+@pytest.mark.parametrize(
+    ("rules", "failed", "refreshed"),
+    [
+        (["aggregate"], False, True),
+        (["aggregate", "beir_report"], False, False),
+        (["aggregate", "beir_report"], True, True),
+        (["beir_report", "analyse_grid"], False, True),
+    ],
+)
+def test_a_run_prints_its_tables_and_writes_them_unless_its_last_job_did(
+    grid, rules, failed, refreshed, monkeypatch, capfd
+):
     monkeypatch.setattr(refresh.sys, "executable", python())
-    heard, logger, _ = run_log
-    logger.handlers = [heard]
-    evaluation = _job(3, "beir_evaluate")
-    logger.info("job", extra=evaluation)
-    logger.info("done", extra={"event": "job_finished", "job_id": 3})
-    assert heard.refresher is None  # a dry run, which never starts
-    grid_config = SimpleNamespace(grid=SimpleNamespace(name="test"))
-    heard.start(None, SimpleNamespace(config=grid_config), {})
-    logger.info("job", extra=evaluation)
-    logger.info("job", extra=_job(2, "index_dense"))
-    logger.info("done", extra={"event": "job_finished", "job_id": 2})
-    assert heard.refresher.process is None  # no evaluation
-    logger.info("done", extra={"event": "job_finished", "job_id": 3})
-    assert heard.refresher.process is None  # a run of less than a minute has its tables at its end
-    heard.refresher.next = 0.0
-    logger.info("done", extra={"event": "job_finished", "job_id": 3})
-    first = heard.refresher.process
-    assert first.wait() == 0
-    assert cell(read_answers(TABLES), "b", "x").value == pytest.approx(0.5)
-    logger.info("done", extra={"event": "job_finished", "job_id": 3})
-    assert heard.refresher.process is first  # it has just begun one
-    assert capfd.readouterr().out == ""
+    aggregate(grid=grid, published=tuple(refresh.PUBLISHED), output=TABLES, record=RECORD)
+    page = Path(paths.REPORT.format(grid="test"))
+    _recorded(*rules, failed=failed)
+    assert page.is_file() == refreshed
+    assert capfd.readouterr().out.count(f"Report: {page.absolute()}") == 1
+    run = events.read(events.EVENTS)
+    assert run.over is not None
+    assert run.over["succeeded"] == (not failed)
+
+
+def test_the_tables_of_a_run_name_its_failed_cells(grid, monkeypatch, capfd):
+    monkeypatch.setattr(refresh.sys, "executable", python())
     Path(grid.cells[0].per_query).write_bytes(b"")
-    heard.finish(succeeded=False)
+    _recorded("evaluate", failed=True)
     assert "Failed: 1 of 6 cells." in capfd.readouterr().out
 
 
-@pytest.mark.slow
-def test_a_run_whose_last_job_wrote_the_page_prints_its_tables_as_they_are(grid, run_log, monkeypatch, capfd):
-    monkeypatch.setattr(refresh.sys, "executable", python())
-    aggregate(grid=grid, published=tuple(refresh.PUBLISHED), output=TABLES, record=RECORD)
-    heard, logger, _ = run_log
-    logger.handlers = [heard]
-    config = SimpleNamespace(grid=SimpleNamespace(name="test"))
-    heard.start(None, SimpleNamespace(config=config), {})
-    page = Path(paths.REPORT.format(grid="test"))
-    for number, rule, refreshed in ((1, "aggregate", True), (2, "beir_report", False), (3, "analyse_grid", True)):
-        logger.info("job", extra=_job(number, rule))
-        logger.info("done", extra={"event": "job_finished", "job_id": number})
-        page.unlink(missing_ok=True)
-        heard.finish(succeeded=True)
-        assert page.is_file() == refreshed
-        assert f"Report: {page.absolute()}" in capfd.readouterr().out
-
-
-def test_a_refresh_that_fails_does_not_disturb_the_run(grid, monkeypatch, capfd):
-    refresher = refresh.Refresher("test")
+def test_tables_that_cannot_be_written_do_not_disturb_the_run(grid, monkeypatch, capfd):
     with monkeypatch.context() as patch:
         patch.setattr(refresh.sys, "executable", "/gone/python")
-        refresher.end(written=False)
+        _recorded("aggregate")
     files.write_text(paths.GRID_SUMMARY.format(grid="test"), "{")
-    refresher.end(written=False)
+    _recorded("aggregate")
     assert "is not a summary of a grid" in capfd.readouterr().err
+
+
+def test_one_damaged_grid_does_not_keep_the_report_of_another(grid, capsys):
+    files.write_text(paths.GRID_SUMMARY.format(grid="other"), "{")
+    assert main(["report"]) == 0
+    said = capsys.readouterr()
+    assert "warning: the grid other is left out: " in said.err
+    assert "Report: " in said.out
 
 
 @pytest.mark.parametrize(("systems", "datasets", "width"), [(2, 3, 80), (17, 14, 120), (40, 30, 80), (7, 1, 100)])

@@ -1,8 +1,8 @@
-"""The command of a killed run is repeated, and the lock of a process that may be alive is kept."""
+"""A run is refused beside another and beside the jobs of a killed one; a lock that is left over is known."""
 
 from __future__ import annotations
 
-import logging
+import json
 import os
 import signal
 import subprocess
@@ -11,19 +11,18 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, python
+from helpers import ROOT
 
 from beirgrid.__main__ import commands
-from beirgrid.core.errors import log_to_standard_error
-from beirgrid.tools import console, processes
+from beirgrid.tools import processes, run
 
 SNAKEFILE = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "workflow")!r})
-from beirgrid.tools import processes
+from beirgrid.tools import events, processes
+from snakemake.logging import logger
 if workflow.is_main_process:
-    processes.allow_one_run()
-    processes.allow_one_run()  # as a second module of this workflow does
+    logger.addHandler(events.Recorder("grid", {{}}, processes.refuse_beside_others, quiet=True))
 rule all:
     output: "done"
     shell: "touch begun; while [ ! -e go ]; do sleep 0.1; done; touch done"
@@ -50,46 +49,56 @@ def killed(tmp_path, monkeypatch):
     return tmp_path
 
 
-def _run(*options: str, program: str = sys.executable) -> subprocess.CompletedProcess[str]:
+def _run(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [program, *OPTIONS, *options], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        [sys.executable, *OPTIONS, *options], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
 
 
-@pytest.mark.usefixtures("killed")
-def test_a_command_whose_run_was_killed_is_repeated():
-    done = _run()
-    assert done.returncode == 0, done.stdout
+def test_the_lock_of_a_killed_run_is_known_to_be_left_over(killed):
+    assert run._was_killed(killed)
+    assert _run("--unlock").returncode == 0
+    assert not run._was_killed(killed)
+    assert _run().returncode == 0
     assert Path("done").exists()
-    assert not list(Path(".snakemake").glob("locks/*"))
-    assert processes.LOCK.read_text() == ""
+    Path(".snakemake/locks").mkdir(exist_ok=True)
+    Path(".snakemake/locks/of-another-run").touch()
+    assert not run._was_killed(killed)  # the last run has ended
 
 
-@pytest.mark.parametrize("holder", ["another-host 0123-4567", "", f"{os.uname().nodename} of-another-start"])
-def test_the_lock_of_a_run_that_cannot_be_seen_stays(killed, holder):
-    processes.LOCK.write_text(holder)
-    for _ in range(2):
-        refused = _run(program=python())
-        assert refused.returncode != 0
-        place = f", on {holder.split()[0]}" if holder else ""
-        assert (
-            f"{killed} is locked by a run that did not end{place}. If it no longer runs, repeat the command with "
-            "--unlock, then without. Finished files stay"
-        ) in refused.stdout
-        assert list(Path(".snakemake/locks").iterdir())
-        assert processes.LOCK.read_text() == holder
-    assert _run("--unlock", program=python()).returncode == 0
-    assert _run(program=python()).returncode == 0
+def test_the_lock_of_a_run_that_cannot_be_seen_stays(killed):
+    path = Path("results/status.jsonl")
+    first, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps({**json.loads(first), "host": "another-host"}), *rest]))
+    assert not run._was_killed(killed)
+
+
+def test_a_second_run_is_refused_beside_another(killed):
+    assert _run("--unlock").returncode == 0
+    Path("go").unlink()
+    first = subprocess.Popen([sys.executable, *OPTIONS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not list(Path(".snakemake/locks").glob("*")):
+        assert first.poll() is None
+        time.sleep(0.05)
+    events = Path("results/status.jsonl").read_text()
+    refused = _run("--nolock")  # as with other targets, which Snakemake's lock does not see
+    assert refused.returncode != 0
+    assert f"work in {killed}: wait until they end, or stop them (process {first.pid})" in refused.stdout
+    assert Path("results/status.jsonl").read_text().startswith(events[:50])
+    Path("go").touch()
+    assert first.wait(60) == 0
 
 
 @pytest.mark.slow
-def test_the_lock_of_a_run_whose_jobs_continue_stays(killed):
-    job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "beirgrid", "encode"], cwd=killed)
+def test_a_run_is_refused_beside_the_jobs_of_one_that_was_killed(killed):
+    job = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)", "beirgrid", "encode", "@-"], cwd=killed
+    )
     try:
+        assert _run("--unlock").returncode == 0
         refused = _run()
         assert refused.returncode != 0
-        assert f"and its jobs continue: wait until they end, or stop them (process {job.pid})" in refused.stdout
-        assert list(Path(".snakemake/locks").iterdir())
+        assert f"wait until they end, or stop them (process {job.pid})" in refused.stdout
     finally:
         job.kill()
         job.wait()
@@ -149,22 +158,3 @@ def test_an_interrupt_while_libraries_are_imported_is_shown_in_one_line(tmp_path
     assert started.communicate()[1] == f"{line}\n"
     assert started.returncode == -signal.SIGINT
     assert not list(tmp_path.rglob("results"))
-
-
-def test_a_log_on_a_full_disk_ends_in_one_line(capfd):
-    log_to_standard_error()
-    handler = logging.FileHandler("/dev/full")
-    console.end_where_the_disk_is_full(handler)
-    logger = logging.Logger("snakemake")
-    logger.addHandler(handler)
-    for number in range(3):
-        logger.info(number)
-    assert capfd.readouterr().err == "warning: the log ends here: No space left on device (/dev/full)\n"
-
-
-def test_a_run_that_cannot_write_its_lock_is_refused_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("Snakefile").write_text(SNAKEFILE)
-    processes.LOCK.parent.mkdir(parents=True)
-    processes.LOCK.symlink_to("/dev/full")
-    assert f"Error: {tmp_path} cannot be locked for this run: No space left on device\n" in _run().stdout

@@ -6,16 +6,16 @@ import contextlib
 import io
 import json
 import logging
+import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
-from helpers import write_collection
-from snakemake.logging import ColorizingTextHandler
+from helpers import tracked_configuration, write_collection
+from snakemake.settings.enums import Quietness
 from snakemake.settings.types import OutputSettings
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -23,16 +23,27 @@ from beirgrid.__main__ import main
 from beirgrid.core import progress as lines_of_logs
 from beirgrid.core.errors import BeirgridError
 from beirgrid.core.progress import Progress, is_progress
-from beirgrid.tools import console, events, status
+from beirgrid.tools import events, screen, status
+from snakemake_logger_plugin_beirgrid import LogHandler
 
 
 @pytest.fixture
-def told(tmp_path):
+def told(tmp_path, monkeypatch):
     """A logger with a recorder, and its file."""
-    logger, recorder = logging.Logger("snakemake"), events.Recorder()
-    logger.addHandler(handler := logging.Handler())
-    handler.emit = recorder.hear
-    return logger, recorder, tmp_path / "results/status.jsonl"
+    monkeypatch.chdir(tmp_path)
+    logger = logging.Logger("snakemake")
+    logger.addHandler(recorder := _recorder())
+    return logger, recorder, tmp_path / events.EVENTS
+
+
+def _recorder(config: dict | None = None) -> events.Recorder:
+    """A recorder that prints no tables."""
+    recorder = events.Recorder("grid", config or {"grid": {}}, lambda: None)
+    recorder.results = lambda wrote: None
+    return recorder
+
+
+STATS = {"event": LogEvent.RUN_INFO, "stats": {"encode": 3, "all": 1, "total": 4}}
 
 
 def _info(number: int, rule: str = "encode") -> dict:
@@ -46,9 +57,8 @@ def _info(number: int, rule: str = "encode") -> dict:
     }
 
 
-def _begin(logger, recorder, path) -> None:
-    logger.info("stats", extra={"event": LogEvent.RUN_INFO, "stats": {"encode": 3, "all": 1, "total": 4}})
-    recorder.start(path, {"grid": {}})
+def _begin(logger, *_) -> None:
+    logger.info("stats", extra=STATS)
 
 
 def test_jobs_are_followed_from_start_to_end(told):
@@ -68,7 +78,7 @@ def test_jobs_are_followed_from_start_to_end(told):
     assert run.jobs[1].name == "encode tiny 1"
     logger.info("again", extra=_info(2))  # a retry
     assert events.read(path).jobs[2].state == "running"
-    recorder.end(succeeded=False)
+    recorder.close()
     ended = events.read(path)
     assert ended.over is not None
     assert not ended.over["succeeded"]
@@ -98,7 +108,8 @@ def test_the_last_line_of_a_killed_job_is_not_called_its_error(tmp_path, last, k
 # What a log may hold: it clears the screen, names the window, moves the cursor, rings, and turns the line around.
 CONTROLS = "\x1b[2J\x1b]0;owned\x07\x9b5A\x08\u202eevil"
 ESCAPED = "\\x1b[2J\\x1b]0;owned\\x07\\x9b5A\\x08\\u202eevil"
-SEQUENCE = re.compile(r"\x1b\[[\d;]*m")  # colours
+SEQUENCE = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
+ERASED = re.compile(r"[^\n]*\r(?!\n)")
 
 
 def test_no_control_sequence_of_a_log_reaches_the_terminal(told, tmp_path, monkeypatch, capsys):
@@ -113,7 +124,7 @@ def test_no_control_sequence_of_a_log_reaches_the_terminal(told, tmp_path, monke
     logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2, "log": ["logs/2.log"]})
     assert main(["status"]) == 0
     shown = capsys.readouterr().out
-    assert f"{ESCAPED} 1" in shown
+    assert f"{ESCAPED} 2" in shown
     assert not [letter for letter in shown if not letter.isprintable() and letter != "\n"]
     assert events.read(path).jobs[2].failure.isprintable()
 
@@ -144,56 +155,152 @@ class _Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def on_a_terminal(tmp_path, monkeypatch):
-    """A logger with the handler of a run on a terminal, that handler, and what returns the text that is shown."""
+@pytest.fixture(params=[_Terminal, io.StringIO], ids=["terminal", "file"])
+def shown_run(request, tmp_path, monkeypatch):
+    """A logger with the plugin, the plugin, and what returns the text that is shown."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TERM", "xterm")
-    logger, printed = logging.Logger("snakemake"), _Terminal()
-    logger.addHandler(handler := ColorizingTextHandler(stream=printed))
-    handler.name = "DefaultStreamHandler"
-    manager = SimpleNamespace(logger=logger, get_logfile=lambda: [f"snakemake{CONTROLS}.log"])
-    modifier = SimpleNamespace(is_main_snakefile=lambda: True)
-    workflow = SimpleNamespace(output_settings=OutputSettings(), logger_manager=manager, modifier=modifier)
-    return logger, console.RunLog(workflow), lambda: SEQUENCE.sub("", printed.getvalue())
+    monkeypatch.setattr(sys, "stderr", printed := request.param())
+    logger = logging.Logger("snakemake")
+    logger.addHandler(plugin := LogHandler(OutputSettings(), None))
+    return logger, plugin, lambda: ERASED.sub("", SEQUENCE.sub("", printed.getvalue()))
 
 
-def test_the_screen_of_a_run_escapes_control_sequences(on_a_terminal, tmp_path):
-    logger, run_log, shown = on_a_terminal
+BEGUN = {"event": LogEvent.WORKFLOW_STARTED}
+
+
+def test_the_screen_of_a_run_escapes_control_sequences(shown_run, tmp_path):
+    logger, plugin, shown = shown_run
     logger.info("held back")
-    logger.info("begun", extra={"event": LogEvent.WORKFLOW_STARTED})
-    run_log.recorder.start(tmp_path / "results/status.jsonl", {})
+    logger.info("begun", extra=BEGUN)
+    logger.info("stats", extra=STATS)
     (tmp_path / "1.log").write_text(f"before\n{CONTROLS} in the log\n")
     logger.info("job", extra=_info(1))
     logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 1, "log": ["1.log"]})
     logger.warning(f"{CONTROLS} in a warning")
     logger.info("not shown")
     logger.info("Nothing to be done")
-    run_log.close()
+    logger.error("WorkflowError", extra={"event": LogEvent.ERROR})
+    plugin.close()
     said = shown()
-    assert f"  encode tiny 1: 1.log\n    before\n    {ESCAPED} in the log\n{ESCAPED} in a warning\n" in said
-    assert f"Snakemake's log: snakemake{ESCAPED}.log\n" in said
-    assert said.endswith("Nothing to be done\n")
+    lines = [line for line in said.splitlines() if "jobs per minute" not in line]  # the bars of a terminal
+    assert lines == [
+        "  encode tiny 1: 1.log",
+        "    before",
+        f"    {ESCAPED} in the log",
+        f"{ESCAPED} in a warning",
+        "Nothing to be done",
+        "WorkflowError",
+        "0 of 3 jobs done, 1 failed, 0:00:00. The same command continues the run: finished files stay",
+    ]
     assert "held back" not in said
     assert "not shown" not in said
     assert not [letter for letter in said if not letter.isprintable() and letter != "\n"]
 
 
-def test_an_error_before_a_run_is_the_last_line(on_a_terminal):
-    logger, run_log, shown = on_a_terminal
+def test_lines_that_say_nothing_new_are_left_out(shown_run):
+    logger, plugin, shown = shown_run
+    logger.info("begun", extra=BEGUN)
+    logger.warning("No SLURM account given, trying to guess.")
+    logger.warning("No account was given, not able to get a SLURM account via sacct: sacct: invalid option -- '1'")
+    logger.warning("Unable to guess SLURM account. Trying to proceed without.")
+    logger.warning("something new")
+    plugin.close()
+    assert shown() == "something new\n"
+
+
+def test_an_error_before_a_run_is_the_last_line(shown_run):
+    logger, plugin, shown = shown_run
     logger.info("Config file a is extended")
     logger.warning("take care")
     logger.error("wrong key")
-    run_log.close()
+    plugin.close()
     assert shown() == "take care\nwrong key\n"
 
 
-def test_a_failed_job_without_a_log_is_shown(on_a_terminal, tmp_path):
-    logger, run_log, shown = on_a_terminal
-    run_log.recorder.start(tmp_path / "results/status.jsonl", {})
+def test_where_no_run_starts_lines_are_printed_at_the_end(shown_run):
+    logger, plugin, shown = shown_run
+    logger.info("Unlocked working directory.")
+    assert shown() == ""
+    plugin.close()
+    assert shown() == "Unlocked working directory.\n"
+
+
+@pytest.mark.parametrize("asked", ["quiet", "dryrun", "verbose", "debug_dag", "printshellcmds"])
+def test_who_asks_for_more_or_less_of_snakemakes_lines_gets_them(shown_run, asked):
+    _, plugin, _ = shown_run
+    assert plugin.writes_to_stream
+    assert not LogHandler(
+        OutputSettings(**{asked: {Quietness.RULES} if asked == "quiet" else True}), None
+    ).writes_to_stream
+
+
+def test_a_failed_job_without_a_log_is_shown(shown_run):
+    logger, _, shown = shown_run
+    logger.info("begun", extra=BEGUN)
+    logger.info("stats", extra=STATS)
     logger.info("job", extra=_info(1, "my_train") | {"log": []})
     logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 1, "log": []})
-    assert shown() == "  my_train tiny 1 has no log\n"
+    assert "  my_train tiny 1 has no log\n" in shown()
+
+
+def test_a_file_gets_a_line_at_ends_of_jobs_every_ten_seconds_at_most(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stderr", printed := io.StringIO())
+    monkeypatch.setattr(screen.time, "monotonic", lambda: clock)
+    logger, clock = logging.Logger("snakemake"), 100.0
+    logger.addHandler(plugin := LogHandler(OutputSettings(), None))
+    logger.info("begun", extra=BEGUN)
+    logger.info("stats", extra=STATS)
+    for number, clock in enumerate((100.0, 105.0, 111.0)):  # noqa: B007
+        logger.info("job", extra=_info(number))
+        logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": number})
+    plugin.close()
+    first, second, last = printed.getvalue().splitlines()
+    assert re.fullmatch(r"1 of 3 jobs done, .* jobs per minute; left: about 0:00:00; last: encode tiny 0", first)
+    assert second.startswith("3 of 3 jobs done, ")
+    assert last == "3 of 3 jobs done, 0:00:00"
+
+
+REFUSED = (
+    "SLURM sbatch failed. The error message was 'sbatch: error: CPU count'.\n    sbatch call:\n        sbatch -n 1"
+)
+
+
+def test_a_job_that_slurm_refuses_has_the_reason(told, shown_run, tmp_path):
+    logger, _, path = told
+    drawn, _, shown = shown_run
+    for log in (logger, drawn):
+        log.info("begun", extra=BEGUN)
+        log.info("stats", extra=STATS)
+        log.info("job", extra=_info(1))
+        log.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 1, "log": ["1.log"], "rule_msg": REFUSED})
+    reason = "encode tiny 1: SLURM sbatch failed. The error message was 'sbatch: error: CPU count'."
+    assert f"  {reason}\n" in shown()
+    assert "sbatch call" not in shown()
+    assert f"  {reason}" in status.lines(events.read(path), 120)
+    assert events.read(path).jobs[1].failure == reason
+
+
+def test_a_group_that_slurm_refuses_has_the_limits_that_its_partition_lacks(told, tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sinfo").write_text("#!/bin/sh\necho 'cpu*|4|64000|1-00:00:00'\n")
+    (tmp_path / "bin/sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    logger, recorder, path = told
+    recorder.config = tracked_configuration()
+    _begin(logger)
+    for number in (1, 2):
+        logger.info("job", extra=_info(number))
+    group = {"event": LogEvent.GROUP_ERROR, "groupid": "g", "aux_logs": [], "job_error_info": [{"jobid": 1}]}
+    logger.error("group", extra=group)
+    for number in (1, 2):
+        logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": number, "log": [], "rule_msg": None})
+    jobs = events.read(path).jobs
+    assert jobs[1].reason.startswith(
+        "SLURM refused the group of this job: nodes.cpu.cores is 8, but the nodes of partition"
+    )
+    assert jobs[2].reason == ""
 
 
 def test_warnings_in_the_logs_of_jobs_are_counted(told, tmp_path, monkeypatch):
@@ -207,15 +314,16 @@ def test_warnings_in_the_logs_of_jobs_are_counted(told, tmp_path, monkeypatch):
     for number in (1, 2):
         logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": number})
     assert "2 warnings: 1.log" in status.lines(events.read(path), 80)
-    assert status.warnings(recorder.run) == "2 warnings: 1.log"
+    assert status.warnings(recorder.follower.run) == "2 warnings: 1.log"
 
 
 def test_a_job_that_nothing_more_was_said_of_has_failed_when_the_run_is_over(told):
     logger, recorder, path = told
     _begin(logger, recorder, path)
     logger.info("job", extra=_info(1))
-    recorder.end(succeeded=False)
+    recorder.close()
     assert events.read(path).jobs[1].state == "failed"
+    assert not events.read(path).over["succeeded"]
 
 
 def test_a_job_whose_end_was_not_told_is_done_once_its_record_is_there(told, tmp_path):
@@ -240,44 +348,16 @@ def test_a_line_that_is_cut_off_is_left_out(told):
         events.read(path)
 
 
-RUN = {"event": "run", "time": 1, "jobs": {}, "config": {}, "host": "x", "began": 1, "pid": 1}
-JOB = {"event": "started", "time": 1, "id": 1, "rule": "x", "wildcards": {}, "log": ["x"], "outputs": []}
-GARBAGE = {
-    "bytes": b"\x00\xff\xfe\x80",
-    "no JSON": b"oops",
-    "number": b"17",
-    "list": b'["event", "run"]',
-    "null": b"null",
-    "nested": b"[" * 100_000,
-    "number of 5,000 digits": b'{"event": "finished", "time": 1, "id": ' + b"7" * 5000 + b"}",
-    "no event": b'{"time": 1}',
-    "event that is none": b'{"event": "launched", "time": 1}',
-    "event that is a list": b'{"event": ["run"], "time": 1}',
-    "no time": b'{"event": "finished", "id": 1}',
-    "time in words": b'{"event": "finished", "id": 1, "time": "noon"}',
-    "time that is none": b'{"event": "finished", "id": 1, "time": NaN}',
-    "time of no year": b'{"event": "over", "succeeded": true, "time": 1e300}',
-    "id that is a list": b'{"event": "finished", "time": 1, "id": [1]}',
-    "run without a process": json.dumps({key: value for key, value in RUN.items() if key != "pid"}).encode(),
-    "process of no machine": json.dumps({**RUN, "pid": 2**70}).encode(),
-    "jobs in words": json.dumps({**RUN, "jobs": {"a": "b"}}).encode(),
-    "job with a log in words": json.dumps({**JOB, "log": "x"}).encode(),
-    "job of numbers": json.dumps({**JOB, "wildcards": {"shard": 1}, "outputs": [2]}).encode(),
-}
-
-
-@pytest.mark.parametrize("garbage", list(GARBAGE.values()), ids=list(GARBAGE))
-def test_lines_that_are_no_events_are_left_out_and_counted(told, garbage):
+@pytest.mark.parametrize(
+    "garbage", [b"\x00\xff", b"oops", b"17", b"null", b'{"time": 1}', b'{"event": "finished", "id": [1]}']
+)
+def test_lines_that_are_no_events_are_left_out(told, garbage):
     logger, recorder, path = told
     _begin(logger, recorder, path)
     logger.info("job", extra=_info(1))
     path.write_bytes(path.read_bytes() + garbage + b"\n")
     logger.info("job", extra=_info(2))
-    run = events.read(path)
-    assert list(run.jobs) == [1, 2]
-    assert run.unread == 1
-    screen = list(status.lines(run, 80))
-    assert "results/status.jsonl has 1 unreadable lines, which status ignores" in screen
+    assert list(events.read(path).jobs) == [1, 2]
     path.write_bytes(garbage + b"\n")
     with pytest.raises(BeirgridError, match="has no run"):
         events.read(path)
@@ -300,7 +380,6 @@ def test_a_name_with_a_line_separator_is_read(told):
     _begin(logger, recorder, path)
     logger.info("job", extra=_info(1) | {"wildcards": {"dataset": "a\u2028b\x85c"}})
     assert events.read(path).jobs[1].name == "encode a\u2028b\x85c"
-    assert events.read(path).unread == 0
 
 
 @pytest.fixture
@@ -326,9 +405,9 @@ def test_a_corpus_folder_that_is_gone_takes_only_the_cells_away(tmp_path, shown)
         "metrics": ["ndcg@10"],
         "grid": {"systems": ["bm25"], "datasets": ["mine"]},
     }
-    recorder = events.Recorder()
-    recorder.start(tmp_path / "results/status.jsonl", raw)
-    recorder.end(succeeded=True)
+    recorder = _recorder(raw)
+    recorder.emit(logging.makeLogRecord(STATS))
+    recorder.close()
     done, screen, errors = shown()
     assert (done, errors) == (0, "")
     assert any(line.split() == ["mine", "."] for line in screen.splitlines())
@@ -341,8 +420,7 @@ def test_a_corpus_folder_that_is_gone_takes_only_the_cells_away(tmp_path, shown)
 
 
 def test_half_of_a_surrogate_pair_is_shown_somehow(tmp_path, shown):
-    recorder = events.Recorder()
-    recorder.start(tmp_path / "results/status.jsonl", {"grid": {}})
+    _recorder().emit(logging.makeLogRecord(STATS))
     job = {"id": 1, "rule": "encode", "wildcards": {"dataset": "\ud800"}, "log": ["x.log"], "outputs": []}
     with (tmp_path / "results/status.jsonl").open("a") as stream:
         stream.write(json.dumps({"event": "started", "time": 1, **job}) + "\n")
@@ -352,8 +430,7 @@ def test_half_of_a_surrogate_pair_is_shown_somehow(tmp_path, shown):
 
 
 def test_a_clock_that_is_set_back_makes_no_negative_time(tmp_path, shown):
-    recorder = events.Recorder()
-    recorder.start(tmp_path / "results/status.jsonl", {"grid": {}})
+    _recorder().emit(logging.makeLogRecord(STATS))
     with (tmp_path / "results/status.jsonl").open("a") as stream:
         stream.write(json.dumps({"event": "over", "time": 1, "succeeded": True}) + "\n")
     assert shown()[1].startswith("finished after 0:00:00 (")
@@ -364,7 +441,7 @@ def test_what_helps_a_run_that_died_is_said(monkeypatch, tmp_path):
     assert status._advice().startswith("Run it again")
     # a stage that outlived its Snakemake, and one of another folder
     stages = [
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "beirgrid", "encode"], cwd=folder)
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "beirgrid", "encode", "@-"], cwd=folder)
         for folder in (tmp_path, tmp_path.parent)
     ]
     try:
@@ -382,7 +459,7 @@ def test_a_second_run_replaces_the_first(told):
     logger, recorder, path = told
     _begin(logger, recorder, path)
     logger.info("job", extra=_info(1))
-    events.Recorder().start(path, {})
+    _begin(logger)
     assert not events.read(path).jobs
 
 
@@ -400,12 +477,13 @@ def test_a_process_that_is_gone_has_died_and_another_machines_cannot_be_asked(to
     assert events.read(path).alive is None
 
 
-def test_a_full_disk_ends_no_grid(told, full_disk):
+def test_a_full_disk_ends_no_grid(told, full_disk, monkeypatch):
     logger, recorder, _ = told
     (full_disk / "filler").write_bytes(b"x" * 2**20)
-    _begin(logger, recorder, full_disk / "results/status.jsonl")
+    monkeypatch.setattr(events, "EVENTS", full_disk / "results/status.jsonl")
+    _begin(logger)
     logger.info("job", extra=_info(1))
-    recorder.end(succeeded=True)
+    recorder.close()
 
 
 def test_the_last_words_of_a_log_are_those_of_its_progress_bar(tmp_path):

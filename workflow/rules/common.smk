@@ -7,9 +7,11 @@ from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.rules import Rules
 from beirgrid.pipeline.summaries import PUBLISHED
 from beirgrid.results import published
-from beirgrid.tools import cluster, forks, processes
+from beirgrid.tools import cluster, events, forks, processes
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
+from snakemake.settings.enums import Quietness
+from snakemake.settings.enums import Quietness
 
 try:
     environment.check_names(str(ROOT))
@@ -38,28 +40,12 @@ EVALUATE = f"{ENVIRONMENTS}/evaluate.yaml"
 LEXICAL = f"{ENVIRONMENTS}/lexical.yaml"
 # PyTorch's CUDA build also runs on a CPU, but is some GB larger.
 NEURAL = f"{ENVIRONMENTS}/neural{'-cpu' if grid.config.device == 'cpu' else ''}.yaml"
-if workflow.is_main_process:
-    environment.handle_signals()
-    processes.allow_one_run()
-    if notice := stage.summary.notice():
-        logger.warning(notice)
-    reruns.watch_records(workflow, stage)
 
-
-# The stages of a group take no more cores at once than a node has. Only with a cluster, Snakemake has a number of nodes.
-if workflow.nodes is not None:
-    workflow.register_resource("_cores", grid.config.nodes.cpu.cores)
-
-
-wildcard_constraints:
-    **dict.fromkeys(("corpus", "dataset", "system", "model", "reranker", "first"), "[^/]+"),
-    shard=r"\d+",
-
-
-# Runs in the main process, once it holds the working directory's lock.
-onstart:
+def begin():
+    """Check the surroundings of a run, and write what its jobs read. Snakemake holds the lock of the folder."""
     try:
         environment.check_temporary_folder()
+        processes.refuse_beside_others()
         cluster.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
         # Read by aggregate, report and analyses.
         files.replace_text(
@@ -70,26 +56,23 @@ onstart:
     if stage.own_python and workflow.executor_plugin.name == "local":
         forks.offer()
     stage.link_package()
-    run_log.start(workflow, grid, config)
 
 
-onsuccess:
-    run_log.finish(succeeded=True)
+if workflow.is_main_process:
+    environment.handle_signals()
+    if notice := stage.summary.notice():
+        logger.warning(notice)
+    reruns.watch_records(workflow, stage)
+    if not workflow.output_settings.dryrun:
+        quiet = Quietness.ALL in (workflow.output_settings.quiet or ())
+        logger.addHandler(events.Recorder(grid.config.grid.name, config, begin, quiet))
 
 
-onerror:
-    run_log.finish(succeeded=False)
+# The stages of a group take no more cores at once than a node has. Only with a cluster, Snakemake has a number of nodes.
+if workflow.nodes is not None:
+    workflow.register_resource("_cores", grid.config.nodes.cpu.cores)
 
 
-# Snakemake runs the handlers of the main Snakefile alone. Those of a module run before them.
-if not workflow.modifier.is_main_snakefile():
-
-    def both(of_module, of_main):
-        def handler(log):
-            of_module(log=log)
-            of_main(log)
-
-        return handler
-
-    for name in ("_onstart", "_onsuccess", "_onerror"):
-        setattr(workflow, name, both(workflow.globals[name[1:]], getattr(workflow, name)))
+wildcard_constraints:
+    **dict.fromkeys(("corpus", "dataset", "system", "model", "reranker", "first"), "[^/]+"),
+    shard=r"\d+",

@@ -3,7 +3,9 @@
 ``python interrupts.py snakemake OPTIONS`` runs Snakemake, and answers a Ctrl-C with one line during its imports, too.
 """
 
+import contextlib
 import importlib
+import io
 import os
 import signal
 import sys
@@ -41,4 +43,16 @@ if __name__ == "__main__":
     # By name, because jobs import this module where Snakemake is not installed.
     snakemake = importlib.import_module("snakemake.cli")
     raise_interrupts()
-    snakemake.main()
+    # As ``snakemake.main``, without the line "Using profiles …".
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            parser, arguments = snakemake.parse_args(sys.argv[1:])
+        succeeded = snakemake.args_to_api(arguments, parser)
+    except SystemExit:
+        sys.stderr.write(said.getvalue())
+        raise
+    except Exception as error:
+        snakemake.print_exception(error)
+        succeeded = False
+    sys.exit(not succeeded)

@@ -59,6 +59,11 @@ def _explain(name: str, user: str, jobs: int) -> str:
     )
 
 
+def partitions() -> str:
+    """Return the output of ``PARTITIONS``; empty if SLURM does not answer."""
+    return subprocess.run(PARTITIONS, capture_output=True, text=True, check=False).stdout
+
+
 def excesses(nodes: Nodes, partitions: str) -> Iterator[str]:
     """Yield the limits in the configuration above those of each node of their partition.
 

@@ -1,9 +1,10 @@
-"""Write and read the events of a run (``results/status.jsonl``), and the states of its jobs."""
+"""Follow the jobs of a run in Snakemake's log, and keep their events in ``results/status.jsonl``."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -18,16 +19,13 @@ from typing import Any
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from ..config import load
-from ..config.entries import Nodes
+from ..core.checkout import MODULES
 from ..core.errors import BeirgridError, printable
-from ..core.progress import is_bar, is_progress
-from . import cluster
+from ..core.progress import is_progress, shown
 from .processes import began, hidden
 
 EVENTS = Path("results/status.jsonl")
-# Limits of valid events: the latest time, and the largest process id.
-_LATEST, _LAST_PROCESS = 1e11, 2**31 - 1
+Event = dict[str, Any]
 
 
 @dataclass
@@ -42,7 +40,7 @@ class RunningJob:
     since: float
     seconds: float = 0.0
     warnings: int = 0
-    reason: str = ""  # Snakemake's or SLURM's, of a failed job
+    reason: str = ""  # of Snakemake or SLURM, for a failure
 
     @property
     def name(self) -> str:
@@ -51,66 +49,50 @@ class RunningJob:
 
     @property
     def begun(self) -> bool:
-        """Whether its log belongs to this attempt. Rules of other workflows may have no log."""
+        """Whether a running job has left the queue of a cluster: its log belongs to this attempt, or it has none."""
         try:
-            return any(Path(log).stat().st_mtime >= self.since - 1 for log in self.logs[:1])
+            return not self.logs or Path(self.logs[0]).stat().st_mtime >= self.since - 1
         except OSError:
             return False
 
     @property
-    def last_words(self) -> str:
-        """The last line of a running job's log that is not a library's progress bar; empty without one."""
-        said = [line for line in tail(Path(self.logs[0]), 100) if not is_bar(line)] if self.begun else []
-        return said[-1] if said else ""
+    def progress(self) -> str:
+        """The last line of a running job's log that reports progress; empty without one. Libraries log other things."""
+        lines = tail(Path(self.logs[0]), 100) if self.begun and self.logs else []
+        return next(filter(shown, reversed(lines)), "")
 
     @property
     def failure(self) -> str:
-        """The log of a failed job with its last line, which is not an error message if the job was killed.
-
-        A job that never began has the reason in place of a log.
-        """
-        if self.reason and not any(Path(log).exists() for log in self.logs):
-            return printable(f"{self.name}: {self.reason.splitlines()[0]}")
+        """The log of a failed job with its last line, or the reason why there is no log."""
         for log in self.logs:
             for line in tail(Path(log), 1):
+                # A progress line is no error message.
                 killed = "no error, so the job was killed or had no time left; last line: " if is_progress(line) else ""
                 return printable(f"{log}: {killed}{line}")
-        return printable(f"{self.logs[0]}: empty" if self.logs else f"{self.name} has no log")
-
-    def end(self, state: str, moment: float) -> None:
-        """Change the state of the job, which took until now."""
-        self.seconds, self.state, self.since = moment - self.since, state, moment
+        empty = f"{self.logs[0]}: empty" if self.logs else f"{self.name} has no log"
+        return printable(f"{self.name}: {self.reason.splitlines()[0]}" if self.reason else empty)
 
 
 def tail(path: Path, count: int) -> list[str]:
-    """Return the last informative lines of a log; a progress bar's last state counts as one."""
+    """Return the last lines of a log that are not empty. Of a progress bar, its last state counts as one."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, path.stat().st_size - 8192))
             text = stream.read().decode("utf-8", "replace")
     except OSError:
         return []
-    said = [line.rpartition("\r")[2].strip() or line.strip() for line in text.split("\n")]
-    return [line for line in said if line][-count:]
-
-
-def _warnings(job: RunningJob | None) -> int:
-    found = 0
-    for log in job.logs if job else ():
-        with contextlib.suppress(OSError), Path(log).open("rb") as stream:
-            found += sum(line.startswith(b"warning: ") for line in stream)
-    return found
+    lines = [line.rpartition("\r")[2].strip() or line.strip() for line in text.split("\n")]
+    return [line for line in lines if line][-count:]
 
 
 @dataclass
 class Execution:
     """The state of a run, from its events."""
 
-    facts: dict[str, Any]
+    facts: Event
     jobs: dict[int, RunningJob] = field(default_factory=dict)
-    over: dict[str, Any] | None = None
+    over: Event | None = None
     last: float = 0.0
-    unread: int = 0
 
     def count(self, state: str) -> Counter[str]:
         """Return the jobs in a state, per rule."""
@@ -133,160 +115,37 @@ class Execution:
         # One minute of tolerance, because the machine's clock may be adjusted.
         return abs(moment - float(self.facts["began"])) < 60
 
-
-class Recorder:
-    """Writes the events of Snakemake's jobs to a file, in the main process, and tracks their states."""
-
-    def __init__(self) -> None:
-        self.stats: dict[str, int] = {}
-        self.path: Path | None = None
-        self.run: Execution | None = None
-        self._of_groups: dict[int, list[str]] = {}  # the cluster's logs of a job that failed with its group
-
-    def start(self, path: Path, config: dict[str, Any]) -> None:
-        """Begin the file of a run, and delete the file of the run before."""
-        self.path, self.run = path.absolute(), None
-        with contextlib.suppress(OSError):  # see below
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
-        process = {"pid": os.getpid(), "began": began(os.getpid()), "host": socket.gethostname()}
-        self._write("run", jobs=self.stats, command=sys.argv[1:], config=config, **process)
-
-    def end(self, succeeded: bool) -> None:
-        """Record the end of the run."""
-        self._write("over", succeeded=succeeded)
-
-    def hear(self, record: LogRecord) -> None:
-        """Write the event of a record of Snakemake's log, if it has one."""
-        told, kind = vars(record), str(getattr(record, "event", ""))
-        if kind == LogEvent.RUN_INFO:
-            self.stats = {rule: jobs for rule, jobs in told["stats"].items() if rule not in ("all", "total")}
-        elif kind == LogEvent.JOB_INFO and told["rule_name"] != "all":
-            facts = {
-                "rule": told["rule_name"],
-                "wildcards": dict(told["wildcards"]),
-                "log": list(map(str, told["log"])),
-            }
-            self._write("started", id=told["jobid"], outputs=list(map(str, told["output"])), **facts)
-        elif kind == LogEvent.JOB_FINISHED:
-            job = self.run.jobs.get(told["job_id"]) if self.run else None
-            self._write("finished", id=told["job_id"], warnings=_warnings(job))
-        elif kind == LogEvent.GROUP_ERROR:
-            logs = list(map(str, told["aux_logs"]))
-            self._of_groups |= {job["jobid"]: logs for job in told["job_error_info"]}
-        elif kind == LogEvent.JOB_ERROR:
-            more = self._of_groups.pop(told["jobid"], None)
-            # The command that submitted the job follows the reason.
-            reason = str(told.get("rule_msg") or "").partition("\n    sbatch call:")[0]
-            reason = self._refusal() if more == [] else reason
-            self._write("failed", id=told["jobid"], log=[*map(str, told["log"]), *(more or ())], reason=reason)
-
-    def _refusal(self) -> str:
-        """Return why SLURM took no job of a group. Snakemake does not pass on what SLURM said."""
-        nodes = load(self.run.facts["config"]).nodes if self.run else Nodes()
-        listed = subprocess.run(cluster.PARTITIONS, capture_output=True, text=True, check=False).stdout
-        beyond = "; ".join(cluster.excesses(nodes, listed)) or "see Snakemake's log"
-        return f"SLURM refused the group of this job: {beyond}"
-
-    def _write(self, kind: str, **facts: Any) -> None:
-        if self.path is None:
-            return
-        event = {"event": kind, "time": time.time(), **facts}
-        if kind == "run":
-            self.run = Execution(event, last=event["time"])
-        elif self.run:
-            _follow(self.run, event)
-        # A line that cannot be written (full disk) must not end the grid.
-        with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(event, ensure_ascii=False, default=str) + "\n")
+    def add(self, event: Event) -> None:
+        """Change the state by an event."""
+        kind: str = event["event"]
+        self.last = float(event["time"])
+        if kind == "over":
+            self.over = event
+        elif kind == "started":
+            facts = (event["rule"], event["wildcards"], event["log"], event["outputs"])
+            self.jobs[event["id"]] = RunningJob(*facts, state="running", since=self.last)
+        elif (job := self.jobs.get(event["id"])) is not None:
+            job.logs, job.reason = event.get("log", job.logs), event.get("reason", "")
+            job.warnings = event.get("warnings", 0)
+            job.seconds, job.state, job.since = self.last - job.since, "done" if kind == "finished" else kind, self.last
 
 
 def read(path: Path) -> Execution:
-    """Read a run from its events file. Invalid lines are counted; the last one may be incomplete."""
+    """Read a run from its events file. Lines that are no events are left out: a full disk may have cut them."""
     if not path.is_file():
         raise BeirgridError(f"there is no {path}: no grid was run in this folder. --directory names another")
     run: Execution | None = None
-    unread = 0
-    *lines, last = path.read_bytes().split(b"\n")
-    for line in [*lines, last]:
-        event = _event(line)
-        if event is None:
-            unread += line is not last
-        elif event["event"] == "run":
-            run = Execution(event, last=event["time"])
-        elif run:
-            _follow(run, event)
+    for line in path.read_bytes().split(b"\n"):
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
+            event = json.loads(line)
+            if event["event"] == "run":
+                run = Execution(event, last=event["time"])
+            elif run:
+                run.add(event)
     if run is None:
         raise BeirgridError(f"{path} has no run: a full disk may have cut it off. Delete it and run the grid")
-    run.unread = unread
     _complete(run)
     return run
-
-
-def _event(line: bytes) -> dict[str, Any] | None:
-    """Parse the event of a line; None if it is not one (a full disk, or another writer)."""
-    try:
-        event = json.loads(line)
-        fields = _FIELDS[event["event"]]
-        whole = all(fits(event[key]) for key, fits in {"time": _is_time, **fields}.items())
-    except (ValueError, RecursionError, TypeError, KeyError):
-        return None
-    return event if whole else None
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 <= value < _LATEST
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and 0 <= value <= _LAST_PROCESS
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-# Required keys of each event, with a check of each value.
-_JOB: dict[str, Callable[[Any], bool]] = {
-    "id": _is_number,
-    "rule": _is_text,
-    "wildcards": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
-    "log": _are_texts,
-    "outputs": _are_texts,
-}
-_FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
-    "run": {
-        "jobs": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
-        "config": lambda value: isinstance(value, dict),
-        "pid": _is_number,
-        "began": _is_time,
-        "host": _is_text,
-    },
-    "started": _JOB,
-    "finished": {"id": _is_number},
-    "failed": {"id": _is_number, "log": _JOB["log"]},
-    "over": {"succeeded": lambda value: isinstance(value, bool)},
-}
-
-
-def _follow(run: Execution, event: dict[str, Any]) -> None:
-    run.last = event["time"]
-    kind = event["event"]
-    if kind == "over":
-        run.over = event
-    elif kind == "started":
-        facts = (event["rule"], event["wildcards"], event["log"], event["outputs"])
-        run.jobs[event["id"]] = RunningJob(*facts, state="running", since=event["time"])
-    elif (job := run.jobs.get(event.get("id", -1))) is not None:
-        job.logs = event.get("log", job.logs)
-        job.reason = str(event.get("reason") or "")
-        if _is_number(event.get("warnings")):
-            job.warnings = event["warnings"]
-        job.end({"finished": "done"}.get(kind, kind), event["time"])
 
 
 def _complete(run: Execution) -> None:
@@ -295,6 +154,149 @@ def _complete(run: Execution) -> None:
         records = [Path(path) for path in job.outputs if path.endswith(".json")]
         times = [path.stat().st_mtime for path in records if path.is_file()]
         if records and len(times) == len(records) and min(times) >= job.since:
-            job.end("done", max(times))
+            job.state, job.seconds, job.since = "done", max(times) - job.since, max(times)
         elif run.over:
-            job.end("failed", run.over["time"])
+            job.state, job.since = "failed", run.over["time"]
+
+
+class Follower:
+    """Turns records of Snakemake's log into events, and follows the state of the run."""
+
+    def __init__(self) -> None:
+        self.run: Execution | None = None
+        self.failed = False  # whether Snakemake ended with an error
+        self._of_groups: dict[int, list[str]] = {}  # logs of the cluster, by the job of a group that failed
+
+    def follow(self, record: LogRecord) -> Event | None:
+        """Return the event of a record, after it changed the state; None without one."""
+        event = self._event(vars(record), str(getattr(record, "event", "")))
+        if event is None:
+            return None
+        event["time"] = time.time()
+        if event["event"] == "run":
+            self.run = Execution(event, last=event["time"])
+        elif self.run is None:
+            return None
+        else:
+            self.run.add(event)
+        return event
+
+    def _event(self, told: dict[str, Any], kind: str) -> Event | None:
+        if kind == LogEvent.RUN_INFO:
+            process = {"pid": os.getpid(), "began": began(os.getpid()), "host": socket.gethostname()}
+            jobs = {rule: jobs for rule, jobs in told["stats"].items() if rule not in ("all", "total")}
+            return {"event": "run", "jobs": jobs, "command": sys.argv[1:], **process}
+        if kind == LogEvent.JOB_INFO and told["rule_name"] != "all":
+            facts = {"rule": told["rule_name"], "wildcards": dict(told["wildcards"]), "log": _texts(told["log"])}
+            return {"event": "started", "id": told["jobid"], "outputs": _texts(told["output"]), **facts}
+        if kind == LogEvent.JOB_FINISHED:
+            job = self.run.jobs.get(told["job_id"]) if self.run else None
+            return {"event": "finished", "id": told["job_id"], "warnings": _warnings(job)}
+        if kind == LogEvent.JOB_ERROR:
+            more = self._of_groups.pop(told["jobid"], None)
+            # The command that submitted the job follows the reason.
+            reason = str(told.get("rule_msg") or "").partition("\n    sbatch call:")[0]
+            reason = self._refusal() if more == [] else reason
+            return {
+                "event": "failed",
+                "id": told["jobid"],
+                "log": _texts([*told["log"], *(more or ())]),
+                "reason": reason,
+            }
+        if kind == LogEvent.GROUP_ERROR:
+            self._of_groups |= {job["jobid"]: _texts(told["aux_logs"]) for job in told["job_error_info"]}
+        elif kind == LogEvent.ERROR:
+            self.failed = True
+        return None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether a run that has ended made all that it began to make."""
+        if self.run:
+            _complete(self.run)
+        return not (self.failed or (self.run and self.run.in_state("running")))
+
+    def _refusal(self) -> str:
+        """Return why SLURM took no job of a group. Snakemake does not pass on what SLURM said."""
+        from ..config import load  # not at each start of Snakemake
+        from . import cluster
+
+        beyond = ""
+        with contextlib.suppress(BeirgridError):
+            beyond = "; ".join(cluster.excesses(load(read(EVENTS).facts["config"]).nodes, cluster.partitions()))
+        return f"SLURM refused the group of this job: {beyond or 'compare nodes with sinfo (docs/cluster.md)'}"
+
+
+def _texts(values: Any) -> list[str]:
+    return list(map(str, values))
+
+
+def _warnings(job: RunningJob | None) -> int:
+    count = 0
+    for log in job.logs if job else ():
+        with contextlib.suppress(OSError), Path(log).open("rb") as stream:
+            count += sum(line.startswith(b"warning: ") for line in stream)
+    return count
+
+
+class Recorder(logging.Handler):
+    """Writes the events of a run to a file, and the grid's tables at its end.
+
+    The Snakefile adds it to Snakemake's logger: so it hears each run, with or without the plugin, also where another
+    workflow uses this one as a module. ``begin`` is called before the first job; its errors end the run.
+    """
+
+    def __init__(self, grid: str, config: dict[str, Any], begin: Callable[[], None], quiet: bool = False) -> None:
+        super().__init__()
+        self.grid, self.config, self.begin, self.quiet = grid, config, begin, quiet
+        self.follower, self.path = Follower(), EVENTS.absolute()
+
+    def emit(self, record: LogRecord) -> None:
+        """Write the event of a record, if it has one."""
+        event = self.follower.follow(record)
+        if event is None:
+            return
+        if event["event"] == "run":
+            event["config"] = self.config
+            self.path = EVENTS.absolute()
+            try:
+                self.begin()
+            except BaseException:
+                self.follower.run = None
+                raise
+            with contextlib.suppress(OSError):  # see below
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.path.unlink(missing_ok=True)
+        self._write(event)
+
+    def _write(self, event: Event) -> None:
+        # A line that cannot be written (full disk) must not end the grid.
+        with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(event, ensure_ascii=False, default=str) + "\n")
+
+    def close(self) -> None:
+        """Record the end of the run, and print its results. Snakemake closes all handlers when it ends."""
+        if run := self.follower.run:
+            self._write({"event": "over", "time": time.time(), "succeeded": self.follower.succeeded})
+            last = run.in_state("done")[-1:]
+            wrote = self.follower.succeeded and any(job.rule.endswith("report") for job in last)
+            self.follower = Follower()  # handlers are closed once more when Python ends
+            self.results(wrote)
+        super().close()
+
+    def results(self, wrote: bool) -> None:
+        """Print a summary of the tables; write them and the page before, in another process, unless the run did.
+
+        In a group of its own, a Ctrl-C reaches this process alone, which ends it.
+        """
+        from .refresh import command
+
+        sys.stdout.flush()
+        if (words := command(self.grid, wrote)) and not (self.quiet and wrote):
+            # This package, and no modules from the working directory.
+            environment = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(MODULES), "OMP_NUM_THREADS": "1"}
+            said = subprocess.DEVNULL if self.quiet else None
+            with contextlib.suppress(OSError):
+                subprocess.run(
+                    words, env=environment, stdin=subprocess.DEVNULL, stdout=said, check=False, process_group=0
+                )

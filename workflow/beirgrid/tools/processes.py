@@ -1,21 +1,11 @@
-"""Find the processes that run the workflow, and allow only one run per working directory."""
+"""Find the processes that run the workflow, and refuse a run beside them."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
-from ..core import files
-
-# Lock file held by the run in the working directory.
-LOCK = Path(".snakemake/beirgrid/run.lock")
-# Linux's identifier of each boot.
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
+from ..core.errors import BeirgridError
 
 
 def began(pid: int) -> float | None:
@@ -56,71 +46,16 @@ def _works(words: list[str]) -> bool:
     return "snakemake" in words or ("beirgrid" in words and words[-1:] == ["@-"])
 
 
-def allow_one_run() -> None:
-    """Make Snakemake refuse to run if another process runs the workflow in the same directory, even with other targets.
+def refuse_beside_others() -> None:
+    """Raise BeirgridError if other processes run the workflow in this folder, or the jobs of a run that was killed.
 
-    Snakemake's own lock lets two runs pass that begin at the same moment or that make different files. The run that
-    ends first then removes the locks of both. Upstream mended one race of this kind, that of the lock's folder
-    (https://github.com/snakemake/snakemake/pull/2225). A plugin cannot replace the lock.
-
-    A second call does nothing, so a workflow may use this one as a module twice.
+    Snakemake's lock does not see such jobs, nor runs of other targets. SLURM's jobs are those of ``cluster``.
     """
-    from snakemake.persistence import PersistenceBase
-    from snakemake_interface_common.exceptions import ApiError
-
-    locked = PersistenceBase.lock
-    if locked.__module__ == __name__:
-        return
-
-    @contextmanager
-    def lock(persistence: Any) -> Iterator[None]:
-        with _alone() as mark:
-            if persistence.locked:
-                _release(persistence, mark.read_text())
-            try:
-                with ExitStack() as held:
-                    try:
-                        mark.write_text(_here())
-                        held.enter_context(locked(persistence))
-                    except OSError as error:
-                        raise ApiError(f"{Path.cwd()} cannot be locked for this run: {error.strerror}") from None
-                    yield
-            finally:
-                mark.write_text("")
-
-    PersistenceBase.lock = lock
-
-
-def _release(persistence: Any, holder: str) -> None:
-    """Release Snakemake's lock if the run that left it is known to be gone; else say what to type.
-
-    The caller holds the run lock, which no process of this machine can hold beside it. A process of another machine may
-    hold it unseen: some shared file systems keep locks to each machine.
-
-    Args:
-        persistence: Snakemake's, which is locked.
-        holder: where the last run ran, if it did not end.
-    """
-    from snakemake_interface_common.exceptions import ApiError
-
-    where = f"{Path.cwd()} is locked by a run that did not end"
-    if not holder or holder != _here():
-        if holder:
-            where += f", on {holder.split()[0]}"
-        advice = "If it no longer runs, repeat the command with --unlock, then without. Finished files stay"
-        raise ApiError(f"{where}. {advice}")
-    if jobs := [str(pid) for pid in living() if not _related(pid)]:
-        raise ApiError(f"{where}, and its jobs continue: wait until they end, or stop them (process {', '.join(jobs)})")
-    persistence.cleanup_locks()
-    Path(".snakemake/locks").mkdir(parents=True, exist_ok=True)  # cleanup_locks removes it; locking needs it
-
-
-def _here() -> str:
-    """Return the machine's name and boot id; empty if unknown."""
-    try:
-        return f"{socket.gethostname()} {_BOOT.read_text().strip()}"
-    except OSError:
-        return ""
+    if others := [str(pid) for pid in living() if not _related(pid)]:
+        raise BeirgridError(
+            f"another run, or jobs of a run that was killed, work in {Path.cwd()}: wait until they end, or stop them "
+            f"(process {', '.join(others)})"
+        )
 
 
 def _related(pid: int) -> bool:
@@ -136,23 +71,3 @@ def _related(pid: int) -> bool:
         return True
     except psutil.AccessDenied:
         return False
-
-
-@contextmanager
-def _alone() -> Iterator[Path]:
-    """Hold the run lock; yield the file in which its holder records its machine."""
-    from snakemake_interface_common.exceptions import ApiError  # Snakemake prints only its message
-
-    LOCK.parent.mkdir(parents=True, exist_ok=True)
-    with LOCK.open("a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            message = f"another run works in {Path.cwd()}: wait until it ends (beirgrid status shows it)"
-            raise ApiError(f"{message}, or give this run a --directory of its own") from None
-        except OSError as error:
-            if error.errno not in files.NO_LOCKS:
-                raise
-            yield Path(os.devnull)  # without file locks, only Snakemake's own lock applies
-        else:
-            yield LOCK

@@ -1,4 +1,4 @@
-"""``beirgrid report``: write tables and page of a grid from its finished cells, also during and after each run."""
+"""``beirgrid report``: write tables and page of a grid from its finished cells, at any time and after each run."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import contextlib
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..core import files, paths, provenance
-from ..core.checkout import MODULES
-from ..core.errors import BeirgridError, DataError, show
+from ..core.errors import BeirgridError, DataError, show, warn
 from ..pipeline.summaries import PUBLISHED
 from ..results import results_folder, summary
 from ..results.summary import GridSummary
@@ -23,9 +20,6 @@ from . import events
 if TYPE_CHECKING:
     from ..results.answers import Answers
 
-# Seconds of a run before its first refresh, and minimum seconds between two refreshes.
-SECONDS = 60.0
-LOG = Path("logs/refresh.log")
 # Packages needed for tables and page.
 LIBRARIES = ("jinja2", "matplotlib", "numba", "pandas", "pyarrow", "scipy")
 
@@ -34,7 +28,6 @@ def report(
     *,
     grid: Annotated[str, "name of the grid; without it, all grids of the folder"] = "",
     directory: Annotated[Path, results_folder.PLACE] = Path(),
-    background: Annotated[bool, "print no summary, and run with the lowest priority"] = False,
     written: Annotated[bool, "print the summary of the tables that a run has written, and write nothing"] = False,
 ) -> None:
     """Write the tables and the page of a grid from its finished cells, and print a summary.
@@ -44,15 +37,16 @@ def report(
     """
     directory, grid = results_folder.working_folder(directory, grid)
     os.chdir(directory)
-    if background:
-        os.nice(19)
     names = [path.parent.name for path in sorted(Path(paths.GRID_FOLDER.format(grid="")).glob("*/grid.json"))]
     if not grid and not names:
         raise BeirgridError("no grid was run in this folder (--directory names another)")
     for name in [grid] if grid else names:
-        lines = _of_tables(_read(name)) if written else refresh(_read(name))
-        if not background:
-            show(*lines)
+        try:
+            show(*(_of_tables(_read(name)) if written else refresh(_read(name))))
+        except DataError as error:
+            if grid or names == [name]:
+                raise
+            warn(f"the grid {name} is left out: {error}")
 
 
 def _read(name: str) -> GridSummary:
@@ -115,61 +109,11 @@ def _events() -> tuple[dict[str, str], bool]:
     return {}, False
 
 
-class Refresher:
-    """Refreshes a grid during a run, in a separate process that cannot disturb the run."""
+def command(grid: str, wrote: bool) -> list[str]:
+    """Return the command that prints the results of a run; none where the tables' packages are in conda environments.
 
-    def __init__(self, grid: str) -> None:
-        """Take the name of the grid.
-
-        A Snakemake whose jobs have their libraries in conda environments refreshes nothing: its Python lacks them.
-        """
-        self.grid = grid
-        self.on = all(map(importlib.util.find_spec, LIBRARIES))
-        self.process: subprocess.Popen[bytes] | None = None
-        self.next = time.monotonic() + SECONDS
-
-    def end(self, *, written: bool, quiet: bool = False) -> None:
-        """Refresh once more after the last job, and print the summary.
-
-        Args:
-            written: whether the last job wrote the page, so that the tables and the page need no refresh.
-            quiet: print no summary.
-        """
-        if not self.on:
-            return
-        if self.process and self.process.poll() is None:
-            written = False  # the refresh may have begun before the last cell was done
-            self.process.terminate()
-            self.process.wait()
-        if written and quiet:
-            return
-        sys.stdout.flush()
-        with contextlib.suppress(OSError):  # in a group of its own, a Ctrl-C reaches this process alone, which ends it
-            command = self._command(*["--background"] * quiet or ["--written"] * written)
-            subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL, check=False, process_group=0)
-
-    def refresh(self) -> None:
-        """Start a refresh, unless one is running or has just started."""
-        now = time.monotonic()
-        if not self.on or now < self.next or (self.process and self.process.poll() is None):
-            return
-        self.next = now + SECONDS
-        with contextlib.suppress(OSError):
-            LOG.parent.mkdir(parents=True, exist_ok=True)
-            with LOG.open("wb") as log:
-                self.process = subprocess.Popen(
-                    self._command("--background"),
-                    env=_environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-
-    def _command(self, *options: str) -> list[str]:
-        return [sys.executable, "-m", "beirgrid", "report", "--grid", self.grid, *options]
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of a refresh: this checkout's package, and no modules from the working directory."""
-    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(MODULES), "OMP_NUM_THREADS": "1"}
+    Args:
+        wrote: whether the run wrote tables and page, which are then only read.
+    """
+    words = [sys.executable, "-m", "beirgrid", "report", "--grid", grid, *["--written"] * wrote]
+    return words if all(map(importlib.util.find_spec, LIBRARIES)) else []

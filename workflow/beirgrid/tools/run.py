@@ -7,10 +7,12 @@ Snakemake's.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +24,7 @@ from ..config import CHECKOUT, is_folder, refuse_unsafe
 from ..core import environment, files, interrupts, paths
 from ..core.errors import BeirgridError, ConfigError, nearest, say
 from ..core.families import families_with_role
+from . import events
 from .configfiles import CONFIGFILE, DIRECTORY, merged
 
 _GRIDS = CHECKOUT / "config" / "grids"
@@ -85,6 +88,7 @@ def add_places(parser: argparse.ArgumentParser) -> None:
     """Declare the options for Snakemake's profile and directory."""
     parser.add_argument("--profile", default="local", help="local, slurm, conda, or a profile of your own")
     parser.add_argument("--directory", **DIRECTORY)
+    parser.add_argument("-v", dest="plain", action="store_true", help="show Snakemake's own lines")
 
 
 def names(text: str) -> list[str]:
@@ -133,14 +137,28 @@ def become_snakemake(configfiles: Iterable[Path], args: argparse.Namespace) -> N
         raise BeirgridError(f"there is no configfile {missing[0]}")
     refuse_unsafe(configfiles)
     environment.check_writable(args.directory)
-    command = snakemake(configfiles, args.profile, args.directory, args.snakemake)
+    command = snakemake(configfiles, args.profile, args.directory, args.snakemake, args.plain)
+    if _was_killed(args.directory):
+        subprocess.run([*command, "--unlock"], capture_output=True, check=False)
     sys.stdout.flush()
     os.execv(command[0], command)  # noqa: S606 - no shell is wanted
 
 
-def snakemake(configfiles: Iterable[Path], named: str, directory: Path, options: Iterable[str]) -> list[str]:
-    """Return the command that runs Snakemake with this workflow."""
+def _was_killed(directory: Path) -> bool:
+    """Tell whether the last run in a folder was killed on this machine, so that Snakemake's lock is left over."""
+    with contextlib.suppress(BeirgridError):
+        if any((directory / ".snakemake/locks").glob("*")):
+            last = events.read(directory / events.EVENTS)
+            return last.alive is False and not last.over
+    return False
+
+
+def snakemake(
+    configfiles: Iterable[Path], named: str, directory: Path, options: Iterable[str], plain: bool = False
+) -> list[str]:
+    """Return the command that runs Snakemake with this workflow, with Snakemake's own lines if ``plain``."""
     command = [sys.executable, "-P", interrupts.__file__, "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
+    command += ["--logger", "beirgrid"] * (not plain)
     command += ["--configfile", *(str(path.absolute()) for path in configfiles)]
     # Otherwise Snakemake would use profiles/default of the working directory.
     command += ["--workflow-profile", str(_PROFILES / "default")]

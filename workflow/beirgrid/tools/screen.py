@@ -1,118 +1,90 @@
-"""Draw a run on a terminal: running jobs, cells with their scores, warnings and failures."""
+"""Show a run in place of Snakemake's own lines, which are in its log file (``snakemake_logger_plugin_beirgrid``)."""
 
 from __future__ import annotations
 
 import logging
-import sys
 import time
-from collections.abc import Callable, Container, Iterator
 from logging import LogRecord
-from typing import Any
+from typing import TextIO
 
-from rich.console import Group, RenderableType
-from rich.live import Live
+from rich.progress import Progress, TaskID
+from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from ..pipeline.grid import Grid
 from . import status
-from .events import Execution
+from .events import Event, Follower
 
-# Screens per second.
-_RATE = 2
+# Seconds between two lines where the output is no terminal, and most running jobs on a terminal.
+_PAUSE, _JOBS = 10.0, 12
 # What is shown of what Snakemake tells without a warning: lines of these modules, and lines that begin so.
 _MODULES = ("apptainer", "conda", "reruns")
-_STARTS = ("Nothing to be done", "Terminating processes", "Trying to restart job", "Will exit")
+_STARTS = ("Complete log", "Nothing to be done", "Terminating processes", "Trying to restart job", "Will exit")
+# Warnings that each run has: the SLURM plugin guesses an account, and a run that failed has written tables.
+_USUAL = (
+    "No SLURM account given",
+    "No account was given",
+    "Unable to guess SLURM account",
+    "Guessed SLURM account",
+    "Warning: the following output files of rule",
+)
 
 
 class Screen:
-    """Show a run in place of Snakemake's own lines, which are still in its log file.
+    """Draws the jobs of a run on a terminal; elsewhere, writes a line at ends of jobs, every ten seconds at most."""
 
-    Until it is known whether a run starts, Snakemake's output is held back. If no run starts (``--unlock``,
-    ``--lint``), it is printed at the end.
-    """
+    def __init__(self, stream: TextIO, nocolor: bool) -> None:
+        self.console = status.terminal(file=stream, no_color=nocolor or None)
+        self.follower = Follower()
+        self.progress: Progress | None = None
+        self.tasks: dict[int, TaskID] = {}
+        self.next = 0.0
 
-    def __init__(self, handler: Any, logs: list[str]) -> None:
-        """Replace Snakemake's terminal handler; ``logs`` are the log files of this run."""
-        self.handler, self.logs = handler, logs
-        self.console = status.terminal(file=handler.stream, width=None, no_color=handler.nocolor or None)
-        self.held: list[LogRecord] | None = []
-        self.live: Live | None = None
+    def show(self, record: LogRecord) -> None:
+        """Show a record of Snakemake's log if it matters."""
+        said, kind = record.getMessage(), getattr(record, "event", None)
+        if (event := self.follower.follow(record)) is not None:
+            self._change(event)
+        elif kind in (None, LogEvent.ERROR) and not said.startswith(_USUAL):
+            style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else ""
+            if style or record.module in _MODULES or said.startswith(_STARTS):
+                self._print(*(status.text(line, style) for line in said.splitlines()))
 
-    def hear(self, record: LogRecord, run: Execution | None) -> None:
-        """Show a record of Snakemake's log if it is relevant."""
-        event = getattr(record, "event", None)
-        if event == LogEvent.WORKFLOW_STARTED:
-            self.held = None
-            self.console.print(status.text(f"Snakemake's log: {', '.join(self.logs)}", "dim"), soft_wrap=True)
-        elif run and event == LogEvent.JOB_ERROR and (job := run.jobs.get(vars(record)["jobid"])):
-            for line in status.failure(job):
-                self.console.print(line, soft_wrap=True)
-        elif record.levelno >= logging.ERROR:
-            self.held = None  # so that the error is printed last
-            self._print(record)
-        elif record.levelno >= logging.WARNING or record.module in _MODULES or str(record.msg).startswith(_STARTS):
-            self._print(record)
-        elif self.held is not None:
-            self.held.append(record)
+    def _print(self, *lines: Text) -> None:
+        for line in lines:
+            self.console.print(line, soft_wrap=True)
 
-    def _print(self, record: LogRecord) -> None:
-        style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else ""
-        for line in self.handler.format(record).splitlines():
-            self.console.print(status.text(line, style), soft_wrap=True)
-
-    def start(self, run: Callable[[], Execution | None], grid: Grid, pending: Container[str]) -> None:
-        """Show the run from now on."""
-        cells = status.Cells(grid, pending)
-        drawn: dict[float, list[RenderableType]] = {}
-
-        # The thread of the live display calls this. It waits for no lock of a logger: who logs may wait for its screen.
-        def frame() -> RenderableType:
-            if (current := run()) is None:
-                return ""
-            if current.last not in drawn:  # the cells change with the events
-                drawn.clear()
-                drawn[current.last] = list(status.cells(cells, current, self.console.width))
-            return Group(*_jobs(current, self.console.width), "", *drawn[current.last])
-
-        self.live = Live(
-            get_renderable=frame,
-            console=self.console,
-            refresh_per_second=_RATE,
-            transient=True,
-            redirect_stdout=sys.stdout.isatty(),
-            redirect_stderr=sys.stderr.isatty(),
-        )
-        self.live.start()
-
-    def finish(self, run: Execution | None) -> None:
-        """Replace the live display by its last state of all jobs."""
-        if self.live:
-            self.live.stop()
-            self.live = None
-        if run:
-            self.console.print(status.text(_summary(run)), soft_wrap=True)
-            if warned := status.warnings(run):
-                self.console.print(status.text(warned, "yellow"), soft_wrap=True)
+    def _change(self, event: Event) -> None:
+        """Show a run after an event."""
+        run = self.follower.run
+        assert run
+        job = run.jobs.get(event.get("id", -1))
+        if event["event"] == "run" and self.console.is_terminal and not self.console.is_dumb_terminal:
+            self.progress = status.progress(self.console)
+            self.progress.start()
+            self.tasks[-1] = self.progress.add_task(
+                "", total=sum(event["jobs"].values()), said=lambda: status.speed(run)
+            )
+        if job and event["event"] == "failed":
+            self._print(*status.failure(job))
+        if self.progress:
+            if job and event["event"] == "started":
+                self.tasks[event["id"]] = self.progress.add_task(job.name, total=None, said=lambda: status.working(job))
+            elif job and event["id"] in self.tasks:
+                self.progress.remove_task(self.tasks.pop(event["id"]))
+            for number, task in enumerate(self.tasks.values()):
+                self.progress.update(task, visible=number <= _JOBS)
+            self.progress.update(self.tasks[-1], description=status.counts(run), completed=len(run.in_state("done")))
+        elif job and event["event"] == "finished" and time.monotonic() >= self.next:
+            self.next = time.monotonic() + _PAUSE
+            self._print(status.text(f"{status.counts(run)}, {status.speed(run)}; last: {job.name}"))
 
     def close(self) -> None:
-        """Restore the terminal."""
-        self.finish(None)
-        for record in self.held or ():
-            self._print(record)
-        self.held = None
-
-
-def _jobs(run: Execution, width: int) -> Iterator[RenderableType]:
-    yield status.text(f"{_summary(run)}; {status.speed(run)}")
-    if warned := status.warnings(run):
-        yield status.text(warned, "yellow")
-    if at_work := run.in_state("running"):
-        yield status.running(at_work, width)
-
-
-def _summary(run: Execution) -> str:
-    counts = {state: len(run.in_state(state)) for state in ("done", "running", "failed")}
-    said = [f"{counts.pop('done')} of {sum(run.facts['jobs'].values())} jobs done"]
-    said += [f"{count} {state}" for state, count in counts.items() if count]
-    ended = run.over["time"] if run.over else time.time()
-    return f"{', '.join(said)}, {status.clock(ended - run.facts['time'])}"
+        """Stop drawing, and print the last state."""
+        if self.progress:
+            self.progress.stop()
+        if run := self.follower.run:
+            took = status.clock(time.time() - run.facts["time"])
+            advice = "" if self.follower.succeeded else ". The same command continues the run: finished files stay"
+            self._print(status.text(f"{status.counts(run)}, {took}{advice}"))
+            if warned := status.warnings(run):
+                self._print(status.text(warned, "yellow"))

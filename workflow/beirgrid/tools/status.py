@@ -10,13 +10,13 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.progress_bar import ProgressBar
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -35,8 +35,8 @@ from .processes import living
 # Marks of cells by job state, highest priority first. A finished cell shows its score.
 _MARKS = {"failed": "x", "running": ">", "done": "#", "waiting": ".", "not supplied": "-"}
 _STYLES = {"failed": "red", "running": "yellow", "done": "green"}
-# Limits of a screen: lines of a failed job's log, failed or running jobs, and columns of a bar.
-_LINES, _JOBS, _BAR = 5, 12, 20
+# Limits of a screen: lines of a failed job's log, and failed or running jobs.
+_LINES, _JOBS = 5, 12
 # Most seconds between two screens: a day.
 _LONGEST_WAIT = 86_400
 
@@ -90,8 +90,6 @@ def lines(current: Execution, width: int) -> list[str]:
 def screen(current: Execution, width: int) -> Iterator[RenderableType]:
     """Yield the parts of the screen of a run, for a terminal of ``width`` columns."""
     yield text(_headline(current))
-    if current.unread:
-        yield text(f"{EVENTS} has {current.unread} unreadable lines, which status ignores")
     yield text("")
     yield _stages(current)
     yield text(speed(current))
@@ -100,13 +98,13 @@ def screen(current: Execution, width: int) -> Iterator[RenderableType]:
     yield text("")
     try:
         grid = Grid(load(current.facts["config"]))
-        yield from cells(Cells(grid), current, width)
+        yield from cells(grid, current, width)
     except ConfigError as error:  # for example, a corpus folder was deleted since the run began
         yield text(f"The cells are not shown: {error}")
     if at_work := current.in_state("running"):
         yield text("")
         yield text(f"{'Running' if current.alive is not False else 'Running when it died'}, {len(at_work)}:")
-        yield running(at_work, width)
+        yield running(at_work)
     if failed := current.in_state("failed"):
         yield text("")
         yield text(f"Failed, {len(failed)}:")
@@ -131,14 +129,12 @@ def _table(rows: list[list[Text]]) -> Table:
 
 def failure(job: RunningJob) -> Iterator[Text]:
     """Yield a failed job with the reason, and the last lines of its logs."""
-    if not job.logs or (job.reason and not any(Path(log).exists() for log in job.logs)):
-        yield text(f"  {job.failure}", "red")
-        return
-    if job.reason:
-        yield text(f"  {job.name}: {job.reason}", "red")
-    for log in job.logs:
+    logs = {log: lines for log in job.logs if (lines := tail(Path(log), _LINES))}
+    if job.reason or not logs:
+        yield text(f"  {f'{job.name}: {job.reason}' if job.reason else job.failure}", "red")
+    for log, lines in logs.items():
         yield text(f"  {job.name}: {log}", "red")
-        yield from (text(f"    {line}") for line in tail(Path(log), _LINES))
+        yield from (text(f"    {line}") for line in lines)
 
 
 def _headline(current: Execution) -> str:
@@ -192,7 +188,7 @@ def speed(current: Execution) -> str:
         times.setdefault(job.rule, []).append(job.seconds)
     means = {rule: sum(seconds) / len(seconds) for rule, seconds in times.items()}
     running = current.in_state("running")
-    waiting = (
+    waiting: Counter[str] = (
         Counter(current.facts["jobs"]) - current.count("done") - current.count("failed") - current.count("running")
     )
     lasting: list[float | None] = [_rest(job, means.get(job.rule)) for job in running]
@@ -215,63 +211,32 @@ def warnings(current: Execution) -> str:
     return f"{number} warning{'s' if number > 1 else ''}: {logs}" if warned else ""
 
 
+def counts(current: Execution) -> str:
+    """Return how many jobs are done, running and failed."""
+    numbers = {state: len(current.in_state(state)) for state in ("done", "running", "failed")}
+    words = [f"{numbers.pop('done')} of {sum(current.facts['jobs'].values())} jobs done"]
+    return ", ".join([*words, *(f"{number} {state}" for state, number in numbers.items() if number)])
+
+
 def _rest(job: RunningJob, mean: float | None) -> float | None:
     """Estimate the seconds left of a running job, from its log or from the mean of its stage's jobs."""
-    progress = shown(job.last_words)
+    progress = shown(job.progress)
     if mean is None or (progress and progress.seconds_left is not None):
         return progress.seconds_left if progress else None
     rest = mean - (time.time() - job.since)
     return rest if rest > 0 else None  # longer than the mean: unknown
 
 
-class Cells:
-    """The cells of a grid, with their states, and with the scores of finished ones in the grid's first metric."""
-
-    def __init__(self, grid: Grid, pending: Container[str] = ()) -> None:
-        """Set up for a grid, and the files that its run will make."""
-        self.grid, self.pending = grid, pending
-        self.files: dict[tuple[str, str], list[str]] = {}
-        self.scores: dict[tuple[str, str], str] = {}
-
-    def state(self, states: dict[str, str], system: str, dataset: str) -> str:
-        """Return the highest-priority job state behind a cell's files."""
-        parts = [part for part in self.grid.parts(dataset) if part not in self.grid.not_supplied]
-        if not parts:
-            return "not supplied"
-        cell = (system, dataset)
-        if cell not in self.files:
-            found = [file for part in parts for file in cell_records(self.grid, system, part)]
-            self.files[cell] = list(dict.fromkeys(found))
-        told = {states.get(file, "waiting" if file in self.pending else "") for file in self.files[cell]}
-        for state in ("failed", "running", "waiting"):
-            if state in told:
-                return state
-        if cell not in self.scores and all(Path(file).is_file() for file in self.files[cell]):
-            self.scores[cell] = self._score(system, dataset)
-        return "done" if cell in self.scores else "waiting"
-
-    def _score(self, system: str, dataset: str) -> str:
-        parts, metric = self.grid.parts(dataset), self.grid.config.metrics[0]
-        if {*parts} & {*self.grid.not_supplied}:
-            return ""
-        files = [paths.METRICS.format(system=m, dataset=part) for part in parts for m in self.grid.members(system)]
-        try:
-            return f"{fmean(scores.read(file).means[metric] for file in files):.4f}"
-        except (DataError, KeyError):  # not judged
-            return ""
-
-
-def cells(found: Cells, current: Execution, width: int) -> Iterator[RenderableType]:
-    """Yield a matrix of datasets × systems, with scores if they fit, and a legend of its marks."""
-    grid = found.grid.config.grid
-    made = {file: job.state for job in list(current.jobs.values()) for file in job.outputs}
-    states = {(s, d): found.state(made, s, d) for d in grid.datasets for s in grid.systems}
+def cells(whole: Grid, current: Execution, width: int) -> Iterator[RenderableType]:
+    """Yield a matrix of datasets × systems, with scores of finished cells if they fit, and a legend of its marks."""
+    grid = whole.config.grid
+    made = {file: job.state for job in current.jobs.values() for file in job.outputs}
+    states = {(s, d): _state(whole, made, s, d) for d in grid.datasets for s in grid.systems}
     marks = {cell: _MARKS[state] for cell, state in states.items()}
-    scored = {cell: (states[cell] == "done" and found.scores[cell]) or mark for cell, mark in marks.items()}
+    scored = {cell: (states[cell] == "done" and _score(whole, *cell)) or mark for cell, mark in marks.items()}
     numbers = [str(number) for number in range(1, len(grid.systems) + 1)]
-    metric = found.grid.config.metrics[0]
     for names, told in ((grid.systems, scored), (numbers, scored), (numbers, marks)):
-        head = [text(written(metric) if told is scored else ""), *map(text, names)]
+        head = [text(written(whole.config.metrics[0]) if told is scored else ""), *map(text, names)]
         rows = [
             [text(d), *(text(told[s, d], _STYLES.get(states[s, d], "")) for s in grid.systems)] for d in grid.datasets
         ]
@@ -284,20 +249,60 @@ def cells(found: Cells, current: Execution, width: int) -> Iterator[RenderableTy
         yield text(", ".join(f"{number} {name}" for number, name in zip(numbers, grid.systems, strict=True)))
 
 
-def running(jobs: list[RunningJob], width: int) -> Table:
-    """Tabulate the running jobs: elapsed time, progress, and the last line of the log."""
-    table = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
-    table.columns[1].justify = "right"
-    room = max(width - max(len(job.name) for job in jobs[:_JOBS]) - _BAR - 16, 20)
-    for job in jobs[:_JOBS]:
-        said = (job.last_words or "begun") if job.begun or not job.logs else "submitted, not begun"
-        progress = shown(said)
-        bar = ProgressBar(1.0, progress.share, width=_BAR) if progress and progress.share is not None else ""
-        (last := text(progress.said if progress else said)).truncate(room, overflow="ellipsis")
-        table.add_row(text(f"  {job.name}"), text(clock(time.time() - job.since)), bar, last)
-    if len(jobs) > _JOBS:
-        table.add_row(text(f"  and {len(jobs) - _JOBS} more"))
+def _state(grid: Grid, made: dict[str, str], system: str, dataset: str) -> str:
+    """Return the state of a cell: that of the jobs behind it, or whether its files are there."""
+    parts = [part for part in grid.parts(dataset) if part not in grid.not_supplied]
+    files = [file for part in parts for file in cell_records(grid, system, part)]
+    states = {made[file] for file in files if file in made}
+    if not parts:
+        return "not supplied"
+    if "failed" in states or "running" in states:
+        return "failed" if "failed" in states else "running"
+    return "done" if all(Path(file).is_file() for file in files) else "waiting"
+
+
+def _score(grid: Grid, system: str, dataset: str) -> str:
+    """Return the score of a finished cell in the first metric; empty if it is not judged or lacks a part."""
+    parts = grid.parts(dataset)
+    files = [paths.METRICS.format(system=member, dataset=part) for part in parts for member in grid.members(system)]
+    try:
+        return f"{fmean(scores.read(file).means[grid.config.metrics[0]] for file in files):.4f}"
+    except (DataError, KeyError):
+        return ""
+
+
+def working(job: RunningJob) -> str:
+    """Return what a running job does, as its log has it."""
+    if not job.begun:
+        return "submitted, not begun"
+    progress = shown(job.progress)
+    return progress.said if progress else "begun"
+
+
+def running(jobs: list[RunningJob]) -> Table:
+    """Tabulate the running jobs: elapsed time, and progress."""
+    rows = [(f"  {job.name}", clock(time.time() - job.since), working(job)) for job in jobs[:_JOBS]]
+    rows += [(f"  and {len(jobs) - _JOBS} more", "", "")] * (len(jobs) > _JOBS)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*map(text, row))
     return table
+
+
+class _Said(ProgressColumn):
+    """What the field ``said`` of a task returns, twice per second."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        """Return the text."""
+        return text(task.fields["said"]())
+
+
+def progress(console: Console) -> Progress:
+    """Return the display of a run on a terminal, which is erased at its end."""
+    name = TextColumn("{task.description}", markup=False)
+    return Progress(name, BarColumn(20), TimeElapsedColumn(), _Said(), console=console, transient=True)
 
 
 def clock(seconds: float) -> str:

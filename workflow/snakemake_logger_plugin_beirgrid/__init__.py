@@ -1,0 +1,59 @@
+"""Logger plugin of Snakemake (``--logger beirgrid``), which shows a run in place of Snakemake's own lines.
+
+Each Snakemake of an environment imports this package when it looks for plugins. It imports beirgrid only when a run
+starts: the Snakefile then has chosen which checkout of beirgrid that is.
+"""
+
+import logging
+import sys
+from typing import Any
+
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+
+
+class LogHandler(LogHandlerBase):
+    """Shows a run. Lines before it are held back, and printed at the end if none starts (``--unlock``, ``--lint``)."""
+
+    writes_to_file = needs_rulegraph = False
+    has_filter = has_formatter = True
+
+    def __post_init__(self) -> None:
+        """Begin without a run."""
+        self.screen: Any = None
+        self.held: list[str] = []
+        self.stream = sys.stdout if self.common_settings.stdout else sys.stderr
+
+    @property
+    def writes_to_stream(self) -> bool:
+        """Whether nobody asked for more or less of Snakemake's own lines, which are shown otherwise."""
+        asked = self.common_settings
+        return not (asked.quiet or asked.dryrun or asked.verbose or asked.debug_dag or asked.printshellcmds)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a record of Snakemake's log if it matters. An error of the screen does not end a run."""
+        if not self.writes_to_stream:
+            return
+        try:
+            if self.screen:
+                self.screen.show(record)
+            elif getattr(record, "event", None) == LogEvent.WORKFLOW_STARTED:
+                from beirgrid.tools.screen import Screen
+
+                self.screen, self.held = Screen(self.stream, self.common_settings.nocolor), []
+            elif record.levelno >= logging.WARNING:
+                self.held = [] if record.levelno >= logging.ERROR else self.held  # the error is the last line
+                print(record.getMessage(), file=self.stream, flush=True)
+            else:
+                self.held.append(record.getMessage())
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        """End the screen."""
+        if self.screen:
+            self.screen.close()
+        for line in self.held:
+            print(line, file=self.stream)
+        self.screen, self.held = None, []
+        super().close()
