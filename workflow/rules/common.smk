@@ -41,6 +41,7 @@ LEXICAL = f"{ENVIRONMENTS}/lexical.yaml"
 # PyTorch's CUDA build also runs on a CPU, but is some GB larger.
 NEURAL = f"{ENVIRONMENTS}/neural{'-cpu' if grid.config.device == 'cpu' else ''}.yaml"
 
+
 def begin():
     """Check the surroundings of a run, and write what its jobs read. Snakemake holds the lock of the folder."""
     try:

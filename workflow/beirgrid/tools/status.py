@@ -188,9 +188,8 @@ def speed(current: Execution) -> str:
         times.setdefault(job.rule, []).append(job.seconds)
     means = {rule: sum(seconds) / len(seconds) for rule, seconds in times.items()}
     running = current.in_state("running")
-    waiting: Counter[str] = (
-        Counter(current.facts["jobs"]) - current.count("done") - current.count("failed") - current.count("running")
-    )
+    planned: Counter[str] = Counter(current.facts["jobs"])
+    waiting = planned - current.count("done") - current.count("failed") - current.count("running")
     lasting: list[float | None] = [_rest(job, means.get(job.rule)) for job in running]
     lasting += [means.get(rule) for rule in waiting.elements()]
     known = [seconds for seconds in lasting if seconds is not None]
