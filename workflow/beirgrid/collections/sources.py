@@ -287,7 +287,9 @@ class HubSource:
         if dataset.id:
             assert dataset.revision is not None, "the configuration is checked"
             identifier, revision = dataset.id, dataset.revision
-        for row, place in _hub_rows(identifier, revision, self._named("default", "qrels", "examples"), dataset.split):
+        names = self._named("qrels", "examples")
+        names = names if self.corpus.subset else ("default", *names)
+        for row, place in _hub_rows(identifier, revision, names, dataset.split):
             if "gold_ids" in row:
                 yield from _example(row, place)
                 continue

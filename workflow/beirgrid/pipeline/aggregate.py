@@ -10,7 +10,7 @@ from .sizes import Sizes
 from .stage import Amounts, Cost, Settings, Stage
 from .summaries import PUBLISHED
 
-AGGREGATE = Stamp("aggregate", 11)
+AGGREGATE = Stamp("aggregate", 12)
 
 
 class Aggregate(Stage):

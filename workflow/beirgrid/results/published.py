@@ -10,11 +10,16 @@ from typing import NamedTuple, TextIO
 
 from ..collections import ids
 from ..config.metric_names import metric_key, parse_metric
+from ..config.names import local_name
 from ..core.errors import ConfigError, nearest, quoted
 
 COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note", "protocol"]
 # Optional further columns: what the value was measured on, if its source says so.
 MEASURED_ON = ["checkpoint", "revision", "mteb", "dataset_revision"]
+# Classes of values of checkpoints: that of a line, and those that follow from our commit and from several datasets.
+CHECKPOINT, COMMIT, MEAN = "checkpoint", "commit", "mean"
+# Minimum datasets of a mean difference.
+DATASETS = 5
 # Verdict for a published value that is not comparable with ours.
 OTHER_PROTOCOL = "other protocol"
 # Verdict instead of "deviates" if the published value was measured on another commit.
@@ -57,6 +62,14 @@ class Published(NamedTuple):
     def measured_on(self) -> str:
         """The measured checkpoint and commit, if the source names them."""
         return "@".join(filter(None, (self.checkpoint, self.revision)))
+
+    def by_name(self) -> dict[str, Published]:
+        """Return the value by the local name of each system that it is a value of.
+
+        A model named by its hub id runs as its authors say, so the protocol of a registered entry is not its own.
+        """
+        on_the_hub = {local_name(self.checkpoint): self._replace(protocol="")} if self.checkpoint else {}
+        return on_the_hub | {local_name(self.system): self}
 
     @property
     def recorded(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -15,7 +15,6 @@ from ..analysis.efficiency import price_of_queries
 from ..collections import collection
 from ..config import resolve_path
 from ..config.entries import TOLERANCES
-from ..config.names import local_name
 from ..core import files, paths, provenance
 from ..core.provenance import Record
 from ..judging import overlap
@@ -130,7 +129,7 @@ def compute(grid: GridSummary, loaded: Loaded) -> tuple[Answers, Mapping[str, Ke
     answers = Answers(
         scores=scores,
         seeds=collect_seeds(grid, scores, found.across),
-        verdicts=judge(scores, loaded.published, _tolerances(grid), grid.meant),
+        verdicts=judge(scores, loaded.published, _tolerances(grid), grid.meant, grid.counted_once),
         costs=collect_costs(grid_cells.steps_of(loaded.cells)),
         significance=found.significance,
         pairs=found.pairs,
@@ -213,20 +212,21 @@ def judge(
     values: list[Published],
     tolerances: Mapping[str, float],
     meant: Callable[[str, str], str] = lambda metric, dataset: metric,
+    averaged: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Return each score beside each published value of its cell, with the verdict.
 
     A score that nothing was published for has one row, with the verdict ``no reference``; the verdict on what has no
     value is its status; beside a value of another protocol stands ``other protocol``. A score that deviates from a
     value of another commit has the verdict ``another commit``. ``meant`` gives what a metric is on a dataset.
+
+    Rows on the mean over several datasets follow, of those in ``averaged`` (``_of_means``).
     """
     known: dict[tuple[str, str, str], list[Published]] = {}
     judged = set(scores["dataset"])
     for reference in (value for value in values if value.dataset in judged):
-        # A model named by its hub id runs with its authors' settings, not with those of a registered entry.
-        names = (reference.system, *([reference.checkpoint] if reference.checkpoint and not reference.protocol else []))
-        for name in map(local_name, names):
-            known.setdefault((name, reference.dataset, reference.metric), []).append(reference)
+        for name, value in reference.by_name().items():
+            known.setdefault((name, value.dataset, value.metric), []).append(value)
     rows: list[dict[str, Any]] = []
     facts = ["system", "dataset", "metric", "value", "queries", "precision", "checkpoints", "status"]
     for values_of_cell in scores[facts].itertuples(index=False, name=None):
@@ -237,14 +237,39 @@ def judge(
         rows += [{**cell, **_verdict(cell, reference, tolerances)} for reference in of_cell]
         if not of_cell:
             rows.append({**cell, "verdict": unjudged})
-    return typed("verdicts", pd.DataFrame(rows))
+    table = typed("verdicts", pd.DataFrame(rows))
+    return typed("verdicts", pd.DataFrame([*rows, *_of_means(table, averaged, tolerances)]))
+
+
+def _of_means(
+    verdicts: pd.DataFrame, averaged: Sequence[str], tolerances: Mapping[str, float]
+) -> Iterator[dict[str, Any]]:
+    """Yield a verdict on the mean difference over datasets, for each system, metric and source with five or more.
+
+    An error that moves all scores by less than the tolerance of one shows there. The means are over scores computed in
+    float32 beside judged values of checkpoints, on our commit or on one that is not known.
+    """
+    compared = verdicts["class"].isin((references.CHECKPOINT, references.COMMIT)) & verdicts["tolerance"].notna()
+    compared &= (verdicts["status"] == DONE) & (verdicts["precision"] == "float32") & verdicts["dataset"].isin(averaged)
+    compared &= ~verdicts["commit"].str.contains("another")
+    for names, rows in verdicts[compared].groupby(["system", "metric", "source"], sort=False):
+        if len(rows) >= references.DATASETS:
+            value, published = float(rows["value"].mean()), float(rows["published"].mean())
+            tolerance = tolerances[references.MEAN]
+            yield {
+                **dict(zip(("system", "metric", "source"), names, strict=True)),
+                **{"dataset": f"mean of {len(rows)} datasets", "precision": "float32", "status": DONE},
+                **{"value": value, "published": published, "difference": value - published, "recorded": False},
+                **{"class": references.MEAN, "tolerance": tolerance, "note": f"over {', '.join(rows['dataset'])}"},
+                "verdict": references.grade(value, published, tolerance),
+            }
 
 
 def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.DataFrame:
     """Tabulate the published values of systems that the grid does not run; if a cell has several, the first."""
     found: dict[tuple[str, str, str], Published] = {}
     for value in values:
-        here = {local_name(value.system), local_name(value.checkpoint)} & {*grid.systems}
+        here = value.by_name().keys() & {*grid.systems}
         if here or value.dataset not in grid.rows:
             continue
         for metric in grid.metrics:
@@ -259,7 +284,10 @@ def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[
     commits = dict(text.split("@") for text in cell["checkpoints"].split(", ") if text)
     same = references.same_commit(reference, commits)
     measured = {True: "measured on the same commit", False: f"measured on another commit: {reference.measured_on}"}
-    tolerance = None if reference.protocol else tolerances[reference.tolerance_class]
+    kind = reference.tolerance_class
+    if kind == references.CHECKPOINT and same and cell["precision"] == "float32":
+        kind = references.COMMIT
+    tolerance = None if reference.protocol else tolerances[kind]
     if cell["status"] != DONE:
         verdict = cell["status"]
     elif tolerance is None:
@@ -269,7 +297,7 @@ def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[
     return {
         "published": reference.value,
         "difference": cell["value"] - reference.value,
-        "class": reference.tolerance_class,
+        "class": kind,
         "tolerance": tolerance,
         "verdict": verdict,
         "source": reference.source,

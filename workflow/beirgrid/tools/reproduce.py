@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     if status or {"-n", "--dry-run", "--dryrun"} & {*args.snakemake}:
         return status
     verdicts = read_answers(args.directory / paths.TABLES.format(grid=grid["name"])).verdicts
-    found = verdicts[(verdicts["system"] == local_name(system)) & verdicts["dataset"].isin(rows)]
+    of_rows = verdicts["dataset"].isin(rows) | (verdicts["class"] == published.MEAN)
+    found = verdicts[(verdicts["system"] == local_name(system)) & of_rows]
     print(*report(found, merged([path])), sep="\n")
     return int(bool((~found["verdict"].isin(_AGREES)).any()))
 
@@ -61,7 +62,7 @@ def _datasets(system: str, benchmark: str, metric: str) -> list[str]:
     """Return the datasets with published values of a system, those of a benchmark alone if one is named."""
     config = merged([])
     values = list(published.read(PUBLISHED, config.tolerances))
-    own = [value for value in values if local_name(system) in map(local_name, (value.system, value.checkpoint))]
+    own = [named[name] for value in values if (name := local_name(system)) in (named := value.by_name())]
     if not own:
         known = {name for value in values for name in (value.system, value.checkpoint) if name}
         raise BeirgridError(f"config/published has no values of {system!r}{nearest(system, known)}")
