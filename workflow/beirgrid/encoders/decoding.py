@@ -25,8 +25,6 @@ STEPS = 16
 # Steps between checks for finished rows (each check waits for the GPU), and the share of finished rows at which the
 # others are compacted.
 LOOK, ENDED = 4, 0.125
-# Tokens per group of ``largest``.
-GROUP = 32
 
 
 class Places(NamedTuple):
@@ -242,7 +240,8 @@ class TokenSampler:
         copies = count // len(states)
         on = _Rows(states, mask, self.start, steps, self.shared)
         for step in range(steps):
-            logits, likeliest = largest(on.advance(self.model), self.top_k)
+            logits = on.advance(self.model)
+            logits, likeliest = logits.topk(min(self.top_k, logits.shape[1]))
             if step == 0:  # all rows of a document are still equal
                 logits, likeliest = (each.repeat_interleave(copies, dim=0) for each in (logits, likeliest))
                 on.copy(copies)
@@ -258,28 +257,6 @@ class TokenSampler:
                 on.keep(kept)
                 ended = ended[kept]
         return DrawnTokens(pieces, finite)
-
-
-def largest(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the largest values of each row and their columns, like torch.topk but faster.
-
-    The largest values are in the groups with the largest maxima, so the other groups are not sorted.
-
-    Args:
-        values: [rows, columns]
-        count: values per row; all columns if there are fewer.
-    """
-    rows, columns = values.shape
-    groups = columns // GROUP
-    grid = values[:, : groups * GROUP].reshape(rows, GROUP, groups)
-    best = grid.amax(1).topk(min(count, groups), sorted=False).indices[:, None]
-    members = torch.arange(GROUP, device=values.device)[:, None]
-    found = grid.gather(2, best.expand(-1, GROUP, -1)).flatten(1)
-    where = (members * groups + best).flatten(1)
-    rest = torch.arange(groups * GROUP, columns, device=values.device).expand(rows, -1)
-    found, where = torch.cat([found, values[:, groups * GROUP :]], 1), torch.cat([where, rest], 1)
-    values, places = found.topk(min(count, columns))
-    return values, where.gather(1, places)
 
 
 def draw(logits: torch.Tensor, pieces: torch.Tensor, numbers: torch.Tensor, top_p: float) -> torch.Tensor:
