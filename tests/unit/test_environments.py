@@ -103,7 +103,8 @@ _LAZY = {
         "mteb",
     ),
     "neural": ("ir_datasets", "mteb"),
-    "evaluate": ("mteb", "torch", "safetensors"),  # the last two: fetch model alone, whose environment is neural
+    # The last three: fetch model alone, whose environment is neural.
+    "evaluate": ("mteb", "torch", "safetensors", "sentence_transformers"),
 }
 
 
