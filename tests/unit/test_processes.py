@@ -75,9 +75,10 @@ def test_the_lock_of_a_run_that_cannot_be_seen_stays(killed):
 
 def test_a_second_run_is_refused_beside_another(killed):
     assert _run("--unlock").returncode == 0
-    Path("go").unlink()
+    for name in ("go", "begun"):
+        Path(name).unlink()
     first = subprocess.Popen([sys.executable, *OPTIONS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list(Path(".snakemake/locks").glob("*")):
+    while not Path("begun").exists():
         assert first.poll() is None
         time.sleep(0.05)
     events = Path("results/status.jsonl").read_text()

@@ -47,11 +47,13 @@ def _works(words: list[str]) -> bool:
 
 
 def refuse_beside_others() -> None:
-    """Raise BeirgridError if other processes run the workflow in this folder, or the jobs of a run that was killed.
+    """Raise BeirgridError if older processes run the workflow in this folder, or the jobs of a run that was killed.
 
     Snakemake's lock does not see such jobs, nor runs of other targets. SLURM's jobs are those of ``cluster``.
     """
-    if others := [str(pid) for pid in living() if not _related(pid)]:
+    mine = began(os.getpid()) or 0.0
+    older = [pid for pid in living() if (began(pid) or mine) < mine]
+    if others := [str(pid) for pid in older if not _related(pid)]:
         raise BeirgridError(
             f"another run, or jobs of a run that was killed, work in {Path.cwd()}: wait until they end, or stop them "
             f"(process {', '.join(others)})"
