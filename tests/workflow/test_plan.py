@@ -6,11 +6,12 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import ROOT, beirgrid
+from helpers import ROOT, beirgrid, python
 from small import SYSTEMS, run
 
 from beirgrid.core.compute import has_gpu_driver
@@ -170,3 +171,28 @@ def test_the_ready_made_grids_are_planned(grid, tmp_path):
     assert plan["total"]["gpu_hours"] > 0
     assert plan["total"]["kept_mb"] > 1000
     assert (tmp_path / "checkpoints.lock.json").read_bytes() == (ROOT / "checkpoints.lock.json").read_bytes()
+
+
+# Prints the jobs that Snakemake would run, and those that the plans of the stages name.
+BEHIND = """
+import json, sys
+from pathlib import Path
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.rules import Rules
+from beirgrid.tools.plan import _jobs, _resources, merged
+resources = _resources(grid := Grid(merged([Path(sys.argv[1])])), "cuda")
+dry = [[job.rule, sorted(job.wildcards.items())] for job in _jobs(resources, ["--configfile", sys.argv[1]])]
+named = [[job.rule, sorted(map(list, job.wildcards))] for job in Rules(grid, own_python=True).jobs]
+print(json.dumps([dry, named]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grid", sorted(path.stem for path in (ROOT / "config/grids").glob("*.yaml")))
+def test_the_jobs_behind_the_cells_of_a_grid_are_those_of_a_dry_run(grid, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    words = [python(), "-c", BEHIND, str(ROOT / f"config/grids/{grid}.yaml")]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    dry, named = ({json.dumps(job) for job in jobs} for jobs in json.loads(done.stdout.splitlines()[-1]))
+    assert dry - named == {json.dumps([rule, []]) for rule in ("aggregate", "report")}
+    assert named <= dry
