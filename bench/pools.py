@@ -21,8 +21,8 @@ from scipy import stats
 
 from beirgrid.collections import qrels
 from beirgrid.config.metric_names import parse_metric
-from beirgrid.judging import pools
 from beirgrid.runs import metrics, runs
+from beirgrid.sets import pools
 
 BUDGETS = (100, 300, 1000, 3000)
 QUERIES = (10, 25, 50, 100, 0)  # 0 for all

@@ -11,9 +11,9 @@ from contextlib import closing
 
 import pytest
 
-from beirgrid.judging import documents, queries, server
-from beirgrid.judging.pools import PooledPair
-from beirgrid.judging.sets import EvaluationSet
+from beirgrid.sets import documents, queries, server
+from beirgrid.sets.evaluation_set import EvaluationSet
+from beirgrid.sets.pools import PooledPair
 
 HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title='hacked'\">"
 

@@ -14,8 +14,8 @@ from helpers import beirgrid
 from small import run
 
 from beirgrid.__main__ import main
-from beirgrid.judging.sets import EvaluationSet
-from beirgrid.judging.store import Grading
+from beirgrid.sets.evaluation_set import EvaluationSet
+from beirgrid.sets.store import Grading
 
 pytestmark = pytest.mark.slow  # whole workflows
 

@@ -53,7 +53,7 @@ _LISTED = {
     "export ir-metadata": ("exchange.trec:export_ir_metadata", "write TREC runs with an ir_metadata 0.1 header"),
     "export mteb": ("exchange.mteb:export_mteb", "write scores as MTEB's JSON"),
     "export huggingface": ("exchange.hub:export_huggingface", "write scores as YAML for model pages of the hub"),
-    "set": ("tools.evaluation_sets:add_arguments", "make an evaluation set: documents, queries, judgements"),
+    "set": ("sets.commands:add_arguments", "make an evaluation set: documents, queries, judgements"),
     "latency": ("tools.latency:latency", "measure the latency of systems per query"),
     "doctor": ("tools.doctor:add_arguments", "check this machine, the file system, the network and SLURM"),
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),

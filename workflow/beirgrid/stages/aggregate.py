@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..analysis import ranking_overlap
 from ..analysis.comparisons import compare_grid
 from ..analysis.efficiency import price_of_queries
 from ..collections import collection
@@ -17,7 +18,6 @@ from ..config import resolve_path
 from ..config.entries import TOLERANCES
 from ..core import files, paths, provenance
 from ..core.provenance import Record
-from ..judging import overlap
 from ..pipeline.aggregate import AGGREGATE
 from ..results import cells as grid_cells
 from ..results import kept, summary, table_files
@@ -75,8 +75,8 @@ def _write_agreement(grid: GridSummary, path: Path) -> None:
             for cell in grid.unjudged
             if cell.dataset == dataset
         }
-        rankings = {system: runs.read_top(run, queries, overlap.DEEPEST) for system, run in files_of.items()}
-        rows += ({"dataset": dataset, **row} for row in overlap.rows(rankings))
+        rankings = {system: runs.read_top(run, queries, ranking_overlap.DEEPEST) for system, run in files_of.items()}
+        rows += ({"dataset": dataset, **row} for row in ranking_overlap.rows(rankings))
     if rows:
         files.replace_text(path, guarded(pd.DataFrame(rows).round(4)).to_csv(index=False, lineterminator="\n"))
     else:

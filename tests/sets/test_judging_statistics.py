@@ -13,8 +13,7 @@ from statsmodels.stats.inter_rater import fleiss_kappa
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
-from beirgrid.judging import agreement, estimates, overlap, pools
-from beirgrid.tools import set_findings
+from beirgrid.sets import agreement, estimates, findings, pools
 
 RUNS = {
     "a": {"q1": ["d1", "d2", "d3"], "q2": ["e1", "e2"]},
@@ -181,7 +180,7 @@ def test_a_comparison_is_open_where_each_query_has_the_same_difference(queries):
         name: {f"q{n}": order for n in range(queries)} for name, order in (("a", ["r", "x"]), ("b", ["x", "r"]))
     }
     grades = {f"q{n}": {"r": 1, "x": 0} for n in range(queries)}
-    *_, said = set_findings.reach(grades, rankings)
+    *_, said = findings.reach(grades, rankings)
     assert said == (
         f"Open: a is better than b by {1 - 1 / math.log2(3):.4f} on each judged query ({queries}). A t test needs "
         "differences that vary."
@@ -196,7 +195,7 @@ def test_a_comparison_is_closed_where_a_corrected_test_closes_it():
     first = {"a": random.random(60) < 0.85, "b": random.random(60) < 0.65, "c": random.random(60) < 0.45}
     rankings = {name: {f"q{n}": ["r", "x"] if won[n] else ["x", "r"] for n in range(60)} for name, won in first.items()}
     grades = {f"q{n}": {"r": 1, "x": 0} for n in range(60)}
-    told = set_findings.reach(grades, rankings)
+    told = findings.reach(grades, rankings)
     values = {name: np.where(won, 1.0, 1 / math.log2(3)) for name, won in first.items()}
     pairs = list(itertools.combinations(sorted(values, key=lambda name: -values[name].mean()), 2))
     plain = [stats.ttest_rel(values[one], values[other]).pvalue for one, other in pairs]
@@ -238,7 +237,7 @@ def test_fewer_than_fifteen_judged_queries_give_no_interval(judged, has_interval
         found = estimates.prediction_powered_mean(rest[name], both[name], people[name])
         assert math.isnan(found.low) is math.isnan(found.high) is not has_interval
         assert 0 < found.mean < 1
-    heading, _, *rows = set_findings._corrected("model:m", people, both, rest)
+    heading, _, *rows = findings._corrected("model:m", people, both, rest)
     assert ("95 %" in heading) is ("no interval below 15" not in heading) is has_interval
     assert [("[" in row) for row in rows if row.split()[0] in "ab"] == [has_interval] * 2
 
@@ -251,37 +250,3 @@ def test_a_model_that_knows_nothing_does_no_harm():
     assert found.high - found.low == pytest.approx(alone[1] - alone[0], rel=0.1)
     with pytest.raises(ValueError, match="at least two"):
         estimates.prediction_powered_mean(noise, noise[:1], people[:1])
-
-
-def test_a_pool_has_each_pair_of_its_systems_once():
-    many = [f"d{number}" for number in range(12)]
-    rankings = {"a": {"q1": many, "q2": ["x"]}, "b": {"q1": many[::-1], "q2": ["y"]}, "c": {"q1": many, "q2": ["x"]}}
-    whole, *pairs = overlap.rows(rankings)
-    assert (whole["system"], whole["pool@5"], whole["pool@10"], whole["pool@50"]) == ("all", 12, 14, 14)
-    assert [(row["system"], row["other"]) for row in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert [row["pool@5"] for row in pairs] == [12, 6, 12]
-    assert [row["overlap@10"] for row in pairs] == [pytest.approx(0.4), pytest.approx(0.55), pytest.approx(0.4)]
-    assert [row["tau"] for row in pairs] == [pytest.approx(-1), pytest.approx(1), pytest.approx(-1)]
-
-
-def test_rank_biased_overlap_equals_its_definition():
-    """The sum of the agreements at all depths, weighted, with the last agreement for the depths beyond."""
-    random, persistence = np.random.default_rng(6), 0.9
-    for _ in range(20):
-        first, second = (random.permutation(12)[:8].tolist() for _ in range(2))
-        depths = range(1, 2000)
-        agreements = [len(set(first[:d]) & set(second[:d])) / d if d <= 8 else None for d in depths]
-        expected = sum(
-            (1 - persistence) * persistence ** (d - 1) * (agreements[7] if agreed is None else agreed)
-            for d, agreed in zip(depths, agreements, strict=True)
-        )
-        assert overlap.rank_biased_overlap(first, second) == pytest.approx(expected, abs=1e-9)
-    assert overlap.rank_biased_overlap([], ["a"]) == 0
-
-
-def test_systems_are_compared_on_their_common_queries():
-    same = {"q1": ["a", "b", "c"], "q2": ["d"]}
-    found = overlap.compare(same, {"q1": ["c", "b", "a"], "q3": ["e"]}, depth=2)
-    assert (found.overlap, found.tau) == (0.5, -1)
-    assert overlap.compare(same, same, depth=1) == (1, pytest.approx(1), 1)
-    assert all(map(math.isnan, overlap.compare({}, same)))

@@ -12,10 +12,9 @@ import yaml
 
 from beirgrid.__main__ import main
 from beirgrid.core.errors import BeirgridError, DataError
-from beirgrid.judging import documents, pools, queries
-from beirgrid.judging.sets import EvaluationSet
-from beirgrid.judging.store import Grading
-from beirgrid.tools import evaluation_sets
+from beirgrid.sets import commands, documents, pools, queries
+from beirgrid.sets.evaluation_set import EvaluationSet
+from beirgrid.sets.store import Grading
 
 # Relevant documents of query q{n} are n/a and n/b; each system has its own order.
 RUNS = {
@@ -29,7 +28,7 @@ QUERIES = 12
 
 def call(*arguments: object) -> None:
     parser = argparse.ArgumentParser()
-    evaluation_sets.add_arguments(parser)
+    commands.add_arguments(parser)
     found = parser.parse_args(list(map(str, arguments)))
     found.run(found)
 

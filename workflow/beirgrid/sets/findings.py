@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ..analysis import ranking_overlap
 from ..analysis.significance import holm, student
 from ..config.metric_names import parse_metric
-from ..judging import agreement, calibration, estimates, overlap, pools
 from ..runs import metrics
-from .text import columned
+from ..tools.text import columned
+from . import agreement, calibration, estimates, pools
 
 METRIC, HOLES = "ndcg@10", "hole@10"
 # Queries with little agreement that are shown.
@@ -39,12 +40,12 @@ def values(grades: Grades, rankings: pools.Rankings, name: str = METRIC) -> dict
 
 def alike(rankings: pools.Rankings) -> list[str]:
     """Report the similarity of each pair of rankings, which needs no judgements, and the sizes of pools."""
-    whole, *pairs = overlap.rows(rankings)
+    whole, *pairs = ranking_overlap.rows(rankings)
     names = ["overlap@10", "rbo", "tau"]
     table = [[f"{row['system']} and {row['other']}", *(f"{row[name]:.3f}" for name in names)] for row in pairs]
     headings = ["systems", "common of the top 10", "RBO", "Kendall's tau"]
     lines = ["Agreement of the systems, without judgements:", *columned(headings, table)] if table else []
-    numbers = (f"{whole[f'pool@{depth}']:,} to depth {depth}" for depth in overlap.DEPTHS)
+    numbers = (f"{whole[f'pool@{depth}']:,} to depth {depth}" for depth in ranking_overlap.DEPTHS)
     return [*lines, f"A pool of {len(rankings)} systems would have these pairs: {', '.join(numbers)}."]
 
 

@@ -17,12 +17,23 @@ from ..collections.sources import open_source
 from ..config.datasets import Dataset, LocalCorpus
 from ..core import files, lineage, paths
 from ..core.errors import BeirgridError, DataError, say, show, warn
-from ..judging import agreement, calibration, documents, exports, model_judge, pools, queries, server
-from ..judging.sets import EvaluationSet
 from ..results import results_folder, summary
-from . import chat_models, generated_queries, set_findings
-from .run import as_yaml
-from .text import columned
+from ..tools.run import as_yaml
+from ..tools.text import columned
+from . import (
+    agreement,
+    calibration,
+    chat_models,
+    documents,
+    exports,
+    findings,
+    generated_queries,
+    model_judge,
+    pools,
+    queries,
+    server,
+)
+from .evaluation_set import EvaluationSet
 
 # Queries with personal data, and endings of files that are left out, that a warning names.
 _NAMED = 5
@@ -267,7 +278,7 @@ def accept(args: argparse.Namespace) -> None:
         f"{args.set}: version {version.number} has {version.judgements:,} judgements of {version.queries:,} queries "
         f"by {', '.join(version.judges)} ({version.resolution})"
     )
-    show(*set_findings.agreed(agreement.without_adjudicators(made.people(), made.adjudicators)))
+    show(*findings.agreed(agreement.without_adjudicators(made.people(), made.adjudicators)))
     show(f"Next: run the grid again (beirgrid run {args.set / 'grid.yaml'}), and its tables show this version")
 
 
@@ -282,7 +293,7 @@ def status(args: argparse.Namespace) -> None:
         return
     if not (made.folder / "judgements.sqlite").is_file():
         rankings = _rankings(made, args.results, None)
-        show(*set_findings.alike(rankings))
+        show(*findings.alike(rankings))
         show(f"Next: beirgrid set pool {args.set}")
         return
     grades, people = made.grades(), made.people()
@@ -293,7 +304,7 @@ def status(args: argparse.Namespace) -> None:
         reasons = sum(judgement.judge == name for judgement in skipped)
         show(f"  {name}: {len(of_judge):,} graded, {reasons:,} skipped")
     regular = agreement.without_adjudicators(people, made.adjudicators)
-    show(*set_findings.agreed(regular), *set_findings.agreed_in_parts(regular))
+    show(*findings.agreed(regular), *findings.agreed_in_parts(regular))
     if args.disagreements:
         number = _write_disagreements(args.disagreements, made, people)
         show(
@@ -302,17 +313,17 @@ def status(args: argparse.Namespace) -> None:
         )
     rankings = _rankings(made, args.results, None)
     for model in grades.keys() - people.keys():
-        show(*set_findings.calibrated(calibration.calibrate(made, model), rankings))
+        show(*findings.calibrated(calibration.calibrate(made, model), rankings))
     if not description.versions:
-        show(*set_findings.alike(rankings))
+        show(*findings.alike(rankings))
         return
     newest = description.versions[-1]
     show(
         f"version {newest.number} of {newest.date} ({newest.by}, {newest.resolution}, {newest.judgements:,} judgements)"
     )
-    show(*set_findings.reach(made.qrels(newest.number), rankings))
+    show(*findings.reach(made.qrels(newest.number), rankings))
     depth = max((int(pool["depth"]) for pool in description.pools), default=0)
-    show(*set_findings.reusable(made.qrels(newest.number), rankings, _families(args.results), depth))
+    show(*findings.reusable(made.qrels(newest.number), rankings, _families(args.results), depth))
 
 
 def check(args: argparse.Namespace) -> None:
@@ -342,7 +353,7 @@ def compare_versions(args: argparse.Namespace) -> None:
     """Show the scores and ranks of all systems under two versions of the qrels."""
     made = EvaluationSet(args.set)
     versions = [(number, made.qrels(number)) for number in args.versions]
-    show(*set_findings.moved(versions, _rankings(made, args.results, None)))
+    show(*findings.moved(versions, _rankings(made, args.results, None)))
 
 
 def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None) -> dict[str, Any]:

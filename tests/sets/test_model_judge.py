@@ -17,12 +17,11 @@ from scipy.stats import kendalltau
 from sklearn.metrics import cohen_kappa_score
 
 from beirgrid.core.errors import BeirgridError, ConfigError, DataError
-from beirgrid.judging import calibration, documents, estimates, model_judge, queries
-from beirgrid.judging.pools import PooledPair
-from beirgrid.judging.sets import EvaluationSet
-from beirgrid.judging.store import Grading
 from beirgrid.models import endpoints
-from beirgrid.tools import chat_models, evaluation_sets, set_findings
+from beirgrid.sets import calibration, chat_models, commands, documents, estimates, findings, model_judge, queries
+from beirgrid.sets.evaluation_set import EvaluationSet
+from beirgrid.sets.pools import PooledPair
+from beirgrid.sets.store import Grading
 
 QUERIES, DOCUMENTS = 12, 4
 NAME = "model:org/judge-1"
@@ -245,7 +244,7 @@ def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
             for judged, asked in ((found.by_model, others), (found.by_model, sample), (found.by_people, sample))
         )
         means[name] = both_ways.mean(), person.mean(), estimates.prediction_powered_mean(rest, both_ways, person)
-    told = set_findings.calibrated(found, rankings)
+    told = findings.calibrated(found, rankings)
     rows = {line.split()[0]: line for line in told if line.split()[0] in orders}
     for name, (_, person, corrected) in means.items():
         assert f"{person:.4f}" in rows[name]
@@ -258,12 +257,12 @@ def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
 def test_a_model_without_people_is_not_said_to_be_trusted(made, endpoint):
     judged(made, endpoint())
     found = calibration.calibrate(made, NAME)
-    assert set_findings.calibrated(found, {})[0].startswith("No pair was judged by model:org/judge-1 and by people")
+    assert findings.calibrated(found, {})[0].startswith("No pair was judged by model:org/judge-1 and by people")
 
 
 def command(*arguments: object) -> None:
     parser = argparse.ArgumentParser()
-    evaluation_sets.add_arguments(parser)
+    commands.add_arguments(parser)
     found = parser.parse_args(list(map(str, arguments)))
     found.run(found)
 

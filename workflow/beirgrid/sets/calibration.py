@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from .agreement import Coefficient, coefficients, resolve
-from .sets import EvaluationSet
+from .evaluation_set import EvaluationSet
 from .store import MODEL
 
 

@@ -15,19 +15,18 @@ from endpoint_server import Served, serving
 
 from beirgrid.core import files
 from beirgrid.core.errors import BeirgridError, DataError
-from beirgrid.judging import documents
-from beirgrid.judging.pools import PooledPair
-from beirgrid.judging.sets import EvaluationSet
-from beirgrid.judging.store import Grading
 from beirgrid.search import lucene
-from beirgrid.tools import evaluation_sets, generated_queries
+from beirgrid.sets import commands, documents, generated_queries
+from beirgrid.sets.evaluation_set import EvaluationSet
+from beirgrid.sets.pools import PooledPair
+from beirgrid.sets.store import Grading
 
 FILLER = "the passage goes on with words that stand in every other one of these passages as well and say no more"
 
 
 def call(*arguments: object) -> None:
     parser = argparse.ArgumentParser()
-    evaluation_sets.add_arguments(parser)
+    commands.add_arguments(parser)
     found = parser.parse_args(list(map(str, arguments)))
     found.run(found)
 

@@ -23,11 +23,10 @@ from ..core import files
 from ..core.compute import Compute
 from ..core.errors import BeirgridError
 from ..core.progress import Progress
-from ..judging import queries
-from ..judging.model_judge import Question
-from ..judging.sets import EvaluationSet
 from ..search import lucene
-from . import chat_models
+from . import chat_models, queries
+from .evaluation_set import EvaluationSet
+from .model_judge import Question
 
 PROMPT = """\
 Write the search query of a person who does not know the passage below and needs what it says. The passage must answer

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from ..config import yaml_files
 from ..config.endpoint_entries import Endpoint
 from ..core.errors import BeirgridError, ConfigError, DataError
-from .sets import EvaluationSet
+from .evaluation_set import EvaluationSet
 from .store import MODEL, Grading
 
 PROMPT = """\

@@ -29,10 +29,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beirgrid.core.errors import BeirgridError, DataError
-from beirgrid.judging import documents, queries, server
-from beirgrid.judging.pools import PooledPair
-from beirgrid.judging.sets import EvaluationSet
-from beirgrid.judging.store import STALE, Grading, JudgementStore
+from beirgrid.sets import documents, queries, server
+from beirgrid.sets.evaluation_set import EvaluationSet
+from beirgrid.sets.pools import PooledPair
+from beirgrid.sets.store import STALE, Grading, JudgementStore
 
 # A field that is in quotes as a whole.
 FIELD = re.compile(r'"(?:[^"]|"")*"')
@@ -540,7 +540,7 @@ def test_a_pool_grows_and_keeps_its_judgements(store):
 
 KILLED = """
 import sys, itertools
-from beirgrid.judging.store import Grading, JudgementStore
+from beirgrid.sets.store import Grading, JudgementStore
 from pathlib import Path
 store = JudgementStore(Path(sys.argv[1]))
 for number in itertools.count(1):

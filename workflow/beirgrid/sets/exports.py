@@ -12,7 +12,7 @@ from ..collections.sources import json_lines, read_id, read_text
 from ..core import files
 from ..core.errors import BeirgridError
 from ..core.version import full_version
-from .sets import EvaluationSet, Version
+from .evaluation_set import EvaluationSet, Version
 
 
 def write(made: EvaluationSet, output: Path) -> Version:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..collections import lines
 from ..collections.collection import Document
 from ..core.errors import BeirgridError, DataError, lone_surrogate
-from .sets import EvaluationSet
+from .evaluation_set import EvaluationSet
 from .store import Grading
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ..core import files
 from ..core.compute import Compute
-from ..judging.model_judge import Chat, Question, read_endpoint
 from ..models.endpoints import Client, kept_answers
+from .model_judge import Chat, Question, read_endpoint
 
 
 @contextmanager
