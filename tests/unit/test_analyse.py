@@ -20,14 +20,15 @@ import pytest
 import pytrec_eval
 
 from beirgrid.__main__ import main
-from beirgrid.analysis import retrieved
 from beirgrid.collections.collection import CORPUS_SCHEMA, QUERIES_SCHEMA
 from beirgrid.core import paths
+from beirgrid.page import documents
+from beirgrid.paper import analyse
 from beirgrid.results import answers, cells
 from beirgrid.results.cells import CellState, RecordedStep
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.runs import runs
-from beirgrid.stages import analyse, report
+from beirgrid.stages import report
 
 Scores = dict[str, dict[str, float]]
 DATASETS = {"one": ("one",), "two": ("two",), "both": ("one", "two")}
@@ -243,7 +244,7 @@ def test_systems_with_the_same_files_have_the_same_model(tmp_path, monkeypatch):
         steps = (RecordedStep(system, "x", f"results/models/m-{system}/model.json", facts),)
         done.append(Grid.cell(system, "x"))
         cells[system, "x"] = CellState("done", "", steps=steps)
-    found = analyse._dense(done, cells)
+    found = analyse._dense_systems(done, cells)
     assert {system: of["model"] for system, of in found.items()} == {
         **{"cosine": "m-cosine", "dot": "m-cosine", "other": "m-other"}
     }
@@ -308,7 +309,7 @@ def test_a_page_has_the_documents_of_its_queries_with_grades_words_and_ranks(gri
     _canonical_runs(grid)
     queries = {dataset: [f"q{n}" for n in range(8)] for dataset in ("one", "two")}
     summary = GridSummary.model_validate_json((grid.folder / "grid.json").read_text())
-    found = retrieved.documents(summary, queries)
+    found = documents.documents(summary, queries)
     for dataset in ("one", "two"):
         assert found[dataset]["systems"] == list(SYSTEMS)
         ranked = {
@@ -320,17 +321,17 @@ def test_a_page_has_the_documents_of_its_queries_with_grades_words_and_ranks(gri
             assert {of[query][0] for of in ranked.values()} <= {*shown}
             grades = grid.qrels[dataset][query]
             missed = [document for document, grade in grades.items() if grade > 0 and document not in shown]
-            assert not missed or len(shown) == retrieved.OF_QUERY + retrieved.MISSED
+            assert not missed or len(shown) == documents.OF_QUERY + documents.MISSED
             for title, text, grade, words, ranks in rows:
                 assert grade == grades.get(title)
                 assert grid.documents[dataset][title].startswith(text.removesuffix(" …"))
                 assert {*words.split(", ")} - {""} <= {*grid.documents[dataset][title].split()}
                 of_all = [of[query].index(title) + 1 if title in of[query] else 0 for of in ranked.values()]
                 assert ranks == of_all
-    monkeypatch.setattr(retrieved, "MOST_DOCUMENTS", 3 * 2 * (retrieved.OF_QUERY + retrieved.MISSED))
-    assert [len(of["queries"]) for of in retrieved.documents(summary, queries).values()] == [3, 3]
-    monkeypatch.setattr(retrieved, "MOST_RUNS", 10)
-    assert retrieved.documents(summary, queries) == {}
+    monkeypatch.setattr(documents, "MOST_DOCUMENTS", 3 * 2 * (documents.OF_QUERY + documents.MISSED))
+    assert [len(of["queries"]) for of in documents.documents(summary, queries).values()] == [3, 3]
+    monkeypatch.setattr(documents, "MOST_RUNS", 10)
+    assert documents.documents(summary, queries) == {}
 
 
 def test_no_text_is_shown_where_the_licence_forbids_it(grid):
@@ -354,11 +355,11 @@ def test_no_text_is_shown_where_the_licence_forbids_it(grid):
 def test_every_report_draws_depth_curves_of_rerankers_without_any_analyses(grid, monkeypatch):
     _canonical_runs(grid)
     summary = GridSummary.model_validate_json((grid.folder / "grid.json").read_text())
-    found = retrieved.curves(summary, METRIC).set_index(["dataset", "depth"])["value"]
+    found = documents.curves(summary, METRIC).set_index(["dataset", "depth"])["value"]
     for dataset in ("one", "two"):
         assert found[dataset, 0] == pytest.approx(grid.value("bm25", dataset))
         assert found[dataset, 15] == pytest.approx(grid.value("bm25+ce", dataset))
     page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"), cells.find(summary))
     assert 'data-figure="rerank_depth"' in page
-    monkeypatch.setattr(retrieved, "MOST_RERANKED", 8)
-    assert retrieved.curves(summary, METRIC)["dataset"].nunique() == 1
+    monkeypatch.setattr(documents, "MOST_RERANKED", 8)
+    assert documents.curves(summary, METRIC)["dataset"].nunique() == 1

@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from beirgrid.analysis import drawing, figures, lengths
-from beirgrid.analysis.efficiency import EFFICIENCY_COLUMNS, trade_offs
-from beirgrid.analysis.holes import HOLE_COLUMNS
+from beirgrid.page import drawing, figures
+from beirgrid.paper import figures as paper_figures
+from beirgrid.paper import lengths
+from beirgrid.paper.holes import HOLE_COLUMNS
+from beirgrid.results.efficiency import EFFICIENCY_COLUMNS, trade_offs
 
 AGAINST = pd.DataFrame(
     [
@@ -81,13 +83,13 @@ def test_depth_curves():
 
 
 def test_holes_by_dataset():
-    one, two = figures.hole_rates(HOLES).figure.axes
+    one, two = paper_figures.hole_rates(HOLES).figure.axes
     assert [bar.get_width() for bar in one.containers[0]] == [0.3, 0.2]
     assert [bar.get_width() for bar in one.containers[1]] == [0.1, 0.1]
     assert len(two.containers[0]) == 1
     assert [label.get_text() for label in one.get_yticklabels()] == ["b", "a"]
     assert two.containers[0][0].get_y() < 0.5  # in the line of b
-    one, _ = figures.judged_only(HOLES).figure.axes
+    one, _ = paper_figures.judged_only(HOLES).figure.axes
     assert [line.get_xdata().tolist() for line in one.lines] == [[0.4, 0.5], [0.6, 0.7]]
 
 
@@ -99,14 +101,14 @@ def measured() -> lengths.Lengths:
 
 
 def test_lengths_are_drawn_where_they_are():
-    (axis,) = figures.retrieved_lengths(*measured()).figure.axes
+    (axis,) = paper_figures.retrieved_lengths(*measured()).figure.axes
     short, long = (collection.get_paths()[0].vertices[:, 0] for collection in axis.collections)
     assert 10 ** short.min() - 1 == pytest.approx(1)
     assert 10 ** short.max() - 1 == pytest.approx(4)  # 3 is in the bin from 3 to 4
     assert 10 ** long.min() - 1 == pytest.approx(25)
     assert 10 ** long.max() - 1 == pytest.approx(40)
     assert [10 ** line.get_xdata()[0] - 1 for line in axis.lines] == pytest.approx([2, 31])
-    (axis,) = figures.judged_lengths(*measured()).figure.axes
+    (axis,) = paper_figures.judged_lengths(*measured()).figure.axes
     assert [label.get_text() for label in axis.get_yticklabels()] == ["grade 2", "grade 0"]
 
 
@@ -115,14 +117,14 @@ def test_datasets_stand_in_the_order_of_the_grid():
     first = lengths.describe("first", lengths.measure({}, {"q": {"d1": 1}}, {"d1": 5}))
     second = lengths.describe("second", lengths.measure({}, {"q": {"d1": 0, "d2": 1}}, {"d1": 5, "d2": 6}))
     tables = (pd.concat(pair) for pair in zip(first, second, strict=True))
-    axes = figures.judged_lengths(*tables).figure.axes
+    axes = paper_figures.judged_lengths(*tables).figure.axes
     assert [axis.get_title() for axis in axes] == ["first", "second"]
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["grade 1", "grade 0"]
 
 
 def test_a_density_is_the_share_by_the_width_of_its_bin():
     bins = pd.DataFrame({"low": [1, 2, 50], "high": [2, 3, 63], "documents": [10, 30, 60]})
-    places, density = figures._density(bins)
+    places, density = paper_figures._density(bins)
     assert (np.diff(places) >= 0).all()
     between = (places > math.log10(4)) & (places < math.log10(51))
     assert density[between].sum() == 0
@@ -132,12 +134,12 @@ def test_a_density_is_the_share_by_the_width_of_its_bin():
 
 def test_cosine_against_dot_product_needs_both():
     summary, histogram = measured()
-    drawn = figures.similarity_lengths(summary, histogram)
+    drawn = paper_figures.similarity_lengths(summary, histogram)
     assert drawn is not None
     labels = [label.get_text() for label in drawn.figure.axes[0].get_yticklabels()]
     assert labels == ["long (dot)", "short (cosine)"]
     assert "which differ in more than their similarity" in drawn.caption
-    assert figures.similarity_lengths(summary[summary["similarity"] != "dot"], histogram) is None
+    assert paper_figures.similarity_lengths(summary[summary["similarity"] != "dot"], histogram) is None
 
 
 def test_a_model_with_both_similarities_is_compared_with_itself_alone():
@@ -147,7 +149,7 @@ def test_a_model_with_both_similarities_is_compared_with_itself_alone():
     kinds = {"similarity": ["cosine", "dot", "cosine", "dot"], "model": ["z", "z", "a", "other"]}
     of_system = dict(zip(systems, zip(*kinds.values(), strict=True), strict=True))
     summary[["similarity", "model"]] = [of_system[system] for system in summary["system"]]
-    drawn = figures.similarity_lengths(summary, histogram)
+    drawn = paper_figures.similarity_lengths(summary, histogram)
     labels = [label.get_text() for label in drawn.figure.axes[0].get_yticklabels()]
     assert labels == ["z-dot (dot)", "z-cosine (cosine)"]
     assert "models that the grid has with both similarities" in drawn.caption
@@ -157,12 +159,12 @@ def test_the_overlap_of_datasets():
     overlap = pd.DataFrame(
         [("a", "b", 0.5), ("a", "c", 0.25), ("b", "c", 0.125)], columns=["dataset", "other", "similarity"]
     )
-    axis = figures.overlap_heatmap(overlap).figure.axes[0]
+    axis = paper_figures.overlap_heatmap(overlap).figure.axes[0]
     shown = axis.images[0].get_array()
     expected = [[0, 0.5, 0.25], [0.5, 0, 0.125], [0.25, 0.125, 0]]
     assert shown.filled(0).tolist() == expected
     places = pd.DataFrame({"dataset": list("abc"), "x": [0, 1, 2.0], "y": [5, 6, 7.0]})
-    axis = figures.overlap_map(places, {"a": "news", "c": "news"}).figure.axes[0]
+    axis = paper_figures.overlap_map(places, {"a": "news", "c": "news"}).figure.axes[0]
     by_domain = {line.get_label(): line.get_xydata().tolist() for line in axis.lines}
     assert by_domain == {"news": [[0, 5], [2, 7]], "no domain given": [[1, 6]]}
 

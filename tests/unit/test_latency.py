@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from beirgrid.__main__ import main
-from beirgrid.analysis.efficiency import LATENCY_COLUMNS, read_latency
 from beirgrid.core import paths
+from beirgrid.results.efficiency import LATENCY_COLUMNS, read_latency
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.tools import latency, open_systems
 

@@ -20,10 +20,9 @@ from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid import config
 from beirgrid.__main__ import main
-from beirgrid.analysis import drawing, figures
 from beirgrid.core import files, paths, provenance
+from beirgrid.page import drawing, figures, sections, steps
 from beirgrid.page import matrix as grids
-from beirgrid.page import sections, steps
 from beirgrid.page.render import render
 from beirgrid.pipeline.analyse import ANALYSE
 from beirgrid.pipeline.grid import Grid

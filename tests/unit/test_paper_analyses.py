@@ -13,10 +13,11 @@ import pandas as pd
 import pytest
 import pytrec_eval
 
-from beirgrid.analysis import depth, efficiency, extremes, holes, lengths, retrieved
 from beirgrid.config.metric_names import parse_metric
 from beirgrid.core.errors import DataError
-from beirgrid.results import answers
+from beirgrid.page import depth, documents
+from beirgrid.paper import extremes, holes, lengths
+from beirgrid.results import answers, efficiency
 from beirgrid.results.cells import RecordedStep
 from beirgrid.runs import runs
 
@@ -51,7 +52,7 @@ def trec(qrels: dict[str, dict[str, int]], run: Scores, measure: str, judged_onl
 
 def test_holes_and_ndcg_of_judged_documents():
     qrels, run = random_qrels(1), random_run(1)
-    found = holes.of_run(as_run(run), qrels, 10)
+    found = holes.holes(as_run(run), qrels, 10)
     top = {query: sorted(scores, key=scores.get, reverse=True)[:10] for query, scores in run.items()}
     judged = {document for grades in qrels.values() for document in grades}
     assert found == pytest.approx(
@@ -203,12 +204,12 @@ def test_the_hardest_queries_of_a_metric_of_which_less_is_better():
     ],
 )
 def test_words_that_matched(query, document, expected):
-    assert retrieved.matched_words(query, document) == expected
+    assert documents.matched_words(query, document) == expected
 
 
 def test_a_text_is_cut_with_a_mark():
-    assert retrieved.cut("abcdefghij", 10) == "abcdefghij"
-    assert retrieved.cut("abcdefghijk", 10) == "abcdefgh …"
+    assert documents.cut("abcdefghij", 10) == "abcdefghij"
+    assert documents.cut("abcdefghijk", 10) == "abcdefgh …"
 
 
 # Costs --------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from graph import inputs, records, settings
 from helpers import tracked_configuration
 
 from beirgrid import config
-from beirgrid.analysis import efficiency
 from beirgrid.config.entries import Repeated
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import ConfigError
@@ -28,7 +27,7 @@ from beirgrid.pipeline.fetch import FETCH_RUN
 from beirgrid.pipeline.fuse import FUSE
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.summaries import Summary
-from beirgrid.results import table_files
+from beirgrid.results import efficiency, table_files
 from beirgrid.results.answers import Answers, write_answers
 from beirgrid.results.scores import Scores
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary

@@ -8,9 +8,9 @@ import pytest
 from helpers import beirgrid
 from small import ENCODE, SYSTEMS, run
 
-from beirgrid.analysis.efficiency import read_latency
 from beirgrid.collections import collection
 from beirgrid.core import files
+from beirgrid.results.efficiency import read_latency
 from beirgrid.runs import runs
 
 CHUNKS = {"tokens": 20, "stride": 10}

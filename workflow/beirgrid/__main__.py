@@ -57,7 +57,7 @@ _LISTED = {
     "latency": ("tools.latency:latency", "measure the latency of systems per query"),
     "doctor": ("tools.doctor:add_arguments", "check this machine, the file system, the network and SLURM"),
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
-    "analyse": ("stages.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
+    "analyse": ("paper.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
     "why": ("tools.why:add_arguments", "show which job made a file, and whether the next run makes it again"),
 }
 # Groups of commands by their first word, with the help of the group.

@@ -44,7 +44,7 @@ def render(
         answers: the tables of the grid.
         pictures: figures of these tables.
         queries: values of queries, as ``sections.per_query`` returns them.
-        documents: documents of these queries, as ``analysis.retrieved`` returns them.
+        documents: documents of these queries, as ``page.documents`` returns them.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),

@@ -8,13 +8,13 @@ from .grid import Grid
 from .sizes import Sizes
 from .stage import Amounts, Cost, Settings, Stage
 
-ANALYSE = Stamp("analyse", 7, ("ir-measures", "pytrec-eval-terrier", "networkx", "matplotlib"))
+ANALYSE = Stamp("analyse", 8, ("ir-measures", "pytrec-eval-terrier", "matplotlib"))
 
 
 class Analyse(Stage):
     """Figures and tables of the paper's analyses, from the runs of a grid."""
 
-    rule, command, run = "analyses", "analyse", "stages.analyse:analyse"
+    rule, command, run = "analyses", "analyse", "paper.analyse:analyse"
     stamp = ANALYSE
     outputs = {"record": paths.ANALYSES_RECORD}
     costs = {

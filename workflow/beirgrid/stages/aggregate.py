@@ -12,7 +12,6 @@ import pandas as pd
 
 from ..analysis import ranking_overlap
 from ..analysis.comparisons import compare_grid
-from ..analysis.efficiency import price_of_queries
 from ..collections import collection
 from ..config import resolve_path
 from ..config.entries import TOLERANCES
@@ -24,6 +23,7 @@ from ..results import kept, summary, table_files
 from ..results import published as references
 from ..results.answers import DONE, Answers, columns, guarded, typed
 from ..results.cells import Cells, CellState, RecordedStep
+from ..results.efficiency import price_of_queries
 from ..results.kept import Kept
 from ..results.published import Published
 from ..results.summary import GridSummary

@@ -8,16 +8,16 @@ from typing import Annotated
 
 import pandas as pd
 
-from ..analysis import drawing, efficiency, figures, retrieved
-from ..analysis.drawing import DrawnFigure
 from ..config.metric_names import lower_is_better
 from ..core import files, paths, provenance
 from ..core.provenance import Record
+from ..page import documents, drawing, figures
 from ..page.analyses import Figure
+from ..page.drawing import DrawnFigure
 from ..page.render import render
 from ..page.sections import per_query
 from ..pipeline.report import REPORT
-from ..results import summary, table_files
+from ..results import efficiency, summary, table_files
 from ..results.answers import LEAST_DATASETS, Answers, against_baseline, main_comparison
 from ..results.cells import Cells, find, steps_of
 from ..results.summary import GridSummary
@@ -47,12 +47,17 @@ def illustrated(grid: GridSummary, answers: Answers, cells: Cells) -> str:
     """Render the HTML page of a grid, with the pictures of its first metric."""
     with drawing.style():
         drawn = [
-            Figure(name, f"{of.title}. {of.caption}", drawing.content(of.figure, "svg").decode(), of.as_pdf())
+            Figure(
+                name,
+                f"{of.title}. {of.caption}",
+                drawing.content(of.figure, "svg").decode(),
+                drawing.content(of.figure, "pdf"),
+            )
             for name, of in pictures(grid, answers, cells)
         ]
     queries = per_query(grid, cells)
     return render(
-        grid, answers, drawn, queries, retrieved.documents(grid, {name: of["ids"] for name, of in queries.items()})
+        grid, answers, drawn, queries, documents.documents(grid, {name: of["ids"] for name, of in queries.items()})
     )
 
 
@@ -82,7 +87,7 @@ def pictures(grid: GridSummary, answers: Answers, cells: Cells) -> Iterator[tupl
     others = (against["metric"] == metric) & (against["system"] != against["baseline"])
     if (against.loc[others, "datasets"] > 1).any() and against.loc[others, "wins"].notna().any():
         yield "wins", figures.wins(against, metric)
-    if len(depths := retrieved.curves(grid, metric)):
+    if len(depths := documents.curves(grid, metric)):
         yield "rerank_depth", figures.depth_curves(depths)
     if len(compared) > 1 or grid.compare:
         system, other = grid.compare or _pair(compared)

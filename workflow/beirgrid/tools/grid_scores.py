@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from ..analysis import drawing, figures
 from ..config.metric_names import written
+from ..page import drawing, figures
 from ..page.answer import answer
 from ..results import summary
 from ..results.answers import read_answers

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..analysis.efficiency import LATENCY_COLUMNS, read_latency
 from ..collections import collection
 from ..config.models import CrossEncoder, DecoderReranker, Seq2SeqReranker
 from ..core import files, paths
@@ -22,6 +21,7 @@ from ..core.errors import BeirgridError, warn
 from ..encoders import open_scorer
 from ..models.arguments import SizeOption
 from ..results import summary
+from ..results.efficiency import LATENCY_COLUMNS, read_latency
 from ..results.summary import Cell, GridSummary
 from .open_systems import (
     Searcher,

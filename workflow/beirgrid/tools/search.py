@@ -77,7 +77,7 @@ def refuse_unknown(system: str, dataset: str) -> None:
 
 def hits(query: str, ranking: Ranking, dataset: str, depth: int) -> list[Hit]:
     """Return the first documents of a ranking with their texts."""
-    from ..analysis.retrieved import matched_words
+    from ..page.documents import matched_words
 
     found = documents(dataset, ranking.ids[:depth])
     return [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from .retrieved import CHARACTERS, cut
+from ..page.documents import CHARACTERS, cut
 
 QUERY_COLUMNS = ["dataset", "kind", "query", "text", "mean", "low", "low_system", "high", "high_system", "relevant"]
 # Hardest queries of a dataset, and as many of the easiest.

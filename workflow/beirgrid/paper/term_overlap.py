@@ -28,12 +28,9 @@ OVERLAP_COLUMNS = ["dataset", "other", "similarity", "at_most", "shared_words"]
 
 
 class Vocabulary(NamedTuple):
-    """The words of a corpus.
+    """The words of a corpus, the most frequent first; their counts, int64 [words]; and the occurrences of all words.
 
-    Attributes:
-        words: different words, the most frequent first.
-        counts: int64 [words], how often each was counted.
-        total: occurrences of all words, those left out included.
+    ``total`` includes the words that were left out.
     """
 
     words: pa.Array
@@ -119,28 +116,32 @@ def overlaps(vocabularies: Mapping[str, Vocabulary]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=OVERLAP_COLUMNS)
 
 
-def described(vocabularies: Mapping[str, Vocabulary]) -> pd.DataFrame:
+def matrix(overlap: pd.DataFrame) -> pd.DataFrame:
+    """Return the similarities of ``overlaps`` as datasets × datasets, with NaN on the diagonal."""
+    both = pd.concat([overlap, overlap.rename(columns={"dataset": "other", "other": "dataset"})])
+    names = list(dict.fromkeys([*overlap["dataset"], *overlap["other"]]))
+    return both.pivot(index="dataset", columns="other", values="similarity").loc[names, names]
+
+
+def word_counts(vocabularies: Mapping[str, Vocabulary]) -> pd.DataFrame:
     """Tabulate the counts of each dataset: distinct ``words``, ``occurrences``, and the share ``left_out``."""
-    rows = [(name, len(found.words), found.total, found.left_out) for name, found in vocabularies.items()]
+    rows = [(name, len(of.words), of.total, of.left_out) for name, of in vocabularies.items()]
     return pd.DataFrame(rows, columns=["dataset", "words", "occurrences", "left_out"])
 
 
-def places(overlap: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
-    """Return a place in the plane for each dataset: force-directed, as networkx places the nodes of a graph.
-
-    The similarity of two datasets draws them together. Only distances mean something.
+def places(overlap: pd.DataFrame) -> pd.DataFrame:
+    """Return a place in the plane for each dataset, by classical multidimensional scaling of 1 - similarity.
 
     Args:
         overlap: output of ``overlaps``.
-        seed: seed of the first, random places.
 
     Returns:
-        columns ``dataset``, ``x`` and ``y``.
+        columns ``dataset``, ``x`` and ``y``; only distances mean something.
     """
-    import networkx
-
-    graph = networkx.Graph()
-    pairs = overlap[["dataset", "other", "similarity"]].itertuples(index=False, name=None)
-    graph.add_weighted_edges_from(pairs)
-    found = networkx.spring_layout(graph, weight="weight", seed=seed)
-    return pd.DataFrame([(name, *place) for name, place in found.items()], columns=["dataset", "x", "y"])
+    similarities = matrix(overlap)
+    distances = 1 - similarities.fillna(1).to_numpy(np.float64)
+    centring = np.eye(len(distances)) - 1 / max(len(distances), 1)
+    values, vectors = np.linalg.eigh(-0.5 * centring @ distances**2 @ centring)  # in ascending order
+    at = vectors[:, :-3:-1] * np.sqrt(values[:-3:-1].clip(min=0))
+    at *= np.where(at[:1] < 0, -1, 1)  # the sign of a vector is arbitrary
+    return pd.DataFrame({"dataset": similarities.index, "x": at[:, :1].ravel(), "y": at[:, 1:].ravel()})

@@ -18,6 +18,7 @@ from ..core import files
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 FORMATS = ("svg", "pdf", "png")
 # Texts and axes, and lines behind the data. An SVG has them in the reader's colour scheme.
@@ -63,10 +64,6 @@ class DrawnFigure(NamedTuple):
     caption: str
     table: str
 
-    def as_pdf(self) -> bytes:
-        """Return the figure as a PDF file."""
-        return content(self.figure, "pdf")
-
 
 def style() -> AbstractContextManager[None]:
     """Apply one style to the figures made in the block, with colours for colour-blind readers."""
@@ -106,18 +103,73 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def make_panels(names: Sequence[str], height: float, *, sharex: bool = True) -> tuple[Figure, dict[str, Axes]]:
-    """Return a figure with a panel for each name; those of a row, and with ``sharex`` of a column, share axes."""
+def panels(
+    table: pd.DataFrame,
+    draw: Callable[[Axes, pd.DataFrame], None],
+    *,
+    lines: Sequence[str] = (),
+    height: float = 0.0,
+    sharex: bool = True,
+    x: str = "",
+    y: str = "",
+) -> Figure:
+    """Return a figure with a panel for each dataset, drawn by ``draw`` from the rows of the dataset.
+
+    Panels of a row share their axes, with ``sharex`` those of a column too. The figure has one legend for all labels.
+
+    Args:
+        table: column ``dataset``, and what ``draw`` reads.
+        lines: names at the y-axis, the first on top. The column ``line`` has that of a row; ``draw`` gets its place on
+            the axis in the column ``at``.
+        height: of a panel, in inches; by default, as the lines need.
+        x: label of all x-axes.
+        y: label of all y-axes.
+    """
+    names = unique_names(table["dataset"])
     columns = min(_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
+    height = height or 0.2 * len(lines) + 0.5
     figure = new_figure(WIDTH if columns > 1 else WIDTH / 1.6, rows * height + 0.4)
     axes = figure.subplots(rows, columns, sharex=sharex, sharey=True, squeeze=False).ravel()
+    if lines:
+        table = table.assign(at=[len(lines) - 1 - list(lines).index(line) for line in table["line"]])
     for axis, name in zip(axes, names, strict=False):
         axis.set_title(name)
+        if lines:
+            axis.set_yticks(range(len(lines)), lines[::-1])
+            axis.grid(visible=False, axis="y")
+        draw(axis, table[table["dataset"] == name])
     for place, unused in enumerate(axes[len(names) :], len(names)):
         axes[place - columns].tick_params(labelbottom=True)  # it is the last of its column now
         unused.remove()
-    return figure, dict(zip(names, axes, strict=False))
+    figure.supxlabel(x)
+    figure.supylabel(y)
+    handles = [axis.get_legend_handles_labels() for axis in figure.axes]
+    if entries := {label: handle for pair in handles for handle, label in zip(*pair, strict=True)}:
+        figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=min(4, len(entries)))
+    return figure
+
+
+def heat(values: pd.DataFrame, shades: np.ndarray, most: float, size: tuple[float, float]) -> tuple[Figure, AxesImage]:
+    """Return a heat map with the values in its cells, and its image.
+
+    Args:
+        values: a row for each line of the map.
+        shades: float64 [rows, columns], from 0 (dark) to ``most`` (bright); a cell with NaN has no colour.
+        most: the brightest shade.
+        size: width and height, in inches.
+    """
+    figure = new_figure(*size)
+    axis = figure.subplots()
+    image = axis.imshow(np.ma.masked_invalid(shades), vmin=0, vmax=most, aspect="auto")
+    for (i, j), value in np.ndenumerate(values.to_numpy(np.float64)):
+        if not np.isnan(value):
+            colour = INK if np.isnan(shades[i, j]) else "white" if shades[i, j] < most / 2 else "black"
+            axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=6, color=colour)
+    axis.set_xticks(range(len(values.columns)), values.columns, rotation=90)
+    axis.set_yticks(range(len(values)), values.index)
+    axis.grid(visible=False)
+    return figure, image
 
 
 def unique_names(column: pd.Series) -> list[str]:
@@ -154,35 +206,3 @@ def write_names(axis: Axes, points: pd.DataFrame) -> None:
             if not any(box.overlaps(other) for other in others):
                 break
         taken.append(box)
-
-
-def write_values(axis: Axes, values: np.ndarray, dark: np.ndarray) -> None:
-    """Write the values of a heat map into its cells, in white where a cell is dark."""
-    for (i, j), value in np.ndenumerate(values):
-        if not np.isnan(value):
-            colour = "white" if dark[i, j] else "black"
-            axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=6, color=colour)
-
-
-def add_legend(figure: Figure, panels: Mapping[str, Axes]) -> None:
-    """Add one legend for all panels."""
-    entries = {
-        label: handle
-        for axis in panels.values()
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=min(4, len(entries)))
-
-
-def panels_by_system(
-    table: pd.DataFrame, draw: Callable[[Axes, pd.DataFrame, np.ndarray], None], *, sharex: bool = True
-) -> tuple[Figure, dict[str, Axes]]:
-    """Return a figure with a panel for each dataset and a line for each system, the first on top."""
-    systems = unique_names(table["system"])
-    figure, panels = make_panels(unique_names(table["dataset"]), 0.2 * len(systems) + 0.5, sharex=sharex)
-    for dataset, axis in panels.items():
-        rows = table[table["dataset"] == dataset]
-        draw(axis, rows, len(systems) - 1 - np.array([systems.index(system) for system in rows["system"]]))
-        axis.set_yticks(range(len(systems)), systems[::-1])
-        axis.grid(visible=False, axis="y")
-    return figure, panels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Annotated, NamedTuple
 
 import pandas as pd
 
-from ..analysis import depth, drawing, efficiency, extremes, figures, holes, lengths, term_overlap
 from ..collections import collection
 from ..collections import qrels as judgements
 from ..config.metric_names import lower_is_better
@@ -17,28 +17,23 @@ from ..core import files, paths, provenance
 from ..core.errors import warn
 from ..core.progress import Progress
 from ..core.provenance import Record
+from ..page import depth, drawing
+from ..page.figures import depth_curves
 from ..pipeline.analyse import ANALYSE
-from ..results import summary, table_files
+from ..results import efficiency, summary, table_files
 from ..results.answers import against_baseline, guarded
 from ..results.cells import Cells, find, steps_of
 from ..results.summary import Cell, GridSummary
 from ..runs import runs
+from . import extremes, figures, lengths, term_overlap
+from .holes import HOLE_COLUMNS, holes
 
 # Depth of the length analysis, and the cut-off of hole@k.
 TOP = 10
 # Tables to write, {name}.csv.
 TABLES = (
-    "against_baseline",
-    "efficiency",
-    "trade_offs",
-    "holes",
-    "depth",
-    "lengths",
-    "length_histogram",
-    "overlap",
-    "vocabulary",
-    "map",
-    "queries",
+    *("against_baseline", "efficiency", "trade_offs", "holes", "depth", "lengths", "length_histogram"),
+    *("overlap", "vocabulary", "map", "queries"),
 )
 # Table written by the command ``latency``, if it was run.
 LATENCY = "latency.csv"
@@ -60,21 +55,19 @@ def analyse(
     with provenance.record(ANALYSE, record, {"top": TOP, "queries": extremes.MOST}, outputs) as facts:
         answers = table_files.read(grid, folder)
         cells = find(grid)
-        done = dict(_done(grid, cells))
-        found = _of_datasets(grid, done)
-        dense = _dense(done, cells)
+        done = dict(_finished_cells(grid, cells))
         vocabularies = _vocabularies(grid)
         overlap = term_overlap.overlaps(vocabularies)
         latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
         against, costs = against_baseline(answers.across), efficiency.efficiency(steps_of(cells))
         tables = {
-            **_joined(grid, found, dense),
+            **_tables(grid, _datasets(grid, done), _dense_systems(done, cells)),
             "against_baseline": against,
             "efficiency": costs,
             "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0], latency, grid.seeds),
             "overlap": overlap,
-            "vocabulary": term_overlap.described(vocabularies),
-            "map": term_overlap.places(overlap, grid.seed),
+            "vocabulary": term_overlap.word_counts(vocabularies),
+            "map": term_overlap.places(overlap),
         }
         for name in TABLES:
             files.write_text(folder / f"{name}.csv", guarded(tables[name]).to_csv(index=False, lineterminator="\n"))
@@ -92,7 +85,7 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, dra
     with drawing.style():
         drawn: dict[str, drawing.DrawnFigure | None] = {}
         if len(depth):
-            drawn["depth"] = figures.depth_curves(depth)
+            drawn["depth"] = depth_curves(depth)
         if len(holes):
             drawn |= {"holes": figures.hole_rates(holes), "ndcg_judged": figures.judged_only(holes)}
             drawn["lengths_retrieved"] = figures.retrieved_lengths(measured, histogram)
@@ -112,10 +105,10 @@ class Analysed(NamedTuple):
     lengths: dict[lengths.Group, lengths.GroupLengths]
 
 
-def _done(grid: GridSummary, found: Cells) -> Iterator[tuple[Cell, pd.DataFrame]]:
-    """Yield the finished cells with their values per query."""
+def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[tuple[Cell, pd.DataFrame]]:
+    """Yield the finished cells with their values per query, and warn of the others."""
     for cell in grid.cells:
-        status, detail, _, per_query, _ = found[cell.system, cell.dataset]
+        status, detail, _, per_query, _ = cells[cell.system, cell.dataset]
         if per_query is None:
             why = f"{status} ({detail})" if detail else status
             warn(f"{cell.system} on {cell.dataset} is left out: it is {why}")
@@ -123,43 +116,81 @@ def _done(grid: GridSummary, found: Cells) -> Iterator[tuple[Cell, pd.DataFrame]
             yield cell, per_query
 
 
-def _of_datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> dict[str, Analysed]:
-    by_dataset: dict[str, dict[Cell, pd.DataFrame]] = {}
-    for cell, per_query in done.items():
-        by_dataset.setdefault(cell.dataset, {})[cell] = per_query
+def _datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> dict[str, Analysed]:
     progress = Progress("analyse", len(done), "runs")
-    return {dataset: _of_dataset(grid, dataset, cells, progress) for dataset, cells in by_dataset.items()}
+    datasets = dict.fromkeys(cell.dataset for cell in done)
+    return {
+        dataset: _dataset(grid, dataset, {cell: done[cell] for cell in done if cell.dataset == dataset}, progress)
+        for dataset in datasets
+    }
 
 
-def _dense(done: Iterable[Cell], cells: Cells) -> dict[str, dict[str, str]]:
+def _dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFrame], progress: Progress) -> Analysed:
+    """Analyse one dataset. Runs are read one at a time."""
+    metric = grid.metrics[0]
+    qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
+    texts = collection.read_queries(provenance.artifact(paths.QUERIES.format(dataset=dataset)))
+    scores = pd.DataFrame({cell.system: per_query[metric] for cell, per_query in cells.items()})
+    top: dict[str, dict[str, list[str]]] = {}
+    unjudged, curves = [], [pd.DataFrame(columns=depth.DEPTH_COLUMNS)]
+    for cell in cells:
+        run = runs.read(provenance.artifact(paths.RUN.format(system=cell.system, dataset=dataset)))
+        top[cell.system] = {query: ranking.ids[:TOP] for query, ranking in run.items()}
+        about = {"dataset": dataset, "system": cell.system, "k": TOP, "queries": len(qrels)}
+        unjudged.append(about | holes(run, qrels, TOP))
+        if (curve := depth.of_cell(cell, qrels, grid.meant(metric, dataset))) is not None:
+            curves.append(curve)
+        progress.add(1)
+    if not grid.datasets[dataset].show_text:
+        texts = dict.fromkeys(texts, "")
+    tables = {
+        "holes": pd.DataFrame(unjudged, columns=HOLE_COLUMNS),
+        "depth": pd.concat(curves, ignore_index=True),
+        "queries": extremes.table(dataset, scores, texts, qrels, lower_is_better=lower_is_better(metric)),
+    }
+    words = _count_words(grid.datasets[dataset].corpus, top, qrels)
+    return Analysed(tables, lengths.measure(top, qrels, words))
+
+
+def _count_words(
+    corpus: str, top: Mapping[str, Mapping[str, Sequence[str]]], qrels: Mapping[str, Mapping[str, int]]
+) -> dict[str, int]:
+    """Count the words of each retrieved or judged document."""
+    ids = {document for of_query in top.values() for documents in of_query.values() for document in documents}
+    ids |= {document for grades in qrels.values() for document in grades}
+    path = provenance.artifact(paths.CORPUS.format(corpus=corpus))
+    return {document.id: len(document.joined.split()) for document in collection.pick_documents(path, ids)}
+
+
+def _dense_systems(done: Iterable[Cell], cells: Cells) -> dict[str, dict[str, str]]:
     """Return the similarity and model of each dense system. Models with the same files share the first one's name."""
-    found, models = {}, dict[str, str]()
+    dense, models = {}, dict[str, str]()
     for cell in done:
         of_cell = cells[cell.system, cell.dataset].steps
         steps = [step for step in of_cell if Path(step.path).match("models/*/model.json")]
         if similarity := depth.settings_of(cell).get("similarity"):
             contents = json.dumps([step.record["facts"].get("files") for step in steps], sort_keys=True)
             name = Path(steps[0].path).parent.name if steps else cell.system
-            found[cell.system] = {"similarity": similarity, "model": models.setdefault(contents, name)}
-    return found
+            dense[cell.system] = {"similarity": similarity, "model": models.setdefault(contents, name)}
+    return dense
 
 
-def _joined(
-    grid: GridSummary, found: Mapping[str, Analysed], dense: Mapping[str, Mapping[str, str]]
+def _tables(
+    grid: GridSummary, analysed: Mapping[str, Analysed], dense: Mapping[str, Mapping[str, str]]
 ) -> dict[str, pd.DataFrame]:
     """Concatenate the tables of all datasets, and add averaged datasets."""
     means = {row: entry.mean_of for row, entry in grid.datasets.items() if entry.mean_of}
-    means = {row: parts for row, parts in means.items() if all(part in found for part in parts)}
+    means = {row: parts for row, parts in means.items() if all(part in analysed for part in parts)}
     tables = {}
     for name, columns, keys in (
-        ("holes", holes.HOLE_COLUMNS, ["system", "k"]),
+        ("holes", HOLE_COLUMNS, ["system", "k"]),
         ("depth", depth.DEPTH_COLUMNS, ["system", "first_stage", "metric", "depth"]),
         ("queries", extremes.QUERY_COLUMNS, []),
     ):
-        table = pd.concat([pd.DataFrame(columns=columns), *(of.tables[name] for of in found.values())])
+        table = pd.concat([pd.DataFrame(columns=columns), *(of.tables[name] for of in analysed.values())])
         of_means = [_mean_of(table, row, parts, keys) for row, parts in means.items() if keys]
         tables[name] = pd.concat([table, *of_means], ignore_index=True)[columns]
-    measured = {dataset: of.lengths for dataset, of in found.items()}
+    measured = {dataset: of.lengths for dataset, of in analysed.items()}
     measured |= {row: lengths.together([measured[part] for part in parts]) for row, parts in means.items()}
     described = [lengths.describe(dataset, of) for dataset, of in measured.items()] or [lengths.describe("", {})]
     tables["lengths"] = pd.concat([of.summary for of in described], ignore_index=True)
@@ -177,53 +208,15 @@ def _mean_of(table: pd.DataFrame, row: str, parts: Sequence[str], keys: list[str
     return means[groups.size() == len(parts)].reset_index()
 
 
-def _of_dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFrame], progress: Progress) -> Analysed:
-    """Analyse one dataset. Runs are read one at a time."""
-    metric = grid.metrics[0]
-    qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
-    texts = collection.read_queries(provenance.artifact(paths.QUERIES.format(dataset=dataset)))
-    scores = pd.DataFrame({cell.system: per_query[metric] for cell, per_query in cells.items()})
-    top: dict[str, dict[str, list[str]]] = {}
-    of_holes, curves = {}, [pd.DataFrame(columns=depth.DEPTH_COLUMNS)]
-    for cell in cells:
-        run = runs.read(provenance.artifact(paths.RUN.format(system=cell.system, dataset=dataset)))
-        top[cell.system] = {query: ranking.ids[:TOP] for query, ranking in run.items()}
-        of_holes[dataset, cell.system] = holes.of_run(run, qrels, TOP)
-        if (curve := depth.of_cell(cell, qrels, grid.meant(metric, dataset))) is not None:
-            curves.append(curve)
-        progress.add(1)
-    if not grid.datasets[dataset].show_text:
-        texts = dict.fromkeys(texts, "")
-    tables = {
-        "holes": holes.table(of_holes, {dataset: len(qrels)}, TOP),
-        "depth": pd.concat(curves, ignore_index=True),
-        "queries": extremes.table(dataset, scores, texts, qrels, lower_is_better=lower_is_better(metric)),
-    }
-    words = _count_words(grid.datasets[dataset].corpus, top, qrels)
-    return Analysed(tables, lengths.measure(top, qrels, words))
-
-
-def _count_words(
-    corpus: str, top: Mapping[str, Mapping[str, Sequence[str]]], qrels: Mapping[str, Mapping[str, int]]
-) -> dict[str, int]:
-    """Count the words of each retrieved or judged document."""
-    asked = {document for of_query in top.values() for ids in of_query.values() for document in ids}
-    asked |= {document for grades in qrels.values() for document in grades}
-    path = provenance.artifact(paths.CORPUS.format(corpus=corpus))
-    return {found.id: len(found.joined.split()) for found in collection.pick_documents(path, asked)}
-
-
 def _vocabularies(grid: GridSummary) -> dict[str, term_overlap.Vocabulary]:
     """Return the vocabulary of each row with an available corpus. A shared corpus is counted once."""
-    counted: dict[tuple[str, ...], term_overlap.Vocabulary] = {}
-    found = {}
+    count = functools.cache(lambda corpora: term_overlap.count_words([provenance.artifact(path) for path in corpora]))
+    vocabularies = {}
     for row in grid.rows:
         parts = grid.datasets[row].mean_of or (row,)
         corpora = tuple(paths.CORPUS.format(corpus=grid.datasets[part].corpus) for part in parts)
         if all(Path(corpus).is_file() for corpus in corpora):
-            if corpora not in counted:
-                counted[corpora] = term_overlap.count_words([provenance.artifact(corpus) for corpus in corpora])
-            found[row] = counted[corpora]
+            vocabularies[row] = count(corpora)
         else:
             warn(f"no vocabulary for {row}: {corpora[0]} is missing")
-    return found
+    return vocabularies

@@ -1,0 +1,162 @@
+"""Figures of a report. Each function draws one from the tables of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ..config.metric_names import written
+from ..results.efficiency import on_front
+from . import drawing
+from .drawing import DrawnFigure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Most points of a curve over the queries of a dataset.
+_DRAWN_QUERIES = 500
+
+
+def forest(scores: pd.DataFrame, metric: str) -> DrawnFigure:
+    """Draw scores with their intervals, a panel for each dataset and a line for each system.
+
+    Args:
+        scores: columns ``dataset``, ``system``, ``value``, ``low`` and ``high``; without an end, there is no interval.
+    """
+    lines = drawing.unique_names(scores["system"])
+    figure = drawing.panels(
+        scores.assign(line=scores["system"]), _draw_intervals, lines=lines, sharex=False, x=written(metric)
+    )
+    text = f"{written(metric)} of each system with its 95 % interval. The line is the highest value."
+    return DrawnFigure(figure, "Scores with intervals", text, "scores.csv, across.csv")
+
+
+def _draw_intervals(axis: Axes, rows: pd.DataFrame) -> None:
+    axis.axvline(rows["value"].max(), color=drawing.LINE)
+    axis.hlines(rows["at"], rows["low"], rows["high"], color="C0")
+    axis.plot(rows["value"], rows["at"], "o", color="C0", markersize=4)
+    axis.grid(visible=False)
+
+
+def heat_map(values: pd.DataFrame, metric: str, *, lower_is_better: bool = False) -> DrawnFigure:
+    """Draw float64 systems × datasets; the shade of a cell is its place between worst and best of its column."""
+    worst, best = (values.max(), values.min()) if lower_is_better else (values.min(), values.max())
+    shares = (values - worst) / (best - worst).replace(0, np.nan)
+    size = 0.4 * len(values.columns) + 2, 0.22 * len(values) + 1.5
+    figure, _ = drawing.heat(values, shares.to_numpy(np.float64), 1.0, size)
+    text = f"{written(metric)} of each system on each dataset. The brightest cell of a column has its best value."
+    return DrawnFigure(figure, "Systems and datasets", text, "scores.csv")
+
+
+def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, metric: str) -> DrawnFigure:
+    """Draw the difference of two systems for each query in descending order, a panel for each dataset.
+
+    Args:
+        differences: for each dataset, the values of ``system`` minus those of ``other``, float64 [queries].
+    """
+    measure = written(metric)
+    rows = [pd.DataFrame({"dataset": name, "difference": values}) for name, values in differences.items()]
+    figure = drawing.panels(
+        pd.concat(rows),
+        _draw_differences,
+        height=1.5,
+        sharex=False,
+        x="queries, ordered by their difference",
+        y=f"difference of {measure}",
+    )
+    text = f"{measure} of {system} minus {measure} of {other} for each query: blue above zero, orange below."
+    return DrawnFigure(figure, f"{system} and {other}, query by query", text, "the files per query")
+
+
+def _draw_differences(axis: Axes, rows: pd.DataFrame) -> None:
+    ordered = np.sort(rows["difference"].to_numpy(np.float64))[::-1]
+    above, below = int((ordered > 0).sum()), int((ordered < 0).sum())
+    axis.set_title(f"{axis.get_title()}\n{above} higher, {len(ordered) - above - below} equal, {below} lower")
+    at = np.linspace(0, len(ordered) - 1, min(_DRAWN_QUERIES, len(ordered))).round().astype(int)
+    axis.fill_between(at, ordered[at].clip(min=0), step="mid", color="C0")
+    axis.fill_between(at, ordered[at].clip(max=0), step="mid", color="C1")
+    axis.grid(visible=False, axis="x")
+
+
+def wins(against: pd.DataFrame, metric: str) -> DrawnFigure:
+    """Draw on how many datasets each system is above and below the baseline (the paper's Figure 3)."""
+    from matplotlib.ticker import MaxNLocator
+
+    rows = against[(against["metric"] == metric) & against["wins"].notna() & (against["system"] != against["baseline"])]
+    rows = rows.sort_values(["wins", "mean"])
+    figure = drawing.new_figure(drawing.WIDTH / 1.6, 0.22 * len(rows) + 0.9)
+    axis = figure.subplots()
+    better, worse = rows["wins"].astype(float), rows["losses"].astype(float)
+    above = axis.barh(rows["system"], better, label="better")
+    below = axis.barh(rows["system"], -worse, label="worse", hatch="///", edgecolor="white")
+    for bars, counts in ((above, better), (below, worse)):
+        axis.bar_label(bars, [f"{count:.0f}" if count else "" for count in counts], padding=2)
+    axis.axvline(0, color="0.3", linewidth=0.8)
+    axis.margins(x=0.12)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
+    axis.set_xlabel(f"datasets on which {written(metric)} is better or worse")
+    axis.grid(visible=False, axis="y")
+    figure.legend(loc="outside upper right", ncols=2)
+    baseline, count, over = rows[["baseline", "datasets", "over"]].iloc[0]
+    text = (
+        f"Number of datasets on which the mean {written(metric)} of a system is above or below the mean of {baseline}"
+    )
+    return DrawnFigure(
+        figure, f"Wins against {baseline}", f"{text} ({over}, {count} datasets).", "against_baseline.csv"
+    )
+
+
+def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> DrawnFigure:
+    """Draw the mean of a metric against a cost on a logarithmic axis, and join the Pareto front.
+
+    Args:
+        points: a row per system with ``system``, ``mean`` and the column ``cost``.
+        label: what the cost is, with its unit.
+    """
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    points = points[(points[cost] > 0) & points["mean"].notna()].sort_values(cost)
+    front = on_front(points[cost], points["mean"])
+    figure = drawing.new_figure(drawing.WIDTH / 1.4, 3.4)
+    axis = figure.subplots()
+    axis.plot(points.loc[front, cost], points.loc[front, "mean"], "o-", label="Pareto front")
+    axis.plot(points.loc[~front, cost], points.loc[~front, "mean"], "s", color="0.55", label="others")
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.margins(x=0.15, y=0.1)
+    axis.set_xlabel(label)
+    axis.set_ylabel(f"mean {written(metric)}")
+    figure.legend(loc="outside upper right", ncols=2)
+    drawing.write_names(axis, points[["system", cost, "mean"]])
+    caption = (
+        f"Mean {written(metric)} against {label}. No system is both better and cheaper than a system on the front."
+    )
+    return DrawnFigure(figure, f"Effectiveness against {label.partition(',')[0]}", caption, "trade_offs.csv")
+
+
+def depth_curves(depth: pd.DataFrame) -> DrawnFigure:
+    """Draw the metric by the depth to which a first stage is reranked, a panel for each dataset."""
+    systems = drawing.unique_names(depth["system"])
+
+    def draw(axis: Axes, rows: pd.DataFrame) -> None:
+        for system, of_system in rows.groupby("system", sort=False):
+            place = systems.index(str(system))
+            style: dict[str, Any] = {
+                "marker": drawing.MARKERS[place % len(drawing.MARKERS)],
+                "markersize": 3,
+                "color": f"C{place}",
+            }
+            axis.plot(of_system["depth"], of_system["value"], **style, label=system)
+        axis.set_xscale("symlog", linthresh=1)
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+
+    metric = written(str(depth["metric"].iloc[0]))
+    figure = drawing.panels(depth, draw, height=1.7, x="documents reranked", y=metric)
+    caption = f"{metric} by the number of reranked documents. 0 is the first stage alone."
+    return DrawnFigure(figure, "Rerank depth", caption, "depth.csv")

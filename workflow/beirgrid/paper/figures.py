@@ -1,0 +1,164 @@
+"""Figures of the paper's analyses. Each function draws one from the tables of the other modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from ..page import drawing
+from ..page.drawing import DrawnFigure
+from .lengths import JUDGED, RETRIEVED
+from .term_overlap import matrix
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def hole_rates(holes: pd.DataFrame) -> DrawnFigure:
+    """Draw both shares of unjudged documents, a panel for each dataset."""
+    k = int(holes["k"].iloc[0])
+
+    def draw(axis: Axes, rows: pd.DataFrame) -> None:
+        axis.barh(rows["at"] + 0.2, rows["hole"], 0.38, color="C0", label=f"hole@{k}: for the query")
+        axis.barh(rows["at"] - 0.2, rows["hole_corpus"], 0.38, color="C1", label=f"hole_corpus@{k}: for no query")
+
+    lines = drawing.unique_names(holes["system"])
+    table = holes.assign(line=holes["system"])
+    figure = drawing.panels(table, draw, lines=lines, x=f"share of the top {k} that is not judged")
+    caption = (
+        f"Share of the top {k} documents that is not judged for the query, and share that is not judged for any "
+        "query of the dataset, as in Table 4 of the BEIR paper."
+    )
+    return DrawnFigure(figure, "Holes", caption, "holes.csv")
+
+
+def judged_only(holes: pd.DataFrame) -> DrawnFigure:
+    """Draw nDCG of all documents and of judged documents only, a panel for each dataset."""
+    k = int(holes["k"].iloc[0])
+
+    def draw(axis: Axes, rows: pd.DataFrame) -> None:
+        axis.hlines(rows["at"], rows["ndcg"], rows["ndcg_judged"], color="0.6")
+        axis.plot(rows["ndcg"], rows["at"], "o", color="C0", markersize=4, label="all documents")
+        axis.plot(rows["ndcg_judged"], rows["at"], "D", color="C1", markersize=4, label="judged documents alone")
+
+    lines = drawing.unique_names(holes["system"])
+    figure = drawing.panels(holes.assign(line=holes["system"]), draw, lines=lines, x=f"nDCG@{k}")
+    caption = (
+        f"nDCG@{k} of all retrieved documents, of which those not judged count as irrelevant, and of the judged "
+        "documents only."
+    )
+    return DrawnFigure(figure, "nDCG of judged documents", caption, "holes.csv")
+
+
+def retrieved_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure:
+    """Draw the lengths of each system's top documents, a panel for each dataset (the paper's Figure 4)."""
+    rows = summary[summary["kind"] == RETRIEVED]
+    rows = rows.assign(line=rows["system"], colour="C0")
+    figure = _violins(rows, histogram, drawing.unique_names(rows["line"]))
+    caption = "Lengths in words of the top 10 documents of all queries, by system. The mark is the median."
+    return DrawnFigure(figure, "Lengths of retrieved documents", caption, "lengths.csv")
+
+
+def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure | None:
+    """Draw the lengths for dense systems by similarity (the paper's Table 10), if a grid has both similarities.
+
+    If a model has both, only the systems of such models are drawn: other models differ in more than the similarity.
+    """
+    rows = summary[(summary["kind"] == RETRIEVED) & summary["similarity"].isin(["cosine", "dot"])]
+    if rows["similarity"].nunique() < 2:
+        return None
+    colours = rows["similarity"].map({"cosine": "C0", "dot": "C1"})
+    rows = rows.assign(line=rows["system"] + " (" + rows["similarity"] + ")", colour=colours)
+    of_both = rows[rows.groupby("model")["similarity"].transform("nunique") > 1]
+    order, which = ["similarity"], "dense models, which differ in more than their similarity:"
+    if len(of_both):
+        rows, order, which = of_both, ["model", "similarity"], "models that the grid has with both similarities:"
+    figure = _violins(rows, histogram, drawing.unique_names(rows.sort_values(order, kind="stable")["line"]))
+    caption = (
+        f"Lengths in words of the top 10 documents of {which} cosine (blue) and dot product (orange). The mark is the "
+        "median."
+    )
+    return DrawnFigure(figure, "Cosine against dot product", caption, "lengths.csv")
+
+
+def judged_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure:
+    """Draw the lengths of judged documents by grade, a panel for each dataset (the paper's Figure 5)."""
+    rows = summary[summary["kind"] == JUDGED]
+    colours = np.where(rows["grade"] > 0, "C0", "0.6")
+    rows = rows.assign(line="grade " + rows["grade"].astype(str), colour=colours)
+    figure = _violins(rows, histogram, drawing.unique_names(rows.sort_values("grade")["line"]))
+    caption = "Lengths in words of judged documents, by their grade. Above 0 is relevant. The mark is the median."
+    return DrawnFigure(figure, "Lengths of judged documents", caption, "lengths.csv")
+
+
+def _violins(summary: pd.DataFrame, histogram: pd.DataFrame, lines: Sequence[str]) -> Figure:
+    """Draw distributions from their histograms: a panel for each dataset; ``summary`` has the columns line, colour."""
+    summary = summary[summary["documents"] > 0]
+    longest = summary["p95"].max() * 3
+    ticks = [tick for tick in (0, 10, 100, 1000, 10_000, 100_000) if tick <= longest]
+
+    def draw(axis: Axes, rows: pd.DataFrame) -> None:
+        for _, row in rows.iterrows():
+            same = (histogram["dataset"] == row["dataset"]) & (histogram["kind"] == row["kind"])
+            of_row = "grade" if row["kind"] == JUDGED else "system"
+            places, density = _density(histogram[same & (histogram[of_row] == row[of_row])])
+            height = 0.42 * density / density.max()
+            low, high = row["at"] - height, row["at"] + height
+            axis.fill_between(places, low, high, color=row["colour"], alpha=0.75, linewidth=0)
+            axis.plot(np.log10(1 + row["median"]), row["at"], "|", color=drawing.INK, markersize=7)
+        axis.set_xticks(np.log10([1 + tick for tick in ticks]), [f"{tick:,}" for tick in ticks])
+        axis.set_xlim(0, np.log10(1 + longest))
+
+    return drawing.panels(summary, draw, lines=lines, x="words (logarithmic)")
+
+
+def _density(bins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Return the outline of a histogram over log10(1 + words): bin centres and densities.
+
+    The density is 0 outside the bins and in the gaps between them.
+    """
+    bins = bins.sort_values("low")
+    low, high = (np.log10(1 + bins[end].to_numpy(np.float64)) for end in ("low", "high"))
+    density = bins["documents"].to_numpy(np.float64) / (high - low)
+    gaps = np.flatnonzero(low[1:] > high[:-1])
+    ends = np.concatenate([low[:1], high[gaps], low[gaps + 1], high[-1:]])
+    places = np.concatenate([(low + high) / 2, ends])
+    order = np.argsort(places)
+    return places[order], np.concatenate([density, np.zeros(len(ends))])[order]
+
+
+def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
+    """Draw the similarity of each pair of datasets (the paper's Figure 2, left)."""
+    values = matrix(overlap)
+    side = min(drawing.WIDTH, 0.36 * len(values) + 2)
+    shades, most = values.to_numpy(np.float64), float(overlap["similarity"].max())
+    figure, image = drawing.heat(values, shades, most, (side, 0.85 * side))
+    figure.colorbar(image, shrink=0.6, label="weighted Jaccard similarity")
+    caption = (
+        "Weighted Jaccard similarity of the words of each pair of corpora, by their frequencies. A word is a "
+        "sequence of letters and digits, in lower case."
+    )
+    return DrawnFigure(figure, "Overlap of vocabularies", caption, "overlap.csv")
+
+
+def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> DrawnFigure:
+    """Draw the datasets in the plane, similar vocabularies close together (the paper's Figure 2, right)."""
+    figure = drawing.new_figure(drawing.WIDTH / 1.4, 4.2)
+    axis = figure.subplots()
+    known = places["dataset"].map(domains).fillna("").replace("", "no domain given")
+    for place, (domain, rows) in enumerate(places.groupby(known, sort=False)):
+        marker = drawing.MARKERS[place % len(drawing.MARKERS)]
+        axis.plot(rows["x"], rows["y"], marker, color=f"C{place}", label=domain)
+    axis.set_axis_off()
+    axis.margins(0.15)
+    figure.legend(loc="outside upper center", ncols=4)
+    drawing.write_names(axis, places[["dataset", "x", "y"]])
+    caption = (
+        "Datasets whose corpora share more words are closer: classical multidimensional scaling. Only distances mean "
+        "something."
+    )
+    return DrawnFigure(figure, "Map of vocabularies", caption, "map.csv")
