@@ -75,7 +75,7 @@ def test_the_amounts_of_a_plan_are_those_that_the_jobs_met(finished):
             met.append((planned.sizes.documents("small", int(path.stem)), facts["documents"]))
         elif record["stage"] == "score":
             wildcards = {"reranker": names[1], "dataset": names[2], "first": path.stem}
-            met.append((planned.work.of("score", **wildcards)["pairs"], facts["pairs"]))
+            met.append((planned.work("score", **wildcards)["pairs"], facts["pairs"]))
     assert len(met) >= 4
     for expected, counted in met:
         assert 1 / 3 <= expected / counted <= 3, (expected, counted)
@@ -181,7 +181,7 @@ from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.rules import Rules
 from beirgrid.tools.plan import _jobs, _resources, merged
 resources = _resources(grid := Grid(merged([Path(sys.argv[1])])), "cuda")
-dry = [[job.rule, sorted(job.wildcards.items())] for job in _jobs(resources, ["--configfile", sys.argv[1]])]
+dry = [[job.rule, sorted(map(list, job.job.wildcards))] for job in _jobs(resources, ["--configfile", sys.argv[1]])]
 named = [[job.rule, sorted(map(list, job.wildcards))] for job in Rules(grid, own_python=True).jobs]
 print(json.dumps([dry, named]))
 """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ..core.families import FAMILIES, families_like
 from ..core.provenance import Stamp
+from .grid import fill
 
 if TYPE_CHECKING:
     from .grid import Grid
@@ -48,7 +49,7 @@ class Job(NamedTuple):
     def record(self) -> str:
         """The path of the job's record. The record of an evaluation is its scores."""
         outputs = self.stage.outputs
-        return outputs.get("record", outputs.get(self.stage.main, "")).format(**dict(self.wildcards))
+        return fill(outputs.get("record", outputs.get(self.stage.main, "")), **dict(self.wildcards))
 
     def inputs(self, grid: Grid) -> Inputs:
         """Return the inputs of the job."""
@@ -64,7 +65,7 @@ class Output(NamedTuple):
     @property
     def path(self) -> str:
         """The path of the output."""
-        return self.job.stage.outputs[self.name].format(**dict(self.job.wildcards))
+        return fill(self.job.stage.outputs[self.name], **dict(self.job.wildcards))
 
 
 def output(rule: str, name: str, **wildcards: object) -> Output:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import io
 import json
 import os
@@ -20,9 +19,10 @@ from ..core import provenance
 from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, show
 from ..models.arguments import size
-from ..pipeline.artifacts import cell_records
+from ..pipeline import artifacts
 from ..pipeline.grid import Grid
 from ..pipeline.resources import Need, Resources
+from ..pipeline.stage import Job, jobs_behind
 from .configfiles import CONFIGFILE, DIRECTORY, merged
 from .run import find_grid
 from .text import columned
@@ -34,22 +34,20 @@ SUMS = ("jobs", "GPU h", "CPU h", "download", "kept", "until used")
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job that Snakemake would run, with its estimate."""
+    """A job that Snakemake would run, with its estimate. Messages show its name: rule and wildcards."""
 
-    rule: str
-    wildcards: dict[str, str]
+    job: Job
+    name: str
     need: Need
-    outputs: tuple[str, ...]
-    benchmark: str
     threads: int
     on_gpu: bool
     mem_mb: int
     runtime: int
 
     @property
-    def name(self) -> str:
-        """Rule and wildcards, for messages."""
-        return " ".join([self.rule, *self.wildcards.values()])
+    def rule(self) -> str:
+        """The job's rule."""
+        return self.job.rule
 
     @property
     def gpu_hours(self) -> float:
@@ -102,7 +100,8 @@ def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device
     resources = _resources(grid := Grid(merged(configfiles, settings)), device)
     options = [*_option("--configfile", configfiles), *_option("--config", settings)]
     jobs = list(_jobs(resources, options))
-    everything = list(_jobs(resources, [*options, "--forceall"])) if Path("results").is_dir() else jobs
+    everything = jobs_behind(grid, *(artifacts.scores(grid, *cell) for cell in grid.runs))
+    everything += [Job("aggregate", ()), Job("report", ())]
     return {
         "systems": list(grid.config.grid.systems),
         "datasets": list(grid.config.grid.datasets),
@@ -121,7 +120,7 @@ def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device
         },
         "too_large": list(_too_large(resources, jobs)),
         "cells": list(_cells(resources, jobs)),
-        "actual": list(_actual(everything)),
+        "actual": list(_actual(resources, everything)),
     }
 
 
@@ -166,25 +165,19 @@ def _jobs(resources: Resources, options: list[str]) -> Iterator[PlannedJob]:
             raise BeirgridError(f"snakemake cannot plan this grid:\n{said.getvalue().strip()}") from None
     finally:
         logger.removeFilter(collect)
-    for record in records:
-        if (job := vars(record))["rule_name"] != "all":
-            yield _job(resources, job)
-
-
-def _job(resources: Resources, told: dict[str, Any]) -> PlannedJob:
-    rule, wildcards = told["rule_name"], dict(told["wildcards"])
-    return PlannedJob(
-        rule=rule,
-        wildcards=wildcards,
-        need=resources.of(rule, **wildcards),
-        outputs=tuple(str(path) for path in told["output"]),
-        benchmark=str(told["benchmark"]),
-        threads=told["threads"],
-        on_gpu=resources.device == "cuda" and bool(told["resources"].get("gpu", 0)),
-        # Not those of the dry run: with ``device: auto``, rules ask for what a GPU's job resources on any machine.
-        mem_mb=resources.mem_mb(rule, wildcards, 1),
-        runtime=resources.runtime(rule, wildcards, 1),
-    )
+    for told in map(vars, records):
+        if (rule := told["rule_name"]) != "all":
+            wildcards = dict(told["wildcards"])
+            yield PlannedJob(
+                job=Job(rule, tuple(sorted(wildcards.items()))),
+                name=" ".join([rule, *wildcards.values()]),
+                need=resources.of(rule, **wildcards),
+                threads=told["threads"],
+                on_gpu=resources.device == "cuda" and bool(told["resources"].get("gpu", 0)),
+                # Not those of the dry run: with ``device: auto``, rules ask for what a job needs on any machine.
+                mem_mb=resources.mem_mb(rule, wildcards, 1),
+                runtime=resources.runtime(rule, wildcards, 1),
+            )
 
 
 def _by(jobs: Iterable[PlannedJob], key: Callable[[PlannedJob], str]) -> dict[str, list[PlannedJob]]:
@@ -221,9 +214,10 @@ def _too_large(resources: Resources, jobs: list[PlannedJob]) -> Iterator[str]:
     most_of = {"mem_mb": lambda *job: resources.limits(*job).mem_mb, "runtime": resources.most_minutes}
     beyond: dict[tuple[str, ...], list[tuple[float, float, str]]] = {}
     for job in jobs:
-        node = resources.kind(job.rule, job.wildcards)
+        wildcards = dict(job.job.wildcards)
+        node = resources.kind(job.rule, wildcards)
         for what, wanted, unit in (("mem_mb", job.need.memory, "MB"), ("runtime", job.need.seconds / 60, "minutes")):
-            if wanted > (most := most_of[what](job.rule, job.wildcards)):
+            if wanted > (most := most_of[what](job.rule, wildcards)):
                 beyond.setdefault((job.rule, node, what, unit), []).append((wanted, most, job.name))
     for (_, node, what, unit), found in beyond.items():
         expected, allowed, name = max(found)
@@ -236,49 +230,36 @@ def _too_large(resources: Resources, jobs: list[PlannedJob]) -> Iterator[str]:
 
 def _cells(resources: Resources, jobs: list[PlannedJob]) -> Iterator[dict[str, Any]]:
     """Yield the estimate of each cell. Shared jobs count in each of their cells."""
-    makers = {output: job for job in jobs for output in job.outputs}
+    planned = {job.job: job for job in jobs}
     grid = resources.grid
     for dataset in grid.config.grid.datasets:
         for system in grid.config.grid.systems:
             parts = [part for part in grid.parts(dataset) if part not in grid.not_supplied]
-            files = [file for part in parts for file in cell_records(grid, system, part)]
-            mine = {id(makers[file]): makers[file] for file in files if file in makers}
-            yield {"system": system, "dataset": dataset, "supplied": bool(parts), **_sums(mine.values())}
+            ends = [artifacts.scores(grid, member, part) for part in parts for member in grid.members(system)]
+            behind = (Job(job.rule, tuple(sorted(job.wildcards))) for job in jobs_behind(grid, *ends))
+            of_cell = [planned[job] for job in behind if job in planned]
+            yield {"system": system, "dataset": dataset, "supplied": bool(parts), **_sums(of_cell)}
 
 
-def _actual(jobs: list[PlannedJob]) -> Iterator[dict[str, Any]]:
-    """Yield, per rule, the estimated and the actual use of finished jobs."""
-    for rule, mine in _by(jobs, lambda job: job.rule).items():
-        done = [(job, _benchmark(Path(job.benchmark))) for job in mine if Path(job.benchmark).is_file()]
-        if not done:
-            continue
-        took = [row["s"] for _, row in done]
-        peaks = [max([row["max_rss"], *map(_recorded_peak, job.outputs)]) for job, row in done]
+def _actual(resources: Resources, jobs: list[Job]) -> Iterator[dict[str, Any]]:
+    """Yield, per rule, the estimated and the actual use of finished jobs, which their records have."""
+    finished: dict[str, list[tuple[Need, dict[str, Any], int]]] = {}
+    for job in jobs:
+        with contextlib.suppress(BeirgridError):  # a missing or damaged record: the job is to run
+            record, wildcards = provenance.read_record(resources.grid.own(job.record)), dict(job.wildcards)
+            asked = resources.mem_mb(job.rule, wildcards, 1)
+            finished.setdefault(job.rule, []).append((resources.of(job.rule, **wildcards), record, asked))
+    for rule, done in finished.items():
+        needs, records, asked_mb = zip(*done, strict=True)
         yield {
             "rule": rule,
             "jobs": len(done),
-            "planned_seconds": sum(job.need.seconds for job, _ in done),
-            "seconds": sum(took),
-            "asked_mb": max(job.mem_mb for job, _ in done),
-            "planned_mb": max(job.need.memory for job, _ in done),
-            "peak_mb": max(peaks),
+            "planned_seconds": sum(need.seconds for need in needs),
+            "seconds": sum(record["seconds"] for record in records),
+            "asked_mb": max(asked_mb),
+            "planned_mb": max(need.memory for need in needs),
+            "peak_mb": max(record["peak_memory_mb"] for record in records),
         }
-
-
-def _benchmark(path: Path) -> dict[str, float]:
-    """Read the seconds and resident MB of a job from Snakemake's benchmark; 0 MB if it was too short to be sampled."""
-    with path.open(encoding="utf-8") as stream:
-        row = list(csv.DictReader(stream, delimiter="\t"))[-1]
-    return {key: float(row[key]) if row[key] not in ("-", "NA") else 0.0 for key in ("s", "max_rss")}
-
-
-def _recorded_peak(output: str) -> float:
-    """Return the peak memory in MB that an output records, if it is a record: benchmarks miss that of forked jobs."""
-    if not output.endswith(".json") or not Path(output).is_file():
-        return 0.0
-    with contextlib.suppress(BeirgridError):  # a damaged record is made again
-        return float(provenance.read_record(output, "peak_memory_mb")["peak_memory_mb"])
-    return 0.0
 
 
 # Text
