@@ -11,7 +11,6 @@ from beirgrid.tools import cluster, events, forks, processes
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
-from snakemake.settings.enums import Quietness
 
 try:
     environment.check_names(str(ROOT))
