@@ -738,7 +738,7 @@ def test_files_for_several_judges_share_the_queries_and_repeat_those_of_the_over
     shared = made.store.shared()
     assert 0 < len(shared) < 30
     dan = made.store.next("dan")  # a query that dan has begun on the page is in no file, unless all judge it
-    files = server.dealt(server.Judging(made), ["ann", "ben", "cem"])
+    files = server.divided(server.Judging(made), ["ann", "ben", "cem"])
     own = [set(pairs) - shared for pairs in files.values()]
     assert all(shared <= set(pairs) for pairs in files.values())
     assert sum(map(len, own)) == len(set.union(*own)) == 30 - len(shared) - (dan not in shared)
@@ -838,7 +838,7 @@ def test_a_folder_that_is_no_set_is_refused(tmp_path, made):
         EvaluationSet.create(tmp_path / "twice", [documents.Document("a", "", "b")] * 2, "here")
     assert not (tmp_path / "twice/corpus.jsonl").exists()
     Path(made.folder / "set.json").write_text('{"name": "notes", "colour": "red"}')
-    with pytest.raises(DataError, match=r"set\.json: colour: Extra inputs"):
+    with pytest.raises(DataError, match=r"set\.json: (?s:.*)colour\n  Extra inputs"):
         EvaluationSet(made.folder)
 
 

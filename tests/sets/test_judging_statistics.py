@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
-from statsmodels.stats.inter_rater import fleiss_kappa
+from statsmodels.stats.inter_rater import aggregate_raters, fleiss_kappa
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
@@ -65,17 +65,17 @@ def test_a_document_at_one_rank_in_all_runs_changes_no_comparison():
 
 
 def test_leaving_a_system_out_names_the_pairs_that_it_alone_brings():
-    assert pools.leave_out(RUNS, ["b"], "depth", 2) == {("q2", "e3")}
-    assert pools.leave_out(RUNS, ["a", "c"], "depth", 2) == {("q1", "d2"), ("q2", "e1"), ("q2", "e2")}
+    assert pools.leave_out(RUNS, ["b"], 2) == {("q2", "e3")}
+    assert pools.leave_out(RUNS, ["a", "c"], 2) == {("q1", "d2"), ("q2", "e1"), ("q2", "e2")}
 
 
 def test_kappas_equal_other_implementations():
     random = np.random.default_rng(1)
     for _ in range(20):
         first, second = random.integers(0, 4, (2, 50))
-        assert agreement.cohen(first, second) == pytest.approx(cohen_kappa_score(first, second), abs=1e-12)
-        counts = random.multinomial(5, [0.4, 0.3, 0.2, 0.1], size=30)
-        assert agreement.fleiss(counts) == pytest.approx(fleiss_kappa(counts), abs=1e-12)
+        assert agreement.cohen(np.array([first, second])) == pytest.approx(cohen_kappa_score(first, second), abs=1e-12)
+        values = random.choice(4, (5, 30), p=[0.4, 0.3, 0.2, 0.1]).astype(float)
+        assert agreement.fleiss(values) == pytest.approx(fleiss_kappa(aggregate_raters(values.T)[0]), abs=1e-12)
 
 
 def test_alpha_equals_the_worked_example():
@@ -170,7 +170,6 @@ def test_power_is_that_of_students_noncentral_t(queries):
     assert np.mean(stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.02)
     assert estimates.queries_needed(differences, 1.0001 * smallest) == queries
     assert estimates.queries_needed(differences, 0.9999 * smallest) == queries + 1
-    assert estimates.queries_needed(differences, 0) == 0
 
 
 @pytest.mark.parametrize("queries", [1, 2, 5])
@@ -180,7 +179,7 @@ def test_a_comparison_is_open_where_each_query_has_the_same_difference(queries):
         name: {f"q{n}": order for n in range(queries)} for name, order in (("a", ["r", "x"]), ("b", ["x", "r"]))
     }
     grades = {f"q{n}": {"r": 1, "x": 0} for n in range(queries)}
-    *_, said = findings.reach(grades, rankings)
+    *_, said = findings.comparisons(grades, rankings)
     assert said == (
         f"Open: a is better than b by {1 - 1 / math.log2(3):.4f} on each judged query ({queries}). A t test needs "
         "differences that vary."
@@ -195,7 +194,7 @@ def test_a_comparison_is_closed_where_a_corrected_test_closes_it():
     first = {"a": random.random(60) < 0.85, "b": random.random(60) < 0.65, "c": random.random(60) < 0.45}
     rankings = {name: {f"q{n}": ["r", "x"] if won[n] else ["x", "r"] for n in range(60)} for name, won in first.items()}
     grades = {f"q{n}": {"r": 1, "x": 0} for n in range(60)}
-    told = findings.reach(grades, rankings)
+    told = findings.comparisons(grades, rankings)
     values = {name: np.where(won, 1.0, 1 / math.log2(3)) for name, won in first.items()}
     pairs = list(itertools.combinations(sorted(values, key=lambda name: -values[name].mean()), 2))
     plain = [stats.ttest_rel(values[one], values[other]).pvalue for one, other in pairs]
@@ -237,7 +236,7 @@ def test_fewer_than_fifteen_judged_queries_give_no_interval(judged, has_interval
         found = estimates.prediction_powered_mean(rest[name], both[name], people[name])
         assert math.isnan(found.low) is math.isnan(found.high) is not has_interval
         assert 0 < found.mean < 1
-    heading, _, *rows = findings._corrected("model:m", people, both, rest)
+    heading, _, *rows = findings._corrections("model:m", people, both, rest)
     assert ("95 %" in heading) is ("no interval below 15" not in heading) is has_interval
     assert [("[" in row) for row in rows if row.split()[0] in "ab"] == [has_interval] * 2
 

@@ -18,7 +18,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from beirgrid.core.errors import BeirgridError, ConfigError, DataError
 from beirgrid.models import endpoints
-from beirgrid.sets import calibration, chat_models, commands, documents, estimates, findings, model_judge, queries
+from beirgrid.sets import chat_models, commands, documents, estimates, findings, model_judge, queries
 from beirgrid.sets.evaluation_set import EvaluationSet
 from beirgrid.sets.pools import PooledPair
 from beirgrid.sets.store import Grading
@@ -76,7 +76,7 @@ def endpoint(served, tmp_path):
 
 def judged(made: EvaluationSet, model: Path, **options: str) -> list[Grading]:
     """Judge a set with a model, as the command does."""
-    with chat_models.opened(model, made.folder, "judgements") as opened:
+    with chat_models.open_chat(model, made.folder, "judgements") as opened:
         return list(model_judge.judge(made, opened, **options))
 
 
@@ -198,7 +198,7 @@ def test_other_scales_and_bad_files_are_refused(made, endpoint, tmp_path):
         judged(made, endpoint())
     path = tmp_path / "bad.yaml"
     for content, message in (
-        ("endpoint: {modle: x}", r"endpoint\.model"),
+        ("endpoint: {modle: x}", r"endpoint: unknown key 'modle'; did you mean 'model'"),
         ("model: x", "should have one key, endpoint"),
         ("endpoint: [", "cannot be read as YAML"),
         ("endpoint: {model: x, url: 'ftp://x'}", r"endpoint\.url"),
@@ -207,16 +207,16 @@ def test_other_scales_and_bad_files_are_refused(made, endpoint, tmp_path):
     ):
         path.write_text(content)
         with pytest.raises(ConfigError, match=message):
-            model_judge.read_endpoint(path)
+            chat_models.read_endpoint(path)
     for place in (tmp_path / "none.yaml", Path("/dev/zero"), tmp_path):
         with pytest.raises(ConfigError, match="is no file"):
-            model_judge.read_endpoint(place)
+            chat_models.read_endpoint(place)
 
 
 def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
     judged(made, endpoint())
     people(made, 6)
-    found = calibration.calibrate(made, NAME)
+    found = model_judge.calibration(made, NAME)
     by_people, by_model = made.people()["ann"], made.grades()[NAME]
     both = sorted(by_people)
     grades = [by_people[pair] for pair in both], [by_model[pair] for pair in both]
@@ -244,7 +244,7 @@ def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
             for judged, asked in ((found.by_model, others), (found.by_model, sample), (found.by_people, sample))
         )
         means[name] = both_ways.mean(), person.mean(), estimates.prediction_powered_mean(rest, both_ways, person)
-    told = findings.calibrated(found, rankings)
+    told = findings.calibration_of(found, rankings)
     rows = {line.split()[0]: line for line in told if line.split()[0] in orders}
     for name, (_, person, corrected) in means.items():
         assert f"{person:.4f}" in rows[name]
@@ -256,8 +256,8 @@ def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
 
 def test_a_model_without_people_is_not_said_to_be_trusted(made, endpoint):
     judged(made, endpoint())
-    found = calibration.calibrate(made, NAME)
-    assert findings.calibrated(found, {})[0].startswith("No pair was judged by model:org/judge-1 and by people")
+    found = model_judge.calibration(made, NAME)
+    assert findings.calibration_of(found, {})[0].startswith("No pair was judged by model:org/judge-1 and by people")
 
 
 def command(*arguments: object) -> None:
@@ -295,7 +295,7 @@ def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):
 
 def test_a_decoder_reads_the_message_in_its_own_form(tmp_path):
     """Only the passage is cut, so that the message keeps its end."""
-    with chat_models.opened(save_fixed_answer(tmp_path / "no", "no 123"), tmp_path, "judgements") as opened:
-        questions = [model_judge.Question(lambda passage: f"a {passage} z", "x" * size) for size in (5, 5000)]
+    with chat_models.open_chat(save_fixed_answer(tmp_path / "no", "no 123"), tmp_path, "judgements") as opened:
+        questions = [chat_models.Question(lambda passage: f"a {passage} z", "x" * size) for size in (5, 5000)]
         assert list(opened.answers(questions)) == ["no 123", "no 123"]
         assert opened.name == "no"

@@ -113,7 +113,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
         assert "12 new judgements by a model" in told("judge", "notes", "--with", "judge.yaml", cwd=work)
     said = told("status", "notes", cwd=work)
     assert "Cohen's kappa of model:org/judge-1, people" in said
-    assert "people judged whole (prediction-powered, 95 %)" in " ".join(said.split())
+    assert "corrected by the 5 that people judged whole (no interval below 15 of them)" in " ".join(said.split())
     assert "version 2 has 12 judgements" in told("accept", "notes", "--model", "org/judge-1", cwd=work)
     assert "Kendall's tau" in told("compare", "notes", "1", "2", cwd=work)
     assert "a paired test finds" in told("status", "notes", cwd=work)
@@ -133,7 +133,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
 
 def test_a_set_that_is_none_is_refused(work, told):
     assert "is not an evaluation set" in told("status", "docs", cwd=work, status=1)
-    assert "--chunk must be at least 20 words" in told(
+    assert "--chunk must be at least 20" in told(
         "init", "other", "--documents", "docs", "--chunk", "5", cwd=work, status=1
     )
     assert "has no documents" in told("init", "empty", "--documents", "nowhere", cwd=work, status=1)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import itemgetter
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-# Grades by judge and (query, document).
-Grades = Mapping[str, Mapping[tuple[str, str], int]]
+# A query and a document.
+Pair = tuple[str, str]
+# Grades by judge and pair.
+Grades = Mapping[str, Mapping[Pair, int]]
 Resolution = Literal["majority", "strictest", "adjudicated"]
 _RESAMPLES = 1000
-_ALPHA = "Krippendorff's alpha (ordinal)"
 
 
 class Coefficient(NamedTuple):
@@ -28,27 +29,25 @@ class Coefficient(NamedTuple):
     high: float
 
 
-def cohen(first: np.ndarray, second: np.ndarray) -> float:
+def cohen(values: np.ndarray) -> float:
     """Compute Cohen's kappa of two judges.
 
     Args:
-        first, second: grades of the same pairs, int [pairs].
+        values: grades, float [2, pairs].
     """
-    grades = np.union1d(first, second)
-    observed = float(np.mean(first == second)) if len(first) else float("nan")
-    expected = sum(float(np.mean(first == grade) * np.mean(second == grade)) for grade in grades)
+    first, second = values
+    observed = float(np.mean(first == second))
+    expected = sum(float(np.mean(first == grade) * np.mean(second == grade)) for grade in np.unique(values))
     return (observed - expected) / (1 - expected) if expected < 1 else float("nan")
 
 
-def fleiss(counts: np.ndarray) -> float:
+def fleiss(values: np.ndarray) -> float:
     """Compute Fleiss' kappa.
 
     Args:
-        counts: judges who gave each grade to each pair, int [pairs, grades]; all rows have the same sum.
+        values: grades, float [judges, pairs], without NaN.
     """
-    judges = counts[0].sum() if len(counts) else 0
-    if judges < 2:
-        return float("nan")
+    counts, judges = _counts(values), len(values)
     observed = float(np.mean(((counts**2).sum(1) - judges) / (judges * (judges - 1))))
     expected = float(((counts.sum(0) / counts.sum()) ** 2).sum())
     return (observed - expected) / (1 - expected) if expected < 1 else float("nan")
@@ -60,23 +59,27 @@ def krippendorff(values: np.ndarray) -> float:
     Args:
         values: grades, float [judges, pairs], NaN where a judge has none.
     """
-    grades = np.unique(values[~np.isnan(values)])
-    counts = np.stack([(values == grade).sum(0) for grade in grades], 1) if len(grades) else np.zeros((0, 0))
-    counts = counts[counts.sum(1) >= 2] if len(counts) else counts
-    if len(counts) == 0:
+    counts = _counts(values)
+    counts = counts[counts.sum(1) >= 2]
+    if not counts.size:
         return float("nan")
-    sizes = counts.sum(1, keepdims=True)
-    coincidences = (counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(len(grades))).astype(float)
-    coincidences = (coincidences / (sizes[:, :, None] - 1)).sum(0)
+    sizes, same = counts.sum(1)[:, None, None], np.eye(counts.shape[1])
+    coincidences = ((counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * same) / (sizes - 1)).sum(0)
     totals = coincidences.sum(0)
     sums = np.concatenate([[0.0], np.cumsum(totals)])
     # Ordinal distance of two grades: the number of values between them, with both end points counted half.
     between = np.abs(sums[None, 1:] - sums[:-1, None])
     between = np.maximum(between, between.T) - (totals[:, None] + totals[None, :]) / 2
-    distance = np.where(np.eye(len(grades), dtype=bool), 0.0, between**2)
+    distance = (1 - same) * between**2
     expected = (np.outer(totals, totals) * distance).sum() / (totals.sum() - 1)
-    observed = (coincidences * distance).sum()
-    return float(1 - observed / expected) if expected > 0 else float("nan")
+    return float(1 - (coincidences * distance).sum() / expected) if expected > 0 else float("nan")
+
+
+def _counts(values: np.ndarray) -> np.ndarray:
+    """Count the judges who gave each grade to each pair: int [pairs, grades] of grades [judges, pairs]."""
+    grades = np.unique(values[~np.isnan(values)])
+    counts: np.ndarray = (values[..., None] == grades).sum(0)
+    return counts
 
 
 def coefficients(grades: Grades) -> list[Coefficient]:
@@ -85,23 +88,12 @@ def coefficients(grades: Grades) -> list[Coefficient]:
     Intervals are percentiles of 1,000 bootstrap samples of queries. Fleiss' kappa uses the pairs that all judges
     graded.
     """
-    found = []
-    for judges in itertools.combinations(sorted(grades), 2):
-        found.append(_kappa(judges, grades[judges[0]], grades[judges[1]]))
-    if len(grades) < 2:
-        return found
-    everyone = tuple(sorted(grades))
-    by_all = sorted(set.intersection(*(set(of_judge) for of_judge in grades.values())))
-    by_two = _by_two(grades)
-    scale = sorted({grade for of_judge in grades.values() for grade in of_judge.values()})
-
-    def of_all(pairs: list[tuple[str, str]]) -> float:
-        counts = [Counter(grades[judge][pair] for judge in everyone) for pair in pairs]
-        return fleiss(np.array([[count[grade] for grade in scale] for count in counts]))
-
-    if len(everyone) > 2:
-        found.append(_with_interval("Fleiss' kappa", everyone, by_all, of_all))
-    return [*found, _with_interval(_ALPHA, everyone, by_two, partial(_alpha, grades))]
+    grades = dict(sorted(grades.items()))
+    found = [_kappa(dict(two)) for two in itertools.combinations(grades.items(), 2)]
+    if len(grades) > 2:
+        by_all = set.intersection(*map(set, grades.values()))
+        found.append(_with_interval("Fleiss' kappa", fleiss, grades, by_all))
+    return [*found, _alpha(grades, _by_two(grades))] if found else []
 
 
 def by_judge(grades: Grades) -> list[tuple[Coefficient, float]]:
@@ -109,9 +101,8 @@ def by_judge(grades: Grades) -> list[tuple[Coefficient, float]]:
     found = []
     for judge, of_judge in grades.items():
         others, _ = resolve({other: of_other for other, of_other in grades.items() if other != judge}, "majority")
-        common = [pair for pair in of_judge if pair in others]
-        first, second = np.array([[of_judge[pair], others[pair]] for pair in common]).reshape(-1, 2).T
-        found.append((_kappa((judge, "the others"), of_judge, others), float(np.mean(first - second)) if common else 0))
+        higher = [grade - others[pair] for pair, grade in of_judge.items() if pair in others]
+        found.append((_kappa({judge: of_judge, "the others": others}), float(np.mean(higher)) if higher else 0.0))
     return found
 
 
@@ -120,16 +111,10 @@ def by_query(grades: Grades, most: int) -> list[tuple[str, Coefficient]]:
 
     Queries whose pairs all have one grade have no alpha.
     """
-    pairs: dict[str, list[tuple[str, str]]] = {}
-    for pair in _by_two(grades):
-        pairs.setdefault(pair[0], []).append(pair)
-    values = {query: _alpha(grades, of_query) for query, of_query in pairs.items()}
+    pairs = {query: [*of_query] for query, of_query in itertools.groupby(sorted(_by_two(grades)), itemgetter(0))}
+    values = {query: krippendorff(_values(grades, of_query)) for query, of_query in pairs.items()}
     least = sorted((query for query in pairs if not np.isnan(values[query])), key=lambda query: values[query])[:most]
-    everyone = tuple(sorted(grades))
-    return [
-        (query, _with_interval(_ALPHA, everyone, pairs[query], partial(_alpha, grades), over_queries=False))
-        for query in least
-    ]
+    return [(query, _alpha(grades, pairs[query], itemgetter(1))) for query in least]
 
 
 def without_adjudicators(grades: Grades, adjudicators: Collection[str]) -> Grades:
@@ -138,7 +123,7 @@ def without_adjudicators(grades: Grades, adjudicators: Collection[str]) -> Grade
     return others if len(others) > 1 else grades
 
 
-def disagreements(grades: Grades) -> list[tuple[tuple[str, str], dict[str, int]]]:
+def disagreements(grades: Grades) -> list[tuple[Pair, dict[str, int]]]:
     """Return the pairs with different grades, with each judge's grade, largest disagreements first."""
     pairs = sorted({pair for of_judge in grades.values() for pair in of_judge})
     found = [
@@ -148,9 +133,7 @@ def disagreements(grades: Grades) -> list[tuple[tuple[str, str], dict[str, int]]
     return sorted(several, key=lambda item: min(item[1].values()) - max(item[1].values()))
 
 
-def resolve(
-    grades: Grades, how: Resolution, adjudicator: str = ""
-) -> tuple[dict[tuple[str, str], int], list[tuple[str, str]]]:
+def resolve(grades: Grades, how: Resolution, adjudicator: str = "") -> tuple[dict[Pair, int], list[Pair]]:
     """Resolve the grades to one per pair; also return the pairs that still need the adjudicator.
 
     Args:
@@ -159,7 +142,7 @@ def resolve(
             grade; ``adjudicated`` takes the grade that all judges agree on, otherwise the adjudicator's.
         adjudicator: the judge whose grade decides.
     """
-    resolved: dict[tuple[str, str], int] = {}
+    resolved: dict[Pair, int] = {}
     undecided = []
     for pair in dict.fromkeys(pair for of_judge in grades.values() for pair in of_judge):
         given = {judge: of_judge[pair] for judge, of_judge in grades.items() if pair in of_judge}
@@ -175,45 +158,42 @@ def resolve(
     return resolved, undecided
 
 
-def _by_two(grades: Grades) -> list[tuple[str, str]]:
+def _by_two(grades: Grades) -> list[Pair]:
     """Return the pairs that at least two judges graded."""
-    return sorted(pair for pair, number in Counter(itertools.chain(*grades.values())).items() if number > 1)
+    return [pair for pair, number in Counter(itertools.chain(*grades.values())).items() if number > 1]
 
 
-def _alpha(grades: Grades, pairs: list[tuple[str, str]]) -> float:
-    """Return Krippendorff's alpha of all judges on some pairs."""
-    return krippendorff(np.array([[of_judge.get(pair, np.nan) for pair in pairs] for of_judge in grades.values()]))
+def _values(grades: Grades, pairs: Iterable[Pair]) -> np.ndarray:
+    """Return the grades of all judges for some pairs: float [judges, pairs], NaN where a judge has none."""
+    return np.array([[of_judge.get(pair, np.nan) for pair in pairs] for of_judge in grades.values()], float)
 
 
-def _kappa(
-    judges: tuple[str, ...], first: Mapping[tuple[str, str], int], second: Mapping[tuple[str, str], int]
-) -> Coefficient:
-    """Return Cohen's kappa of two judges on the pairs that both graded, with its interval."""
+def _alpha(grades: Grades, pairs: Iterable[Pair], unit: Callable[[Pair], str] = itemgetter(0)) -> Coefficient:
+    return _with_interval("Krippendorff's alpha (ordinal)", krippendorff, grades, pairs, unit)
 
-    def kappa(pairs: list[tuple[str, str]]) -> float:
-        return cohen(np.array([first[pair] for pair in pairs]), np.array([second[pair] for pair in pairs]))
 
-    return _with_interval("Cohen's kappa", judges, sorted(first.keys() & second.keys()), kappa)
+def _kappa(grades: Grades) -> Coefficient:
+    """Return Cohen's kappa of two judges on the pairs that both graded."""
+    return _with_interval("Cohen's kappa", cohen, grades, set.intersection(*map(set, grades.values())))
 
 
 def _with_interval(
     name: str,
-    judges: tuple[str, ...],
-    pairs: list[tuple[str, str]],
-    statistic: Callable[[list[tuple[str, str]]], float],
-    over_queries: bool = True,
+    statistic: Callable[[np.ndarray], float],
+    grades: Grades,
+    pairs: Iterable[Pair],
+    unit: Callable[[Pair], str] = itemgetter(0),
 ) -> Coefficient:
-    """Return a statistic with the percentiles of bootstrap samples of queries, or of the pairs of one query."""
-    grouped: dict[Any, list[tuple[str, str]]] = {}
-    for pair in pairs:
-        grouped.setdefault(pair[0] if over_queries else pair, []).append(pair)
-    blocks = list(grouped.values())
-    if not blocks:
-        return Coefficient(name, judges, 0, *[float("nan")] * 3)
-    random = np.random.default_rng(0)
-    samples = [
-        statistic([pair for at in random.integers(len(blocks), size=len(blocks)) for pair in blocks[at]])
-        for _ in range(_RESAMPLES)
-    ]
+    """Return a statistic of grades with the percentiles of bootstrap samples of units: queries, or documents."""
+    pairs = sorted(pairs)
+    values = _values(grades, pairs)
+    if not pairs:
+        return Coefficient(name, tuple(grades), 0, *[float("nan")] * 3)
+    columns: dict[str, list[int]] = {}
+    for column, pair in enumerate(pairs):
+        columns.setdefault(unit(pair), []).append(column)
+    blocks, random = list(map(np.array, columns.values())), np.random.default_rng(0)
+    drawn = (random.integers(len(blocks), size=len(blocks)) for _ in range(_RESAMPLES))
+    samples = [statistic(values[:, np.concatenate([blocks[at] for at in sample])]) for sample in drawn]
     low, high = np.nanpercentile(samples, [2.5, 97.5]) if not np.isnan(samples).all() else [float("nan")] * 2
-    return Coefficient(name, judges, len(pairs), statistic(pairs), float(low), float(high))
+    return Coefficient(name, tuple(grades), len(pairs), statistic(values), float(low), float(high))

@@ -13,26 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from ..collections import corpora, judged
-from ..collections.sources import open_source
-from ..config.datasets import Dataset, LocalCorpus
+from ..collections.collection import pick_documents, read_queries
+from ..collections.sources import LocalSource
 from ..core import files, lineage, paths
 from ..core.errors import BeirgridError, DataError, say, show, warn
 from ..results import results_folder, summary
+from ..runs import runs
 from ..tools.run import as_yaml
 from ..tools.text import columned
-from . import (
-    agreement,
-    calibration,
-    chat_models,
-    documents,
-    exports,
-    findings,
-    generated_queries,
-    model_judge,
-    pools,
-    queries,
-    server,
-)
+from . import chat_models, documents, exports, findings, generated_queries, model_judge, pools, queries, server
+from .agreement import Grades, disagreements, without_adjudicators
 from .evaluation_set import EvaluationSet
 
 # Queries with personal data, and endings of files that are left out, that a warning names.
@@ -114,15 +104,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def init(args: argparse.Namespace) -> None:
     """Make the folder of a set, with a grid file that runs it."""
-    if args.chunk is not None and args.chunk < 20:
-        raise BeirgridError("--chunk must be at least 20 words")
-    found, flaws = documents.read(args.documents, args.chunk)
-    twins = documents.duplicates(found)
-    made = EvaluationSet.create(args.set, found, str(args.documents), licence=args.licence)
+    _refuse_less(args, chunk=20)
+    texts, flaws = documents.read(args.documents, args.chunk)
+    twins = documents.duplicates(texts)
+    made = EvaluationSet.create(args.set, texts, str(args.documents), licence=args.licence)
     with made.edit() as description:
         description.documents |= {name: ids for name, ids in (("flaws", flaws), ("duplicates", twins)) if ids}
-    files.write_text(args.set / "grid.yaml", _grid(made.description.name, args.set))
-    show(f"{args.set}: {len(found):,} documents from {args.documents}")
+    name = made.description.name
+    grid = {
+        "grid": {"name": name, "systems": ["bm25", "minilm", "bm25+minilm"], "datasets": [name]},
+        "corpora": {name: {"source": "local", "path": str(args.set)}},
+        "datasets": {name: {"corpus": name, "queries_are_documents": False}},
+    }
+    comment = f"# Runs the evaluation set {name}. Until the set has qrels, the grid makes runs only."
+    files.write_text(args.set / "grid.yaml", f"{comment}\n{as_yaml(grid)}")
+    show(f"{args.set}: {len(texts):,} documents from {args.documents}")
     if unread := documents.unread(args.documents):
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in unread.most_common(_NAMED))
         warn(f"files left out, as they are links to elsewhere or of unknown kinds: {unread.total():,} ({kinds})")
@@ -136,22 +132,19 @@ def init(args: argparse.Namespace) -> None:
     show(f"Next: beirgrid set queries {args.set} --from FILE")
 
 
-def _grid(name: str, folder: Path) -> str:
-    """Return the configfile of a grid over a set."""
-    content = {
-        "grid": {"name": name, "systems": ["bm25", "minilm", "bm25+minilm"], "datasets": [name]},
-        "corpora": {name: {"source": "local", "path": str(folder)}},
-        "datasets": {name: {"corpus": name, "queries_are_documents": False}},
-    }
-    return f"# Runs the evaluation set {name}. Until the set has qrels, the grid makes runs only.\n{as_yaml(content)}"
+def _refuse_less(args: argparse.Namespace, **least: int) -> None:
+    for name, number in least.items():
+        if (value := getattr(args, name)) is not None and value < number:
+            raise BeirgridError(f"--{name} must be at least {number}")
 
 
 def add_queries(args: argparse.Namespace) -> None:
     """Write the queries of a set."""
     made = EvaluationSet(args.set)
     facts: dict[str, Any]
-    if args.set.joinpath("judgements.sqlite").exists():
+    if made.store.path.exists():
         raise BeirgridError(f"{args.set} has a pool for its queries already; make another set for other queries")
+    _refuse_less(args, sample=1)
     if args.source and not (args.generate or args.model):
         found, facts = queries.read(args.source), {"from": str(args.source)}
     elif args.source or args.sample is not None or not args.model or (args.generate or 0) < 1:
@@ -161,17 +154,15 @@ def add_queries(args: argparse.Namespace) -> None:
         say(f"{facts['passages']:,} passages were read; left out: {facts['left_out']}")
     suspects = queries.personal(found)
     for what, number in Counter(suspects.values()).items():
-        named = [identifier for identifier, held in suspects.items() if held == what]
-        warn(f"{number:,} queries seem to hold {what}: {', '.join(named[:_NAMED])}{', …' * (number > _NAMED)}")
+        names = [identifier for identifier, held in suspects.items() if held == what][:_NAMED]
+        warn(f"{number:,} queries seem to hold {what}: {', '.join(names)}{', …' * (number > _NAMED)}")
     if suspects and not args.keep_personal:
         found = [query for query in found if query.id not in suspects]
         facts["left_out_as_personal"] = len(suspects)
         say(f"{len(suspects)} queries are left out; --keep-personal keeps them")
-    if args.sample is not None:
-        if args.sample < 1:
-            raise BeirgridError("--sample must be at least 1 query")
+    if args.sample:
         found = queries.sample(found, args.sample, args.seed)
-        facts |= {"sampled_with_seed": args.seed}
+        facts["sampled_with_seed"] = args.seed
     found, dropped = queries.without_near_duplicates(found)
     if dropped:
         first, twin = next(iter(dropped.items()))
@@ -186,52 +177,42 @@ def add_queries(args: argparse.Namespace) -> None:
 
 def make_pool(args: argparse.Namespace) -> None:
     """Add the pairs to judge to the pool of a set."""
-    if args.depth < 1:
-        raise BeirgridError("--depth must be at least 1")
-    if args.queries is not None and args.queries < 2:
-        raise BeirgridError("--queries must be at least 2: one query says nothing of the others")
-    if args.judgements is not None and args.judgements < 1:
-        raise BeirgridError("--judgements must be at least 1")
+    _refuse_less(args, depth=1, queries=2, judgements=1)
     if not 0 <= args.overlap <= 1:
         raise BeirgridError("--overlap is a share of the queries, from 0 to 1")
     made = EvaluationSet(args.set)
     rankings = _rankings(made, args.results, args.systems)
-    asked = made.queries()
+    facts = {"method": args.method, "depth": args.depth, "systems": sorted(rankings)}
     if args.queries:
-        sampled = set(pools.sample_queries(asked, args.queries))
+        sample = set(pools.sample_queries(made.queries(), args.queries))
+        facts["queries"] = len(sample)
         rankings = {
-            system: {query: ranked for query, ranked in of_system.items() if query in sampled}
+            system: {query: ranked for query, ranked in of_system.items() if query in sample}
             for system, of_system in rankings.items()
         }
-    earlier = made.store.pool() if (args.set / "judgements.sqlite").is_file() else []
-    found = pools.pool(rankings, args.method, args.depth, args.judgements, set(earlier))
-    _refuse_other_documents(made, args.results, {pair.document for pair in found.pairs})
-    added = made.store.add_pool(found.pairs, args.overlap)
-    facts: dict[str, Any] = {
-        "method": args.method,
-        "depth": args.depth,
-        "systems": sorted(rankings),
-        "candidates": found.candidates,
-    }
-    if args.queries:
-        facts["queries"] = min(args.queries, len(asked))
+    earlier = made.store.pool() if made.store.path.is_file() else []
+    pool = pools.pool(rankings, args.method, args.depth, args.judgements, set(earlier))
+    _refuse_other_documents(made, args.results, {pair.document for pair in pool.pairs})
+    new = made.store.add_pool(pool.pairs, args.overlap)
     with made.edit() as description:
-        description.pools.append({**facts, "new": added, "overlap": args.overlap})
-    show(f"{args.set}: {added:,} new pairs to judge, of {found.candidates:,} in the top {args.depth} of all runs")
+        description.pools.append({**facts, "candidates": pool.candidates, "new": new, "overlap": args.overlap})
+    show(f"{args.set}: {new:,} new pairs to judge, of {pool.candidates:,} in the top {args.depth} of all runs")
     if earlier:
-        show(f"The pool has {len(earlier) + added:,} pairs now.")
-    rows = [["system", "all judged to depth", "RBP weight left out"]]
-    rows += [[system, str(found.complete[system]), f"{found.left_out[system]:.1%}"] for system in rankings]
-    show(*columned(rows[0], rows[1:]))
+        show(f"The pool has {len(earlier) + new:,} pairs now.")
+    rows = [[system, str(pool.complete[system]), f"{pool.left_out[system]:.1%}"] for system in rankings]
+    show(*columned(["system", "all judged to depth", "RBP weight left out"], rows))
     show(f"Next: beirgrid set judge {args.set}")
 
 
 def judge(args: argparse.Namespace) -> None:
     """Serve the page on which people judge, or write it, or take a file of judgements back."""
+    made = EvaluationSet(args.set)
+    if not made.store.path.is_file():
+        raise BeirgridError(f"{args.set} has no pool: beirgrid set pool makes it")
     if args.model:
-        _judge_by_model(args)
+        _judge_by_model(made, args)
         return
-    judging = server.Judging(EvaluationSet(args.set))
+    judging = server.Judging(made)
     if args.take_back:
         name, path = args.take_back
         show(f"{server.take_back(judging, name, Path(path)):,} judgements of {name} are stored")
@@ -239,8 +220,8 @@ def judge(args: argparse.Namespace) -> None:
     if args.offline:
         if args.output and len(args.offline) > 1:
             raise BeirgridError("--output names the file of one judge")
-        for name, pairs in server.dealt(judging, args.offline).items():
-            output = args.output or Path(f"{judging.set.description.name}-{name}.html")
+        for name, pairs in server.divided(judging, args.offline).items():
+            output = args.output or Path(f"{made.description.name}-{name}.html")
             files.write_text(output, server.offline(judging, name, pairs))
             show(f"{output}: {len(pairs):,} pairs. Open it in a browser, judge, and save the judgements as CSV")
             show(f"Then: beirgrid set judge {args.set} --take-back {name!r} FILE.csv")
@@ -254,14 +235,11 @@ def judge(args: argparse.Namespace) -> None:
     print(f"\nNext: beirgrid set status {args.set}, then beirgrid set accept {args.set}")
 
 
-def _judge_by_model(args: argparse.Namespace) -> None:
-    made = EvaluationSet(args.set)
-    if not (args.set / "judgements.sqlite").is_file():
-        raise BeirgridError(f"{args.set} has no pool: beirgrid set pool makes it")
+def _judge_by_model(made: EvaluationSet, args: argparse.Namespace) -> None:
     prompt = ""
     if args.prompt:
         prompt = model_judge.check_prompt(args.prompt.read_text(encoding="utf-8"), str(args.prompt))
-    with chat_models.opened(args.model, args.set, "judgements") as model:
+    with chat_models.open_chat(args.model, args.set, "judgements") as model:
         given = list(model_judge.judge(made, model, args.name, prompt))
     skipped = sum(judgement.grade is None for judgement in given)
     show(f"{args.set}: {len(given):,} new judgements by a model; {skipped:,} answers have no grade")
@@ -278,68 +256,64 @@ def accept(args: argparse.Namespace) -> None:
         f"{args.set}: version {version.number} has {version.judgements:,} judgements of {version.queries:,} queries "
         f"by {', '.join(version.judges)} ({version.resolution})"
     )
-    show(*findings.agreed(agreement.without_adjudicators(made.people(), made.adjudicators)))
+    show(*findings.judge_agreement(without_adjudicators(made.people(), made.adjudicators)))
     show(f"Next: run the grid again (beirgrid run {args.set / 'grid.yaml'}), and its tables show this version")
 
 
 def status(args: argparse.Namespace) -> None:
     """Show what a set has, and what its judgements can tell."""
     made = EvaluationSet(args.set)
-    description = made.description
-    documents, queries = (facts.get("number", 0) for facts in (description.documents, description.queries))
-    show(f"{description.name}: {documents:,} documents, {queries:,} queries")
-    if not queries:
+    about = made.description
+    texts, asked = (facts.get("number", 0) for facts in (about.documents, about.queries))
+    show(f"{about.name}: {texts:,} documents, {asked:,} queries")
+    if not asked:
         show(f"Next: beirgrid set queries {args.set}")
         return
-    if not (made.folder / "judgements.sqlite").is_file():
-        rankings = _rankings(made, args.results, None)
-        show(*findings.alike(rankings))
+    if not made.store.path.is_file():
+        show(*findings.similarity(_rankings(made, args.results)))
         show(f"Next: beirgrid set pool {args.set}")
         return
     grades, people = made.grades(), made.people()
     graded = {pair for of_judge in people.values() for pair in of_judge}
     show(f"pool: {len(made.store.pool()):,} pairs, {len(graded):,} judged by people")
-    skipped = [judgement for judgement in made.store.judgements() if judgement.grade is None]
+    skipped = Counter(judgement.judge for judgement in made.store.judgements() if judgement.grade is None)
     for name, of_judge in grades.items():
-        reasons = sum(judgement.judge == name for judgement in skipped)
-        show(f"  {name}: {len(of_judge):,} graded, {reasons:,} skipped")
-    regular = agreement.without_adjudicators(people, made.adjudicators)
-    show(*findings.agreed(regular), *findings.agreed_in_parts(regular))
+        show(f"  {name}: {len(of_judge):,} graded, {skipped[name]:,} skipped")
+    regular = without_adjudicators(people, made.adjudicators)
+    show(*findings.judge_agreement(regular), *findings.agreement_in_parts(regular))
     if args.disagreements:
         number = _write_disagreements(args.disagreements, made, people)
         show(
             f"{args.disagreements}: {number:,} pairs with several grades. Fill in the column grade, then: beirgrid set "
             f"judge {args.set} --take-back ADJUDICATOR {args.disagreements}"
         )
-    rankings = _rankings(made, args.results, None)
+    rankings = _rankings(made, args.results)
     for model in grades.keys() - people.keys():
-        show(*findings.calibrated(calibration.calibrate(made, model), rankings))
-    if not description.versions:
-        show(*findings.alike(rankings))
+        show(*findings.calibration_of(model_judge.calibration(made, model), rankings))
+    if not about.versions:
+        show(*findings.similarity(rankings))
         return
-    newest = description.versions[-1]
+    newest = about.versions[-1]
     show(
         f"version {newest.number} of {newest.date} ({newest.by}, {newest.resolution}, {newest.judgements:,} judgements)"
     )
-    show(*findings.reach(made.qrels(newest.number), rankings))
-    depth = max((int(pool["depth"]) for pool in description.pools), default=0)
-    show(*findings.reusable(made.qrels(newest.number), rankings, _families(args.results), depth))
+    judgements, depth = made.qrels(newest.number), max((int(pool["depth"]) for pool in about.pools), default=0)
+    show(*findings.comparisons(judgements, rankings))
+    show(*findings.reusability(judgements, rankings, _families(args.results), depth))
 
 
 def check(args: argparse.Namespace) -> None:
     """Check a set as the stage fetch does."""
     made = EvaluationSet(args.set)
-    name = made.description.name
+    name, source = made.description.name, LocalSource(made.corpus)
     made.queries()  # before the documents, which take longer
-    corpus = LocalCorpus(source="local", path=str(args.set.resolve()))
-    source = open_source(corpus)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "corpus.parquet"
-        documents = corpora.write(name, corpus, source, path)["documents"]
-        found = judged.read(name, Dataset(corpus=name, queries_are_documents=False), corpus, source, path)
+        number = corpora.write(name, made.corpus, source, path)["documents"]
+        found = judged.read(name, made.dataset, made.corpus, source, path)
     for warning in found.warnings:
         warn(warning)
-    facts = f"{documents:,} documents, {len(found.texts):,} queries, {found.facts['judgements']:,} judgements"
+    facts = f"{number:,} documents, {len(found.texts):,} queries, {found.facts['judgements']:,} judgements"
     show(f"{args.set}: {facts}: a run can read them", *found.facts.get("marks", ()))
 
 
@@ -353,18 +327,15 @@ def compare_versions(args: argparse.Namespace) -> None:
     """Show the scores and ranks of all systems under two versions of the qrels."""
     made = EvaluationSet(args.set)
     versions = [(number, made.qrels(number)) for number in args.versions]
-    show(*findings.moved(versions, _rankings(made, args.results, None)))
+    show(*findings.changes(versions, _rankings(made, args.results)))
 
 
-def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None) -> dict[str, Any]:
+def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None = None) -> dict[str, Any]:
     """Return the runs of a set: system to query to document ids.
 
     Raises:
         DataError: there is no run, or none of a named system; or a run is of other queries than the set has.
     """
-    from ..collections import collection
-    from ..runs import runs
-
     name, asked = made.description.name, made.queries()
     folder = results_folder.locate(results).folder
     have = {path.parent.name: path for path in sorted(folder.glob(f"runs/*/{name}.run.gz"))}
@@ -378,7 +349,7 @@ def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None)
     queries_file = folder / Path(paths.QUERIES.format(dataset=name)).relative_to("results")
     if queries_file.is_file():
         lineage.check({"queries": queries_file, "runs": [have[system] for system in wanted]})
-        searched = collection.read_queries(queries_file)
+        searched = read_queries(queries_file)
         if other := [query for query, text in searched.items() if asked.get(query) != text]:
             of_set = f"than {made.folder} has, {other[0]!r} first"
             raise DataError(f"the runs in {folder} are of other queries {of_set}: run the grid again")
@@ -391,14 +362,10 @@ def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None)
 
 def _refuse_other_documents(made: EvaluationSet, results: Path, pooled: set[str]) -> None:
     """Raise DataError if systems found documents that the set lacks, or of which it has another text."""
-    from ..collections import collection
-
     texts, name = made.documents(pooled), made.description.name
-    if lacking := pooled - texts.keys():
-        raise DataError(f"the runs found the document {min(lacking)!r}, which {made.folder} lacks: run the grid again")
     corpus = results_folder.locate(results).folder / Path(paths.CORPUS.format(corpus=name)).relative_to("results")
-    for document in collection.pick_documents(corpus, pooled) if corpus.is_file() else ():
-        if (document.title, document.text) != (texts[document.id].title, texts[document.id].text):
+    for document in pick_documents(corpus, pooled) if corpus.is_file() else ():
+        if document != texts[document.id]:
             raise DataError(
                 f"the runs are of another text of {document.id!r} than {made.folder} has: run the grid again"
             )
@@ -406,22 +373,19 @@ def _refuse_other_documents(made: EvaluationSet, results: Path, pooled: set[str]
 
 def _families(place: Path) -> dict[str, str]:
     """Return the family of each system that a grid of a results folder names."""
-    found: dict[str, str] = {}
-    for path in sorted(results_folder.locate(place).folder.glob(f"grids/*/{results_folder.SUMMARY}")):
-        found |= summary.read(path).families
-    return found
+    grids = sorted(results_folder.locate(place).folder.glob(f"grids/*/{results_folder.SUMMARY}"))
+    return {system: family for path in grids for system, family in summary.read(path).families.items()}
 
 
-def _write_disagreements(path: Path, made: EvaluationSet, grades: agreement.Grades) -> int:
+def _write_disagreements(path: Path, made: EvaluationSet, grades: Grades) -> int:
     """Write the pairs on which judges disagree, with their texts and room for the grade of an adjudicator."""
-    found, judges = agreement.disagreements(grades), sorted(grades)
-    asked, texts = made.queries(), made.documents(document for (_, document), _ in found)
+    pairs, judges = disagreements(grades), sorted(grades)
+    asked, texts = made.queries(), made.documents(document for (_, document), _ in pairs)
+    names = ["query", "document", "query_text", "title", "text", *(f"by {judge}" for judge in judges), "grade"]
     with files.atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
-        writer.writerow(
-            ["query", "document", "query_text", "title", "text", *(f"by {judge}" for judge in judges), "grade"]
-        )
-        for (query, document), given in found:
-            shown = (query, document, asked[query], texts[document].title, texts[document].text)
+        writer.writerow(names)
+        for (query, document), given in pairs:
+            shown = (query, document, asked[query], *texts[document][1:])
             writer.writerow([*map(server.quoted, shown), *(given.get(name, "") for name in judges), ""])
-    return len(found)
+    return len(pairs)

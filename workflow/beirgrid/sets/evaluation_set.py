@@ -21,12 +21,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..collections import qrels
-from ..collections.collection import Document
-from ..collections.sources import json_lines, read_id, read_text
+from ..collections.collection import Document, write_jsonl
+from ..collections.sources import LocalSource
+from ..config.datasets import Dataset, LocalCorpus
 from ..core import files
 from ..core.errors import BeirgridError, DataError
 from ..core.version import __version__
-from .agreement import Coefficient, Grades, Resolution, coefficients, resolve, without_adjudicators
+from .agreement import Coefficient, Grades, Pair, Resolution, coefficients, resolve, without_adjudicators
 from .queries import SetQuery
 from .store import MODEL, JudgementStore
 
@@ -92,6 +93,9 @@ class EvaluationSet:
         """
         self.folder = folder
         self.description = _read_description(folder)
+        self.corpus = LocalCorpus(source="local", path=str(folder.resolve()))
+        self.dataset = Dataset(corpus=self.description.name, queries_are_documents=False)
+        self.store = JudgementStore(folder / "judgements.sqlite")
 
     @classmethod
     def create(cls, folder: Path, documents: Iterable[Document], origin: str, **values: Any) -> EvaluationSet:
@@ -107,31 +111,20 @@ class EvaluationSet:
         """
         if (folder / "set.json").exists():
             raise BeirgridError(f"{folder} is an evaluation set already; delete it, or choose another folder")
+        name, texts = folder.resolve().name, list(documents)
         try:
-            description = Description(name=folder.resolve().name, **values)
+            description = Description(name=name, documents={"from": origin, "number": len(texts)}, **values)
         except ValidationError:
-            name = folder.resolve().name
             raise BeirgridError(
                 f"{name!r} cannot be the name of a dataset: use up to 80 letters, digits, _, . and -"
             ) from None
-        folder.mkdir(parents=True, exist_ok=True)
-        seen: set[str] = set()
-        with files.atomic(folder / "corpus.jsonl") as temporary, temporary.open("w", encoding="utf-8") as stream:
-            for document in documents:
-                if document.id in seen:
-                    raise DataError(f"two documents have the id {document.id!r}")
-                seen.add(document.id)
-                stream.write(_line({"_id": document.id, "title": document.title, "text": document.text}))
-            if not seen:
-                raise DataError(f"{origin} has no documents")
-        description.documents = {"from": origin, "number": len(seen)}
+        _refuse_repeated("documents", (document.id for document in texts))
+        if not texts:
+            raise DataError(f"{origin} has no documents")
+        with files.atomic(folder / "corpus.jsonl") as temporary:
+            write_jsonl([texts], temporary)
         files.write_text(folder / "set.json", description.model_dump_json(indent=2))
         return cls(folder)
-
-    @property
-    def store(self) -> JudgementStore:
-        """The pool and the judgements."""
-        return JudgementStore(self.folder / "judgements.sqlite")
 
     @contextmanager
     def edit(self) -> Iterator[Description]:
@@ -145,38 +138,42 @@ class EvaluationSet:
 
     def write_queries(self, queries: Iterable[SetQuery], **facts: Any) -> None:
         """Replace queries.jsonl."""
-        rows = [{"_id": query.id, "text": query.text, "metadata": _metadata(query)} for query in queries]
-        if repeated := [identifier for identifier, count in Counter(row["_id"] for row in rows).items() if count > 1]:
-            raise DataError(f"two queries have the id {min(map(str, repeated))!r}")
-        files.write_text(self.folder / "queries.jsonl", "".join(map(_line, rows)))
+        asked = list(queries)
+        _refuse_repeated("queries", (query.id for query in asked))
+        rows = ({"_id": query.id, "text": query.text, "metadata": query.metadata} for query in asked)
+        files.write_text(
+            self.folder / "queries.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        )
         with self.edit() as description:
-            description.queries = {**facts, "number": len(rows)}
+            description.queries = {**facts, "number": len(asked)}
 
     def queries(self) -> dict[str, str]:
         """Return the queries: id to text."""
-        path = self.folder / "queries.jsonl"
-        if not path.is_file():
+        if not (self.folder / "queries.jsonl").is_file():
             raise DataError(f"{self.folder} has no queries: beirgrid set queries adds them")
-        return {read_id(row, place): read_text(row, "text", place) for row, place in json_lines(path)}
+        return {query.id: query.text for query in LocalSource(self.corpus).queries(self.dataset)}
 
     def each_document(self) -> Iterator[Document]:
         """Yield the documents."""
-        for row, place in json_lines(self.folder / "corpus.jsonl"):
-            texts = (read_text(row, key, place) for key in ("title", "text"))
-            yield Document(read_id(row, place), *texts)
+        return (Document(*document[:3]) for document in LocalSource(self.corpus).documents())
 
     def documents(self, wanted: Iterable[str]) -> dict[str, Document]:
-        """Return some documents by their ids."""
+        """Return some documents by their ids, which runs found; raise DataError if the set lacks one."""
         known = set(wanted)
-        return {document.id: document for document in self.each_document() if document.id in known}
+        texts = {document.id: document for document in self.each_document() if document.id in known}
+        if lacking := known - texts.keys():
+            raise DataError(
+                f"the runs found the document {min(lacking)!r}, which {self.folder} lacks: run the grid again"
+            )
+        return texts
 
     def grades(self) -> Grades:
         """Return the grades by judge, including models, without skipped pairs."""
-        found: dict[str, dict[tuple[str, str], int]] = {}
+        grades: dict[str, dict[Pair, int]] = {}
         for judgement in self.store.judgements():
             if judgement.grade is not None:
-                found.setdefault(judgement.judge, {})[judgement.query, judgement.document] = judgement.grade
-        return found
+                grades.setdefault(judgement.judge, {})[judgement.query, judgement.document] = judgement.grade
+        return grades
 
     @property
     def adjudicators(self) -> set[str]:
@@ -202,18 +199,13 @@ class EvaluationSet:
             BeirgridError: there are no judgements, an adjudicator has not decided all disagreements, or none of the
                 judged documents is relevant.
         """
-        left_out, everyone = set(without), self.grades()
-        people = {judge: of_judge for judge, of_judge in self.people().items() if judge not in left_out}
-        if unknown := left_out - everyone.keys():
+        everyone = self.grades()
+        if unknown := set(without) - everyone.keys():
             raise BeirgridError(f"nobody judged as {min(unknown)!r} (judges are {', '.join(everyone) or 'none yet'})")
-        models = [judge for judge in everyone if judge.startswith(MODEL)]
-        if model and MODEL + model not in models:
-            known = ", ".join(name.removeprefix(MODEL) for name in models)
-            raise BeirgridError(f"no model {model!r} has judged {self.folder} (these have: {known or 'none'})")
-        grades = {MODEL + model: everyone[MODEL + model]} if model else people
-        if not grades:
-            hint = "--model NAME accepts those of a model" if models else "beirgrid set judge collects them"
-            raise BeirgridError(f"{self.folder} has no judgements{' of people' if models else ''} yet: {hint}")
+        people = {judge: of_judge for judge, of_judge in self.people().items() if judge not in set(without)}
+        grades = {MODEL + model: everyone.get(MODEL + model, {})} if model else people
+        if not any(grades.values()):
+            raise BeirgridError(self._nothing_to_accept(everyone, model))
         resolved, undecided = resolve(grades, how, adjudicator)
         if undecided:
             query, document = undecided[0]
@@ -225,10 +217,10 @@ class EvaluationSet:
         if not any(grade > 0 for grade in resolved.values()):
             raise BeirgridError(f"none of the {len(resolved)} judged documents is relevant: every score would be 0")
         number = len(self.description.versions) + 1
-        lines = [f"{query}\t{document}\t{grade}\n" for (query, document), grade in sorted(resolved.items())]
-        text = "query-id\tcorpus-id\tscore\n" + "".join(lines)
-        path = self.folder / f"versions/{number}.tsv"
+        lines = (f"{query}\t{document}\t{grade}\n" for (query, document), grade in sorted(resolved.items()))
+        path, text = self.folder / f"versions/{number}.tsv", "query-id\tcorpus-id\tscore\n" + "".join(lines)
         files.write_text(path, text)
+        measured = coefficients(without_adjudicators(people | grades, {adjudicator}))
         version = Version(
             number=number,
             date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -238,17 +230,21 @@ class EvaluationSet:
             resolution=how,
             adjudicator=adjudicator,
             guideline=self.description.guideline,
-            agreement=[
-                _defined(found)
-                for found in coefficients(without_adjudicators(people | grades, {adjudicator}))
-                if found.pairs
-            ],
+            agreement=[_json(found) for found in measured if found.pairs],
             sha256=files.sha256(path),
         )
         with self.edit() as description:
             description.versions.append(version)
         files.write_text(self.folder / "qrels/test.tsv", text)
         return version
+
+    def _nothing_to_accept(self, everyone: Grades, model: str) -> str:
+        models = [judge.removeprefix(MODEL) for judge in everyone if judge.startswith(MODEL)]
+        if model:
+            return f"no model {model!r} has judged {self.folder} (these have: {', '.join(models) or 'none'})"
+        if models:
+            return f"{self.folder} has no judgements of people yet: --model NAME accepts those of a model"
+        return f"{self.folder} has no judgements yet: beirgrid set judge collects them"
 
     def qrels(self, version: int) -> Mapping[str, Mapping[str, int]]:
         """Return the qrels of a version.
@@ -257,16 +253,15 @@ class EvaluationSet:
             BeirgridError: there is no such version.
             DataError: the file was changed after it was accepted.
         """
-        known = {made.number: made for made in self.description.versions}
-        if version not in known:
+        hashes = {made.number: made.sha256 for made in self.description.versions}
+        if version not in hashes:
             raise BeirgridError(
-                f"{self.folder} has no version {version} (it has {', '.join(map(str, known)) or 'none'})"
+                f"{self.folder} has no version {version} (it has {', '.join(map(str, hashes)) or 'none'})"
             )
         path = self.folder / f"versions/{version}.tsv"
-        found = qrels.read(path)
-        if files.sha256(path) != known[version].sha256:
+        if files.sha256(path) != hashes[version]:
             raise DataError(f"{path} was changed after version {version} was accepted")
-        return found
+        return qrels.read(path)
 
 
 def _read_description(folder: Path) -> Description:
@@ -278,22 +273,15 @@ def _read_description(folder: Path) -> Description:
     try:
         return Description.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise DataError(f"{path}: {key}: {first['msg']}") from None
+        raise DataError(f"{path}: {error}") from None
 
 
-def _defined(found: Coefficient) -> dict[str, Any]:
+def _json(found: Coefficient) -> dict[str, Any]:
     """Return a coefficient with None for NaN, which JSON lacks."""
     facts = {**found._asdict(), "judges": list(found.judges)}
     return {key: None if value != value else value for key, value in facts.items()}
 
 
-def _metadata(query: SetQuery) -> dict[str, Any]:
-    if query.synthetic:
-        return {"synthetic": True, "source": query.source}
-    return {"stratum": query.stratum, "times": query.times}
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"
+def _refuse_repeated(what: str, ids: Iterable[str]) -> None:
+    if repeated := [identifier for identifier, count in Counter(ids).items() if count > 1]:
+        raise DataError(f"two {what} have the id {min(repeated)!r}")

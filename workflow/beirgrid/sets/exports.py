@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from ..collections.sources import json_lines, read_id, read_text
+from ..collections.sources import LocalSource
 from ..core import files
 from ..core.errors import BeirgridError
 from ..core.version import full_version
@@ -34,25 +36,26 @@ def write(made: EvaluationSet, output: Path) -> Version:
     grades = made.qrels(version.number)
     with files.atomic(output, directory=True) as folder:
         shutil.copyfile(made.folder / "corpus.jsonl", folder / "corpus.jsonl")
-        with (folder / "queries.jsonl").open("w", encoding="utf-8") as stream:
-            # Loaders expect the same keys in each line. The frequency of a query in a log stays private.
-            for row, place in json_lines(made.folder / "queries.jsonl"):
-                synthetic = bool((row.get("metadata") or {}).get("synthetic"))
-                query = {"_id": read_id(row, place), "text": read_text(row, "text", place)}
-                stream.write(json.dumps({**query, "metadata": {"synthetic": synthetic}}, ensure_ascii=False) + "\n")
+        # Loaders expect the same keys in each line. The frequency of a query in a log stays private.
+        queries = LocalSource(made.corpus).queries(made.dataset)
+        _write_rows(
+            folder / "queries.jsonl",
+            ({"_id": query.id, "text": query.text, "metadata": {"synthetic": query.synthetic}} for query in queries),
+        )
         (folder / "qrels").mkdir()
         shutil.copyfile(made.folder / f"versions/{version.number}.tsv", folder / "qrels/test.tsv")
         judged = [(query, document, grade) for query, found in grades.items() for document, grade in found.items()]
         trec = (f"{query} 0 {document} {grade}\n" for query, document, grade in judged)
         (folder / "qrels/test.trec").write_text("".join(trec), encoding="utf-8")
         # Hugging Face's datasets reads a folder in one format. A .tsv would make it parse JSON as CSV.
-        rows = (
-            json.dumps(dict(zip(("query-id", "corpus-id", "score"), row, strict=True)), ensure_ascii=False) + "\n"
-            for row in judged
-        )
-        (folder / "qrels/test.jsonl").write_text("".join(rows), encoding="utf-8")
+        keys = ("query-id", "corpus-id", "score")
+        _write_rows(folder / "qrels/test.jsonl", (dict(zip(keys, row, strict=True)) for row in judged))
         (folder / "README.md").write_text(_card(made, version), encoding="utf-8")
     return version
+
+
+def _write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 def _card(made: EvaluationSet, version: Version) -> str:

@@ -19,14 +19,12 @@ from typing import Any
 from ..collections import collection
 from ..collections.collection import Document
 from ..config import models
-from ..core import files
 from ..core.compute import Compute
 from ..core.errors import BeirgridError
 from ..core.progress import Progress
 from ..search import lucene
 from . import chat_models, queries
 from .evaluation_set import EvaluationSet
-from .model_judge import Question
 
 PROMPT = """\
 Write the search query of a person who does not know the passage below and needs what it says. The passage must answer
@@ -42,7 +40,6 @@ _LEAST_WORDS = 20
 _DEPTH = 10
 # Most passages to read per kept query.
 _PASSAGES_PER_QUERY = 5
-_LANGUAGE = "en"
 
 # Writes a query for each passage.
 Writer = Callable[[list[Document]], Iterable[str]]
@@ -106,34 +103,32 @@ def _writer(model: Path, made: EvaluationSet, seed: int) -> Iterator[tuple[Write
         from ..encoders import GeneratorModel
 
         entry = models.QueryGenerator(family="query-generator", path=str(model.resolve()))
-        weights = {path.name: files.sha256(path) for path in sorted(model.glob("*.safetensors"))}
         with Compute().start() as runtime:
             generator = GeneratorModel(model, entry, runtime)
-            yield partial(_sampled, generator, seed), {"checkpoint": model.name, "sha256": weights}
+
+            def sample(documents: list[Document]) -> list[str]:
+                found = generator.generate([document.join(" ") for document in documents], per_text=1, seed=seed)
+                return [written[0] if written else "" for written in found]
+
+            yield sample, chat_models.checkpoint_identity(model)
         return
-    with chat_models.opened(model, made.folder, "queries") as answering:
+    with chat_models.open_chat(model, made.folder, "queries") as answering:
 
         def write(documents: list[Document]) -> Iterable[str]:
-            passages = (f"{document.title}\n{document.text}".strip() for document in documents)
-            return answering.answers(Question(partial(PROMPT.replace, "{passage}"), passage) for passage in passages)
+            message = partial(PROMPT.replace, "{passage}")
+            return answering.answers(chat_models.Question(message, document.join("\n")) for document in documents)
 
         yield write, {**answering.identity, "prompt": PROMPT}
-
-
-def _sampled(generator: Any, seed: int, documents: list[Document]) -> list[str]:
-    texts = [f"{document.title} {document.text}" for document in documents]
-    return [written[0] if written else "" for written in generator.generate(texts, per_text=1, seed=seed)]
 
 
 @contextmanager
 def _searcher(made: EvaluationSet) -> Iterator[Callable[[str], list[str]]]:
     """Yield a function that returns the ids of the best documents for a query, by BM25 over the set's documents."""
-    options: dict[str, Any] = {"fields": "flat", "language": _LANGUAGE, "memory_mb": 1500}
+    options: dict[str, Any] = {"fields": "flat", "language": "en", "memory_mb": 1500}
     with tempfile.TemporaryDirectory() as folder:
         documents, index = Path(folder, "documents"), Path(folder, "index")
         documents.mkdir()
-        blocks = ([collection.Document(*found)] for found in made.each_document())
-        collection.write_jsonl(blocks, documents / "corpus.jsonl")
+        collection.write_jsonl(([document] for document in made.each_document()), documents / "corpus.jsonl")
         lucene.build_index(documents, index, threads=1, **options)
         searcher = lucene.Searcher(index, k1=0.9, b=0.4, **options)
         try:

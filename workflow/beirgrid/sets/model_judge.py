@@ -1,23 +1,24 @@
-"""A model as a judge: it grades the pairs of a pool, under a name of its own.
+"""A model as a judge: it grades the pairs of a pool, under a name of its own, and people's judgements calibrate it.
 
 The scale and the steps of the prompt are those of UMBRELA (Upadhyay, Pradeep, Thakur, Craswell and Lin, arXiv
 2406.06519), which reproduces the assessor of Thomas et al. (SIGIR 2024); the wording is ours. As there, the model reads
 one pair at a time, without examples.
+
+Judges get queries in random order (``JudgementStore.next``), so the queries that people judged completely are a random
+sample. They correct the model's judgements of all queries (``estimates.prediction_powered_mean``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic import ValidationError
-
-from ..config import yaml_files
-from ..config.endpoint_entries import Endpoint
-from ..core.errors import BeirgridError, ConfigError, DataError
+from ..core.errors import BeirgridError, ConfigError
+from .agreement import Coefficient, coefficients, resolve
+from .chat_models import Chat, Question
 from .evaluation_set import EvaluationSet
 from .store import MODEL, Grading
 
@@ -42,43 +43,6 @@ _SCALE = {0, 1, 2, 3}
 _ANSWER = re.compile(r"final\s+score\W*([0-3])(?![\d.])", re.IGNORECASE)
 # Most characters of a response that are stored.
 _KEPT = 4000
-
-
-class Question(NamedTuple):
-    """A request to a model: the function that makes a message from a passage, and the passage, which may be cut."""
-
-    message: Callable[[str], str]
-    passage: str
-
-
-class Chat(NamedTuple):
-    """A model that answers messages.
-
-    Attributes:
-        name: name of the model.
-        identity: what decides its answers, for the records.
-        answers: returns the answer to each question, in order.
-    """
-
-    name: str
-    identity: dict[str, Any]
-    answers: Callable[[Iterable[Question]], Iterator[str]]
-
-
-def read_endpoint(path: Path) -> Endpoint:
-    """Read a YAML file with the key ``endpoint``, in the form of model entries.
-
-    Raises:
-        ConfigError: the file is not valid; names the wrong key.
-    """
-    content = yaml_files.read(path)
-    if not isinstance(content, dict) or list(content) != ["endpoint"]:
-        raise ConfigError(f"{path} should have one key, endpoint, with the model and the address of its server")
-    try:
-        return Endpoint.model_validate(content["endpoint"])
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"{path}: {'.'.join(map(str, ('endpoint', *first['loc'])))}: {first['msg']}") from None
 
 
 def grade(answer: str) -> int | None:
@@ -113,7 +77,7 @@ def judge(made: EvaluationSet, model: Chat, name: str = "", prompt: str = "") ->
     judge_name, prompt = MODEL + (name or model.name), prompt or PROMPT
     identity = {**model.identity, "prompt": prompt}
     known = made.description.models.get(judge_name, identity)
-    if known != identity and any(given.judge == judge_name for given in made.store.judgements()):
+    if known != identity and any(judgement.judge == judge_name for judgement in made.store.judgements()):
         raise BeirgridError(
             f"{judge_name} has judged with other settings or another prompt (set.json): choose a new name with --as"
         )
@@ -121,19 +85,48 @@ def judge(made: EvaluationSet, model: Chat, name: str = "", prompt: str = "") ->
         description.models[judge_name] = identity
     waiting = made.store.waiting(judge_name)
     queries, texts = made.queries(), made.documents(document for _, document in waiting)
-    if lacking := [document for _, document in waiting if document not in texts]:
-        raise DataError(f"{made.folder}: the corpus lacks the pooled document {lacking[0]!r}")
-
-    def question(pair: tuple[str, str]) -> Question:
-        query, found = queries[pair[0]], texts[pair[1]]
-        return Question(partial(_filled, prompt, query), f"{found.title}\n{found.text}".strip())
-
-    for (query, document), answer in zip(waiting, model.answers(map(question, waiting)), strict=True):
-        given = Grading(judge_name, query, document, grade(answer), answer[:_KEPT].strip() or "an empty answer")
-        made.store.judge(given)
-        yield given
+    questions = (
+        Question(partial(_filled, prompt, queries[query]), texts[document].join("\n")) for query, document in waiting
+    )
+    for pair, answer in zip(waiting, model.answers(questions), strict=True):
+        judgement = Grading(judge_name, *pair, grade(answer), answer[:_KEPT].strip() or "an empty answer")
+        made.store.judge(judgement)
+        yield judgement
 
 
 def _filled(prompt: str, query: str, passage: str) -> str:
     values = {"{query}": query, "{passage}": passage}
     return re.sub(r"\{query\}|\{passage\}", lambda key: values[key[0]], prompt)
+
+
+class Calibration(NamedTuple):
+    """Agreement of a model with people.
+
+    Attributes:
+        kappa: Cohen's kappa of the model and people's majority, over all pairs that both graded.
+        confusion: number of pairs by people's grade and the model's grade.
+        by_people: people's grades by query, for queries that people judged completely and the model judged too.
+        by_model: the model's grades by query.
+    """
+
+    kappa: Coefficient
+    confusion: Counter[tuple[int, int]]
+    by_people: Mapping[str, Mapping[str, int]]
+    by_model: Mapping[str, Mapping[str, int]]
+
+
+def calibration(made: EvaluationSet, model: str) -> Calibration:
+    """Compare a model as judge with the majority of people."""
+    of_model, (of_people, _) = made.grades()[model], resolve(made.people(), "majority")
+    judged = {judgement[1:3] for judgement in made.store.judgements() if not judgement.judge.startswith(MODEL)}
+    begun = {query for query, document in made.store.pool() if (query, document) not in judged}
+    by_people: dict[str, dict[str, int]] = {}
+    by_model: dict[str, dict[str, int]] = {}
+    for (query, document), given in of_model.items():
+        by_model.setdefault(query, {})[document] = given
+    for (query, document), given in of_people.items():
+        if query in by_model and query not in begun:
+            by_people.setdefault(query, {})[document] = given
+    (kappa, *_) = coefficients({model: of_model, "people": of_people})
+    both = of_model.keys() & of_people.keys()
+    return Calibration(kappa, Counter((of_people[pair], of_model[pair]) for pair in both), by_people, by_model)

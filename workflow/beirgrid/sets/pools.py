@@ -74,9 +74,9 @@ def pool(
     for pair in pairs:
         turn[pair] = seen[pair.query, pair.weight] = seen.get((pair.query, pair.weight), -1) + 1
     kept = set(earlier)
-    fresh = (pair for pair in pairs if (pair.query, pair.document) not in kept)
+    fresh = (pair for pair in pairs if pair[:2] not in kept)
     chosen = sorted(fresh, key=lambda pair: (-pair.weight, turn[pair]))[:budget]
-    kept |= {(pair.query, pair.document) for pair in chosen}
+    kept |= {pair[:2] for pair in chosen}
     return Pool(
         chosen,
         len(pairs),
@@ -95,28 +95,20 @@ def sample_queries(queries: Iterable[str], number: int) -> list[str]:
     return sorted(queries, key=lambda query: draw("sample", query))[:number]
 
 
-def leave_out(rankings: Rankings, without: Sequence[str], method: Method, depth: int) -> set[tuple[str, str]]:
-    """Return the pairs that would not be in the pool without some systems.
-
-    Args:
-        without: the systems to leave out, such as one system or a family.
-        method: weighting of pairs.
-        depth: documents considered per run and query.
-    """
+def leave_out(rankings: Rankings, without: Sequence[str], depth: int) -> set[tuple[str, str]]:
+    """Return the pairs of a pool to a depth that would not be in it without some systems."""
     others = {system: of_system for system, of_system in rankings.items() if system not in without}
-    full, reduced = (
-        {(pair.query, pair.document) for pair in pool(runs, method, depth).pairs} for runs in (rankings, others)
-    )
+    full, reduced = ({pair[:2] for pair in pool(runs, "depth", depth).pairs} for runs in (rankings, others))
     return full - reduced
 
 
 def _depth(tops: Sequence[Sequence[str]]) -> dict[str, float]:
     """Weight each document by its best rank."""
-    best: dict[str, int] = {}
+    weights: dict[str, float] = {}
     for top in tops:
         for rank, document in enumerate(top):
-            best[document] = min(rank, best.get(document, rank))
-    return {document: 1.0 / (1 + rank) for document, rank in best.items()}
+            weights[document] = max(weights.get(document, 0.0), 1 / (1 + rank))
+    return weights
 
 
 def _rank_biased(tops: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -158,10 +150,10 @@ def _complete(of_system: Mapping[str, Sequence[str]], kept: set[tuple[str, str]]
 
 def _left_out(of_system: Mapping[str, Sequence[str]], kept: set[tuple[str, str]]) -> float:
     """Return the share of a run's rank-biased-precision weight outside of the pool."""
-    inside = total = 0.0
-    for query, documents in of_system.items():
-        for rank, document in enumerate(documents):
-            weight = PERSISTENCE**rank
-            total += weight
-            inside += weight * ((query, document) in kept)
-    return 1 - inside / total if total else 0.0
+    weights = [
+        (PERSISTENCE**rank, (query, document) in kept)
+        for query, documents in of_system.items()
+        for rank, document in enumerate(documents)
+    ]
+    total = sum(weight for weight, _ in weights)
+    return sum(weight for weight, inside in weights if not inside) / total if total else 0.0

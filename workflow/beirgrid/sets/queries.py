@@ -44,6 +44,13 @@ class SetQuery(NamedTuple):
     synthetic: bool = False
     source: str = ""
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The facts that queries.jsonl has of the query."""
+        if self.synthetic:
+            return {"synthetic": True, "source": self.source}
+        return {"stratum": self.stratum, "times": self.times}
+
 
 def read(path: Path) -> list[SetQuery]:
     """Read queries from a file: JSON lines, CSV or TSV with a header, or plain text with a query per line.

@@ -11,7 +11,7 @@ import re
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from hmac import compare_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,12 +46,6 @@ _HEADERS = {
 }
 
 
-def page(data: dict[str, Any]) -> str:
-    """Render the page with its data: guideline, grades and, for offline use, all pairs."""
-    text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
-    return _PAGE.read_text(encoding="utf-8").replace(_DATA, text)
-
-
 class Judging:
     """The operations of the page on an evaluation set."""
 
@@ -64,30 +58,27 @@ class Judging:
         self.set = evaluation_set
         self.store = evaluation_set.store
         self.queries = evaluation_set.queries()
-        pool = self.store.pool()
-        if not pool:
+        self.texts = self._pooled_documents()
+        if not self.texts:
             raise BeirgridError(f"{evaluation_set.folder} has no pool: beirgrid set pool makes it")
-        self.texts: dict[str, Document] = {}
-        self._read_documents(pool)
 
-    def _read_documents(self, pool: Iterable[tuple[str, str]]) -> None:
-        wanted = {document for _, document in pool} - self.texts.keys()
-        self.texts |= self.set.documents(wanted)
-        if unknown := wanted - self.texts.keys():
-            raise DataError(f"{self.set.folder}: the corpus lacks the pooled document {min(unknown)!r}")
+    def _pooled_documents(self) -> dict[str, Document]:
+        return self.set.documents(document for _, document in self.store.pool())
 
-    def settings(self) -> dict[str, Any]:
-        """Return the set's settings for the page."""
-        description = self.set.description
-        return {"name": description.name, "guideline": description.guideline, "grades": description.grades}
+    def page(self, **data: Any) -> str:
+        """Render the page with the set's settings and more data: a token, or a judge and all pairs for offline use."""
+        about = self.set.description
+        data |= {"name": about.name, "guideline": about.guideline, "grades": about.grades}
+        text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
+        return _PAGE.read_text(encoding="utf-8").replace(_DATA, text)
 
     def pair(self, query: str, document: str) -> dict[str, str]:
         """Return a pair's texts for the page."""
         if document not in self.texts:  # the pool has grown since
-            self._read_documents(self.store.pool())
-        found = self.texts[document]
-        shown = {"query": query, "document": document, "title": found.title, "text": found.text}
-        return {**shown, "query_text": self.queries.get(query, query)}
+            self.texts = self._pooled_documents()
+        _, title, text = self.texts[document]
+        texts = {"title": title, "text": text, "query_text": self.queries.get(query, query)}
+        return {"query": query, "document": document, **texts}
 
     def next(self, judge: str) -> dict[str, Any]:
         """Return a judge's next pair, if any, and progress."""
@@ -107,8 +98,7 @@ class Judging:
     def undo(self, judge: str) -> dict[str, Any]:
         """Undo a judge's last judgement; return its pair."""
         pair = self.store.undo(judge)
-        found = self.next(judge)
-        return {**found, "pair": self.pair(*pair)} if pair else found
+        return {**self.next(judge), **({"pair": self.pair(*pair)} if pair else {})}
 
 
 def check_judge(name: str) -> str:
@@ -120,14 +110,15 @@ def check_judge(name: str) -> str:
 
 def _judgement(judge: str, row: dict[str, Any], grades: Iterable[int]) -> Grading:
     """Parse a judgement from a request of the page or a row of a file."""
-    grade, reason = row.get("grade"), " ".join(str(row.get("reason") or "").split())[:500]
+    query, document, grade = str(row.get("query")), str(row.get("document")), row.get("grade")
+    reason = " ".join(str(row.get("reason") or "").split())[:500]
     if grade in (None, ""):
         if not reason:
             raise BeirgridError("a skipped document needs a reason")
-        return Grading(judge, str(row.get("query")), str(row.get("document")), None, reason)
-    if str(grade) not in {str(known) for known in grades}:
+        return Grading(judge, query, document, None, reason)
+    if str(grade) not in map(str, grades):
         raise BeirgridError(f"the grade {str(grade)[:20]!r} is not one of {', '.join(map(str, grades))}")
-    return Grading(judge, str(row.get("query")), str(row.get("document")), int(grade), reason)
+    return Grading(judge, query, document, int(str(grade)), reason)
 
 
 def application(judging: Judging, token: str) -> Starlette:
@@ -139,26 +130,20 @@ def application(judging: Judging, token: str) -> Starlette:
     from starlette.routing import Route
 
     def check(request: Request) -> None:
-        given = request.query_params.get("token", "").encode()
-        if request.headers.get("host", "").rpartition(":")[0] not in _HOSTS or not compare_digest(
-            given, token.encode()
-        ):
+        has_token = compare_digest(request.query_params.get("token", "").encode(), token.encode())
+        if not has_token or request.headers.get("host", "").rpartition(":")[0] not in _HOSTS:
             raise HTTPException(403, "open the address that beirgrid printed")
 
     async def index(request: Request) -> Response:
         check(request)
-        return HTMLResponse(page({**judging.settings(), "token": token}), headers=_HEADERS)
+        return HTMLResponse(judging.page(token=token), headers=_HEADERS)
 
-    def route(
-        path: str, operation: Callable[..., dict[str, Any]], method: str = "POST", *, has_row: bool = False
-    ) -> Route:
+    def route(path: str, operation: Callable[..., dict[str, Any]], method: str, *, has_row: bool = False) -> Route:
         async def answer(request: Request) -> Response:
             check(request)
-            arguments = [
-                check_judge(request.query_params.get("judge", "")),
-                *([await _row(request)] if has_row else []),
-            ]
-            return JSONResponse(await run_in_threadpool(operation, *arguments), headers=_HEADERS)
+            judge = check_judge(request.query_params.get("judge", ""))
+            rows = [await _row(request)] if has_row else []
+            return JSONResponse(await run_in_threadpool(operation, judge, *rows), headers=_HEADERS)
 
         return Route(path, answer, methods=[method])
 
@@ -166,21 +151,18 @@ def application(judging: Judging, token: str) -> Starlette:
         status, message = getattr(error, "status_code", 400), getattr(error, "detail", str(error))
         return JSONResponse({"error": message}, status, headers=_HEADERS)
 
-    return Starlette(
-        routes=[
-            Route("/", index),
-            route("/next", judging.next, "GET"),
-            route("/judge", judging.judge, has_row=True),
-            route("/undo", judging.undo),
-        ],
-        exception_handlers={HTTPException: refuse, BeirgridError: refuse},
-    )
+    routes = [
+        Route("/", index),
+        route("/next", judging.next, "GET"),
+        route("/judge", judging.judge, "POST", has_row=True),
+        route("/undo", judging.undo, "POST"),
+    ]
+    return Starlette(routes=routes, exception_handlers={HTTPException: refuse, BeirgridError: refuse})
 
 
 async def _row(request: Request) -> dict[str, Any]:
     """Return the JSON object that a request has."""
-    length = request.headers.get("content-length", "")
-    if not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > _LONGEST:
+    if int(request.headers.get("content-length", _LONGEST + 1)) > _LONGEST:
         raise BeirgridError("the request has no length, or is too long")
     try:
         row = json.loads(await request.body())
@@ -214,19 +196,17 @@ def serve(judging: Judging, port: int = 0) -> tuple[uvicorn.Server, socket.socke
     return uvicorn.Server(config), listening, f"http://127.0.0.1:{listening.getsockname()[1]}/?token={token}"
 
 
-def dealt(judging: Judging, judges: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return the pairs that wait for each of some judges: all pairs of shared queries, and a share of the others."""
+def divided(judging: Judging, judges: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
+    """Divide the pairs that wait for some judges: each gets all pairs of shared queries, and a share of the others."""
     shared = judging.store.shared()
     waiting = {check_judge(judge): judging.store.waiting(judge) for judge in judges}
     takers: dict[str, list[str]] = {}
     for judge, pairs in waiting.items():
         for query in dict.fromkeys(query for query, document in pairs if (query, document) not in shared):
             takers.setdefault(query, []).append(judge)
-    taken = Counter[str]()
-    owners = {}
+    owners: dict[str, str] = {}
     for query, able in takers.items():
-        owners[query] = min(able, key=lambda judge: taken[judge])
-        taken[owners[query]] += 1
+        owners[query] = min(able, key=Counter(owners.values()).__getitem__)
     return {
         judge: [pair for pair in pairs if pair in shared or owners[pair[0]] == judge]
         for judge, pairs in waiting.items()
@@ -235,8 +215,7 @@ def dealt(judging: Judging, judges: Sequence[str]) -> dict[str, list[tuple[str, 
 
 def offline(judging: Judging, judge: str, pairs: Iterable[tuple[str, str]]) -> str:
     """Return one HTML file with pairs for a judge; it saves the judgements as CSV."""
-    shown = [judging.pair(query, document) for query, document in pairs]
-    return page({**judging.settings(), "judge": judge, "pairs": shown})
+    return judging.page(judge=judge, pairs=[judging.pair(*pair) for pair in pairs])
 
 
 def take_back(judging: Judging, judge: str, path: Path) -> int:
@@ -245,7 +224,7 @@ def take_back(judging: Judging, judge: str, path: Path) -> int:
     Raises:
         BeirgridError: a grade is not valid; names the row. Nothing is stored then.
     """
-    given: dict[tuple[str, str], tuple[Grading, str]] = {}
+    rows: dict[tuple[str, str], tuple[Grading, str]] = {}
     for row, place in lines.table(path):
         if lacking := [name for name in ("query", "document", "grade") if name not in row]:
             raise DataError(f"{place} has no column {lacking[0]!r}: is the file saved with commas between its columns?")
@@ -256,18 +235,18 @@ def take_back(judging: Judging, judge: str, path: Path) -> int:
             judgement = _judgement(check_judge(judge), row, judging.set.description.grades)
         except BeirgridError as error:
             raise BeirgridError(f"{place}: {error}") from None
-        pair = judgement.query, judgement.document
-        first, earlier = given.setdefault(pair, (judgement, place))
+        _, query, document, *_ = judgement
+        first, earlier = rows.setdefault((query, document), (judgement, place))
         if first != judgement:
             raise BeirgridError(
-                f"{place}: document {pair[1]!r} of query {pair[0]!r} has another grade than in {earlier}"
+                f"{place}: document {document!r} of query {query!r} has another grade than in {earlier}"
             )
-    if strangers := given.keys() - set(judging.store.pool()):
+    if strangers := rows.keys() - set(judging.store.pool()):
         query, document = min(strangers)
         raise BeirgridError(f"{path}: the pool does not have document {document!r} of query {query!r}")
-    for judgement, _ in given.values():
+    for judgement, _ in rows.values():
         judging.store.judge(judgement)
-    return len(given)
+    return len(rows)
 
 
 def quoted(text: str) -> str:

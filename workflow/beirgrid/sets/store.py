@@ -28,6 +28,16 @@ CREATE TABLE IF NOT EXISTS judgements (
 CREATE INDEX IF NOT EXISTS by_pair ON judgements (query, document);
 CREATE TABLE IF NOT EXISTS claims (query TEXT PRIMARY KEY, judge TEXT NOT NULL, at REAL NOT NULL);
 """
+# Clocks can be ahead, so claims can be of the future.
+_WAITING = """
+SELECT query, document, shared FROM pool
+WHERE (shared OR NOT :person OR query NOT IN (
+    SELECT query FROM claims WHERE judge <> :judge AND abs(:now - at) < :stale))
+AND NOT EXISTS (
+    SELECT 1 FROM judgements AS other
+    WHERE other.query = pool.query AND other.document = pool.document AND NOT undone
+    AND (other.judge = :judge OR (:person AND NOT shared AND other.judge NOT GLOB :model)))
+"""
 
 
 class Grading(NamedTuple):
@@ -90,11 +100,10 @@ class JudgementStore:
             overlap: share of queries that every judge judges, chosen by a hash of their ids.
         """
         with self._connect() as connection:
-            before: int = connection.execute("SELECT COUNT(*) FROM pool").fetchone()[0]
-            rows = ((pair.query, pair.document, pair.weight, draw("shared", pair.query) < overlap) for pair in pairs)
+            before = connection.total_changes
+            rows = ((*pair, draw("shared", pair.query) < overlap) for pair in pairs)
             connection.executemany("INSERT OR IGNORE INTO pool VALUES (?, ?, ?, ?)", rows)
-            after: int = connection.execute("SELECT COUNT(*) FROM pool").fetchone()[0]
-            return after - before
+            return connection.total_changes - before
 
     def pool(self) -> list[tuple[str, str]]:
         """Return the pairs of the pool."""
@@ -112,7 +121,7 @@ class JudgementStore:
         Raises:
             DataError: the pool does not have the pair.
         """
-        judge, query, document, grade, reason = judgement
+        judge, query, document, _, _ = judgement
         now = now or time.time()
         with self._connect() as connection:
             known = connection.execute("SELECT 1 FROM pool WHERE query=? AND document=?", (query, document)).fetchone()
@@ -120,21 +129,18 @@ class JudgementStore:
                 raise DataError(f"the pool of {self.path} does not have document {document!r} for query {query!r}")
             connection.execute(
                 "INSERT INTO judgements (judge, query, document, grade, reason, at) VALUES (?, ?, ?, ?, ?, ?)",
-                (judge, query, document, grade, reason, now),
+                (*judgement, now),
             )
             connection.execute("UPDATE claims SET at=? WHERE query=? AND judge=?", (now, query, judge))
 
     def undo(self, judge: str) -> tuple[str, str] | None:
         """Undo a judge's last judgement; return its pair, or None if there is none."""
         with self._connect() as connection:
-            last = connection.execute(
-                "SELECT number, query, document FROM judgements WHERE judge=? AND undone=0 "
-                "ORDER BY number DESC LIMIT 1",
-                (judge,),
+            number, *pair = connection.execute(
+                "SELECT max(number), query, document FROM judgements WHERE judge=? AND undone=0", (judge,)
             ).fetchone()
-            if last:
-                connection.execute("UPDATE judgements SET undone=1 WHERE number=?", (last[0],))
-            return last[1:] if last else None
+            connection.execute("UPDATE judgements SET undone=1 WHERE number=?", (number,))
+            return tuple(pair) if number else None
 
     def judgements(self) -> list[Grading]:
         """Return the current judgements, in order of time."""
@@ -142,8 +148,7 @@ class JudgementStore:
             rows = connection.execute(
                 "SELECT judge, query, document, grade, reason FROM judgements WHERE undone=0 ORDER BY number"
             )
-            latest = {row[:3]: Grading(*row) for row in rows}
-        return list(latest.values())
+            return list({row[:3]: Grading(*row) for row in rows}.values())
 
     def next(self, judge: str, now: float | None = None) -> tuple[str, str] | None:
         """Return a judge's next pair, or None if nothing is left.
@@ -153,13 +158,11 @@ class JudgementStore:
         """
         now = now or time.time()
         with self._connect() as connection:
-            waiting = self._waiting(connection, judge, now)
+            claimed = {query for (query,) in connection.execute("SELECT query FROM claims WHERE judge=?", (judge,))}
+            waiting = sorted(self._waiting(connection, judge, now), key=lambda row: row[0] not in claimed)
             if not waiting:
                 return None
-            claimed = {query for query, owner, _ in self._claims(connection) if owner == judge}
-            query, document, shared = min(
-                waiting, key=lambda row: (row[0] not in claimed, draw("query", row[0]), draw(judge, *row[:2]))
-            )
+            query, document, shared = waiting[0]
             if not shared:
                 connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (query, judge, now))
             return query, document
@@ -167,49 +170,31 @@ class JudgementStore:
     def waiting(self, judge: str, now: float | None = None) -> list[tuple[str, str]]:
         """Return all pairs that wait for a judge, in the judge's order."""
         with self._connect() as connection:
-            found = self._waiting(connection, judge, now or time.time())
-        found.sort(key=lambda row: (draw("query", row[0]), draw(judge, *row[:2])))
-        return [(query, document) for query, document, _ in found]
+            return [row[:2] for row in self._waiting(connection, judge, now or time.time())]
 
     def progress(self, judge: str, now: float | None = None) -> JudgeProgress:
         """Return a judge's progress."""
         with self._connect() as connection:
             left = len(self._waiting(connection, judge, now or time.time()))
-            times = [
-                at
-                for (at,) in connection.execute(
-                    "SELECT at FROM judgements WHERE judge=? AND undone=0 ORDER BY number DESC LIMIT 21", (judge,)
-                )
-            ]
-            judged: int = connection.execute(
-                "SELECT COUNT(*) FROM (SELECT DISTINCT query, document FROM judgements WHERE judge=? AND undone=0)",
-                (judge,),
-            ).fetchone()[0]
-        pauses = sorted(later - earlier for later, earlier in itertools.pairwise(times))
+            rows = connection.execute(
+                "SELECT at, query, document FROM judgements WHERE judge=? AND undone=0 ORDER BY number DESC", (judge,)
+            ).fetchall()
+        pauses = sorted(later[0] - earlier[0] for later, earlier in itertools.pairwise(rows[:21]))
         median = pauses[len(pauses) // 2] if len(pauses) > 1 else None  # a break does not count
-        return JudgeProgress(judged, left, median * left if median is not None else None)
+        return JudgeProgress(len({row[1:] for row in rows}), left, median * left if median is not None else None)
 
     @staticmethod
-    def _claims(connection: sqlite3.Connection) -> list[tuple[str, str, float]]:
-        return connection.execute("SELECT query, judge, at FROM claims").fetchall()
-
-    def _waiting(self, connection: sqlite3.Connection, judge: str, now: float) -> list[tuple[str, str, bool]]:
-        """Return the pairs that wait for a judge, and whether all judges judge them.
+    def _waiting(connection: sqlite3.Connection, judge: str, now: float) -> list[tuple[str, str, bool]]:
+        """Return the pairs that wait for a judge, in the judge's order, and whether all judges judge them.
 
         People share the pool, whatever a model judged. A model judges the whole pool.
         """
-        person = not judge.startswith(MODEL)
-        claims = self._claims(connection) if person else []
-        others = {
-            query for query, owner, at in claims if owner != judge and abs(now - at) < STALE
-        }  # clocks can be ahead
-        done: dict[tuple[str, str], set[str]] = {}
-        for query, document, who in connection.execute("SELECT query, document, judge FROM judgements WHERE undone=0"):
-            if who == judge or (person and not who.startswith(MODEL)):
-                done.setdefault((query, document), set()).add(who)
-        return [
-            (query, document, bool(shared))
-            for query, document, shared in connection.execute("SELECT query, document, shared FROM pool")
-            if (judge not in done.get((query, document), ()) if shared else (query, document) not in done)
-            and (shared or query not in others)
-        ]
+        values = {
+            "judge": judge,
+            "person": not judge.startswith(MODEL),
+            "now": now,
+            "stale": STALE,
+            "model": f"{MODEL}*",
+        }
+        rows = connection.execute(_WAITING, values).fetchall()
+        return sorted(rows, key=lambda row: (draw("query", row[0]), draw(judge, *row[:2])))
