@@ -19,7 +19,8 @@ import scipy.stats
 from helpers import ROOT
 from statsmodels.stats.multitest import multipletests
 
-from beirgrid.analysis import across, reproducibility, significance, tables
+from beirgrid.analysis import across, ranking_overlap, significance, tables
+from beirgrid.tools.compare import measure
 
 SEED = 7
 
@@ -383,19 +384,16 @@ def test_rankings_compare_as_in_repro_eval(depth):
     tau = document_order.KTU(scored(reference), scored(run), per_topic=True)
     overlap = document_order.RBO(scored(reference), scored(run), 0.95, 1000, False, True)
     for query in reference:
-        assert reproducibility.kendall_tau_union(reference[query], run[query]) == pytest.approx(tau[query])
-        assert reproducibility.rank_biased_overlap(reference[query], run[query]) == pytest.approx(overlap[query])
+        assert ranking_overlap.kendall_tau_union(reference[query], run[query]) == pytest.approx(tau[query])
+        assert ranking_overlap.overlap_to_depth(reference[query], run[query]) == pytest.approx(overlap[query])
 
 
 def test_scores_compare_as_in_repro_eval():
     effectiveness = pytest.importorskip("repro_eval.measure.effectiveness")
-    overall = pytest.importorskip("repro_eval.measure.overall_effects")
-    scores = skewed(50, 4)
-    as_topics = [{f"q{i}": {"ndcg": value} for i, value in enumerate(column)} for column in scores.T]
-    ours = reproducibility.root_mean_square_error(scores[:, 0], scores[:, 1])
-    assert ours == pytest.approx(effectiveness.RMSE(as_topics[0], as_topics[1])["ndcg"])
-    assert reproducibility.effect_ratio(*scores.T) == pytest.approx(overall.ER(*as_topics)["ndcg"])
-    assert reproducibility.delta_relative_improvement(*scores.T) == pytest.approx(overall.DRI(*as_topics)["ndcg"])
+    scores = skewed(50, 2)
+    reference, other = ({f"q{i}": {"ndcg": value} for i, value in enumerate(column)} for column in scores.T)
+    ours = measure(tables.EvaluatedDataset("x", tuple("ab"), ("ndcg",), scores[:, :, None])).iloc[0]
+    assert ours["rmse"] == pytest.approx(effectiveness.RMSE(reference, other)["ndcg"])
 
 
 def test_rank_biased_overlap_in_plain_loops():
@@ -406,7 +404,7 @@ def test_rank_biased_overlap_in_plain_loops():
             weight = 0.9 ** (depth - 1)
             total += weight * len(set(reference[query][:depth]) & set(run[query][:depth])) / depth
             weights += weight
-        found = reproducibility.rank_biased_overlap(reference[query], run[query], 0.9, 20)
+        found = ranking_overlap.overlap_to_depth(reference[query], run[query], 0.9, 20)
         assert found == pytest.approx(total / weights)
 
 
@@ -417,7 +415,7 @@ def test_kendalls_tau_union_in_plain_loops():
         places = [union.index(document) for document in run[query]]
         pairs = list(itertools.combinations(places, 2))
         tau = sum(1 if a < b else -1 for a, b in pairs) / len(pairs)
-        assert reproducibility.kendall_tau_union(reference[query], run[query]) == pytest.approx(tau)
-    assert reproducibility.kendall_tau_union(["d1", "d2", "d3"], ["d1", "d2", "d4"]) == pytest.approx(1)
-    renamed = reproducibility.kendall_tau_union(["z", "a", "m"], ["m", "z", "a"])
-    assert renamed == pytest.approx(reproducibility.kendall_tau_union(["a", "b", "c"], ["c", "a", "b"]))
+        assert ranking_overlap.kendall_tau_union(reference[query], run[query]) == pytest.approx(tau)
+    assert ranking_overlap.kendall_tau_union(["d1", "d2", "d3"], ["d1", "d2", "d4"]) == pytest.approx(1)
+    renamed = ranking_overlap.kendall_tau_union(["z", "a", "m"], ["m", "z", "a"])
+    assert renamed == pytest.approx(ranking_overlap.kendall_tau_union(["a", "b", "c"], ["c", "a", "b"]))

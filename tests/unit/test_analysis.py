@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from beirgrid.analysis import across, against, reproducibility, significance, tables
+from beirgrid.analysis import across, ranking_overlap, significance, tables
 from beirgrid.analysis.comparisons import compare_grid
 from beirgrid.core.errors import DataError
 from beirgrid.results.cells import CellState
 from beirgrid.results.summary import DatasetSummary, GridSummary
 from beirgrid.runs import metrics, runs
+from beirgrid.tools.compare import measure
 
 FEW = {"resamples": 400, "permutations": 500}
 METRICS = ("ndcg@10", "hole@10")
@@ -226,7 +227,8 @@ def test_statistics_of_groups_of_queries_are_those_of_one_value_for_each_group(t
         pd.testing.assert_frame_equal(table, both, check_exact=False, rtol=1e-9)
     assert expected[0].pairs["queries"].tolist() == [25] * 3
 
-    found = against.compare("x", against.Sides([paths["a"]], [paths["c"]]), [column, "p@10"], main=metric)
+    both = tables.read_dataset("x", {system: paths[system] for system in "ac"}, [column, "p@10"], metric)
+    found = pd.concat(measure(of_units) for (of_units,) in tables.by_units([both]))
     one = expected[0].pairs.set_index(["system", "other"]).loc[("a", "c")]
     row = found.set_index("metric").loc[column]
     assert row[["queries", "p"]].tolist() == [25, pytest.approx(one["p_randomisation"], abs=0.02)]
@@ -436,20 +438,24 @@ def test_fewer_holes_win():
 
 
 def test_rankings_that_cannot_be_compared():
-    assert math.isnan(reproducibility.kendall_tau_union(["d1"], ["d1"]))
-    assert reproducibility.rank_biased_overlap([], ["d1"]) == 0
-    assert reproducibility.rank_biased_overlap(["d1", "d2"], ["d1", "d2"], depth=2) == pytest.approx(1)
-    assert math.isnan(reproducibility.effect_ratio(*np.ones((4, 3))))
-    assert math.isnan(reproducibility.delta_relative_improvement(*np.zeros((4, 3))))
+    assert math.isnan(ranking_overlap.kendall_tau_union(["d1"], ["d1"]))
+    assert ranking_overlap.overlap_to_depth([], ["d1"]) == 0
+    assert ranking_overlap.overlap_to_depth(["d1", "d2"], ["d1", "d2"], depth=2) == pytest.approx(1)
+    nothing = tables.EvaluatedDataset("x", tuple("abcd"), ("one",), np.zeros((3, 4, 1)))
+    assert measure(nothing)[["effect_ratio", "relative_improvement_delta"]].isna().all(axis=None)
+    no_effect = np.array([[0.5, 0.7, 0.5, 0.2]] * 3)[:, :, None]  # only the reference equals its baseline
+    found = measure(nothing._replace(scores=no_effect)).iloc[0]
+    assert math.isnan(found["effect_ratio"])
+    assert found["relative_improvement_delta"] == pytest.approx(0 - 2.5)
 
 
 def test_runs_compare_over_all_their_queries():
     reference = {"q1": ["d1", "d2", "d3"], "q2": ["d1", "d2"], "q3": ["d1"]}
-    found = reproducibility.compare_rankings(reference, {"q1": ["d1", "d2", "d3"], "q2": ["d2", "d1"]}, depth=2)
-    assert found.queries == 3
-    assert found.kendall_tau_union == pytest.approx((1 - 1) / 2)  # q3 has no ranks to compare
-    overlap = reproducibility.rank_biased_overlap(["d1", "d2"], ["d2", "d1"], depth=2)
-    assert found.rank_biased_overlap == pytest.approx((1 + overlap + 0) / 3)
+    run = {"q1": ["d1", "d2", "d3"], "q2": ["d2", "d1"]}
+    found = ranking_overlap.compare_with_reference(reference, run, depth=2)
+    assert found["kendall_tau_union"] == pytest.approx((1 - 1) / 2)  # q3 has no ranks to compare
+    overlap = ranking_overlap.overlap_to_depth(["d1", "d2"], ["d2", "d1"], depth=2)
+    assert found["rank_biased_overlap"] == pytest.approx((1 + overlap + 0) / 3)
 
 
 def test_importing_the_tables_imports_no_scipy():

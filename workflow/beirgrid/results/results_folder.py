@@ -1,7 +1,6 @@
 """Find results on disk: the cells of a results folder, or of one of its grids, with their files.
 
-A results folder may have any name and location, and may come from another version of beirgrid. Readers should therefore
-require only the keys that they use.
+A results folder may have any name, and may come from another version of beirgrid: require only the keys that you use.
 """
 
 from __future__ import annotations

@@ -7,25 +7,28 @@ import contextlib
 import itertools
 import json
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
+
+from ..analysis import ranking_overlap, significance
+from ..analysis.tables import EvaluatedDataset, by_units, read_dataset
 from ..config.metric_names import metric_key, parse_metric, written
 from ..config.values import SEED_LIMIT
-from ..core import files
+from ..core import files, provenance
 from ..core.errors import BeirgridError, DataError, say, show
-from ..results import conditions, results_folder, scores
+from ..results import results_folder, scores
 from ..results.answers import guarded
 from ..results.results_folder import Result, Results
 from ..runs import runs
+from .run import names
 from .text import columned
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-SAME, DIFFERENT = 0, 1
+SAME, DIFFERENT, NOT_COMPARABLE = 0, 1, 2
 _PLACES = """\
 A and B are PLACE, PLACE:SYSTEM or SYSTEM. PLACE is a folder in which grids ran, its results folder, the folder of one
 grid (results/grids/NAME), the grid.json of that grid, or NAME, if that grid ran in the working directory. Without it,
@@ -34,6 +37,15 @@ the same system. If neither names one, all systems that both have are compared.
 
 exit status: 0 all compared values are the same within the tolerance; 1 a value differs, or a cell is in A or B only;
 2 something cannot be compared."""
+# Columns of the values, one row per metric of a pair of cells. Differences are second minus first.
+COLUMNS = [
+    *("system", "other", "dataset", "metric", "queries", "first_seeds", "second_seeds", "first", "second"),
+    *("difference", "low", "high"),
+    *("p", "p_holm", "rmse", "kendall_tau_union", "rank_biased_overlap", "effect_ratio", "relative_improvement_delta"),
+    "same",
+]
+# Facts of records that are conditions; other facts are outcomes. Paths are no conditions: contents have hashes.
+_FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256")
 # Longest printed value of a differing condition.
 _LONGEST = 48
 
@@ -41,103 +53,83 @@ _LONGEST = 48
 class NotComparableError(BeirgridError):
     """A and B cannot be compared."""
 
-    exit_status = 2
+    exit_status = NOT_COMPARABLE
 
 
 class Side(NamedTuple):
     """One side of a comparison: its results, and a system if named."""
 
     text: str
-    found: Results
+    results: Results
     system: str
 
-    def cells(self, other: Side, datasets: Iterable[str] | None) -> dict[tuple[str, str], Compared]:
+    def cells(self, other: Side, datasets: Iterable[str]) -> dict[tuple[str, str], Cell]:
         """Return the cells to compare, by the system and dataset that they are compared as."""
         name = self.system or other.system
         return {
-            ("" if name else system, dataset): Compared(system, dataset, runs)
-            for system in ([name] if name else self.found.systems)
-            for dataset, runs in self.found.runs(system).items()
+            ("" if name else system, dataset): Cell(system, dataset, of_cell)
+            for system in ([name] if name else self.results.systems)
+            for dataset, of_cell in self.results.runs(system).items()
             if not datasets or dataset in datasets
         }
 
 
-class Compared(NamedTuple):
+class Cell(NamedTuple):
     """A cell of A or B: a system on a dataset, and its run, or those of all its seeds."""
 
     system: str
     dataset: str
     runs: tuple[Result, ...]
 
-    @property
-    def per_query(self) -> list[Path]:
-        """The files of values per query, after comparing them with their records and with the means.
+    def per_query(self) -> dict[Path, list[str]]:
+        """Return the files of values per query with their metrics, after comparing them with records and means.
 
         Raises:
             DataError: a file is missing or damaged, or is of another system or dataset.
         """
-        for run in self.runs:
-            scores.read_cell(run.scores, run.per_query, run.system, run.dataset)
-        return [run.per_query for run in self.runs]
-
-
-class ComparedPair(NamedTuple):
-    """A cell of A and the cell of B that it is compared with."""
-
-    first: Compared
-    second: Compared
-
-    @property
-    def name(self) -> str:
-        """The name of the pair in messages."""
-        systems = dict.fromkeys((self.first.system, self.second.system))
-        return f"{' and '.join(systems)} on {self.first.dataset}"
-
-    @property
-    def runs(self) -> list[tuple[Result, Result]]:
-        """The runs of A and B that belong together: seeds of equal numbers, or one run with each seed of the other."""
-        first, second = self.first.runs, self.second.runs
-        if 1 in (len(first), len(second)):
-            return list(itertools.product(first, second))
-        return list(zip(first, second, strict=True)) if len(first) == len(second) else []
+        read = ((of, scores.read_cell(of.scores, of.per_query, of.system, of.dataset)[0]) for of in self.runs)
+        return {of.per_query: list(found.means) for of, found in read}
 
 
 class Report(NamedTuple):
-    """The result of a comparison: values, cells on one side only, cells that cannot be compared, differing conditions.
+    """What a comparison found.
 
-    ``seeds`` has the systems with seeds that were compared: A or B, the system, and the systems of its seeds.
+    Attributes:
+        values: the columns ``COLUMNS``.
+        only: ``side`` (A or B), ``system`` and ``dataset`` of cells of one side.
+        refused: why cells cannot be compared.
+        conditions: ``step``, ``condition``, its values in ``a`` and ``b``, and the number of ``cells``.
+        seeds: ``side``, ``system`` and the systems of its ``seeds``, for systems with seeds.
     """
 
     values: pd.DataFrame
-    only: list[tuple[str, str, str]]
+    only: list[dict[str, str]]
     refused: list[str]
-    conditions: list[tuple[str, str, str, str, int]]
-    seeds: list[tuple[str, str, tuple[str, ...]]]
+    conditions: list[dict[str, Any]]
+    seeds: list[dict[str, Any]]
 
     @property
     def exit_status(self) -> int:
         """The exit status of the command."""
         if self.refused:
-            return NotComparableError.exit_status
+            return NOT_COMPARABLE
         return DIFFERENT if self.only or not self.values["same"].all() else SAME
+
+
+# Command --------------------------------------------------------------------------------------------------------------
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid compare``."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _PLACES
+    lists: dict[str, Any] = {"type": names, "nargs": "+", "default": [], "metavar": "X,Y"}
     parser.add_argument("a", metavar="A", help="the reference")
     parser.add_argument("b", metavar="B", help="second side, compared with A")
     parser.add_argument("--directory", default=Path(), type=Path, help="base folder of A and B")
-    parser.add_argument(
-        "--metrics",
-        type=metric_key,
-        nargs="+",
-        default=[],
-        help="metrics, such as nDCG@10 (default: all that both have)",
-    )
-    parser.add_argument("--datasets", nargs="+", default=[], help="datasets (default: all)")
-    parser.add_argument("--baseline", default="", help="baseline in A and B for effect ratios")
+    parser.add_argument("--metrics", **lists, help="metrics, such as nDCG@10 (default: all that both have)")
+    parser.add_argument("--datasets", **lists, help="datasets (default: all)")
+    parser.add_argument("--baseline", default="", help="baseline in A and B for effect ratios; needs repro-eval")
     parser.add_argument("--tolerance", type=_tolerance, default=0.0, help="largest difference that counts as equal")
     parser.add_argument("--seed", type=_seed, default=0, help="seed of intervals and tests (default: 0)")
     parser.add_argument("--output", type=Path, help="file for all values, .csv or .json")
@@ -161,7 +153,8 @@ def run(args: argparse.Namespace) -> int:
     if args.output and args.output.suffix not in (".csv", ".json"):
         raise NotComparableError(f"--output: {args.output} must end in .csv or .json")
     try:
-        args.metrics = list(dict.fromkeys(args.metrics))
+        args.metrics = list(dict.fromkeys(map(metric_key, itertools.chain(*args.metrics))))
+        args.datasets = list(itertools.chain(*args.datasets))
         for metric in args.metrics:
             parse_metric(metric)
         first, second = (_side(text, args.directory, args.baseline) for text in (args.a, args.b))
@@ -182,23 +175,22 @@ def _side(text: str, directory: Path, baseline: str) -> Side:
     if not Path(directory, text).exists() and ":" in text:
         place, _, system = text.rpartition(":")
     try:
-        found = results_folder.find(place, directory=directory)
+        results = results_folder.find(place, directory=directory)
     except BeirgridError:
-        if system or not _is_system(text, directory):
+        here = None
+        with contextlib.suppress(BeirgridError):
+            here = results_folder.find("", directory=directory)
+        if system or not here or text not in here.systems:
             raise
-        found, system = results_folder.find("", directory=directory), text
+        results, system = here, text
     for name in filter(None, (system, baseline)):
-        if not found.runs(name):
-            known = ", ".join(found.systems)
-            raise NotComparableError(f"{text}: {found.folder} has no system {name!r} (it has {known})")
-    return Side(text, found, system)
+        if not results.runs(name):
+            known = ", ".join(results.systems)
+            raise NotComparableError(f"{text}: {results.folder} has no system {name!r} (it has {known})")
+    return Side(text, results, system)
 
 
-def _is_system(name: str, directory: Path) -> bool:
-    """Tell whether a name is that of a system with results in a directory."""
-    with contextlib.suppress(BeirgridError):
-        return name in results_folder.find("", directory=directory).systems
-    return False
+# Comparison -----------------------------------------------------------------------------------------------------------
 
 
 def compare(first: Side, second: Side, args: argparse.Namespace) -> Report:
@@ -207,88 +199,201 @@ def compare(first: Side, second: Side, args: argparse.Namespace) -> Report:
     Raises:
         NotComparableError: they have no cell in common.
     """
-    import pandas as pd
-
-    from ..analysis import against
-
-    known = {dataset for side in (first, second) for _, dataset in side.found.cells}
+    known = {dataset for side in (first, second) for _, dataset in side.results.cells}
     if unknown := [dataset for dataset in args.datasets if dataset not in known]:
         raise NotComparableError(f"--datasets: neither {first.text} nor {second.text} has {unknown[0]!r}")
-    of_first, of_second = first.cells(second, args.datasets), second.cells(first, args.datasets)
-    pairs = [ComparedPair(cell, of_second[key]) for key, cell in of_first.items() if key in of_second]
+    cells = {"A": first.cells(second, args.datasets), "B": second.cells(first, args.datasets)}
+    pairs = [(cell, cells["B"][key]) for key, cell in cells["A"].items() if key in cells["B"]]
     if not pairs:
         raise NotComparableError(f"{first.text} and {second.text} have no cell in common: {_have(first, second)}")
-    only = [("A", cell.system, cell.dataset) for key, cell in of_first.items() if key not in of_second]
-    only += [("B", cell.system, cell.dataset) for key, cell in of_second.items() if key not in of_first]
-    tables, refused, found = [], [], Counter[tuple[str, str, str, str]]()
+    tables, refused, changed = [pd.DataFrame(columns=COLUMNS)], [], Counter[tuple[str, str, str, str]]()
     for pair in pairs:
+        dataset = pair[0].dataset
+        bases = [side.results.runs(args.baseline).get(dataset) for side in (first, second)]
         try:
-            tables.append(_compared(pair, first, second, args))
+            cells_of_base = [Cell(args.baseline, dataset, of_side) for of_side in bases if of_side]
+            tables.append(_compare_cells(pair, cells_of_base if all(bases) else [], args))
         except DataError as error:
-            refused.append(f"{pair.name}: {error}")
+            refused.append(f"{' and '.join(dict.fromkeys(cell.system for cell in pair))} on {dataset}: {error}")
             continue
-        both = [conditions.read(path for run in cell.runs for path in (*run.records, run.scores)) for cell in pair]
-        found.update(conditions.differences(*both))
-    values = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=against.COLUMNS)
-    values["p_holm"] = against.corrected(values["p"], values["metric"])
-    values = values.reindex(columns=against.COLUMNS)
-    return Report(values, only, refused, [(*key, count) for key, count in found.items()], _seeds(pairs))
-
-
-def _seeds(pairs: Iterable[ComparedPair]) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Return the systems with seeds: A or B, the system, and the systems of its seeds."""
-    found = {
-        (side, cell.system): tuple(run.system for run in cell.runs)
-        for pair in pairs
-        for side, cell in zip("AB", pair, strict=True)
-    }
-    return [(*key, members) for key, members in found.items() if len(members) > 1]
+        one, other = map(_conditions, pair)
+        keys = [key for key in sorted({*one, *other}) if one.get(key) != other.get(key)]
+        changed.update((*key, one.get(key, ""), other.get(key, "")) for key in keys)
+    values = pd.concat(tables[1:] or tables, ignore_index=True)
+    values["p_holm"] = values["p"].groupby(values["metric"]).transform(lambda p: significance.holm(p.to_numpy(float)))
+    of_seeds = {(side, cell.system): cell for pair in pairs for side, cell in zip("AB", pair, strict=True)}
+    return Report(
+        values.reindex(columns=COLUMNS),
+        only=[
+            {"side": side, "system": cell.system, "dataset": cell.dataset}
+            for side, other in ("AB", "BA")
+            for key, cell in cells[side].items()
+            if key not in cells[other]
+        ],
+        refused=refused,
+        conditions=[
+            dict(zip(("step", "condition", "a", "b", "cells"), (*key, count), strict=True))
+            for key, count in changed.items()
+        ],
+        seeds=[
+            {"side": side, "system": system, "seeds": [of_seed.system for of_seed in cell.runs]}
+            for (side, system), cell in of_seeds.items()
+            if len(cell.runs) > 1
+        ],
+    )
 
 
 def _have(*sides: Side) -> str:
-    cells = [[f"{name} on {row}" for name in side.found.systems for row in side.found.runs(name)] for side in sides]
+    cells = [[f"{of} on {row}" for of in side.results.systems for row in side.results.runs(of)] for side in sides]
     return "; ".join(f"{side.text} has {', '.join(of_side)}" for side, of_side in zip(sides, cells, strict=True))
 
 
-def _compared(pair: ComparedPair, first: Side, second: Side, args: argparse.Namespace) -> pd.DataFrame:
-    """Return a row per metric of one pair.
+def _compare_cells(pair: Sequence[Cell], bases: Sequence[Cell], args: argparse.Namespace) -> pd.DataFrame:
+    """Return a row per metric of two cells of one dataset. A query's score is its mean over the seeds.
+
+    Args:
+        pair: the reference, and the other cell.
+        bases: the baseline's cells on both sides, or nothing.
 
     Raises:
         DataError: a file is missing or damaged, lacks a metric, or has other queries.
     """
-    from ..analysis import against
-    from ..analysis.reproducibility import compare_rankings
-
-    dataset = pair.first.dataset
-    sides = against.Sides(*(cell.per_query for cell in pair))
-    known, *others = [_metrics(path) for of_side in sides for path in of_side]
+    first, second = pair
+    paths = [cell.per_query() for cell in (*pair, *bases)]
+    known, *others = [metrics for of_cell in paths[:2] for metrics in of_cell.values()]
     metrics = args.metrics or [metric for metric in known if all(metric in of_file for of_file in others)]
     if not metrics:
-        raise DataError(f"{sides.first[0]} and {sides.second[0]} have no metric in common")
-    bases = [side.found.runs(args.baseline).get(dataset) for side in (first, second)]
-    of_bases = [Compared(args.baseline, dataset, runs).per_query for runs in bases if runs]
-    baselines = against.Sides(*of_bases) if len(of_bases) == 2 else None
-    main = scores.main_metric(pair.first.runs[0].scores)
-    table = against.compare(
-        dataset, sides, metrics, main=main, baselines=baselines, tolerance=args.tolerance, seed=args.seed
-    ).assign(system=pair.first.system, other=pair.second.system, dataset=dataset)
-    if pair.runs and all(run.run.is_file() for of_pair in pair.runs for run in of_pair):
-        found = [compare_rankings(_ranked(one), _ranked(other)) for one, other in pair.runs]
-        for name in ("kendall_tau_union", "rank_biased_overlap"):
-            table[name] = sum(getattr(rankings, name) for rankings in found) / len(found)
+        raise DataError(f"{first.runs[0].per_query} and {second.runs[0].per_query} have no metric in common")
+    named = {f"{i:06}": path for i, path in enumerate(itertools.chain(*paths))}  # read_dataset sorts the names
+    read = read_dataset(first.dataset, named, metrics, scores.main_metric(first.runs[0].scores))
+    parts = np.split(read.scores, np.cumsum(list(map(len, paths)))[:-1], axis=1)
+    means = read._replace(systems=("",) * len(parts), scores=np.stack([part.mean(axis=1) for part in parts], axis=1))
+    tables = [measure(of_units, tolerance=args.tolerance, seed=args.seed) for (of_units,) in by_units([means])]
+    return pd.concat(tables, ignore_index=True).assign(
+        system=first.system,
+        other=second.system,
+        dataset=first.dataset,
+        first_seeds=len(first.runs),
+        second_seeds=len(second.runs),
+        **_compare_rankings(first, second),
+    )
+
+
+def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0, seed: int = 0) -> pd.DataFrame:
+    """Return a row per metric of two cells whose rows are the units of all metrics.
+
+    Args:
+        cells: float64 [units, 2 or 4, metrics]: the reference, the other cell, and the baseline on both sides.
+        tolerance: largest difference of means that counts as equal.
+        seed: seed of the random numbers.
+    """
+    first, second, *bases = np.moveaxis(cells.scores, 1, 0)
+    differences = second - first
+    low, high, p = np.zeros(len(cells.metrics)), np.zeros(len(cells.metrics)), np.ones(len(cells.metrics))
+    changed = (np.abs(differences) > significance.ROUNDING).any(axis=0)  # no random draws for columns of zeros
+    if changed.any():
+        numbers = significance.generator(seed, cells.name, "bootstrap")
+        low[changed], high[changed] = significance.mean_intervals(differences[:, changed], numbers)
+        numbers = significance.generator(seed, cells.name, "randomisation")
+        both = np.stack([differences[:, changed], np.zeros_like(differences[:, changed])], axis=1)
+        p[changed] = significance.randomisation(both, numbers).p[0]
+    table = pd.DataFrame(
+        {
+            "metric": cells.metrics,
+            "queries": len(first),
+            "first": first.mean(axis=0),
+            "second": second.mean(axis=0),
+            "difference": differences.mean(axis=0),
+            "low": low,
+            "high": high,
+            "p": p,
+            "rmse": np.sqrt((differences**2).mean(axis=0)),
+            "same": np.abs(differences.mean(axis=0)) <= tolerance + significance.ROUNDING,
+        }
+    )
+    if bases:
+        effects = _effects(cells.metrics, first, bases[0], second, bases[1])
+        table = table.assign(**{name: table["metric"].map(of_metric) for name, of_metric in effects.items()})
     return table
 
 
-def _ranked(cell: Result) -> dict[str, list[str]]:
-    return {query: ranking.ids for query, ranking in runs.read(scores.evaluated_run(cell.run, cell.scores)).items()}
+def _effects(metrics: Sequence[str], *columns: np.ndarray) -> dict[str, dict[str, float]]:
+    """Return effect ratio and delta relative improvement by metric; NaN where the reference or a baseline has none.
+
+    Args:
+        columns: float64 [queries, metrics] of the reference, its baseline, the other cell, and its baseline.
+    """
+    try:
+        from repro_eval.measure.overall_effects import DRI, ER
+    except ImportError:
+        raise BeirgridError("--baseline needs repro-eval: pip install 'beirgrid[reproducibility]'") from None
+    topics = [{i: dict(zip(metrics, row, strict=True)) for i, row in enumerate(column)} for column in columns]
+    with np.errstate(all="ignore"):
+        values = {"effect_ratio": ER(*topics), "relative_improvement_delta": DRI(*topics)}
+    return {
+        name: {metric: value if math.isfinite(value) else math.nan for metric, value in of_metrics.items()}
+        for name, of_metrics in values.items()
+    }
 
 
-def _metrics(path: Path) -> list[str]:
-    """Return the metrics of a per-query file."""
-    import pyarrow.parquet as pq
+def _compare_rankings(first: Cell, second: Cell) -> dict[str, float]:
+    """Return means over pairs of runs: seeds of equal numbers, or one run with each seed of the other cell."""
+    alone = 1 in (len(first.runs), len(second.runs))
+    if not alone and len(first.runs) != len(second.runs):
+        return {}
+    pairs = list((itertools.product if alone else zip)(first.runs, second.runs))
+    if not all(run.run.is_file() for pair in pairs for run in pair):
+        return {}
+    compared = [ranking_overlap.compare_with_reference(_rankings(one), _rankings(other)) for one, other in pairs]
+    return {name: float(np.mean([of_pair[name] for of_pair in compared])) for name in compared[0]}
 
-    with files.reading(path):
-        return [name for name in pq.read_schema(path).names if name != "query"]
+
+def _rankings(run: Result) -> dict[str, list[str]]:
+    return {query: ranking.ids for query, ranking in runs.read(scores.evaluated_run(run.run, run.scores)).items()}
+
+
+# Conditions -----------------------------------------------------------------------------------------------------------
+
+
+def _conditions(cell: Cell) -> dict[tuple[str, str], str]:
+    """Return by step and condition the values in the records of a cell, which may differ between shards and seeds.
+
+    An unreadable record counts as a condition.
+    """
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for path in (path for run in cell.runs for path in (*run.records, run.scores)):
+        try:
+            record = provenance.read_record(path)
+        except DataError:
+            state = "cannot be read" if path.is_file() else "missing"
+            values["record", f"{path.parent.name}/{path.name}"].add(state)
+            continue
+        stage = record["stage"]
+        step = f"{stage} {path.stem}" if stage == "fetch" else stage  # fetch has several kinds of records
+        facts = {name: record["facts"][name] for name in _FACTS if name in record["facts"]}
+        of_step = {
+            "stage version": record.get("stage_version", ""),
+            "settings": record["settings"],
+            **record.get("packages", {}),
+            **facts,
+            "CPU cores": record.get("cpus", ""),
+        }
+        for name, value in _flat("", of_step):
+            values[step, name].add(value)
+    return {key: ", ".join(sorted(of_key)) for key, of_key in values.items()}
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Flatten nested mappings to dotted keys with their values."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if key != "path":
+                yield from _flat(f"{name}.{key}" if name else str(key), inner)
+    else:
+        yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+# Output ---------------------------------------------------------------------------------------------------------------
 
 
 def _write(report: Report, args: argparse.Namespace) -> None:
@@ -300,14 +405,12 @@ def _write(report: Report, args: argparse.Namespace) -> None:
         content = {
             "a": args.a,
             "b": args.b,
-            "seeds": [dict(zip(("side", "system", "seeds"), of_system, strict=True)) for of_system in report.seeds],
+            "seeds": report.seeds,
             "tolerance": args.tolerance,
             "values": json.loads(report.values.to_json(orient="records", double_precision=15)),
-            "only": [dict(zip(("side", "system", "dataset"), cell, strict=True)) for cell in report.only],
+            "only": report.only,
             "cannot_be_compared": report.refused,
-            "conditions": [
-                dict(zip(("step", "condition", "a", "b", "cells"), row, strict=True)) for row in report.conditions
-            ],
+            "conditions": report.conditions,
             "exit_status": report.exit_status,
         }
         temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -318,8 +421,9 @@ def _lines(report: Report, args: argparse.Namespace) -> Iterator[str]:
     differing = report.values[~report.values["same"].astype(bool)]
     yield f"A: {args.a}"
     yield f"B: {args.b}"
-    for side, system, members in report.seeds:
-        yield f"{system} in {side}: the score of a query is its mean over {len(members)} seeds ({', '.join(members)})"
+    for of_system in report.seeds:
+        members = f"{len(of_system['seeds'])} seeds ({', '.join(of_system['seeds'])})"
+        yield f"{of_system['system']} in {of_system['side']}: the score of a query is its mean over {members}"
     if len(differing):
         yield ""
         yield from columned(*_table(differing))
@@ -330,12 +434,12 @@ def _lines(report: Report, args: argparse.Namespace) -> Iterator[str]:
     cells = len(report.values.groupby(["system", "other", "dataset"]))
     yield f"Cells compared: {cells:,}"
     yield f"Values that are the same within {args.tolerance:g}: {same:,} of {len(report.values):,}"
-    for side, system, dataset in report.only:
-        yield f"only in {side}: {system} on {dataset}"
+    for cell in report.only:
+        yield f"only in {cell['side']}: {cell['system']} on {cell['dataset']}"
     if report.conditions:
         yield ""
         yield "What differs in how these cells were computed:"
-        rows = [[step, name, _short(a), _short(b), str(count)] for step, name, a, b, count in report.conditions]
+        rows = [[_short(str(value)) for value in condition.values()] for condition in report.conditions]
         yield from columned(["step", "condition", "A", "B", "cells"], rows)
 
 
