@@ -174,10 +174,13 @@ def test_a_record_keeps_the_digest_of_its_settings(tmp_path, root, monkeypatch):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ('{"source": "local", "path": "x", "documnets": 3}', "unknown key 'documnets'"),
-        ('{"source": "hub"}', "'hub' is not one of"),
+        (
+            '{"source": "local", "path": "x", "documnets": 3}',
+            "LocalCorpus has no key 'documnets'; did you mean",
+        ),
+        ('{"source": "hub"}', "Input tag 'hub' found using 'source'"),
         ('{"source": "local"}', "needs the key 'path'"),
-        ('{"source": "local", "path": "x", "documents": "3"}', "documents: '3' should be a valid integer"),
+        ('{"source": "local", "path": "x", "documents": "3"}', "documents: Input should be a valid integer"),
         ('{"source": "local", "path": "x", "path": "y"}', "the entry is not valid: the key 'path' occurs twice"),
         ("{", "the entry is not valid"),
     ],

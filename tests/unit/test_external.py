@@ -153,8 +153,8 @@ def test_one_file_is_not_the_run_of_two_datasets(raw, tmp_path):
     ("entry", "message"),
     [
         ({"run": "results/runs/x/{dataset}.trec"}, "results/, whose files the workflow replaces; move it out of there"),
-        ({"run": "runs/{dataset}.trec", "k1": 1.2}, "the key 'k1' goes with lexical systems, not with external"),
-        ({"run": 3}, "systems.mine.run: 3 should be a valid string"),
+        ({"run": "runs/{dataset}.trec", "k1": 1.2}, "External has no key 'k1'"),
+        ({"run": 3}, "systems.mine.run: Input should be a valid string (here 3)"),
         ({"run": "x" * 300 + "{dataset}"}, "systems.mine.run: there is no file"),
     ],
 )

@@ -24,79 +24,130 @@ from beirgrid.pipeline.summaries import Summary
 
 # A configfile over the tracked configuration, and parts of the expected message.
 REFUSED: dict[str, tuple[str, str]] = {
-    "a float as a depth": ("retrieve: {depth: 1000.0}", "retrieve.depth: 1000.0 should be a valid integer"),
-    "a depth in YAML 1.2's form": ("retrieve: {depth: 1e3}", "retrieve.depth: '1e3' should be a valid integer"),
-    "a truth value as a depth": ("retrieve: {depth: true}", "retrieve.depth: True should be a valid integer"),
-    "a depth of 2³¹ - 1": ("retrieve: {depth: 2147483647}", "retrieve.depth: 2147483647 should be less than"),
-    "a depth of 0": ("retrieve: {depth: 0}", "retrieve.depth: 0 should be greater than"),
-    "a depth below 0": ("retrieve: {depth: -5}", "retrieve.depth: -5 should be greater than"),
-    "no depth": ("retrieve: {depth: null}", "retrieve.depth: None should be a valid integer"),
-    "a depth with underscores as text": ("retrieve: {depth: '1_000'}", "retrieve.depth: '1_000' should be a valid "),
-    "NaN as a depth": ("retrieve: {depth: .nan}", "retrieve.depth: nan should be a valid integer"),
-    "a list as a map": ("retrieve: [100]", "retrieve: [100] should be a valid mapping"),
-    "text as a map": ("retrieve: deep", "retrieve: 'deep' should be a valid mapping"),
-    "null as a map": ("retrieve:", "retrieve: None should be a valid mapping"),
-    "a map as a list": ("grid: {systems: {bm25: 1}}", "grid.systems: {'bm25': 1} should be a valid list"),
-    "text as a list": ("grid: {systems: bm25}", "grid.systems: 'bm25' should be a valid list"),
-    "an empty list": ("grid: {systems: []}", "grid.systems: [] should have at least 1 item"),
-    "a list of nothing": ("grid: {systems: [null]}", "grid.systems.0: None should be a valid string"),
-    "a list of lists": ("grid: {systems: [[bm25]]}", "grid.systems.0: ['bm25'] should be a valid string"),
+    "a float as a depth": (
+        "retrieve: {depth: 1000.0}",
+        "retrieve.depth: Input should be a valid integer (here 1000.0)",
+    ),
+    "a depth in YAML 1.2's form": (
+        "retrieve: {depth: 1e3}",
+        "retrieve.depth: Input should be a valid integer (here '1e3')",
+    ),
+    "a truth value as a depth": (
+        "retrieve: {depth: true}",
+        "retrieve.depth: Input should be a valid integer (here True)",
+    ),
+    "a depth of 2³¹ - 1": (
+        "retrieve: {depth: 2147483647}",
+        "retrieve.depth: Input should be less than or equal to 1000000 (here 2147483647)",
+    ),
+    "a depth of 0": ("retrieve: {depth: 0}", "retrieve.depth: Input should be greater than or equal to 1 (here 0)"),
+    "a depth below 0": (
+        "retrieve: {depth: -5}",
+        "retrieve.depth: Input should be greater than or equal to 1 (here -5)",
+    ),
+    "no depth": ("retrieve: {depth: null}", "retrieve.depth: Input should be a valid integer (here None)"),
+    "a depth with underscores as text": (
+        "retrieve: {depth: '1_000'}",
+        "retrieve.depth: Input should be a valid integer (here '1_000')",
+    ),
+    "NaN as a depth": ("retrieve: {depth: .nan}", "retrieve.depth: Input should be a valid integer (here nan)"),
+    "a list as a map": (
+        "retrieve: [100]",
+        "retrieve: Input should be a valid dictionary or instance of RetrieveSettings (here [100])",
+    ),
+    "text as a map": (
+        "retrieve: deep",
+        "retrieve: Input should be a valid dictionary or instance of RetrieveSettings (here 'deep')",
+    ),
+    "null as a map": (
+        "retrieve:",
+        "retrieve: Input should be a valid dictionary or instance of RetrieveSettings (here None)",
+    ),
+    "a map as a list": ("grid: {systems: {bm25: 1}}", "grid.systems: Input should be a valid tuple"),
+    "text as a list": ("grid: {systems: bm25}", "grid.systems: Input should be a valid tuple (here 'bm25')"),
+    "an empty list": (
+        "grid: {systems: []}",
+        "grid.systems: Value should have at least 1 item after validation, not 0 (here [])",
+    ),
+    "a list of nothing": ("grid: {systems: [null]}", "grid.systems.0: Input should be a valid string (here None)"),
+    "a list of lists": ("grid: {systems: [[bm25]]}", "grid.systems.0: Input should be a valid string (here ['bm25'])"),
     "a system twice": ("grid: {systems: [bm25, bm25]}", "grid.systems: 'bm25' is listed twice"),
-    "a number as a system": ("grid: {systems: [25]}", "grid.systems.0: 25 should be a valid string"),
-    "a list that holds itself": ("grid: {systems: &a [*a]}", "grid.systems.0: [[...]] should be a valid string"),
-    "no grid": ("grid:", "grid: None should be a valid mapping"),
-    "no models": ("models:", "models: None should be a mapping of names to entries"),
-    "an entry of nothing": ("models: {x: }", "models.x: None should be a valid mapping"),
+    "a number as a system": ("grid: {systems: [25]}", "grid.systems.0: Input should be a valid string (here 25)"),
+    "a list that holds itself": (
+        "grid: {systems: &a [*a]}",
+        "grid.systems.0: Input should be a valid string (here [[[[[[[...]]]]]]])",
+    ),
+    "no grid": ("grid:", "grid: Input should be a valid dictionary or instance of GridSettings (here None)"),
+    "no models": ("models:", "models: should be a mapping of names to entries (here None)"),
+    "an entry of nothing": (
+        "models: {x: }",
+        "models.x: Input should be a valid dictionary or object to extract fields from (here None)",
+    ),
     "a float as k": (
         "systems: {x: {fusion: rrf, of: [bm25, minilm], k: 60.0}}",
-        "systems.x.k: 60.0 should be a valid ",
+        "systems.x.k: Input should be a valid integer (here 60.0)",
     ),
     "k of 2³¹ - 1": (
         "systems: {x: {fusion: rrf, of: [bm25, minilm], k: 2147483647}}",
-        "systems.x.k: 2147483647 should be",
+        "systems.x.k: Input should be less than or equal to 1000000 (here 2147483647)",
     ),
-    "NaN as k1": ("systems: {x: {retriever: bm25, k1: .nan}}", "systems.x.k1: nan should be a finite number"),
-    "infinity as k1": ("systems: {x: {retriever: bm25, k1: .inf}}", "systems.x.k1: inf should be a finite number"),
-    "a truth value as k1": ("systems: {x: {retriever: bm25, k1: yes}}", "systems.x.k1: True should be a valid number"),
-    "minus infinity as b": ("systems: {x: {retriever: bm25, b: -.inf}}", "systems.x.b: -inf should be a finite number"),
+    "NaN as k1": (
+        "systems: {x: {retriever: bm25, k1: .nan}}",
+        "systems.x.k1: Input should be a finite number (here nan)",
+    ),
+    "infinity as k1": (
+        "systems: {x: {retriever: bm25, k1: .inf}}",
+        "systems.x.k1: Input should be a finite number (here inf)",
+    ),
+    "a truth value as k1": (
+        "systems: {x: {retriever: bm25, k1: yes}}",
+        "systems.x.k1: Input should be a valid number (here True)",
+    ),
+    "minus infinity as b": (
+        "systems: {x: {retriever: bm25, b: -.inf}}",
+        "systems.x.b: Input should be a finite number (here -inf)",
+    ),
     "an infinite weight": (
         "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [1, .inf]}}",
-        "systems.x.weights.1: inf should be a finite number",
+        "systems.x.weights.1: Input should be a finite number (here inf)",
     ),
     "text as weights": (
         "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: '1,1'}}",
-        "systems.x.weights: '1,1' is not one of tuned, a list of numbers",
+        "systems.x.weights: Input should be 'tuned' (here '1,1')",
     ),
-    "NaN as a tolerance": ("tolerances: {exact: .nan}", "tolerances.exact: nan should be a finite number"),
+    "NaN as a tolerance": ("tolerances: {exact: .nan}", "tolerances.exact: Input should be a finite number (here nan)"),
     "candidates of 2³¹ - 1": (
         "systems: {x: {retriever: colbertv2, candidates: 2147483647}}",
-        "systems.x.candidates: 2147483647 should be less than",
+        "systems.x.candidates: Input should be less than or equal to 1000000 (here 2147483647)",
     ),
     "a reranking depth of 2³¹ - 1": (
         "systems: {x: {first_stage: bm25, reranker: ms-marco-minilm, depth: 2147483647}}",
-        "systems.x.depth: 2147483647 should be less than",
+        "systems.x.depth: Input should be less than or equal to 1000000 (here 2147483647)",
     ),
-    "a shard of 2³¹ - 1": ("encode: {shard: 2147483647}", "encode.shard: 2147483647 should be less than"),
+    "a shard of 2³¹ - 1": (
+        "encode: {shard: 2147483647}",
+        "encode.shard: Input should be less than or equal to 100000000 (here 2147483647)",
+    ),
     "batches of 2³¹ - 1": (
         "encode: {batch_tokens: {cpu: 2147483647}}",
-        "encode.batch_tokens.cpu: 2147483647 should be",
+        "encode.batch_tokens.cpu: Input should be less than or equal to 1000000 (here 2147483647)",
     ),
     "a length of 2³¹ - 1": (
         "models: {minilm: {max_length: 2147483647}}",
-        "models.minilm.max_length: 2147483647 should be",
+        "models.minilm.max_length: Input should be less than or equal to 1000000 (here 2147483647)",
     ),
     "a query length of 2³¹ - 1": ("models: {colbertv2: {query_length: 2147483647}}", "models.colbertv2.query_length: "),
     "no links in an index": (
         "systems: {x: {retriever: minilm, index: {kind: hnsw, links: 0}}}",
-        "systems.x.index.links: 0 should be greater than or equal to 2",
+        "systems.x.index.links: Input should be greater than or equal to 2 (here 0)",
     ),
     "faiss's name of the links": (
         "systems: {x: {retriever: minilm, index: {kind: hnsw, m: 0}}}",
-        "systems.x.index: unknown key 'm'",
+        "systems.x.index: Hnsw has no key 'm'",
     ),
     "queries that may be documents": (
         "datasets: {demo: {queries_are_documents: maybe}}",
-        "datasets.demo.queries_are_documents: 'maybe' should be a valid boolean",
+        "datasets.demo.queries_are_documents: Input should be a valid boolean (here 'maybe')",
     ),
     "more dimensions than a model has": (
         "{systems: {x: {retriever: minilm, dimensions: 385}}, grid: {systems: [x]}}",
@@ -112,7 +163,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "weights of 0": (
         "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [0, 0]}}",
-        "systems.x.weights: all are 0, so all scores would be",
+        "systems.x: weights: all are 0, so all scores would be",
     ),
     "a fusion that is none": (
         "systems: {x: {fusion: mean, of: [bm25, minilm]}}",
@@ -126,43 +177,78 @@ REFUSED: dict[str, tuple[str, str]] = {
         "{systems: {x: {retriever: bm25, expansion: {source: local, path: results/mine}}}, grid: {systems: [x]}}",
         "results/mine lies in results/, whose files the workflow replaces",
     ),
-    "an empty key of a recipe": ("models: {minilm-gpl: {train: {'': 1}}}", "models.minilm-gpl.train: unknown key ''"),
+    "an empty key of a recipe": (
+        "models: {minilm-gpl: {train: {'': 1}}}",
+        "models.minilm-gpl.train: Gpl has no key ''",
+    ),
     "a seed beyond 32 bits": (
         "models: {doct5query: {seed: 4294967296}}",
-        "models.doct5query.seed: 4294967296 should be less",
-    ),
-    "more shards than can be planned": (
-        "{encode: {shard: 1}, grid: {datasets: [msmarco]}}",
-        "corpora.msmarco.documents: 8,841,823 documents in shards of 1 are more than 20,000 jobs",
+        "models.doct5query.seed: Input should be less than or equal to 4294967295 (here 4294967296)",
     ),
     "a name that ends in a line break": (
         'systems: {"x\\n": {retriever: bm25}}',
-        "systems: 'x\\n' does not fit. A name has at most 80 letters",
+        "systems: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here 'x\\n')",
     ),
-    "an empty name": ('systems: {"": {retriever: bm25}}', "systems: '' does not fit. A name has"),
-    "a name of dots": ('systems: {"..": {retriever: bm25}}', "systems: '..' does not fit. A name has"),
-    "a name with a slash": ('datasets: {"a/b": {corpus: demo}}', "datasets: 'a/b' does not fit. A name has"),
-    "a name with a space": ('corpora: {"a b": {source: local, path: /}}', "corpora: 'a b' does not fit. A name has"),
-    "a name with braces": ('models: {"{x}": {family: dense}}', "models: '{x}' does not fit. A name has"),
-    "a name like an option": ('systems: {"-n": {retriever: bm25}}', "systems: '-n' does not fit. A name has"),
-    "a name like an argument file": ('systems: {"@x": {retriever: bm25}}', "systems: '@x' does not fit. A name has"),
-    "a Cyrillic letter in a name": ("systems: {bm25х: {retriever: bm25}}", "systems: 'bm25х' does not fit. A name has"),
-    "a full-width digit in a name": ("systems: {bm２5: {retriever: bm25}}", "systems: 'bm２5' does not fit"),
-    "a name of 81 letters": (f"systems: {{{'a' * 81}: {{retriever: bm25}}}}", "a' does not fit. A name has at most 80"),
-    "a name of 80 equal letters": (
-        f"systems: {{{'a' * 80}: {{retriever: bm25}}}}",
-        "ends in 'a' 80 times, which Snake",
+    "an empty name": (
+        'systems: {"": {retriever: bm25}}',
+        "systems: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here '')",
     ),
-    "a dataset that ends in equal letters": (f"datasets: {{x{'ab' * 20}: {{corpus: demo}}}}", "ends in 'ab' 20 times"),
-    "a corpus of zeros": (
-        f"corpora: {{x-{'0' * 20}: {{source: local, path: /}}}}",
-        "ends in '0' 20 times, which Snake",
+    "a name of dots": (
+        'systems: {"..": {retriever: bm25}}',
+        "systems: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here '..')",
     ),
-    "a name of 300 letters": (f"systems: {{{'a' * 300}: {{retriever: bm25}}}}", "a' does not fit. A name has at most"),
-    "a number as a key": ("systems: {2019: {retriever: bm25}}", "systems: 2019 should be a valid string"),
-    "a date as a key": ("systems: {2019-01-01: {retriever: bm25}}", "systems: datetime.date(2019, 1, 1) should be a"),
-    "a truth value as a key": ("systems: {no: {retriever: bm25}}", "systems: False should be a valid string"),
-    "nothing as a key": ("systems: {~: {retriever: bm25}}", "systems: None should be a valid string"),
+    "a name with a slash": (
+        'datasets: {"a/b": {corpus: demo}}',
+        "datasets: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here 'a/b')",
+    ),
+    "a name with a space": (
+        'corpora: {"a b": {source: local, path: /}}',
+        "corpora: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here 'a b')",
+    ),
+    "a name with braces": (
+        'models: {"{x}": {family: dense}}',
+        "models: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here '{x}')",
+    ),
+    "a name like an option": (
+        'systems: {"-n": {retriever: bm25}}',
+        "systems: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here '-n')",
+    ),
+    "a name like an argument file": (
+        'systems: {"@x": {retriever: bm25}}',
+        "systems: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here '@x')",
+    ),
+    "a Cyrillic letter in a name": (
+        "systems: {bm25х: {retriever: bm25}}",
+        "systems: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here 'bm25х')",
+    ),
+    "a full-width digit in a name": (
+        "systems: {bm２5: {retriever: bm25}}",
+        "systems: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here 'bm２5')",
+    ),
+    "a name of 81 letters": (
+        f"systems: {{{'a' * 81}: {{retriever: bm25}}}}",
+        "systems: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here 'aaaaaaaa",
+    ),
+    "a name of 300 letters": (
+        f"systems: {{{'a' * 300}: {{retriever: bm25}}}}",
+        "systems: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here 'aaaaaaaa",
+    ),
+    "a number as a key": (
+        "systems: {2019: {retriever: bm25}}",
+        "systems: the name: Input should be a valid string (here 2019)",
+    ),
+    "a date as a key": (
+        "systems: {2019-01-01: {retriever: bm25}}",
+        "systems: the name: Input should be a valid string (here datetime.date(2019, 1, 1))",
+    ),
+    "a truth value as a key": (
+        "systems: {no: {retriever: bm25}}",
+        "systems: the name: Input should be a valid string (here False)",
+    ),
+    "nothing as a key": (
+        "systems: {~: {retriever: bm25}}",
+        "systems: the name: Input should be a valid string (here None)",
+    ),
     "names that differ by case": (
         "systems: {BM25: {retriever: bm25}}",
         "systems: 'bm25' and 'BM25' differ by case only",
@@ -183,22 +269,31 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "a revision that ends in a line break": (
         f'models: {{x: {{family: dense, similarity: dot, checkpoint: a/b, revision: "{"0" * 40}\\n"}}}}',
-        "does not fit. A commit has 40 hex digits",
+        "models.x.revision: String should match pattern '^([0-9a-f]{40}|resolve)$' (here '0000000000000000000",
     ),
     "a number as a revision": (
         f"models: {{x: {{family: dense, similarity: dot, checkpoint: a/b, revision: {'1' * 40}}}}}",
-        "should be a valid string (put it in quotes)",
+        "models.x.revision: Input should be a valid string (here 1111111111111111111111111111111111111111)",
     ),
-    "a language that ends in a line break": ('corpora: {demo: {language: "en\\n"}}', "language: 'en\\n' does not fit"),
-    "an empty path": ('corpora: {demo: {path: ""}}', "corpora.demo.path: '' does not fit. A path is one line"),
+    "a language that ends in a line break": (
+        'corpora: {demo: {language: "en\\n"}}',
+        "corpora.demo.language: String should match pattern '^[a-z]{2}$' (here 'en\\n')",
+    ),
+    "an empty path": (
+        'corpora: {demo: {path: ""}}',
+        "corpora.demo.path: String should match pattern '^[^\\x00-\\x1f\\x7f]{1,4095}$' (here '')",
+    ),
     "a path of two lines": (
         'corpora: {demo: {path: "a\\nb"}}',
-        "corpora.demo.path: 'a\\nb' does not fit. A path is one",
+        "corpora.demo.path: String should match pattern '^[^\\x00-\\x1f\\x7f]{1,4095}$' (here 'a\\nb')",
     ),
-    "a path with a zero byte": ('corpora: {demo: {path: "a\\0b"}}', "corpora.demo.path: 'a\\x00b' does not fit"),
+    "a path with a zero byte": (
+        'corpora: {demo: {path: "a\\0b"}}',
+        "corpora.demo.path: String should match pattern '^[^\\x00-\\x1f\\x7f]{1,4095}$' (here 'a\\x00b')",
+    ),
     "a path of 5,000 characters": (
         f"corpora: {{demo: {{path: {'a' * 5000}}}}}",
-        "does not fit. A path is one line of at",
+        "corpora.demo.path: String should match pattern '^[^\\x00-\\x1f\\x7f]{1,4095}$' (here 'aaaaaaaaaaaaaaaaa",
     ),
     "a name in a path of 300 characters": (
         f"corpora: {{demo: {{path: /{'a' * 300}}}}}",
@@ -208,7 +303,10 @@ REFUSED: dict[str, tuple[str, str]] = {
         f"models: {{minilm: {{path: /{'a' * 300}}}}}",
         "models.minilm.path: there is no folder /aaa",
     ),
-    "a list as a path": ("corpora: {demo: {path: [a, b]}}", "corpora.demo.path: ['a', 'b'] should be a valid string"),
+    "a list as a path": (
+        "corpora: {demo: {path: [a, b]}}",
+        "corpora.demo.path: Input should be a valid string (here ['a', 'b'])",
+    ),
     "a home that is nobody's": ("corpora: {demo: {path: ~nobody-at-all/x}}", "corpora.demo.path: there is no folder"),
     "a link to itself": ("corpora: {demo: {path: loop}}", "corpora.demo.path: there is no folder"),
     "a model's link to itself": ("models: {minilm: {path: loop}}", "models.minilm.path: there is no folder"),
@@ -228,115 +326,107 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a collection among the results": ("corpora: {demo: {path: results/mine}}", "results/mine lies in results/"),
     "a checkpoint with a space": (
         f"models: {{x: {{family: dense, similarity: dot, checkpoint: a b, revision: {'1' * 40}}}}}",
-        "models.x.checkpoint: 'a b' does not fit. An id on the Hugging Face hub is owner/name",
+        "models.x.checkpoint: String should match pattern '^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9_][",
     ),
     "a checkpoint that is a URL": (
         f"models: {{x: {{family: dense, similarity: dot, checkpoint: 'https://hub/a/b', revision: {'1' * 40}}}}}",
-        "models.x.checkpoint: 'https://hub/a/b' does not fit. An id on the Hugging Face hub is owner/name",
+        "models.x.checkpoint: String should match pattern '^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9_][",
     ),
     "expansions of nobody": (
         "systems: {x: {retriever: bm25, expansion: {source: huggingface, id: /b, files: [f], "
         f"revision: {'1' * 40}}}}}}}",
-        "systems.x.expansion.id: '/b' does not fit. An id on the Hugging Face hub is owner/name",
+        "systems.x.expansion.id: String should match pattern '^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9",
     ),
-    "a device in a map": ("device: {cuda: 0}", "device: {'cuda': 0} is not one of auto, cpu, cuda"),
-    "a device of nothing": ("device:", "device: None is not one of auto, cpu, cuda"),
-    "a precision of 16": ("encode: {precision: 16}", "encode.precision: 16 is not one of auto, float32, bfloat16"),
-    "a small corpus below 0": ("small_corpus: -1", "small_corpus: -1 should be greater than"),
-    "a node's memory as text": ("nodes: {cpu: {mem_mb: 64GB}}", "nodes.cpu.mem_mb: '64GB' should be a valid integer"),
-    "an unknown node": ("nodes: {tpu: {mem_mb: 64000}}", "nodes: unknown key 'tpu'; did you mean 'gpu'?"),
+    "a device in a map": ("device: {cuda: 0}", "device: Input should be 'auto', 'cpu' or 'cuda'"),
+    "a device of nothing": ("device:", "device: Input should be 'auto', 'cpu' or 'cuda' (here None)"),
+    "a precision of 16": (
+        "encode: {precision: 16}",
+        "encode.precision: Input should be 'auto', 'float32', 'bfloat16' or 'float16' (here 16)",
+    ),
+    "a small corpus below 0": (
+        "small_corpus: -1",
+        "small_corpus: Input should be greater than or equal to 0 (here -1)",
+    ),
+    "a node's memory as text": (
+        "nodes: {cpu: {mem_mb: 64GB}}",
+        "nodes.cpu.mem_mb: Input should be a valid integer (here '64GB')",
+    ),
+    "an unknown node": ("nodes: {tpu: {mem_mb: 64000}}", "nodes: Nodes has no key 'tpu'; did you mean 'gpu'?"),
     "a prompt that is a number": (
         "models: {minilm: {prompts: {query: 5}}}",
-        "models.minilm.prompts.query: 5 should be a",
+        "models.minilm.prompts.query: Input should be a valid string (here 5)",
     ),
     "a size below 0": (
         "models: {minilm: {size: {parameters: -1}}}",
-        "models.minilm.size.parameters: -1 should be greater than",
+        "models.minilm.size.parameters: Input should be greater than 0 (here -1)",
     ),
     "NaN as a size": (
         "models: {minilm: {size: {parameters: .nan}}}",
-        "models.minilm.size.parameters: nan should be a finite number",
+        "models.minilm.size.parameters: Input should be a finite number (here nan)",
     ),
     "NaN as a learning rate": (
         "models: {x: {family: dense, similarity: cosine, train: {recipe: tsdae, base: minilm, learning_rate: .nan}}}",
-        "models.x.train.learning_rate: nan should be a finite number",
+        "models.x.train.learning_rate: Input should be a finite number (here nan)",
     ),
     "a hash in capitals": (
         f"models: {{x: {{family: cross-encoder, package: p, files: {{a: {'A' * 64}}}}}}}",
-        "models.x.files.a: '" + "A" * 64 + "' does not fit. A SHA-256 has 64 hex digits",
+        "models.x.files.a: String should match pattern '^[0-9a-f]{64}$' (here 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
     ),
     "a mean of itself": ("datasets: {x: {mean_of: [x]}}", "datasets.x.mean_of: 'x' is itself a mean"),
-    "a mean of nothing": ("datasets: {x: {mean_of: []}}", "datasets.x.mean_of: [] should have at least 1 item"),
+    "a mean of nothing": (
+        "datasets: {x: {mean_of: []}}",
+        "datasets.x.mean_of: Value should have at least 1 item after validation, not 0 (here [])",
+    ),
     "a tiny weight": (
         "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [1.0e-320, 1.0e-320]}}",
-        "systems.x.weights.0: the size of 9.99989e-321 is not between 0.000001 and 1,000,000",
+        "systems.x: weights.0: the size of 9.99989e-321 is not between 0.000001 and 1,000,000: float32 could ",
     ),
     "a huge weight": (
         "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [1, -1.0e+308]}}",
-        "systems.x.weights.1: the size of -1e+308 is not between",
+        "systems.x: weights.1: the size of -1e+308 is not between 0.000001 and 1,000,000",
     ),
     "a saturation that float32 cannot hold": (
         "systems: {x: {retriever: bm25, k1: 1.0e+300}}",
-        "systems.x.k1: 1e+300 should be less than or equal to 1000",
-    ),
-    "half of a surrogate pair in a note": (
-        'models: {minilm: {note: "a\\ud83d"}}',
-        "models.minilm.note: 'a\\ud83d' has a lone surrogate, '\\ud83d'",
-    ),
-    "half of a surrogate pair in a prompt": (
-        'models: {minilm: {prompts: {query: "\\udc00"}}}',
-        "models.minilm.prompts.query: '\\udc00' has a lone surrogate",
-    ),
-    "half of a surrogate pair in a list": (
-        'systems: {x: {fusion: rrf, of: [bm25, "\\ud800"]}}',
-        "systems.x.of.1: '\\ud800' has a lone surrogate",
-    ),
-    "half of a surrogate pair in a key": (
-        'datasets: {"\\ud800": {corpus: demo}}',
-        "a key of datasets: '\\ud800' has a lone surrogate",
-    ),
-    "a list that holds itself and half of a surrogate pair": (
-        'grid: {systems: &a [*a, "\\udfff"]}',
-        "grid.systems.1: '\\udfff' has a lone surrogate",
+        "systems.x.k1: Input should be less than or equal to 1000 (here 1e+300)",
     ),
     "seeds as a list": (
         "systems: {x: {first_stage: bm25, reranker: demo-reranker, seeds: [1, 2]}}",
-        "systems.x.seeds: [1, 2] should be a valid integer",
+        "systems.x.seeds: Input should be a valid integer (here [1, 2])",
     ),
     "a single seed": (
         "systems: {x: {first_stage: bm25, reranker: demo-reranker, seeds: 1}}",
-        "systems.x.seeds: 1 should be greater than or equal to 2",
+        "systems.x.seeds: Input should be greater than or equal to 2 (here 1)",
     ),
     "an index without a kind": (
         "systems: {x: {retriever: minilm, index: {links: 3}}}",
-        "systems.x.index: needs the key 'kind'",
+        "systems.x.index: Unable to extract tag using discriminator 'kind'",
     ),
     "an index of terms": (
         "systems: {x: {retriever: splade-v3, index: {kind: hnsw}}}",
-        "systems.x: the key 'index' goes with dense systems, not with sparse",
+        "systems.x: Retriever has no key 'index'",
     ),
     "no lists to look into": (
         "systems: {x: {retriever: minilm, index: {kind: ivfpq, probes: 0}}}",
-        "systems.x.index.probes: 0 should be greater than or equal to 1",
+        "systems.x.index.probes: Input should be greater than or equal to 1 (here 0)",
     ),
     "a prompt of a dataset as text": (
         "models: {minilm: {prompts: {datasets: {demo: x}}}}",
-        "models.minilm.prompts.datasets.demo: 'x' should be a valid mapping",
+        "models.minilm.prompts.datasets.demo: Input should be a valid dictionary or instance of DatasetPrompts",
     ),
     "a prompt of a dataset for documents": (
         "models: {minilm: {prompts: {datasets: {demo: {document: x}}}}}",
-        "models.minilm.prompts.datasets.demo: unknown key 'document'",
+        "models.minilm.prompts.datasets.demo: DatasetPrompts has no key 'document'",
     ),
     "a split outside of the collection": (
         "datasets: {demo: {split: ../../etc/passwd}}",
-        "datasets.demo.split: '../../etc/passwd' does not fit",
+        "datasets.demo.split: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$'",
     ),
     "a run of two datasets in one file": (
         "{systems: {x: {run: /nowhere/x.trec}}, grid: {systems: [x]}}",
         "systems.x.run: there is no file /nowhere/x.trec",
     ),
-    "a set as a list": ("grid: {systems: !!set {bm25}}", "grid.systems: {'bm25'} should be a valid list"),
-    "bytes as a name": ("grid: {name: !!binary aGk=}", "grid.name: b'hi' should be a valid string"),
+    "a set as a list": ("grid: {systems: !!set {bm25}}", "grid.systems: Input should be a valid tuple (here {'bm25'})"),
+    "bytes as a name": ("grid: {name: !!binary aGk=}", "grid.name: Input should be a valid string (here b'hi')"),
     "a metric with a sign": ('metrics: ["ndcg@+1"]', "metrics: 'ndcg@+1' is not a metric of the form"),
     "a metric with a leading 0": ('metrics: ["ndcg@010"]', "metrics: 'ndcg@010' is not a metric of the form"),
     "a mean of a dataset twice": (
@@ -408,13 +498,7 @@ def test_it_works(tracked, tmp_path, monkeypatch, texts):
     assert "files" not in fetched  # Snakemake would fill in {x} and <y>
 
 
-def test_a_chain_of_fusions_is_refused_and_a_wide_net_of_them_is_quick(tracked):
-    systems: dict[str, Any] = {"f0": {"fusion": "rrf", "of": ["bm25", "minilm"]}}
-    systems |= {f"f{i}": {"fusion": "rrf", "of": [f"f{i - 1}", "bm25"]} for i in range(1, 1200)}
-    merged = copy.deepcopy(tracked)
-    merged["systems"] |= systems
-    with pytest.raises(ConfigError, match=r"systems\.f20: a chain of 1,200 systems is longer than"):
-        config.load(merged)
+def test_a_wide_net_of_fusions_is_quick(tracked):
     # each of two parts, of two parts: a million paths, 39 systems
     net = {f"{side}{i}": {"fusion": "rrf", "of": [f"a{i - 1}", f"b{i - 1}"]} for i in range(1, 20) for side in "ab"}
     merged = copy.deepcopy(tracked)
@@ -435,16 +519,12 @@ def test_a_chain_of_fusions_is_refused_and_a_wide_net_of_them_is_quick(tracked):
         ("a: &a {b: 1}\nc: {<<: *a, b: 2}\nd: [*a, *a]\n", []),
         ("a: [{b: 1, b: 2}]\n", ["a.b appears twice, on lines 1 and 1"]),
         ("a: &a [*a]\n", []),
-        ("a: 010\n", ["a: YAML reads '010' as 8; write the number that is meant"]),
-        ("a: {b: [-0_17]}\n", ["a.b: YAML reads '-0_17' as -15; write the number that is meant"]),
-        ("a: 1:30\n", ["a: YAML reads '1:30' as 90; write the number that is meant"]),
-        ("a: [0, -0, 10, 1_000, 0x10, 08, '010', 1:75, 00]\n", []),
         ("- a\n", []),
         ("", []),
         ("a:\tb\n\tc: [", []),  # Snakemake says so
     ],
 )
-def test_a_key_that_stands_twice_or_an_odd_number_is_named(tmp_path, text, problems):
+def test_a_key_that_stands_twice_is_named(tmp_path, text, problems):
     (tmp_path / "grid.yaml").write_text(text)
     said = []
     try:
@@ -452,51 +532,6 @@ def test_a_key_that_stands_twice_or_an_odd_number_is_named(tmp_path, text, probl
     except ConfigError as error:
         said = str(error).split("\n")[1:]
     assert said == [f"  - {tmp_path / 'grid.yaml'}: {problem}" for problem in problems]
-
-
-# Files that run code when Snakemake reads them, or that keep a reader busy without end.
-UNSAFE = {
-    "a template": ("__use_yte__: true\n__definitions__: [x]\n", "__use_yte__ makes it a YTE template, which can run"),
-    "an escaped key": ('"\\x5f_use_yte__": true\n', "__use_yte__ makes it a YTE template, which can run"),
-    "a merged key": ("a: &a {__use_yte__: true}\n<<: *a\n", "__use_yte__ makes it a YTE template, which can run"),
-    "a tagged key": ("!!str __use_yte__: true\n", "__use_yte__ makes it a YTE template, which can run"),
-    "aliases of aliases": (
-        "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
-        + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9)),
-        "its aliases (*x) stand for more than 100,000 values",
-    ),
-    "aliases in mappings": (
-        "a0: &a0 {k: v, l: v}\n" + "".join(f"a{i}: &a{i} {{k: *a{i - 1}, l: *a{i - 1}}}\n" for i in range(1, 40)),
-        "its aliases (*x) stand for more than 100,000 values",
-    ),
-}
-
-
-@pytest.mark.parametrize(("text", "message"), UNSAFE.values(), ids=list(UNSAFE))
-def test_a_file_that_runs_code_or_has_no_end_is_refused_before_it_is_read(tmp_path, text, message):
-    (tmp_path / "grid.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=re.escape(f"  - {tmp_path / 'grid.yaml'}: {message}")):
-        config.refuse_unsafe([tmp_path / "grid.yaml"])
-    if "aliases" in message:
-        with pytest.raises(ConfigError, match=re.escape(message)):
-            config.refuse_misread([tmp_path / "grid.yaml"], {}, {})
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a: &a [1, 2]\nb: *a\nc: [*a, *a]\n",
-        "a: &a [*a]\n",
-        "a: &a {b: *a}\n",
-        "{" + '"a": [' * 50 + "]" * 50 + "}",
-        '{"__use_yte__": true}',  # Snakemake reads JSON as it stands
-        "a: " + "[" * 100_000,
-        "",
-    ],
-)
-def test_a_file_without_code_is_left_to_snakemake(tmp_path, text):
-    (tmp_path / "grid.yaml").write_text(text)
-    config.refuse_unsafe([tmp_path / "grid.yaml", tmp_path, tmp_path / "none.yaml"])
 
 
 def test_a_file_that_is_no_regular_one_is_not_read_twice(tmp_path):

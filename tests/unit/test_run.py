@@ -242,16 +242,6 @@ def test_init_without_judgements_is_refused(tmp_path, monkeypatch, capsys):
     assert not Path("grid.yaml").exists()
 
 
-@pytest.mark.parametrize("words", [["a.yaml"], ["--configfile", "a.yaml"], ["--configfiles", "a.yaml", "--cores", "1"]])
-def test_a_configfile_that_runs_code_is_refused_before_snakemake_reads_it(words, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code = "__use_yte__: true\n__definitions__:\n  - import pathlib; pathlib.Path('touched').touch()\n"
-    Path("a.yaml").write_text(code)
-    assert main(["run", *words]) == 1
-    assert "__use_yte__ makes it a YTE template, which can run code" in capsys.readouterr().err
-    assert not Path("touched").exists()
-
-
 def test_a_configfile_that_is_absent_is_named(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["run", "--configfile", "gone.yaml"]) == 1

@@ -135,7 +135,7 @@ def test_the_summary_has_the_systems_as_columns(grid):
             "systems.minilm.seeds: 'minilm' does not depend on a seed: the",
         ),
         ({"mine": {"run": "{dataset}.trec", "seeds": 3}}, "systems.mine.seeds: 'mine' does not depend on a seed"),
-        ({"adapted": {"retriever": "adapted", "seeds": 1}}, "systems.adapted.seeds: 1 should be greater than"),
+        ({"adapted": {"retriever": "adapted", "seeds": 1}}, "systems.adapted.seeds: Input should be greater than"),
         (
             {"bm25+adapted": {"fusion": "rrf", "of": ["bm25", "adapted"]}},
             "systems.bm25+adapted: its part 'adapted' has 'seeds: 3', so 'bm25+adapted' needs 'seeds: 3', too",

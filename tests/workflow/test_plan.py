@@ -137,11 +137,6 @@ def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
         ("- a", [], "grid.yaml: Config file must be given as JSON or YAML with keys at top level"),
         ("grid:\n\tsystems: []", [], "grid.yaml: while scanning for the next token"),
         ("device: \udcff", [], "grid.yaml: 'utf-8' codec can't decode byte 0xff"),
-        (
-            '__use_yte__: true\n__definitions__: [\'open("ran", "w")\']',
-            [],
-            "grid.yaml: __use_yte__ makes it a YTE template, which can run code",
-        ),
         ("grid: {datasets: {}}", [], "grid.yaml: grid.datasets: {} has no key to merge, so ['scifact', 'nfcorpus'"),
         ("device: cpu", ["--config", "grid={datasets: {}}"], "--config: grid.datasets: {} has no key to merge"),
         ("encode: &e {keep: *e}", [], "grid.yaml: nested too deep, or a mapping that contains itself"),

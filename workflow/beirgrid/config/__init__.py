@@ -7,7 +7,7 @@ from .entries import Config
 from .load import load
 from .places import SCHEMA, both_forms, find_local, is_folder, local_forms, resolve_path, run_file
 from .values import BM25_LANGUAGES
-from .yaml_files import refuse_misread, refuse_unsafe
+from .yaml_files import refuse_misread
 
 __all__ = [
     "BM25_LANGUAGES",
@@ -24,7 +24,6 @@ __all__ = [
     "local_forms",
     "models_behind",
     "refuse_misread",
-    "refuse_unsafe",
     "resolve_path",
     "run_file",
     "with_parts",

@@ -7,53 +7,57 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from ..core import files, paths
-from ..core.errors import BeirgridError, DataError
-from ..core.families import RERANKERS, RETRIEVERS, families_with_role
+from ..core.errors import DataError, nearest
+from ..core.families import RERANKERS
 from . import entries, lock
 from .entries import Config
 from .indexes import IvfPq
-from .metric_names import MAIN, parse_metric
-from .model_checks import chunk_problems, head_problems, model_problems, trained_on_problems, unknown, use_problems
+from .metric_names import parse_metric
 from .places import both_forms, find_local, is_file, is_folder, local_forms, resolve_path, run_file, splits
-from .systems import MOST_TUNED, places_of, weight_problems
-from .values import unread_by_bm25
+from .values import Refers, unread_by_bm25
 
 
 def registry_problems(config: Config) -> Iterator[str]:
     """Yield problems of references between entries, and from settings to entries."""
-    for kind, names in (("corpora", config.corpora), ("datasets", config.datasets), ("models", config.models)):
-        yield from _case_problems(kind, names)
-    yield from _case_problems("systems", config.systems)
+    yield from _reference_problems("grid", config.grid, config)
+    for kind in ("corpora", "datasets", "models", "systems"):
+        yield from _case_problems(kind, getattr(config, kind))
+        for name, entry in getattr(config, kind).items():
+            yield from _reference_problems(f"{kind}.{name}", entry, config)
     for name, dataset in config.datasets.items():
         yield from _dataset_problems(f"datasets.{name}", dataset, config)
     for name, model in config.models.items():
-        yield from model_problems(name, model, config)
+        yield from _model_problems(name, model, config)
     for name, system in config.systems.items():
         yield from _system_problems(f"systems.{name}", system, config)
-    for name in config.grid.systems:
-        yield from unknown("grid.systems", "system", name, config.systems)
     for name in config.grid.datasets:
-        yield from unknown("grid.datasets", "dataset", name, config.datasets)
         if name in config.datasets:
             yield from _supply_problems(name, config)
-    if config.grid.baseline is not None:
-        yield from unknown("grid.baseline", "system of the grid", config.grid.baseline, config.grid.systems)
-    for name in config.grid.compare:
-        yield from unknown("grid.compare", "system of the grid", name, config.grid.systems)
-    if len(set(config.grid.compare)) != len(config.grid.compare) or len(config.grid.compare) not in (0, 2):
-        yield "grid.compare: name two different systems"
-    for metric in config.metrics:
-        try:
-            parse_metric(metric)
-        except BeirgridError as error:
-            yield f"metrics: {error}"
-    for name, dataset in config.datasets.items():
-        yield from _dev_problems(name, config)
-        try:
-            if parse_metric(dataset.metric).name == MAIN:
-                yield f"datasets.{name}.metric: main stands for this metric, so it must be another one"
-        except BeirgridError as error:
-            yield f"datasets.{name}.metric: {error}"
+
+
+def _reference_problems(where: str, entry: entries.Entry, config: Config) -> Iterator[str]:
+    """Yield names in an entry, and in the entries below it, that are unknown, or of a model of another family."""
+    for key, field in type(entry).model_fields.items():
+        value, place = getattr(entry, key), f"{where}.{key}"
+        if isinstance(value, entries.Entry):
+            yield from _reference_problems(place, value, config)
+            continue
+        for refers in field.metadata if value is not None else ():
+            if isinstance(refers, Refers):
+                for name in [value] if isinstance(value, str) else value:
+                    yield from _name_problems(place, name, refers, config)
+
+
+def _name_problems(where: str, name: str, refers: Refers, config: Config) -> Iterator[str]:
+    known = {*refers.also}.union(*(getattr(config, registry) for registry in refers.registries))
+    if name not in known:
+        kind = " or ".join(_ONE[registry] for registry in refers.registries)
+        yield f"{where}: no {kind} is named {name!r}{nearest(name, known)}"
+    elif refers.families and name in config.models and (family := config.models[name].family) not in refers.families:
+        yield f"{where}: {name!r} is a {family} model; a {' or '.join(refers.families)} model is needed here"
+
+
+_ONE = {"corpora": "corpus", "datasets": "dataset", "models": "model", "systems": "system"}
 
 
 def _case_problems(kind: str, names: Iterable[str]) -> Iterator[str]:
@@ -65,27 +69,23 @@ def _case_problems(kind: str, names: Iterable[str]) -> Iterator[str]:
 
 
 def _dataset_problems(where: str, dataset: entries.Dataset, config: Config) -> Iterator[str]:
-    given = dataset.model_fields_set
-    if dataset.mean_of:
-        for part in dataset.mean_of:
-            yield from unknown(f"{where}.mean_of", "dataset", part, config.datasets)
-            if part in config.datasets and config.datasets[part].mean_of:
-                yield f"{where}.mean_of: {part!r} is itself a mean"
-        for key in sorted({"corpus", "id", "revision", "split", "queries"} & given):
-            yield f"{where}: the key {key!r} does not go with mean_of"
-        return
-    if dataset.corpus is None:
-        yield f"{where}: needs the key 'corpus' (or 'mean_of')"
-        return
-    yield from unknown(f"{where}.corpus", "corpus", dataset.corpus, config.corpora)
-    corpus = config.corpora.get(dataset.corpus)
+    for part in dataset.mean_of:
+        if part in config.datasets and config.datasets[part].mean_of:
+            yield f"{where}.mean_of: {part!r} is itself a mean"
+    corpus = config.corpora.get(dataset.corpus or "")
     if isinstance(corpus, entries.IrDatasetsCorpus):
         if dataset.id is None:
             yield f"{where}: its corpus comes from ir_datasets, so it needs the key 'id'"
-        if "split" in given:
+        if "split" in dataset.model_fields_set:
             yield f"{where}: the key 'split' does not go with ir_datasets, whose ids name it (beir/fiqa/test)"
     if isinstance(corpus, entries.HubCorpus) and (dataset.id is None) != (dataset.revision is None):
         yield f"{where}: an id on the Hugging Face hub and its revision (40 hex digits) go together"
+    if (dev := config.datasets.get(dataset.dev or "")) is None:
+        return
+    if dataset.mean_of or dev.corpus != dataset.corpus:
+        yield f"{where}.dev: {dataset.dev!r} has another corpus"
+    elif (dev.id, dev.revision, dev.split) == (dataset.id, dataset.revision, dataset.split):
+        yield f"{where}.dev: {dataset.dev!r} has the same queries, on which nothing may be tuned"
 
 
 def _supply_problems(name: str, config: Config) -> Iterator[str]:
@@ -133,47 +133,108 @@ def place_problems(where: str, path: Path) -> Iterator[str]:
         yield f"{where}: {own} lies in results/, whose files the workflow replaces; move it out of there"
 
 
+def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
+    """Yield what of a model does not go with other models."""
+    where = f"models.{name}"
+    if name == "bm25":
+        yield f"{where}: 'bm25' stands for Lucene in a system's entry; the model needs another name"
+    if getattr(model, "chunks", None):
+        yield from _chunk_problems(where, model, name)
+    if model.query_tower and (tower := config.models.get(model.query_tower)):
+        at = f"{where}.query_model: {model.query_tower!r}"
+        if tower.family != model.family:
+            yield f"{at} is a {tower.family} model; a {model.family} model is needed here"
+        elif getattr(tower, "similarity", None) != getattr(model, "similarity", None):
+            yield f"{at} has another similarity ({getattr(tower, 'similarity', None)})"
+        if tower.query_tower:
+            yield f"{at} itself has a query_model"
+    if train := model.training:
+        miners = train.dense_miners if isinstance(train, entries.Gpl) else []
+        others = {key: config.models.get(key) for key in [*train.models.values(), *miners]}
+        yield from (
+            f"{where}.train: a server runs {key!r}, and training needs weights"
+            for key, other in others.items()
+            if other and other.endpoint
+        )
+    if isinstance(train, entries.CrossEncoderTraining):
+        yield from _reranker_problems(f"{where}.train", train, config)
+    elif isinstance(train, entries.Adaptive):
+        yield from _adaptation_problems(name, model, train, config)
+
+
+def _chunk_problems(where: str, model: entries.ModelEntry | None, name: str) -> Iterator[str]:
+    """Yield why documents cannot be read in chunks by a model."""
+    if model and "chunks" not in type(model).model_fields:
+        yield f"{where}.chunks: {name!r} is a {model.family} model, which reads whole documents: leave chunks out"
+    elif model and (model.endpoint or getattr(model, "engine", None)):
+        runs = "a server" if model.endpoint else "mteb's loader"
+        yield f"{where}.chunks: {runs} runs {name!r}, whose tokens are not known here: leave chunks out"
+
+
+def _head_problems(where: str, model: entries.ModelEntry | None, name: str) -> Iterator[str]:
+    """Yield why a model has no heads beside its dense one."""
+    if isinstance(model, entries.DenseModel):
+        for key in ("endpoint", "engine", "train", "query_model", "chunks", "brackets"):
+            if getattr(model, key):
+                yield f"{where}.head: {name!r} has the key {key!r}, which does not go with head"
+        if model.prompts.query or model.prompts.document or model.prompts.datasets:
+            yield f"{where}.head: {name!r} has prompts, and its other heads read texts without them"
+    elif model:
+        yield f"{where}.head: {name!r} is a {model.family} model; a dense model with the heads of BGE-M3 is needed"
+
+
+def _reranker_problems(where: str, train: entries.CrossEncoderTraining, config: Config) -> Iterator[str]:
+    for key, other in train.models.items():
+        if other in config.models and config.models[other].training:
+            yield f"{where}.{key}: {other!r} is itself trained"
+    dataset = config.datasets.get(train.dataset or "")
+    if dataset and dataset.mean_of:
+        yield f"{where}.dataset: {train.dataset!r} is a mean of datasets"
+    elif dataset and dataset.corpus != train.corpus:
+        yield f"{where}.dataset: {train.dataset!r} is over corpus {dataset.corpus!r}, not {train.corpus!r}"
+
+
+def _adaptation_problems(
+    name: str, model: entries.ModelEntry, train: entries.Adaptive, config: Config
+) -> Iterator[str]:
+    """Yield problems of a dense model that is adapted to a corpus."""
+    where, base = f"models.{name}.train", config.models.get(train.base)
+    if base and base.training:
+        if base.training.name not in entries.PRETRAINING or train.name in entries.PRETRAINING:
+            allowed = f"only genq and gpl can start from a {' or '.join(entries.PRETRAINING)} model"
+            yield f"{where}.base: {train.base!r} is itself trained ({allowed})"
+        if base.training.corpus not in (None, train.corpus):
+            yield f"{where}.base: {train.base!r} is trained on corpus {base.training.corpus!r} alone"
+    if any(isinstance(one, entries.DenseModel) and one.brackets for one in (base, model)):
+        yield f"{where}: training puts no brackets around texts: neither model nor base can have 'brackets'"
+    if isinstance(base, entries.DenseModel) and base.similarity != getattr(model, "similarity", None):
+        yield f"models.{name}.similarity: its base {train.base!r} has {base.similarity}, which training keeps"
+    retrievers = getattr(train, "retrievers", None) or ()
+    for other in (train.base, *retrievers):
+        if other not in config.models:
+            continue
+        if config.models[other].query_tower:
+            yield f"{where}: {other!r} has two towers; only models of one can be trained or mine negatives"
+        if other != train.base and config.models[other].training:
+            yield f"{where}.retrievers: {other!r} is itself trained"
+    for other in config.models if train.corpus is None else ():
+        if other.startswith(f"{name}@"):
+            yield f"models.{other}: names of this form are those of models.{name} for each corpus"
+
+
 def _system_problems(where: str, system: entries.SystemEntry, config: Config) -> Iterator[str]:
-    model = getattr(system, "reranker", "") or getattr(system, "retriever", "")
+    name = getattr(system, "reranker", "") or getattr(system, "retriever", "")
+    model = config.models.get(name)
     if getattr(system, "head", None):
-        yield from head_problems(where, model, config)
-        if getattr(system, "chunks", None):
-            yield f"{where}.head: does not go with chunks"
+        yield from _head_problems(where, model, name)
     elif getattr(system, "chunks", None):
-        yield from chunk_problems(where, model, config)
-    if isinstance(system, entries.Bm25):
-        if isinstance(system.expansion, str):
-            yield from use_problems(f"{where}.expansion", system.expansion, families_with_role("expander"), config)
-    elif isinstance(system, entries.Retriever):
-        yield from use_problems(f"{where}.retriever", system.retriever, RETRIEVERS, config, also=["bm25"])
-        late = isinstance(system, entries.LateInteractionRetriever) and system.exhaustive
-        if late and "candidates" in system.model_fields_set:
-            yield f"{where}: an exhaustive search has no candidates"
-    elif isinstance(system, entries.Reranked):
+        yield from _chunk_problems(where, model, name)
+    if isinstance(system, entries.Reranked):
         yield from _window_problems(where, system, config)
-        yield from unknown(f"{where}.first_stage", "system", system.first_stage, config.systems)
-        yield from unknown(f"{where}.reranker", "model", system.reranker, config.models)
-        family = config.models[system.reranker].family if system.reranker in config.models else "cross-encoder"
-        if family not in RERANKERS and not system.head:
-            yield f"{where}.reranker: {system.reranker!r} is a {family} model; a cross-encoder model is needed here"
-        elif system.reranker in config.models and config.models[system.reranker].query_tower:
-            yield f"{where}.reranker: {system.reranker!r} has a query_model; a reranker reads both texts with one model"
-    elif isinstance(system, entries.Foreign):
-        yield from trained_on_problems(where, system.trained_on, config)
-        yield from _program_problems(where, system) if isinstance(system, entries.Program) else ()
-    elif isinstance(system, entries.Fused):
-        yield from _fusion_problems(where, system, config)
-
-
-def _program_problems(where: str, system: entries.Program) -> Iterator[str]:
-    """Yield placeholders that the commands of a program lack or must not have."""
-    needed = {"command": {"queries", "run"}, "index_command": {"corpus", "index"} if system.index_command else set()}
-    absent = {"command": set() if system.index_command else {"index"}, "index_command": {"queries", "run", "depth"}}
-    for key, names in needed.items():
-        found = places_of(getattr(system, key))
-        yield from (f"{where}.{key}: needs {{{name}}}" for name in sorted(names - found))
-        why = "without an index_command there is none" if key == "command" else "an index is made before any query"
-        yield from (f"{where}.{key}: cannot have {{{name}}}: {why}" for name in sorted(absent[key] & found))
+        if model and model.family not in RERANKERS and not system.head:
+            yield f"{where}.reranker: {name!r} is a {model.family} model; a cross-encoder model is needed here"
+        elif model and model.query_tower:
+            yield f"{where}.reranker: {name!r} has a query_model; a reranker reads both texts with one model"
 
 
 def _window_problems(where: str, system: entries.Reranked, config: Config) -> Iterator[str]:
@@ -188,19 +249,6 @@ def _window_problems(where: str, system: entries.Reranked, config: Config) -> It
             yield f"{where}.depth: {name!r} lets the same listwise model order another number of documents"
 
 
-def _fusion_problems(where: str, system: entries.Fused, config: Config) -> Iterator[str]:
-    if len(set(system.of)) < 2:
-        yield f"{where}.of: a fusion needs at least two different systems, not {len(set(system.of))}"
-    for part in system.of:
-        yield from unknown(f"{where}.of", "system", part, config.systems)
-    if not isinstance(system, entries.WeightedSum) or system.weights is None:
-        return
-    if not isinstance(system.weights, str):
-        yield from (f"{where}.weights{problem}" for problem in weight_problems(system.weights, len(system.of)))
-    elif len(system.of) > MOST_TUNED:
-        yield f"{where}.of: weights of at most {MOST_TUNED} systems are tuned, not of {len(system.of)}"
-
-
 def _tuning_problems(name: str, config: Config) -> Iterator[str]:
     """Yield the datasets of the grid without queries for tuning the weights of a fusion."""
     for row in config.grid.datasets:
@@ -212,36 +260,12 @@ def _tuning_problems(name: str, config: Config) -> Iterator[str]:
                 )
 
 
-def _dev_problems(name: str, config: Config) -> Iterator[str]:
-    """Yield problems of the dataset on which weights are tuned for another one."""
-    entry, where = config.datasets[name], f"datasets.{name}.dev"
-    if entry.dev is None:
-        return
-    yield from unknown(where, "dataset", entry.dev, config.datasets)
-    if (dev := config.datasets.get(entry.dev)) is None:
-        return
-    if entry.mean_of or dev.corpus != entry.corpus:
-        yield f"{where}: {entry.dev!r} has another corpus than {name!r}"
-    elif (dev.id, dev.revision, dev.split) == (entry.id, entry.revision, entry.split):
-        yield f"{where}: {entry.dev!r} has the queries of {name!r}, on which nothing may be tuned"
-
-
-# Most rerankings and fusions in a chain: Snakemake itself is limited to some hundred.
-MOST_LAYERS = 20
-# Jobs of one stage that Snakemake plans within minutes.
-MOST_SHARDS = 20_000
-
-
-def layer_problems(config: Config) -> Iterator[str]:
-    """Yield systems with circular or too deeply nested components."""
+def cycle_problems(config: Config) -> Iterator[str]:
+    """Yield a circle of systems that are parts of each other."""
     try:
-        found = layers(config.systems)
+        layers(config.systems)
     except CycleError as error:
         yield f"systems {' → '.join(reversed(error.args[1]))} form a cycle"
-        return
-    if (deepest := max(found.values(), default=0)) > MOST_LAYERS:
-        first = next(name for name in found if found[name] > MOST_LAYERS)
-        yield f"systems.{first}: a chain of {deepest:,} systems is longer than the limit of {MOST_LAYERS}"
 
 
 def layers(systems: Mapping[str, entries.SystemEntry]) -> dict[str, int]:
@@ -310,11 +334,6 @@ def grid_problems(config: Config) -> Iterator[str]:
     for metric in config.metrics:
         if parse_metric(metric).k > config.retrieve.depth:
             yield f"metrics: {metric} looks deeper than the runs are (retrieve.depth is {config.retrieve.depth})"
-    for corpus in sorted(searched_corpora(config)):
-        documents, shard = config.corpora[corpus].documents or 0, config.encode.shard
-        if documents > MOST_SHARDS * shard:
-            parts = f"{documents:,} documents in shards of {shard:,} are more than {MOST_SHARDS:,} jobs"
-            yield f"corpora.{corpus}.documents: {parts} per model; make encode.shard larger"
     for name in models_behind(config, config.grid.systems):
         model = config.models[name]
         if model.folder is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from .metric_names import USUAL, metric_key
+from .metric_names import MAIN, USUAL, registered_metric
 from .places import resolve_path, splits
-from .values import LIST, Count, Entry, Language, Name, Names, PathName, Positive, Revision
+from .values import LIST, Count, Entry, Language, Name, Names, PathName, Positive, Refers, Revision
 
 
 class CorpusEntry(Entry):
@@ -90,10 +91,17 @@ class Statistics(Entry):
     document_words: Positive | None = Field(None, description="Words per document.")
 
 
+def _own_metric(metric: str) -> str:
+    """Refuse ``main``, which stands for the main metric."""
+    if metric == MAIN:
+        raise ValueError(f"{MAIN} stands for this metric, so it must be another one")
+    return registered_metric(metric)
+
+
 class Dataset(Entry):
     """Queries and qrels over one corpus, or the mean of several such datasets (``mean_of``)."""
 
-    corpus: str | None = Field(None, description="The corpus that is searched.")
+    corpus: Annotated[str | None, Refers(("corpora",))] = Field(None, description="The corpus that is searched.")
     id: str | None = Field(
         None,
         description="ir_datasets id that holds queries and qrels, or Hugging Face dataset with the qrels (by default "
@@ -114,10 +122,10 @@ class Dataset(Entry):
     )
     task: str = Field("", description="Task, as in the BEIR paper. Tables show it.")
     domain: str = Field("", description="Domain, as in the BEIR paper. Tables show it.")
-    dev: Name | None = Field(
+    dev: Annotated[Name | None, Refers(("datasets",))] = Field(
         None, description="Dataset over the same corpus on whose queries weights are tuned. It must have other queries."
     )
-    metric: Annotated[str, AfterValidator(metric_key)] = Field(
+    metric: Annotated[str, AfterValidator(_own_metric)] = Field(
         USUAL, description="Main metric, name@k: what main stands for among metrics."
     )
     relevance: Literal["", "binary", "3-level", "4-level", "5-level", "6-level"] = Field(
@@ -127,7 +135,17 @@ class Dataset(Entry):
     statistics: Statistics = Field(
         Statistics(), description="Known figures (for BEIR, the paper's Table 1). Job sizes follow from them."
     )
-    mean_of: Names = Field((), description="The dataset is the unweighted mean of these datasets, one row in tables.")
+    mean_of: Annotated[Names, Refers(("datasets",))] = Field(
+        (), description="The dataset is the unweighted mean of these datasets, one row in tables."
+    )
+
+    def problems(self) -> Iterator[str]:
+        """Yield what is missing, and what does not go with a mean."""
+        own = {"corpus", "id", "revision", "split", "queries"} & self.model_fields_set
+        if self.mean_of and own:
+            yield f"{', '.join(sorted(own))}: does not go with mean_of"
+        elif not self.mean_of and self.corpus is None:
+            yield "needs the key corpus (or mean_of)"
 
 
 def is_unjudged(corpus: CorpusEntry) -> bool:

@@ -8,12 +8,14 @@ settings and offers the classes of ``collections``, ``training``, ``models`` and
 # ruff: noqa: F401
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from ..core.errors import nearest
 from .datasets import Corpus, CorpusEntry, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus, Statistics
-from .metric_names import metric_key
+from .metric_names import registered_metric
 from .models import (
     HEADS,
     Brackets,
@@ -65,7 +67,6 @@ from .systems import (
     retriever_of,
 )
 from .values import (
-    FORMS,
     LIST,
     MOST_COUNTED,
     Count,
@@ -77,6 +78,7 @@ from .values import (
     Names,
     NotNegative,
     Precision,
+    Refers,
     Seed,
     Size,
     once,
@@ -101,8 +103,8 @@ class GridSettings(Entry):
     """What to run: every system on every dataset."""
 
     name: GridName = Field("grid", description="Name of the grid. Its tables and report are in results/grids/{name}/.")
-    systems: Names = Field(description="Columns of the grid.")
-    datasets: Names = Field(description="Rows of the grid.")
+    systems: Annotated[Names, Refers(("systems",))] = Field(description="Columns of the grid.")
+    datasets: Annotated[Names, Refers(("datasets",))] = Field(description="Rows of the grid.")
     baseline: Name | None = Field(
         None, description="System that the other systems are compared with. By default, the first BM25 system."
     )
@@ -112,6 +114,15 @@ class GridSettings(Entry):
         "correction for the other pairs.",
     )
     show: ShowSettings = Field(ShowSettings(), description="What tables and report show beside these systems.")
+
+    def problems(self) -> Iterator[str]:
+        """Yield systems to compare that the grid does not have, or that are not two."""
+        for key, names in (("baseline", [self.baseline] if self.baseline else []), ("compare", self.compare)):
+            for name in names:
+                if name not in self.systems:
+                    yield f"{key}: the grid has no system {name!r}{nearest(name, self.systems)}"
+        if len(set(self.compare)) != len(self.compare) or len(self.compare) not in (0, 2):
+            yield "compare: name two different systems"
 
 
 class NodeLimits(Entry):
@@ -158,7 +169,7 @@ class EncodeSettings(Entry):
 
 
 def _keys(metrics: tuple[str, ...]) -> tuple[str, ...]:
-    return once(tuple(map(metric_key, metrics)))
+    return once(tuple(map(registered_metric, metrics)))
 
 
 class Settings(Entry):

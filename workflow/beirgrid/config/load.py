@@ -10,11 +10,12 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..core.errors import ConfigError, lone_surrogate, printable, quoted
+from ..core.errors import ConfigError, printable, quoted
 from ..core.families import FAMILIES, RETRIEVERS
 from . import checks, entries, names, seeds
 from .entries import Config
 from .messages import explain
+from .values import REGISTERED
 
 REGISTRIES = ("corpora", "datasets", "models", "systems")
 
@@ -26,37 +27,23 @@ def load(raw: Mapping[str, Any]) -> Config:
         ConfigError: one message that lists all problems.
     """
     problems: list[str] = []
-    refuse(_surrogates(raw, "", []))
     refuse(
-        f"{key}: {raw.get(key)!r} should be a mapping of names to entries, not {type(raw.get(key)).__name__}"
+        f"{key}: should be a mapping of names to entries (here {quoted(raw.get(key))})"
         for key in REGISTRIES
         if not isinstance(raw.get(key), Mapping)
     )
     raw = names.expand(raw)
-    settings = _validated(
-        entries.Settings, {key: value for key, value in raw.items() if key not in REGISTRIES}, "", problems
-    )
+    own = {key: value for key, value in raw.items() if key not in REGISTRIES}
+    settings = _validated(_SETTINGS, own, "", problems)
     registries = {key: dict(_entries(key, raw, problems)) for key in REGISTRIES}
     refuse(problems)
     values: dict[str, Any] = {key: getattr(settings, key) for key in entries.Settings.model_fields} | registries
     config = Config.model_construct(settings.model_fields_set | set(REGISTRIES), **values)
     refuse(checks.registry_problems(config))
-    refuse(checks.layer_problems(config))
+    refuse(checks.cycle_problems(config))
     refuse([*seeds.problems(config), *checks.grid_problems(config)])
     config = _with_derived_models(seeds.expand(config))
     return config.model_copy(update={"models": _with_models_per_corpus(config)})
-
-
-def _surrogates(value: Any, where: str, around: list[int]) -> Iterator[str]:
-    """Yield a problem for each text with a lone surrogate."""
-    if isinstance(value, str):
-        if half := lone_surrogate(value):
-            yield f"{where}: {quoted(value)} has a lone surrogate, {half}"
-    elif isinstance(value, Mapping | list) and id(value) not in around:  # with YAML anchors, a list can contain itself
-        for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
-            place = f"{where}.{key}".lstrip(".")
-            yield from _surrogates(key, f"a key of {where or 'top level'}", around)
-            yield from _surrogates(child, place, [*around, id(value)])
 
 
 def refuse(problems: Iterable[str]) -> None:
@@ -74,12 +61,11 @@ def _line(problem: str) -> str:
 def _entries(registry: str, raw: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Any]]:
     """Yield the valid entries of a registry by name; append the others' mistakes to ``problems``."""
     for name, value in raw[registry].items():
-        _validated(_NAME, name, registry, problems)
-        where = f"{registry}.{name}"
-        kind = _KINDS[registry]
+        _validated(_NAME, name, f"{registry}: the name", problems)
+        where, kind = f"{registry}.{name}", _KINDS[registry]
         if registry == "systems" and isinstance(value, Mapping):
             try:
-                kind = _system_class(value, raw["models"])
+                kind = TypeAdapter(_system_class(value, raw["models"]))
             except ConfigError as error:
                 problems.append(f"{where}{error}")
                 continue
@@ -87,30 +73,32 @@ def _entries(registry: str, raw: Mapping[str, Any], problems: list[str]) -> Iter
             yield name, entry
 
 
-_NAME = TypeAdapter(entries.Name)
-_KINDS: dict[str, Any] = {
+_NAME: TypeAdapter[Any] = TypeAdapter(entries.Name)
+_SETTINGS: TypeAdapter[Any] = TypeAdapter(entries.Settings)
+_KINDS: dict[str, TypeAdapter[Any]] = {
     "corpora": TypeAdapter(entries.Corpus),
-    "datasets": entries.Dataset,
+    "datasets": TypeAdapter(entries.Dataset),
     "models": TypeAdapter(entries.Model),
-    "systems": entries.Retriever,
+    "systems": TypeAdapter(entries.Retriever),
 }
 
 
-def _validated(kind: Any, value: Any, where: str, problems: list[str]) -> Any:
+def _validated(kind: TypeAdapter[Any], value: Any, where: str, problems: list[str]) -> Any:
     """Validate a value as its class; return None after appending its mistakes to ``problems``."""
     try:
-        if isinstance(kind, TypeAdapter):
-            return kind.validate_python(value)
-        return kind.model_validate(value)
+        return kind.validate_python(value, context=REGISTERED)
     except ValidationError as error:
-        problems.extend(explain(error, where, kind if isinstance(kind, type) else None))
+        problems.extend(explain(error, where, value))
         return None
 
 
 def _system_class(entry: Mapping[str, Any], models: Mapping[str, Any]) -> type[entries.SystemEntry]:
     """Return the class of a system by its keys; raise ConfigError with the message after the system's name."""
     if "fusion" in entry or "of" in entry:
-        return entries.WeightedSum if entry.get("fusion") == "wsum" else entries.Rrf
+        kinds: dict[str, type[entries.SystemEntry]] = {"rrf": entries.Rrf, "wsum": entries.WeightedSum}
+        if str(entry.get("fusion")) not in kinds:
+            raise ConfigError(f".fusion: {quoted(entry.get('fusion'))} is not one of {', '.join(kinds)}")
+        return kinds[entry["fusion"]]
     if "reranker" in entry or "first_stage" in entry:
         return entries.Reranked
     if "run" in entry:

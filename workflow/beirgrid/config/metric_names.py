@@ -90,6 +90,19 @@ def parse_metric(text: str) -> Metric:
     return Metric(match[1], int(match[2]))
 
 
+def registered_metric(text: str) -> str:
+    """Return a metric's name in files.
+
+    Raises:
+        ValueError: there is no such metric, as a validator says it.
+    """
+    try:
+        parse_metric(text)
+    except BeirgridError as error:
+        raise ValueError(str(error)) from None
+    return metric_key(text)
+
+
 def lower_is_better(metric: str) -> bool:
     """Tell whether lower values of a metric are better, as for holes."""
     return parse_metric(metric).name in _LOWER

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from .endpoint_entries import Endpoint
+from .endpoint_entries import Endpoint, Price
+from .lock import RESOLVE
 from .recipes import Adaptation, CrossEncoderTraining, Training
 from .values import (
     LIST,
@@ -19,6 +22,7 @@ from .values import (
     PathName,
     Positive,
     Precision,
+    Refers,
     Resolvable,
     Seed,
     Size,
@@ -40,11 +44,16 @@ class ModelSize(Entry):
     )
     dimensions: Size | None = Field(None, description="Dimensions of the model's vectors.")
 
+    def problems(self) -> Iterator[str]:
+        """Yield a part that is larger than the whole."""
+        if (self.embeddings or 0) > (self.parameters or math.inf):
+            yield "embeddings are more than parameters, which include them"
+
 
 class TrainedOn(Entry):
     """Registered collections whose relevance judgements a model was trained on."""
 
-    names: Annotated[tuple[str, ...], LIST, AfterValidator(once)] = Field(
+    names: Annotated[tuple[str, ...], LIST, AfterValidator(once), Refers(("datasets", "corpora"))] = Field(
         description="Datasets, or corpora, which stand for all datasets over them. An empty list: none of them."
     )
     source: str = Field(description="Publication or page that says so.")
@@ -67,7 +76,7 @@ class Prompts(Entry):
     query: str | None = Field(None, description="Text put before each query.")
     document: str | None = Field(None, description="Text put before each document.")
     own: bool = Field(False, description="Use the checkpoint's own prompt on a side without a prompt here.")
-    datasets: dict[str, DatasetPrompts] = Field(
+    datasets: Annotated[dict[str, DatasetPrompts], Refers(("datasets",))] = Field(
         {},
         description="Query prompts of single datasets. Documents have none: datasets share the vectors of a corpus.",
     )
@@ -87,6 +96,11 @@ class Adapter(Entry):
     revision: Resolvable | None = Field(None, description="Commit of the adapter, or resolve.")
     path: PathName | None = Field(None, description="Folder with the adapter, in place of an id.")
     pickled: bool = Field(False, description="If there are no safetensors, convert pickled weights.")
+
+    def problems(self) -> Iterator[str]:
+        """Yield a lack of the adapter's place."""
+        if not (self.path or (self.checkpoint and self.revision)):
+            yield "needs a path, or a checkpoint with its revision"
 
 
 class ModelEntry(Entry):
@@ -174,6 +188,49 @@ class ModelEntry(Entry):
         origins["checkpoint"] = self.checkpoint
         return next((key for key, value in origins.items() if value is not None), "")
 
+    def problems(self) -> Iterator[str]:
+        """Yield what is missing of the place that the weights come from, and keys that do not go with it."""
+        engine = getattr(self, "engine", None)
+        unread: tuple[str, ...] = ()
+        if self.training:
+            unread = ("path", "package", "checkpoint", "endpoint", "revision", "files", "adapter")
+        elif self.endpoint:
+            unread = _NOT_SERVED
+        elif engine:
+            unread = ("prompts", "pooling", "brackets", "special_tokens", "max_length", "precision")
+        where = "train" if self.training else "endpoint" if self.endpoint else "engine: mteb"
+        yield from (f"the key {key!r} does not go with {where}" for key in unread if key in self.model_fields_set)
+        if self.endpoint and not self.training:
+            yield from self._endpoint_problems(self.endpoint)
+        elif engine and (self.checkpoint is None or (self.path is None and self.revision is None)):
+            yield "engine: mteb needs the checkpoint, as mteb lists it, and its revision (or a path to its files)"
+        elif not self.origin:
+            yield "needs a checkpoint with its revision, or a path, package, endpoint or train"
+        elif self.origin == "checkpoint" and self.revision is None:
+            yield (
+                "needs a revision (40 hex digits), so that the numbers stay the same when the hub changes; "
+                f"'{RESOLVE}' asks the hub for it once"
+            )
+        if self.package and not self.files:
+            yield "weights from a package need their SHA-256 under 'files'"
+
+    def _endpoint_problems(self, endpoint: Endpoint) -> Iterator[str]:
+        if self.family not in _SERVED:
+            yield f"endpoint: a server runs {', '.join(_SERVED)} models here, and this is a {self.family} model"
+        if self.prefixes.own:
+            yield "prompts.own: a server does not tell the prompts of a model: name them"
+        if endpoint.url is None:
+            yield "endpoint: needs the key 'url'"
+        if endpoint.budget and endpoint.price == Price():
+            yield "endpoint: a budget needs a price"
+
+
+# Families of which a server can run models, and the keys of an entry that do not go with an endpoint.
+_SERVED = ("dense", "cross-encoder", "listwise-reranker")
+_NOT_SERVED = (
+    *("checkpoint", "revision", "path", "package", "files", "pickled", "adapter", "trust_remote_code"),
+    *("max_length", "precision", "pooling", "brackets"),
+)
 
 _ENGINE = Field(
     None,
@@ -236,7 +293,7 @@ class DenseModel(TaskModel):
     separator: str = Field(" ", description="Text between a document's title and its text.")
     engine: Literal["mteb"] | None = _ENGINE
     chunks: InChunks | None = _CHUNKS
-    query_model: str | None = Field(
+    query_model: Annotated[str | None, Refers(("models",))] = Field(
         None, description="Model that encodes the queries, if the query encoder is a separate model (DPR)."
     )
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
@@ -247,6 +304,12 @@ class DenseModel(TaskModel):
         "token, or its first and its end token (both).",
     )
     train: Adaptation | None = Field(None, description="How the workflow adapts the model to a corpus.")
+
+    def problems(self) -> Iterator[str]:
+        """Yield brackets of one side alone."""
+        yield from super().problems()
+        if self.brackets and None in (self.brackets.query, self.brackets.document):
+            yield "brackets: queries and documents need two tokens each"
 
 
 class SparseModel(TaskModel):
@@ -259,7 +322,7 @@ class SparseModel(TaskModel):
         description="Where term weights come from: a language model's head, input embeddings (sparta), or the sparse "
         "head of BGE-M3.",
     )
-    query_model: str | None = Field(
+    query_model: Annotated[str | None, Refers(("models",))] = Field(
         None, description="Model that encodes the queries, if the query encoder is a separate model (DPR)."
     )
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
@@ -270,13 +333,13 @@ class LateInteractionModel(ModelEntry):
 
     family: Literal["late-interaction"] = Field(description="Decides how the checkpoint is opened and searched.")
     head: Literal["bge-m3"] | None = Field(None, description="Vectors of tokens are those of BGE-M3's third head.")
-    query_model: str | None = Field(
+    query_model: Annotated[str | None, Refers(("models",))] = Field(
         None, description="Model that encodes the queries, if the query encoder is a separate model (DPR)."
     )
     query_length: Length | None = Field(
         None, description="Tokens of a query, including its marker and mask tokens (max_length is for documents)."
     )
-    query_lengths: dict[str, Length] = Field(
+    query_lengths: Annotated[dict[str, Length], Refers(("datasets",))] = Field(
         {}, description="Query lengths of single datasets (or of all parts of a mean), in place of query_length."
     )
 
@@ -347,6 +410,12 @@ class ListwiseReranker(ModelEntry):
     step: Size = Field(10, description="Documents by which the window moves from the last document to the first.")
     words: Size = Field(300, description="Words of each document in the prompt.")
 
+    def problems(self) -> Iterator[str]:
+        """Yield a step that leaves documents out."""
+        yield from super().problems()
+        if self.step > self.window:
+            yield f"step: {self.step} is more than the window of {self.window}, so documents would be left out"
+
 
 class QueryGenerator(ModelEntry):
     """A T5 that writes queries for a document (docT5query)."""
@@ -360,6 +429,12 @@ class QueryGenerator(ModelEntry):
         description="Of the top_k tokens, only the most likely that together reach this probability are kept.",
     )
     prompts: Prompts = Field(Prompts(), description="Text put before documents.")
+
+    def problems(self) -> Iterator[str]:
+        """Yield prompts of queries."""
+        yield from super().problems()
+        if {"query", "datasets"} & self.prompts.model_fields_set:
+            yield "prompts: a query generator reads documents only"
 
 
 class ReseededGenerator(QueryGenerator):

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from ..core.errors import BeirgridError, ConfigError
 from .metric_names import USUAL, parse_metric
-from .registry import COMMIT, mteb_version, quiet
+from .registry import mteb_version, quiet
 from .tasks import KINDS, named
+from .values import COMMIT
 
 # Who reads the data of a task.
 CLASSES = {
@@ -172,7 +173,7 @@ def _rows(task: Any, datasets: dict[str, Any]) -> list[str]:
         return [meta.name]
     if meta.type not in KINDS or list(meta.modalities) != ["text"]:
         raise ConfigError(f"{meta.name} is a task of type {meta.type} over {', '.join(meta.modalities)}: not of texts")
-    if not COMMIT.match(str(meta.dataset.get("revision"))):
+    if not re.match(COMMIT, str(meta.dataset.get("revision"))):
         raise ConfigError(f"{meta.name}: mteb pins no commit of its data")
     pairs = [(subset, split) for subset in task.hf_subsets for split in meta.eval_splits]
     rows = []

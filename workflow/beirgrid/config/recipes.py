@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .values import Count, Derive, Entry, Names, NotNegative, Positive, Seed, Size, SizeOrZero
+from .values import Count, Derive, Entry, Names, NotNegative, Positive, Refers, Seed, Size, SizeOrZero
 
 
 class Training(Entry):
     """Keys that all recipes have."""
 
-    base: str = Field(description="Model whose weights training starts from.")
-    corpus: str | None = Field(None, description="Corpus whose documents are the training documents.")
+    base: Annotated[str, Refers(("models",))] = Field(description="Model whose weights training starts from.")
+    corpus: Annotated[str | None, Refers(("corpora",))] = Field(
+        None, description="Corpus whose documents are the training documents."
+    )
     seed: Seed = Field(0, description="Seed of samples, queries, negatives and the order of training.")
     batch: Size = Field(16, description="Queries (or documents, or lists) per step.")
     learning_rate: Positive = Field(5e-5, description="Highest learning rate.")
@@ -34,9 +37,15 @@ class Training(Entry):
 class CrossEncoderTraining(Training):
     """A reranker is distilled from a dense teacher, or learns from qrels."""
 
-    corpus: str = Field(description="Corpus whose documents are the training documents.")
-    dataset: str | None = Field(None, description="Dataset whose queries and qrels are training pairs.")
-    teacher: str | None = Field(None, description="Dense model whose similarities are the labels.")
+    corpus: Annotated[str, Refers(("corpora",))] = Field(
+        description="Corpus whose documents are the training documents."
+    )
+    dataset: Annotated[str | None, Refers(("datasets",))] = Field(
+        None, description="Dataset whose queries and qrels are training pairs."
+    )
+    teacher: Annotated[str | None, Refers(("models",), ("dense",))] = Field(
+        None, description="Dense model whose similarities are the labels."
+    )
     derive: Derive = Field((), description="Queries that are derived from documents.")
     queries: Count | None = Field(None, description="Largest number of training queries. Without it, all.")
     hard_negatives: SizeOrZero = Field(4, description="BM25 negatives per positive pair.")
@@ -44,11 +53,19 @@ class CrossEncoderTraining(Training):
     negative_depth: Size = Field(50, description="Depth of the ranking that negatives are drawn from.")
     epochs: Size = Field(1, description="Passes over the pairs.")
 
+    def problems(self) -> Iterator[str]:
+        """Yield a lack of training pairs."""
+        if self.dataset is None and not self.derive:
+            yield "needs training pairs: a dataset, or derive: [titles, sentences]"
+
 
 class Adaptive(Training):
     """Keys of the recipes that adapt a dense model to a corpus."""
 
-    corpus: str | None = Field(
+    base: Annotated[str, Refers(("models",), ("dense",))] = Field(
+        description="Model whose weights training starts from."
+    )
+    corpus: Annotated[str | None, Refers(("corpora",))] = Field(
         None, description="Corpus to adapt to. Without it, one model per corpus of the grid: {model}@{corpus}."
     )
     learning_rate: Positive = Field(2e-5, description="Highest learning rate.")
@@ -57,8 +74,15 @@ class Adaptive(Training):
 class WithQueries(Adaptive):
     """Keys of the recipes that need training queries."""
 
-    generator: str | None = Field(None, description="Query generator that writes the training queries.")
+    generator: Annotated[str | None, Refers(("models",), ("query-generator",))] = Field(
+        None, description="Query generator that writes the training queries."
+    )
     derive: Derive = Field((), description="Queries that are derived from documents, in place of a generator.")
+
+    def problems(self) -> Iterator[str]:
+        """Yield a lack of training queries, or two sources of them."""
+        if (self.generator is not None) == bool(self.derive):
+            yield "needs queries from a generator or from derive: [titles, sentences], one of them"
 
 
 class GenQ(WithQueries):
@@ -83,8 +107,10 @@ class Gpl(WithQueries):
     documents: Count = Field(83_334, description="Largest number of documents, sampled with the seed.")
     queries: Count = Field(250_000, description="Queries in total, unless queries_per_document is given.")
     queries_per_document: Size | None = Field(None, description="Queries per document, instead of a total.")
-    teacher: str = Field(description="Cross-encoder whose margins are learnt.")
-    retrievers: Names | None = Field(
+    teacher: Annotated[str, Refers(("models",), ("cross-encoder",))] = Field(
+        description="Cross-encoder whose margins are learnt."
+    )
+    retrievers: Annotated[Names | None, Refers(("models",), ("dense",), also=("bm25",))] = Field(
         None, description="Sources of negatives: bm25 or dense models. By default, the base."
     )
     negative_depth: Size = Field(50, description="Depth of the rankings that negatives are drawn from.")

@@ -25,7 +25,7 @@ from .listed import ENGINES, Engine, Listed
 from .lock import RESOLVE
 from .models import Seq2SeqReranker
 from .tasks import tasks
-from .values import FORMS
+from .values import COMMIT
 
 # The loaders of mteb that open a checkpoint as sentence-transformers or transformers does, and our families.
 _FAMILIES = {
@@ -73,7 +73,6 @@ _QWEN = (
     "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
 )
 _QWEN_LENGTH = 8192
-COMMIT = re.compile(next(form for form in FORMS if form == r"^[0-9a-f]{40}$"))
 _CORRECTIONS = Path(__file__).with_name("mteb_corrections.csv")
 
 
@@ -238,7 +237,7 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     if not listed.family:
         raise ConfigError(f"{name} cannot be used by its name: {listed.reason} ({ENGINES[listed.engine]})")
     entry: dict[str, Any] = {"family": listed.family, "checkpoint": name}
-    entry["revision"] = meta.revision if COMMIT.match(meta.revision or "") else RESOLVE
+    entry["revision"] = meta.revision if re.match(COMMIT, meta.revision or "") else RESOLVE
     if "safetensors" not in meta.framework:
         entry["pickled"] = True
     adapted = _loader(meta) in _ADAPTED

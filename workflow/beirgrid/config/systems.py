@@ -10,10 +10,11 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
+from ..core.families import families_with_role
 from .indexes import AnyIndex, Flat
 from .models import Head, InChunks, TrainedOn
 from .published_expansions import Expansion
-from .values import LIST, Count, Entry, Norm, PathName, Positive, Seeds, Size
+from .values import LIST, Count, Entry, Norm, PathName, Positive, Refers, Seeds, Size
 
 _CHUNKS = Field(None, description="Read documents in chunks. By default, as the model's entry says.")
 # Placeholders of a command, in the order of the documentation.
@@ -67,7 +68,7 @@ class Bm25(SystemEntry):
 
     kind: ClassVar[str] = "lexical"
     retriever: Literal["bm25"] = Field(description="BM25 through Lucene.")
-    expansion: Expansion | None = Field(
+    expansion: Annotated[Expansion | None, Refers(("models",), families_with_role("expander"))] = Field(
         None,
         description="Query generator or term-weights model whose expansions are indexed instead of the documents, or "
         "an entry of published expansions.",
@@ -86,12 +87,19 @@ class Retriever(SystemEntry):
     """
 
     kind: ClassVar[str] = "neural"
-    retriever: str = Field(description="Dense, sparse or late-interaction model.")
+    retriever: Annotated[str, Refers(("models",), also=("bm25",))] = Field(
+        description="Dense, sparse or late-interaction model."
+    )
     head: Head | None = Field(
         None,
         description="Of a checkpoint with the three heads of BGE-M3, in place of the dense one: a weight per token "
         "(sparse), or a vector per token (tokens).",
     )
+
+    def problems(self) -> Iterator[str]:
+        """Yield chunks of a head that reads none."""
+        if self.head and getattr(self, "chunks", None):
+            yield "head: does not go with chunks"
 
 
 class DenseRetriever(Retriever):
@@ -119,6 +127,11 @@ class LateInteractionRetriever(Retriever):
     candidates: Size = Field(100, description="Nearest tokens per query token whose documents are scored.")
     exhaustive: bool = Field(False, description="Score every document, without an index: the slow reference.")
 
+    def problems(self) -> Iterator[str]:
+        """Yield candidates of a search that scores every document."""
+        if self.exhaustive and "candidates" in self.model_fields_set:
+            yield "an exhaustive search has no candidates"
+
 
 class Repeated(SystemEntry):
     """A system with seeds after the configuration was loaded: the names of its members, one per seed."""
@@ -136,8 +149,10 @@ class Reranked(SystemEntry):
     """A system whose top documents a reranker reorders."""
 
     kind: ClassVar[str] = "rerank"
-    first_stage: str = Field(description="System whose run is reranked.")
-    reranker: str = Field(description="Reranker, or late-interaction model, that scores the pairs.")
+    first_stage: Annotated[str, Refers(("systems",))] = Field(description="System whose run is reranked.")
+    reranker: Annotated[str, Refers(("models",))] = Field(
+        description="Reranker, or late-interaction model, that scores the pairs."
+    )
     depth: Size | None = Field(
         None, description="Documents per query that are reranked. By default 100, or all documents of shorter runs."
     )
@@ -150,6 +165,11 @@ class Reranked(SystemEntry):
     def parts(self) -> tuple[str, ...]:
         """The first stage."""
         return (self.first_stage,)
+
+    def problems(self) -> Iterator[str]:
+        """Yield chunks of a head that reads none."""
+        if self.head and self.chunks:
+            yield "head: does not go with chunks"
 
 
 class Foreign(SystemEntry):
@@ -191,17 +211,33 @@ class Program(Foreign):
     minutes: Positive = Field(10.0, description="Minutes that a job is expected to take.")
     gpu: bool = Field(False, description="Whether jobs need a GPU, unless device is cpu.")
 
+    def problems(self) -> Iterator[str]:
+        """Yield placeholders that the commands lack or must not have."""
+        places, own = places_of(self.command), places_of(self.index_command)
+        yield from (f"command: needs {{{name}}}" for name in sorted({"queries", "run"} - places))
+        if self.index_command is None:
+            yield from ("command: cannot have {index}: without an index_command there is none",) * ("index" in places)
+            return
+        yield from (f"index_command: needs {{{name}}}" for name in sorted({"corpus", "index"} - own))
+        why = "an index is made before any query"
+        yield from (f"index_command: cannot have {{{n}}}: {why}" for n in sorted({"queries", "run", "depth"} & own))
+
 
 class Fused(SystemEntry):
     """Keys of every fusion."""
 
     kind: ClassVar[str] = "fusion"
-    of: Annotated[tuple[str, ...], LIST] = Field(description="Systems whose runs are fused.")
+    of: Annotated[tuple[str, ...], LIST, Refers(("systems",))] = Field(description="Systems whose runs are fused.")
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The fused systems."""
         return self.of
+
+    def problems(self) -> Iterator[str]:
+        """Yield too few systems."""
+        if len(set(self.of)) < 2:
+            yield f"of: a fusion needs at least two different systems, not {len(set(self.of))}"
 
 
 class Rrf(Fused):
@@ -236,6 +272,14 @@ class WeightedSum(Fused):
     def tuned(self) -> bool:
         """Whether the weights are tuned."""
         return self.weights == "tuned"
+
+    def problems(self) -> Iterator[str]:
+        """Yield weights that do not fit the systems."""
+        yield from super().problems()
+        if self.tuned and len(self.of) > MOST_TUNED:
+            yield f"of: weights of at most {MOST_TUNED} systems are tuned, not of {len(self.of)}"
+        elif self.weights is not None and not isinstance(self.weights, str):
+            yield from (f"weights{problem}" for problem in weight_problems(self.weights, len(self.of)))
 
 
 # Systems among which weights are tuned: a grid of weights has 286 points for four.

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    model_validator,
+)
 
-from ..core.errors import quoted
+from ..core.errors import nearest
 
 # Upper limits: of what is counted (documents, training steps), and of depths and batches, which a 32-bit counter holds.
 MOST_COUNTED, MOST_SIZE = 10_000_000_000, 1_000_000
@@ -41,46 +51,18 @@ def once(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _not_periodic(name: str) -> str:
-    """Refuse a name whose repetition Snakemake would take for endless recursion of a rule."""
-    if found := _PERIODIC.search(name):
-        times = len(found[0]) // len(found[1])
-        raise ValueError(
-            f"{quoted(name)} ends in {found[1]!r} {times} times, which Snakemake refuses; use another name"
-        )
-    return name
-
-
 LIST = BeforeValidator(_as_tuple)
-# The end of a name that Snakemake's PeriodicityDetector refuses.
-_PERIODIC = re.compile(r"(.+?)\1{19,}$")
-# Patterns of texts with a fixed form, each with the message that refuses other texts.
-FORMS = {
-    r"^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$": (
-        "A name has at most 80 letters, digits and . _ + @ - only, a letter or digit first."
-    ),
-    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$": (
-        "A grid's name has at most 80 letters, digits and . _ - only, a letter or digit first."
-    ),
-    r"^[0-9a-f]{40}$": "A commit has 40 hex digits, in lower case (branches and tags may move).",
-    r"^([0-9a-f]{40}|resolve)$": (
-        "A commit has 40 hex digits, in lower case (branches and tags may move). 'resolve' asks the hub once for the "
-        "commit of the branch main and keeps it in checkpoints.lock.json."
-    ),
-    r"^[0-9a-f]{64}$": "A SHA-256 has 64 hex digits, in lower case.",
-    r"^[a-z]{2}$": "The documents' language is an ISO 639-1 code, two letters such as en.",
-    r"^[^\x00-\x1f\x7f]{1,4095}$": "A path is one line of at most 4,095 characters.",
-    r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,95}$": (
-        "An id on the Hugging Face hub is owner/name, of letters, digits and . _ - only."
-    ),
-}
-_NAME, _GRID_NAME, _COMMIT, _RESOLVED, _DIGEST, _LANGUAGE, _PATH, _HUB_ID = FORMS
-Name = Annotated[str, StringConstraints(pattern=_NAME), AfterValidator(_not_periodic)]
+# Patterns of texts with a fixed form: names in paths, commits and SHA-256, ISO 639-1 codes, ids on the hub.
+_NAME, _GRID_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$", r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
+COMMIT, _RESOLVED, _DIGEST = r"^[0-9a-f]{40}$", r"^([0-9a-f]{40}|resolve)$", r"^[0-9a-f]{64}$"
+_LANGUAGE, _PATH = r"^[a-z]{2}$", r"^[^\x00-\x1f\x7f]{1,4095}$"
+_HUB_ID = r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,95}$"
+Name = Annotated[str, StringConstraints(pattern=_NAME)]
 GridName = Annotated[str, StringConstraints(pattern=_GRID_NAME)]
 HubId = Annotated[str, StringConstraints(pattern=_HUB_ID)]
 PathName = Annotated[str, StringConstraints(pattern=_PATH)]
 Resolvable = Annotated[str, StringConstraints(pattern=_RESOLVED)]
-Revision = Annotated[str, StringConstraints(pattern=_COMMIT)]
+Revision = Annotated[str, StringConstraints(pattern=COMMIT)]
 Digest = Annotated[str, StringConstraints(pattern=_DIGEST)]
 Language = Annotated[str, StringConstraints(pattern=_LANGUAGE)]
 Names = Annotated[tuple[str, ...], LIST, AfterValidator(once), Field(min_length=1)]
@@ -111,10 +93,48 @@ Kernels = Literal["auto", "plain"]
 Norm = Literal["min-max", "max", "sum", "zmuv", "rank", "borda"]
 
 
+@dataclass(frozen=True)
+class Refers:
+    """Marks a key whose value names registered entries: a name, a list of names, or a mapping of names.
+
+    Attributes:
+        registries: the registries, one of which has the entry.
+        families: the families that a model may have; empty for all.
+        also: further names.
+    """
+
+    registries: tuple[str, ...]
+    families: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+
+
+# Context of the validation of a whole configuration. The entries that jobs are given lack keys.
+REGISTERED = "registered"
+
+
 class Entry(BaseModel):
     """Base of all entries: immutable, without unknown keys and without type conversion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
+
+    def problems(self) -> Iterator[str]:
+        """Yield which keys of an entry of the configuration contradict each other, or are missing beside others."""
+        yield from ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, value: Any) -> Any:
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        for key in value if isinstance(value, dict) else ():
+            if key not in known:
+                raise ValueError(f"{cls.__name__} has no key {key!r}{nearest(str(key), known)}")
+        return value
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> Self:
+        if info.context == REGISTERED and (problems := list(self.problems())):
+            raise ValueError("; ".join(problems))
+        return self
 
     def given(self, *keys: str) -> dict[str, Any]:
         """Return the named keys that the entry was given (all without names), as JSON holds them, in that order.

@@ -50,14 +50,13 @@ def from_json(kind: Any) -> Callable[[str], Any]:
 
     def read(text: str) -> Any:
         try:
-            found = adapter.validate_json(text)
-            json.loads(text, object_pairs_hook=files.distinct)
+            value = json.loads(text, object_pairs_hook=files.distinct)
+            return adapter.validate_json(text)
         except ValidationError as error:
-            problems = explain(error, "", kind if isinstance(kind, type) else None)
+            problems = explain(error, "", value)
             raise ConfigError(f"the entry is not valid: {'; '.join(problems)}") from None
         except ValueError as error:
             raise ConfigError(f"the entry is not valid: {error}") from None
-        return found
 
     return read
 

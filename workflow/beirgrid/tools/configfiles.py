@@ -42,7 +42,6 @@ def merged(
     from snakemake.utils import update_config
     from snakemake_interface_common.exceptions import WorkflowError
 
-    configuration.refuse_unsafe(configfiles)
     raw = with_defaults({})
     for path in configfiles:
         try:
