@@ -336,6 +336,9 @@ ECHOES: dict[str, Callable[[str], str]] = {
     "in JSON within JSON": lambda key: "".join(f"\\\\u{ord(letter):04X}" for letter in key),
     "with a letter of JSON": lambda key: key.replace("-", "\\u002d"),
     "in an address": lambda key: key.replace("-", "%2d"),
+    "in an address within an address": lambda key: key.replace("-", "%252D"),
+    "in a page": lambda key: "".join(f"&#{ord(letter)};" for letter in key),
+    "after backslashes": lambda key: rf"\\\\{key}",
 }
 
 
@@ -359,6 +362,23 @@ def test_nothing_has_a_key_that_the_server_echoes(
     contents = [gzip.decompress(content) if path.suffix == ".gz" else content for path, content in files.items()]
     assert len(contents) == (2 if status == 200 else 1)
     assert not [content for content in contents if KEY.encode() in content]
+
+
+def test_a_long_run_of_backslashes_is_searched_for_the_key_in_seconds(
+    served: Served, client: Callable[..., Client]
+) -> None:
+    served.faults.append(json.dumps({"choices": [{"message": {"content": "\\" * 50_000}}]}).encode())
+    started = time.process_time()
+    assert client().chat([{"role": "user", "content": "Hello?"}]) == "\\" * 50_000
+    assert time.process_time() - started < 5
+
+
+def test_scores_without_the_index_of_their_documents_are_refused(served: Served, client: Callable[..., Client]) -> None:
+    """Servers sort them by score."""
+    rows = [{"document": {"text": text}, "relevance_score": score} for text, score in (("b", 0.9), ("a", 0.1))]
+    served.faults += [json.dumps({"results": rows}).encode()] * endpoints.ATTEMPTS
+    with pytest.raises(DataError, match="its rows have no index"):
+        client().rerank("q", ["a", "b"])
 
 
 @pytest.mark.parametrize(

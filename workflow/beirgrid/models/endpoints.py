@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import html
 import json
 import os
 import random
@@ -359,11 +360,17 @@ class Client:
             say(f"endpoint {self.endpoint.model} at {failed}. Attempt {attempt} of {ATTEMPTS} in {pause:.0f} s")
 
     def _without_key(self, text: str) -> str:
-        """Return a text with *** for the key, also where its letters are escaped as in JSON or in an address."""
-        if not self.key or ("\\" not in text and "%" not in text):  # as in numbers, which a pattern searches slowly
+        """Return a text with *** for the key, also where its letters are escaped as in JSON, an address or a page."""
+        if not self.key or not any(mark in text for mark in "\\%&"):  # as in numbers, which a pattern searches slowly
             return text.replace(self.key, "***") if self.key else text
-        letters = (rf"(?:\\*(?:{re.escape(letter)}|u{ord(letter):04x})|%{ord(letter):02x})" for letter in self.key)
-        return re.sub("".join(letters), "***", text, flags=re.IGNORECASE)
+        # Of a run of backslashes, only the first can begin a match, or else long runs take hours.
+        return re.sub(r"(?<!\\)" + "".join(map(_escaped, self.key)), "***", text, flags=re.IGNORECASE)
+
+
+def _escaped(letter: str) -> str:
+    """Return a pattern of the ways to write a letter of a key."""
+    code, names = ord(letter), re.escape(html.escape(letter))
+    return rf"(?:\\*(?:{re.escape(letter)}|(?:u00|x){code:02x})|%(?:25)*{code:02x}|{names}|&#(?:0*{code}|x0*{code:x});)"
 
 
 def _shown(text: str) -> str:
@@ -414,6 +421,8 @@ def _vectors(answer: Any, texts: int, dimension: int | None) -> np.ndarray:
 def _scores(answer: Any, documents: int) -> np.ndarray:
     """Parse the scores of a response, in the order of the documents."""
     rows = answer if isinstance(answer, list) else answer.get("results", answer.get("data"))
+    if not all("index" in row for row in rows):  # servers sort them by score
+        raise ValueError("its rows have no index, which says whose score it is")
     found = _in_order(rows, documents)
     return _finite([row["relevance_score" if "relevance_score" in row else "score"] for row in found], 1)
 
