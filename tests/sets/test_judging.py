@@ -108,7 +108,7 @@ def test_office_files_are_read(tmp_path):
     two.save(tmp_path / "two.xlsx")
     word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
     heading = '<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Flour_types</w:t></w:r></w:p>'
-    body = f"<w:body>{heading}<w:p><w:r><w:t>Rye &lt;b&gt; 3*4</w:t></w:r></w:p></w:body>"
+    body = f"<w:body>{heading}<w:p><w:r><w:t>Rye &lt;b&gt; 3*4</w:t></w:r></w:p>{WRAPPED}</w:body>"
     office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
     relations = "http://schemas.openxmlformats.org/package/2006/relationships"
     link = f'<Relationship Id="a" Type="{office}" Target="word/document.xml"/>'
@@ -136,7 +136,7 @@ def test_office_files_are_read(tmp_path):
     assert found["b"] == ("B", "12.5")
     assert found["two.xlsx#Sheet#1"] == ("", "of the first sheet")
     assert found["two.xlsx#more#1"] == ("", "of the other sheet")
-    assert found["flour.docx"] == ("Flour_types", "Rye <b> 3*4")
+    assert found["flour.docx"] == ("Flour_types", "Rye <b> 3*4\n\nmoved here, a field of letters, right to left, kanji")
     assert found["book.epub"][0] == "Baking"
     assert "One chapter" in found["book.epub"][1]
 
@@ -209,6 +209,15 @@ def test_a_document_that_cannot_be_read_is_named(tmp_path, name, content, messag
         documents.read(tmp_path)
 
 
+# Elements of Word around runs: text that was moved, a field, a direction, and readings above letters.
+WRAPPED = "".join(
+    [
+        '<w:p><w:moveTo w:id="1" w:author="A > B"><w:r><w:t>moved here, </w:t></w:r></w:moveTo>',
+        '<w:fldSimple w:instr="IF 1 &gt; 2"><w:r><w:t>a field of letters, </w:t></w:r></w:fldSimple>',
+        '<w:bdo w:val="rtl"><w:r><w:t>right to left, </w:t></w:r></w:bdo>',
+        "<w:r><w:ruby><w:rubyPr/><w:rubyBase><w:r><w:t>kanji</w:t></w:r></w:rubyBase></w:ruby></w:r></w:p>",
+    ]
+)
 DEEP = "".join(f"<font color=red>word{i}<br>" for i in range(400))
 
 
@@ -226,7 +235,7 @@ DEEP = "".join(f"<font color=red>word{i}<br>" for i in range(400))
         ("<frameset><frame src=a></frameset><noframes>one</noframes>end", "one", "end"),
         ("<p>1 < 2 &amp; 3<4<textarea>end", "1 < 2 & 3<4", "end"),
         ("<ruby>one<rp>(</rp><rt>end", "one", "end"),
-        ("<template>no</template><noscript>no</noscript>one<p>end", "one", "end"),
+        ("<template>no</template><noscript>no</noscript>one<p>end<noscript></noscript>", "one", "end"),
     ],
 )
 def test_no_text_of_a_page_is_lost(tmp_path, page, first, last):
@@ -239,10 +248,12 @@ def test_no_text_of_a_page_is_lost(tmp_path, page, first, last):
 
 def test_documents_that_cannot_be_read_or_have_no_text_are_named_and_the_others_read(tmp_path, monkeypatch):
     pytest.importorskip("markitdown")
+    pytest.importorskip("bs4")  # here, as the first import may take longer than _LONGEST
     monkeypatch.setattr(documents, "_LARGEST", 300_000)
     monkeypatch.setattr(documents, "_LONGEST", 0.2)
-    (tmp_path / "good.md").write_text("# Rye\n\nBread")
+    (tmp_path / "good.md").write_text("---\nRye between two rules\n\n---\nBread")
     (tmp_path / "cut.html").write_text("Rye<script>var a; <p>Bread")
+    (tmp_path / "again.html").write_text("Rye<noscript><p>Bread<noscript></noscript>")
     (tmp_path / "damaged.docx").write_text("no archive")
     (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "large.md").write_text("x" * 300_001)
@@ -251,8 +262,10 @@ def test_documents_that_cannot_be_read_or_have_no_text_are_named_and_the_others_
     (tmp_path / "rows.csv").write_text("id,text\n1,\n2,rye\n")
     _zip(tmp_path / "unpacked.docx", {"word/document.xml": "x" * 300_001})
     found, flaws = documents.read(tmp_path)
-    assert [document.id for document in found] == ["cut.html", "empty.txt", "good.md", "1", "2"]
+    assert [document.id for document in found] == ["again.html", "cut.html", "empty.txt", "good.md", "1", "2"]
+    assert found[3].text == "---\nRye between two rules\n\n---\nBread"
     expected = {
+        "again.html": "its text may be cut: <noscript does not close",
         "cut.html": "its text may be cut: <script does not close",
         "damaged.docx": r"left out: .*/damaged\.docx cannot be read as a docx file",
         "empty.txt": "it has no text",
@@ -797,6 +810,34 @@ def test_what_a_person_changes_in_the_description_meanwhile_stays(made):
     description = EvaluationSet(made.folder).description
     assert (description.guideline, description.licence) == ("Grade the answer.", "CC0")
     assert description.queries == {"synthetic": True, "number": 1}
+
+
+def test_commands_at_the_same_time_lose_nothing_of_set_json(made):
+    other, begun = EvaluationSet(made.folder), threading.Event()
+
+    def slow():
+        with made.edit() as description:
+            begun.set()
+            time.sleep(0.2)
+            description.models["model:one"] = {}
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    begun.wait()
+    with other.edit() as description:
+        description.models["model:two"] = {}
+    thread.join()
+    assert EvaluationSet(made.folder).description.models == {"model:one": {}, "model:two": {}}
+
+
+def test_two_open_sets_make_two_versions(made):
+    other = EvaluationSet(made.folder)
+    made.store.judge(Grading("ann", *made.store.pool()[0], 2))
+    made.accept("majority")
+    made.store.judge(Grading("ann", *made.store.pool()[0], 3))
+    assert other.accept("majority").number == 2
+    ((first,), (second,)) = (other.qrels(number).values() for number in (1, 2))
+    assert ([*first.values()], [*second.values()]) == ([2], [3])
 
 
 def test_versions_keep_who_when_and_how(made):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -24,6 +25,9 @@ from ..core.errors import BeirgridError, DataError
 _IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "contents")
 # Largest file that is one document, unpacked, in bytes; and the longest time to read it, in seconds.
 _LARGEST, _LONGEST = 200 * 2**20, 300
+# Elements of a Word file that mammoth leaves out with the text in them: moved text, fields, directions, ruby.
+_WRAPPERS = rb"moveTo|fldSimple|customXml|bdo|dir|ruby|rubyBase|rt"
+_TAGS = re.compile(rb"""</?w:(""" + _WRAPPERS + rb""")(\s([^>"']|"[^"]*"|'[^']*')*)?/?>""")
 # How the parts of a page begin and end that are no text.
 _UNSEEN = {"<!--": "-->"} | {f"<{name}": f"</{name}" for name in ("script", "style", "template", "noscript", "title")}
 # Rows by the names of their columns, with their places.
@@ -165,8 +169,8 @@ def _plain(path: Path) -> _Text:
 
 
 def _markdown(path: Path) -> _Text:
-    """Return a Markdown file without front matter."""
-    return _headed(re.sub(r"\A---\n.*?\n---\n", "", _source(path), flags=re.DOTALL))
+    """Return a Markdown file without front matter, which begins with a key. A text between two rules does not."""
+    return _headed(re.sub(r"\A---\n[\w-]+ *:.*?\n---\n", "", _source(path), flags=re.DOTALL))
 
 
 def _headed(text: str) -> _Text:
@@ -186,12 +190,14 @@ def _html(path: Path) -> _Text:
     source = _source(path)
     page = BeautifulSoup(source, "html.parser")
     title = " ".join(page.title.get_text().split()) if page.title else ""
+    nested = page.select("noscript noscript, template template")  # the outer one does not close
     for unseen in [*page("title", limit=1), *page("noscript")]:
         unseen.extract()
     text = page.get_text("\n", types=(NavigableString, CData, RubyTextString, RubyParenthesisString))
     text = "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
     small = source.lower()
     unclosed = [begin for begin, end in _UNSEEN.items() if small.rfind(begin) > small.rfind(end)]
+    unclosed += [f"<{element.name}" for element in nested]
     return title, text, f"its text may be cut: {unclosed[0]} does not close" if unclosed else ""
 
 
@@ -210,12 +216,23 @@ def _office(path: Path) -> _Text:
 
     kind = path.suffix.lower()
     readers = {".docx": converters.DocxConverter, ".pptx": converters.PptxConverter}
-    with path.open("rb") as file:
+    with _whole(path) if kind == ".docx" else path.open("rb") as file:
         page = readers.get(kind, converters.EpubConverter)().convert(file, StreamInfo(extension=kind))
     text = re.sub(r"<!-- Slide number: \d+ -->\n", "", page.markdown)
     text = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", text)
     title, text, _ = _headed(re.sub(r"\\([_*])", r"\1", text))  # no marks, but characters of the file
     return page.title or title, text, ""
+
+
+def _whole(path: Path) -> io.BytesIO:
+    """Return a Word file without the elements with which mammoth would leave out text."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(path) as word, zipfile.ZipFile(made, "w") as unwrapped:
+        for part in word.infolist():
+            content = word.read(part)
+            unwrapped.writestr(part, _TAGS.sub(b"", content) if part.filename.endswith(".xml") else content)
+    made.seek(0)
+    return made
 
 
 @contextmanager

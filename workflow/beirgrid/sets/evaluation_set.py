@@ -130,11 +130,12 @@ class EvaluationSet:
     def edit(self) -> Iterator[Description]:
         """Yield the description, read again for the block to change, and write it when the block ends.
 
-        What a person or another command changed in set.json since this one began thus stays.
+        What a person or another command changed in set.json since this one began thus stays. Other blocks wait.
         """
-        self.description = _read_description(self.folder)
-        yield self.description
-        files.write_text(self.folder / "set.json", self.description.model_dump_json(indent=2) + "\n")
+        with files.locked(self.folder / ".lock"):
+            self.description = _read_description(self.folder)
+            yield self.description
+            files.write_text(self.folder / "set.json", self.description.model_dump_json(indent=2) + "\n")
 
     def write_queries(self, queries: Iterable[SetQuery], **facts: Any) -> None:
         """Replace queries.jsonl."""
@@ -216,26 +217,27 @@ class EvaluationSet:
             )
         if not any(grade > 0 for grade in resolved.values()):
             raise BeirgridError(f"none of the {len(resolved)} judged documents is relevant: every score would be 0")
-        number = len(self.description.versions) + 1
         lines = (f"{query}\t{document}\t{grade}\n" for (query, document), grade in sorted(resolved.items()))
-        path, text = self.folder / f"versions/{number}.tsv", "query-id\tcorpus-id\tscore\n" + "".join(lines)
-        files.write_text(path, text)
+        text = "query-id\tcorpus-id\tscore\n" + "".join(lines)
         measured = coefficients(without_adjudicators(people | grades, {adjudicator}))
-        version = Version(
-            number=number,
-            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            judges=sorted(grades),
-            judgements=len(resolved),
-            queries=len({query for query, _ in resolved}),
-            resolution=how,
-            adjudicator=adjudicator,
-            guideline=self.description.guideline,
-            agreement=[_json(found) for found in measured if found.pairs],
-            sha256=files.sha256(path),
-        )
-        with self.edit() as description:
+        with self.edit() as description:  # or else two commands may take one number
+            number = len(description.versions) + 1
+            path = self.folder / f"versions/{number}.tsv"
+            files.write_text(path, text)
+            version = Version(
+                number=number,
+                date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                judges=sorted(grades),
+                judgements=len(resolved),
+                queries=len({query for query, _ in resolved}),
+                resolution=how,
+                adjudicator=adjudicator,
+                guideline=description.guideline,
+                agreement=[_json(found) for found in measured if found.pairs],
+                sha256=files.sha256(path),
+            )
             description.versions.append(version)
-        files.write_text(self.folder / "qrels/test.tsv", text)
+            files.write_text(self.folder / "qrels/test.tsv", text)
         return version
 
     def _nothing_to_accept(self, everyone: Grades, model: str) -> str:
