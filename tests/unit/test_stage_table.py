@@ -15,15 +15,25 @@ def test_every_rule_has_a_stage_and_every_stage_a_rule():
     assert set(stages()) == set(rules())
 
 
+def test_jobs_of_a_lexical_cell_start_before_those_of_a_model():
+    first = {name: stage.priority for name, stage in stages().items()}
+    lexical = ("fetch_corpus", "fetch_dataset", "index_lexical", "retrieve_lexical", "evaluate")
+    models = ("encode_dense", "retrieve_dense", "train", "score", "adapt", "mine", "label")
+    assert min(first[name] for name in lexical) > max(first[name] for name in models)
+    assert first["evaluate"] > first["index_lexical"]
+    assert first["retrieve_dense"] > first["encode_dense"]
+
+
 def test_stages_with_one_name_in_records_have_one_stamp():
     stamps = {stage.stamp for stage in stages().values()}
     assert len(stamps) == len({stamp.name for stamp in stamps})
 
 
 @pytest.mark.parametrize("stage", stages().values(), ids=lambda stage: stage.rule)
-def test_rules_have_the_version_the_outputs_and_the_download_slot_of_their_stage(stage):
+def test_rules_have_the_version_the_outputs_the_priority_and_the_download_slot_of_their_stage(stage):
     rule = rules()[stage.rule]
     assert rule.params.version == stage.stamp.version
+    assert rule.priority == stage.priority
     assert rule.resources.get("network") == (1 if stage.downloads else None)
     if stage.rule not in ("aggregate", "report", "analyses"):  # their rules fill in the name of the grid
         outputs = {name: re.sub(r"\{(\w+),[^}]*\}", r"{\1}", str(path)) for name, path in rule.output.items()}

@@ -156,6 +156,11 @@ class Stage:
         return self.runs_model(grid, **wildcards)
 
     @property
+    def priority(self) -> int:
+        """Which jobs start first: those that need no model, and among these and the others, those that end a cell."""
+        return 2 * (not self.runs_models) + (self.group == "cell")
+
+    @property
     def commands(self) -> list[str]:
         """The commands that the stage adds to the command line."""
         return [self.command]
