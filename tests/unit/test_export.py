@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import shutil
-import sys
-import types
 from pathlib import Path
 
 import finished
@@ -22,7 +19,6 @@ from beirgrid.__main__ import main
 from beirgrid.core.version import full_version
 from beirgrid.exchange.mteb import tasks
 from beirgrid.results import scores
-from beirgrid.runs import runs
 
 SYSTEMS = ("first", "second", "both")
 
@@ -114,45 +110,6 @@ def test_trec_files_are_read_by_ranx(work, tmp_path):
     assert found == pytest.approx([_mean(work, system, "mine") for system in SYSTEMS])
 
 
-@pytest.fixture
-def repro_eval(monkeypatch):
-    """repro_eval's reader of metadata, which imports a module that setuptools has no more and uses for other things."""
-    monkeypatch.setitem(sys.modules, "pkg_resources", types.ModuleType("pkg_resources"))
-    from repro_eval import metadata
-
-    return metadata
-
-
-def test_metadata_is_read_back_by_repro_eval(work, tmp_path, repro_eval):
-    more = tmp_path / "more.yaml"
-    more.write_text("actor: {name: A. B., team: 'a: b'}\n")
-    out = _export(work, "ir-metadata", tmp_path / "out", "--metadata", str(more))
-    path = out / "runs/scifact/both.trec"
-    found = repro_eval.MetadataHandler.read_metadata(path)
-    assert (found["schema-version"], found["tag"], found["actor"]) == (0.1, "both", {"name": "A. B.", "team": "a: b"})
-    first, second, both = found["method"]["retrieval"]
-    named = {"name": "first", "method": "retrieve", "depth": 10, "precision": "bfloat16", "model": "first"}
-    assert first == {**named, "prompts": '{"query": "q: "}'}
-    assert (second["name"], second["precision"]) == ("second", "float32")
-    assert (both["method"], both["interpolates"]) == ("fuse rrf", ["first", "second"])
-    assert found["implementation"]["executable"]["cmd"].startswith("python -m beirgrid fuse --system both")
-    assert found["research goal"]["evaluation"]["reported measures"] == ["ndcg_cut_10", "recall_5"]
-    version = importlib.metadata.version("pytrec-eval-terrier")
-    assert f"pytrec-eval-terrier=={version}" in found["platform"]["software"]["libraries"]["python"]
-    # The lines below the header are the run, for repro_eval and for beirgrid.
-    read = runs.read(work / "results/runs/both/scifact.run.gz")
-    stripped = repro_eval.MetadataHandler.strip_metadata(path)
-    assert {query: set(documents) for query, documents in stripped.items()} == {
-        query: set(ranking.ids) for query, ranking in read.items()
-    }
-    assert {query: ranking.ids for query, ranking in runs.read(path).items()} == {
-        query: ranking.ids for query, ranking in read.items()
-    }
-    # All differ in implementation and method alone.
-    kinds = repro_eval.MetadataAnalyzer(str(out / "runs/scifact/first.trec")).analyze_directory(out / "runs/scifact")
-    assert {kind: len(files) for kind, files in kinds.items()} == {"prIMad": 2}
-
-
 def test_mtebs_json_says_that_mteb_did_not_compute_it(work, tmp_path):
     out = _export(work, "mteb", tmp_path / "out")
     found = json.loads((out / f"beirgrid__first/{full_version()}/SciFact.json").read_text())
@@ -203,7 +160,6 @@ def test_the_hub_reads_its_yaml(work, tmp_path, capsys):
 
 SEEDED = {
     "trec": "runs/scifact/s.seed{n}.trec",
-    "ir-metadata": "runs/scifact/s.seed{n}.trec",
     "mteb": f"beirgrid__s.seed{{n}}/{full_version()}/SciFact.json",
     "huggingface": "s.seed{n}/.eval_results/scifact.yaml",
 }
@@ -230,7 +186,7 @@ def test_each_seed_is_exported_under_its_own_name(tmp_path, place):
         assert not (out / pattern.replace("s.seed{n}", "s")).exists()
 
 
-@pytest.mark.parametrize("kind", ["trec", "ir-metadata", "mteb", "huggingface"])
+@pytest.mark.parametrize("kind", ["trec", "mteb", "huggingface"])
 def test_damage_and_places_are_named(work, tmp_path, capsys, kind):
     shutil.copytree(work, tmp_path / "copy")
     (tmp_path / "full").mkdir()

@@ -389,10 +389,6 @@ def drop(path: str, key: str) -> None:
         ("mteb", lambda: put(SCORES, "x", "scores", "system"), "has the scores of x on scifact"),
         ("mteb", lambda: drop(SCORES, "finished"), f"{SCORES} is not a record of beirgrid (finished: Field required)"),
         ("huggingface", lambda: drop(SCORES, "finished"), "(finished: Field required)"),
-        ("ir-metadata", lambda: drop(RUN_RECORD, "finished"), f"{RUN_RECORD} is not a record of beirgrid"),
-        ("ir-metadata", lambda: drop(RUN_RECORD, "packages"), "(packages: Field required)"),
-        ("ir-metadata", lambda: put(RUN_RECORD, "python 'x", "command"), "its command has no closing quotation"),
-        ("ir-metadata", lambda: put(GRID, [], "cells", 0, "records"), "describes how its run was made"),
         ("mteb", lambda: put(GRID, [], "cells", 0, "records"), "has no record of its queries and qrels"),
     ],
 )

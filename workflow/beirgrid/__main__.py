@@ -50,7 +50,6 @@ _LISTED = {
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
     "export table": ("exchange.paper_table:export_table", "print a table for a paper, in LaTeX or Markdown"),
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
-    "export ir-metadata": ("exchange.trec:export_ir_metadata", "write TREC runs with an ir_metadata 0.1 header"),
     "export mteb": ("exchange.mteb:export_mteb", "write scores as MTEB's JSON"),
     "export huggingface": ("exchange.hub:export_huggingface", "write scores as YAML for model pages of the hub"),
     "set": ("sets.commands:add_arguments", "make an evaluation set: documents, queries, judgements"),

@@ -1,1 +1,1 @@
-"""Export results: TREC runs with metadata, MTEB's JSON, and the Hugging Face hub's YAML."""
+"""Export results: TREC runs, MTEB's JSON, the Hugging Face hub's YAML, and a table for a paper."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from ..core import files, provenance
 from ..core.errors import DataError, warn
@@ -18,31 +18,8 @@ from ..results.summary import REMEDY
 Output = Annotated[Path, "folder to write; it must be new or empty"]
 Directory = Annotated[Path, results_folder.PLACE]
 GridName = Annotated[str, "name of the grid; by default, all finished cells of the folder"]
-# Record keys that exports require.
-_KEYS = ("command", "packages", "cpus", "finished")
 # Name of the software in all exports.
 SOFTWARE = f"beirgrid {full_version()}"
-
-
-class ExportedStep(NamedTuple):
-    """A step before a cell's evaluation: the path and content of its record."""
-
-    path: Path
-    record: dict[str, Any]
-
-    @property
-    def stage(self) -> str:
-        """The stage."""
-        return str(self.record["stage"])
-
-    @property
-    def system(self) -> str:
-        """The system whose run the step wrote."""
-        return self.path.parent.name
-
-    def option(self, name: str) -> list[str]:
-        """Return the values of an option of the step's command."""
-        return provenance.option(self.path, self.record, name)
 
 
 @dataclass(frozen=True)
@@ -60,41 +37,38 @@ class ExportedCell:
     @cached_property
     def evaluation(self) -> dict[str, Any]:
         """The record of the evaluation."""
-        return provenance.read_record(self.result.scores, *_KEYS)
+        return provenance.read_record(self.result.scores, "finished")
 
     @cached_property
-    def steps(self) -> list[ExportedStep]:
-        """The steps before the evaluation, in order."""
-        return [ExportedStep(path, provenance.read_record(path, *_KEYS)) for path in self.result.records]
+    def records(self) -> list[dict[str, Any]]:
+        """The records of the steps before the evaluation, in order."""
+        return [provenance.read_record(path) for path in self.result.records]
 
-    def steps_of(self, *stages: str) -> list[ExportedStep]:
-        """Return the steps of these stages."""
-        return [step for step in self.steps if step.stage in stages]
-
-    @property
+    @cached_property
     def dataset_record(self) -> dict[str, Any]:
         """The record of queries and qrels."""
-        return self._dataset.record
-
-    @property
-    def _dataset(self) -> ExportedStep:
-        steps = self.steps_of("fetch_dataset")
-        if not steps:
-            raise DataError(
-                f"{self.result.system} on {self.result.dataset} has no record of its queries and qrels: the summary "
-                f"of the grid is damaged. {REMEDY}"
-            )
-        return steps[0]
+        return self.records[self._dataset_number]
 
     @property
     def qrels(self) -> Path:
         """The qrels in BEIR's layout, after checking them against their record."""
-        return provenance.artifact(self._dataset.path.with_name("qrels.tsv"))
+        return provenance.artifact(self.result.records[self._dataset_number].with_name("qrels.tsv"))
+
+    @cached_property
+    def _dataset_number(self) -> int:
+        """The place of the record of queries and qrels among the records."""
+        for number, record in enumerate(self.records):
+            if record["stage"] == "fetch_dataset":
+                return number
+        raise DataError(
+            f"{self.result.system} on {self.result.dataset} has no record of its queries and qrels: the summary of the "
+            f"grid is damaged. {REMEDY}"
+        )
 
     @property
     def precisions(self) -> str:
         """The precisions of the models in the steps; empty without a model."""
-        return ", ".join(sorted(precisions(step.record for step in self.steps)))
+        return ", ".join(sorted(precisions(self.records)))
 
 
 def finished(directory: Path, grid: str, output: Path) -> tuple[Results, list[ExportedCell]]:

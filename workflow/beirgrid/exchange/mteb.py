@@ -57,7 +57,7 @@ def task_result(cell: ExportedCell) -> dict[str, Any]:
         "languages": [_LANGUAGES.get(cell.result.language, "und-Zyyy")],
     }
     # Of all steps, those that cells share included.
-    seconds = sum(step.record["seconds"] for step in cell.steps) + cell.evaluation["seconds"]
+    seconds = sum(record["seconds"] for record in cell.records) + cell.evaluation["seconds"]
     return {
         "dataset_revision": revision,
         "task_name": task_of(cell),
