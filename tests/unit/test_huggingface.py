@@ -174,7 +174,7 @@ GOOD = {
         pytest.param(
             {"corpus": None}, {}, "configuration corpus or documents .it has default, queries.", id="no-corpus"
         ),
-        pytest.param({"default": None}, {}, "has no configuration qrels or default", id="no-qrels"),
+        pytest.param({"default": None}, {}, "has no configuration default or qrels", id="no-qrels"),
         pytest.param({}, {"split": "dev"}, "'default' has no split 'dev' .it has test.", id="no-split"),
         pytest.param(
             {"corpus": {"a": DOCUMENTS, "b": DOCUMENTS}},

@@ -178,7 +178,7 @@ def test_a_grid_with_another_family_is_planned(checkout, tmp_path):
     }
     assert counts["total"] == 2 + 2 + 3 + 2 + 1 + 1 + 1 + 3 + 3  # fetched, binary, BM25, reranked, fused, evaluated
     assert "results/embeddings/coded/demo/0.npy" in dry.stdout
-    (command,) = re.findall(r" -m beirgrid .* retrieve (\S+) --system coded ", dry.stdout)
+    (command,) = re.findall(r" -m beirgrid retrieve (\S+) @- <<< .*\"coded\"", dry.stdout)
     assert command == "binary"
     settings = re.findall(r" encode @- .* <<< '(\{.*\})' > ", dry.stdout)
     assert [json.loads(text)["model"] for text in settings] == [{"family": "binary", "bits": 128}]

@@ -70,11 +70,10 @@ def test_rules_have_all_directives_in_one_order(file):
 
 def test_every_rule_is_whole():
     """Some rules are made from others, so the test reads the final form of each."""
-    assert len(rules()) == 33
+    assert len(rules()) == 32
     for name, rule in rules().items():
         assert rule.message, name
-        assert rule.shellcmd.startswith("{params.beirgrid} "), name
-        assert rule.shellcmd.endswith(" > {log:q} 2>&1"), name
+        assert rule.shellcmd == "{params.command} <<< {params.job:q} > {log:q} 2>&1", name
         assert rule.log, name
         assert rule.benchmark, name
         assert rule.conda_env, name
@@ -130,7 +129,8 @@ def test_modules_and_rules_stay_short():
 
 def test_no_two_modules_and_no_two_public_classes_have_one_name():
     paths = [path for path in (ROOT / "workflow" / "beirgrid").rglob("*.py") if path.stem != "__init__"]
-    modules = Counter(path.stem for path in paths)
+    # A stage has its plan, its work and perhaps what only its work uses under one name.
+    modules = Counter(path.stem for path in paths if path.parent.name != "pipeline")
     found = (re.findall(r"^class ([A-Z]\w*)", path.read_text(), re.MULTILINE) for path in paths)
     classes = Counter(name for names in found for name in names)
     assert [name for name, count in (modules + classes).items() if count > 1] == []

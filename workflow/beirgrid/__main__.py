@@ -200,7 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
             message = f"out of memory on the GPU; make encode.batch_tokens.cuda smaller ({error})"
         else:
             raise
-    command = next((word for word in arguments if not word.startswith("-")), "")
+    command = next((word for word in arguments if not word.startswith(("-", "@"))), "")
     say(f"{f'beirgrid {command}'.strip()}: error: {message}")
     return status
 
