@@ -180,8 +180,8 @@ def test_a_grid_with_another_family_is_planned(checkout, tmp_path):
     assert "results/embeddings/coded/demo/0.npy" in dry.stdout
     (command,) = re.findall(r" -m beirgrid retrieve (\S+) @- <<< .*\"coded\"", dry.stdout)
     assert command == "binary"
-    settings = re.findall(r" encode @- .* <<< '(\{.*\})' > ", dry.stdout)
-    assert [json.loads(text)["model"] for text in settings] == [{"family": "binary", "bits": 128}]
+    settings = re.findall(r" encode @- <<< '(\{.*\})' > ", dry.stdout)
+    assert [json.loads(text)["settings"]["model"] for text in settings] == [{"family": "binary", "bits": 128}]
     plan = _run(checkout, tmp_path, "beirgrid", "plan", "--device", "cuda", "--format", "json")
     rules = json.loads(plan.stdout)["rules"]
     assert rules["encode_dense"]["mem_mb"] > 1000
