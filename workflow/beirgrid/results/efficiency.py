@@ -13,37 +13,12 @@ from ..core import files, provenance
 from ..results.cells import RecordedStep
 
 EFFICIENCY_COLUMNS = [
-    "system",
-    "dataset",
-    "index_bytes",
-    "index_seconds",
-    "documents_per_second",
-    "query_ms",
-    "pairs_per_second",
-    "peak_memory_mb",
-    "device",
-    "tokens",
-    "price",
-    "price_per_1000_queries",
+    *("system", "dataset", "index_bytes", "index_seconds", "documents_per_second", "query_ms", "pairs_per_second"),
+    *("peak_memory_mb", "device", "tokens", "price", "price_per_1000_queries"),
 ]
 LATENCY_COLUMNS = [
-    "system",
-    "dataset",
-    "step",
-    "depth",
-    "documents",
-    "as_run",
-    "queries",
-    "p50_ms",
-    "p95_ms",
-    "p99_ms",
-    "mean_ms",
-    "device",
-    "hardware",
-    "cpus",
-    "precision",
-    "concurrency",
-    "queries_per_second",
+    *("system", "dataset", "step", "depth", "documents", "as_run", "queries", "p50_ms", "p95_ms", "p99_ms", "mean_ms"),
+    *("device", "hardware", "cpus", "precision", "concurrency", "queries_per_second"),
 ]
 # Costs on the x-axes of trade-offs, with their labels.
 COSTS = {
