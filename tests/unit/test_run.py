@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -195,51 +194,6 @@ def test_a_folder_without_git_has_no_commit(tmp_path, monkeypatch):
     (tmp_path / ".git").mkdir()  # and no git to read it
     monkeypatch.setenv("PATH", str(tmp_path))
     assert version.read_commit(tmp_path) == ("", "")
-
-
-def test_init_writes_a_file_that_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    docs = tmp_path / "notes"
-    (docs / "qrels").mkdir(parents=True)
-    (docs / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
-    (docs / "corpus.jsonl").write_text('{"_id": "d", "text": "a"}\n')
-    (docs / "queries.jsonl").write_text('{"_id": "q", "text": "a"}\n')
-    assert main(["init", "--collection", "notes", "--systems", "bm25-flat", "--name", "mine"]) == 0
-    content = yaml.safe_load(Path("grid.yaml").read_text())
-    assert content["grid"] == {"name": "mine", "systems": ["bm25-flat"], "datasets": ["notes"]}
-    assert content["datasets"] == {"notes": {"corpus": "notes", "split": "test"}}
-    capsys.readouterr()
-    assert main(["plan", "grid.yaml", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["datasets"] == ["notes"]
-    assert main(["init"]) == 1
-    assert "grid.yaml exists" in capsys.readouterr().err
-
-
-def test_init_asks_on_a_terminal(tmp_path, monkeypatch):
-    """A person who presses return takes the defaults."""
-    import pty
-
-    child, terminal = pty.fork()
-    if child == 0:
-        os.chdir(tmp_path)
-        os.execv(sys.executable, [sys.executable, "-m", "beirgrid", "init"])
-    os.write(terminal, b"\n\n\nbm25-flat\n")
-    said = b""
-    with contextlib.suppress(OSError):  # the terminal is gone with its process
-        while part := os.read(terminal, 1024):
-            said += part
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, said
-    assert b"grid.yaml is written" in said
-    grid = yaml.safe_load((tmp_path / "grid.yaml").read_text())["grid"]
-    assert (grid["systems"], grid["datasets"]) == (["bm25-flat"], ["scifact"])
-
-
-def test_init_without_judgements_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes").mkdir()
-    assert main(["init", "--collection", "notes"]) == 1
-    assert "needs relevance judgements in qrels/test.tsv; there are none" in capsys.readouterr().err
-    assert not Path("grid.yaml").exists()
 
 
 def test_a_configfile_that_is_absent_is_named(capsys, tmp_path, monkeypatch):

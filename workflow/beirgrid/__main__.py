@@ -40,7 +40,6 @@ _LISTED = {
     "demo": ("tools.run:add_demo_arguments", "run every kind of stage on the embedded collection"),
     "run": ("tools.run:add_arguments", "run a grid: a file, a ready-made grid, or systems and datasets"),
     "reproduce": ("tools.reproduce:add_arguments", "run a system where values of it are published, and compare"),
-    "init": ("tools.init:add_arguments", "write a grid file with comments, from options or a few questions"),
     "list": ("tools.catalogue:add_arguments", "list registered systems, datasets and models, and what is on this disk"),
     "plan": ("tools.plan:add_arguments", "estimate the jobs, hours, downloads and disk of a grid"),
     "status": ("tools.status:add_arguments", "show the state of a grid's jobs and cells"),
