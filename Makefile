@@ -78,7 +78,7 @@ lint: .venv/ready-dev ## check style, types, layers and the workflow
 docs: .venv/ready-dev ## build the documentation into site/
 	$(RUN) mkdocs build --strict
 
-schema: .venv/ready ## write the JSON schema and docs/configuration.md from the classes of the entries
+schema: .venv/ready ## write config.schema.json, by which editors check and complete configfiles
 	$(RUN) beirgrid.config.schema
 
 loaders: .venv/ready-dev ## compare models with mteb's own loaders, and write docs/loaders.md

@@ -16,7 +16,7 @@ from beirgrid.core import version  # noqa: E402
 
 # What stands in `beirgrid/share` of a wheel as it stands in a checkout. MANIFEST.in names the same for archives.
 SHARED = ["Snakefile", "CITATION.cff", "config", "docs", "envs", "profiles", "workflow/Snakefile"]
-SHARED += [f"workflow/{folder}" for folder in ("report", "resources", "rules", "schemas")]
+SHARED += [f"workflow/{folder}" for folder in ("report", "resources", "rules")]
 
 
 def keep_commit(folder: Path) -> None:

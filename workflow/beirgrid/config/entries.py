@@ -1,8 +1,8 @@
 """The configuration as typed classes: each key once, with its meaning, its default and its limits.
 
-The JSON schema (``workflow/schemas/config.schema.yaml``) and the key tables of ``docs/configuration.md`` are generated
-from these classes by ``make schema``. Checks that need several entries at once are in ``checks``. This module has the
-settings and offers the classes of ``collections``, ``training``, ``models`` and ``systems``.
+The JSON schema (``make schema``) and the key tables of the documentation (``make docs``) are made from these classes.
+Checks that need several entries at once are in ``checks``. This module has the settings and offers the classes of
+``collections``, ``training``, ``models`` and ``systems``.
 """
 
 # ruff: noqa: F401

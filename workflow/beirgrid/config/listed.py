@@ -1,4 +1,7 @@
-"""mteb's models, each with the engine that runs it: a file that ``make schema`` writes, which is read without mteb."""
+"""mteb's models, each with the engine that runs it, readable without mteb.
+
+``python -m beirgrid.config.listed`` writes the file again, for another version of mteb.
+"""
 
 from __future__ import annotations
 
@@ -59,3 +62,9 @@ def text(found: Iterable[Listed]) -> str:
     writer.writerow(Listed._fields)
     writer.writerows(found)
     return stream.getvalue()
+
+
+if __name__ == "__main__":
+    from . import registry
+
+    FILE.write_text(text(registry.models()), encoding="utf-8")

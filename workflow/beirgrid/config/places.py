@@ -7,8 +7,6 @@ from pathlib import Path
 
 from ..core.checkout import CHECKOUT
 
-SCHEMA = CHECKOUT / "workflow" / "schemas" / "config.schema.yaml"
-
 
 def resolve_path(path: str) -> Path:
     """Make a path absolute. A relative path starts at the working directory or, if it does not exist there, at the
