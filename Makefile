@@ -11,7 +11,7 @@ WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscop
 
 .PHONY: help setup setup-dev demo picture plan test test-slow test-all test-full test-page test-environments test-slurm \
   test-slurm-full \
-  lint docs schema loaders bench bench-parts bench-scale reproduce lock
+  lint docs schema loaders bench bench-parts bench-scale gpu gpu-wheels reproduce lock
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -93,6 +93,18 @@ bench-parts: .venv/ready-dev ## measure the gain of each part for speed on a CPU
 
 bench-scale: .venv/ready-dev ## measure memory at a million documents and at ten million vectors
 	.venv/bin/python bench/scale.py
+
+# A bare machine has no .venv, and no network to make it: there, gpu takes PYTHON and the folder of wheels.
+BARE := $(if $(wildcard .venv/ready),,$(wildcard build/gpu-wheels))
+
+gpu: $(if $(BARE),,.venv/ready) ## show on a GPU what must hold on one, in nine minutes, and write docs/gpu.md (DEVICE=cpu: a rehearsal)
+	@$(if $(BARE),$(PYTHON),.venv/bin/python) bench/gpu.py --device $(or $(DEVICE),cuda) $(PARTS)
+
+gpu-wheels: .venv/ready ## collect for `make gpu` what a machine with PyTorch and Python 3.12, but no network, lacks
+	rm -rf build/gpu-wheels
+	$(RUN) pip download --quiet --only-binary :all: --python-version 3.12 --no-deps --dest build/gpu-wheels \
+	  --requirement bench/gpu-wheels.txt
+	@test $$(du --summarize --block-size 1M build/gpu-wheels | cut --fields 1) -le 60 || { echo "above 60 MiB"; exit 1; }
 
 reproduce: .venv/ready ## write docs/results.md: run BM25 and MiniLM on small public sets (COLLECTIONS=folder of collections)
 	.venv/bin/python bench/results.py $(or $(WORK),build/results) $(COLLECTIONS)

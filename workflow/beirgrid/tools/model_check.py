@@ -69,7 +69,7 @@ def measure(device: str) -> Iterator[Measured]:
             distance = float(np.linalg.norm(vectors - reference[0], axis=1).max())
             rate = tokens / seconds * 2e6 * _MILLIONS
             speed = len(texts) / seconds
-            yield Measured(precision, distance, TOLERANCE[precision], speed, rate, _peak(device, precision))
+            yield Measured(precision, distance, TOLERANCE[precision], speed, rate, peak(device, precision))
 
 
 def _encode(folder: Path, model: Any, texts: list[str], device: Any, precision: Any) -> tuple[np.ndarray, float, int]:
@@ -85,7 +85,7 @@ def _encode(folder: Path, model: Any, texts: list[str], device: Any, precision: 
     return vectors, seconds, sum(len(tokens) for tokens in found)
 
 
-def _peak(device: str, precision: str) -> float:
+def peak(device: str, precision: str) -> float:
     """Measure the operations per second of a large matrix product."""
     size = _SIZE if device == "cuda" else _SIZE // 4
     matrix = torch.randn(size, size, device=device, dtype=getattr(torch, precision))

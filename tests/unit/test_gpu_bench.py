@@ -1,0 +1,154 @@
+"""``make gpu``: each check fails where something is wrong."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+from helpers import ROOT
+
+from beirgrid.encoders import base
+from beirgrid.encoders.engine import Tokens
+from beirgrid.runs import runs
+from beirgrid.search import exact
+from beirgrid.tools.model_check import TOLERANCE
+
+
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory):
+    """The module in its small form, with checkpoints in a folder of the test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCH", "small")  # read when the modules are imported
+        patch.syspath_prepend(ROOT / "bench")
+        for name in ("gpu", "encoding", "generation"):
+            patch.delitem(sys.modules, name, raising=False)
+        gpu, *_ = map(importlib.import_module, ("gpu", "encoding", "generation"))
+        patch.undo()
+        patch.setattr(gpu, "scratch", partial(tmp_path_factory.getbasetemp().joinpath, "gpu"))
+        (tmp_path_factory.getbasetemp() / "gpu").mkdir()
+        yield gpu
+
+
+def test_a_wrong_kernel_fails(gpu, monkeypatch):
+    import torch
+
+    assert gpu.compare_kind("dense", "float32")["passed"]
+    right = torch.nn.functional.layer_norm
+
+    def wrong(values, shape, weight=None, bias=None, eps=1e-5):
+        return right(values, shape, weight, bias, 0.01)
+
+    monkeypatch.setattr(torch.nn.functional, "layer_norm", wrong)
+    found = gpu.compare_kind("dense", "float32")
+    assert not found["passed"]
+    assert found["distance"] > TOLERANCE["float32"]
+
+
+def test_a_vector_that_depends_on_its_batch_fails(gpu, monkeypatch):
+    padded = Tokens.padded
+
+    def without_mask(tokens, texts, tokenizer):
+        inputs = padded(tokens, texts, tokenizer)
+        return {**inputs, "attention_mask": inputs["attention_mask"] * 0 + 1}
+
+    gpu.asked_and_expected("dense")
+    monkeypatch.setattr(Tokens, "padded", without_mask)
+    monkeypatch.setattr(base.weight_checks, "depends_on_batch", lambda *_: False)  # or it would see the same
+    found = gpu.compare_kind("dense", "float32")
+    assert not found["passed"]
+    assert found["batch"] > TOLERANCE["float32"]
+
+
+def test_an_engine_that_must_not_pad_fails(gpu, monkeypatch):
+    monkeypatch.setattr(base.weight_checks, "depends_on_batch", lambda *_: True)
+    found = gpu.compare_kind("dense", "float32")
+    assert found["one_length"]
+    assert not found["passed"]
+
+
+def test_a_document_that_the_search_loses_fails(gpu, monkeypatch):
+    assert gpu.search_exactly()["passed"]
+    nearest = exact._nearest_in_torch
+
+    def without_the_best(*given, **options):
+        products, rows = nearest(*given, **options)
+        return products[:, 1:], rows[:, 1:]
+
+    monkeypatch.setattr(exact, "_nearest_in_torch", without_the_best)
+    found = gpu.search_exactly()
+    assert found["different"]
+    assert not found["passed"]
+
+
+def test_a_probe_that_lets_everything_through_fails(gpu, monkeypatch):
+    from beirgrid.encoders import float16
+
+    assert gpu.probe()["passed"]
+    (gpu.scratch() / "large").rename(gpu.scratch() / "before")
+    monkeypatch.setattr(float16, "fits", lambda *_: True)
+    assert not gpu.probe()["passed"]
+
+
+def test_a_document_that_a_run_lacks_fails(gpu, tiny_models, tmp_path):
+    from beirgrid.encoders import open_encoder
+
+    demo = ROOT / "workflow" / "resources" / "demo"
+    documents, queries = (gpu.json_lines(demo / f"{name}.jsonl") for name in ("corpus", "queries"))
+    judged = {line.split("\t")[0] for line in (demo / "qrels" / "test.tsv").read_text().splitlines()[1:]}
+    encoder = open_encoder(tiny_models["dense"], gpu.DENSE | {"max_length": 96})
+    vectors = encoder.encode_documents([f"{row['title']} {row['text']}".strip() for row in documents])
+    names = [row["_id"] for row in documents]
+    found = {
+        row["_id"]: runs.canonical(row["_id"], names, encoder.encode_queries([row["text"]])[0] @ vectors.T)
+        for row in queries
+        if row["_id"] in judged
+    }
+
+    def examined(run):
+        for system in ("tiny", "late", "tiny+ce"):
+            (path := tmp_path / "results" / "runs" / system / "demo.run.gz").parent.mkdir(parents=True, exist_ok=True)
+            runs.write(path, run, system)
+        return gpu.examine_runs(tmp_path, tiny_models["dense"], "float32")
+
+    assert examined(found)["passed"]
+    query, ranking = next(iter(found.items()))
+    lost = {**found, query: runs.canonical(query, ranking.ids[:-1], np.array(ranking.scores[:-1]))}
+    assert examined(lost)["lost"] == {"late": 1, "tiny": 1, "tiny+ce": 1}
+    off = {**found, query: runs.canonical(query, ranking.ids, np.array(ranking.scores) + 0.01)}
+    assert not examined(off)["passed"]
+
+
+def test_checks_that_passed_do_not_run_again(gpu, tmp_path):
+    calls = []
+
+    def check(name, *outcomes):
+        calls.append(name)
+        found = outcomes[min(calls.count(name), len(outcomes)) - 1]
+        if isinstance(found, Exception):
+            raise found
+        return {"passed": found}
+
+    checks = [("a", partial(check, "a", True)), ("b", partial(check, "b", ValueError("no memory"), True))]
+    gpu.Results(tmp_path).run("parity", checks)
+    assert "no memory" in "\n".join(gpu.page(gpu.machine(), gpu.Results(tmp_path).checks))
+    gpu.Results(tmp_path).run("parity", checks)
+    assert calls == ["a", "b", "b"]
+    assert "Failed: nothing." in "\n".join(gpu.page(gpu.machine(), gpu.Results(tmp_path).checks))
+
+
+def test_wheels_have_the_versions_of_the_lock():
+    lock = (ROOT / "requirements" / "lock.txt").read_text()
+    for line in (ROOT / "bench" / "gpu-wheels.txt").read_text().splitlines():
+        assert f"{line} " in lock, line
+
+
+def test_the_tolerances_are_those_of_the_protocol():
+    protocol = " ".join((ROOT / "docs" / "protocol.md").read_text().split())
+    said = "0.0001 in float32, 0.02 in float16 and 0.1 in bfloat16"
+    assert said in protocol
+    assert {
+        part.split(" in ")[1]: float(part.split(" in ")[0]) for part in said.replace(" and", ",").split(", ")
+    } == TOLERANCE
