@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from beirgrid.__main__ import main
+from beirgrid.core import files
 from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.sets import commands, documents, pools, queries
 from beirgrid.sets.evaluation_set import EvaluationSet
@@ -207,9 +208,11 @@ def test_status_leaves_out_a_system_and_its_family(made, capsys):
         "metrics": ["ndcg@10"],
     }
     (made.folder.parent / "results/grids/notes/grid.json").write_text(json.dumps({**summary, "families": families}))
+    files.write_text(made.folder.parent / "results/grids/damaged/grid.json", "{")
     capsys.readouterr()
     call("status", "notes")
-    told = capsys.readouterr().out
+    told, warned = capsys.readouterr()
+    assert "the grid damaged is left out: " in warned
     rows = {line.split()[0]: line.split()[1:] for line in told.partition("Had a system")[2].splitlines()[2:]}
     assert rows["minilm"][:6] == ["dense", "0", "+0.0000", "1", "→", "1"]
     # Without x there are two relevant documents, a and b: rank 2 of three documents finds a alone.

@@ -87,6 +87,16 @@ def test_grids_and_runs_of_a_folder(folder, capsys):
     assert "ndcg@k" in {row["metric"] for row in listed(capsys, "metrics")}
 
 
+def test_a_damaged_grid_is_named_and_the_others_are_listed(folder, capsys):
+    for name, content in (("damaged", "{"), ("whole", '{"cells": [{"system": "bm25", "dataset": "demo"}]}')):
+        files.write_text(folder / f"results/grids/{name}/grid.json", content)
+    assert main(["list", "grids", "--json"]) == 0
+    said = capsys.readouterr()
+    (whole,) = [row for row in json.loads(said.out) if row["here"]]
+    assert (whole["grid"], whole["cells"], whole["finished"]) == ("whole", 1, 1)
+    assert "warning: the grid damaged is left out: " in said.err
+
+
 def test_a_table_is_for_people(folder, capsys):
     assert main(["list", "datasets", "scifact"]) == 0
     head, _, *rows = capsys.readouterr().out.splitlines()

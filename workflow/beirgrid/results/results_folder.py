@@ -5,10 +5,10 @@ A results folder may have any name, and may come from another version of beirgri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..core import files, paths, provenance
 from ..core.errors import DataError, warn
@@ -17,6 +17,7 @@ from ..core.errors import DataError, warn
 PLACE = "working folder of grids, its results folder, or the folder or name of one grid"
 # The summary of a grid, in its folder under the results.
 SUMMARY = Path(paths.GRID_SUMMARY).name
+GridT = TypeVar("GridT")
 _GRIDS = paths.GRID_SUMMARY.format(grid="*").removeprefix("results/")
 
 
@@ -148,18 +149,24 @@ def find(place: str | Path, grid: str = "", directory: Path = Path()) -> Results
         )
     known: dict[tuple[str, str], Result] = {}
     seeds: dict[str, tuple[str, ...]] = {}
-    for other in sorted(folder.glob(_GRIDS)):
-        try:
-            cells, systems = _summary(other, folder)
-        except DataError as error:  # the cells of this grid lack its facts; other grids are as they are
-            warn(f"the grid {other.parent.name} is left out: {error}")
-            continue
+    for cells, systems in of_grids(folder, lambda path: _summary(path, folder)).values():
         known |= cells
         seeds |= {name: members for name, members in systems.items() if len(members) > len(seeds.get(name, ()))}
     keys = [(path.parent.name, path.name.removesuffix(".json")) for path in _scores(folder)]
     if not keys:
         raise DataError(f"{folder} has no scores: no cell of a grid is finished there")
     return Results(folder, None, {key: known.get(key) or _result(folder, *key) for key in keys}, seeds)
+
+
+def of_grids(folder: Path, read: Callable[[Path], GridT]) -> dict[str, GridT]:
+    """Return what a function reads of each summary in a folder, by grid. A damaged one is named and left out."""
+    found = {}
+    for path in sorted(folder.glob(_GRIDS)):
+        try:
+            found[path.parent.name] = read(path)
+        except DataError as error:
+            warn(f"the grid {path.parent.name} is left out: {error}")
+    return found
 
 
 def _scores(folder: Path) -> list[Path]:

@@ -373,8 +373,8 @@ def _refuse_other_documents(made: EvaluationSet, results: Path, pooled: set[str]
 
 def _families(place: Path) -> dict[str, str]:
     """Return the family of each system that a grid of a results folder names."""
-    grids = sorted(results_folder.locate(place).folder.glob(f"grids/*/{results_folder.SUMMARY}"))
-    return {system: family for path in grids for system, family in summary.read(path).families.items()}
+    grids = results_folder.of_grids(results_folder.locate(place).folder, summary.read).values()
+    return {system: family for grid in grids for system, family in grid.families.items()}
 
 
 def _write_disagreements(path: Path, made: EvaluationSet, grades: Grades) -> int:

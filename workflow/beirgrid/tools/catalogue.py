@@ -187,11 +187,10 @@ def grids(args: argparse.Namespace) -> Iterator[Row]:
         comments = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
         sentence = " ".join(line.lstrip("# ") for line in comments).partition(". ")[0].rstrip(".")
         yield {"grid": path.stem, "cells": None, "finished": None, "description": sentence, "here": False}
-    for path in sorted(folder.glob(paths.GRID_SUMMARY.format(grid="*"))):
-        cells = results_folder.find(path).cells.values()
-        finished = sum(cell.scores.is_file() for cell in cells)
-        row = {"grid": path.parent.name, "cells": len(cells), "finished": finished, "description": str(path.parent)}
-        yield {**row, "here": True}
+    for name, grid in results_folder.of_grids(folder / "results", results_folder.find).items():
+        finished = sum(cell.scores.is_file() for cell in grid.cells.values())
+        place = str(folder / paths.GRID_FOLDER.format(grid=name))
+        yield {"grid": name, "cells": len(grid.cells), "finished": finished, "description": place, "here": True}
 
 
 def runs(args: argparse.Namespace) -> Iterator[Row]:
