@@ -520,7 +520,7 @@ def _recorded(*rules: str, failed: bool = False) -> None:
 def test_a_run_prints_its_tables_and_writes_them_unless_its_last_job_did(
     grid, rules, failed, refreshed, monkeypatch, capfd
 ):
-    monkeypatch.setattr(refresh.sys, "executable", python())
+    monkeypatch.setattr(events.sys, "executable", python())
     aggregate(grid=grid, published=tuple(refresh.PUBLISHED), output=TABLES, record=RECORD)
     page = Path(paths.REPORT.format(grid="test"))
     _recorded(*rules, failed=failed)
@@ -532,7 +532,7 @@ def test_a_run_prints_its_tables_and_writes_them_unless_its_last_job_did(
 
 
 def test_the_tables_of_a_run_name_its_failed_cells(grid, monkeypatch, capfd):
-    monkeypatch.setattr(refresh.sys, "executable", python())
+    monkeypatch.setattr(events.sys, "executable", python())
     Path(grid.cells[0].per_query).write_bytes(b"")
     _recorded("evaluate", failed=True)
     assert "Failed: 1 of 6 cells." in capfd.readouterr().out
@@ -540,7 +540,7 @@ def test_the_tables_of_a_run_name_its_failed_cells(grid, monkeypatch, capfd):
 
 def test_tables_that_cannot_be_written_do_not_disturb_the_run(grid, monkeypatch, capfd):
     with monkeypatch.context() as patch:
-        patch.setattr(refresh.sys, "executable", "/gone/python")
+        patch.setattr(events.sys, "executable", "/gone/python")
         _recorded("aggregate")
     files.write_text(paths.GRID_SUMMARY.format(grid="test"), "{")
     _recorded("aggregate")

@@ -59,7 +59,7 @@ def test_the_screen_shows_jobs_and_the_log_has_snakemakes_lines(ran):
     folder, printed = ran
     # The first jobs may be done before the screen is drawn.
     assert re.search(r"^\d of 7 jobs done, 1 running .* 0:00:\d\d ", printed, re.MULTILINE)
-    assert re.search(r"^\w+ .*\bsmall\b.* 0:00:\d\d ", printed, re.MULTILINE)
+    assert re.search(r"^  \w+ .*\bsmall\b.* 0:00:\d\d ", printed, re.MULTILINE)
     assert re.search(r"^7 of 7 jobs done, 0:0\d:\d\d$", printed, re.MULTILINE)
     score = scores.read(folder / "results/metrics/bm25-flat/small.json").means["ndcg@10"]
     assert re.search(rf"^small +{score:.4f}", printed, re.MULTILINE)

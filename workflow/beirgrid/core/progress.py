@@ -61,30 +61,23 @@ class Shown(NamedTuple):
 
     Attributes:
         said: the line without its label.
-        share: fraction done, 0 to 1; None without a total.
         seconds_left: time left; None if the line has none.
     """
 
     said: str
-    share: float | None
     seconds_left: float | None
 
 
 def shown(line: str) -> Shown | None:
     """Parse a line of a log that ``Progress`` wrote; None for any other line."""
     found = _OWN.fullmatch(line)
-    if found is None or (not found["rate"] and _number(found["done"])):
+    if found is None or (not found["rate"] and found["done"] != "0"):
         return None
-    share = _number(found["done"]) / max(_number(found["total"]), 1) if found["total"] else None
     left = None
     if found["left"]:
         hours, minutes, seconds = map(int, found["left"].split(":"))
         left = 3600.0 * hours + 60 * minutes + seconds
-    return Shown(found["said"], share, left)
-
-
-def _number(text: str) -> int:
-    return int(text.replace(",", "") or 0)
+    return Shown(found["said"], left)
 
 
 def is_progress(line: str) -> bool:

@@ -15,18 +15,12 @@ from ..core.errors import BeirgridError
 
 # Snakemake's SLURM plugin names all jobs of a run by the run's UUID, after a prefix if one is set.
 _RUN = re.compile(r"([\w-]+_)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
 # Lists each node of each partition: cores, memory in MB, and time limit.
 PARTITIONS = ("sinfo", "--noheader", "--Node", "--format=%P|%c|%m|%l")
 
 
-class OrphanError(BeirgridError):
-    """Jobs of an earlier run still write to the files that this run would write."""
-
-
 def refuse_beside_orphans(folder: Path, executor: str) -> None:
-    """Raise OrphanError if jobs of an earlier run that works in ``folder`` are in SLURM's queue.
+    """Raise BeirgridError if jobs of an earlier run that works in ``folder`` are in SLURM's queue.
 
     After a SIGKILL of Snakemake, or a crash of its machine, its jobs continue, and a second run would write the same
     files. Call this before a run's first job. It asks the cluster, because a marker file could be stale. Other
@@ -38,10 +32,15 @@ def refuse_beside_orphans(folder: Path, executor: str) -> None:
     command = ["squeue", "--noheader", "--format=%j|%u|%Z"]  # pending, running and ending jobs
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
     if listed.returncode != 0:
-        raise OrphanError(f"squeue does not say whether jobs of an earlier run live: {listed.stderr.strip()}")
-    runs = runs_in(folder, listed.stdout)
-    if runs:
-        raise OrphanError("\n".join(_explain(name, user, jobs) for (name, user), jobs in runs.items()))
+        raise BeirgridError(f"squeue does not say whether jobs of an earlier run live: {listed.stderr.strip()}")
+    explained = [
+        f"SLURM still has {jobs} job(s) of an earlier run in this folder (run {name}, user {user}), which write the "
+        f"files that this run would write. Wait until they end (squeue --name {name}) or cancel them (scancel --name "
+        f"{name}); then run again."
+        for (name, user), jobs in runs_in(folder, listed.stdout).items()
+    ]
+    if explained:
+        raise BeirgridError("\n".join(explained))
 
 
 def runs_in(folder: Path, listing: str) -> Counter[tuple[str, str]]:
@@ -49,14 +48,6 @@ def runs_in(folder: Path, listing: str) -> Counter[tuple[str, str]]:
     rows = (line.split("|", 2) for line in listing.splitlines())
     here = folder.resolve()
     return Counter((name, user) for name, user, place in rows if _RUN.fullmatch(name) and Path(place).resolve() == here)
-
-
-def _explain(name: str, user: str, jobs: int) -> str:
-    return (
-        f"SLURM still has {jobs} job(s) of an earlier run in this folder (run {name}, user {user}), which write "
-        f"the files that this run would write. Wait until they end (squeue --name {name}) or cancel them "
-        f"(scancel --name {name}); then run again."
-    )
 
 
 def partitions() -> str:

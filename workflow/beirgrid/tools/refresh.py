@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,9 +18,6 @@ from . import events
 if TYPE_CHECKING:
     from ..results.answers import Answers
 
-# Packages needed for tables and page.
-LIBRARIES = ("jinja2", "matplotlib", "numba", "pandas", "pyarrow", "scipy")
-
 
 def report(
     *,
@@ -35,6 +30,9 @@ def report(
     Raises:
         BeirgridError: no such grid was run in the folder.
     """
+    from ..results import table_files
+    from .outline import outline
+
     directory, grid = results_folder.working_folder(directory, grid)
     os.chdir(directory)
     names = [path.parent.name for path in sorted(Path(paths.GRID_FOLDER.format(grid="")).glob("*/grid.json"))]
@@ -42,7 +40,11 @@ def report(
         raise BeirgridError("no grid was run in this folder (--directory names another)")
     for name in [grid] if grid else names:
         try:
-            show(*(_of_tables(_read(name)) if written else refresh(_read(name))))
+            summarised = _read(name)
+            tables = Path(paths.TABLES.format(grid=name))
+            answers = table_files.read(summarised, tables) if written else refresh(summarised)
+            page = Path(paths.REPORT.format(grid=name)).absolute()
+            show(*outline(summarised, answers, page, shutil.get_terminal_size((120, 24)).columns))
         except DataError as error:
             if grid or names == [name]:
                 raise
@@ -59,8 +61,8 @@ def _read(name: str) -> GridSummary:
     return found
 
 
-def refresh(grid: GridSummary) -> list[str]:
-    """Write the tables and the page of a grid; return a summary of at most 25 lines.
+def refresh(grid: GridSummary) -> Answers:
+    """Write the tables and the page of a grid, and return what the tables have.
 
     Tables that change are no longer those of the run's own record, so the record goes: the next run makes it again. A
     page that changes beside tables of the run shows other analyses: it is what the run would make, so its record stays.
@@ -83,21 +85,7 @@ def refresh(grid: GridSummary) -> list[str]:
                 provenance.renew(of_page)
             else:
                 of_page.unlink(missing_ok=True)
-    return _outline(grid, answers)
-
-
-def _of_tables(grid: GridSummary) -> list[str]:
-    """Return the summary of a grid from its tables as they are."""
-    from ..results import table_files
-
-    return _outline(grid, table_files.read(grid, Path(paths.TABLES.format(grid=grid.name))))
-
-
-def _outline(grid: GridSummary, answers: Answers) -> list[str]:
-    from .outline import outline
-
-    page = Path(paths.REPORT.format(grid=grid.name)).absolute()
-    return list(outline(grid, answers, page, shutil.get_terminal_size((120, 24)).columns))
+    return answers
 
 
 def _events() -> tuple[dict[str, str], bool]:
@@ -107,13 +95,3 @@ def _events() -> tuple[dict[str, str], bool]:
         failures = {file: job.failure for job in run.in_state("failed") for file in job.outputs}
         return failures, run.alive is not False
     return {}, False
-
-
-def command(grid: str, wrote: bool) -> list[str]:
-    """Return the command that prints the results of a run; none where the tables' packages are in conda environments.
-
-    Args:
-        wrote: whether the run wrote tables and page, which are then only read.
-    """
-    words = [sys.executable, "-m", "beirgrid", "report", "--grid", grid, *["--written"] * wrote]
-    return words if all(map(importlib.util.find_spec, LIBRARIES)) else []

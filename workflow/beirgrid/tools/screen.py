@@ -7,15 +7,18 @@ import time
 from logging import LogRecord
 from typing import TextIO
 
-from rich.progress import Progress, TaskID
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from . import status
-from .events import Event, Follower
+from .events import Event, Execution
 
-# Seconds between two lines where the output is no terminal, and most running jobs on a terminal.
-_PAUSE, _JOBS = 10.0, 12
+# Seconds between two lines where the output is no terminal.
+_PAUSE = 10.0
 # What is shown of what Snakemake tells without a warning: lines of these modules, and lines that begin so.
 _MODULES = ("apptainer", "conda", "reruns")
 _STARTS = ("Complete log", "Nothing to be done", "Terminating processes", "Trying to restart job", "Will exit")
@@ -34,20 +37,18 @@ class Screen:
 
     def __init__(self, stream: TextIO, nocolor: bool) -> None:
         self.console = status.terminal(file=stream, no_color=nocolor or None)
-        self.follower = Follower()
-        self.progress: Progress | None = None
-        self.tasks: dict[int, TaskID] = {}
-        self.next = 0.0
+        self.run, self.next = Execution(), 0.0
+        self.live: Live | None = None
 
     def show(self, record: LogRecord) -> None:
         """Show a record of Snakemake's log if it matters."""
         said, kind = record.getMessage(), getattr(record, "event", None)
-        if (event := self.follower.follow(record)) is not None:
+        if event := self.run.follow(record):
             self._change(event)
         elif kind in (None, LogEvent.ERROR) and not said.startswith(_USUAL):
             style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else ""
             if style or record.module in _MODULES or said.startswith(_STARTS):
-                self._print(*(status.text(line, style) for line in said.splitlines()))
+                self._print(status.text(said, style))
 
     def _print(self, *lines: Text) -> None:
         for line in lines:
@@ -55,36 +56,30 @@ class Screen:
 
     def _change(self, event: Event) -> None:
         """Show a run after an event."""
-        run = self.follower.run
-        assert run
-        job = run.jobs.get(event.get("id", -1))
+        job = self.run.jobs.get(event.get("id", -1))
         if event["event"] == "run" and self.console.is_terminal and not self.console.is_dumb_terminal:
-            self.progress = status.progress(self.console)
-            self.progress.start()
-            self.tasks[-1] = self.progress.add_task(
-                "", total=sum(event["jobs"].values()), said=lambda: status.speed(run)
-            )
-        if job and event["event"] == "failed":
+            self.live = Live(console=self.console, get_renderable=self._drawing, refresh_per_second=2, transient=True)
+            self.live.start()
+        elif event["event"] == "failed" and job:
             self._print(*status.failure(job))
-        if self.progress:
-            if job and event["event"] == "started":
-                self.tasks[event["id"]] = self.progress.add_task(job.name, total=None, said=lambda: status.working(job))
-            elif job and event["id"] in self.tasks:
-                self.progress.remove_task(self.tasks.pop(event["id"]))
-            for number, task in enumerate(self.tasks.values()):
-                self.progress.update(task, visible=number <= _JOBS)
-            self.progress.update(self.tasks[-1], description=status.counts(run), completed=len(run.in_state("done")))
-        elif job and event["event"] == "finished" and time.monotonic() >= self.next:
+        elif event["event"] == "finished" and job and not self.live and time.monotonic() >= self.next:
             self.next = time.monotonic() + _PAUSE
-            self._print(status.text(f"{status.counts(run)}, {status.speed(run)}; last: {job.name}"))
+            self._print(status.text(f"{status.counts(self.run)}, {status.speed(self.run)}; last: {job.name}"))
+
+    def _drawing(self) -> RenderableType:
+        run = self.run
+        head, took = Table.grid(padding=(0, 1)), status.clock(time.time() - run.facts["time"])
+        bar = ProgressBar(sum(run.facts["jobs"].values()), len(run.in_state("done")), width=20)
+        head.add_row(status.counts(run), bar, took, status.speed(run))
+        return Group(head, *map(status.running, filter(None, [run.in_state("running")])))
 
     def close(self) -> None:
         """Stop drawing, and print the last state."""
-        if self.progress:
-            self.progress.stop()
-        if run := self.follower.run:
-            took = status.clock(time.time() - run.facts["time"])
-            advice = "" if self.follower.succeeded else ". The same command continues the run: finished files stay"
-            self._print(status.text(f"{status.counts(run)}, {took}{advice}"))
-            if warned := status.warnings(run):
+        if self.live:
+            self.live.stop()
+        if self.run.facts:
+            took = status.clock(time.time() - self.run.facts["time"])
+            advice = "" if self.run.succeeded else ". The same command continues the run: finished files stay"
+            self._print(status.text(f"{status.counts(self.run)}, {took}{advice}"))
+            if warned := status.warnings(self.run):
                 self._print(status.text(warned, "yellow"))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
-import io
 import os
 import sys
 import time
@@ -15,46 +13,33 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ..config import load
 from ..config.metric_names import written
 from ..core import paths
-from ..core.errors import ConfigError, DataError, printable
-from ..core.progress import shown
+from ..core.errors import BeirgridError, ConfigError, DataError, printable
+from ..models.arguments import size
 from ..pipeline.artifacts import cell_records
 from ..pipeline.grid import Grid
 from ..results import results_folder, scores
-from . import cluster
-from .events import EVENTS, Execution, RunningJob, read, tail
-from .processes import living
+from . import cluster, processes
+from .events import EVENTS, Execution, Job, read, tail
 
 # Marks of cells by job state, highest priority first. A finished cell shows its score.
 _MARKS = {"failed": "x", "running": ">", "done": "#", "waiting": ".", "not supplied": "-"}
 _STYLES = {"failed": "red", "running": "yellow", "done": "green"}
 # Limits of a screen: lines of a failed job's log, and failed or running jobs.
 _LINES, _JOBS = 5, 12
-# Most seconds between two screens: a day.
-_LONGEST_WAIT = 86_400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``python -m beirgrid status``."""
     parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
-    parser.add_argument(
-        "--watch", type=_seconds, metavar="SECONDS", help="refresh the screen every SECONDS until the run ends"
-    )
+    parser.add_argument("--watch", type=size, metavar="SECONDS", help="refresh the screen until the run ends")
     parser.set_defaults(run=run)
-
-
-def _seconds(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if 0 < float(text) <= _LONGEST_WAIT:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a number of seconds between 0 and {_LONGEST_WAIT:,}")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -78,56 +63,43 @@ def terminal(**settings: Any) -> Console:
     return Console(highlight=False, markup=False, emoji=False, **settings)
 
 
-def lines(current: Execution, width: int) -> list[str]:
-    """Return the screen of a run as text, for a terminal of ``width`` columns."""
-    console = terminal(file=io.StringIO(), width=width, color_system=None)
-    with console.capture() as captured:
-        for part in screen(current, width):
-            console.print(part, soft_wrap=isinstance(part, Text))
-    return [line.rstrip() for line in captured.get().split("\n")]
-
-
 def screen(current: Execution, width: int) -> Iterator[RenderableType]:
     """Yield the parts of the screen of a run, for a terminal of ``width`` columns."""
-    yield text(_headline(current))
-    yield text("")
+    yield text(f"{_headline(current)}\n")
     yield _stages(current)
     yield text(speed(current))
     if warned := warnings(current):
         yield text(warned, "yellow")
     yield text("")
     try:
-        grid = Grid(load(current.facts["config"]))
-        yield from cells(grid, current, width)
+        yield from cells(Grid(load(current.facts["config"])), current, width)
     except ConfigError as error:  # for example, a corpus folder was deleted since the run began
         yield text(f"The cells are not shown: {error}")
     if at_work := current.in_state("running"):
-        yield text("")
-        yield text(f"{'Running' if current.alive is not False else 'Running when it died'}, {len(at_work)}:")
+        yield text(f"\n{'Running' if current.alive is not False else 'Running when it died'}, {len(at_work)}:")
         yield running(at_work)
     if failed := current.in_state("failed"):
-        yield text("")
-        yield text(f"Failed, {len(failed)}:")
+        yield text(f"\nFailed, {len(failed)}:")
         for job in failed[:_JOBS]:
             yield from failure(job)
 
 
-def text(line: str, style: str = "") -> Text:
-    """Return a line to print, without control characters."""
-    return Text(printable(line), style)
+def text(lines: str, style: str = "") -> Text:
+    """Return lines to print, without control characters."""
+    return Text("\n".join(map(printable, lines.split("\n"))), style)
 
 
-def _table(rows: list[list[Text]]) -> Table:
-    """Return rows as a table; the first column is flush left, the others are flush right."""
+def _table(rows: list[list[Any]], justify: JustifyMethod = "right") -> Table:
+    """Return rows as a table, of which the first column is flush left. Zeros are left out."""
     table = Table.grid(padding=(0, 2, 0, 0))
     for column in range(len(rows[0])):
-        table.add_column(justify="right" if column else "left", no_wrap=True)
+        table.add_column(justify=justify if column else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(cell if isinstance(cell, Text) else text(str(cell or "")) for cell in row))
     return table
 
 
-def failure(job: RunningJob) -> Iterator[Text]:
+def failure(job: Job) -> Iterator[Text]:
     """Yield a failed job with the reason, and the last lines of its logs."""
     logs = {log: lines for log in job.logs if (lines := tail(Path(log), _LINES))}
     if job.reason or not logs:
@@ -138,68 +110,63 @@ def failure(job: RunningJob) -> Iterator[Text]:
 
 
 def _headline(current: Execution) -> str:
-    started = datetime.datetime.fromtimestamp(current.facts["time"]).astimezone().isoformat(" ", "seconds")
-    where = f"process {current.facts['pid']} on {current.facts['host']}, started {started}"
-    if current.over:
-        done = "finished" if current.over["succeeded"] else "ended unfinished"
-        return f"{done} after {clock(current.over['time'] - current.facts['time'])} ({where})"
+    facts, over = current.facts, current.over
+    started = datetime.datetime.fromtimestamp(facts["time"]).astimezone().isoformat(" ", "seconds")
+    where = f"process {facts['pid']} on {facts['host']}, started {started}"
+    since = clock(current.until - facts["time"])
+    if over:
+        return f"{'finished' if over['succeeded'] else 'ended unfinished'} after {since} ({where})"
     if current.alive is False:
-        return f"died after {clock(current.last - current.facts['time'])} ({where}). {_advice()}"
-    since = clock(time.time() - current.facts["time"])
+        return f"died after {since} ({where}). {_advice()}"
     return f"running for {since} ({where})" + ("" if current.alive else ", which cannot be checked from here")
 
 
 def _advice() -> str:
-    """Advise what to do after a run has died. Processes that still run in the working directory must end first."""
-    if found := living():
-        return f"Its jobs continue: wait until they end, or stop them (process {', '.join(map(str, found))})"
+    """Advise what to do after a run has died: what a new one would say."""
     try:
+        processes.refuse_beside_others()
         cluster.refuse_beside_orphans(Path.cwd(), "local")
-    except cluster.OrphanError as error:
+    except BeirgridError as error:
         return str(error)
     return "Run it again: finished files stay"
 
 
 def _stages(current: Execution) -> Table:
-    total: Counter[str] = Counter(current.facts["jobs"])
-    columns = {state: current.count(state) for state in ("done", "running", "failed")}
-    rules = [*total, *(rule for rule in dict.fromkeys(job.rule for job in current.jobs.values()) if rule not in total)]
-    rows: list[tuple[str, list[int]]] = []
-    for rule in rules:
-        counts = [count[rule] for count in columns.values()]
-        of = max(total[rule], sum(counts))
-        rows.append((rule, [*counts, of - sum(counts), of]))
-    rows.append(("total", [sum(column) for column in zip(*(counts for _, counts in rows), strict=True)] or [0] * 5))
-    head = [text(name) for name in ("stage", *columns, "waiting", "of")]
-    return _table([head, *([text(rule), *(text(str(count or "")) for count in counts)] for rule, counts in rows)])
+    total = current.facts["jobs"]
+    states = {state: Counter(job.rule for job in current.in_state(state)) for state in ("done", "running", "failed")}
+    rows: list[list[Any]] = []
+    for rule in dict.fromkeys([*total, *(job.rule for job in current.jobs.values())]):
+        counts = [count[rule] for count in states.values()]
+        of = max(total.get(rule, 0), sum(counts))
+        rows.append([rule, *counts, of - sum(counts), of])
+    sums = [sum(column) for column in list(zip(*rows, strict=True))[1:]] or [0] * 5
+    return _table([["stage", *states, "waiting", "of"], *rows, ["total", *sums]])
 
 
 def speed(current: Execution) -> str:
     """Estimate the rate of jobs and the time left, from the mean time of each rule's jobs and their concurrency."""
     done = current.in_state("done")
-    elapsed = max(
-        (current.over or {"time": time.time() if current.alive else current.last})["time"] - current.facts["time"], 1.0
-    )
+    elapsed = max(current.until - current.facts["time"], 1.0)
     rate = f"{len(done) / elapsed * 60:,.1f} jobs per minute"
     if current.alive is False:
         return rate
     times: dict[str, list[float]] = {}
     for job in done:
         times.setdefault(job.rule, []).append(job.seconds)
-    means = {rule: sum(seconds) / len(seconds) for rule, seconds in times.items()}
-    running = current.in_state("running")
-    planned: Counter[str] = Counter(current.facts["jobs"])
-    waiting = planned - current.count("done") - current.count("failed") - current.count("running")
-    lasting: list[float | None] = [_rest(job, means.get(job.rule)) for job in running]
+    means = {rule: fmean(seconds) for rule, seconds in times.items()}
+    waiting: Counter[str] = Counter(current.facts["jobs"])
+    waiting -= Counter(job.rule for job in list(current.jobs.values()))
+    lasting = [_rest(job, means.get(job.rule)) for job in current.in_state("running")]
     lasting += [means.get(rule) for rule in waiting.elements()]
     known = [seconds for seconds in lasting if seconds is not None]
-    unknown = len(lasting) - len(known)
+    left = []
+    if known:
+        at_once = max(1.0, sum(job.seconds for job in done) / elapsed)
+        left.append(f"about {clock(max(sum(known) / at_once, *known))}")
+    if unknown := len(lasting) - len(known):
+        left.append(f"{unknown} jobs of unknown length")
     failed = " (including jobs that depend on a failed job and will not run)" if current.in_state("failed") else ""
-    if not known:
-        return f"{rate}; left: {unknown} jobs of unknown length{failed}" if unknown else rate
-    at_once = max(1.0, sum(job.seconds for job in done) / elapsed)
-    beside = f", and {unknown} jobs of unknown length" if unknown else ""
-    return f"{rate}; left: about {clock(max(sum(known) / at_once, *known))}{beside}{failed}"
+    return f"{rate}; left: {', and '.join(left)}{failed}" if left else rate
 
 
 def warnings(current: Execution) -> str:
@@ -212,14 +179,14 @@ def warnings(current: Execution) -> str:
 
 def counts(current: Execution) -> str:
     """Return how many jobs are done, running and failed."""
-    numbers = {state: len(current.in_state(state)) for state in ("done", "running", "failed")}
-    words = [f"{numbers.pop('done')} of {sum(current.facts['jobs'].values())} jobs done"]
-    return ", ".join([*words, *(f"{number} {state}" for state, number in numbers.items() if number)])
+    words = [f"{len(current.in_state('done'))} of {sum(current.facts['jobs'].values())} jobs done"]
+    words += [f"{number} {state}" for state in ("running", "failed") if (number := len(current.in_state(state)))]
+    return ", ".join(words)
 
 
-def _rest(job: RunningJob, mean: float | None) -> float | None:
+def _rest(job: Job, mean: float | None) -> float | None:
     """Estimate the seconds left of a running job, from its log or from the mean of its stage's jobs."""
-    progress = shown(job.progress)
+    progress = job.progress
     if mean is None or (progress and progress.seconds_left is not None):
         return progress.seconds_left if progress else None
     rest = mean - (time.time() - job.since)
@@ -235,10 +202,8 @@ def cells(whole: Grid, current: Execution, width: int) -> Iterator[RenderableTyp
     scored = {cell: (states[cell] == "done" and _score(whole, *cell)) or mark for cell, mark in marks.items()}
     numbers = [str(number) for number in range(1, len(grid.systems) + 1)]
     for names, told in ((grid.systems, scored), (numbers, scored), (numbers, marks)):
-        head = [text(written(whole.config.metrics[0]) if told is scored else ""), *map(text, names)]
-        rows = [
-            [text(d), *(text(told[s, d], _STYLES.get(states[s, d], "")) for s in grid.systems)] for d in grid.datasets
-        ]
+        head = [written(whole.config.metrics[0]) if told is scored else "", *names]
+        rows = [[d, *(text(told[s, d], _STYLES.get(states[s, d], "")) for s in grid.systems)] for d in grid.datasets]
         if sum(max(map(len, column)) + 2 for column in zip(head, *rows, strict=True)) - 2 <= width:
             break
     yield _table([head, *rows])
@@ -270,38 +235,16 @@ def _score(grid: Grid, system: str, dataset: str) -> str:
         return ""
 
 
-def working(job: RunningJob) -> str:
+def _working(job: Job) -> str:
     """Return what a running job does, as its log has it."""
-    if not job.begun:
-        return "submitted, not begun"
-    progress = shown(job.progress)
-    return progress.said if progress else "begun"
+    progress = job.progress
+    return "submitted, not begun" if not job.begun else progress.said if progress else "begun"
 
 
-def running(jobs: list[RunningJob]) -> Table:
+def running(jobs: list[Job]) -> Table:
     """Tabulate the running jobs: elapsed time, and progress."""
-    rows = [(f"  {job.name}", clock(time.time() - job.since), working(job)) for job in jobs[:_JOBS]]
-    rows += [(f"  and {len(jobs) - _JOBS} more", "", "")] * (len(jobs) > _JOBS)
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for row in rows:
-        table.add_row(*map(text, row))
-    return table
-
-
-class _Said(ProgressColumn):
-    """What the field ``said`` of a task returns, twice per second."""
-
-    max_refresh = 0.5
-
-    def render(self, task: Task) -> Text:
-        """Return the text."""
-        return text(task.fields["said"]())
-
-
-def progress(console: Console) -> Progress:
-    """Return the display of a run on a terminal, which is erased at its end."""
-    name = TextColumn("{task.description}", markup=False)
-    return Progress(name, BarColumn(20), TimeElapsedColumn(), _Said(), console=console, transient=True)
+    rows = [[f"  {job.name}", clock(time.time() - job.since), _working(job)] for job in jobs[:_JOBS]]
+    return _table([*rows, *[[f"  and {len(jobs) - _JOBS} more"]] * (len(jobs) > _JOBS)], "left")
 
 
 def clock(seconds: float) -> str:
