@@ -110,7 +110,7 @@ def test_jobs_are_followed_from_start_to_end(told):
 def test_the_last_line_of_a_killed_job_is_not_called_its_error(tmp_path, last, killed):
     log = tmp_path / "a.log"
     log.write_text(f"before\n{last}\n")
-    said = events.Job("encode", {}, [str(log)], [], 1.0, "failed").failure
+    said = events.RunningJob("encode", {}, [str(log)], [], 1.0, "failed").failure
     assert said.startswith(f"{log}: no error, so the job was killed") == killed
     assert said.endswith(last.rpartition("\r")[2])
 

@@ -32,7 +32,7 @@ Event = dict[str, Any]
 
 
 @dataclass
-class Job:
+class RunningJob:
     """A job of a run, as its last event has it. Snakemake or SLURM gives ``reason``, for a failure."""
 
     rule: str
@@ -93,13 +93,13 @@ class Execution:
     """The state of a run, from its events. Before the first one, ``facts`` is empty."""
 
     facts: Event = field(default_factory=dict)
-    jobs: dict[int, Job] = field(default_factory=dict)
+    jobs: dict[int, RunningJob] = field(default_factory=dict)
     over: Event | None = None
     last: float = 0.0
     failed: bool = False  # whether Snakemake ended with an error
     _of_groups: dict[int, list[str]] = field(default_factory=dict)  # logs of the cluster, by job of a group
 
-    def in_state(self, state: str) -> list[Job]:
+    def in_state(self, state: str) -> list[RunningJob]:
         """Return the jobs in a state, the oldest first."""
         return sorted((job for job in list(self.jobs.values()) if job.state == state), key=lambda job: job.since)
 
@@ -150,7 +150,7 @@ class Execution:
             self.over = event
         elif kind == "started" and self.facts:
             facts = (event["rule"], event["wildcards"], event["log"], event["outputs"])
-            self.jobs[event["id"]] = Job(*facts, since=self.last)
+            self.jobs[event["id"]] = RunningJob(*facts, since=self.last)
         elif job := self.jobs.get(event.get("id", -1)):
             job.logs, job.reason = event.get("log", job.logs), event.get("reason", "")
             job.warnings = event.get("warnings", 0)

@@ -26,7 +26,7 @@ from ..pipeline.artifacts import cell_records
 from ..pipeline.grid import Grid
 from ..results import results_folder, scores
 from . import cluster, processes
-from .events import EVENTS, Execution, Job, read, tail
+from .events import EVENTS, Execution, RunningJob, read, tail
 
 # Marks of cells by job state, highest priority first. A finished cell shows its score.
 _MARKS = {"failed": "x", "running": ">", "done": "#", "waiting": ".", "not supplied": "-"}
@@ -99,7 +99,7 @@ def _table(rows: list[list[Any]], justify: JustifyMethod = "right") -> Table:
     return table
 
 
-def failure(job: Job) -> Iterator[Text]:
+def failure(job: RunningJob) -> Iterator[Text]:
     """Yield a failed job with the reason, and the last lines of its logs."""
     logs = {log: lines for log in job.logs if (lines := tail(Path(log), _LINES))}
     if job.reason or not logs:
@@ -184,7 +184,7 @@ def counts(current: Execution) -> str:
     return ", ".join(words)
 
 
-def _rest(job: Job, mean: float | None) -> float | None:
+def _rest(job: RunningJob, mean: float | None) -> float | None:
     """Estimate the seconds left of a running job, from its log or from the mean of its stage's jobs."""
     progress = job.progress
     if mean is None or (progress and progress.seconds_left is not None):
@@ -235,13 +235,13 @@ def _score(grid: Grid, system: str, dataset: str) -> str:
         return ""
 
 
-def _working(job: Job) -> str:
+def _working(job: RunningJob) -> str:
     """Return what a running job does, as its log has it."""
     progress = job.progress
     return "submitted, not begun" if not job.begun else progress.said if progress else "begun"
 
 
-def running(jobs: list[Job]) -> Table:
+def running(jobs: list[RunningJob]) -> Table:
     """Tabulate the running jobs: elapsed time, and progress."""
     rows = [[f"  {job.name}", clock(time.time() - job.since), _working(job)] for job in jobs[:_JOBS]]
     return _table([*rows, *[[f"  and {len(jobs) - _JOBS} more"]] * (len(jobs) > _JOBS)], "left")
