@@ -105,6 +105,8 @@ def test_two_judges_grade_skip_and_undo_with_the_keyboard(made, served, judge):
     for _ in range(made.store.progress("ann").left):
         press(ann, "2")
     assert ann.locator("#done").is_visible()
+    assert f"Next: beirgrid set accept {made.folder}" in ann.locator("#done").inner_text()
+    assert ann.locator("footer kbd").all_inner_texts() == ["0", "1", "2", "3", "s", "u"]
     assert len(made.store.judgements()) == 12
 
 

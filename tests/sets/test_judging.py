@@ -183,6 +183,17 @@ def test_long_documents_are_cut_at_paragraphs(tmp_path):
     assert [document.id for document in documents.read(tmp_path, chunk=100)[0]] == ["long.txt"]
 
 
+def test_chunks_keep_the_line_breaks_of_their_documents(tmp_path):
+    lines = [f"- step {number}:  mix" for number in range(30)]
+    (tmp_path / "steps.md").write_text("# Steps\n\n" + "\n".join(lines) + "\n\nDone.")
+    found, _ = documents.read(tmp_path, chunk=40)
+    assert [document.text for document in found] == [
+        *("\n".join(lines[at : at + 10]) for at in (0, 10)),
+        "\n".join(lines[20:30]),
+        "Done.",
+    ]
+
+
 def test_duplicates_are_named():
     texts = [("a", "Rye  bread"), ("b", "rye bread"), ("c", "wheat"), ("d", "RYE BREAD")]
     assert documents.duplicates(documents.Document(name, "", text) for name, text in texts) == {"a": ["b", "d"]}
@@ -679,6 +690,13 @@ def test_the_server_answers_nobody_else(served):
     assert ask(served, "next", None, "ann", Host="localhost:80")[0] == 200
     with urllib.request.urlopen(served, timeout=10) as answer:
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+
+
+def test_the_page_has_the_grades_and_the_next_step(made, served):
+    with urllib.request.urlopen(served, timeout=10) as answer:
+        data = json.loads(re.search(r"const data = (.*);", answer.read().decode())[1])
+    assert data["grades"] == {str(grade): meaning for grade, meaning in made.description.grades.items()}
+    assert data["next"] == f"beirgrid set accept {made.folder}"
 
 
 def test_requests_that_are_none_end_in_no_traceback(made, served, capfd):

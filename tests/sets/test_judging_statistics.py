@@ -179,7 +179,7 @@ def test_a_comparison_is_open_where_each_query_has_the_same_difference(queries):
         name: {f"q{n}": order for n in range(queries)} for name, order in (("a", ["r", "x"]), ("b", ["x", "r"]))
     }
     grades = {f"q{n}": {"r": 1, "x": 0} for n in range(queries)}
-    *_, said = findings.comparisons(grades, rankings)
+    *_, said = findings.comparisons(findings.paired_tests(grades, rankings))
     assert said == (
         f"Open: a is better than b by {1 - 1 / math.log2(3):.4f} on each judged query ({queries}). A t test needs "
         "differences that vary."
@@ -194,7 +194,7 @@ def test_a_comparison_is_closed_where_a_corrected_test_closes_it():
     first = {"a": random.random(60) < 0.85, "b": random.random(60) < 0.65, "c": random.random(60) < 0.45}
     rankings = {name: {f"q{n}": ["r", "x"] if won[n] else ["x", "r"] for n in range(60)} for name, won in first.items()}
     grades = {f"q{n}": {"r": 1, "x": 0} for n in range(60)}
-    told = findings.comparisons(grades, rankings)
+    told = findings.comparisons(findings.paired_tests(grades, rankings))
     values = {name: np.where(won, 1.0, 1 / math.log2(3)) for name, won in first.items()}
     pairs = list(itertools.combinations(sorted(values, key=lambda name: -values[name].mean()), 2))
     plain = [stats.ttest_rel(values[one], values[other]).pvalue for one, other in pairs]
@@ -204,6 +204,39 @@ def test_a_comparison_is_closed_where_a_corrected_test_closes_it():
         (line,) = (line for line in told if f"{one} is better than {other} by" in line or f"{one} and {other} " in line)
         assert line.startswith("Closed: " if p < 0.05 else "Open among 3 comparisons: ")
         assert f", p {p:.2g}." in line
+    # A comparison that was planned is not corrected for the others, and they are not corrected for it.
+    weak = next(pair for pair, p, q in zip(pairs, plain, corrected, strict=True) if p < 0.05 < q)
+    found = {test[:2]: test.p for test in findings.paired_tests(grades, rankings, [set(weak)])}
+    others = [p for pair, p in zip(pairs, plain, strict=True) if pair != weak]
+    assert found[weak] == pytest.approx(plain[pairs.index(weak)])
+    assert [found[pair] for pair in pairs if pair != weak] == pytest.approx(multipletests(others, method="holm")[1])
+    *_, verdict = (
+        line
+        for line in findings.comparisons(findings.paired_tests(grades, rankings, [set(weak)]), [set(weak)])
+        if f"{weak[0]} is better than {weak[1]} by" in line
+    )
+    assert verdict.startswith("Closed: ")
+
+
+def test_the_status_opens_with_the_best_what_is_open_and_the_next_step():
+    runs = {"a": ["r", "x"], "b": ["x", "r"], "c": ["r", "x"]}
+    rankings = {
+        name: {f"q{n}": order[:: 1 if n % 3 or name != "c" else -1] for n in range(30)} for name, order in runs.items()
+    }
+    grades = {f"q{n}": {"r": 1, "x": 0} for n in range(30)}
+    first, state, step = findings.opening(grades, rankings, findings.paired_tests(grades, rankings))
+    assert first == "a has the highest ndcg@10, 1.0000 over 30 judged queries."
+    assert state == "Open: whether it is better than b."  # a is better on each query by the same, so there is no test
+    assert step == "Next: judge more queries, since of each system's top 10 at least 100% are judged."
+    shallow = {query: {"r": 1} for query in grades}
+    *_, step = findings.opening(shallow, rankings, findings.paired_tests(shallow, rankings))
+    assert step.startswith("Next: judge deeper, since of the top 10 documents of a 50% are judged")
+    two = {name: rankings[name] for name in "ac"}
+    *_, state, step = findings.opening(grades, two, findings.paired_tests(grades, two))
+    assert (state, step) == (
+        "It is better than c: no comparison with it is open.",
+        "Next: nothing more needs to be judged to tell the best system.",
+    )
 
 
 @pytest.mark.parametrize("judged", [15, 40])

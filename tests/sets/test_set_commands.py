@@ -206,6 +206,7 @@ def test_status_leaves_out_a_system_and_its_family(made, capsys):
         "rows": ["notes"],
         "datasets": {"notes": {"not_judged": True}},
         "metrics": ["ndcg@10"],
+        "compare": ["minilm", "bm25"],
     }
     (made.folder.parent / "results/grids/notes/grid.json").write_text(json.dumps({**summary, "families": families}))
     files.write_text(made.folder.parent / "results/grids/damaged/grid.json", "{")
@@ -213,6 +214,11 @@ def test_status_leaves_out_a_system_and_its_family(made, capsys):
     call("status", "notes")
     told, warned = capsys.readouterr()
     assert "the grid damaged is left out: " in warned
+    best, state, step, *_ = told.splitlines()
+    assert best.startswith("bm25+minilm has the highest ndcg@10, ")
+    assert state.startswith("Open: whether it is better than ")
+    assert step == "Next: judge more queries, since of each system's top 10 at least 100% are judged."
+    assert "p corrected for 5 comparisons (Holm), but not if planned:" in told
     rows = {line.split()[0]: line.split()[1:] for line in told.partition("Had a system")[2].splitlines()[2:]}
     assert rows["minilm"][:6] == ["dense", "0", "+0.0000", "1", "→", "1"]
     # Without x there are two relevant documents, a and b: rank 2 of three documents finds a alone.

@@ -265,6 +265,12 @@ def status(args: argparse.Namespace) -> None:
     made = EvaluationSet(args.set)
     about = made.description
     texts, asked = (facts.get("number", 0) for facts in (about.documents, about.queries))
+    if about.versions:
+        rankings, judgements = _rankings(made, args.results), made.qrels(about.versions[-1].number)
+        grids = _grids(args.results)
+        planned = [set(grid.compare) for grid in grids if grid.compare and about.name in grid.rows]
+        tested = findings.paired_tests(judgements, rankings, planned)
+        show(*findings.opening(judgements, rankings, tested))
     show(f"{about.name}: {texts:,} documents, {asked:,} queries")
     if not asked:
         show(f"Next: beirgrid set queries {args.set}")
@@ -297,9 +303,10 @@ def status(args: argparse.Namespace) -> None:
     show(
         f"version {newest.number} of {newest.date} ({newest.by}, {newest.resolution}, {newest.judgements:,} judgements)"
     )
-    judgements, depth = made.qrels(newest.number), max((int(pool["depth"]) for pool in about.pools), default=0)
-    show(*findings.comparisons(judgements, rankings))
-    show(*findings.reusability(judgements, rankings, _families(args.results), depth))
+    depth = max((int(pool["depth"]) for pool in about.pools), default=0)
+    families = {system: family for grid in grids for system, family in grid.families.items()}
+    show(*findings.comparisons(tested, planned))
+    show(*findings.reusability(judgements, rankings, families, depth))
 
 
 def check(args: argparse.Namespace) -> None:
@@ -371,10 +378,9 @@ def _refuse_other_documents(made: EvaluationSet, results: Path, pooled: set[str]
             )
 
 
-def _families(place: Path) -> dict[str, str]:
-    """Return the family of each system that a grid of a results folder names."""
-    grids = results_folder.of_grids(results_folder.locate(place).folder, summary.read).values()
-    return {system: family for grid in grids for system, family in grid.families.items()}
+def _grids(place: Path) -> list[summary.GridSummary]:
+    """Return the summaries of the grids of a results folder."""
+    return [*results_folder.of_grids(results_folder.locate(place).folder, summary.read).values()]
 
 
 def _write_disagreements(path: Path, made: EvaluationSet, grades: Grades) -> int:

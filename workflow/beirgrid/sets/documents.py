@@ -9,7 +9,7 @@ import signal
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ _WRAPPERS = rb"moveTo|fldSimple|customXml|bdo|dir|ruby|rubyBase|rt"
 _TAGS = re.compile(rb"""</?w:(""" + _WRAPPERS + rb""")(\s([^>"']|"[^"]*"|'[^']*')*)?/?>""")
 # How the parts of a page begin and end that are no text.
 _UNSEEN = {"<!--": "-->"} | {f"<{name}": f"</{name}" for name in ("script", "style", "template", "noscript", "title")}
-# Rows by the names of their columns, with their places.
-_Rows = Iterable[tuple[dict[str, Any], str]]
+# A row of a table by the names of its columns, with its place.
+Row = tuple[dict[str, Any], str]
 # Title and text of a file that is one document, and what is missing of the text. Each may be empty.
 _Text = tuple[str, str, str]
 
@@ -143,15 +143,15 @@ def _limits(path: Path) -> Iterator[None]:
 
 def _chunks(document: Document, most: int) -> Iterator[Document]:
     """Split a document into chunks of whole paragraphs with at most ``most`` words. A longer paragraph is split."""
-    paragraphs = [words for text in re.split(r"\n\s*\n", document.text) if (words := text.split())]
-    pieces = [words[at : at + most] for words in paragraphs for at in range(0, len(words), most)]
+    paragraphs = (re.findall(r"\S+\s*", text) for text in re.split(r"\n\s*\n", document.text))
+    pieces = (words[at : at + most] for words in paragraphs for at in range(0, len(words), most))
     chunks: list[list[str]] = []
     size = most
     for piece in pieces:
         if size + len(piece) > most:
             chunks.append([])
             size = 0
-        chunks[-1].append(" ".join(piece))
+        chunks[-1].append("".join(piece).rstrip())
         size += len(piece)
     if len(chunks) <= 1:
         yield document
@@ -273,7 +273,7 @@ def _filled(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
             yield number, cells
 
 
-def _parquet(path: Path) -> _Rows:
+def _parquet(path: Path) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
     with files.reading(path):
@@ -281,15 +281,25 @@ def _parquet(path: Path) -> _Rows:
             yield from ((row, f"{path}") for row in batch.to_pylist())
 
 
-def _rows(rows: _Rows, name: str) -> Iterator[Document]:
+def named_rows(
+    rows: Iterable[Row], ids: Sequence[str], texts: Sequence[str], prefix: str
+) -> Iterator[tuple[str, str, Row]]:
+    """Yield the id and the text of each row, in the first of these columns, with the row.
+
+    A row without an id has the prefix and its number. Raises DataError for a row without a text.
+    """
     for number, (row, place) in enumerate(rows, start=1):
-        text = next((key for key in _TEXTS if row.get(key) is not None), None)
+        text = next((key for key in texts if row.get(key) is not None), None)
         if text is None:
-            raise DataError(f"{place}: no column {', '.join(_TEXTS)} (it has {', '.join(map(str, row))})")
-        key = next((key for key in _IDS if row.get(key) not in (None, "")), None)
-        identifier = read_id(row, place, key) if key else f"{name}#{number}"
-        title = read_text(row, "title", place) if row.get("title") is not None else ""
-        yield Document(identifier, title, read_text(row, text, place))
+            raise DataError(f"{place}: no column {', '.join(texts)} (it has {', '.join(map(str, row))})")
+        key = next((key for key in ids if row.get(key) not in (None, "")), None)
+        identifier = read_id(row, place, key) if key else f"{prefix}{number}"
+        yield identifier, read_text(row, text, place), (row, place)
+
+
+def _rows(rows: Iterable[Row], name: str) -> Iterator[Document]:
+    for identifier, text, (row, place) in named_rows(rows, _IDS, _TEXTS, f"{name}#"):
+        yield Document(identifier, read_text(row, "title", place), text)
 
 
 _READERS: dict[str, Callable[[Path], _Text]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -119,26 +119,59 @@ def changes(versions: Sequence[tuple[int, Grades]], rankings: pools.Rankings) ->
     return [*lines, f"Kendall's tau of the two rankings: {_tau(before, after)}"] if len(after) > 1 else lines
 
 
-def comparisons(grades: Grades, rankings: pools.Rankings) -> list[str]:
-    """Report the differences that these queries can show, which comparisons are open, and what would close them."""
+class PairedTest(NamedTuple):
+    """A paired t test of two systems, the better one first: their differences, float64 [queries], and corrected p."""
+
+    first: str
+    second: str
+    differences: np.ndarray
+    p: float
+
+
+def paired_tests(grades: Grades, rankings: pools.Rankings, planned: Sequence[set[str]] = ()) -> list[PairedTest]:
+    """Test all pairs of systems. Holm's correction is for all pairs but the planned ones, which need none."""
     found = values(grades, rankings)
     pairs = list(itertools.combinations(sorted(found, key=lambda name: -found[name].mean()), 2))
     if not pairs:
         return []
-    differences = [found[first] - found[second] for first, second in pairs]
+    differences = np.stack([found[first] - found[second] for first, second in pairs], axis=1)
+    p, others = student(differences), [set(pair) not in planned for pair in pairs]
+    p[others] = holm(p[others])
+    return [PairedTest(*pair, differences[:, at], float(p[at])) for at, pair in enumerate(pairs)]
+
+
+def opening(grades: Grades, rankings: pools.Rankings, tested: Sequence[PairedTest]) -> list[str]:
+    """Report in three sentences which system is best, which comparisons with it are open, and what to do next."""
+    means = _means(grades, rankings)
+    best, *others = means
+    unclear = [test.second for test in tested if test.first == best and not test.p < _LEVEL]
+    if not others:
+        state = "No other system was run on the set."
+    elif unclear:
+        state = f"Open: whether it is better than {', '.join(unclear)}."
+    else:
+        state = f"It is better than {', '.join(others)}: no comparison with it is open."
+    return [
+        f"{best} has the highest {METRIC}, {means[best]:.4f} over {len(grades):,} judged queries.",
+        state,
+        _next_step(grades, rankings, bool(unclear)),
+    ]
+
+
+def comparisons(tested: Sequence[PairedTest], planned: Sequence[set[str]] = ()) -> list[str]:
+    """Report the differences that these queries can show, which comparisons are open, and what would close them."""
+    if not tested:
+        return []
     rows = [
         [f"{first} − {second}", f"{of_pair.mean():+.4f}", *(_smallest(of_pair, n) for n in (len(of_pair), *_SIZES))]
-        for (first, second), of_pair in zip(pairs, differences, strict=True)
+        for first, second, of_pair, _ in tested
     ]
     headings = ["systems", "difference", "can be told now", *(f"with {n}" for n in _SIZES)]
     told = f"Differences of {METRIC} that a paired test finds with power 0.8:"
-    corrected = holm(student(np.stack(differences, axis=1)))
-    said = [
-        _verdict(*pair, of_pair, float(p), len(pairs))
-        for pair, of_pair, p in zip(pairs, differences, corrected, strict=True)
-    ]
-    how = f"Paired t tests, p corrected for {len(pairs)} comparisons (Holm):"
-    return [told, *columned(headings, rows), _deeper_or_more(grades, rankings), how, *said]
+    number = sum({test.first, test.second} not in planned for test in tested)
+    how = f"Paired t tests, p corrected for {number} comparisons (Holm){', but not if planned' if planned else ''}:"
+    verdicts = (_verdict(*test, 1 if {test.first, test.second} in planned else number) for test in tested)
+    return [told, *columned(headings, rows), how, *verdicts]
 
 
 def _smallest(differences: np.ndarray, queries: int) -> str:
@@ -175,8 +208,8 @@ def _verdict(first: str, second: str, differences: np.ndarray, p: float, tests: 
     )
 
 
-def _deeper_or_more(grades: Grades, rankings: pools.Rankings) -> str:
-    """Report whether deeper pools or more queries help more."""
+def _next_step(grades: Grades, rankings: pools.Rankings, is_open: bool) -> str:
+    """Return whether deeper pools or more queries help more, as the next step."""
     shares = {}
     for system, of_system in rankings.items():
         judged = [document in grades[query] for query in grades for document in of_system.get(query, ())[:10]]
@@ -184,10 +217,12 @@ def _deeper_or_more(grades: Grades, rankings: pools.Rankings) -> str:
     worst = min(shares, key=lambda system: shares[system])
     if shares[worst] < _JUDGED_ENOUGH:
         return (
-            f"Judge deeper first: of the top 10 documents of {worst}, {shares[worst]:.0%} are judged. The others count "
-            "as not relevant, and what follows may change with them."
+            f"Next: judge deeper, since of the top 10 documents of {worst} {shares[worst]:.0%} are judged, and the "
+            "others count as not relevant."
         )
-    return f"More queries buy more than deeper pools: of each system's top 10, at least {shares[worst]:.0%} are judged."
+    if is_open:
+        return f"Next: judge more queries, since of each system's top 10 at least {shares[worst]:.0%} are judged."
+    return "Next: nothing more needs to be judged to tell the best system."
 
 
 def calibration_of(found: Calibration, rankings: pools.Rankings) -> list[str]:

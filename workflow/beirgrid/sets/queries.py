@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..collections import ids, lines
-from ..collections.sources import json_lines, read_id, read_text
+from ..collections.sources import json_lines
 from ..core.errors import DataError
+from .documents import Row, named_rows
 
 _IDS, _TEXTS, _COUNTS = ("_id", "id", "query_id", "qid"), ("query", "text", "q"), ("count", "frequency", "n")
 # Most words of a short query.
@@ -63,18 +64,13 @@ def read(path: Path) -> list[SetQuery]:
         known = ", ".join(filter(None, _READERS))
         raise DataError(f"{path}: queries come from files that end in {known}, or in one of these and .gz")
     found = []
-    for number, (row, place) in enumerate(_READERS[lines.kind(path)](path), start=1):
-        text = next((key for key in _TEXTS if row.get(key) is not None), None)
-        if text is None:
-            raise DataError(f"{place}: no column {', '.join(_TEXTS)} (it has {', '.join(map(str, row))})")
-        key = next((key for key in _IDS if row.get(key) not in (None, "")), None)
-        identifier = read_id(row, place, key) if key else f"q{number}"
+    for identifier, text, (row, place) in named_rows(_READERS[lines.kind(path)](path), _IDS, _TEXTS, "q"):
         ids.check(identifier, place)
-        counted = next((row[key] for key in _COUNTS if row.get(key) not in (None, "")), 1)
-        if not re.fullmatch(r"[0-9]{1,12}", str(counted)) or not int(str(counted)):
-            raise DataError(f"{place}: {counted!r} is not a number of times")
-        if query := " ".join(read_text(row, text, place, required=True).split()):
-            found.append(SetQuery(identifier, query, int(str(counted))))
+        times = next((row[key] for key in _COUNTS if row.get(key) not in (None, "")), 1)
+        if not re.fullmatch(r"[0-9]{1,12}", str(times)) or not int(str(times)):
+            raise DataError(f"{place}: {times!r} is not a number of times")
+        if query := " ".join(text.split()):
+            found.append(SetQuery(identifier, query, int(str(times))))
     if not found:
         raise DataError(f"{path} has no queries")
     return found
@@ -141,19 +137,15 @@ def without_near_duplicates(queries: Iterable[SetQuery]) -> tuple[list[SetQuery]
     return [query for query, _ in kept], dropped
 
 
-def _table(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+def _table(path: Path) -> Iterator[Row]:
     for row, place in lines.table(path):
         if any("\n" in row.get(name, "") for name in _TEXTS):
             raise DataError(f"{place}: a line break within the query. Does it begin with a quote that does not close?")
         yield row, place
 
 
-def _plain(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    return (({"text": line}, place) for line, place in lines.read(path))
-
-
-_READERS: dict[str, Callable[[Path], Iterator[tuple[dict[str, Any], str]]]] = {
+_READERS: dict[str, Callable[[Path], Iterable[Row]]] = {
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), json_lines),
     **dict.fromkeys((".csv", ".tsv", ".tab"), _table),
-    **dict.fromkeys((".txt", ".log", ""), _plain),
+    **dict.fromkeys((".txt", ".log", ""), lambda path: (({"text": line}, place) for line, place in lines.read(path))),
 }

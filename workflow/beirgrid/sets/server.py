@@ -136,7 +136,9 @@ def application(judging: Judging, token: str) -> Starlette:
 
     async def index(request: Request) -> Response:
         check(request)
-        return HTMLResponse(judging.page(token=token), headers=_HEADERS)
+        return HTMLResponse(
+            judging.page(token=token, next=f"beirgrid set accept {judging.set.folder}"), headers=_HEADERS
+        )
 
     def route(path: str, operation: Callable[..., dict[str, Any]], method: str, *, has_row: bool = False) -> Route:
         async def answer(request: Request) -> Response:
