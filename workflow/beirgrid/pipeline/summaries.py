@@ -139,7 +139,8 @@ class Summary:
     def _training(self, system: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the rows whose collections a system was trained on, and the rows for which this is unknown.
 
-        Includes the training data of teachers, and the qrels with which the workflow trains a model.
+        Includes the training data of teachers, and the qrels with which the workflow trains a model. Nobody else's
+        model has seen a collection of your own, so that is never unknown.
         """
         stated = list(self._stated(system))
         names = {name for entry in stated if entry for name in entry.names}
@@ -152,7 +153,12 @@ class Summary:
         trained = tuple(filter(known, rows))
         if all(entry and entry.complete for entry in stated):
             return trained, ()
-        return trained, tuple(row for row in rows if row not in trained)
+        return trained, tuple(row for row in rows if row not in trained and not self._is_own(row))
+
+    def _is_own(self, row: str) -> bool:
+        """Tell whether a row has only folders of the user's own, which replace no registered collection."""
+        sources = [self.grid.config.corpora[self.grid.corpus(part)] for part in self.grid.parts(row)]
+        return all(isinstance(of, entries.LocalCorpus) and not (of.supplied or of.id) for of in sources)
 
     def _stated(self, system: str) -> Iterator[entries.TrainedOn | None]:
         """Yield the stated training data of each part of a system; None if unstated."""
