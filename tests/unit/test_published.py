@@ -191,6 +191,7 @@ def test_the_papers_holes_are_those_of_the_corpus(root):
         ("s,d,ndcg@10,0.1,paper,x,,kept its document, it seems", r"p.csv:2: the line must have 8 values"),
         ("s,d,ndcg@10,0.1,paper,x,", r"p.csv:2: the line must have 8 values"),
         ('s,d,ndcg@10,0.1,paper,x,,"open\nt,d,ndcg@10,0.1,paper,x,,', r"p.csv is not a CSV file \(unexpected end of"),
+        ('s,d,ndcg@10,0.1,paper,x,"open,\nt,d,ndcg@10,0.1,paper,x,shut",', r"p.csv:3: a line break within a value"),
     ],
 )
 def test_broken_published_files_are_named(tmp_path, line, message):

@@ -115,6 +115,8 @@ def _values(path: Path, stream: TextIO, tolerances: dict[str, float]) -> Iterato
             raise ConfigError(
                 f"{path}:{rows.line_num}: the line must have {len(names)} values (quote those with a comma)"
             )
+        if any("\n" in value for value in row):  # the rows up to the next quote would be lost
+            raise ConfigError(f"{path}:{rows.line_num}: a line break within a value. Does it begin with a quote?")
         system, dataset, metric, text, tolerance_class, source, *notes = row[:known]
         if problem := _problem(system, text, tolerance_class, tolerances):
             raise ConfigError(f"{path}:{rows.line_num}: {problem}")
