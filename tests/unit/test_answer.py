@@ -126,6 +126,31 @@ def test_a_baseline_that_leads_is_compared_with_the_others():
     assert said[1:] == [f"a cannot be told apart from it ({HOLM.format(2)}, 0.05)."]
 
 
+@pytest.mark.parametrize(("mine", "verdict"), [(0.6, "z is better"), (0.3, "bm25 is better")])
+def test_a_planned_comparison_comes_first(mine, verdict):
+    """One system of three leads; the question was about the other two."""
+    grid, found = made({"d": {"bm25": 0.45, "z": mine, "best": 0.9}}, baseline="bm25", compare=("z", "bm25"))
+    pair = of(found.pairs, system="bm25", other="z")
+    ends = f"[{-pair['difference_high']:+.4f}, {-pair['difference_low']:+.4f}]".replace("+", "")
+    p = f"{pair['p_randomisation']:.2g}"
+    said = answer(grid, found)
+    assert said[0] == f"z minus bm25 on d: {mine - 0.45:+.4f} {ends}; {verdict} (p = {p}, paired randomisation test)."
+    assert said[1].startswith("best has the highest")
+
+
+def test_a_planned_comparison_over_datasets_is_told_of_each_and_of_their_mean():
+    levels = {"x": {"bm25": 0.3, "z": 0.6}, "y": {"bm25": 0.4, "z": 0.4}}
+    grid, found = made(levels, baseline="bm25", compare=("z", "bm25"))
+    mean = of(found.across, system="z")
+    ends = f"[{mean['difference_low_queries']:.4f}, {mean['difference_high_queries']:.4f}]"
+    on_x, on_y, over, lead, *_ = answer(grid, found)
+    assert on_x.startswith("z minus bm25 on x: +0.3000 [")
+    assert "; z is better (p = " in on_x
+    assert "it cannot be told which is better (p = 1, paired randomisation test, Bonferroni's" in on_y
+    assert over == f"z minus bm25 on average over 2 datasets: +0.1500 {ends}."
+    assert lead.startswith("z has the highest")
+
+
 def test_over_datasets_too_the_corrected_p_decides():
     levels = {f"d{i}": {"bm25": 0.6, "a": 0.5 + i / 100, "b": 0.1 + i / 100} for i in range(5)}
     grid, found = made(levels, baseline="bm25")

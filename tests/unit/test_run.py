@@ -76,6 +76,7 @@ def test_a_folder_is_a_dataset_or_a_model(tiny_models, tmp_path):
     assert content["corpora"] == {"notes": {"source": "local", "path": str(folder)}}
     name = content["grid"]["systems"][-1]
     assert content["grid"]["systems"] == ["bm25-flat", name]
+    assert content["grid"]["compare"] == [name, "bm25-flat"]
     assert content["models"][name]["path"] == str(tiny_models["dense"].resolve())
 
 

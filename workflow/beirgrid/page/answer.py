@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ..config.metric_names import lower_is_better, written
-from ..results.answers import DONE, LEAST_DATASETS, STATUSES, ZERO_SHOT, Answers, main_comparison
+from ..results.answers import ALL, DONE, LEAST_DATASETS, STATUSES, ZERO_SHOT, Answers, main_comparison
 from ..results.published import SCORE_IS_PUBLISHED
 from ..results.summary import GridSummary
 from . import texts
@@ -25,7 +25,39 @@ def answer(grid: GridSummary, answers: Answers) -> list[str]:
     said = ["No system has a score on every dataset." if finished.get(DONE) else "No cell has a score yet."]
     if across["mean"].notna().any():
         said = list(_leader(grid, answers, across.dropna(subset="mean")))
-    return [*published, *said, *_deviations(answers.verdicts), *_missing(finished, across)]
+    return [*_planned(grid, answers), *published, *said, *_deviations(answers.verdicts), *_missing(finished, across)]
+
+
+def _planned(grid: GridSummary, answers: Answers) -> Iterator[str]:
+    """Yield the differences of a planned comparison on each dataset, with a verdict, and that over the datasets."""
+    if not grid.compare:
+        return
+    mine, other = grid.compare
+    pairs = answers.pairs[
+        answers.pairs["metric"].eq(grid.metrics[0]) & answers.pairs["dataset"].isin(grid.counted_once)
+    ]
+    pairs = pairs[pairs["system"].isin(grid.compare) & pairs["other"].isin(grid.compare)]
+    correction = f", Bonferroni's correction for {len(pairs)} datasets" if len(pairs) > 1 else ""
+    for row in texts.rows(pairs):
+        sign = 1 if row.system == mine else -1
+        ends = texts.interval(*sorted((sign * row.difference_low, sign * row.difference_high)))
+        p = min(1, row.p_randomisation * len(pairs))
+        better = (sign * row.difference > 0) != lower_is_better(row.metric)
+        verdict = "it cannot be told which is better" if p > SIGNIFICANT else f"{mine if better else other} is better"
+        yield (
+            f"{mine} minus {other} on {row.dataset}: {texts.difference(sign * row.difference)} {ends}; {verdict} "
+            f"(p = {texts.probability(p)}, paired randomisation test{correction})."
+        )
+    across = answers.across.set_index("system")
+    across = across[across["metric"].eq(grid.metrics[0]) & across["over"].eq(ALL) & (across["datasets"] > 1)]
+    if {mine, other} <= {*across.index[across["mean"].notna()]}:
+        rows: Any = across.loc
+        of_mine, ends = rows[mine], ""
+        if of_mine["baseline"] == other:
+            resampled = _resampled(of_mine)
+            ends = texts.interval(*(of_mine[f"difference_{end}_{resampled}"] for end in ("low", "high")))
+        size = f"{texts.difference(of_mine['mean'] - across.loc[other, 'mean'])} {ends}".rstrip()
+        yield f"{mine} minus {other} on average over {of_mine['datasets']} datasets: {size}."
 
 
 def all_published(answers: Answers) -> bool:
@@ -62,7 +94,7 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iter
             apart, number = {*compared.loc[compared["p_best"] <= SIGNIFICANT, "system"]}, math.comb(len(compared), 2)
             test = f"paired t test over the {lead.datasets} datasets, Holm's correction for {number} pairs"
         yield from _alike(rivals, apart, test if len(compared) > 2 else test.split(",")[0])
-    if lead.system in tests.index:
+    if lead.system in tests.index and {lead.system, lead.baseline} != {*grid.compare}:
         yield _difference(lead, tests.loc[lead.system], by)
     elif grid.baseline and grid.baseline not in (lead.system, *others):
         yield f"The baseline {grid.baseline} is not compared, because it lacks scores."

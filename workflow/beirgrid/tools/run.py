@@ -231,7 +231,9 @@ def describe(args: argparse.Namespace) -> dict[str, Any]:
             for key, of in entries.items():
                 content[key] = {**content.get(key, {}), **of}
         datasets.append(name)
-    grid = {"name": args.name or grid_name(systems, datasets), "systems": systems, "datasets": datasets}
+    grid: dict[str, Any] = {"name": args.name or grid_name(systems, datasets), "systems": systems, "datasets": datasets}
+    if args.model and len(systems) == 2:
+        grid["compare"] = systems[::-1]
     return {**content, "grid": grid, **({"metrics": args.metrics} if args.metrics else {})}
 
 
