@@ -241,6 +241,8 @@ DEEP = "".join(f"<font color=red>word{i}<br>" for i in range(400))
         (f"<script>{'x' * 10_100_000}</script><p>end", "end", "end"),
         (f"one<!--{'x' * 10_100_000}--><p>end", "one", "end"),
         (f"{'x ' * 5_100_000}<p>end", f"x{' x' * 5_099_999}", "end"),
+        ("<p>one</p><!--><p>two</p><!-- x --><p>end", "one", "end"),
+        ("<p>one</p><!-- x --!><p>two</p><!-- y --><p>end", "one", "end"),
         ("<html><body><p>one</body></html><p>end", "one", "end"),
         ("<html><head><title>T</title><style>p{}</style><meta x><p>one<p>end", "one", "end"),
         ("<frameset><frame src=a></frameset><noframes>one</noframes>end", "one", "end"),
@@ -255,6 +257,7 @@ def test_no_text_of_a_page_is_lost(tmp_path, page, first, last):
     words = found.text.splitlines()
     assert (words[0], words[-1], flaws) == (first, last, {})
     assert not set(words) & {"no", "T"}
+    assert ("two" in page) == ("two" in words)
 
 
 def test_documents_that_cannot_be_read_or_have_no_text_are_named_and_the_others_read(tmp_path, monkeypatch):

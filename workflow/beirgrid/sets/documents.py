@@ -188,7 +188,8 @@ def _html(path: Path) -> _Text:
     from bs4.element import CData, NavigableString, RubyParenthesisString, RubyTextString
 
     source = _source(path)
-    page = BeautifulSoup(source, "html.parser")
+    # Python's parser before 3.13.6 takes <!--> for the begin of a comment, and --!> for no end of one.
+    page = BeautifulSoup(re.sub(r"<!--(?:-?>|.*?--!?>)", "", source, flags=re.DOTALL), "html.parser")
     title = " ".join(page.title.get_text().split()) if page.title else ""
     nested = page.select("noscript noscript, template template")  # the outer one does not close
     for unseen in [*page("title", limit=1), *page("noscript")]:

@@ -63,18 +63,18 @@ class Side(NamedTuple):
     results: Results
     system: str
 
-    def cells(self, other: Side, datasets: Iterable[str]) -> dict[tuple[str, str], Cell]:
+    def cells(self, other: Side, datasets: Iterable[str]) -> dict[tuple[str, str], ComparedCell]:
         """Return the cells to compare, by the system and dataset that they are compared as."""
         name = self.system or other.system
         return {
-            ("" if name else system, dataset): Cell(system, dataset, of_cell)
+            ("" if name else system, dataset): ComparedCell(system, dataset, of_cell)
             for system in ([name] if name else self.results.systems)
             for dataset, of_cell in self.results.runs(system).items()
             if not datasets or dataset in datasets
         }
 
 
-class Cell(NamedTuple):
+class ComparedCell(NamedTuple):
     """A cell of A or B: a system on a dataset, and its run, or those of all its seeds."""
 
     system: str
@@ -91,7 +91,7 @@ class Cell(NamedTuple):
         return {of.per_query: list(found.means) for of, found in read}
 
 
-class Report(NamedTuple):
+class Differences(NamedTuple):
     """What a comparison found.
 
     Attributes:
@@ -190,10 +190,10 @@ def _side(text: str, directory: Path, baseline: str) -> Side:
     return Side(text, results, system)
 
 
-# Comparison -----------------------------------------------------------------------------------------------------------
+# Differences ---------------------------------------------------------------------------------------------------------
 
 
-def compare(first: Side, second: Side, args: argparse.Namespace) -> Report:
+def compare(first: Side, second: Side, args: argparse.Namespace) -> Differences:
     """Compare two sides.
 
     Raises:
@@ -211,7 +211,7 @@ def compare(first: Side, second: Side, args: argparse.Namespace) -> Report:
         dataset = pair[0].dataset
         bases = [side.results.runs(args.baseline).get(dataset) for side in (first, second)]
         try:
-            cells_of_base = [Cell(args.baseline, dataset, of_side) for of_side in bases if of_side]
+            cells_of_base = [ComparedCell(args.baseline, dataset, of_side) for of_side in bases if of_side]
             tables.append(_compare_cells(pair, cells_of_base if all(bases) else [], args))
         except DataError as error:
             refused.append(f"{' and '.join(dict.fromkeys(cell.system for cell in pair))} on {dataset}: {error}")
@@ -222,7 +222,7 @@ def compare(first: Side, second: Side, args: argparse.Namespace) -> Report:
     values = pd.concat(tables[1:] or tables, ignore_index=True)
     values["p_holm"] = values["p"].groupby(values["metric"]).transform(lambda p: significance.holm(p.to_numpy(float)))
     of_seeds = {(side, cell.system): cell for pair in pairs for side, cell in zip("AB", pair, strict=True)}
-    return Report(
+    return Differences(
         values.reindex(columns=COLUMNS),
         only=[
             {"side": side, "system": cell.system, "dataset": cell.dataset}
@@ -248,7 +248,9 @@ def _have(*sides: Side) -> str:
     return "; ".join(f"{side.text} has {', '.join(of_side)}" for side, of_side in zip(sides, cells, strict=True))
 
 
-def _compare_cells(pair: Sequence[Cell], bases: Sequence[Cell], args: argparse.Namespace) -> pd.DataFrame:
+def _compare_cells(
+    pair: Sequence[ComparedCell], bases: Sequence[ComparedCell], args: argparse.Namespace
+) -> pd.DataFrame:
     """Return a row per metric of two cells of one dataset. A query's score is its mean over the seeds.
 
     Args:
@@ -336,7 +338,7 @@ def _effects(metrics: Sequence[str], *columns: np.ndarray) -> dict[str, dict[str
     }
 
 
-def _compare_rankings(first: Cell, second: Cell) -> dict[str, float]:
+def _compare_rankings(first: ComparedCell, second: ComparedCell) -> dict[str, float]:
     """Return means over pairs of runs: seeds of equal numbers, or one run with each seed of the other cell."""
     alone = 1 in (len(first.runs), len(second.runs))
     if not alone and len(first.runs) != len(second.runs):
@@ -355,7 +357,7 @@ def _rankings(run: Result) -> dict[str, list[str]]:
 # Conditions -----------------------------------------------------------------------------------------------------------
 
 
-def _conditions(cell: Cell) -> dict[tuple[str, str], str]:
+def _conditions(cell: ComparedCell) -> dict[tuple[str, str], str]:
     """Return by step and condition the values in the records of a cell, which may differ between shards and seeds.
 
     An unreadable record counts as a condition.
@@ -396,7 +398,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 # Output ---------------------------------------------------------------------------------------------------------------
 
 
-def _write(report: Report, args: argparse.Namespace) -> None:
+def _write(report: Differences, args: argparse.Namespace) -> None:
     """Write every value, and to JSON all else that was found too."""
     with files.atomic(args.output) as temporary:
         if args.output.suffix == ".csv":
@@ -416,7 +418,7 @@ def _write(report: Report, args: argparse.Namespace) -> None:
         temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _lines(report: Report, args: argparse.Namespace) -> Iterator[str]:
+def _lines(report: Differences, args: argparse.Namespace) -> Iterator[str]:
     """Yield what is printed: the values that differ, cells of one side, and what differs in how they were computed."""
     differing = report.values[~report.values["same"].astype(bool)]
     yield f"A: {args.a}"

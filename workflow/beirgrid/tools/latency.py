@@ -24,7 +24,7 @@ from ..results import summary
 from ..results.efficiency import LATENCY_COLUMNS, read_latency
 from ..results.summary import Cell, GridSummary
 from .open_systems import (
-    Searcher,
+    OpenSystem,
     Step,
     cpu_name,
     hardware,
@@ -157,7 +157,7 @@ def _reranked(steps: Sequence[Step]) -> tuple[Step | None, Step | None]:
     return first, scoring
 
 
-def _time_searches(search: Searcher, texts: Sequence[str], warm_up: int) -> tuple[np.ndarray, list[list[str]]]:
+def _time_searches(search: OpenSystem, texts: Sequence[str], warm_up: int) -> tuple[np.ndarray, list[list[str]]]:
     """Time each query; return the seconds, float64 [queries], and the ids of the documents to rerank."""
     for text in texts[:warm_up]:
         search.find(text)
@@ -209,7 +209,7 @@ def _timed(function: Callable[[Any], Any], argument: Any) -> tuple[float, Any]:
     return time.perf_counter() - started, found
 
 
-def _rows(about: Mapping[str, Any], search: Searcher, timings: Sequence[_Timing]) -> pd.DataFrame:
+def _rows(about: Mapping[str, Any], search: OpenSystem, timings: Sequence[_Timing]) -> pd.DataFrame:
     device = "cpu" if search.hardware == cpu_name() else "cuda"
     measured = {"device": device, "hardware": search.hardware, "precision": search.precision}
     rows = [

@@ -42,7 +42,7 @@ class Step(NamedTuple):
     facts: dict[str, Any]
 
 
-class Searcher(NamedTuple):
+class OpenSystem(NamedTuple):
     """An open system, for several threads: ``find`` searches, and ``ranking`` looks up the ids of what it returns."""
 
     find: Callable[[str], Any]
@@ -55,7 +55,7 @@ class Searcher(NamedTuple):
         return self.ranking(self.find(text))
 
 
-def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> Searcher:
+def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> OpenSystem:
     """Open a system and its components from the records in the working directory.
 
     Args:
@@ -113,7 +113,7 @@ def held_back(log: Path | None = None) -> Iterator[None]:
                     kept.write(text)
 
 
-def _open_reranked(step: Step, device: str, stack: ExitStack) -> Searcher:
+def _open_reranked(step: Step, device: str, stack: ExitStack) -> OpenSystem:
     first = open_system(*_cell(step.values["first_stage"]), device, stack)
     values, depth = read_step(step.values["scores"]).values, step.values["depth"]
     runtime, computing = start(values, device, stack), threading.Lock()
@@ -127,10 +127,10 @@ def _open_reranked(step: Step, device: str, stack: ExitStack) -> Searcher:
         found = {("", document): of_pair for document, of_pair in zip(top, scores, strict=True)}
         return runs.reordered("", ranking, found, depth)
 
-    return Searcher(rank, lambda ranking: ranking, hardware(runtime), scorer.precision)
+    return OpenSystem(rank, lambda ranking: ranking, hardware(runtime), scorer.precision)
 
 
-def _open_fused(step: Step, device: str, stack: ExitStack) -> Searcher:
+def _open_fused(step: Step, device: str, stack: ExitStack) -> OpenSystem:
     parts = [open_system(*_cell(run), device, stack) for run in step.values["runs"]]
     method, depth = step.values["method"], step.values["depth"]
     options = {name: step.values[name] for name in ("k", "norm", "weights")}
@@ -196,13 +196,15 @@ def start(values: Mapping[str, Any], device: str, stack: ExitStack) -> Runtime:
     return stack.enter_context(compute.start())
 
 
-def open_search(step: Step, device: str, stack: ExitStack) -> Searcher:
+def open_search(step: Step, device: str, stack: ExitStack) -> OpenSystem:
     """Open the index and, if any, the model of a retrieval."""
     values, depth = step.values, step.values["depth"]
     if step.kind == "lexical":
         options = {name: values[name] for name in ("fields", "language", "k1", "b")}
         searcher = lucene.Searcher(values["index"], **options, memory_mb=values["memory"])
-        return Searcher(lambda text: searcher.search(text, depth), lambda found: runs.canonical("", *found), cpu_name())
+        return OpenSystem(
+            lambda text: searcher.search(text, depth), lambda found: runs.canonical("", *found), cpu_name()
+        )
     runtime = start(values, device, stack)
     encoder, computing = open_encoder(values["checkpoint"], values["model"], runtime), threading.Lock()
 
@@ -217,7 +219,7 @@ def open_search(step: Step, device: str, stack: ExitStack) -> Searcher:
         ids = collection.read_ids(values["corpus"], [rows]).take(rows).to_pylist()
         return runs.canonical("", ids, scores, depth)
 
-    return Searcher(find, ranking, hardware(runtime), encoder.precision)
+    return OpenSystem(find, ranking, hardware(runtime), encoder.precision)
 
 
 def _search_vectors(step: Step, vectors: Any, depth: int) -> Any:
