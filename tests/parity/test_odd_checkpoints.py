@@ -197,6 +197,18 @@ def test_code_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path
     assert opened(DenseEncoder, tmp_path / "copy", entry).encode_documents(TEXTS).shape == (5, 32)
 
 
+def test_code_of_a_tokenizer_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path):
+    folder = shutil.copytree(tiny_models["dense"], tmp_path / "model")
+    path = next(folder.rglob("tokenizer_config.json"))
+    auto_map = {"AutoTokenizer": ["tokenization.OwnTokenizer", None]}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": auto_map}))
+    entry = {"similarity": "cosine", "pooling": "own", "prompts": {"query": "", "document": ""}}
+    with pytest.raises(DataError, match=r"OwnTokenizer.*auto_map in its tokenizer_config\.json.*trust_remote_code"):
+        opened(DenseEncoder, folder, entry)
+    vectors = opened(DenseEncoder, folder, entry | {"trust_remote_code": False}).encode_documents(TEXTS)
+    assert vectors.shape == (5, 32)
+
+
 def test_brackets_need_a_tokenizer_that_adds_no_tokens(tmp_path):
     with pytest.raises(DataError, match="adds 2 tokens itself, so it takes no brackets"):
         _open(save_plain(tmp_path / "bert", "bert"), brackets={"query": ["[", "]"], "document": ["{", "}"]})

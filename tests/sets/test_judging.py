@@ -293,16 +293,30 @@ def test_documents_that_cannot_be_read_or_have_no_text_are_named_and_the_others_
     assert all(re.match(pattern, flaws[name]) for name, pattern in expected.items()), flaws
 
 
-def test_rows_of_excel_are_not_lost(tmp_path):
+def test_rows_of_excel_are_not_lost(tmp_path, monkeypatch):
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
-    for row in ([None], ["id", "text", None, "note"], ["1", "x"], [None, " "], ["2", "y", "aside", "z"]):
+    for row in (
+        [None],
+        ["id", "text", None, "note"],
+        ["1", "x"],
+        [None, " "],
+        ["2", "y", "aside", "z"],
+        ["3", None, None, "no text"],
+    ):
         book.active.append(row)
     book.active["XFD1048576"] = " "  # the last cell of the largest sheet
     book.create_sheet("notes").append(["no rows"])
     book.save(tmp_path / "a.xlsx")
-    found, _ = documents.read(tmp_path)
-    assert [(document.id, document.text) for document in found] == [("1", "x"), ("2", "y")]
+    said: list[str] = []
+    monkeypatch.setattr(documents, "warn", said.append)
+    found, flaws = documents.read(tmp_path)
+    assert [(document.id, document.text) for document in found] == [("1", "x"), ("2", "y"), ("3", "")]
+    assert flaws == {"3": "it has no text"}
+    assert [line.partition(": ")[2] for line in said] == [
+        "its only row is taken for names of columns",
+        "1 cells in columns without a name are not read",
+    ]
     book.active["C2"] = "text"
     book.save(tmp_path / "a.xlsx")
     with pytest.raises(DataError, match=r"a\.xlsx, sheet Sheet: two columns are named 'text'"):

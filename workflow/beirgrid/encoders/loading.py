@@ -6,6 +6,7 @@ import importlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -79,18 +80,21 @@ def _leave_code_out(folder: Path, modules: list[Any], *, allowed: bool) -> None:
     """Refuse a checkpoint whose code transformers replaced by a class of its own, unless that is allowed. Then a copy
     that is saved after training names no code either.
     """
+    paths = sorted(folder.rglob("tokenizer_config.json"))
+    classes = [(saved.read(path).get("auto_map"), path.name, "the tokenizer") for path in paths]
     for module in modules:
         config: Any = getattr(module, "config", None)
-        if not (code := getattr(config, "auto_map", None)):
-            continue
-        if not allowed:
-            raise DataError(
-                f"{folder} brings code of its own ({', '.join(map(str, code.values()))}: auto_map in its config.json), "
-                f"and transformers has a class for {config.model_type}, which may compute something else. Set "
-                "trust_remote_code in the model's entry: true runs this code (read it first), false opens the class of "
-                "transformers"
-            )
-        del config.auto_map
+        classes.append((getattr(config, "auto_map", None), "config.json", getattr(config, "model_type", "")))
+        if allowed and classes[-1][0]:
+            del config.auto_map
+    if not allowed and (left_out := next(filter(itemgetter(0), classes), None)):
+        code, name, kind = left_out
+        raise DataError(
+            f"{folder} brings code of its own ({', '.join(map(str, code.values()))}: auto_map in its {name}), "
+            f"and transformers has a class for {kind}, which may compute something else. Set "
+            "trust_remote_code in the model's entry: true runs this code (read it first), false opens the class of "
+            "transformers"
+        )
 
 
 def encoder_of(transformer: Any) -> Any:

@@ -11,6 +11,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +20,7 @@ from ..collections import ids, lines
 from ..collections.collection import Document
 from ..collections.sources import json_lines, read_id, read_text
 from ..core import files
-from ..core.errors import BeirgridError, DataError
+from ..core.errors import BeirgridError, DataError, warn
 
 # Known names of columns and JSON keys. The first one in a row counts.
 _IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "contents")
@@ -256,21 +257,27 @@ def _excel(path: Path, name: str) -> Iterator[Document]:
         import openpyxl
 
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        tables = {sheet.title: rows for sheet in book.worksheets if len(rows := [*_filled(sheet)]) > 1}
+        sheets = {sheet.title: rows for sheet in book.worksheets if (rows := [*_filled(sheet)])}
         book.close()
+    tables = {sheet: rows for sheet, rows in sheets.items() if len(rows) > 1}
+    for sheet in sheets.keys() - tables.keys():
+        warn(f"{path}, sheet {sheet}: its only row is taken for names of columns")
     for sheet, ((_, names), *rows) in tables.items():
         place = f"{path}, sheet {sheet}"
         lines.check_columns(filter(None, names), place)
+        named = [pair for _, cells in rows for pair in zip_longest(names, cells, fillvalue="")]
+        if asides := sum(bool(cell.strip() and not name) for name, cell in named):
+            warn(f"{place}: {asides} cells in columns without a name are not read")
         table = ((dict(zip(names, cells, strict=False)), f"{place} row {number}") for number, cells in rows)
         yield from _rows(table, f"{name}#{sheet}" if len(tables) > 1 else name)
 
 
-def _filled(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
+def _filled(sheet: Any) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the cells of each row of a sheet that has any."""
     sheet.reset_dimensions()  # a row is as long as its cells, not as the sheet is wide
     for number, row in enumerate(sheet.values, start=1):
-        cells = [None if cell is None else str(cell) for cell in row]
-        if any(cell and cell.strip() for cell in cells):
+        cells = ["" if cell is None else str(cell) for cell in row]
+        if any(cell.strip() for cell in cells):
             yield number, cells
 
 
