@@ -207,9 +207,10 @@ def _pdf(path: Path) -> _Text:
     import pypdf
 
     reader = pypdf.PdfReader(path)
-    text = "\n\n".join(page.extract_text() for page in reader.pages).strip()
+    pages = [page.extract_text().strip() for page in reader.pages]
     title = (reader.metadata.title if reader.metadata else None) or ""
-    return title, text, "" if text else "it has no text: it may be a scan, which needs character recognition first"
+    flaw = f"{pages.count('')} of its {len(pages)} pages have no text: scans need character recognition first"
+    return title, "\n\n".join(filter(None, pages)), flaw if "" in pages else ""
 
 
 def _office(path: Path) -> _Text:
