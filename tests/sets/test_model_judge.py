@@ -194,7 +194,7 @@ def test_other_scales_and_bad_files_are_refused(made, endpoint, tmp_path):
         judged(made, endpoint())
     path = tmp_path / "bad.yaml"
     for content, message in (
-        ("endpoint: {modle: x}", r"endpoint: unknown key 'modle'; did you mean 'model'"),
+        ("endpoint: {modle: x}", r"endpoint: Endpoint has no key 'modle'; did you mean 'model'"),
         ("model: x", "should have one key, endpoint"),
         ("endpoint: [", "cannot be read as YAML"),
         ("endpoint: {model: x, url: 'ftp://x'}", r"endpoint\.url"),

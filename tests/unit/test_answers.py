@@ -608,28 +608,3 @@ def test_one_reason_more_is_told_and_not_counted(reasons, last):
     grid = GridSummary(systems=systems, rows=("d",), datasets=described, metrics=("ndcg@10",))
     lines = list(outline.outline(grid, answers, Path("/work/index.html"), 160))
     assert [line for line in lines if line.startswith("  ")][-1] == last
-
-
-def test_snakemakes_lists_are_cut_and_escaped_for_the_screen_alone(run_log):
-    _, logger, printed = run_log
-    whole = []
-    logger.addHandler(handler := logging.Handler())
-    handler.emit = whole.append
-    many = [f"results/{i}" for i in range(300)]
-    reason = f"Missing output files: {', '.join(many)}; Params have changed since last execution"
-    told = {"rule_msg": "", "benchmark": None, "resources": {}, "priority": 0, "threads": 1, "reason": reason}
-    told |= {"input": many, "local": False, "is_checkpoint": False, "wildcards": {"name": "\x1b[2J"}}
-    logger.info("job", extra={**_job(1, "aggregate"), **told, "output": many})
-    assert (whole[0].output, whole[0].input, whole[0].reason) == (many, many, reason)
-    lines = [line.strip() for line in printed.getvalue().splitlines()]
-    assert "input: results/0, results/1, results/2, and 297 more" in lines
-    assert "output: results/0, results/1, results/2, and 297 more" in lines
-    cut = (
-        "Missing output files: results/0, results/1, results/2, and 297 more; Params have changed since last execution"
-    )
-    assert f"reason: {cut}" in lines
-    assert "wildcards: name=\\x1b[2J" in lines
-    for rule, file in (("aggregate", "results/grids/a/b.csv"), ("fuse", "results/x")):
-        logger.warning(f"Warning: the following output files of rule {rule} were not present:\n {file}")
-    assert "of rule fuse were not present:\n results/x\n" in printed.getvalue()
-    assert "results/grids" not in printed.getvalue()

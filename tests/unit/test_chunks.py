@@ -390,7 +390,7 @@ REFUSED = {
     "systems.long.chunks.aggregate: Input should be 'max', 'first' or 'mean' (here 'sum')": ("long", _chunks("sum")),
     "systems.long.chunks: needs the key 'stride'": ("long", {"chunks": {"tokens": 5, "aggregate": "max"}}),
     "take aggregate: mean": ("long", {"index": {"kind": "int8"}, **_chunks("max")}),
-    "systems.long: Retriever has no key 'chunks'": ("splade-pp-ed", _chunks("max")),
+    "systems.splade-pp-ed: Retriever has no key 'chunks'": ("splade-pp-ed", _chunks("max")),
     "systems.late.chunks: 'colbert' is a late-interaction model, which reads whole documents": (
         "late",
         {"retriever": None, "first_stage": "bm25", "reranker": "colbert", **_chunks("max")},

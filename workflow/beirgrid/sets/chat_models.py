@@ -86,4 +86,4 @@ def read_endpoint(path: Path) -> Endpoint:
     try:
         return Endpoint.model_validate(content["endpoint"])
     except ValidationError as error:
-        raise ConfigError("\n".join(explain(error, f"{path}: endpoint", Endpoint))) from None
+        raise ConfigError("\n".join(explain(error, f"{path}: endpoint", content["endpoint"]))) from None
