@@ -81,9 +81,7 @@ def _leave_code_out(folder: Path, modules: list[Any], *, allowed: bool) -> None:
     that is saved after training names no code either.
     """
     paths = sorted(folder.rglob("tokenizer_config.json"))
-    classes: list[tuple[Any, str, str]] = [
-        (saved.read(path).get("auto_map"), path.name, "the tokenizer") for path in paths
-    ]
+    classes: list[Any] = [(saved.read(path).get("auto_map"), path.name, "the tokenizer") for path in paths]
     for module in modules:
         config: Any = getattr(module, "config", None)
         classes.append((getattr(config, "auto_map", None), "config.json", getattr(config, "model_type", "")))
