@@ -35,8 +35,8 @@ def _stage_processes(folder: Path) -> dict[int, str]:
     for entry in Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
-            if b"beirgrid" in words[2:4] and (entry / "cwd").resolve() == folder.resolve():
-                found[int(entry.name)] = words[words.index(b"--settings") + 2].decode()
+            if b"beirgrid" in words[2:4] and b"@-" in words and (entry / "cwd").resolve() == folder.resolve():
+                found[int(entry.name)] = words[words.index(b"beirgrid") + 1].decode()
         except (OSError, ValueError, IndexError):
             continue
     return found

@@ -22,7 +22,7 @@ from .summaries import PUBLISHED, Summary
 
 # A folder in the working directory that contains only a link to the package.
 _LINKED = Path(".snakemake/beirgrid/modules")
-KIND = "BEIRGRID_LIBRARIES"
+KIND = "BEIRGRID_LIBRARIES"  # as tools.forks, which stands above this layer, names it
 # Stages that read the summary of the grid.
 _OF_GRID = ("aggregate", "report", "analyses")
 
@@ -82,7 +82,7 @@ class Rule:
         """Return a job's command, which imports this checkout's package, and nothing from the working directory."""
         words = self.stage.words(self.grid, **dict(wildcards.items()))
         kind = f"{KIND}=models " if self.stage.runs_models else ""  # the server of libraries that forks the job
-        return f"{kind}{self.rules.python} -m beirgrid {words} @-"
+        return f"PYTHONSAFEPATH=1 {kind}{self.rules.python} -m beirgrid {words} @-"
 
     def job(self, wildcards: Any, input: Any, output: Any, threads: int, resources: Any) -> str:
         """Return a job as JSON: its inputs, outputs, settings, and what changes no output."""
@@ -134,7 +134,7 @@ class Rules:
         # The folder of an installed package also contains this Python's libraries, which another Python cannot load.
         self.modules = _LINKED if INSTALLED and not own_python else MODULES
         python = shlex.quote(sys.executable if own_python else "python")
-        self.python = f"PYTHONSAFEPATH=1 PYTHONPATH={shlex.quote(str(self.modules))} {python}"
+        self.python = f"PYTHONPATH={shlex.quote(str(self.modules))} {python}"
         self._rules = {name: Rule(self, stage) for name, stage in stages().items()}
 
     def __getattr__(self, name: str) -> Rule:
