@@ -1,7 +1,7 @@
 # The validated configuration, and the job graph derived from it.
 from beirgrid import config as configuration
 from beirgrid.core import environment, files, paths
-from beirgrid.core.errors import BeirgridError
+from beirgrid.core.errors import BeirgridError, log_to_standard_error
 from beirgrid.pipeline import artifacts, reruns
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.rules import Rules
@@ -15,6 +15,7 @@ from snakemake.settings.enums import Quietness
 try:
     environment.check_names(str(ROOT))
     if workflow.is_main_process:
+        log_to_standard_error()
         environment.check_folders("results", "logs")
         configuration.refuse_misread(workflow.configfiles, workflow.config_settings.config, config)
     grid = Grid(configuration.load(config))

@@ -38,8 +38,8 @@ class Encode(OfFamily):
         self.costs = _COSTS.get(family, _COSTS["dense"])
 
     @property
-    def commands(self) -> list[str]:
-        return [self.command]
+    def commands(self) -> dict[str, str]:
+        return {self.command: self.run}
 
     def inputs(self, grid: Grid, model: str, corpus: str, shard: str) -> Inputs:
         return {"checkpoint": artifacts.weights(grid, model), "corpus": artifacts.documents(corpus)}

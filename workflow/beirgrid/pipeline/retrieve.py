@@ -78,14 +78,17 @@ _SEARCHES = {"dense": "stages.retrieve:retrieve_dense", "late-interaction": "sta
 class RetrieveVectors(OfFamily):
     """Run of a model's vectors."""
 
-    command, outputs, main = "retrieve", _RUN, "run"
+    command, run, outputs, main = "retrieve", "stages.retrieve:retrieve_vectors", _RUN, "run"
     stamp, runs_models, group, named = RETRIEVE, True, "cell", ("system",)
 
     def __init__(self, family: str) -> None:
         super().__init__(family)
         self.systems, self.families = self.families, ()
-        self.run = _SEARCHES.get(family, "stages.retrieve:retrieve_vectors")
         self.costs = _COSTS.get(family, _COSTS["dense"])
+
+    @property
+    def commands(self) -> dict[str, str]:
+        return {words: _SEARCHES.get(words.partition(" ")[2], run) for words, run in super().commands.items()}
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
         corpus, entry, model = grid.corpus(dataset), grid.system(system), grid.retriever(system)

@@ -161,9 +161,9 @@ class Stage:
         return 2 * (not self.runs_models) + (self.group == "cell")
 
     @property
-    def commands(self) -> list[str]:
-        """The commands that the stage adds to the command line."""
-        return [self.command]
+    def commands(self) -> dict[str, str]:
+        """The commands that the stage adds to the command line, and the functions that they run."""
+        return {self.command: self.run}
 
 
 class OfFamily(Stage):
@@ -175,9 +175,9 @@ class OfFamily(Stage):
         self.rule = f"{self.command}_{self.family.rule}"
 
     @property
-    def commands(self) -> list[str]:
+    def commands(self) -> dict[str, str]:
         """The commands of all families that share the rule."""
-        return [f"{self.command} {name}" for name in families_like(self.family.name)]
+        return {f"{self.command} {name}": self.run for name in families_like(self.family.name)}
 
 
 @cache
@@ -198,7 +198,7 @@ def stamps() -> dict[str, Stamp]:
 @cache
 def functions() -> dict[str, str]:
     """Return the functions that the commands of all stages run, by the words of the commands."""
-    return {words: stage.run for stage in stages().values() for words in stage.commands}
+    return {words: run for stage in stages().values() for words, run in stage.commands.items()}
 
 
 def jobs_behind(grid: Grid, *ends: Output) -> list[Job]:
