@@ -92,7 +92,7 @@ def test_a_converted_checkpoint_computes_the_same(tiny_models, tmp_path):
 def test_each_kind_computes_the_same_after_conversion(tiny_models, tmp_path, kind):
     """The conversion runs in this process, because a process of its own takes seconds to import torch."""
     pickled = save_pickled(tmp_path / "pickled", tiny_models[kind], legacy=kind.startswith("dpr"))
-    convert._convert(pickled, ["pytorch_model.bin"])
+    convert.convert(pickled, ["pytorch_model.bin"])
     (pickled / "pytorch_model.bin").unlink()
     check_results(kind, pickled, tiny_models[kind])
 

@@ -7,6 +7,7 @@ import csv
 import fcntl
 import os
 import pty
+import re
 import select
 import shutil
 import signal
