@@ -8,8 +8,8 @@ from ..core.provenance import Stamp
 from . import artifacts, model_entries
 from .generate import recipe_keys
 from .grid import Grid
-from .sizes import Sizes
-from .stage import Amounts, Cost, Inputs, Settings, Stage, output
+from .sizes import Amounts, Sizes
+from .stage import Cost, Inputs, Settings, Stage, output
 
 ADAPT = Stamp("adapt", 3, ("torch", "transformers", "sentence-transformers"))
 _RECIPE = ("recipe", "documents", "epochs", "steps", "batch", "learning_rate", "warmup", "seed")

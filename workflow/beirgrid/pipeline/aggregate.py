@@ -6,8 +6,8 @@ from ..core import paths
 from ..core.provenance import Stamp
 from ..results.permutations import permutations_of
 from .grid import Grid
-from .sizes import Sizes
-from .stage import Amounts, Cost, Settings, Stage
+from .sizes import Amounts, Sizes
+from .stage import Cost, Settings, Stage
 from .summaries import PUBLISHED
 
 AGGREGATE = Stamp("aggregate", 12)

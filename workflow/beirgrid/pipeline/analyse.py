@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..core import paths
 from ..core.provenance import Stamp
 from .grid import Grid
-from .sizes import Sizes
-from .stage import Amounts, Cost, Settings, Stage
+from .sizes import Amounts, Sizes
+from .stage import Cost, Settings, Stage
 
 ANALYSE = Stamp("analyse", 8, ("ir-measures", "pytrec-eval-terrier", "matplotlib"))
 

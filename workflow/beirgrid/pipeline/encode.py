@@ -7,8 +7,8 @@ from ..core.families import RETRIEVERS
 from ..core.provenance import Stamp
 from . import artifacts, model_entries
 from .grid import Grid
-from .sizes import Sizes
-from .stage import Amounts, Cost, Inputs, OfFamily, Settings
+from .sizes import Amounts, Sizes
+from .stage import Cost, Inputs, OfFamily, Settings
 
 ENCODE = Stamp("encode", 8, ("torch", "transformers", "sentence-transformers"))
 _COSTS = {

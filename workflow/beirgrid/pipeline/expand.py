@@ -9,8 +9,8 @@ from ..core.provenance import Stamp
 from . import artifacts
 from .encode import shard_settings
 from .grid import Grid
-from .sizes import Sizes
-from .stage import Amounts, Cost, Inputs, Settings, Stage
+from .sizes import Amounts, Sizes
+from .stage import Cost, Inputs, Settings, Stage
 
 EXPAND = Stamp("expand", 5, ("torch", "transformers", "sentencepiece"))
 

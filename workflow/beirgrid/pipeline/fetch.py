@@ -11,8 +11,8 @@ from ..core.provenance import Stamp
 from ..models import checkpoints
 from . import artifacts
 from .grid import Grid
-from .sizes import Sizes
-from .stage import Amounts, Cost, Inputs, Settings, Stage
+from .sizes import Amounts, Sizes
+from .stage import Cost, Inputs, Settings, Stage
 
 _COLLECTION = ("ir_datasets", "datasets", "pyarrow")
 FETCH = Stamp("fetch", 1, (*_COLLECTION, "torch", "safetensors"))

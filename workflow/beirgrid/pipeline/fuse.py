@@ -9,8 +9,8 @@ from ..core import paths
 from ..core.provenance import Stamp
 from . import artifacts
 from .grid import Grid
-from .sizes import Sizes
-from .stage import Amounts, Cost, Inputs, Settings, Stage
+from .sizes import Amounts, Sizes
+from .stage import Cost, Inputs, Settings, Stage
 
 FUSE = Stamp("fuse", 2)
 

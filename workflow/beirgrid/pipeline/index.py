@@ -10,8 +10,8 @@ from . import artifacts
 from .expand import sampled_queries
 from .fetch import published_mb
 from .grid import Grid
-from .sizes import SAMPLED_PIECES, Sizes
-from .stage import Amounts, Cost, Inputs, OfFamily, Settings, Stage, output
+from .sizes import SAMPLED_PIECES, Amounts, Sizes
+from .stage import Cost, Inputs, OfFamily, Settings, Stage, output
 
 INDEX = Stamp("index", 1, ("faiss-cpu", "pyserini"))
 # Training points per centroid of a token-vector index (search/maxsim.py), and iterations of faiss's k-means.

@@ -8,8 +8,8 @@ from ..core.provenance import Stamp
 from . import artifacts, model_entries
 from .generate import recipe_keys, training_queries
 from .grid import Grid
-from .sizes import QUERY_WORDS, Sizes
-from .stage import Amounts, Cost, Inputs, Settings, Stage, output
+from .sizes import QUERY_WORDS, Amounts, Sizes
+from .stage import Cost, Inputs, Settings, Stage, output
 
 LABEL = Stamp("label", 7, ("torch", "transformers", "sentence-transformers"))
 

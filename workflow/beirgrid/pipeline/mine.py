@@ -8,8 +8,8 @@ from ..core.provenance import Stamp
 from . import artifacts, model_entries
 from .generate import recipe_keys, training_queries
 from .grid import Grid
-from .sizes import QUERY_WORDS, Sizes, met_postings
-from .stage import Amounts, Cost, Inputs, Settings, Stage, output
+from .sizes import QUERY_WORDS, Amounts, Sizes, met_postings
+from .stage import Cost, Inputs, Settings, Stage, output
 
 MINE = Stamp("mine", 7, ("faiss-cpu", "pyserini", "torch", "sentence-transformers"))
 

@@ -12,8 +12,8 @@ from ..core import paths
 from ..core.provenance import Stamp
 from . import artifacts
 from .grid import Grid
-from .sizes import Sizes
-from .stage import Amounts, Cost, Inputs, Settings, Stage, output
+from .sizes import Amounts, Sizes
+from .stage import Cost, Inputs, Settings, Stage, output
 
 INDEX_PROGRAM = Stamp("index_program", 1)
 RETRIEVE_PROGRAM = Stamp("retrieve_program", 1, ("pyarrow",))

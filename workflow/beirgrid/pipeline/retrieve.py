@@ -10,8 +10,8 @@ from ..core.families import RETRIEVERS
 from ..core.provenance import Stamp
 from . import artifacts, model_entries
 from .grid import Grid
-from .sizes import Sizes, met_postings
-from .stage import Amounts, Cost, Inputs, OfFamily, Settings, Stage
+from .sizes import Amounts, Sizes, met_postings
+from .stage import Cost, Inputs, OfFamily, Settings, Stage
 
 RETRIEVE = Stamp("retrieve", 10, ("faiss-cpu", "pyserini", "torch", "sentence-transformers"))
 _RUN = {"run": paths.RUN, "record": paths.RUN_RECORD}

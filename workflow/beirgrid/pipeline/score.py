@@ -6,8 +6,8 @@ from ..core import paths
 from ..core.provenance import Stamp
 from . import artifacts, model_entries
 from .grid import Grid
-from .sizes import Sizes
-from .stage import Amounts, Cost, Inputs, Settings, Stage
+from .sizes import Amounts, Sizes
+from .stage import Cost, Inputs, Settings, Stage
 
 SCORE = Stamp("score", 8, ("torch", "transformers", "sentence-transformers"))
 

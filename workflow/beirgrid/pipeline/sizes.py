@@ -25,8 +25,8 @@ from ..config.mteb_collections import WORD_BYTES
 from ..config.places import find_local, resolve_path
 from ..core import files, paths
 from .grid import Grid
-from .stage import Amounts
 
+Amounts = dict[str, float]
 # Defaults for entries without statistics: about the mean of BEIR, and BERT-base.
 DOCUMENTS, DOCUMENT_WORDS, QUERIES, QUERY_WORDS = 100_000, 150.0, 1000, 12.0
 MODEL = {"parameters": 110.0, "embeddings": 24.0, "dimensions": 768.0}

@@ -14,10 +14,9 @@ from .grid import fill
 
 if TYPE_CHECKING:
     from .grid import Grid
-    from .sizes import Sizes
+    from .sizes import Amounts, Sizes
 
 Settings = dict[str, Any]
-Amounts = dict[str, float]
 
 
 class Cost(NamedTuple):

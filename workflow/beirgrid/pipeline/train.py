@@ -7,8 +7,8 @@ from ..core import paths
 from ..core.provenance import Stamp
 from . import artifacts, model_entries
 from .grid import Grid
-from .sizes import QUERY_WORDS, Sizes
-from .stage import Amounts, Cost, Inputs, Settings, Stage
+from .sizes import QUERY_WORDS, Amounts, Sizes
+from .stage import Cost, Inputs, Settings, Stage
 
 TRAIN = Stamp("train", 3, ("torch", "transformers", "sentence-transformers"))
 
