@@ -774,7 +774,7 @@ def page(machine: Result, checks: dict[str, dict[str, Result]]) -> Iterator[str]
 
 
 def state(found: Result) -> str:
-    """Say whether a check passed; of an error, the message."""
+    """Return ``passed``, or ``failed`` with the message of an error."""
     return "passed" if found["passed"] else f"**failed** {found.get('error', '')}".replace("\n", " ").strip()
 
 
