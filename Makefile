@@ -11,7 +11,7 @@ WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscop
 
 .PHONY: help setup setup-dev demo picture plan test test-slow test-all test-full test-page test-environments test-slurm \
   test-slurm-full \
-  lint docs schema loaders bench bench-parts bench-scale gpu gpu-wheels reproduce lock
+  lint docs schema bench bench-parts bench-scale gpu gpu-wheels reproduce lock
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -79,11 +79,7 @@ docs: .venv/ready-dev ## build the documentation into site/
 	$(RUN) mkdocs build --strict
 
 schema: .venv/ready ## write config.schema.json, by which editors check and complete configfiles
-	$(RUN) beirgrid.config.schema
-
-loaders: .venv/ready-dev ## compare models with mteb's own loaders, and write docs/loaders.md
-	BEIRGRID_LOADERS=1 $(RUN) pytest -q tests/parity/test_mteb.py tests/parity/test_adapters.py \
-	  --deselect tests/parity/test_mteb.py::test_the_page_of_loaders_is_up_to_date
+	.venv/bin/python docs/hooks.py
 
 bench: .venv/ready-dev ## measure speed against beir, pyserini and faiss, as ratios (BENCH=small: a small form of each part)
 	.venv/bin/python bench/bench.py

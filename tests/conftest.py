@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import forkserver
-import loaders
 import pytest
 from helpers import FORKING, ROOT, made_once, python
 
@@ -42,12 +41,6 @@ if FORKING not in os.environ:
     os.environ[forks.FOLDER] = ""
 os.environ[FORKING] = python()
 ENVIRONMENT = forkserver.environment()
-
-
-def pytest_sessionfinish(exitstatus: int) -> None:
-    """Write the page of loaders after their tests passed (make loaders)."""
-    if exitstatus == 0:
-        loaders.write_page()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

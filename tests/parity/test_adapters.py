@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from checkpoints import opened, save_decoder, save_plain
 from datasets import Dataset
-from loaders import compare
 from mteb.models.model_implementations import promptriever_models, repllama_models
 from torch.utils.data import DataLoader
 
@@ -135,7 +134,7 @@ def test_an_adapter_of_mteb_by_its_name(tmp_path, monkeypatch, name):
         inputs = DataLoader(Dataset.from_dict({"text": texts}), batch_size=2)
         task = {"task_metadata": mteb.get_task("NQ").metadata, "hf_split": "test", "hf_subset": "default"}
         expected = wrapper.encode(inputs, **task, prompt_type=PromptType(side))
-        compare(registry._loader(meta), "decoder and LoRA", encode(texts), expected)
+        np.testing.assert_allclose(encode(texts), expected, atol=1e-5)
     assert entry["max_length"] == 512
 
 

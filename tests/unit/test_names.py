@@ -14,7 +14,7 @@ from helpers import ROOT, tracked_configuration
 from pydantic import TypeAdapter
 
 from beirgrid import config
-from beirgrid.config import entries, listed, listing, lock, names, registry
+from beirgrid.config import entries, lock, names, registry
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.pipeline.grid import Grid
@@ -44,7 +44,7 @@ def load(*systems, datasets=("scifact", "nfcorpus"), **more):
 def test_every_model_of_mteb_has_an_engine_and_a_reason():
     found = registry.models()
     assert len(found) == 969
-    assert all(model.engine in listed.ENGINES and model.reason for model in found)
+    assert all(model.engine in ("beirgrid", "mteb", "endpoint", "refused") and model.reason for model in found)
     assert all(model.family for model in found if model.engine == "beirgrid")
     assert not any(model.family for model in found if model.engine in ("endpoint", "refused"))
     known = {model.name for model in found}
@@ -67,23 +67,23 @@ def test_every_model_that_a_job_runs_has_a_valid_entry():
 @pytest.mark.parametrize(
     ("model", "engine", "why"),
     [
-        (QWEN, "beirgrid", "sentence-transformers"),
+        (QWEN, "beirgrid", "without code"),
         ("openai/text-embedding-3-large", "endpoint", "serves it"),
         ("jinaai/jina-embeddings-v2-base-en", "refused", "trust_remote_code"),
         ("facebook/dinov2-base", "refused", "reads no text, only image"),
-        ("McGill-NLP/LLM2Vec-Meta-Llama-3-8B-Instruct-mntp-supervised", "mteb", "a loader of its own"),
-        ("Alibaba-NLP/gte-Qwen2-1.5B-instruct", "beirgrid", "sentence-transformers"),
-        ("Qwen/Qwen3-Reranker-0.6B", "beirgrid", "transformers"),
+        ("McGill-NLP/LLM2Vec-Meta-Llama-3-8B-Instruct-mntp-supervised", "mteb", "mteb opens it by LLM2VecModel"),
+        ("Alibaba-NLP/gte-Qwen2-1.5B-instruct", "beirgrid", "without code"),
+        ("Qwen/Qwen3-Reranker-0.6B", "beirgrid", "without code"),
         ("mixedbread-ai/mxbai-rerank-base-v2", "mteb", "not a sequence classifier"),
-        ("opensearch-project/opensearch-neural-sparse-encoding-doc-v3-distill", "beirgrid", "sentence-transformers"),
-        ("samaya-ai/promptriever-llama3.1-8b-v1", "beirgrid", "transformers"),
-        ("stephantulkens/NIFE-mxbai-embed-large-v1_as_router", "refused", "this one is router"),
+        ("opensearch-project/opensearch-neural-sparse-encoding-doc-v3-distill", "beirgrid", "without code"),
+        ("samaya-ai/promptriever-llama3.1-8b-v1", "beirgrid", "without code"),
+        ("stephantulkens/NIFE-mxbai-embed-large-v1_as_router", "refused", "not of router"),
     ],
 )
 def test_the_engine_of_a_model(model, engine, why):
-    found = registry.classify(model)
-    assert found.engine == engine
-    assert why in found.reason
+    found, _, reason = registry.engine(model)
+    assert found == engine
+    assert why in reason
 
 
 def test_an_entry_that_trusts_the_code_of_a_checkpoint_makes_a_model_usable():
@@ -309,7 +309,4 @@ def test_a_changed_fact_reruns_what_depends_on_it():
 
 
 def test_the_table_of_models_is_up_to_date():
-    assert listed.FILE.read_text(encoding="utf-8") == listed.text(registry.models()), "python -m beirgrid.config.listed"
-    models, tasks = listing.page().split("\n"), listing.tasks_page().split("\n")
-    assert sum(line.startswith("| `") and "/" in line.split("`")[1] for line in models) == len(listed.models())
-    assert any(line.startswith("| `SciFact` | Retrieval |") for line in tasks)
+    assert list(registry.mteb_models().values()) == registry.models(), "python -m beirgrid.config.registry"

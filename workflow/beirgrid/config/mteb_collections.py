@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..core.errors import BeirgridError, ConfigError
 from .metric_names import USUAL, parse_metric
@@ -13,14 +13,6 @@ from .registry import mteb_version, quiet
 from .tasks import KINDS, named
 from .values import COMMIT
 
-# Who reads the data of a task.
-CLASSES = {
-    "hub": "beirgrid reads the files of the hub",
-    "mteb": "mteb's own code reads the data (`source: mteb`)",
-    "registered": "the task is a dataset of `config/datasets.yaml`",
-    "mean": "the task is a mean of other tasks",
-    "refused": "the task cannot be run here",
-}
 # mteb's names of metrics that differ from ours.
 _METRICS = {"precision": "p", "hit_rate": "success", "max_over_subqueries_map": "map_subqueries"}
 # Main metrics that have no cut: accuracy is recall at 1, and p-MRR compares whole rankings of 1,000 documents.
@@ -34,50 +26,6 @@ ISO_639_1 = {
     **{"nob": "no", "nor": "no", "pol": "pl", "por": "pt", "rus": "ru", "swe": "sv", "swa": "sw", "tel": "te"},
     **{"tha": "th", "tur": "tr", "ukr": "uk", "zho": "zh", "cmn": "zh", "yor": "yo"},
 }
-
-
-class ListedTask(NamedTuple):
-    """A task of mteb, who reads its data, and why.
-
-    Attributes:
-        reader: a key of ``CLASSES``.
-        rows: how many datasets it stands for, one for each subset and split.
-        reason: why that reader reads it.
-    """
-
-    name: str
-    kind: str
-    reader: str
-    rows: int
-    metric: str
-    reason: str
-
-
-def listed() -> list[ListedTask]:
-    """Return each task of mteb that ranks documents for queries, by name."""
-    with quiet():
-        import mteb
-
-        return [_listed(mteb.get_task(name)) for name in task_names()]
-
-
-def _listed(task: Any) -> ListedTask:
-    meta, datasets = task.metadata, dict[str, Any]()
-    metric = main_metric(meta.main_score)
-    try:
-        rows = _rows(task, datasets)
-    except ConfigError as error:
-        return ListedTask(meta.name, meta.type, "refused", 0, metric, str(error).removeprefix(f"{meta.name}: "))
-    if not datasets:
-        return ListedTask(meta.name, meta.type, "registered", 1, metric, rows[0])
-    if "mean_of" in datasets.get(meta.name, {"dataset": {}})["dataset"]:
-        parts = datasets[meta.name]["dataset"]["mean_of"]
-        return ListedTask(meta.name, meta.type, "mean", 1, metric, f"mean of {len(parts)}")
-    reasons = [
-        reason for split in meta.eval_splits for reason in [reason_to_load(task, _figures(task, split))] if reason
-    ]
-    reader = "mteb" if reasons else "hub"
-    return ListedTask(meta.name, meta.type, reader, len(rows), metric, reasons[0] if reasons else "")
 
 
 def collection(name: str) -> dict[str, Any] | None:

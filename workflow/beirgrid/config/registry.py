@@ -1,7 +1,8 @@
-"""Read mteb's models: facts for registry entries, and the engine that can run each model.
+"""mteb's models: the engine that can run each, and the facts for its entry.
 
 mteb, whose import takes seconds, is imported only to resolve a name, and by fetch for tasks that load their own data.
-No network is needed: the facts are code in mteb's wheel.
+No network is needed: the facts are code in mteb's wheel. ``python -m beirgrid.config.registry`` writes the table of all
+models again, for another version of mteb.
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.errors import ConfigError, nearest
-from .listed import ENGINES, Engine, Listed
 from .lock import RESOLVE
 from .models import Seq2SeqReranker
 from .tasks import tasks
@@ -44,8 +44,9 @@ _FAMILIES = {
     "FLANT5Reranker": "seq2seq-reranker",
     "Qwen3RerankerWrapper": "decoder-reranker",
 }
-# Types of models that a loader of mteb runs in our stages, and our families.
-_LOADED = {"dense": "dense", "cross-encoder": "cross-encoder"}
+# Types of models that our engine runs, and those that a loader of mteb runs in our stages.
+_TYPES = ("dense", "sparse", "late-interaction", "cross-encoder")
+_LOADED = ("dense", "cross-encoder")
 # Arguments of these loaders that an entry takes over, or that change no number: where and how fast a model runs, how
 # wide its weights are (``precision`` decides here), and on which side padding stands, to which no token attends.
 _TAKEN = {
@@ -63,17 +64,45 @@ _HARMLESS = {
 }
 # Loaders of adapters, which mteb adds to the weights of a decoder.
 _ADAPTED = ("RepLLaMAModel", "PromptrieverModel")
-# The loader by FlagEmbedding; tokens of a pair that its rerankers read by default, and of a text that RepLLaMA reads.
-_FLAG, _FLAG_LENGTH = "BGEReranker", 512
-# Qwen3-Reranker's prompt around what mteb writes of a pair, and its length: https://github.com/QwenLM/Qwen3-Embedding,
+# Tokens of a pair or of a text that loaders read by default.
+_LENGTHS = {"BGEReranker": 512, "RepLLaMAModel": 512, "PromptrieverModel": 512, "Qwen3RerankerWrapper": 8192}
+# Qwen3-Reranker's prompt around what mteb writes of a pair: https://github.com/QwenLM/Qwen3-Embedding,
 # examples/qwen3_reranker_transformers.py. A test compares both with mteb's loader, which has them in its code.
 _QWEN = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
     'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n',
     "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
 )
-_QWEN_LENGTH = 8192
-_CORRECTIONS = Path(__file__).with_name("mteb_corrections.csv")
+# What mteb's facts of single models do not say, and the table of all models.
+_CORRECTIONS, _TABLE = (Path(__file__).with_name(f"mteb_{name}.csv") for name in ("corrections", "models"))
+
+
+class Listed(NamedTuple):
+    """A model of mteb, the engine that runs it, and the reason.
+
+    Attributes:
+        name: as mteb lists it, the id on the hub.
+        engine: ``beirgrid``, ``mteb`` (its own loader), ``endpoint`` (served, not published), or ``refused``.
+        family: family of its entry; empty unless a job here runs it.
+        parameters: in millions; None where mteb states none.
+        output: types of the vectors that mteb's loader or the service returns; empty for float32.
+    """
+
+    name: str
+    engine: str
+    family: str
+    reason: str
+    parameters: float | None
+    licence: str
+    output: str
+
+
+@cache
+def mteb_models() -> dict[str, Listed]:
+    """Return the table of mteb's models, by name. It is read without mteb."""
+    with _TABLE.open(encoding="utf-8", newline="") as stream:
+        rows = [Listed(**row) for row in csv.DictReader(stream)]  # type: ignore[arg-type]
+    return {row.name: row._replace(parameters=float(row.parameters) if row.parameters else None) for row in rows}
 
 
 @cache
@@ -123,12 +152,20 @@ def _corrections() -> dict[str, str]:
 
 
 def models() -> list[Listed]:
-    """Return every model of mteb with its engine, by name."""
-    return [classify(name) for name in sorted(_metas(), key=str.lower)]
+    """Return every model of mteb with its engine, by name, from mteb itself."""
+    return [_listed(name) for name in sorted(_metas(), key=str.lower)]
 
 
-def classify(name: str, trusted: bool = False) -> Listed:
-    """Return the engine for a model of mteb.
+def _listed(name: str) -> Listed:
+    meta = _meta(name)
+    parameters, licence = _size(meta, "").get("parameters"), str(meta.license or "").replace("not specified", "")
+    types = meta.output_dtypes if isinstance(meta.output_dtypes, list) else [meta.output_dtypes]
+    output = ", ".join(one.value for one in types if one is not None)
+    return Listed(name, *engine(name), parameters, licence, output)
+
+
+def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
+    """Return the engine for a model of mteb, the family of its entry, and the reason, as ``Listed`` has them.
 
     Args:
         trusted: whether its entry lets code from the checkpoint run.
@@ -137,28 +174,28 @@ def classify(name: str, trusted: bool = False) -> Listed:
         ConfigError: mteb lists no such model.
     """
     meta = _meta(name)
-    parameters, licence = _size(meta, "").get("parameters"), str(meta.license or "").replace("not specified", "")
-    types = meta.output_dtypes if isinstance(meta.output_dtypes, list) else [meta.output_dtypes]
-    output = ", ".join(one.value for one in types if one is not None)
-    return Listed(name, *_engine(meta, trusted), parameters, licence, output)
-
-
-def _engine(meta: Any, trusted: bool) -> tuple[Engine, str, str]:
-    """Return the engine for a model, the family of its entry, and the reason."""
-    if reason := _refusal(meta, trusted):
-        return "refused", "", reason
-    if "API" in meta.framework:
-        return "endpoint", "", "its publisher serves it and publishes no weights"
-    loader = _loader(meta)
-    if reason := _foreign(meta, loader):
-        kind = " and ".join(meta.model_type)
-        if kind in _LOADED:
-            return "mteb", _LOADED[kind], reason
-        runs = f"{reason}; of mteb's loaders, those of dense models and cross-encoders run here, and this one is {kind}"
-        return "refused", "", runs
-    how = "transformers" if "Reranker" in loader or loader in _ADAPTED else "sentence-transformers"
-    differs = "; mteb's loader cuts pairs with long queries in another way (docs/loaders.md)" if loader == _FLAG else ""
-    return "beirgrid", _FAMILIES[loader], f"{how} loads it without code from the checkpoint{differs}"
+    loader, kind, modalities = _loader(meta), " and ".join(meta.model_type), list(meta.modalities or ())
+    served, arguments = "API" in meta.framework, meta.loader_kwargs
+    code = any(one.get("trust_remote_code") for one in (arguments, arguments.get("model_kwargs") or {}))
+    refusals = {
+        f"it reads no text, only {' and '.join(modalities)}": "text" not in modalities,
+        "its weights are not public": not served and not meta.open_weights,
+        "mteb has no loader for it": meta.loader is None,
+        "its checkpoint brings code of its own, which runs only if its entry says trust_remote_code: true": (
+            code and not trusted
+        ),
+    }
+    if reasons := [reason for reason, holds in refusals.items() if holds]:
+        return "refused", "", reasons[0]
+    if served:
+        return "endpoint", "", "its publisher serves it and publishes no weights: write an entry with endpoint"
+    unknown, correction = _unknown_arguments(_arguments(meta)), _corrections().get(name)
+    if loader in _FAMILIES and kind in _TYPES and modalities == ["text"] and not unknown and not correction:
+        return "beirgrid", _FAMILIES[loader], "it opens without code from the checkpoint"
+    reason = correction or f"mteb opens it by {loader}" + f" with {', '.join(unknown)}" * bool(unknown)
+    if kind in _LOADED:
+        return "mteb", kind, reason
+    return "refused", "", f"{reason}; of mteb's loaders, only those of {' and '.join(_LOADED)} run here, not of {kind}"
 
 
 def _meta(name: str) -> Any:
@@ -181,42 +218,10 @@ def _around(meta: Any) -> Mapping[str, Any]:
     return inspect.getclosurevars(meta.loader).nonlocals if inspect.isfunction(meta.loader) else {}
 
 
-def _refusal(meta: Any, trusted: bool) -> str:
-    """Return the reason that beirgrid cannot run a model; empty if it can."""
-    if "text" not in (meta.modalities or ()):
-        return f"it reads no text, only {' and '.join(meta.modalities or ('what mteb does not say',))}"
-    if "API" not in meta.framework and not meta.open_weights:
-        return "its weights are not public"
-    if meta.loader is None:
-        return "mteb has no loader for it"
-    arguments = meta.loader_kwargs
-    own_code = [key.get("trust_remote_code") for key in (arguments, arguments.get("model_kwargs") or {})]
-    if any(own_code) and not trusted:
-        return "its checkpoint brings code of its own, which runs only if its entry says trust_remote_code: true"
-    return ""
-
-
-def _foreign(meta: Any, loader: str) -> str:
-    """Return why a model needs mteb's own loader; empty if it does not."""
-    if correction := _corrections().get(meta.name):
-        return correction
-    if list(meta.modalities) != ["text"]:
-        return f"it reads {', '.join(meta.modalities)}, not text alone"
-    if loader not in _FAMILIES:
-        return f"mteb loads it by {loader}, a loader of its own"
-    if len(meta.model_type) > 1 or meta.model_type[0] not in ("dense", "sparse", "late-interaction", "cross-encoder"):
-        return f"it is a model of type {' and '.join(meta.model_type)}"
-    if other := sorted(set(_unknown_arguments(_arguments(meta)))):
-        return f"mteb loads it with {', '.join(other)}, for which entries have no key"
-    return ""
-
-
-def _unknown_arguments(arguments: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in arguments.items():
-        if name not in _TAKEN:
-            yield name
-        for inner in set(value or ()) - _HARMLESS[name] if name in _HARMLESS else ():
-            yield f"{name}.{inner}"
+def _unknown_arguments(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the arguments of a loader that may change numbers and for which entries have no key."""
+    inner = {f"{name}.{key}" for name, known in _HARMLESS.items() for key in set(arguments.get(name) or ()) - known}
+    return sorted((arguments.keys() - _TAKEN) | inner)
 
 
 def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[str, Any]:
@@ -233,33 +238,33 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     Raises:
         ConfigError: mteb lists no such model, or beirgrid's engine does not run it.
     """
-    listed, meta = classify(name, trusted), _meta(name)
-    if not listed.family:
-        raise ConfigError(f"{name} cannot be used by its name: {listed.reason} ({ENGINES[listed.engine]})")
-    entry: dict[str, Any] = {"family": listed.family, "checkpoint": name}
+    (runs, family, reason), meta = engine(name, trusted), _meta(name)
+    if not family:
+        raise ConfigError(f"{name} cannot be used by its name: {reason}")
+    entry: dict[str, Any] = {"family": family, "checkpoint": name}
     entry["revision"] = meta.revision if re.match(COMMIT, meta.revision or "") else RESOLVE
     if "safetensors" not in meta.framework:
         entry["pickled"] = True
     adapted = _loader(meta) in _ADAPTED
     if adapted:
         entry |= _adapted(meta)
-    if listed.engine == "beirgrid" and (length := _max_length(meta, listed.family)):
+    if runs == "beirgrid" and (length := _max_length(meta, family)):
         entry["max_length"] = length
-    entry["size"] = _size(meta, listed.family)
+    entry["size"] = _size(meta, family)
     if meta.license and meta.license != "not specified":
         entry["licence"] = str(meta.license)
     found: dict[str, Any] = {"mteb": mteb_version(), "entry": entry}
-    if listed.engine == "mteb":
-        entry |= {"engine": "mteb"} | ({"similarity": _similarity(meta)} if listed.family == "dense" else {})
-    elif listed.family == "dense":
+    if runs == "mteb":
+        entry |= {"engine": "mteb"} | ({"similarity": _similarity(meta)} if family == "dense" else {})
+    elif family == "dense":
         # A checkpoint that says otherwise is refused when it is opened.
         entry |= {"similarity": _similarity(meta), "pooling": "lasttoken" if adapted else "own"}
         if meta.loader_kwargs.get("add_eos_token"):
             first = (meta.loader_kwargs.get("tokenizer_kwargs") or {}).get("add_bos_token")
             entry["special_tokens"] = "both" if first else "end"
-    if listed.family in ("seq2seq-reranker", "decoder-reranker"):
+    if family in ("seq2seq-reranker", "decoder-reranker"):
         entry |= _asked(meta)
-    if listed.engine == "beirgrid" and listed.family in ("dense", "sparse"):
+    if runs == "beirgrid" and family in ("dense", "sparse"):
         entry["prompts"], by_task = _prompts(meta, [*(task.name for task in tasks().values()), *also])
         found |= by_task
         if not entry["prompts"].get("own"):
@@ -272,10 +277,8 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
 def _max_length(meta: Any, family: str) -> int | None:
     """Return the maximum tokens in mteb's loader; None for the checkpoint's own limit."""
     arguments = meta.loader_kwargs
-    if _loader(meta) in (_FLAG, *_ADAPTED):
-        return _FLAG_LENGTH
-    if _loader(meta) == "Qwen3RerankerWrapper":
-        return _QWEN_LENGTH
+    if length := _LENGTHS.get(_loader(meta)):
+        return length
     length = arguments.get("max_seq_length") or arguments.get("max_length")
     length = length or (arguments.get("processor_kwargs") or {}).get("model_max_length")
     if length is None and family == "cross-encoder":
@@ -396,3 +399,8 @@ def _task(name: str) -> Any:
     import mteb
 
     return mteb.get_task(name).metadata
+
+
+if __name__ == "__main__":
+    with _TABLE.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([Listed._fields, *models()])

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from ..collections import collection
-from ..config import listed
 from ..config.metric_names import lower_is_better, written
+from ..config.registry import mteb_models
 from ..core import paths
 from ..results import table_files
 from ..results.answers import LEAST_DATASETS, Answers
@@ -296,7 +296,7 @@ def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
     columns = ["system", "measured", "parameters (M)", "rank", "mean", "difference to the best run here", *grid.rows]
     sizes = {name: facts.parameters for name, facts in grid.models.items()}
     for name, checkpoint in zip(answers.published["system"], answers.published["checkpoint"], strict=True):
-        model = listed.models().get(checkpoint or name)
+        model = mteb_models().get(checkpoint or name)
         sizes[name] = model.parameters if model else None
     rows: dict[str, Rows] = {}
     for metric in grid.metrics:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..config import CHECKOUT, absent_folder, listed, models_behind, resolve_path
+from ..config import CHECKOUT, absent_folder, models_behind, resolve_path
 from ..config.entries import Config, LocalCorpus, Reranked, Retriever
 from ..config.metric_names import NAMES, STANDARD, lower_is_better, written
 from ..config.names import local_name
+from ..config.registry import mteb_models
 from ..core import paths
 from ..core.errors import DataError, show
 from ..pipeline.grid import Grid
@@ -128,7 +129,7 @@ def models(args: argparse.Namespace) -> Iterator[Row]:
             "here": registry.has(paths.MODEL_RECORD, model=registry.grid.weights_of(name)),
             "reason": "",
         }
-    for model in listed.models().values():
+    for model in mteb_models().values():
         row = {"model": model.name, "engine": model.engine, "family": model.family, "from": "mteb"}
         about = {"million parameters": model.parameters, "licence": model.licence}
         about |= {"output": model.output, "reason": model.reason}

@@ -9,10 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from ..config import Config, listed
+from ..config import Config
 from ..config.entries import HubCorpus, MtebCorpus
 from ..config.metric_names import metric_key, written
 from ..config.names import local_name
+from ..config.registry import mteb_models
 from ..core import paths
 from ..core.errors import BeirgridError, nearest
 from ..pipeline.summaries import PUBLISHED
@@ -122,7 +123,7 @@ def differences(row: dict[str, Any], config: Config) -> Iterator[str]:
     if length := getattr(model, "max_length", None):
         yield f"length: texts are cut at {length} tokens here"
     if row["precision"]:
-        loaded = listed.models().get(getattr(model, "checkpoint", None) or "")
+        loaded = mteb_models().get(getattr(model, "checkpoint", None) or "")
         yield f"precision: here {row['precision']}" + (
             f"; mteb loads {loaded.output}" if loaded and loaded.output else ""
         )
