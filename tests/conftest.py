@@ -90,12 +90,11 @@ def as_on_a_gpu(monkeypatch):
 @pytest.fixture
 def endpoint_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the key of a served model, and shorten pauses between attempts."""
+    import openai._base_client
     from endpoint_server import KEY
 
-    from beirgrid.models import endpoints
-
     monkeypatch.setenv("TESTED_KEY", KEY)
-    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(openai._base_client, "MAX_RETRY_DELAY", 0.001)
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -36,8 +37,9 @@ def shared_words(query: str, documents: list[str]) -> list[float]:
 class Served:
     """The functions of a server, the requests that it got, and the faults of its next answers.
 
-    A fault is a status, a tuple of status and headers, ``cut``, ``hang``, ``drip``, the bytes of an answer, or a
-    function that changes the answer. ``refusal`` is the content of an answer with a status, unless it is empty.
+    A fault is a status, a tuple of status and headers, ``cut``, ``hang``, ``drip`` (of the content), ``drip headers``,
+    the bytes of an answer, or a function that changes the answer. ``refusal`` is the content of an answer with a
+    status, unless it is empty.
     """
 
     embed: Callable[[list[str]], np.ndarray] = letters
@@ -48,6 +50,7 @@ class Served:
     counted: bool = True
     hang: float = 3.0
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    headers: list[Message] = field(default_factory=list)
     faults: deque[Any] = field(default_factory=deque)
     url: str = ""
     key: str = KEY
@@ -83,6 +86,7 @@ def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with lock:
                 served.asked.append((self.path, body))
+                served.headers.append(self.headers)
                 fault = served.faults.popleft() if served.faults else None
             if self.headers.get("Authorization") != f"Bearer {served.key}":
                 fault = 401
@@ -93,8 +97,8 @@ def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
                 refusal = {"error": {"message": f"no, {self.headers.get('Authorization')}"}}
                 self._send(served.refusal or refusal, status, headers)
                 return
-            if fault == "drip":
-                self._drip()
+            if fault in ("drip", "drip headers"):
+                self._drip(fault == "drip")
                 return
             answer = fault if isinstance(fault, bytes) else served.answer(self.path, body)
             self._send(fault(answer) if callable(fault) else answer, cut=fault == "cut")
@@ -107,11 +111,15 @@ def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(content[: len(content) // 2] if cut else content)
 
-        def _drip(self) -> None:
-            """Send a byte each tenth of a second, for up to ten seconds."""
+        def _drip(self, content: bool) -> None:
+            """Send a byte of the content, or of a header, each tenth of a second, for up to ten seconds."""
             self.send_response(200)
             self.send_header("Content-Length", "100")
-            self.end_headers()
+            if content:
+                self.end_headers()
+            else:
+                self.flush_headers()
+                self.wfile.write(b"X-Long: ")
             with contextlib.suppress(OSError):
                 for _ in range(100):
                     self.wfile.write(b" ")

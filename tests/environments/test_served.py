@@ -22,16 +22,15 @@ import numpy as np
 import pytest
 import requests
 from checkpoints import opened, save_chat, save_cross_encoder, save_plain
-from endpoint_server import KEY, Served, serving
+from endpoint_server import Served, serving
 
 from beirgrid.config.endpoint_entries import Endpoint
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.listwise import messages
-from beirgrid.models import endpoints
 from beirgrid.models.endpoints import Client
 
-pytestmark = pytest.mark.environments
+pytestmark = [pytest.mark.environments, pytest.mark.usefixtures("endpoint_key")]
 
 # infinity 0.0.78 needs package releases of its time, but uses the PyTorch of the tests.
 PACKAGES = ["infinity-emb[server]==0.0.78", "sentence-transformers==3.4.1", "transformers==4.48.3", "optimum<2"]
@@ -117,9 +116,7 @@ def infinity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pa
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Client]:
-    monkeypatch.setenv("TESTED_KEY", KEY)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
 
     def client(url: str, model: str, **keys: Any) -> Client:
         entry = Endpoint(**{"model": model, "url": url, "key": "TESTED_KEY", "timeout": 60.0, **keys})

@@ -169,8 +169,7 @@ def test_a_server_that_changes_its_dimensions_is_noticed(served, jobs, tmp_path,
     served.faults += [None, *[_narrower] * (endpoints.ATTEMPTS + 1)]
     assert main(encoding) == 1
     said = capsys.readouterr().err
-    assert "its vectors have [20] dimensions, not 26" in said
-    assert f"({endpoints.ATTEMPTS} attempts)" in said
+    assert "its vectors have 20 dimensions, not 26" in said
     assert not (tmp_path / "0.npy").exists()
 
 

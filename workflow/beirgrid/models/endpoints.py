@@ -6,13 +6,13 @@ infinity, Ollama and llama.cpp speak too, and that of Cohere, Jina and text-embe
 
 from __future__ import annotations
 
-import base64
+import asyncio
+import contextlib
 import gzip
 import hashlib
 import html
 import json
 import os
-import random
 import re
 import shutil
 import threading
@@ -21,7 +21,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -32,15 +31,14 @@ from ..config.endpoint_entries import ADDRESS, Endpoint, Price
 from ..core import files
 from ..core.errors import BeirgridError, ConfigError, DataError, printable, quoted, say
 
-# Attempts per request, the seconds before the second one (doubled each time), and the longest wait that a server may
-# ask for.
-ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE = 8, 1.0, 600.0
+# Attempts per request. The OpenAI client waits up to 8 s before each, or up to two minutes if a server asks for that.
+ATTEMPTS = 16
 # Largest answer in bytes, and its longest time in multiples of ``timeout``, which is the longest time without a byte.
 LARGEST, TIMEOUTS = 2**28, 10
+# Headers of a request, beside the key.
+_HEADERS = ("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent")
 # Seconds between two messages about repeated requests, whatever the number of threads.
 _QUIET = 5.0
-# HTTP statuses after which a request is repeated.
-_LATER = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 # Names of the counts of tokens that a model read, wrote, and both; and more than any answer has.
 _COUNTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens", ""))
 _MOST_TOKENS = 10**12
@@ -170,6 +168,7 @@ class Client:
             ConfigError: an environment variable that the endpoint names is not set, or holds no address or key.
         """
         import httpx2  # here, as most jobs ask no server
+        from openai import AsyncOpenAI
 
         self.endpoint, self.answers, self.identity = endpoint, answers, identity
         if endpoint.url is None:
@@ -179,20 +178,19 @@ class Client:
         self.ledger = Ledger(ledger, endpoint)
         self.usage = Usage()
         self.mutex = threading.Lock()
-        self.stopped = threading.Event()
         self.quiet_until = 0.0
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
         try:
-            self.http = httpx2.Client(
+            self.openai = AsyncOpenAI(
                 base_url=self.url,
-                headers={"Content-Type": "application/json"},
+                api_key=self.key or "none",
+                max_retries=ATTEMPTS - 1,
                 timeout=httpx2.Timeout(endpoint.timeout, connect=30.0),
-                limits=httpx2.Limits(max_connections=endpoint.concurrency),
+                http_client=_http_client(endpoint, bool(self.key), self._announce),
             )
         except httpx2.InvalidURL as error:
             raise ConfigError(f"endpoint.url: {error}") from None
-        if self.key:
-            self.http.headers["Authorization"] = f"Bearer {self.key}"
-        self.failures = httpx2.HTTPError
 
     def embed(self, texts: Sequence[str], *, query: bool = False, dimension: int | None = None) -> np.ndarray:
         """Embed the texts of one request: float32 [texts, dimension].
@@ -240,13 +238,10 @@ class Client:
     def each(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> Iterator[ResultT]:
         """Apply a function of this client to each item concurrently; yield the results in order."""
         pool = ThreadPoolExecutor(self.endpoint.concurrency)
-        self.stopped.clear()
         try:
             yield from pool.map(function, items)
-        finally:  # after an error, waiting threads stop
-            self.stopped.set()
+        finally:  # after an error, what is being answered is kept, and nothing else is sent
             pool.shutdown(cancel_futures=True)
-            self.stopped.clear()
 
     def facts(self) -> dict[str, Any]:
         """Return the usage for the record of an artifact."""
@@ -309,55 +304,52 @@ class Client:
         return (price.input * read + price.output * written) / 1e6 + price.request / 1e3
 
     def _answer(self, path: str, sent: bytes, most: Usage, parse: Callable[[Any], Any]) -> tuple[Any, Any, Usage]:
-        """Send a request, repeating it while it fails; return the response, its parsed content and its usage."""
-        reason, pause = "", 0.0
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                self._announce(f"{self.url}{path}: {reason}", attempt + 1, pause)
-            if self.stopped.wait(pause):
-                break
-            pause = min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311
+        """Send a request, again while its answer has no such content; return answer, parsed content and usage."""
+        for _ in range(ATTEMPTS):
             entered, used = self.ledger.enter(most), Usage()
             try:
-                status, retry_after, text = self._post(path, sent)
-                if status == 200:
-                    used = most  # an unreadable response is paid for too
-                    answer = json.loads(text)
-                    used = self._used(answer, most)
-                    return answer, parse(answer), used
-                reason = f"HTTP {status}: {_shown(text)}"
-                if status not in _LATER:
-                    break
-                if (after := _seconds(retry_after)) is not None:
-                    pause = min(after, LONGEST_PAUSE)
-            except (self.failures, *_NO_ANSWER) as error:
-                reason = f"{type(error).__name__}: {_shown(self._without_key(str(error)))}"
+                text = self._post(path, sent)
+                used = most  # an unreadable response is paid for too
+                answer = json.loads(text)
+                used = self._used(answer, most)
+                return answer, parse(answer), used
+            except _NO_ANSWER as error:
+                reason = f"{type(error).__name__}: {error}"
+                self._announce(reason)
             finally:
                 self.ledger.correct(entered, most, used)
-        raise DataError(
-            f"endpoint {self.endpoint.model} at {self.url}{path}: no usable answer ({attempt + 1} attempts). {reason}"
-        )
+        raise self._failure(path, reason)
 
-    def _post(self, path: str, sent: bytes) -> tuple[int, str, str]:
-        """Return status, Retry-After and text of an answer, without the key."""
-        content, end = bytearray(), time.monotonic() + TIMEOUTS * self.endpoint.timeout
-        with self.http.stream("POST", path, content=sent) as response:
-            for part in response.iter_bytes():
-                content += part
-                if len(content) > LARGEST or time.monotonic() > end:
-                    raise ValueError(f"its answer has over {LARGEST:,} bytes, or takes over {TIMEOUTS} timeouts")
-        text, status = content.decode("utf-8-sig", "replace"), response.status_code
-        if status != 200 or len(self.key) >= _SHORTEST_KEY:
-            text = self._without_key(text)
-        return status, response.headers.get("Retry-After", ""), text
+    def _post(self, path: str, sent: bytes) -> str:
+        """Return the text of an answer, without the key. The OpenAI client repeats the request where that may help."""
+        import httpx2
+        import openai
 
-    def _announce(self, failed: str, attempt: int, pause: float) -> None:
-        """Log that a request failed and when it is repeated, at most once in ``_QUIET`` seconds."""
+        options: Any = {"headers": {"Content-Type": "application/json"}}
+        request = self.openai.post(path, cast_to=httpx2.Response, content=sent, options=options)
+        try:
+            text = asyncio.run_coroutine_threadsafe(request, self.loop).result().text
+        except openai.APIStatusError as error:
+            raise self._failure(path, f"HTTP {error.status_code}: {error.response.text}") from None
+        except openai.APIConnectionError as error:
+            raise self._failure(path, f"{type(error.__cause__).__name__}: {error.__cause__}") from None
+        return self._without_key(text) if len(self.key) >= _SHORTEST_KEY else text
+
+    def _failure(self, path: str, reason: str) -> DataError:
+        shown = self._shown(reason)
+        return DataError(f"endpoint {self.endpoint.model} at {self.url}{path}: no usable answer. {shown}")
+
+    def _announce(self, reason: str) -> None:
+        """Log why a request is repeated, at most once in ``_QUIET`` seconds."""
         with self.mutex:
             if (now := time.monotonic()) < self.quiet_until:
                 return
             self.quiet_until = now + _QUIET
-            say(f"endpoint {self.endpoint.model} at {failed}. Attempt {attempt} of {ATTEMPTS} in {pause:.0f} s")
+            say(f"endpoint {self.endpoint.model} at {self.url}: {self._shown(reason)}. The request is repeated")
+
+    def _shown(self, text: str) -> str:
+        """Format a server's text for a message."""
+        return printable(" ".join(self._without_key(text).split()))[:300]
 
     def _without_key(self, text: str) -> str:
         """Return a text with *** for the key, also where its letters are escaped as in JSON, an address or a page."""
@@ -373,9 +365,40 @@ def _escaped(letter: str) -> str:
     return rf"(?:\\*(?:{re.escape(letter)}|(?:u00|x){code:02x})|%(?:25)*{code:02x}|{names}|&#(?:0*{code}|x0*{code:x});)"
 
 
-def _shown(text: str) -> str:
-    """Format a server's text for a message."""
-    return printable(" ".join(text.split()))[:300] or "without a message"
+def _http_client(endpoint: Endpoint, keyed: bool, announce: Callable[[str], None]) -> Any:
+    """Return a client of httpx whose answers have a largest size and a longest time, headers included.
+
+    It sends no header that the OpenAI client adds from the environment: these may hold secrets for another server.
+    """
+    import httpx2
+
+    headers = {*_HEADERS, *(["authorization"] if keyed else [])}
+
+    class Bounded(httpx2.AsyncClient):
+        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+            for name in {*request.headers} - headers:
+                del request.headers[name]
+            content = bytearray()
+            try:
+                async with asyncio.timeout(TIMEOUTS * endpoint.timeout):
+                    answer = await super().send(request, **options | {"stream": True})
+                    async with contextlib.aclosing(answer):
+                        async for part in answer.aiter_bytes():
+                            content += part
+                            if len(content) > LARGEST:
+                                raise httpx2.ReadError(f"its answer has over {LARGEST:,} bytes")
+            except (httpx2.HTTPError, TimeoutError) as error:
+                if isinstance(error, TimeoutError):
+                    error = httpx2.ReadTimeout(f"its answer takes over {TIMEOUTS} timeouts")
+                announce(f"{type(error).__name__}: {error}")
+                raise error from None
+            text = content.decode("utf-8-sig", "replace")
+            if answer.status_code in (408, 409, 429) or answer.status_code >= 500:
+                announce(f"HTTP {answer.status_code}: {text}")
+            kept = {name: answer.headers[name] for name in {*answer.headers} & {"retry-after"}}
+            return httpx2.Response(answer.status_code, headers=kept, text=text, request=request)
+
+    return Bounded(limits=httpx2.Limits(max_connections=endpoint.concurrency))
 
 
 @contextmanager
@@ -399,23 +422,12 @@ def _variable(name: str, key: str, form: str) -> str:
     return value
 
 
-def _seconds(retry_after: str) -> float | None:
-    """Parse a Retry-After header (seconds or a date) to seconds from now."""
-    if re.fullmatch(r"\d{1,9}", retry_after):
-        return float(retry_after)
-    try:
-        return max(parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0)
-    except (ValueError, OverflowError):  # there is none
-        return None
-
-
 def _vectors(answer: Any, texts: int, dimension: int | None) -> np.ndarray:
-    """Parse the vectors of a response, in the order of the texts."""
-    rows = [row["embedding"] for row in _in_order(answer["data"], texts)]
-    decoded = [np.frombuffer(base64.b64decode(row), "<f4") if isinstance(row, str) else row for row in rows]
-    if (found := {len(row) for row in decoded}) != {dimension or len(decoded[0])}:
-        raise ValueError(f"its vectors have {sorted(found)} dimensions, not {dimension or 'one number of them'}")
-    return _finite(decoded, 2)
+    """Parse the vectors of a response, in the order of the texts. They are numbers: bytes tell no order of theirs."""
+    vectors = _finite([row["embedding"] for row in _in_order(answer["data"], texts)], 2)
+    if dimension not in (None, vectors.shape[1]):
+        raise ValueError(f"its vectors have {vectors.shape[1]} dimensions, not {dimension}")
+    return vectors
 
 
 def _scores(answer: Any, documents: int) -> np.ndarray:
