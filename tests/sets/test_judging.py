@@ -61,7 +61,7 @@ def folder(tmp_path):
 def test_documents_of_every_kind_are_read(folder):
     found = {document.id: (document.title, document.text) for document in documents.read(folder)[0]}
     assert found == {
-        "a.md": ("Rye bread", "Bake it *slowly*."),
+        "a.md": ("Rye bread", "Bake it *slowly*.\n\ndate: 2020"),
         "c.html": ("A page", "One\nTwo"),
         "j1": ("T", "JSON"),
         "d.jsonl#2": ("", "no id"),
@@ -113,30 +113,9 @@ def test_office_files_are_read(tmp_path):
         sheet.append(["text"])
         sheet.append([text])
     two.save(tmp_path / "two.xlsx")
-    word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
     heading = '<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Flour_types</w:t></w:r></w:p>'
-    body = f"<w:body>{heading}<w:p><w:r><w:t>Rye &lt;b&gt; 3*4</w:t></w:r></w:p>{WRAPPED}</w:body>"
-    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
-    relations = "http://schemas.openxmlformats.org/package/2006/relationships"
-    link = f'<Relationship Id="a" Type="{office}" Target="word/document.xml"/>'
-    _zip(
-        tmp_path / "flour.docx",
-        {
-            "_rels/.rels": f'<Relationships xmlns="{relations}">{link}</Relationships>',
-            "word/document.xml": f'<w:document xmlns:w="{word}">{body}</w:document>',
-        },
-    )
-    container = '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container">'
-    package = '<package xmlns="http://www.idpf.org/2007/opf"><metadata xmlns:dc="http://purl.org/dc/elements/1.1/">'
-    _zip(
-        tmp_path / "book.epub",
-        {
-            "META-INF/container.xml": f'{container}<rootfiles><rootfile full-path="a.opf"/></rootfiles></container>',
-            "a.opf": f"{package}<dc:title>Baking</dc:title></metadata>"
-            '<manifest><item id="a" href="a.xhtml"/></manifest><spine><itemref idref="a"/></spine></package>',
-            "a.xhtml": "<html><body><h1>Flour</h1><p>One chapter</p></body></html>",
-        },
-    )
+    _zip(tmp_path / "flour.docx", _word(f"{heading}{_paragraph('Rye &lt;b&gt; 3*4')}{WRAPPED}"))
+    _zip(tmp_path / "book.epub", _book({"a.xhtml": "<html><body><h1>Flour</h1><p>One chapter</p></body></html>"}))
     found = {document.id: (document.title, document.text) for document in documents.read(tmp_path)[0]}
     assert found["talk.pptx"] == ("Rye bread", f"It keeps for days\n{HOSTILE}\n\n### Notes:\nShow a loaf")
     assert found["7"] == ("", "a row")
@@ -144,11 +123,127 @@ def test_office_files_are_read(tmp_path):
     assert found["two.xlsx#Sheet#1"] == ("", "of the first sheet")
     assert found["two.xlsx#more#1"] == ("", "of the other sheet")
     assert found["flour.docx"] == ("Flour_types", "Rye <b> 3*4\n\nmoved here, a field of letters, right to left, kanji")
-    assert found["book.epub"][0] == "Baking"
-    assert "One chapter" in found["book.epub"][1]
+    assert found["book.epub"] == ("Baking", "Baking\n\nFlour\nOne chapter")
 
 
-def _zip(path: Path, files: dict[str, str]) -> None:
+WORD = (
+    'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" '
+    'xmlns:m="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+)
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def _paragraph(text: str) -> str:
+    return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def _word(body: str, links: dict[str, str] | None = None, **parts: str) -> dict[str, str]:
+    """The parts of a Word file; ``links`` are the kinds of further parts by their names."""
+
+    def related(targets: dict[str, str]) -> str:
+        space = "http://schemas.openxmlformats.org/package/2006/relationships"
+        each = (f'<Relationship Id="{name}" Type="{OFFICE}/{of}" Target="{name}"/>' for name, of in targets.items())
+        return f'<Relationships xmlns="{space}">{"".join(each)}</Relationships>'
+
+    return {
+        "_rels/.rels": related({"word/document.xml": "officeDocument"}),
+        "word/_rels/document.xml.rels": related(links or {}),
+        "word/document.xml": f"<w:document {WORD}><w:body>{body}</w:body></w:document>",
+        **{f"word/{name}.xml": f"<w:hdr {WORD}>{text}</w:hdr>" for name, text in parts.items()},
+    }
+
+
+def _book(pages: dict[str, str | bytes], listed: str = "", spine: str | None = None) -> dict[str, str | bytes]:
+    """The files of an EPUB; ``listed`` are further items, ``spine`` the names in the order of reading."""
+    items = "".join(f'<item id="{name}" href="{name}" media-type="application/xhtml+xml"/>' for name in pages)
+    order = "".join(f'<itemref idref="{name}"/>' for name in (spine.split() if spine else pages))
+    metadata = '<metadata xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Baking</dc:title></metadata>'
+    package = f"<manifest>{items}{listed}</manifest><spine>{order}</spine>"
+    return {
+        "META-INF/container.xml": '<container><rootfiles><rootfile full-path="a.opf"/></rootfiles></container>',
+        "a.opf": f'<package xmlns="http://www.idpf.org/2007/opf">{metadata}{package}</package>',
+        **pages,
+    }
+
+
+BOX = f"<w:txbxContent>{_paragraph('in a box')}</w:txbxContent>"
+BOXES = (f"<w:p><w:r><m:AlternateContent><m:Choice>{BOX}</m:Choice>", "</m:AlternateContent></w:r></w:p>")
+NOTE = '<w:p><w:r><w:t>Rye</w:t></w:r><w:r><w:footnoteReference w:id="2"/></w:r></w:p>'
+SHOWN = "its text may be cut: "
+
+
+@pytest.mark.parametrize(
+    ("parts", "text", "flaw"),
+    [
+        (_word(_paragraph("Rye") + "".join(BOXES)), "Rye\n\nin a box", ""),
+        (_word(_paragraph("Rye") + f"<m:Fallback>{BOX}</m:Fallback>".join(BOXES)), "Rye\n\nin a box", ""),
+        (
+            _word(_paragraph("Rye"), {"top.xml": "header"}, top=_paragraph("on top"), low=_paragraph("below")),
+            "Rye\n\non top\n\nbelow",
+            "",
+        ),
+        (_word(_paragraph("see ![a](b) [c](d)")), "see a [c](d)\n\nsee ![a](b) [c](d)", ""),
+        (
+            _word(NOTE, {"footnotes.xml": "footnotes"}, footnotes='<w:footnote w:id="2"><w:p/></w:footnote>'),
+            "Rye[[1]](#footnote-2)\n\n1. [↑](#footnote-ref-2)",
+            "",
+        ),
+        (_word(_paragraph("Rye"), {"top.xml": "header"}), "Rye", f"{SHOWN}word/top.xml is absent"),
+        (
+            _word(_paragraph("Rye")) | {"word/embeddings/old.doc": "x"},
+            "Rye",
+            f"{SHOWN}word/embeddings/old.doc is not read",
+        ),
+        (_book({"b": "<p>Rye", "a": "<p>Oats"}), "Baking\n\nRye\n\nOats", ""),
+        (_book({"b": "<p>Rye", "a": "<p>Oats"}, spine="a"), "Baking\n\nOats\n\nRye", ""),
+        (
+            _book(
+                {"a": f"{'<div>' * 3000}Rye", "b": '<?xml version="1.0" encoding="utf-16"?><p>Oats'.encode("utf-16")}
+            ),
+            "Baking\n\nRye\n\nOats",
+            "",
+        ),
+        (
+            _book({"a": '<?xml version="1.0" encoding="latin1"?>Rogg\xe9n'.encode("latin1"), "x y": "Oats"}).copy(),
+            "Baking\n\nRoggén\n\nOats",
+            "",
+        ),
+        (
+            _book({"a": "Rye", "b": b"Rogg\xe9n"}, '<item id="c" href="c%20.html"/>', "c a b nothing"),
+            "Baking\n\nRye",
+            "3 of its 4 pages are absent or cannot be read: c first",
+        ),
+        (_book({"a": "Rye<script>Oats"}), "Baking\n\nRye", f"{SHOWN}an element, a comment or a quote does not close"),
+    ],
+)
+def test_no_text_of_an_office_file_or_a_book_is_lost(tmp_path, parts, text, flaw):
+    """markitdown leaves out headers, footers and text boxes; a book may lack pages that it lists."""
+    name = "a.docx" if "word/document.xml" in parts else "a.epub"
+    _zip(tmp_path / name, parts)
+    (found,), flaws = documents.read(tmp_path)
+    assert (found.text, flaws.get(name, "")) == (text, flaw)
+
+
+def test_diagrams_of_slides_and_notes_of_pages_are_read(tmp_path):
+    pptx, pypdf = pytest.importorskip("pptx"), pytest.importorskip("pypdf")
+    annotations = pytest.importorskip("pypdf.annotations")
+    talk = pptx.Presentation()
+    talk.slides.add_slide(talk.slide_layouts[5]).shapes.title.text = "Rye"
+    talk.save(tmp_path / "a.pptx")
+    with zipfile.ZipFile(tmp_path / "a.pptx", "a") as parts:
+        parts.writestr("ppt/diagrams/data1.xml", "<d><p><t>in a </t><t>diagram</t></p></d>")
+    page = pypdf.PdfWriter()
+    page.add_blank_page(200, 200)
+    page.add_annotation(0, annotations.FreeText(text="in a note", rect=(0, 0, 9, 9)))
+    page.add_attachment("oats.txt", b"oats")
+    page.add_blank_page(200, 200)
+    page.write(tmp_path / "b.pdf")
+    found, flaws = documents.read(tmp_path)
+    assert [document.text for document in found] == ["in a diagram", "in a note"]
+    assert flaws == {"b.pdf": "2 of its 2 pages have no text: scans need character recognition first"}
+
+
+def _zip(path: Path, files: dict[str, str | bytes]) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for name, text in files.items():
             archive.writestr(name, text)
@@ -216,7 +311,11 @@ def test_duplicates_are_named():
         ("a.parquet", b"PAR1", "a.parquet is damaged"),
         ("a.html", b"<!-- nothing -->", "no document with text (a.html: it has no text)"),
         ("a.csv", b"id,text\n", "no document with text (its tables have no rows)"),
-        ("a.csv", b"id,text\n1,a, b\n", "a.csv row 1 has more columns than the header"),
+        ("a.csv", b"id,text\n1,a, b\n", "a.csv row 1 has 3 columns, the header 2: put texts with ',' in quotes"),
+        ("a.csv", "text\nrye\n".encode("utf-16-le"), "a.csv row 1: no column text"),
+        ("a.csv", "text\nrye\n".replace("ye", "\0ye").encode(), "a.csv row 1: NUL characters: is the file in UTF-16?"),
+        ("a.txt", "rye".encode("utf-16-le"), "a.txt: NUL characters: is the file in UTF-16?"),
+        ("a.html", "<p>rye".encode("utf-16-le"), "a page: NUL characters: is the file in UTF-16?"),
         ("a.csv", b"id,text,text\n1,a,b\n", "two columns are named 'text'"),
         ("a.doc", b"word", "has no documents: files ending in .md"),
     ],
@@ -256,15 +355,41 @@ DEEP = "".join(f"<font color=red>word{i}<br>" for i in range(400))
         ("<p>1 < 2 &amp; 3<4<textarea>end", "1 < 2 & 3<4", "end"),
         ("<ruby>one<rp>(</rp><rt>end", "one", "end"),
         ("<template>no</template><noscript>no</noscript>one<p>end<noscript></noscript>", "one", "end"),
+        ("one<img alt='two' src='x'>end", "one", "end"),
+        ("\ufeff<p>onë<p>end".encode("utf-16-le"), "onë", "end"),
+        ("<meta charset=latin1><p>onë<p>end".encode("latin1"), "onë", "end"),
+        ("<meta charset=utf-16><p>onë<p>end".encode(), "onë", "end"),
     ],
 )
 def test_no_text_of_a_page_is_lost(tmp_path, page, first, last):
-    (tmp_path / "a.html").write_text(page)
+    (tmp_path / "a.html").write_bytes(page if isinstance(page, bytes) else page.encode())
     (found,), flaws = documents.read(tmp_path)
     words = found.text.splitlines()
     assert (words[0], words[-1], flaws) == (first, last, {})
     assert not set(words) & {"no", "T"}
-    assert ("two" in page) == ("two" in words)
+    assert ("two" in str(page)) == ("two" in words)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "one<a href='x>two",
+        "one<script>x</script y>two",
+        "one<title>two",
+        "one<!-- two",
+        "one<style>two",
+        "one<![CDATA[two",
+        "<body>one<template>two<p>three</body>",
+        "<body>one<noscript>two<p>three</body>",
+    ],
+)
+def test_what_does_not_close_is_read_or_its_page_is_named(tmp_path, page):
+    """Parsers of several versions of Python differ."""
+    (tmp_path / "a.html").write_text(page)
+    (tmp_path / "b.txt").write_text("another")
+    (found, _), flaws = documents.read(tmp_path)
+    if "two" not in found.text:
+        assert flaws == {"a.html": "its text may be cut: an element, a comment or a quote does not close"}
 
 
 def test_documents_that_cannot_be_read_or_have_no_text_are_named_and_the_others_read(tmp_path, monkeypatch):
@@ -286,8 +411,8 @@ def test_documents_that_cannot_be_read_or_have_no_text_are_named_and_the_others_
     assert [document.id for document in found] == ["again.html", "cut.html", "empty.txt", "good.md", "1", "2"]
     assert found[3].text == "---\nRye between two rules\n\n---\nBread"
     expected = {
-        "again.html": "its text may be cut: <noscript does not close",
-        "cut.html": "its text may be cut: <script does not close",
+        "again.html": "its text may be cut: an element, a comment or a quote does not close",
+        "cut.html": "its text may be cut: an element, a comment or a quote does not close",
         "damaged.docx": r"left out: .*/damaged\.docx cannot be read as a docx file",
         "empty.txt": "it has no text",
         "large.md": "left out: .*it has 300,001 bytes, more than 300,000",
@@ -322,12 +447,57 @@ def test_rows_of_excel_are_not_lost(tmp_path, monkeypatch):
     assert flaws == {"3": "it has no text"}
     assert [line.partition(": ")[2] for line in said] == [
         "its only row is taken for names of columns",
-        "1 cells in columns without a name are not read",
+        "note (2 values), without a name (1 values)",
     ]
     book.active["C2"] = "text"
     book.save(tmp_path / "a.xlsx")
     with pytest.raises(DataError, match=r"a\.xlsx, sheet Sheet: two columns are named 'text'"):
         documents.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.csv", "id,text,body,note\n1,rye,oats,\n", "columns up to {} row 1 that are not read: body (1 values)"),
+        ("a.jsonl", '{"text": "rye", "note": "oats"}\n', "columns up to {}:1 that are not read: note (1 values)"),
+        ("a.tsv", "title\ttext\t\nrye\toats\twheat\n", "columns up to {} row 1 that are not read: without a name (1"),
+    ],
+)
+def test_columns_that_are_not_read_are_named(tmp_path, monkeypatch, name, content, told):
+    said: list[str] = []
+    monkeypatch.setattr(documents, "warn", said.append)
+    (tmp_path / name).write_text(content)
+    documents.read(tmp_path)
+    assert said[0].startswith(told.format(tmp_path / name))
+
+
+def test_formulas_without_values_are_named(tmp_path, monkeypatch):
+    openpyxl = pytest.importorskip("openpyxl")
+    said: list[str] = []
+    monkeypatch.setattr(documents, "warn", said.append)
+    book = openpyxl.Workbook()
+    for row in (["title", "text"], ['="rye"', "oats"]):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    documents.read(tmp_path)
+    assert said == [
+        f"{tmp_path}/a.xlsx: 1 formulas have no values, so they are not read: save it in a spreadsheet program"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "rest"),
+    [
+        ("---\ntitle: Rye\ntags: [oats]\n---\n# Bread\nBake.", "Bread", "Bake.\n\ntitle: Rye\ntags: [oats]"),
+        ("---\nNote: hot\n\nRye\n---\nOats", "a", "Oats\n\nNote: hot\n\nRye"),
+        ("# C#\nBake.", "C#", "Bake."),
+        ("# Rye ##\nBake.", "Rye", "Bake."),
+    ],
+)
+def test_no_text_of_markdown_is_lost(tmp_path, text, title, rest):
+    (tmp_path / "a.md").write_text(text)
+    (found,), _ = documents.read(tmp_path)
+    assert (found.title, found.text) == (title, rest)
 
 
 def test_links_are_not_followed_out_of_the_folder(tmp_path):
@@ -375,16 +545,19 @@ def test_personal_data_are_searched_once_in_a_long_word():
     assert queries.personal(asked) == {"q2": "an e-mail address"}  # in quadratic time, for minutes
 
 
-def test_queries_are_read_and_checked(tmp_path):
+def test_queries_are_read_and_checked(tmp_path, monkeypatch):
     path = tmp_path / "queries.csv"
     path.write_text("query,id\n how  to bake ,q7\n,q8\n")
+    said: list[str] = []
+    monkeypatch.setattr(queries, "warn", said.append)
     assert queries.read(path) == [queries.SetQuery("q7", "how to bake")]
+    assert said == [f"{path}: 1 rows have no query"]
     (tmp_path / "queries.txt").write_text("first query\nsecond\n")
     assert [query.id for query in queries.read(tmp_path / "queries.txt")] == ["q1", "q2"]
     path.write_text("words\nx\n")
     with pytest.raises(DataError, match=r"row 1: no column query, text, q \(it has words\)"):
         queries.read(path)
-    for row, message in (("what is, say, x", "has more columns"), ("x,0", "'0' is not a number of times")):
+    for row, message in (("what is, say, x", "has 3 columns, the header 2"), ("x,0", "'0' is not a number of times")):
         path.write_text(f"query,count\n{row}\n")
         with pytest.raises(DataError, match=message):
             queries.read(path)
@@ -398,12 +571,13 @@ def test_queries_are_read_and_checked(tmp_path):
         ("a.csv", 'query,count\n"how to bake,1\ntwo,1\nrye",1\n', r"a\.csv row 1: a line break within the query"),
         ("a.csv", 'query,count\n5" pipe,1\n"say ""rye""",1\n', ['5" pipe', 'say "rye"']),
         ("a.tsv", 'query\tcount\n"how to bake\t1\ntwo\t1\n5" pipe\t1\n', ['"how to bake', "two", '5" pipe']),
-        ("a.tsv", 'query\tcount\n"how to bake\t1\nrye"\t1\n', r"a\.tsv row 1: does a text in quotes go on in the"),
-        ("a.tab", 'query\tcount\n"rye" or "oat"\t1\n\n"rye"\t2\n', ['"rye" or "oat"', "rye"]),
-        ("a.tsv", 'query\tcount\n"say ""rye"""\t1\n', ['say "rye"']),
-        ("a.tsv", 'query\tcount\n"a\ttab"\t1\none\n', ["a tab", "one"]),
-        ("a.tsv", 'query\tcount\none\n"how to bake\t1\n', r"a\.tsv row 2: unexpected end of data"),
-        ("a.tsv", 'query\n"how to bake\none\n', r"a\.tsv row 1: unexpected end of data"),
+        ("a.tsv", 'query\tcount\n"how to bake\t1\nrye"\t1\n', ['"how to bake', 'rye"']),
+        ("a.tab", 'query\tcount\n"rye" or "oat"\t1\n\n"rye"\t2\n', ['"rye" or "oat"', '"rye"']),
+        ("a.tsv", 'query\tcount\n"say ""rye"""\t1\n', ['"say ""rye"""']),
+        ("a.tsv", 'query\n"how to bake\none\n', ['"how to bake', "one"]),
+        ("a.tsv", 'query\tcount\n"a\ttab"\t1\none\t1\n', r"a\.tsv row 1 has 3 columns, the header 2: save texts"),
+        ("a.tsv", 'query\tcount\n"two\nlines"\t1\n', r"a\.tsv row 1 has 1 columns, the header 2: save texts"),
+        ("a.tsv", '"query"\tcount\n"one"\t1\n', r"a\.tsv: a name of a column is in quotes"),
         ("a.tsv", "query\tcount\rone\t1\r", r"a\.tsv:1: a carriage return within a line"),
         ("a.json", '{"query": "one\\ncat"}\n{"q": "two"}\n', ["one cat", "two"]),
         ("a.json", '[\n{"query": "one cat"}]', r"a\.json:1: not JSON"),
@@ -429,7 +603,8 @@ def test_no_row_of_queries_is_lost_or_read_as_text(tmp_path, name, content, expe
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.text('a" ,\t'), min_size=1), st.sampled_from((",", "\t")), st.booleans(), st.booleans())
 def test_a_table_of_queries_has_all_its_rows_or_is_refused(tmp_path_factory, texts, delimiter, first, program):
-    """A program wrote it, or people typed it; the query is in the first column or in the last."""
+    """A program wrote it as CSV, or people typed it; the query is in the first column or in the last."""
+    program = program and delimiter == ","
     path = tmp_path_factory.getbasetemp() / f"a{'.csv' if delimiter == ',' else '.tsv'}"
     if not program:
         texts = [text.replace(delimiter, "a") for text in texts]
@@ -440,7 +615,8 @@ def test_a_table_of_queries_has_all_its_rows_or_is_refused(tmp_path_factory, tex
             csv.writer(stream, delimiter=delimiter).writerows(rows)
         else:
             stream.write("".join(f"{delimiter.join(row)}\n" for row in rows))
-            texts = [text[1:-1].replace('""', '"') if FIELD.fullmatch(text) else text for text in texts]
+            if delimiter == ",":
+                texts = [text[1:-1].replace('""', '"') if FIELD.fullmatch(text) else text for text in texts]
     expected = [(f"q{at}", " ".join(text.split())) for at, text in enumerate(texts) if text.strip()]
     if program and expected:
         assert [query[:2] for query in queries.read(path)] == expected
@@ -451,11 +627,10 @@ def test_a_table_of_queries_has_all_its_rows_or_is_refused(tmp_path_factory, tex
 
 def test_texts_of_several_lines_are_read_from_tables_that_quote_them(tmp_path):
     text = 'first line\n\n"second"\tline\rend, and\nmore'
-    for name, delimiter in (("a.csv", ","), ("b.tsv", "\t")):
-        with (tmp_path / name).open("w", newline="") as stream:
-            csv.writer(stream, delimiter=delimiter).writerows([["id", "text"], [name, text], [f"{name}2", "x"]])
+    with (tmp_path / "a.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([["id", "text"], ["a", text], ["b", "x"]])
     found, _ = documents.read(tmp_path)
-    assert [document.text for document in found] == [text, "x"] * 2
+    assert [document.text for document in found] == [text, "x"]
 
 
 def test_a_log_is_sampled_by_frequency_and_length():

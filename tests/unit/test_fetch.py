@@ -234,6 +234,11 @@ CORPUS = r"/folder/corpus\.jsonl"
     Bad("null-id", {"corpus.jsonl": line('{"_id": null, "text": "x"}')}, CORPUS + ":2: no _id"),
     Bad("empty-id", {"corpus.jsonl": line('{"_id": "", "text": "x"}')}, CORPUS + ":2: no _id"),
     Bad("id-is-a-list", {"corpus.jsonl": line('{"_id": ["d1"], "text": "x"}')}, CORPUS + ":2: .*_id.* list"),
+    Bad(
+        "text-under-another-key",
+        {"corpus.jsonl": line('{"_id": "d1", "title": "x", "contents": "y"}')},
+        CORPUS + r":2: no 'text' \(it has _id, title, contents\)",
+    ),
     Bad("text-is-a-number", {"corpus.jsonl": line('{"_id": "d1", "text": 7}')}, CORPUS + ":2: 'text' .* got int"),
     Bad("text-is-a-list", {"corpus.jsonl": line('{"_id": "d1", "text": ["x"]}')}, CORPUS + ":2: 'text' .* got list"),
     Bad(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import gzip
-import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,36 +49,31 @@ def read(path: Path, raw: bool = False) -> Iterator[tuple[str, str]]:
 
 
 def table(path: Path) -> Iterator[tuple[dict[str, str], str]]:
-    """Yield each row of a CSV or TSV file by the names of its header, with its place. Short rows lack keys.
+    """Yield each row of a CSV or TSV file by the names of its header, with its place. Short rows of CSV lack keys.
 
-    Where the quotes of a TSV file do not close and its lines have equally many tabs, a row is a line, and such quotes
-    are characters of texts.
+    In a CSV file, quotes around a field are none of its characters. In a TSV file, a line is a row, and quotes are
+    characters.
 
     Raises:
         DataError: the file is no such table, a row has more columns than the header, or its quotes do not close.
     """
     tabbed = kind(path) in (".tsv", ".tab")
-    whole = (f"{line}\n" for line, _ in read(path, raw=True))
-    rows: Iterator[list[str]] = csv.reader(whole, "excel-tab" if tabbed else "excel", strict=True)
-    tabs = {line.count("\t") for line, _ in read(path, raw=True) if line.strip()} if tabbed else set()
-    if len(tabs) == 1 and any(tabs):
-        with suppress(csv.Error):
-            if long := [number for number, row in enumerate(rows) if any("\n" in field for field in row)]:
-                raise DataError(
-                    f"{path} row {long[0]}: does a text in quotes go on in the next line, or is the quote its first "
-                    "character? Save the file as JSON lines"
-                )
-        rows = ([*map(_unquoted, line.split("\t"))] for line, _ in read(path))
-    rows = filter(None, rows)
+    rows: Iterator[list[str]]
+    if tabbed:
+        rows = (line.split("\t") for line, _ in read(path))
+    else:
+        rows = filter(None, csv.reader((f"{line}\n" for line, _ in read(path, raw=True)), strict=True))
     number = 0
     try:
         names = next(rows, [])
         check_columns(names, str(path))
+        if tabbed and '"' in "".join(names):
+            raise DataError(f"{path}: a name of a column is in quotes, which are characters in TSV: save it as CSV")
         for number, row in enumerate(rows, start=1):
             place = f"{path} row {number}"
-            if len(row) > len(names):
-                separator = quoted("\t" if tabbed else ",")
-                raise DataError(f"{place} has more columns than the header: put texts with {separator} in quotes")
+            if len(row) > len(names) or (tabbed and len(row) < len(names)):
+                remedy = "save texts with line breaks or tabs as CSV" if tabbed else "put texts with ',' in quotes"
+                raise DataError(f"{place} has {len(row)} columns, the header {len(names)}: {remedy}")
             yield dict(zip(names, row, strict=False)), place
     except csv.Error as error:
         raise DataError(
@@ -93,8 +86,3 @@ def check_columns(names: Iterable[str], place: str) -> None:
     """Raise DataError if two columns of a table have the same name."""
     if twice := [name for name, number in Counter(names).items() if number > 1]:
         raise DataError(f"{place}: two columns are named {quoted(twice[0])}")
-
-
-def _unquoted(field: str) -> str:
-    """Remove the quotes that a program put around a field; others are its characters."""
-    return field[1:-1].replace('""', '"') if re.fullmatch(r'"[^"]*(""[^"]*)*"', field) else field

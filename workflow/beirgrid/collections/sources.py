@@ -101,9 +101,7 @@ class LocalSource:
 
     def documents(self) -> Iterator[SourceDocument]:
         for row, place in json_lines(self._file("corpus.jsonl")):
-            yield SourceDocument(
-                read_id(row, place), read_text(row, "title", place), read_text(row, "text", place), place
-            )
+            yield SourceDocument(read_id(row, place), read_text(row, "title", place), _body(row, "text", place), place)
 
     def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:
         for row, place in json_lines(self._file("queries.jsonl")):
@@ -173,6 +171,13 @@ def read_text(row: dict[str, Any], key: str, place: str, required: bool = False)
     return encodable(value, key, place)
 
 
+def _body(row: dict[str, Any], key: str, place: str) -> str:
+    """Return the text of a document, which may lack it; raise DataError if another key may have it."""
+    if key not in row and not row.keys() <= {"_id", "id", "title", "metadata"}:
+        raise DataError(f"{place}: no {key!r} (it has {', '.join(row)})")
+    return read_text(row, key, place)
+
+
 def encodable(text: str, key: str, place: str) -> str:
     """Return a text; refuse lone surrogates."""
     if half := lone_surrogate(text):
@@ -195,7 +200,7 @@ class IrDatasetsSource:
                 first = list(islice(documents, 1))
             for document in chain(first, documents):
                 place = f"{self.corpus.id} document {document.doc_id!a}"
-                title, text = getattr(document, "title", "") or "", _body(document)
+                title, text = getattr(document, "title", "") or "", _text_of(document)
                 yield SourceDocument(
                     encodable(document.doc_id, "id", place),
                     encodable(title, "title", place),
@@ -239,7 +244,7 @@ class IrDatasetsSource:
             raise DataError(f"ir_datasets has no dataset {identifier!r}; see ir-datasets.com for the ids") from None
 
 
-def _body(document: Any) -> str:
+def _text_of(document: Any) -> str:
     """Return a document's text without title (``text`` in BEIR, ``body`` in TREC collections)."""
     for name in ("text", "body"):
         if hasattr(document, name):
@@ -272,7 +277,7 @@ class HubSource:
     def documents(self) -> Iterator[SourceDocument]:
         name, split = self._named("corpus", "documents"), self.corpus.split or ""
         for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, split):
-            text = read_text(row, "content" if "content" in row else "text", place)
+            text = _body(row, "content" if "content" in row else "text", place)
             yield SourceDocument(read_id(row, place), read_text(row, "title", place), text, place)
 
     def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:

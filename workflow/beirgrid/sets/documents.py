@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import os
+import posixpath
 import re
 import signal
 import warnings
 import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ..collections import ids, lines
 from ..collections.collection import Document
@@ -26,11 +27,14 @@ from ..core.errors import BeirgridError, DataError, warn
 _IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "contents")
 # Largest file that is one document, unpacked, in bytes; and the longest time to read it, in seconds.
 _LARGEST, _LONGEST = 200 * 2**20, 300
-# Elements of a Word file that mammoth leaves out with the text in them: moved text, fields, directions, ruby.
-_WRAPPERS = rb"moveTo|fldSimple|customXml|bdo|dir|ruby|rubyBase|rt"
-_TAGS = re.compile(rb"""</?w:(""" + _WRAPPERS + rb""")(\s([^>"']|"[^"]*"|'[^']*')*)?/?>""")
-# How the parts of a page begin and end that are no text.
-_UNSEEN = {"<!--": "-->"} | {f"<{name}": f"</{name}" for name in ("script", "style", "template", "noscript", "title")}
+# A character after the end of a page. A text that does not end with it has an element or a quote that does not close.
+_END = "\ue000"
+# What markitdown adds to the text of a file: pictures, marks of footnotes, addresses of links, and white space.
+_ADDED = re.compile(r"!\[.*?\]\(.*?\)|\[\[\d+\]\]\(.*?\)|\]\(.*?\)|\W|_")
+# Parts of Word and PowerPoint files whose texts are examples.
+_EXAMPLES = re.compile("master|layout|theme|glossary", re.IGNORECASE)
+_EMBEDDED = re.compile(r"embeddings/.*(?<!\.xlsx)$|afchunk", re.IGNORECASE)
+_DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 # A row of a table by the names of its columns, with its place.
 Row = tuple[dict[str, Any], str]
 # Title and text of a file that is one document, and what is missing of the text. Each may be empty.
@@ -162,7 +166,15 @@ def _chunks(document: Document, most: int) -> Iterator[Document]:
 
 
 def _source(path: Path) -> str:
-    return "\n".join(line for line, _ in lines.read(path, raw=True)).replace("\r", "\n")
+    source = "\n".join(line for line, _ in lines.read(path, raw=True)).replace("\r", "\n")
+    return _checked(source, str(path))
+
+
+def _checked(text: str, place: str) -> str:
+    """Return a text; refuse one with NUL characters, which a file in UTF-16 has where it is read as UTF-8."""
+    if "\0" in text:
+        raise DataError(f"{place}: NUL characters: is the file in UTF-16? Save it as UTF-8")
+    return text
 
 
 def _plain(path: Path) -> _Text:
@@ -170,17 +182,20 @@ def _plain(path: Path) -> _Text:
 
 
 def _markdown(path: Path) -> _Text:
-    """Return a Markdown file without front matter, which begins with a key. A text between two rules does not."""
-    return _headed(re.sub(r"\A---\n[\w-]+ *:.*?\n---\n", "", _source(path), flags=re.DOTALL))
+    """Return a Markdown file with its front matter, which begins with a key, at the end."""
+    source = _source(path)
+    front = re.match(r"---\n([\w-]+ *:.*?)\n---\n", source, re.DOTALL)
+    title, text = _headed(source[front.end() :] if front else source)
+    return title, f"{text}\n\n{front[1]}" if front else text, ""
 
 
-def _headed(text: str) -> _Text:
+def _headed(text: str) -> tuple[str, str]:
     """Split a text in Markdown into its title, the heading that it begins with, and the rest."""
-    heading = re.match(r"#{1,6}\s+(.+?)\s*#*$", text := text.strip(), re.MULTILINE)
-    return (heading[1], text[heading.end() :].strip(), "") if heading else ("", text, "")
+    heading = re.match(r"#{1,6}\s+(.+?)(?:\s+#+)?\s*$", text := text.strip(), re.MULTILINE)
+    return (heading[1], text[heading.end() :].strip()) if heading else ("", text)
 
 
-def _html(path: Path) -> _Text:
+def _html(content: bytes) -> _Text:
     """Return the text of a page, each of its pieces on a line of its own.
 
     Python's own parser, unlike lxml and html5lib, has no largest depth and no end before the end of the file.
@@ -188,19 +203,64 @@ def _html(path: Path) -> _Text:
     from bs4 import BeautifulSoup
     from bs4.element import CData, NavigableString, RubyParenthesisString, RubyTextString
 
-    source = _source(path)
     # Python's parser before 3.13.6 takes <!--> for the begin of a comment, and --!> for no end of one.
-    page = BeautifulSoup(re.sub(r"<!--(?:-?>|.*?--!?>)", "", source, flags=re.DOTALL), "html.parser")
+    source = re.sub(r"<!--(?:-?>|.*?--!?>)", "", _decoded(content), flags=re.DOTALL)
+    page = BeautifulSoup(source + _END, "html.parser")
     title = " ".join(page.title.get_text().split()) if page.title else ""
-    nested = page.select("noscript noscript, template template")  # the outer one does not close
+    unclosed = [name for name in ("noscript", "template") if len(page(name)) > source.lower().count(f"</{name}")]
     for unseen in [*page("title", limit=1), *page("noscript")]:
         unseen.extract()
+    for picture in page("img", alt=True):
+        picture.replace_with(str(picture["alt"]))
     text = page.get_text("\n", types=(NavigableString, CData, RubyTextString, RubyParenthesisString))
-    text = "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
-    small = source.lower()
-    unclosed = [begin for begin, end in _UNSEEN.items() if small.rfind(begin) > small.rfind(end)]
-    unclosed += [f"<{element.name}" for element in nested]
-    return title, text, f"its text may be cut: {unclosed[0]} does not close" if unclosed else ""
+    is_cut = unclosed or not text.endswith(_END)
+    pieces = (" ".join(line.split()) for line in text.removesuffix(_END).splitlines())
+    flaw = "its text may be cut: an element, a comment or a quote does not close" if is_cut else ""
+    return title.removesuffix(_END), "\n".join(filter(None, pieces)), flaw
+
+
+def _decoded(content: bytes) -> str:
+    """Decode a page by its byte order mark or by its declaration, or else as UTF-8."""
+    from bs4.dammit import EncodingDetector
+
+    content, encoding = EncodingDetector.strip_byte_order_mark(content)
+    declared = EncodingDetector.find_declared_encoding(content, is_html=True) or "utf-8"
+    if not encoding:
+        encoding = "utf-8" if declared.startswith("utf-16") else declared  # in UTF-16, it could not be read
+    return _checked(content.decode(encoding), "a page")
+
+
+def _epub(path: Path) -> _Text:
+    """Return a book: its metadata, the pages of its spine in order, and other pages, such as a table of contents."""
+    from lxml import etree
+
+    texts, unread, flaw = [], [], ""
+    with zipfile.ZipFile(path) as book:
+        container = etree.fromstring(book.read("META-INF/container.xml"))
+        main = next(container.iter("{*}rootfile")).attrib["full-path"]
+        package = etree.fromstring(book.read(main))
+        items = {item.get("id"): item for item in package.iter("{*}item")}
+        spine = [item.get("idref") for item in package.iter("{*}itemref")]
+        others = [name for name, item in items.items() if "html" in item.get("media-type", "") + item.get("href", "")]
+        for name in dict.fromkeys([*spine, *others]):
+            try:
+                _, text, flaw_of_page = _html(_member(book, main, items[name].attrib["href"]))
+            except (LookupError, ValueError, RuntimeError, DataError, zipfile.BadZipFile, zlib.error):
+                unread.append(name)
+                continue
+            texts.append(text)
+            flaw = flaw or flaw_of_page
+    if unread:
+        flaw = f"{len(unread)} of its {len(unread) + len(texts)} pages are absent or cannot be read: {unread[0]} first"
+    facts = [element.text or "" for element in package.iter(f"{_DUBLIN_CORE}*")]
+    title = next((element.text or "" for element in package.iter(f"{_DUBLIN_CORE}title")), "")
+    return title, "\n\n".join(filter(None, ["\n".join(facts), *texts])), flaw
+
+
+def _member(book: zipfile.ZipFile, main: str, link: str) -> bytes:
+    """Read a file of a book by a link of its main file, in which characters may be percent-encoded."""
+    place = posixpath.normpath(posixpath.join(posixpath.dirname(main), link.partition("#")[0]))
+    return book.read(place if place in book.namelist() else unquote(place))
 
 
 def _pdf(path: Path) -> _Text:
@@ -208,34 +268,60 @@ def _pdf(path: Path) -> _Text:
 
     reader = pypdf.PdfReader(path)
     pages = [page.extract_text().strip() for page in reader.pages]
+    notes = [note.get_object().get("/Contents") for page in reader.pages for note in page.annotations or ()]
+    fields = (reader.get_form_text_fields() or {}).values()
     title = (reader.metadata.title if reader.metadata else None) or ""
-    flaw = f"{pages.count('')} of its {len(pages)} pages have no text: scans need character recognition first"
-    return title, "\n\n".join(filter(None, pages)), flaw if "" in pages else ""
+    flaw = "its attached files are not read" if reader.attachments else ""
+    if "" in pages:
+        flaw = f"{pages.count('')} of its {len(pages)} pages have no text: scans need character recognition first"
+    return title, "\n\n".join(str(text) for text in [*pages, *notes, *fields] if text), flaw
 
 
 def _office(path: Path) -> _Text:
-    """Return what a Word, PowerPoint or EPUB file says, as Markdown. Of a picture, only its description is kept."""
+    """Return what a Word or PowerPoint file says, as Markdown. Of a picture, only its description is kept."""
     from markitdown import StreamInfo, converters
 
     kind = path.suffix.lower()
-    readers = {".docx": converters.DocxConverter, ".pptx": converters.PptxConverter}
-    with _whole(path) if kind == ".docx" else path.open("rb") as file:
-        page = readers.get(kind, converters.EpubConverter)().convert(file, StreamInfo(extension=kind))
-    text = re.sub(r"<!-- Slide number: \d+ -->\n", "", page.markdown)
+    reader = converters.DocxConverter if kind == ".docx" else converters.PptxConverter
+    with path.open("rb") as file:
+        text = reader().convert(file, StreamInfo(extension=kind)).markdown
+    others, flaw = _left_out(path, _ADDED.sub("", text))
+    text = re.sub(r"<!-- Slide number: \d+ -->\n", "", text)
     text = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", text)
-    title, text, _ = _headed(re.sub(r"\\([_*])", r"\1", text))  # no marks, but characters of the file
-    return page.title or title, text, ""
+    title, text = _headed(re.sub(r"\\([_*])", r"\1", text))  # no marks, but characters of the file
+    return title, "\n\n".join(filter(None, [text, *others])), flaw
 
 
-def _whole(path: Path) -> io.BytesIO:
-    """Return a Word file without the elements with which mammoth would leave out text."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(path) as word, zipfile.ZipFile(made, "w") as unwrapped:
-        for part in word.infolist():
-            content = word.read(part)
-            unwrapped.writestr(part, _TAGS.sub(b"", content) if part.filename.endswith(".xml") else content)
-    made.seek(0)
-    return made
+def _left_out(path: Path, letters: str) -> tuple[list[str], str]:
+    """Return the paragraphs of an Office file that are not among some letters, and what the file lacks.
+
+    markitdown leaves out headers, footers, comments, diagrams, and elements of a paragraph that it does not know.
+    """
+    from lxml import etree
+
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        parts = {name: etree.fromstring(archive.read(name)) for name in names if name.endswith((".xml", ".rels"))}
+    paragraphs: dict[Any, str] = {}
+    for part in (part for name, part in parts.items() if not _EXAMPLES.search(name)):
+        for run in part.iter("{*}t", "{*}tab", "{*}br", "{*}v"):
+            owner = next(run.iterancestors("{*}p", "{*}pt"), run)
+            paragraphs[owner] = paragraphs.get(owner, "") + (run.text or " ")
+    others = []
+    for paragraph in paragraphs.values():
+        if (own := re.sub(r"\W|_", "", paragraph)) not in letters:
+            letters += f" {own}"
+            others.append(" ".join(paragraph.split()))
+    flaws = [f"{name} is not read" for name in names if _EMBEDDED.search(name)]
+    known = {name.lower() for name in names}
+    for name, part in parts.items():
+        folder = posixpath.join("/", name, "../..")
+        for link in part.iter("{*}Relationship"):
+            target = posixpath.normpath(posixpath.join(folder, link.get("Target", "")))[1:]
+            is_part = target.endswith(".xml") and link.get("TargetMode") != "External"
+            if is_part and target.lower() not in known and not _EXAMPLES.search(target):
+                flaws.append(f"{target} is absent")
+    return others, f"its text may be cut: {flaws[0]}" if flaws else ""
 
 
 @contextmanager
@@ -257,19 +343,20 @@ def _excel(path: Path, name: str) -> Iterator[Document]:
     with _library(path):
         import openpyxl
 
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        sheets = {sheet.title: rows for sheet in book.worksheets if (rows := [*_filled(sheet)])}
-        book.close()
+        # The second one has formulas in the place of their values.
+        books = [openpyxl.load_workbook(path, read_only=True, data_only=is_value) for is_value in (True, False)]
+        sheets = {sheet.title: rows for sheet in books[0].worksheets if (rows := [*_filled(sheet)])}
+        if empty := sum(map(_without_values, *(book.worksheets for book in books))):
+            warn(f"{path}: {empty} formulas have no values, so they are not read: save it in a spreadsheet program")
+        for book in books:
+            book.close()
     tables = {sheet: rows for sheet, rows in sheets.items() if len(rows) > 1}
     for sheet in sheets.keys() - tables.keys():
         warn(f"{path}, sheet {sheet}: its only row is taken for names of columns")
     for sheet, ((_, names), *rows) in tables.items():
         place = f"{path}, sheet {sheet}"
         lines.check_columns(filter(None, names), place)
-        named = [pair for _, cells in rows for pair in zip_longest(names, cells, fillvalue="")]
-        if asides := sum(bool(cell.strip() and not name) for name, cell in named):
-            warn(f"{place}: {asides} cells in columns without a name are not read")
-        table = ((dict(zip(names, cells, strict=False)), f"{place} row {number}") for number, cells in rows)
+        table = ((_cells(names, cells), f"{place} row {number}") for number, cells in rows)
         yield from _rows(table, f"{name}#{sheet}" if len(tables) > 1 else name)
 
 
@@ -282,6 +369,20 @@ def _filled(sheet: Any) -> Iterator[tuple[int, list[str]]]:
             yield number, cells
 
 
+def _without_values(values: Any, formulas: Any) -> int:
+    """Count the formulas of a sheet whose values were never stored."""
+    formulas.reset_dimensions()
+    cells = (pair for rows in zip(values.rows, formulas.rows, strict=True) for pair in zip(*rows, strict=True))
+    return sum(formula.data_type == "f" and value.value is None and value.data_type == "n" for value, formula in cells)
+
+
+def _cells(names: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
+    """Return the cells of a row by the names of their columns, those without a name under the empty one."""
+    pairs = [*zip_longest(names, cells, fillvalue="")]
+    unnamed = " ".join(cell for name, cell in pairs if not name).strip()
+    return {name: cell for name, cell in pairs if name} | {"": unnamed}
+
+
 def _parquet(path: Path) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
@@ -291,32 +392,40 @@ def _parquet(path: Path) -> Iterator[Row]:
 
 
 def named_rows(
-    rows: Iterable[Row], ids: Sequence[str], texts: Sequence[str], prefix: str
+    rows: Iterable[Row], ids: Sequence[str], texts: Sequence[str], others: Collection[str], prefix: str
 ) -> Iterator[tuple[str, str, Row]]:
     """Yield the id and the text of each row, in the first of these columns, with the row.
 
-    A row without an id has the prefix and its number. Raises DataError for a row without a text.
+    A row without an id has the prefix and its number. Warns of columns with values that are neither these nor
+    ``others``. Raises DataError for a row without a text.
     """
+    unread: Counter[str] = Counter()
+    place = ""
     for number, (row, place) in enumerate(rows, start=1):
         text = next((key for key in texts if row.get(key) is not None), None)
         if text is None:
             raise DataError(f"{place}: no column {', '.join(texts)} (it has {', '.join(map(str, row))})")
         key = next((key for key in ids if row.get(key) not in (None, "")), None)
+        unread.update(name for name, value in row.items() if value and name not in (key, text, *others))
         identifier = read_id(row, place, key) if key else f"{prefix}{number}"
-        yield identifier, read_text(row, text, place), (row, place)
+        yield identifier, _checked(read_text(row, text, place), place), (row, place)
+    if unread:
+        counts = ", ".join(f"{name or 'without a name'} ({number:,} values)" for name, number in unread.items())
+        warn(f"columns up to {place} that are not read: {counts}")
 
 
 def _rows(rows: Iterable[Row], name: str) -> Iterator[Document]:
-    for identifier, text, (row, place) in named_rows(rows, _IDS, _TEXTS, f"{name}#"):
+    for identifier, text, (row, place) in named_rows(rows, _IDS, _TEXTS, ("title",), f"{name}#"):
         yield Document(identifier, read_text(row, "title", place), text)
 
 
 _READERS: dict[str, Callable[[Path], _Text]] = {
     ".md": _markdown,
     ".txt": _plain,
-    **dict.fromkeys((".html", ".htm"), _html),
+    **dict.fromkeys((".html", ".htm"), lambda path: _html(path.read_bytes())),
     ".pdf": _pdf,
-    **dict.fromkeys((".docx", ".pptx", ".epub"), _office),
+    ".epub": _epub,
+    **dict.fromkeys((".docx", ".pptx"), _office),
 }
 _TABLES: dict[str, Callable[[Path, str], Iterator[Document]]] = {
     ".xlsx": _excel,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..collections import ids, lines
 from ..collections.sources import json_lines
-from ..core.errors import DataError
+from ..core.errors import DataError, warn
 from .documents import Row, named_rows
 
 _IDS, _TEXTS, _COUNTS = ("_id", "id", "query_id", "qid"), ("query", "text", "q"), ("count", "frequency", "n")
@@ -63,14 +63,18 @@ def read(path: Path) -> list[SetQuery]:
     if lines.kind(path) not in _READERS:
         known = ", ".join(filter(None, _READERS))
         raise DataError(f"{path}: queries come from files that end in {known}, or in one of these and .gz")
-    found = []
-    for identifier, text, (row, place) in named_rows(_READERS[lines.kind(path)](path), _IDS, _TEXTS, "q"):
+    found, empty = [], 0
+    for identifier, text, (row, place) in named_rows(_READERS[lines.kind(path)](path), _IDS, _TEXTS, _COUNTS, "q"):
         ids.check(identifier, place)
         times = next((row[key] for key in _COUNTS if row.get(key) not in (None, "")), 1)
         if not re.fullmatch(r"[0-9]{1,12}", str(times)) or not int(str(times)):
             raise DataError(f"{place}: {times!r} is not a number of times")
         if query := " ".join(text.split()):
             found.append(SetQuery(identifier, query, int(str(times))))
+        else:
+            empty += 1
+    if empty:
+        warn(f"{path}: {empty:,} rows have no query")
     if not found:
         raise DataError(f"{path} has no queries")
     return found
