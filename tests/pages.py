@@ -11,7 +11,9 @@ import pandas as pd
 
 from beirgrid.results import answers
 from beirgrid.results.answers import Answers
+from beirgrid.results.cells import CellState, RecordedStep
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.stages.aggregate import collect_steps
 
 METRICS = ("ndcg@10", "recall@100", "hole@10")
 # Metrics that papers report.
@@ -87,8 +89,26 @@ def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | N
             pair = {"dataset": dataset, "metric": metric, "queries": 300, "system": first, "other": second}
             pairs.append({**pair, **_tests(values[first] - values[second]), "p_tukey": 0.02})
     found = {"scores": scores, "verdicts": verdicts, "costs": costs, "significance": tests, "pairs": pairs}
-    found |= {"groups": groups, "across": _across(grid, pd.DataFrame(scores))}
+    found |= {"groups": groups, "across": _across(grid, pd.DataFrame(scores)), "steps": steps(grid)}
     return Answers(**{name: answers.typed(name, pd.DataFrame(found.get(name, []))) for name in Answers._fields})
+
+
+def steps(grid: GridSummary) -> pd.DataFrame:
+    """Return the table of a grid's steps, from the records that are there."""
+    files = dict.fromkeys(Path(path) for cell in grid.cells for path in (*cell.records, cell.scores))
+    found = tuple(RecordedStep("", "", str(path), json.loads(path.read_text())) for path in files if path.is_file())
+    return collect_steps({("", ""): CellState("done", "", steps=found)})
+
+
+def per_query(values: dict[str, dict[str, list[float]]], queries: list[str]) -> pd.DataFrame:
+    """Return the table of values per query: dataset → system → its values."""
+    rows = [
+        {"dataset": dataset, "system": system, "query": query, "value": value}
+        for dataset, of in values.items()
+        for system in of
+        for query, value in zip(queries, of[system], strict=True)
+    ]
+    return answers.typed("per_query", pd.DataFrame(rows))
 
 
 def _tests(difference: float) -> dict[str, float | bool]:

@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator
 import pages
 import pytest
 
-from beirgrid.page import sections
 from beirgrid.page.analyses import Figure
 from beirgrid.page.render import render
 from beirgrid.results.answers import Answers
-from beirgrid.results.cells import Cells
 from beirgrid.results.summary import GridSummary
 
 
@@ -40,13 +38,12 @@ def show(chromium, paper, paper_page, tmp_path, monkeypatch) -> Iterator[Callabl
     def opened(
         grid: GridSummary,
         tables: Answers | None = None,
-        cells: Cells | None = None,
         documents: dict | None = None,
         pictures: tuple[Figure, ...] = (),
         **options,
     ):
         path = tmp_path / "index.html"
-        is_papers = grid is paper and tables is None and cells is None and not pictures
+        is_papers = grid is paper and tables is None and not pictures
         path.write_text(
             paper_page
             if is_papers
@@ -54,7 +51,6 @@ def show(chromium, paper, paper_page, tmp_path, monkeypatch) -> Iterator[Callabl
                 grid,
                 tables or pages.tables(grid),
                 pictures,
-                queries=sections.per_query(grid, cells or {}),
                 documents=documents or {},
             ),
             encoding="utf-8",

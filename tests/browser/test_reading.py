@@ -17,7 +17,6 @@ from beirgrid.config.metric_names import written
 from beirgrid.page import matrix as grids
 from beirgrid.page.analyses import Figure
 from beirgrid.results.answers import typed
-from beirgrid.results.cells import CellState
 from beirgrid.results.summary import GridSummary, ModelFacts
 
 ALL_METRICS = ("ndcg@10", "recall@100", "recall@1000", "mrr@10", "map@1000", "p@10", "success@1", "hole@10")
@@ -213,13 +212,10 @@ def test_a_cell_lists_its_queries_by_the_difference_to_another_system(show):
     grid = pages.grid(3, 2)
     queries = [HOSTILE, "q2", "q3", "q4"]
     values = {"bm25": [0.1, 0.5, 0.5, 0.25], "bm25-flat": [0.2, 0.5, 0.1, 0], "doct5query": [0.9, 0.5, 0.7, 0]}
-    cells = {
-        (system, "nfcorpus"): CellState("done", "", per_query=pd.DataFrame({"ndcg@10": of}, index=queries))
-        for system, of in values.items()
-    }
+    tables = pages.tables(grid)._replace(per_query=pages.per_query({"nfcorpus": values}, queries))
     rows = [[HOSTILE, "words", 2, "words", [1, 0, 3]], ["d2", "", None, "", [0, 1, 2]]]
     documents = {"nfcorpus": {"systems": ["bm25", "bm25-flat", "doct5query"], "queries": {HOSTILE: rows}}}
-    page = show(grid, cells=cells, documents=documents)
+    page = show(grid, tables, documents=documents)
     cell(page, "bm25-flat", "nfcorpus").click()
     part = page.get_by_role("dialog").locator(".cell-list")
     told = "Of 4 queries, 1 higher, 1 equal, 2 lower. Select a query for its documents."
@@ -242,9 +238,10 @@ def test_a_cell_lists_its_queries_by_the_difference_to_another_system(show):
 
 
 def test_a_single_system_lists_its_worst_queries_first(show):
-    cells = {("bm25", "nfcorpus"): CellState("done", "", per_query=pd.DataFrame({"ndcg@10": [0.5, 0.1]}, ["q1", "q2"]))}
+    grid = pages.grid(1, 2)
+    tables = pages.tables(grid)._replace(per_query=pages.per_query({"nfcorpus": {"bm25": [0.5, 0.1]}}, ["q1", "q2"]))
     documents = {"nfcorpus": {"systems": ["bm25"], "queries": {"q2": [["d", "", 1, "", [3]]]}}}
-    page = show(pages.grid(1, 2), cells=cells, documents=documents)
+    page = show(grid, tables, documents=documents)
     cell(page, "bm25", "nfcorpus").click()
     part = page.get_by_role("dialog").locator(".cell-list")
     assert part.locator("p").inner_text() == "2 queries, the lowest values first. Select a query for its documents."

@@ -24,11 +24,11 @@ from beirgrid.collections.collection import CORPUS_SCHEMA, QUERIES_SCHEMA
 from beirgrid.core import paths
 from beirgrid.page import documents
 from beirgrid.paper import analyse
-from beirgrid.results import answers, cells
-from beirgrid.results.cells import CellState, RecordedStep
+from beirgrid.results import answers, efficiency
+from beirgrid.results.cells import CellState, RecordedStep, find, steps_of
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.runs import runs
-from beirgrid.stages import report
+from beirgrid.stages import aggregate, report
 
 Scores = dict[str, dict[str, float]]
 DATASETS = {"one": ("one",), "two": ("two",), "both": ("one", "two")}
@@ -97,6 +97,9 @@ class Grid:
         rows_of_scores = [(c.system, c.dataset, METRIC, self.value(c.system, c.dataset), "done") for c in cells]
         names = ["system", "dataset", "metric", "value", "status"]
         tables["scores"] = pd.DataFrame(rows_of_scores, columns=names)
+        states = find(summary)
+        tables["efficiency"] = efficiency.efficiency(steps_of(states))
+        tables["per_query"] = aggregate.collect_per_query(summary, states)
         answers.write_answers(answers.Answers(**tables), self.folder / "tables")
 
     def write_dataset(self, name: str, choose: random.Random) -> None:
@@ -340,7 +343,7 @@ def test_no_text_is_shown_where_the_licence_forbids_it(grid):
     hidden = summary.datasets["one"].model_copy(update={"show_text": False})
     summary = summary.model_copy(update={"datasets": {**summary.datasets, "one": hidden}})
     (grid.folder / "grid.json").write_text(summary.model_dump_json())
-    page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"), cells.find(summary))
+    page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"))
     assert grid.analyse() == 0
     for name, shown in (("one", False), ("two", True)):
         packs = [re.search(rf'id="{pack}">([\w+/=]+)<', page)[1] for pack in ("per-query", "documents")]
@@ -359,7 +362,7 @@ def test_every_report_draws_depth_curves_of_rerankers_without_any_analyses(grid,
     for dataset in ("one", "two"):
         assert found[dataset, 0] == pytest.approx(grid.value("bm25", dataset))
         assert found[dataset, 15] == pytest.approx(grid.value("bm25+ce", dataset))
-    page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"), cells.find(summary))
+    page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"))
     assert 'data-figure="rerank_depth"' in page
     monkeypatch.setattr(documents, "MOST_RERANKED", 8)
     assert documents.curves(summary, METRIC)["dataset"].nunique() == 1

@@ -15,7 +15,8 @@ from beirgrid.page import drawing, figures
 from beirgrid.paper import figures as paper_figures
 from beirgrid.paper import lengths
 from beirgrid.paper.holes import HOLE_COLUMNS
-from beirgrid.results.efficiency import EFFICIENCY_COLUMNS, trade_offs
+from beirgrid.results.answers import columns
+from beirgrid.results.efficiency import trade_offs
 
 AGAINST = pd.DataFrame(
     [
@@ -64,7 +65,7 @@ def test_a_trade_off_joins_its_front():
     costs = {"bm25": (10, 1), "ce": (1000, 2), "dpr": (500, 3)}
     cells = [(system, dataset, *of_system) for system, of_system in costs.items() for dataset in ("x", "y")]
     rows = [(system, dataset, size, 1, 1, ms, 1, 1, "cpu", 9, ms, ms) for system, dataset, size, ms in cells]
-    points = trade_offs(pd.DataFrame(rows, columns=EFFICIENCY_COLUMNS), AGAINST, "ndcg@10")
+    points = trade_offs(pd.DataFrame(rows, columns=columns("efficiency")), AGAINST, "ndcg@10")
     assert points.set_index("system")["index_bytes"].to_dict() == {"bm25": 20, "ce": 2000, "dpr": 1000}
     assert points.set_index("system")["query_ms_front"].to_dict() == {"bm25": True, "ce": True, "dpr": False}
     assert points.set_index("system")["price_per_1000_queries"].to_dict() == {"bm25": 1, "ce": 2, "dpr": 3}

@@ -29,7 +29,6 @@ from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.summaries import Summary
 from beirgrid.results import answers
 from beirgrid.results.answers import typed
-from beirgrid.results.cells import CellState
 from beirgrid.results.summary import GridSummary
 from beirgrid.stages import report
 
@@ -102,8 +101,7 @@ def test_shards_are_one_step_and_shared_steps_are_told_once(tmp_path, monkeypatc
     shards = [pages.record(Path(f"embeddings/{n}.json"), f"encode {n}", stage="encode") for n in range(3)]
     own = pages.record(Path("runs/bm25/trec-covid.json"), stage="retrieve")
     grid = pages.grid(2, 1, records=(*shards, own, "missing.json"))
-    Path("damaged.json").write_text("{")
-    found = steps.collect(grid)
+    found = steps.collect(grid, pages.steps(grid))
     assert [(step.stage, step.shards, step.seconds, step.command) for step in found.steps] == [
         ("encode", 3, 4.5, "encode 0"),
         ("retrieve", 1, 1.5, "python -m beirgrid index dense --output x"),
@@ -156,14 +154,10 @@ def test_a_report_has_pictures_of_its_numbers_without_any_analyses(monkeypatch, 
     """As SVG and PDF, of as many queries as there are; the names of systems are no markup."""
     monkeypatch.chdir(tmp_path)
     grid = pages.grid(3, 4, ("ndcg@10",))
-    answers = pages.tables(grid)
     values = {"bm25": [0.1, 0.5, 0.5], "bm25-flat": [0.2, 0.5, 0.1], "doct5query": [0.9, 0.5, 0.7]}
-    cells = {
-        (system, dataset): CellState("done", "", per_query=pd.DataFrame({"ndcg@10": values[system]}))
-        for system in grid.systems
-        for dataset in grid.rows
-    }
-    page = report.illustrated(grid, answers, cells)
+    per_query = pages.per_query(dict.fromkeys(grid.rows, values), ["q1", "q2", "q3"])
+    answers = pages.tables(grid)._replace(per_query=per_query)
+    page = report.illustrated(grid, answers)
     found = packed(page, "figures")
     assert list(found) == ["forest", "heat", "queries"]
     best, second = answers.across.sort_values("mean", ascending=False)["system"].iloc[:2]

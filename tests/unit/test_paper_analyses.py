@@ -315,7 +315,7 @@ def latency_table() -> pd.DataFrame:
 def test_the_latency_of_a_trade_off_is_that_of_the_system_as_it_runs():
     means = [("ndcg@10", system, value, 2) for system, value in (("bm25", 0.4), ("ce", 0.5), ("dpr", 0.3))]
     against = pd.DataFrame(means, columns=["metric", "system", "mean", "datasets"])
-    costs = pd.DataFrame(columns=efficiency.EFFICIENCY_COLUMNS)
+    costs = pd.DataFrame(columns=answers.columns("efficiency"))
     costs = costs.astype(dict.fromkeys(["index_bytes", "query_ms", "price_per_1000_queries"], float))
     found = efficiency.trade_offs(costs, against, "ndcg@10", latency_table()).set_index("system")
     assert found["latency_ms"].dropna().to_dict() == {"bm25": 9.0, "ce": 50.0}

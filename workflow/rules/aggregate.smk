@@ -22,9 +22,12 @@ rule aggregate:
                 "across",
                 "zero_shot",
                 "published",
+                "efficiency",
+                "steps",
                 *(["agreement"] if grid.not_judged else []),
             )
         ],
+        per_query=grid.own(paths.PER_QUERY_TABLE),
         wide=report(
             [
                 grid.own(paths.GRID_TABLE, metric=metric, format="csv")

@@ -6,6 +6,7 @@ rule report:
         verdicts=rules.aggregate.output.verdicts,
         costs=rules.aggregate.output.costs,
         statistics=rules.aggregate.output.statistics,
+        per_query=rules.aggregate.output.per_query,
     output:
         report=report(grid.own(paths.REPORT), caption="../report/report.rst", category="Report"),
         record=grid.own(paths.REPORT_RECORD),

@@ -18,7 +18,6 @@ CAPTIONS = {
     "agreement": "Agreement of systems on datasets without judgements: mean over the queries of the share of common "
     "documents of the top 10, of rank-biased overlap (RBO) and of Kendall's tau of the common documents. Pool to a "
     "depth: the pairs of a query and a document that one would have to judge",
-    "efficiency": "Costs of each system on each dataset",
     "latency": "Time per query, one query at a time after a warm-up, on the named hardware",
     "holes": "Retrieved documents without a judgement, and nDCG of judged documents alone",
     "depth": "Effectiveness by the number of reranked documents",

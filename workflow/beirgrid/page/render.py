@@ -34,7 +34,6 @@ def render(
     grid: GridSummary,
     answers: Answers,
     pictures: Sequence[analyses.Figure] = (),
-    queries: Mapping[str, Any] = MappingProxyType({}),
     documents: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
     """Return the page of a grid as HTML.
@@ -43,8 +42,7 @@ def render(
         grid: the grid's summary, which names the records and the grid's folder with figures and analyses.
         answers: the tables of the grid.
         pictures: figures of these tables.
-        queries: values of queries, as ``sections.per_query`` returns them.
-        documents: documents of these queries, as ``page.documents`` returns them.
+        documents: documents of queries, as ``page.documents`` returns them.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -55,7 +53,7 @@ def render(
     )
     environment.filters |= {"breakable": breakable, "written": written}
     environment.globals["filled"] = sections.filled
-    found = steps.collect(grid)
+    found = steps.collect(grid, answers.steps)
     by_metric = [
         sections.best_groups(grid, answers),
         sections.against_baseline(grid, answers),
@@ -104,7 +102,7 @@ def render(
         figures=_packed(
             json.dumps({figure.name: figure.packed() for figure in [*pictures, *analysed.figures]}).encode()
         ),
-        per_query=_packed(json.dumps(dict(queries)).encode()),
+        per_query=_packed(json.dumps(sections.per_query(grid, answers)).encode()),
         documents=_packed(json.dumps(dict(documents)).encode()),
         all_pairs=whole,
         data=_packed(

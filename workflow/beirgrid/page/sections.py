@@ -16,7 +16,6 @@ from ..config.registry import mteb_models
 from ..core import paths
 from ..results import table_files
 from ..results.answers import LEAST_DATASETS, Answers
-from ..results.cells import Cells
 from ..results.published import OTHER_PROTOCOL
 from ..results.summary import GridSummary
 from . import texts
@@ -253,7 +252,7 @@ def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, 
     return found
 
 
-def per_query(grid: GridSummary, cells: Cells) -> dict[str, dict[str, Any]]:
+def per_query(grid: GridSummary, answers: Answers) -> dict[str, dict[str, Any]]:
     """Return the per-query values of each dataset in the grid's first metric, for the page's script.
 
     Includes the queries on which the systems differ most, or on which a single system is worst, with the beginnings of
@@ -262,12 +261,10 @@ def per_query(grid: GridSummary, cells: Cells) -> dict[str, dict[str, Any]]:
     listed = max(LISTED.start, min(LISTED.stop, MOST_VALUES // (len(grid.systems) * len(grid.rows))))
     found = {}
     for dataset in grid.rows:
-        of_systems = {system: cells[system, dataset].per_query for system in grid.systems if (system, dataset) in cells}
-        tables = {system: of[grid.metrics[0]] for system, of in of_systems.items() if of is not None}
-        if not tables:
+        values = answers.of_queries(dataset)
+        if values.empty:
             continue
-        values = pd.DataFrame(tables)
-        spread = values.max(axis=1) - values.min(axis=1) if len(tables) > 1 else -values.iloc[:, 0]
+        spread = values.max(axis=1) - values.min(axis=1) if len(values.columns) > 1 else -values.iloc[:, 0]
         shown = values.loc[spread.sort_values(ascending=False, kind="stable").index[:listed]]
         path = Path(paths.QUERIES.format(dataset=dataset))
         queries = collection.read_queries(path) if path.is_file() and grid.datasets[dataset].show_text else {}

@@ -22,7 +22,7 @@ from ..page.figures import depth_curves
 from ..pipeline.analyse import ANALYSE
 from ..results import efficiency, summary, table_files
 from ..results.answers import against_baseline, guarded
-from ..results.cells import Cells, find, steps_of
+from ..results.cells import Cells, find
 from ..results.summary import Cell, GridSummary
 from ..runs import runs
 from . import extremes, figures, lengths, term_overlap
@@ -32,7 +32,7 @@ from .holes import HOLE_COLUMNS, holes
 TOP = 10
 # Tables to write, {name}.csv.
 TABLES = (
-    *("against_baseline", "efficiency", "trade_offs", "holes", "depth", "lengths", "length_histogram"),
+    *("against_baseline", "trade_offs", "holes", "depth", "lengths", "length_histogram"),
     *("overlap", "vocabulary", "map", "queries"),
 )
 # Table written by the command ``latency``, if it was run.
@@ -59,12 +59,11 @@ def analyse(
         vocabularies = _vocabularies(grid)
         overlap = term_overlap.overlaps(vocabularies)
         latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
-        against, costs = against_baseline(answers.across), efficiency.efficiency(steps_of(cells))
+        against = against_baseline(answers.across)
         tables = {
             **_tables(grid, _datasets(grid, done), _dense_systems(done, cells)),
             "against_baseline": against,
-            "efficiency": costs,
-            "trade_offs": efficiency.trade_offs(costs, against, grid.metrics[0], latency, grid.seeds),
+            "trade_offs": efficiency.trade_offs(answers.efficiency, against, grid.metrics[0], latency, grid.seeds),
             "overlap": overlap,
             "vocabulary": term_overlap.word_counts(vocabularies),
             "map": term_overlap.places(overlap),

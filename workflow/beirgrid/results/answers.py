@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
 import pandas as pd
 
 from ..core import files
+from ..core.errors import DataError
 
 # pandas types of columns: text, numbers, whole numbers, booleans.
 _TEXT, _NUMBER, _COUNT, _TRUTH = "str", "float64", "Int64", "boolean"
@@ -101,6 +103,18 @@ _PUBLISHED = {
     **_CELL,
     **_columns(_TEXT, "class", "source", "note", "protocol", "checkpoint", "revision", "mteb", "dataset_revision"),
 }
+_EFFICIENCY = {
+    **_columns(_TEXT, "system", "dataset"),
+    **_columns(_NUMBER, "index_bytes", "index_seconds", "documents_per_second", "query_ms", "pairs_per_second"),
+    **{"peak_memory_mb": _NUMBER, "device": _TEXT},
+    **_columns(_NUMBER, "tokens", "price", "price_per_1000_queries"),
+}
+_STEPS = {
+    **_columns(_TEXT, "record", "stage"),
+    **_columns(_NUMBER, "seconds", "peak_memory_mb"),
+    **_columns(_TEXT, "finished", "packages", "command"),
+}
+_PER_QUERY = _columns(_TEXT, "dataset", "query", "system") | _columns(_NUMBER, "value")
 _KINDS = {
     "scores": _SCORES,
     "seeds": _SEEDS,
@@ -112,6 +126,9 @@ _KINDS = {
     "across": _ACROSS,
     "zero_shot": _ZERO_SHOT,
     "published": _PUBLISHED,
+    "efficiency": _EFFICIENCY,
+    "steps": _STEPS,
+    "per_query": _PER_QUERY,
 }
 
 
@@ -140,6 +157,9 @@ class Answers(NamedTuple):
         across: means over datasets, ranks and wins, per metric and system.
         zero_shot: means of each pair of systems over datasets that neither was trained on.
         published: published values of systems that the grid does not run, if the grid shows them.
+        efficiency: size and speed of each system on each dataset.
+        steps: the steps behind all cells, each once, with its command.
+        per_query: values of the grid's first metric, of each system on each query.
     """
 
     scores: pd.DataFrame
@@ -152,6 +172,15 @@ class Answers(NamedTuple):
     across: pd.DataFrame
     zero_shot: pd.DataFrame
     published: pd.DataFrame
+    efficiency: pd.DataFrame
+    steps: pd.DataFrame
+    per_query: pd.DataFrame
+
+    def of_queries(self, dataset: str) -> pd.DataFrame:
+        """Return the values of a dataset in the grid's first metric, float64 [queries, systems], in their order."""
+        rows = self.per_query[self.per_query["dataset"] == dataset]
+        values = rows.pivot(index="query", columns="system", values="value")
+        return values.reindex(index=rows["query"].unique(), columns=rows["system"].unique())
 
 
 def typed(name: str, table: pd.DataFrame) -> pd.DataFrame:
@@ -232,9 +261,15 @@ def against_baseline(across: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_answers(answers: Answers, folder: Path) -> bool:
-    """Write each table to ``{name}.csv`` in a folder unless unchanged; return whether any was written."""
-    tables = zip(Answers._fields, answers, strict=True)
-    return files.replace_texts(folder, {f"{name}.csv": to_csv(name, table) for name, table in tables})
+    """Write each table to its file in a folder unless unchanged; return whether any was written."""
+    texts = {f"{name}.csv": to_csv(name, table) for name, table in answers._asdict().items() if name != "per_query"}
+    written, path = files.replace_texts(folder, texts), folder / file_name("per_query")
+    with suppress(DataError):
+        if _read("per_query", folder).equals(answers.per_query):
+            return written
+    with files.atomic(path) as temporary:
+        answers.per_query.to_parquet(temporary, index=False)
+    return True
 
 
 def read_answers(folder: Path) -> Answers:
@@ -243,9 +278,15 @@ def read_answers(folder: Path) -> Answers:
     Raises:
         DataError: a table is missing or damaged.
     """
-    return Answers(*(_read(name, folder / f"{name}.csv") for name in Answers._fields))
+    return Answers(*(_read(name, folder) for name in Answers._fields))
 
 
-def _read(name: str, path: Path) -> pd.DataFrame:
+def file_name(name: str) -> str:
+    """Return the name of the named table's file. The only table that grows with the queries is not text."""
+    return f"{name}.parquet" if name == "per_query" else f"{name}.csv"
+
+
+def _read(name: str, folder: Path) -> pd.DataFrame:
+    path = folder / file_name(name)
     with files.reading(path):
-        return from_csv(name, path)
+        return typed(name, pd.read_parquet(path)) if path.suffix == ".parquet" else from_csv(name, path)

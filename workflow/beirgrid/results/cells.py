@@ -174,8 +174,8 @@ class _Look:
         return CellState(FAILED, failure or f"{reason}. {files.REMEDY}", steps=steps)
 
     def steps(self, cell: Cell) -> Iterator[RecordedStep]:
-        """Yield the steps behind a cell whose records can be read."""
-        for path in cell.records:
+        """Yield the steps behind a cell whose records can be read; the last is its evaluation."""
+        for path in (*cell.records, cell.scores):
             record = self.record(path)
             if not isinstance(record, DataError):
                 yield RecordedStep(cell.system, cell.dataset, path, record)

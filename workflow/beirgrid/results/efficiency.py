@@ -10,12 +10,9 @@ import numpy as np
 import pandas as pd
 
 from ..core import files, provenance
-from ..results.cells import RecordedStep
+from .answers import typed
+from .cells import RecordedStep
 
-EFFICIENCY_COLUMNS = [
-    *("system", "dataset", "index_bytes", "index_seconds", "documents_per_second", "query_ms", "pairs_per_second"),
-    *("peak_memory_mb", "device", "tokens", "price", "price_per_1000_queries"),
-]
 LATENCY_COLUMNS = [
     *("system", "dataset", "step", "depth", "documents", "as_run", "queries", "p50_ms", "p95_ms", "p99_ms", "mean_ms"),
     *("device", "hardware", "cpus", "precision", "concurrency", "queries_per_second"),
@@ -55,7 +52,7 @@ def efficiency(steps: Iterable[RecordedStep]) -> pd.DataFrame:
     for step in steps:
         cells.setdefault((step.system, step.dataset), []).append(step)
     rows = [{"system": system, "dataset": dataset, **_of_cell(behind)} for (system, dataset), behind in cells.items()]
-    return pd.DataFrame(rows, columns=EFFICIENCY_COLUMNS)
+    return typed("efficiency", pd.DataFrame(rows))
 
 
 def _of_cell(steps: Sequence[RecordedStep]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pandas as pd
 from ..config.metric_names import lower_is_better, written
 from ..core import files, provenance
 from ..core.errors import DataError
-from .answers import DONE, STATUSES, Answers, read_answers, write_answers
+from .answers import DONE, STATUSES, Answers, file_name, read_answers, write_answers
 from .summary import NO, UNKNOWN, YES, GridSummary
 
 # The formats of a metric's table.
@@ -72,7 +72,7 @@ def in_latex(text: str) -> str:
 
 def file_names(grid: GridSummary) -> list[str]:
     """Return the names of all table files of a grid, without their record."""
-    names = [f"{name}.csv" for name in Answers._fields]
+    names = [file_name(name) for name in Answers._fields]
     return names + [f"{metric}.{suffix}" for metric in grid.metrics for suffix in FORMATS]
 
 
@@ -83,7 +83,7 @@ def read(grid: GridSummary, folder: Path) -> Answers:
         DataError: a table is missing, damaged or of another grid.
     """
     for name in Answers._fields:
-        provenance.artifact(folder / f"{name}.csv")
+        provenance.artifact(folder / file_name(name))
     answers = read_answers(folder)
     found = set(answers.scores[["system", "dataset", "metric"]].itertuples(index=False, name=None))
     wanted = {(cell.system, cell.dataset, metric) for cell in grid.cells for metric in grid.metrics}

@@ -18,12 +18,13 @@ from ..config.entries import TOLERANCES
 from ..core import files, paths, provenance
 from ..core.provenance import Record
 from ..pipeline.aggregate import AGGREGATE
+from ..pipeline.evaluate import EVALUATE
 from ..results import cells as grid_cells
 from ..results import kept, summary, table_files
 from ..results import published as references
 from ..results.answers import DONE, Answers, columns, guarded, typed
 from ..results.cells import Cells, CellState, RecordedStep
-from ..results.efficiency import price_of_queries
+from ..results.efficiency import efficiency, price_of_queries
 from ..results.kept import Kept
 from ..results.published import Published
 from ..results.summary import GridSummary
@@ -126,11 +127,15 @@ def compute(grid: GridSummary, loaded: Loaded) -> tuple[Answers, Mapping[str, Ke
     """Compute all result tables from the state of each cell, and the statistics to cache. Reads and writes nothing."""
     found = compare_grid(grid, loaded.cells, loaded.kept)
     scores = collect_scores(grid, loaded.cells, found.intervals)
+    made = [step for step in grid_cells.steps_of(loaded.cells) if step.record["stage"] != EVALUATE.name]
     answers = Answers(
         scores=scores,
         seeds=collect_seeds(grid, scores, found.across),
         verdicts=judge(scores, loaded.published, _tolerances(grid), grid.meant, grid.counted_once),
-        costs=collect_costs(grid_cells.steps_of(loaded.cells)),
+        costs=collect_costs(made),
+        efficiency=efficiency(made),
+        steps=collect_steps(loaded.cells),
+        per_query=collect_per_query(grid, loaded.cells),
         significance=found.significance,
         pairs=found.pairs,
         groups=found.groups,
@@ -314,6 +319,35 @@ def collect_costs(steps: Iterable[RecordedStep]) -> pd.DataFrame:
     """Tabulate the cost of each step behind each cell. Shared steps are repeated for each cell."""
     rows = [(step.system, step.dataset, *_cost(step.record), step.path) for step in steps]
     return typed("costs", pd.DataFrame(rows, columns=columns("costs")))
+
+
+def collect_steps(cells: Cells) -> pd.DataFrame:
+    """Tabulate the steps behind all cells, each once, in the order of the cells."""
+    records = {step.path: step.record for state in cells.values() for step in state.steps}
+    rows = [
+        {
+            **record,
+            "record": path,
+            "packages": ", ".join(f"{name} {version}" for name, version in record.get("packages", {}).items()),
+        }
+        for path, record in records.items()
+    ]
+    return typed("steps", pd.DataFrame(rows))
+
+
+def collect_per_query(grid: GridSummary, cells: Cells) -> pd.DataFrame:
+    """Tabulate the values of the grid's first metric of each finished cell, by dataset, system and query."""
+    values = {
+        (dataset, system): cells[system, dataset].per_query
+        for dataset, system in product(grid.rows, grid.systems)
+        if (system, dataset) in cells
+    }
+    tables = [
+        pd.DataFrame({"dataset": dataset, "query": table.index, "system": system, "value": table[grid.metrics[0]]})
+        for (dataset, system), table in values.items()
+        if table is not None
+    ]
+    return typed("per_query", pd.concat([pd.DataFrame(), *tables], ignore_index=True))
 
 
 def _cost(record: dict[str, Any]) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import pandas as pd
 
 from ..config.metric_names import lower_is_better
@@ -19,7 +20,6 @@ from ..page.sections import per_query
 from ..pipeline.report import REPORT
 from ..results import efficiency, summary, table_files
 from ..results.answers import LEAST_DATASETS, Answers, against_baseline, main_comparison
-from ..results.cells import Cells, find, steps_of
 from ..results.summary import GridSummary
 
 # Largest number of systems × datasets in a forest plot; beyond it, the plot shows only means over datasets.
@@ -39,11 +39,11 @@ def page(
         DataError: a table is missing, damaged or of another grid.
     """
     with provenance.record(REPORT, record, {}, [output]) as facts:
-        files.write_text(output, illustrated(grid, table_files.read(grid, tables), find(grid)))
+        files.write_text(output, illustrated(grid, table_files.read(grid, tables)))
         facts["bytes"] = files.size(output)
 
 
-def illustrated(grid: GridSummary, answers: Answers, cells: Cells) -> str:
+def illustrated(grid: GridSummary, answers: Answers) -> str:
     """Render the HTML page of a grid, with the pictures of its first metric."""
     with drawing.style():
         drawn = [
@@ -53,15 +53,13 @@ def illustrated(grid: GridSummary, answers: Answers, cells: Cells) -> str:
                 drawing.content(of.figure, "svg").decode(),
                 drawing.content(of.figure, "pdf"),
             )
-            for name, of in pictures(grid, answers, cells)
+            for name, of in pictures(grid, answers)
         ]
-    queries = per_query(grid, cells)
-    return render(
-        grid, answers, drawn, queries, documents.documents(grid, {name: of["ids"] for name, of in queries.items()})
-    )
+    queries = {name: of["ids"] for name, of in per_query(grid, answers).items()}
+    return render(grid, answers, drawn, documents.documents(grid, queries))
 
 
-def pictures(grid: GridSummary, answers: Answers, cells: Cells) -> Iterator[tuple[str, DrawnFigure]]:
+def pictures(grid: GridSummary, answers: Answers) -> Iterator[tuple[str, DrawnFigure]]:
     """Draw each picture for which the grid has data; yield its name and drawing."""
     metric = grid.metrics[0]
     compared = main_comparison(answers.across[answers.across["metric"] == metric]).dropna(subset="mean")
@@ -80,7 +78,7 @@ def pictures(grid: GridSummary, answers: Answers, cells: Cells) -> Iterator[tupl
     against = against_baseline(answers.across)
     latency = Path(paths.GRID_FOLDER.format(grid=grid.name)) / "tables/latency.csv"
     measured = efficiency.read_latency(latency) if latency.is_file() else None
-    costs = efficiency.trade_offs(efficiency.efficiency(steps_of(cells)), against, metric, measured, grid.seeds)
+    costs = efficiency.trade_offs(answers.efficiency, against, metric, measured, grid.seeds)
     for cost, label in efficiency.COSTS.items():
         if (costs.loc[costs["mean"].notna(), cost] > 0).any():
             yield f"mean_against_{cost}", figures.trade_off(costs, cost, label, metric)
@@ -92,11 +90,9 @@ def pictures(grid: GridSummary, answers: Answers, cells: Cells) -> Iterator[tupl
     if len(compared) > 1 or grid.compare:
         system, other = grid.compare or _pair(compared)
         differences = {
-            row: (first[metric] - second.reindex(first.index)[metric]).to_numpy()
+            row: (of_queries[system] - of_queries[other]).to_numpy(np.float64)
             for row in grid.rows
-            if (system, row) in cells and (other, row) in cells
-            if (first := cells[system, row].per_query) is not None
-            and (second := cells[other, row].per_query) is not None
+            if {system, other} <= {*(of_queries := answers.of_queries(row))}
         }
         if differences:
             yield "queries", figures.by_query(differences, system, other, metric)

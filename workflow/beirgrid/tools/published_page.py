@@ -33,7 +33,7 @@ def write(configfile: Path, directory: Path) -> None:
     found = GridSummary.model_validate_json(Summary(grid).as_json({}))
     answers = tables(found, read(PUBLISHED, found.tolerances))
     page = directory / paths.REPORT.format(grid=found.name)
-    files.replace_text(page, illustrated(found, answers, {}))
+    files.replace_text(page, illustrated(found, answers))
     show(*outline(found, answers, page.absolute(), shutil.get_terminal_size((120, 24)).columns))
 
 

@@ -80,7 +80,7 @@ def refresh(grid: GridSummary) -> Answers:
         of_tables, of_page = (Path(path.format(grid=grid.name)) for path in (paths.TABLES_RECORD, paths.REPORT_RECORD))
         if table_files.write(answers, grid, of_tables.parent):
             of_tables.unlink(missing_ok=True)
-        if files.replace_text(page, illustrated(grid, answers, loaded.cells)):
+        if files.replace_text(page, illustrated(grid, answers)):
             if of_tables.is_file():
                 provenance.renew(of_page)
             else:
