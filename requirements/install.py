@@ -1,12 +1,14 @@
 """Install what the project needs into .venv, and say how much and how far: ``make setup`` (standard library only).
 
 Without --dev: what a run of the workflow needs. With --dev: what tests, checks, documentation and benchmarks need
-beside that. --torch and --torch-index choose torch's build and where it comes from.
+beside that. --torch and --torch-index choose torch's build and where it comes from. uv, where pip can get it, installs
+the rest, because it unpacks several packages at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import re
 import shutil
@@ -19,6 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 VENV = HERE.parent / ".venv"
 PYTHON = VENV / "bin" / "python"
+UV = VENV / "bin" / "uv"
 LOG = VENV / "install.log"
 PYTORCH = "https://download.pytorch.org/whl/cpu"  # torch's CPU builds, for those whose package index has none
 WAIT = ("--retries", "0", "--timeout", "15")  # PYTORCH may be out of reach: then the CUDA build does
@@ -35,27 +38,57 @@ def size(name: str) -> str:
 
 
 def pip(*arguments: str | Path) -> bool:
-    """Run ``pip install`` and report its progress; return whether it succeeded. Its whole output goes to LOG."""
-    command = [PYTHON, "-m", "pip", "install", "--no-deps", "--no-compile", "--progress-bar", "off", *arguments]
-    collected = 0
-    with LOG.open("a") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+    """Run ``pip install`` and report its progress; return whether it succeeded."""
+    return run(PYTHON, "-m", "pip", "install", "--no-deps", "--no-compile", "--progress-bar", "off", *arguments)
+
+
+def uv(*arguments: str | Path) -> bool:
+    """Run ``uv pip install`` with pip's indexes, if there is uv; return whether it succeeded."""
+    if not UV.exists():
+        return False
+    settings = subprocess.run([PYTHON, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
+    environment = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # as pip; the hashes decide
+    for name, value in re.findall(r"^[^.]+\.([\w-]+)='(.*)'$", settings, re.MULTILINE):
+        if name in _SETTINGS:
+            variable, separator = _SETTINGS[name]
+            environment[variable] = separator.join(value.replace("\\n", " ").split())
+    return run(UV, "pip", "install", "--python", PYTHON, "--no-deps", *arguments, **environment)
+
+
+# uv's name of each of pip's settings, and what separates several values.
+_SETTINGS = {
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "cert": ("SSL_CERT_FILE", " "),
+    "trusted-host": ("UV_INSECURE_HOST", " "),
+}
+
+
+def run(*command: str | Path, **environment: str) -> bool:
+    """Run an installer and report its large downloads; return whether it succeeded. Its whole output goes to LOG."""
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with LOG.open("a") as log, subprocess.Popen(command, env={**os.environ, **environment}, **output) as process:
         for line in process.stdout:
             log.write(line)
-            collected += line.startswith("Collecting")
-            large = re.match(r" *Downloading (\S+) \((\d{2,} MB|\d{2,}\.\d MB|\d.*GB)\)", line)
-            if large:
+            if large := re.match(r" *Downloading (\S+) \((\d{2,}(?:\.\d)? ?Mi?B|\d.*Gi?B)\)", line):
                 say(f"    {large[1].rpartition('/')[2]}, {large[2]}")
-            elif line.startswith("Collecting") and collected % 25 == 0:
-                say(f"    {collected} packages")
-            elif line.startswith("Installing"):
+            elif line.startswith(("Installing", "Prepared")):
                 say("    unpacking")
     return process.returncode == 0
 
 
+def install_uv() -> None:
+    """Install the locked uv, if pip can get it."""
+    pinned = VENV / "uv.txt"
+    pinned.write_text(re.search(r"^uv==(?:.*\\\n)*.*", (HERE / "dev.txt").read_text(), re.MULTILINE)[0])
+    pip("--require-hashes", "-r", pinned)
+
+
 def install(*arguments: str | Path) -> None:
-    """Run ``pip install``; end the program with pip's last lines if it fails."""
-    if not pip(*arguments):
-        sys.exit("\n".join(LOG.read_text().splitlines()[-15:]) + f"\nSet-up failed. All of pip's output: {LOG}")
+    """Run uv or pip; end the program with their last lines if both fail."""
+    if not (uv(*arguments) or pip(*arguments)):
+        sys.exit("\n".join(LOG.read_text().splitlines()[-15:]) + f"\nSet-up failed. All of the output: {LOG}")
 
 
 def compile_modules() -> None:
@@ -118,6 +151,7 @@ def main() -> None:
         say("Step 2 of 5: torch")
         install_torch(args.torch, args.torch_index)
         say(f"Step 3 of 5: what else a run needs: {size('lock.txt')}")
+        install_uv()
         install(*locked("lock.txt"))
         say("Step 4 of 5: beirgrid itself")
         install("--no-build-isolation", "--editable", HERE.parent)

@@ -3,7 +3,9 @@
 - lock.txt: what a run of the workflow needs, torch aside
 - torch-cpu.txt and torch-cuda.txt: torch's two builds. pip cannot choose between two builds under one name with
   hashes, and the CUDA build needs packages of several GB that the CPU build does not.
-- dev.txt: what tests, checks, documentation, benchmarks and ``make lock`` need beside those
+- dev.txt: what tests, checks, documentation, benchmarks, ``make lock`` and ``beirgrid[documents]`` need beside those
+
+Packages that only pyserini requires are in none of them, because its jar needs none (``tool.uv`` in pyproject.toml).
 
 Each file begins with the size of its download, which set-up shows. Pins stay as they are where pyproject.toml allows
 it; a raised bound there moves a pin.
@@ -85,9 +87,9 @@ def main(torch_index: str) -> None:
         pins = Path(folder) / "pins.txt"
         pins.write_text("".join((HERE / f"{name}.txt").read_text() for name in ("lock", "dev", "torch-cuda")))
         # Not --all-extras: cpu would take torch from another index.
-        extras = ["--extra", "slurm", "--extra", "documents"]
-        everything = blocks(PROJECT, *extras, "--extra", "dev", "--extra", "docs", "--output-file", pins)
-        run = blocks(PROJECT, *extras, "--constraint", pins)
+        extras = [f"--extra={name}" for name in ("slurm", "documents", "dev", "docs")]
+        everything = blocks(PROJECT, *extras, "--output-file", pins)
+        run = blocks(PROJECT, extras[0], "--constraint", pins)
         torch = next(block for block in run if block.startswith("torch=="))
         pins.write_text(f"{torch.split()[0]}+cpu\n")
         index = ("--index", torch_index)

@@ -69,6 +69,7 @@ def setup(root, environment, tmp_path, monkeypatch) -> ModuleType:
     (tmp_path / "torch-cpu.txt").write_text(f"{head.format(size=192)}{names}torch==2.0+cpu --hash=sha256:{cpu}\n")
     monkeypatch.setattr(module, "HERE", tmp_path)
     monkeypatch.setattr(module, "PYTHON", environment / "bin/python")
+    monkeypatch.setattr(module, "UV", tmp_path / "uv")  # none
     monkeypatch.setattr(module, "LOG", tmp_path / "install.log")
     monkeypatch.setattr(module, "PYTORCH", (tmp_path / "out-of-reach").as_uri())
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
@@ -91,6 +92,16 @@ def test_setup_takes_the_cpu_build_where_the_package_index_has_it(setup, environ
     setup.install_torch("", "")
     assert _installed(environment) == "2.0+cpu"
     assert "192 MB" in capsys.readouterr().out
+
+
+def test_uv_installs_from_the_index_that_pip_is_told(setup, environment, tmp_path, monkeypatch):
+    monkeypatch.setattr(setup, "UV", Path(sys.executable).with_name("uv"))
+    monkeypatch.setattr(setup, "pip", None)
+    setup.install(*setup.locked("torch-cuda.txt"))
+    assert _installed(environment) == "2.0"
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", (tmp_path / "pytorch").as_uri())
+    setup.install(*setup.locked("torch-cpu.txt"))
+    assert _installed(environment) == "2.0+cpu"
 
 
 def test_setup_takes_the_cpu_build_from_where_pytorch_has_it(setup, environment, tmp_path, monkeypatch):
