@@ -12,6 +12,8 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from operator import add
 from typing import Literal, NamedTuple
 
 Method = Literal["depth", "rbp", "change"]
@@ -102,21 +104,14 @@ def leave_out(rankings: Rankings, without: Sequence[str], depth: int) -> set[tup
     return full - reduced
 
 
-def _depth(tops: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Weight each document by its best rank."""
+def _by_rank(
+    weigh: Callable[[int], float], combine: Callable[[float, float], float], tops: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Weight each document by the weights of its ranks in all runs, combined."""
     weights: dict[str, float] = {}
     for top in tops:
         for rank, document in enumerate(top):
-            weights[document] = max(weights.get(document, 0.0), 1 / (1 + rank))
-    return weights
-
-
-def _rank_biased(tops: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Weight each document by the sum of its rank-biased-precision weights over all runs."""
-    weights: dict[str, float] = {}
-    for top in tops:
-        for rank, document in enumerate(top):
-            weights[document] = weights.get(document, 0.0) + (1 - PERSISTENCE) * PERSISTENCE**rank
+            weights[document] = combine(weights.get(document, 0.0), weigh(rank))
     return weights
 
 
@@ -131,8 +126,8 @@ def _change(tops: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 _WEIGHTS: dict[str, Callable[[Sequence[Sequence[str]]], dict[str, float]]] = {
-    "depth": _depth,
-    "rbp": _rank_biased,
+    "depth": partial(_by_rank, lambda rank: 1 / (1 + rank), max),  # that of the best rank
+    "rbp": partial(_by_rank, lambda rank: (1 - PERSISTENCE) * PERSISTENCE**rank, add),
     "change": _change,
 }
 

@@ -50,20 +50,9 @@ class Judging:
     """The operations of the page on an evaluation set."""
 
     def __init__(self, evaluation_set: EvaluationSet) -> None:
-        """Read the queries and the pooled documents of a set.
-
-        Raises:
-            BeirgridError: the set has no pool.
-        """
-        self.set = evaluation_set
-        self.store = evaluation_set.store
+        self.set, self.store = evaluation_set, evaluation_set.store
         self.queries = evaluation_set.queries()
-        self.texts = self._pooled_documents()
-        if not self.texts:
-            raise BeirgridError(f"{evaluation_set.folder} has no pool: beirgrid set pool makes it")
-
-    def _pooled_documents(self) -> dict[str, Document]:
-        return self.set.documents(document for _, document in self.store.pool())
+        self.texts: dict[str, Document] = {}
 
     def page(self, **data: Any) -> str:
         """Render the page with the set's settings and more data: a token, or a judge and all pairs for offline use."""
@@ -74,8 +63,8 @@ class Judging:
 
     def pair(self, query: str, document: str) -> dict[str, str]:
         """Return a pair's texts for the page."""
-        if document not in self.texts:  # the pool has grown since
-            self.texts = self._pooled_documents()
+        if document not in self.texts:  # at the first call, and when the pool has grown
+            self.texts = self.set.documents(document for _, document in self.store.pool())
         _, title, text = self.texts[document]
         texts = {"title": title, "text": text, "query_text": self.queries.get(query, query)}
         return {"query": query, "document": document, **texts}
