@@ -307,11 +307,14 @@ def _left_out(path: Path, letters: str) -> tuple[list[str], str]:
         for run in part.iter("{*}t", "{*}tab", "{*}br", "{*}v"):
             owner = next(run.iterancestors("{*}p", "{*}pt"), run)
             paragraphs[owner] = paragraphs.get(owner, "") + (run.text or " ")
-    others = []
+    others, end = [], 0
     for paragraph in paragraphs.values():
-        if (own := re.sub(r"\W|_", "", paragraph)) not in letters:
+        own = re.sub(r"\W|_", "", paragraph)
+        start = letters.find(own, end)  # first where the one before ended: a book has thousands of paragraphs
+        if start < 0 and own not in letters:
             letters += f" {own}"
             others.append(" ".join(paragraph.split()))
+        end = start + len(own) if start >= 0 else end
     flaws = [f"{name} is not read" for name in names if _EMBEDDED.search(name)]
     known = {name.lower() for name in names}
     for name, part in parts.items():
