@@ -325,40 +325,41 @@ def probe() -> Result:
     import checkpoints
     import torch
 
-    from beirgrid.encoders import float16, weight_checks
-    from beirgrid.encoders.protocol import Encoder
+    from beirgrid.core import compute
+    from beirgrid.encoders import checks, open_encoder
 
-    def dense(folder: Path) -> Encoder[Any]:
-        from beirgrid.core import compute
-        from beirgrid.encoders import open_encoder
-
+    def dense(folder: Path) -> Any:
         return open_encoder(folder, kinds()["dense"].entry, compute.Compute(DEVICE, "float32", kernels="plain").start())
 
     large = checkpoints.save_changed(scratch() / "large", checkpoint("dense"), checkpoints.enlarge_all)
-    normal, larger = dense(checkpoint("dense")), dense(large)
-    fits = [float16.fits(model.transformer, model.model.tokenizer, DEVICE) for model in (normal, larger)]  # type: ignore[attr-defined]
-    transformer: Any = normal.transformer  # type: ignore[attr-defined]
+    normal = dense(checkpoint("dense"))
+
+    def autocast(precision: str) -> Any:
+        return torch.autocast(DEVICE, dtype=getattr(torch, precision), enabled=precision != "float32")
+
+    fits = [
+        checks.fits_float16(model.transformer, model.model.tokenizer, autocast("float16"))
+        for model in (normal, dense(large))
+    ]
 
     def reads_padding(inputs: dict[str, Any]) -> torch.Tensor:
-        hidden: torch.Tensor = transformer(**inputs | {"attention_mask": torch.ones_like(inputs["input_ids"])})[0]
+        hidden: torch.Tensor = normal.transformer(**inputs | {"attention_mask": torch.ones_like(inputs["input_ids"])})[
+            0
+        ]
         return hidden
 
     def heeds(inputs: dict[str, Any]) -> torch.Tensor:
-        hidden: torch.Tensor = transformer(**inputs)[0]
+        hidden: torch.Tensor = normal.transformer(**inputs)[0]
         return hidden
 
-    depends = {
-        f"{precision}, {compute.__name__}": weight_checks.depends_on_batch(
-            normal.model.tokenizer,  # type: ignore[attr-defined]
-            compute,
-            torch.autocast(DEVICE, dtype=getattr(torch, precision), enabled=precision != "float32"),
-            normal.runtime.device,  # type: ignore[attr-defined]
-            precision,
-            100,
-        )
-        for precision in PRECISIONS
-        for compute in (heeds, reads_padding)
-    }
+    depends = {}
+    for precision in PRECISIONS:
+        for compute_hidden in (heeds, reads_padding):
+            with torch.inference_mode(), autocast(precision):
+                found = checks.depends_on_batch(
+                    normal.model.tokenizer, compute_hidden, normal.runtime.device, precision, 100
+                )
+            depends[f"{precision}, {compute_hidden.__name__}"] = found
     right = all(value == name.endswith("reads_padding") for name, value in depends.items())
     return {"fits_float16": fits, "depends_on_batch": depends, "passed": fits == [True, False] and right}
 

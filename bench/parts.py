@@ -20,7 +20,8 @@ import encoding
 
 import beirgrid
 from beirgrid.core.compute import Compute, multiplies_bfloat16
-from beirgrid.encoders import kernels, sparse
+from beirgrid.encoders import sparse
+from beirgrid.encoders.kernels import last_layer, linear
 from beirgrid.tools.open_systems import cpu_name
 
 Precision = Literal["float32", "bfloat16"]
@@ -46,11 +47,9 @@ class Part(NamedTuple):
 
 PARTS = {
     "linear": Part(
-        "encoders/kernels/linear.py", kernels, "fuse_layers", lambda *_: None, ("dense", "cross-encoder", "sparse")
+        "encoders/kernels/linear.py", linear, "reorder_all", lambda *_: None, ("dense", "cross-encoder", "sparse")
     ),
-    "last_layer": Part(
-        "encoders/kernels/last_layer.py", kernels, "narrow_last_layer", lambda *_: False, ("cross-encoder",)
-    ),
+    "last_layer": Part("encoders/kernels/last_layer.py", last_layer, "narrow", lambda *_: False, ("cross-encoder",)),
     "maxima": Part("encoders/kernels/maxima.py", sparse, "_pool_maxima", lambda *_, **__: False, ("sparse",)),
 }
 Measure = Callable[[], float]

@@ -147,15 +147,6 @@ def test_settings_of_the_output_and_of_memory_change_no_vector(tmp_path, setting
     np.testing.assert_array_equal(_open(folder).encode_documents(TEXTS), expected)
 
 
-def test_tokens_without_vectors_are_refused(tmp_path):
-    name = "embeddings.word_embeddings.weight"
-    folder = _changed(tmp_path / "model", lambda weights: weights.update({name: weights[name][:40].clone()}))
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 40}))
-    with pytest.raises(DataError, match=r"gives token \d+, but the model has vectors for 40 tokens only"):
-        _open(folder).encode_documents(["zz 99 zz 99 ;;~~}}"])
-
-
 def _wrapped(tiny_models: dict[str, Path], folder: Path, name: str, change: Callable[[Any], Any]) -> Path:
     shutil.copytree(tiny_models["dense"], folder)
     (folder / name).write_text(json.dumps(change(json.loads((folder / name).read_text()))))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, overload
-
-import numpy as np
+from typing import Any
 
 from ..config.models import (
     CrossEncoder,
@@ -17,14 +15,12 @@ from ..config.models import (
     ListwiseReranker,
     ModelEntry,
     Seq2SeqReranker,
-    SparseModel,
 )
 from ..core.compute import Compute, Runtime
 from ..core.families import FAMILIES
 from ..models.arguments import encoding_model
-from ..search.maxsim import TokenVectors
 from .answering import AnswerScorer
-from .base import CollapseCheck, check_finite
+from .checks import CollapseCheck, check_finite
 from .chunked import ChunkedEncoder, ChunkedScorer
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
@@ -34,30 +30,11 @@ from .listwise import ListwiseScorer
 from .mteb_loader import MtebScorer
 from .protocol import Encoder, Scorer
 from .query_generator import GeneratorModel
-from .served import open_served
+from .served import ServedEncoder, ServedScorer
 from .sparse import SparseTextEncoder
 from .term_weights import TermWeighter
 
-if TYPE_CHECKING:
-    import scipy.sparse
 
-
-@overload
-def open_encoder(
-    folder: str | Path, entry: DenseModel, runtime: Runtime | None = ..., answers: Path | None = ...
-) -> Encoder[np.ndarray]: ...
-@overload
-def open_encoder(
-    folder: str | Path, entry: SparseModel, runtime: Runtime | None = ..., answers: Path | None = ...
-) -> Encoder[scipy.sparse.csr_matrix]: ...
-@overload
-def open_encoder(
-    folder: str | Path, entry: LateInteractionModel, runtime: Runtime | None = ..., answers: Path | None = ...
-) -> Encoder[TokenVectors]: ...
-@overload
-def open_encoder(
-    folder: str | Path, entry: ModelEntry | Mapping[str, Any], runtime: Runtime | None = ..., answers: Path | None = ...
-) -> Encoder[Any]: ...
 def open_encoder(
     folder: str | Path,
     entry: ModelEntry | Mapping[str, Any],
@@ -88,7 +65,8 @@ def open_encoder(
     folder, runtime = Path(folder), runtime or Compute().start()
     model = encoding_model(entry) if isinstance(entry, Mapping) else entry
     if model.endpoint:
-        return cast("Encoder[Any]", open_served(folder, model, runtime, answers))
+        assert isinstance(model, DenseModel), "the configuration is checked"
+        return ServedEncoder(folder, model, runtime, answers)
     module, _, name = FAMILIES[model.family].encoder.partition(":")
     encoder: Encoder[Any] = getattr(importlib.import_module(f".{module}", __name__), name)(folder, model, runtime)
     return ChunkedEncoder(encoder, model, folder) if isinstance(model, DenseModel) and model.chunks else encoder
@@ -106,7 +84,7 @@ def open_scorer(
         DataError: the checkpoint is damaged, or is not what the entry says.
     """
     if entry.endpoint:
-        return cast(Scorer, open_served(folder, entry, runtime, answers))
+        return ServedScorer(folder, entry, runtime, answers)
     if isinstance(entry, ListwiseReranker):
         return ListwiseScorer(folder, entry, runtime)
     if isinstance(entry, CrossEncoder) and entry.engine:

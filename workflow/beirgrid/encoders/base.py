@@ -1,4 +1,4 @@
-"""Shared code of all encoders: precision, running texts through the engine, checks of vectors."""
+"""Shared code of all models of this machine: precision, running texts and pairs through the engine."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from ..config.models import ModelEntry
 from ..core.compute import Runtime
-from ..core.errors import DataError
+from ..core.errors import DataError, warn
 from ..core.progress import Progress
-from . import cutting, float16, kernels, weight_checks
-from .engine import TOKENIZED, Batch, Engine, Forward, Tokens, order, parts, windows
+from . import checks, cutting
+from .engine import TOKENIZED, Engine, Forward, Tokens, order, parts, windows
+from .kernels import last_layer, linear
 from .loading import encoder_of
-from .protocol import Reader, TextScorer
+from .protocol import Encoder, Reader, Scorer
 
 if TYPE_CHECKING:
     import torch
@@ -28,75 +30,16 @@ VectorsT = TypeVar("VectorsT")
 MOST_LABELS = 2
 
 
-def check_finite(vectors: Any, names: list[str], precision: str) -> None:
-    """Raise DataError naming the first text whose vector (or score, or sparse row) is NaN or infinite.
-
-    If ``precision`` is below float32, the message suggests float32.
-    """
-    if hasattr(vectors, "indptr"):  # a CSR matrix: a row's sum is finite if its values are
-        vectors = vectors.sum(axis=1)
-    finite = np.isfinite(np.asarray(vectors)).reshape(len(names), -1).all(axis=1)
-    if not finite.all():
-        first = int(np.argmin(finite))
-        raise DataError(
-            f"the model gives NaN or infinite values for {int((~finite).sum())} of {len(names)} texts, first "
-            f"{names[first]}, in {precision}: " + _NOT_FINITE[precision == "float32"]
-        )
-
-
-class CollapseCheck:
-    """Checks, block by block, that different texts get different vectors. A broken model maps all to one."""
-
-    def __init__(self, encoder: Reader) -> None:
-        self.encoder = encoder
-        self.varied = False
-        self.first: tuple[np.ndarray, list[int]] | None = None
-        self.texts_differ = False
-
-    def add(self, vectors: Any, texts: list[str]) -> None:
-        """Add the vectors (or sparse rows, or one number per text) of some texts."""
-        if self.varied or not texts:
-            return
-        if hasattr(vectors, "indptr"):
-            vectors = np.concatenate([vectors.sum(axis=1), vectors.power(2).sum(axis=1)], axis=1)
-        rows = np.asarray(vectors).reshape(len(texts), -1)
-        vector = rows[0] if self.first is None else self.first[0]
-        self.varied = not np.allclose(rows, vector, rtol=1e-5, atol=1e-7)  # rounding depends on a text's length
-        if not self.varied:  # rare, so the texts are tokenized again only here
-            read = self.encoder.read(texts)
-            self.first = self.first or (vector.copy(), read[0])
-            self.texts_differ = self.texts_differ or any(ids != self.first[1] for ids in read)
-
-    def check(self, what: str) -> None:
-        """Raise DataError if all vectors are equal although the model read different tokens."""
-        if self.first is not None and self.texts_differ and not self.varied:
-            size = "all zero" if not self.first[0].any() else "the same"
-            raise DataError(
-                f"the model's vectors of {what} are {size}, though the texts differ: its weights are broken, or were "
-                f"not loaded as they were trained (computed in {self.encoder.precision})"
-            )
-
-
-_NOT_FINITE = {
-    True: "its checkpoint holds weights that are not finite, or too large for any precision",
-    False: (
-        "set precision: float32 in the model's entry. If the values are still not finite, the checkpoint's "
-        "weights are broken"
-    ),
-}
-
-
 # Makes sentence-transformers return lists of token ids, which take less time than padded tensors.
 _LISTS = {"common": {"return_tensors": None}, "text": {"padding": False, "return_attention_mask": False}}
 
 
-class LoadedModel(Generic[EntryT]):
+class LoadedModel(Reader, Generic[EntryT]):
     """A model in evaluation mode, on a device, in a precision.
 
     Attributes:
         entry: the model's registry entry.
         runtime: the device that the process holds.
-        precision: format of the model's matrix products: ``float32``, ``bfloat16`` or ``float16``.
         engine: computes batches on the device.
         model: the library's model.
         narrow: whether the last layer computes only the first token of each text (``kernels``).
@@ -109,10 +52,10 @@ class LoadedModel(Generic[EntryT]):
         self.trainable = trainable
         self.precision = runtime.resolve(entry.precision)
         self.engine = Engine(runtime)
-        self.reading = threading.Lock()  # tokenizers are not thread-safe
+        self.reading, self.counting = threading.Lock(), threading.Lock()  # tokenizers are not thread-safe
         self.model: Any = None
         self.narrow = False
-        self.overflows: float16.Overflows | None = None
+        self.overflows: int | None = None  # texts so far that overflowed float16, where it was chosen automatically
 
     def facts(self) -> dict[str, str]:
         """Return device, precision and kernels for the record of an artifact.
@@ -122,8 +65,8 @@ class LoadedModel(Generic[EntryT]):
         facts = {"device": self.runtime.hardware, "precision": self.precision, "kernels": self.runtime.kernels}
         if self.engine.one_length:
             facts["batches"] = "texts of one length: the model's numbers depend on padding"
-        if self.overflows is not None and self.overflows.texts:
-            facts["computed_in_bfloat16"] = f"{self.overflows.texts} texts that overflow in float16"
+        if self.overflows:
+            facts["computed_in_bfloat16"] = f"{self.overflows} texts that overflow in float16"
         return facts
 
     @property
@@ -132,23 +75,11 @@ class LoadedModel(Generic[EntryT]):
         return self.model[0].auto_model
 
     def fit_precision(self, transformer: Any, tokenizer: Any) -> None:
-        """Change from float16 to a wider precision if float16 was not requested and the model would overflow it.
-
-        Also makes the engine refuse token ids beyond the vocabulary.
-        """
-        try:
-            self.engine.vocabulary = len(encoder_of(transformer).get_input_embeddings().weight)
-        except (AttributeError, NotImplementedError) as error:
-            kind = transformer.config.model_type
-            raise DataError(
-                f"models of type {kind} are not supported: transformers does not expose their embeddings"
-            ) from error
-        for probe in float16.PROBES:
-            self.engine.check_ids(max(tokenizer(probe)["input_ids"], default=0))
+        """Change from float16 to a wider precision if float16 was not requested and the model would overflow it."""
         if self.precision != "float16" or not self.runtime.automatic(self.entry.precision):
             return
-        if float16.fits(transformer, tokenizer, self.runtime.kind):
-            self.overflows = float16.Overflows()
+        if checks.fits_float16(transformer, tokenizer, self.autocast()):
+            self.overflows = 0
         else:
             self.precision = self.runtime.wide
 
@@ -170,9 +101,18 @@ class LoadedModel(Generic[EntryT]):
 
         with self.autocast():
             results = forward(dict(inputs))  # the library adds its outputs to the dict
-        if self.overflows is None or bool((finite := float16.finite_rows(results)).all()):
+        if self.overflows is None:
             return results
-        self.overflows.add(int((~finite).sum()))
+        finite = torch.stack([result.reshape(len(result), -1).isfinite().all(1) for result in results]).all(0)
+        if bool(finite.all()):
+            return results
+        with self.counting:
+            if not self.overflows:
+                warn(
+                    "some activations of the model overflow float16: these texts are computed in bfloat16 (to compute "
+                    "all texts in bfloat16, set precision: bfloat16 in the model's entry)"
+                )
+            self.overflows += int((~finite).sum())
         with self.autocast("bfloat16"):
             others = forward(inputs)
         finite_of = (finite.view(-1, *[1] * (result.ndim - 1)) for result in results)
@@ -188,10 +128,9 @@ class LoadedModel(Generic[EntryT]):
 
         transformer = self.transformer
         self.fit_precision(transformer, self.model.tokenizer)
-        if output and not self.trainable and self.model.tokenizer.padding_side == "right":
-            self.narrow = kernels.narrow_last_layer(
-                self.runtime, transformer, lambda inputs: self.model(inputs)[output], self.autocast
-            )
+        fast = self.runtime.kernels == "auto" and not self.trainable
+        if output and fast and self.model.tokenizer.padding_side == "right":
+            self.narrow = last_layer.narrow(transformer, lambda inputs: self.model(inputs)[output], self.autocast)
         self.store_weights(transformer, transformer.get_output_embeddings())
         self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:
@@ -218,11 +157,14 @@ class LoadedModel(Generic[EntryT]):
         Raises:
             DataError: batches of one length would not help (``check_scaling``).
         """
-        weight_checks.check_scaling(config, limit)
-        longest = weight_checks.longest_probe(config, limit)
-        self.engine.one_length = weight_checks.depends_on_batch(
-            tokenizer, compute, self.autocast(), self.runtime.device, self.precision, longest
-        )
+        import torch
+
+        checks.check_scaling(config, limit)
+        longest = checks.longest_probe(config, limit)
+        with torch.inference_mode(), self.autocast():
+            self.engine.one_length = checks.depends_on_batch(
+                tokenizer, compute, self.runtime.device, self.precision, longest
+            )
 
     def store_weights(self, transformer: Any, head: Any) -> None:
         """Convert the weights of linear layers to the model's precision and to the kernels' layout.
@@ -237,8 +179,12 @@ class LoadedModel(Generic[EntryT]):
             for layer in transformer.modules()
             if isinstance(layer, torch.nn.Linear) and layer.out_features > MOST_LABELS and layer is not head
         ]
-        if not self.trainable:
-            kernels.fuse_layers(self.runtime, transformer, layers, self.autocast)
+        if self.trainable or self.runtime.kernels == "plain" or self.runtime.kind != "cpu":
+            return
+        core = encoder_of(transformer)
+        with torch.inference_mode(), self.autocast():
+            linear.reorder_all(layers, lambda: core(input_ids=torch.tensor([[0, 1, 2]])))
+        linear.fuse_activations(transformer)
 
     def multiply_in_float32(self, head: Any) -> None:
         """Make a layer compute in float32 whatever the model's precision."""
@@ -282,26 +228,15 @@ class LoadedModel(Generic[EntryT]):
         return ids
 
 
-class TextEncoder(LoadedModel[EntryT], Generic[EntryT, VectorsT]):
-    """Base of text encoders: encodes documents and queries through the engine (``protocol.Encoder``)."""
+class TextEncoder(LoadedModel[EntryT], Encoder[VectorsT], Generic[EntryT, VectorsT]):
+    """Base of text encoders: encodes documents and queries through the engine."""
 
-    def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> VectorsT:
-        """Encode documents, in the order of the texts."""
-        return self.joined(list(self._vectors(windows(texts), "document", progress)))
-
-    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> VectorsT:
-        """Encode queries, in the order of the texts."""
-        return self.joined(list(self._vectors(windows(texts), "query", progress)))
-
-    def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[VectorsT]:
-        """Encode documents block by block; another thread reads and tokenizes ahead."""
-        return self._vectors(blocks, "document", progress)
-
-    def _vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None) -> Iterator[VectorsT]:
+    def vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None) -> Iterator[VectorsT]:
+        """Yield the vectors of each block of texts."""
         tokenized = (self.tokenized(texts, role) for texts in blocks)
         forward = partial(self.compute, partial(self._forward, role))
         for batches in self.engine.run(tokenized, self.model.tokenizer, forward, self.kept, progress):
-            yield self.collected(batches)
+            yield self.in_order(self.joined([batch.found for batch in batches]), order(batches))
 
     def tokenized(self, texts: list[str], role: str) -> Tokens:
         """Tokenize texts, each after the prompt of its role."""
@@ -326,21 +261,18 @@ class TextEncoder(LoadedModel[EntryT], Generic[EntryT, VectorsT]):
         """Select the outputs to keep: float32 tensors whose first dimension is the texts."""
         raise NotImplementedError
 
+    def in_order(self, vectors: VectorsT, rows: np.ndarray) -> VectorsT:
+        """Select the vectors of texts by their rows."""
+        selected: VectorsT = vectors[rows]  # type: ignore[index]
+        return selected
+
     def kept(self, results: tuple[np.ndarray, ...]) -> VectorsT:
         """Convert a batch's results, on the host, to the family's vectors."""
         raise NotImplementedError
 
-    def collected(self, batches: list[Batch[VectorsT]]) -> VectorsT:
-        """Join the batches of a window, in the order of the texts."""
-        raise NotImplementedError
 
-    def joined(self, blocks: list[VectorsT]) -> VectorsT:
-        """Concatenate the vectors of all blocks."""
-        raise NotImplementedError
-
-
-class PairScorer(TextScorer, LoadedModel[EntryT]):
-    """Base of rerankers: each side of a pair is truncated before the pair is tokenized (``protocol.Scorer``)."""
+class PairScorer(LoadedModel[EntryT], Scorer):
+    """Base of rerankers: each side of a pair is truncated before the pair is tokenized."""
 
     def score_beginnings(
         self, queries: list[cutting.Beginning], documents: list[cutting.Beginning], *, progress: Progress | None = None
@@ -352,7 +284,7 @@ class PairScorer(TextScorer, LoadedModel[EntryT]):
         scores = [np.empty(0, np.float32)]
         tokenized = map(self.tokenized, windows(list(zip(queries, documents, strict=True))))
         forward = partial(self.compute, self.results)
-        for batches in self.engine.run(tokenized, self.model.tokenizer, forward, self.kept, progress):
+        for batches in self.engine.run(tokenized, self.model.tokenizer, forward, itemgetter(0), progress):
             scores.append(np.concatenate([batch.found for batch in batches])[order(batches)])
         return np.concatenate(scores)
 
@@ -363,10 +295,6 @@ class PairScorer(TextScorer, LoadedModel[EntryT]):
     def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
         """Select the scores of a batch: float32 [pairs]."""
         raise NotImplementedError
-
-    def kept(self, results: tuple[np.ndarray, ...]) -> np.ndarray:
-        """Return the scores unchanged."""
-        return results[0]
 
 
 def _embeddings_to_float32(module: Any, inputs: Any, features: dict[str, torch.Tensor]) -> None:

@@ -17,12 +17,12 @@ from . import cutting
 from .base import LoadedModel, PairScorer, TextEncoder
 from .cutting import Beginning
 from .engine import FIRST, parts, windows
-from .protocol import Encoder, TextScorer
+from .protocol import Encoder, Reader, Scorer, unit_length
 
 OpenT = TypeVar("OpenT", bound=LoadedModel[Any])
 
 
-class Chunked(Generic[OpenT]):
+class Chunked(Reader, Generic[OpenT]):
     """The chunks of a model that is open. ``count`` is the number of chunks that it has read."""
 
     def __init__(self, chunks: Chunks, model: OpenT, most: int | None) -> None:
@@ -51,7 +51,7 @@ class Chunked(Generic[OpenT]):
                 return cutting.windows(tokenizer, cutting.cut(tokenizer, text, tokens), tokens, tokens)[:1]
             return cutting.windows(tokenizer, text, tokens, self.chunks.stride)
 
-    def joined(self, found: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    def aggregated(self, found: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return the mean or maximum of the results of each document's chunks, which are as many as ``counts`` says."""
         starts = np.cumsum(counts) - counts
         if self.chunks.aggregate == "max":
@@ -61,8 +61,8 @@ class Chunked(Generic[OpenT]):
         return means.astype(np.float32)
 
 
-class ChunkedEncoder(Chunked[TextEncoder[Any, Any]]):
-    """Encodes the chunks of documents, and queries as they are (``protocol.Encoder``).
+class ChunkedEncoder(Chunked[TextEncoder[Any, Any]], Encoder[np.ndarray | TokenVectors]):
+    """Encodes the chunks of documents, and queries as they are.
 
     With ``aggregate: max``, documents have several vectors each (``TokenVectors``), otherwise one vector.
     """
@@ -79,17 +79,17 @@ class ChunkedEncoder(Chunked[TextEncoder[Any, Any]]):
         """Return the facts of the model, and the number of chunks, for the record of an artifact."""
         return {**super().facts(), "chunks": self.count}
 
-    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return the vectors of queries, in the order of the texts."""
-        found: np.ndarray = self.open.encode_queries(texts, progress=progress)
-        return found
-
     def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray | TokenVectors:
         """Return the vectors of documents, in the order of the texts."""
         return next(self.encode_blocks([texts], progress=progress), np.empty((0, self.dimension), np.float32))
 
-    def encode_blocks(
-        self, blocks: Iterable[list[str]], *, progress: Progress | None = None
+    def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the vectors of queries, in the order of the texts."""
+        vectors: np.ndarray = self.open.encode_queries(texts, progress=progress)
+        return vectors
+
+    def vectors(
+        self, blocks: Iterable[list[str]], role: str, progress: Progress | None
     ) -> Iterator[np.ndarray | TokenVectors]:
         """Yield the vectors of each block of documents."""
         coming, found = deque[np.ndarray](), [np.empty((0, self.dimension), np.float32)]
@@ -117,13 +117,12 @@ class ChunkedEncoder(Chunked[TextEncoder[Any, Any]]):
     def _documents(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray | TokenVectors:
         if self.chunks.aggregate != "mean":
             return TokenVectors(vectors, counts) if self.chunks.aggregate == "max" else vectors
-        means = self.joined(vectors, counts)
-        lengths = np.linalg.norm(means, axis=1, keepdims=True)
-        return means / np.where(lengths > 0, lengths, 1) if self.unit else means
+        means = self.aggregated(vectors, counts)
+        return unit_length(means) if self.unit else means
 
 
-class ChunkedScorer(Chunked[PairScorer[Any]], TextScorer):
-    """Scores each chunk of a document with the query (``protocol.Scorer``)."""
+class ChunkedScorer(Chunked[PairScorer[Any]], Scorer):
+    """Scores each chunk of a document with the query."""
 
     def __init__(self, scorer: PairScorer[Any], entry: CrossEncoder | AnsweringReranker) -> None:
         assert entry.chunks is not None
@@ -149,7 +148,7 @@ class ChunkedScorer(Chunked[PairScorer[Any]], TextScorer):
         for part in parts(list(zip(queries, documents, strict=True)), FIRST):
             pairs = [(asked[query.text], chunk) for query, document in part for chunk in read[document.text]]
             counts = np.array([len(read[document.text]) for _, document in part], np.int64)
-            scores.append(self.joined(self.open.score_beginnings(*map(list, zip(*pairs, strict=True))), counts))
+            scores.append(self.aggregated(self.open.score_beginnings(*map(list, zip(*pairs, strict=True))), counts))
             self.count += len(pairs)
             if progress:
                 progress.add(len(part))

@@ -13,8 +13,8 @@ from ..core.errors import DataError
 from ..models import saved
 from . import mteb_loader
 from .base import TextEncoder
-from .engine import Batch
 from .loading import adapt_forward, load_checkpoint
+from .protocol import DenseVectors
 from .static import StaticEncoder, is_static
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def open_dense(
     return (StaticEncoder if is_static(folder) else DenseEncoder)(folder, entry, runtime)
 
 
-class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
+class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
     """Encodes a text to one vector (SentenceTransformer): float32 [texts, dimension], of length 1 for cosine
     similarity.
     """
@@ -79,23 +79,12 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
         self.wrappers = self._wrappers(folder)
         self.set_precision(self.output)
         self.check_length()
-        # DPR's configuration has projection_dim 0 if there is no projection.
-        self.dimension: int = self.model.get_embedding_dimension() or self.model[0].auto_model.config.hidden_size
-        self._check_dimension(folder)
-
-    def _check_dimension(self, folder: Path) -> None:
-        """Refuse modules that do not fit together, or vectors of another dimension than configured."""
         try:
             with self.autocast():
-                found = len(self.model.encode_document("a"))
+                self.dimension = len(self.model.encode_document("a"))
         except Exception as error:  # a module without its input may raise anything
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{folder}: its modules (modules.json) do not fit together: {reason}") from error
-        if found != self.dimension:
-            raise DataError(
-                f"{folder}: its modules say that vectors have dimension {self.dimension}, but they have {found}: "
-                "correct 1_Pooling/config.json, or the configuration of the last module"
-            )
 
     def _load(self, folder: Path) -> Any:
         """Open a checkpoint with the pooling of its modules.json or, without one, of the entry."""
@@ -164,14 +153,3 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray]):
     def kept(self, results: tuple[np.ndarray, ...]) -> np.ndarray:
         """Return the vectors unchanged."""
         return results[0]
-
-    def collected(self, batches: list[Batch[np.ndarray]]) -> np.ndarray:
-        """Join the batches of a window, in the order of the texts."""
-        vectors = np.empty((sum(len(batch.rows) for batch in batches), self.dimension), np.float32)
-        for batch in batches:
-            vectors[batch.rows] = batch.found
-        return vectors
-
-    def joined(self, blocks: list[np.ndarray]) -> np.ndarray:
-        """Concatenate the vectors of all blocks."""
-        return np.concatenate([np.empty((0, self.dimension), np.float32), *blocks])

@@ -8,17 +8,16 @@ On a GPU, one batch is sent while another is computed and copied back. There is 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from ..core.compute import Runtime
-from ..core.errors import DataError, warn
+from ..core.errors import warn
 from ..core.pipeline import ahead
 from ..core.progress import Progress
 
@@ -164,7 +163,6 @@ class Engine:
         budget: tokens per batch, padding included; halved when memory runs out.
         workers: batches computed concurrently; on a CPU, a single worker uses all cores.
         one_length: whether all texts of a batch have one length.
-        vocabulary: size of the model's vocabulary, or None.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -175,7 +173,6 @@ class Engine:
         # PyTorch's default is OMP_NUM_THREADS, or else the process's cores.
         self.workers = torch.get_num_threads() if runtime.kind == "cpu" else 2
         self.one_length = False
-        self.vocabulary: int | None = None
 
     def run(
         self,
@@ -204,18 +201,22 @@ class Engine:
         threads = torch.get_num_threads()
         with ThreadPoolExecutor(self.workers, "compute", self._use_one_thread) as pool:
 
-            def submit(rows: np.ndarray, tokens: Tokens) -> Future[list[Batch[FoundT]]]:
-                return pool.submit(self._compute, rows, tokens, tokenizer, forward, keep)
+            def submitted(tokens: Tokens) -> list[Future[list[Batch[FoundT]]]]:
+                budget = self.budget
+                if self.workers > 1:  # keep every worker busy
+                    budget = min(budget, max(int(tokens.lengths.sum()) // self.workers, 1))
+                batches = token_batches(tokens.lengths, budget, most, one_length=self.one_length)
+                return [pool.submit(self._compute, rows, tokens, tokenizer, forward, keep) for rows in batches]
 
-            found: list[Batch[FoundT]] = []
             try:
-                for future, is_last in _delayed(self._submitted(ahead(tokenized, 1), submit, most), self.workers):
-                    found += (batches := future.result())
-                    if progress:
-                        progress.add(sum(len(batch.rows) for batch in batches))
-                    if is_last:
-                        yield found
-                        found = []
+                # The next window is submitted before this one is collected, so there is no pause between them.
+                for window, _ in pairwise(chain(map(submitted, ahead(tokenized, 1)), [None])):
+                    found: list[Batch[FoundT]] = []
+                    for future in window or []:
+                        found += (batches := future.result())
+                        if progress:
+                            progress.add(sum(len(batch.rows) for batch in batches))
+                    yield found
             finally:
                 pool.shutdown(cancel_futures=True)
                 torch.set_num_threads(threads)  # threads that start later inherit this setting
@@ -226,22 +227,6 @@ class Engine:
         if self.runtime.kind == "cpu" and self.workers > 1:
             torch.set_num_threads(1)
 
-    def _submitted(
-        self,
-        tokenized: Iterable[Tokens],
-        submit: Callable[[np.ndarray, Tokens], Future[list[Batch[FoundT]]]],
-        most: int,
-    ) -> Iterator[tuple[Future[list[Batch[FoundT]]], bool]]:
-        """Submit each batch; yield its future and whether it is the window's last."""
-        for tokens in tokenized:
-            lengths = tokens.lengths
-            budget = self.budget
-            if self.workers > 1:  # keep every worker busy
-                budget = min(budget, max(int(lengths.sum()) // self.workers, 1))
-            batches = list(token_batches(lengths, budget, most, one_length=self.one_length))
-            for number, rows in enumerate(batches, start=1):
-                yield submit(rows, tokens), number == len(batches)
-
     def _compute(
         self, rows: np.ndarray, tokens: Tokens, tokenizer: Any, forward: Forward, keep: Keep[FoundT]
     ) -> list[Batch[FoundT]]:
@@ -251,7 +236,6 @@ class Engine:
         try:
             with torch.inference_mode():
                 inputs = tokens.padded(rows, tokenizer)
-                self.check_ids(int(inputs["input_ids"].max()))
                 results = forward({name: self._to_device(value) for name, value in inputs.items()})
                 return [Batch(rows, keep(self._to_host(results)))]
         except (MemoryError, RuntimeError) as error:
@@ -261,14 +245,6 @@ class Engine:
         self._use_less(int(tokens.lengths[rows].max()) * len(rows))
         halves = (self._compute(half, tokens, tokenizer, forward, keep) for half in np.array_split(rows, 2))
         return [batch for half in halves for batch in half]
-
-    def check_ids(self, largest: int) -> None:
-        """Refuse token ids beyond the model's vocabulary."""
-        if self.vocabulary is not None and largest >= self.vocabulary:
-            raise DataError(
-                f"the tokenizer gives token {largest}, but the model has vectors for {self.vocabulary} tokens only: "
-                "tokenizer and weights are of different models"
-            )
 
     def _use_less(self, tokens: int) -> None:
         """Halve the budget after a batch of ``tokens`` tokens ran out of memory, and log it once."""
@@ -300,16 +276,6 @@ class Engine:
         with torch.cuda.device(self.runtime.device):
             torch.cuda.current_stream().record_event().synchronize()
         return tuple(copy.numpy() for copy in copies)
-
-
-def _delayed(items: Iterable[ItemT], count: int) -> Iterator[ItemT]:
-    """Yield each item only after ``count`` later items have been taken."""
-    taken: deque[ItemT] = deque()
-    for item in items:
-        taken.append(item)
-        if len(taken) > count:
-            yield taken.popleft()
-    yield from taken
 
 
 def _lacks_memory(error: BaseException) -> bool:

@@ -17,9 +17,9 @@ from ..search.maxsim import TokenVectors
 from . import m3
 from .base import TextEncoder
 from .cutting import Beginning
-from .engine import Batch, windows
+from .engine import windows
 from .loading import load_checkpoint
-from .protocol import TextScorer
+from .protocol import Scorer
 
 if TYPE_CHECKING:
     import torch
@@ -93,14 +93,9 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
         vectors, kept = results
         return TokenVectors(vectors[kept], kept.sum(1))
 
-    def collected(self, batches: list[Batch[TokenVectors]]) -> TokenVectors:
-        """Join the batches of a window, in the order of the texts."""
-        rows: dict[int, np.ndarray] = {}
-        for batch in batches:
-            vectors, counts = batch.found
-            rows |= zip(batch.rows.tolist(), np.split(vectors, np.cumsum(counts)[:-1]), strict=True)
-        ordered = [rows[row] for row in range(len(rows))]
-        return TokenVectors(np.concatenate(ordered), np.fromiter(map(len, ordered), np.int64, len(ordered)))
+    def in_order(self, vectors: TokenVectors, rows: np.ndarray) -> TokenVectors:
+        """Select the vectors of texts by their rows."""
+        return vectors.texts(rows)
 
     def joined(self, blocks: list[TokenVectors]) -> TokenVectors:
         """Concatenate the vectors of all blocks."""
@@ -109,7 +104,7 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
         return TokenVectors(np.concatenate(vectors), np.concatenate(counts))
 
 
-class LateInteractionScorer(TextScorer, LateInteractionEncoder):
+class LateInteractionScorer(LateInteractionEncoder, Scorer):
     """One score per pair of query and document: the sum over the query's tokens of the best product (MaxSim).
 
     Vectors are in float32, where a search of stored ones reads float16.
@@ -135,5 +130,4 @@ class LateInteractionScorer(TextScorer, LateInteractionEncoder):
 
 def _apart(encode: Callable[[list[str]], TokenVectors], texts: list[str]) -> dict[str, np.ndarray]:
     """Return the vectors of each text's tokens."""
-    vectors, counts = encode(texts)
-    return dict(zip(texts, np.split(vectors, np.cumsum(counts)[:-1]), strict=True))
+    return dict(zip(texts, encode(texts).by_text(), strict=True))

@@ -24,7 +24,7 @@ from .base import LoadedModel
 from .chat import tokens, write
 from .cutting import Beginning
 from .loading import load_checkpoint
-from .protocol import TextScorer
+from .protocol import Scorer
 
 _RANKED = re.compile(r"\d+")
 # Tokens that an answer may have beyond those of an order of all documents of a window.
@@ -74,7 +74,7 @@ class Listwise:
         return [*known, *(place for place in range(documents) if place not in known)]
 
 
-class ListwiseScorer(TextScorer, LoadedModel[ListwiseReranker]):
+class ListwiseScorer(LoadedModel[ListwiseReranker], Scorer):
     """Scores from an order of documents that a decoder on this machine writes, its likeliest token at each step."""
 
     def __init__(self, folder: Path, entry: ListwiseReranker, runtime: Runtime) -> None:

@@ -19,13 +19,13 @@ from ..core.progress import Progress
 from ..models import saved
 from .cutting import Beginning
 from .engine import parts
-from .protocol import TextsAlone, TextScorer
+from .protocol import Reader, Scorer, TextsAlone, unit_length
 
 # Pairs per call of a loader, and its batch size.
 _BATCH = 32
 
 
-class MtebModel:
+class MtebModel(Reader):
     """Base of encoders and scorers.
 
     Attributes:
@@ -66,10 +66,8 @@ class MtebModel:
         return [list(text.encode()) for text in texts]
 
 
-class MtebEncoder(TextsAlone, MtebModel):
-    """Encodes a text to one vector (``protocol.Encoder``): float32 [texts, dimension], of length 1 for cosine
-    similarity.
-    """
+class MtebEncoder(MtebModel, TextsAlone):
+    """Encodes a text to one vector: float32 [texts, dimension], of length 1 for cosine similarity."""
 
     def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime) -> None:
         super().__init__(folder, entry, runtime)
@@ -78,17 +76,16 @@ class MtebEncoder(TextsAlone, MtebModel):
         self.dimension = self.encoded(["a"], "document").shape[1]
 
     def encoded(self, texts: list[str], role: str) -> np.ndarray:
-        """Return the vectors of a part of the texts."""
+        """Return the vectors of one block, from mteb's wrapper."""
         from mteb.types import PromptType
 
         of_role = _of_task(self.task) | {"prompt_type": PromptType(role)}
         vectors = _numbers(self.model.encode(_loaded(text=texts), **of_role, batch_size=_BATCH))
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors / np.where(lengths > 0, lengths, 1) if self.normalise else vectors
+        return unit_length(vectors) if self.normalise else vectors
 
 
-class MtebScorer(TextScorer, MtebModel):
-    """Scores (query, document) pairs (``protocol.Scorer``) through mteb's wrapper."""
+class MtebScorer(MtebModel, Scorer):
+    """Scores (query, document) pairs through mteb's wrapper."""
 
     def __init__(self, folder: Path, entry: CrossEncoder, runtime: Runtime) -> None:
         super().__init__(folder, entry, runtime)

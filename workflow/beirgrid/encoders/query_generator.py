@@ -11,7 +11,7 @@ import numpy as np
 from ..config import models
 from ..core.compute import Runtime
 from ..core.progress import Progress
-from .base import check_finite
+from .checks import check_finite
 from .engine import Tokens, windows
 from .headed import HeadedModel
 

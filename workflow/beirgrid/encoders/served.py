@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config.models import CrossEncoder, DenseModel, ListwiseReranker, ModelEntry
+from ..config.models import DenseModel, ListwiseReranker, ModelEntry
 from ..core import files
 from ..core.compute import Runtime
 from ..core.errors import DataError
@@ -17,13 +17,13 @@ from ..models.probe import LEDGER, PROBE, alike, probe, reached
 from .cutting import Beginning
 from .engine import parts
 from .listwise import Listwise, of_queries
-from .protocol import TextsAlone, TextScorer
+from .protocol import Reader, Scorer, TextsAlone, unit_length
 
 # Device and precision in records of served models.
 DEVICE, PRECISION = "endpoint", "an unknown precision"
 
 
-class _Served:
+class _Served(Reader):
     """Base of served models: client, probe, facts for records."""
 
     precision = PRECISION
@@ -51,7 +51,7 @@ class _Served:
         return {"device": DEVICE, "precision": self.precision, **self.client.facts()}
 
 
-class ServedEncoder(TextsAlone, _Served):
+class ServedEncoder(_Served, TextsAlone):
     """Encodes texts by ``/embeddings``: float32 [texts, dimension], of length 1 for cosine similarity."""
 
     entry: DenseModel
@@ -60,28 +60,31 @@ class ServedEncoder(TextsAlone, _Served):
         super().__init__(folder, entry, runtime, answers)
         self.dimension = len(self.probed[0])
 
-    def vectors(self, texts: list[str], role: str, progress: Progress | None) -> np.ndarray:
-        """Return the vectors of texts. The role is ``query`` or ``document``."""
+    def encoded(self, texts: list[str], role: str) -> np.ndarray:
+        """Return the vectors of one block, from the server."""
         prompt = getattr(self.entry.prompts, role) or ""
+
+        def embed(batch: list[str]) -> np.ndarray:
+            return self.client.embed(batch, query=role == "query", dimension=self.dimension)
+
         batches = parts([prompt + text for text in texts], self.client.endpoint.batch)
-        found = np.empty((len(texts), self.dimension), np.float32)
-        done = 0
-        for vectors in self.client.each(lambda batch: self._vectors(batch, role), batches):
-            found[done : done + len(vectors)] = vectors
-            done += len(vectors)
-            if progress:
-                progress.add(len(vectors))
-        return found
-
-    def _vectors(self, texts: list[str], role: str) -> np.ndarray:
-        vectors = self.client.embed(texts, query=role == "query", dimension=self.dimension)
-        if self.entry.similarity == "cosine":
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        return vectors
+        vectors = np.concatenate(list(self.client.each(embed, batches)))
+        return unit_length(vectors) if self.entry.similarity == "cosine" else vectors
 
 
-class ServedScorer(TextScorer, _Served):
-    """Scores pairs of query and document by ``/rerank``, the documents of one query together."""
+class ServedScorer(_Served, Scorer):
+    """Scores pairs by ``/rerank``, or by the orders of documents that ``/chat/completions`` gives.
+
+    Requests for documents of one query go together. An order is of all of its documents, as the first stage has them.
+    """
+
+    def __init__(self, folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path | None = None) -> None:
+        super().__init__(folder, entry, runtime, answers)
+        self.listwise = Listwise(entry, self.client.chat) if isinstance(entry, ListwiseReranker) else None
+
+    def facts(self) -> dict[str, Any]:
+        """Add the prompt and the number of malformed orders to the facts of the endpoint."""
+        return super().facts() | (self.listwise.facts() if self.listwise else {})
 
     def spent(self) -> dict[str, float]:
         """Return the countable facts: requests, tokens, price and, for chat models, windows."""
@@ -91,56 +94,16 @@ class ServedScorer(TextScorer, _Served):
         self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
     ) -> np.ndarray:
         """Score each pair: float32 [pairs]. Consecutive pairs of a query share requests."""
-        tasks = [part for rows in of_queries(queries) for part in parts(rows, self.documents_together(len(rows)))]
+        size = len(queries) if self.listwise else self.client.endpoint.batch
+        tasks = [part for rows in of_queries(queries) for part in parts(rows, size)]
+        compute = self.listwise.scores if self.listwise else self.client.rerank
         scores = np.empty(len(queries), np.float32)
 
         def ask(rows: list[int]) -> np.ndarray:
-            return self.scores(queries[rows[0]].text, [documents[row].text for row in rows])
+            return compute(queries[rows[0]].text, [documents[row].text for row in rows])
 
-        for rows, found in zip(tasks, self.client.each(ask, tasks), strict=True):
-            scores[rows] = found
+        for rows, of_rows in zip(tasks, self.client.each(ask, tasks), strict=True):
+            scores[rows] = of_rows
             if progress:
                 progress.add(len(rows))
         return scores
-
-    def documents_together(self, documents: int) -> int:
-        """Return how many of a query's documents one call of ``scores`` takes: at most those of a request."""
-        return self.client.endpoint.batch
-
-    def scores(self, query: str, documents: list[str]) -> np.ndarray:
-        """Score documents for a query: float32 [documents]."""
-        return self.client.rerank(query, documents)
-
-
-class ServedListwise(ServedScorer):
-    """Scores from an order of documents, from ``/chat/completions``."""
-
-    entry: ListwiseReranker
-
-    def __init__(self, folder: Path, entry: ListwiseReranker, runtime: Runtime, answers: Path | None = None) -> None:
-        super().__init__(folder, entry, runtime, answers)
-        self.listwise = Listwise(entry, self.client.chat)
-
-    def facts(self) -> dict[str, Any]:
-        """Add the prompt and the number of malformed answers to the facts of the endpoint."""
-        return super().facts() | self.listwise.facts()
-
-    def documents_together(self, documents: int) -> int:
-        """Return the number of all documents of a query, which are ordered together."""
-        return documents
-
-    def scores(self, query: str, documents: list[str]) -> np.ndarray:
-        """Score the documents of a query, given in the order of the first stage."""
-        return self.listwise.scores(query, documents)
-
-
-def open_served(
-    folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path | None
-) -> ServedEncoder | ServedScorer:
-    """Open a served model as its family."""
-    if isinstance(entry, DenseModel):
-        return ServedEncoder(folder, entry, runtime, answers)
-    if isinstance(entry, ListwiseReranker):
-        return ServedListwise(folder, entry, runtime, answers)
-    assert isinstance(entry, CrossEncoder)
-    return ServedScorer(folder, entry, runtime, answers)

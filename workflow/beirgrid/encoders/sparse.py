@@ -16,9 +16,9 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..models import saved
-from . import cutting, kernels
+from . import cutting
 from .base import TextEncoder
-from .engine import TOKENIZED, Batch, order, parts
+from .engine import TOKENIZED, parts
 from .loading import load_checkpoint
 
 if TYPE_CHECKING:
@@ -86,11 +86,12 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
             return self._bag_of_pieces([self.model.prompts["query"] + text for text in texts])
         return super().encode_queries(texts, progress=progress)
 
-    def _vectors(
+    def vectors(
         self, blocks: Iterable[list[str]], role: str, progress: Progress | None
     ) -> Iterator[scipy.sparse.csr_matrix]:
+        """Yield the vectors of each block of texts."""
         with _rounded_factors() if self.rounds_factors else nullcontext():
-            yield from super()._vectors(blocks, role, progress)
+            yield from super().vectors(blocks, role, progress)
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Select the term weights: [texts, vocabulary]."""
@@ -101,10 +102,6 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         import scipy.sparse
 
         return scipy.sparse.csr_matrix(results[0])
-
-    def collected(self, batches: list[Batch[scipy.sparse.csr_matrix]]) -> scipy.sparse.csr_matrix:
-        """Join the batches of a window, in the order of the texts."""
-        return self.joined([batch.found for batch in batches])[order(batches)]
 
     def joined(self, blocks: list[scipy.sparse.csr_matrix]) -> scipy.sparse.csr_matrix:
         """Concatenate the weights of all blocks."""
@@ -170,12 +167,14 @@ def _pool_maxima(model: Any, transformer: Any, runtime: Runtime, *, sparta: bool
     Returns:
         whether the pooling was replaced. If not, it needs a number per token and term.
     """
-    pooling, head = model[-1], transformer.get_output_embeddings()
+    from .kernels.maxima import Maxima
+
+    pooling, head, reorder = model[-1], transformer.get_output_embeddings(), runtime.kernels == "auto"
     if sparta:
-        maxima = kernels.term_maxima(runtime, transformer.get_input_embeddings().weight[: len(model.tokenizer)])
+        maxima = Maxima(transformer.get_input_embeddings().weight[: len(model.tokenizer)], reorder=reorder)
         weigh = partial(_sparta_weights, special=model.tokenizer.all_special_ids)
-    elif runtime.kernels == "auto" and _is_splade(model) and _is_last(head, transformer):
-        maxima = kernels.term_maxima(runtime, head.weight, head.bias)
+    elif reorder and _is_splade(model) and _is_last(head, transformer):
+        maxima = Maxima(head.weight, head.bias)
         weigh = partial(_splade_weights, times=2 if pooling.activation_function == "log1p_relu" else 1)
         head.forward = lambda hidden: hidden
     else:

@@ -16,7 +16,7 @@ from .protocol import TextsAlone
 
 
 class StaticEncoder(TextsAlone):
-    """One vector per text (``protocol.Encoder``): float32 [texts, dimension], of length 1 for cosine similarity.
+    """One vector per text: float32 [texts, dimension], of length 1 for cosine similarity.
 
     It runs on the CPU in float32: sending tokens to a GPU would take longer than averaging their vectors.
     """
@@ -48,7 +48,7 @@ class StaticEncoder(TextsAlone):
         return [found.ids for found in self.model[0].tokenizer.encode_batch(texts, add_special_tokens=False)]
 
     def encoded(self, texts: list[str], role: str) -> np.ndarray:
-        """Return the vectors of a part of the texts."""
+        """Return the vectors of one block, from sentence-transformers."""
         options = {"normalize_embeddings": self.normalise, "show_progress_bar": False, "batch_size": 256}
         found: np.ndarray = self.model.encode(texts, prompt=self.model.prompts.get(role) or "", **options)
         return found

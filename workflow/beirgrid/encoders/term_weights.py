@@ -12,7 +12,7 @@ from ..config.models import TermWeightsModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from .base import check_finite
+from .checks import check_finite
 from .engine import order, windows
 from .headed import HeadedModel
 

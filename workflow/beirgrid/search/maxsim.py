@@ -41,10 +41,18 @@ class TokenVectors(NamedTuple):
     vectors: np.ndarray
     counts: np.ndarray
 
+    def by_text(self) -> list[np.ndarray]:
+        """Split into the vectors of each text, float32 [tokens, dimension]."""
+        return np.split(self.vectors, np.cumsum(self.counts)[:-1]) if len(self.counts) else []
+
+    def texts(self, rows: Iterable[int]) -> TokenVectors:
+        """Select texts by their rows, in the order of the rows."""
+        parts, chosen = self.by_text(), list(rows)
+        return TokenVectors(np.concatenate([self.vectors[:0], *(parts[row] for row in chosen)]), self.counts[chosen])
+
     def sums(self) -> np.ndarray:
         """Sum each text's vectors to one number, which is finite if they are: float32 [texts]."""
-        parts = np.split(self.vectors, np.cumsum(self.counts)[:-1])
-        return np.fromiter((part.sum() for part in parts), np.float32, len(self.counts))
+        return np.fromiter((part.sum() for part in self.by_text()), np.float32, len(self.counts))
 
 
 def write_vectors(path: Path, blocks: Iterable[TokenVectors], documents: int, dimension: int) -> dict[str, int]:

@@ -227,7 +227,8 @@ def _retrieve(
     seconds = 0.0
     for start, stop in limits.blocks(len(texts), max(1, _PAIRS // documents)):
         started = time.monotonic()
-        scores, rows = search(_part(vectors, start, stop), limits.searched(documents))
+        block = vectors.texts(range(start, stop)) if isinstance(vectors, maxsim.TokenVectors) else vectors[start:stop]
+        scores, rows = search(block, limits.searched(documents))
         seconds += time.monotonic() - started
         ids = collection.read_ids(asked.corpus, rows)
         for number, query in enumerate(list(texts)[start:stop]):
@@ -236,14 +237,6 @@ def _retrieve(
     facts["search_seconds"] = round(seconds, 3)
     runs.write(asked.output, run, asked.system)
     return facts | _counts(run, len(texts))
-
-
-def _part(vectors: Any, start: int, stop: int) -> Any:
-    """Return the vectors of some queries."""
-    if not isinstance(vectors, maxsim.TokenVectors):
-        return vectors[start:stop]
-    ends = np.concatenate([[0], np.cumsum(vectors.counts)])
-    return maxsim.TokenVectors(vectors.vectors[ends[start] : ends[stop]], vectors.counts[start:stop])
 
 
 def _counts(run: runs.Run, queries: int) -> dict[str, int]:

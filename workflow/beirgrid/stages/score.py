@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
@@ -27,7 +27,7 @@ from ..core.compute import Compute
 from ..core.errors import quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..encoders import ChunkedScorer, ListwiseScorer, Scorer, check_finite, open_scorer, served
+from ..encoders import Scorer, check_finite, open_scorer, served
 from ..models.arguments import ScoringModel, SizeOption
 from ..pipeline.score import SCORE
 from ..runs import runs
@@ -80,10 +80,10 @@ def score(
                 texts = collection.read_queries(queries)
                 collection.refuse_unknown(queries, "query", (query for query, _ in new), texts)
                 scorer = opened()
-                before = _spent(scorer)
+                before = scorer.spent()
                 for part in _new_parts(store, seen, _parts(new, str(run)), progress):
                     scores = _score(scorer, part, corpus, texts, progress)
-                    now = _spent(scorer)
+                    now = scorer.spent()
                     write_part(store, part, scores, {name: now[name] - before[name] for name in now})
                     before = now
                 about_model = scorer.facts()
@@ -140,13 +140,6 @@ def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
         parts[-1] += of_query
     begin = int(hashlib.sha256(first_stage.encode()).hexdigest(), 16) % len(parts)
     return parts[begin:] + parts[:begin]
-
-
-def _spent(scorer: Scorer) -> Mapping[str, float]:
-    """Return what a model counts so far: requests of a server, windows that a model orders, chunks of documents."""
-    if isinstance(scorer, served.ServedScorer | ListwiseScorer | ChunkedScorer):
-        return scorer.spent()
-    return {}
 
 
 def _score(scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, str], progress: Progress) -> np.ndarray:
