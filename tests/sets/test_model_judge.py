@@ -194,11 +194,11 @@ def test_other_scales_and_bad_files_are_refused(made, endpoint, tmp_path):
         judged(made, endpoint())
     path = tmp_path / "bad.yaml"
     for content, message in (
-        ("endpoint: {modle: x}", r"endpoint: Endpoint has no key 'modle'; did you mean 'model'"),
+        ("endpoint: {modle: x}", r"endpoint\.modle: Extra inputs are not permitted"),
         ("model: x", "should have one key, endpoint"),
         ("endpoint: [", "cannot be read as YAML"),
         ("endpoint: {model: x, url: 'ftp://x'}", r"endpoint\.url"),
-        ("endpoint: {model: x}\nendpoint: {model: y}", "endpoint appears twice"),
+        ("endpoint: {model: x}\nendpoint: {model: y}", "endpoint stands twice"),
     ):
         path.write_text(content)
         with pytest.raises(ConfigError, match=message):

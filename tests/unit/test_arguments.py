@@ -40,7 +40,7 @@ def test_a_stage_reads_its_settings_and_its_record_has_the_command_with_them(roo
     assert record["command"] == shlex.join(["python", "-m", "beirgrid", *whole])
     long = {**entry, "path": "x" * 300_000, **odd}
     refused = _with_input(words, json.dumps({"entry": long}), tmp_path)
-    assert "has no key 'note'" in refused.stderr
+    assert "note: Extra inputs are not permitted" in refused.stderr
 
 
 def test_options_without_a_value_are_left_out_and_0_is_a_value():

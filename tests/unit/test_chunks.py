@@ -388,10 +388,10 @@ REFUSED = {
     "systems.long.chunks.stride: Input should be greater than or equal to 1 (here 0)": ("long", _chunks("max", 200, 0)),
     "systems.long.chunks: stride 201 is more than tokens 200": ("long", _chunks("max", 200, 201)),
     "systems.long.chunks.aggregate: Input should be 'max', 'first' or 'mean' (here 'sum')": ("long", _chunks("sum")),
-    "systems.long.chunks: needs the key 'stride'": ("long", {"chunks": {"tokens": 5, "aggregate": "max"}}),
+    "systems.long.chunks.stride: Field required": ("long", {"chunks": {"tokens": 5, "aggregate": "max"}}),
     "take aggregate: mean": ("long", {"index": {"kind": "int8"}, **_chunks("max")}),
-    "systems.splade-pp-ed: Retriever has no key 'chunks'": ("splade-pp-ed", _chunks("max")),
-    "systems.late.chunks: 'colbert' is a late-interaction model, which reads whole documents": (
+    "systems.splade-pp-ed.chunks: Extra inputs are not permitted": ("splade-pp-ed", _chunks("max")),
+    "systems.late.chunks: 'colbert' reads whole documents": (
         "late",
         {"retriever": None, "first_stage": "bm25", "reranker": "colbert", **_chunks("max")},
     ),
@@ -413,5 +413,5 @@ def test_chunks_that_cannot_be_read_are_refused(raw, message):
 def test_chunks_need_the_word_pieces_of_the_model(raw):
     kept = ("family", "similarity", "checkpoint", "revision")
     raw["models"]["minilm"] = {key: raw["models"]["minilm"][key] for key in kept} | {"engine": "mteb"}
-    with pytest.raises(ConfigError, match=r"systems.long.chunks: mteb's loader runs 'minilm', whose tokens"):
+    with pytest.raises(ConfigError, match=r"systems.long.chunks: 'minilm' reads whole documents, or its tokens"):
         config.load(raw)

@@ -133,16 +133,11 @@ def test_a_run_is_needed_for_each_dataset_that_is_supplied(raw, tmp_path):
     read = stages()["fetch_run"].files(grid, system="mine", dataset="scifact")
     assert read == [str(tmp_path / "runs/scifact.trec")]
     assert records(grid, "mine", "scifact")[-1] == "results/runs/mine/scifact.json"
-    raw["grid"]["datasets"].append("nfcorpus")
-    missing = f"systems.mine.run: there is no file {tmp_path}/runs/nfcorpus.trec, which should hold the run of dataset"
-    with pytest.raises(ConfigError, match=missing):
-        config.load(raw)
-    raw["grid"]["systems"] = ["bm25"]
-    config.load(raw)
 
 
 def test_one_file_is_not_the_run_of_two_datasets(raw, tmp_path):
     raw["systems"]["mine"]["run"] = str(tmp_path / "runs/scifact.trec")
+    raw["grid"]["datasets"] = ["scifact"]
     config.load(raw)
     raw["grid"]["datasets"] = ["scifact", "fiqa"]
     with pytest.raises(ConfigError, match=r"systems\.mine\.run: .* names one file for 2 datasets; put {dataset} in it"):
@@ -153,9 +148,8 @@ def test_one_file_is_not_the_run_of_two_datasets(raw, tmp_path):
     ("entry", "message"),
     [
         ({"run": "results/runs/x/{dataset}.trec"}, "results/, whose files the workflow replaces; move it out of there"),
-        ({"run": "runs/{dataset}.trec", "k1": 1.2}, "External has no key 'k1'"),
+        ({"run": "runs/{dataset}.trec", "k1": 1.2}, "k1: Extra inputs are not permitted"),
         ({"run": 3}, "systems.mine.run: Input should be a valid string (here 3)"),
-        ({"run": "x" * 300 + "{dataset}"}, "systems.mine.run: there is no file"),
     ],
 )
 def test_a_wrong_entry_is_named(raw, tmp_path, entry, message):

@@ -204,7 +204,7 @@ def loaded(**systems: dict) -> config.Config:
         ({"command": "a {index} {queries} {run}"}, "cannot have {index}: without an index_command there is none"),
         ({"index_command": "index {corpus}"}, "systems.mine: index_command: needs {index}"),
         ({"index_command": "a {corpus} {index} {run}"}, "cannot have {run}: an index is made before any query"),
-        ({"depth": 10}, "Program has no key 'depth'"),
+        ({"depth": 10}, "depth: Extra inputs are not permitted"),
         ({"seeds": 2}, "'mine' does not depend on a seed"),
         ({"trained_on": {"names": ["x"], "source": "x"}}, "systems.mine.trained_on"),
     ],

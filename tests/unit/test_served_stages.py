@@ -260,7 +260,7 @@ ENTRIES = {
         ({"m": SERVED | {"pooling": "mean"}}, "the key 'pooling' does not go with endpoint"),
         ({"m": SERVED | {"precision": "float32"}}, "the key 'precision' does not go with endpoint"),
         ({"m": SERVED | {"prompts": {"own": True}}}, "models.m: prompts.own: a server does not tell the prompts"),
-        ({"m": SERVED | {"endpoint": {"model": "m"}}}, "models.m: endpoint: needs the key 'url'"),
+        ({"m": SERVED | {"endpoint": {"model": "m"}}}, "models.m.endpoint: needs the key 'url'"),
         ({"m": SERVED | {"endpoint": SERVED["endpoint"] | {"budget": 5.0}}}, "endpoint: a budget needs a price"),
         (
             {"m": SERVED | {"endpoint": SERVED["endpoint"] | {"key": SECRET}}},
@@ -278,7 +278,7 @@ ENTRIES = {
         ({**ENTRIES, "m": SERVED | {"train": GPL}}, "models.m: the key 'endpoint' does not go with train"),
         (
             {**ENTRIES, "m": {"family": "dense", "similarity": "cosine", "train": GPL}},
-            "models.m.train: a server runs 'teacher', and training needs weights",
+            "models.m.train.teacher: 'teacher' is run by a server, and training needs weights",
         ),
     ],
 )
@@ -297,7 +297,7 @@ def test_a_listwise_model_has_one_depth_after_a_first_stage():
     raw["models"]["m"] = LISTWISE
     of_depth = {"first_stage": "bm25", "reranker": "m"}
     raw["systems"] |= {"a": of_depth | {"depth": 20}, "b": of_depth | {"depth": 40}}
-    with pytest.raises(ConfigError, match=r"systems\.a\.depth: 'b' lets the same listwise model order another number"):
+    with pytest.raises(ConfigError, match=r"systems\.a\.depth: systems let one listwise model order other numbers"):
         config.load(raw)
     raw["systems"]["b"]["depth"] = 20
     with contextlib.chdir("/"):

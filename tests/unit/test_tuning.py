@@ -30,7 +30,7 @@ def load(*datasets, system=None, **entries):
 @pytest.mark.parametrize(
     ("dataset", "system", "entries", "message"),
     [
-        ("scifact", {}, {}, r"systems.tuned.weights: tuned needs queries .* datasets.scifact names none \(dev\)"),
+        ("scifact", {}, {}, r"systems.tuned.weights: tuned needs other queries .* datasets.scifact names none \(dev\)"),
         ("nfcorpus", {"of": ["bm25"] * 5}, {}, "weights of at most 4 systems are tuned, not of 5"),
         (
             "nfcorpus",

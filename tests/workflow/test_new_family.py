@@ -189,4 +189,4 @@ def test_a_grid_with_another_family_is_planned(checkout, tmp_path):
     wrong = {"models": {"minilm": {"bits": 8}}, "grid": GRID["grid"]}
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(GRID | wrong))
     refused = _run(checkout, tmp_path, "beirgrid", "plan").stdout
-    assert "models.minilm: DenseModel has no key 'bits'" in refused
+    assert "models.minilm.bits: Extra inputs are not permitted" in refused

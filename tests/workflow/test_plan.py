@@ -140,7 +140,7 @@ def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
         ("grid: {datasets: {}}", [], "grid.yaml: grid.datasets: {} has no key to merge, so ['scifact', 'nfcorpus'"),
         ("device: cpu", ["--config", "grid={datasets: {}}"], "--config: grid.datasets: {} has no key to merge"),
         ("encode: &e {keep: *e}", [], "grid.yaml: nested too deep, or a mapping that contains itself"),
-        ("device: cpu\ndevice: cuda", [], "grid.yaml: device appears twice, on lines 1 and 2"),
+        ("device: cpu\ndevice: cuda", [], "grid.yaml cannot be read as YAML: device stands twice"),
         ("device: cpu", ["--config", "foo"], "--config: Invalid config definition"),
         ("device: cpu", ["--jobs", "0"], "argument --jobs: 0 is not between 1 and 1,000,000"),
     ],

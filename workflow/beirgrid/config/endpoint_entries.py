@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, StringConstraints
@@ -73,6 +74,13 @@ class Endpoint(Entry):
     budget: Positive | None = Field(
         None, description="Price at which jobs stop. No request is sent that could exceed the budget."
     )
+
+    def problems(self) -> Iterator[str]:
+        """Yield a lack of an address, and of a price to count a budget by."""
+        if self.url is None:
+            yield "needs the key 'url'"
+        if self.budget and self.price == Price():
+            yield "a budget needs a price"
 
     def identity(self) -> dict[str, JsonValue]:
         """Return the given keys that decide which numbers the server gives."""

@@ -2,7 +2,7 @@
 
 The JSON schema (``make schema``) and the key tables of the documentation (``make docs``) are made from these classes.
 Checks that need several entries at once are in ``checks``. This module has the settings and offers the classes of
-``collections``, ``training``, ``models`` and ``systems``.
+``datasets``, ``recipes``, ``models`` and ``systems``.
 """
 
 # ruff: noqa: F401
@@ -14,19 +14,15 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from ..core.errors import nearest
-from .datasets import Corpus, CorpusEntry, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus, Statistics
+from .datasets import Corpus, CorpusEntry, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus
 from .metric_names import registered_metric
 from .models import (
     HEADS,
-    Brackets,
-    DatasetPrompts,
     DenseModel,
     LateInteractionModel,
     ListwiseReranker,
     Model,
     ModelEntry,
-    ModelSize,
-    Prompts,
     QueryGenerator,
     ReseededGenerator,
     Seq2SeqReranker,
@@ -35,11 +31,10 @@ from .models import (
     TrainedOn,
     of_head,
 )
-from .published_expansions import NAMED, HubExpansion, LocalExpansion, Published, PublishedExpansion
+from .published_expansions import HubExpansion, LocalExpansion, PublishedExpansion
 from .recipes import (
     ADAPTATIONS,
     PRETRAINING,
-    Adaptation,
     Adaptive,
     CrossEncoderTraining,
     GenQ,
@@ -54,7 +49,6 @@ from .systems import (
     DenseRetriever,
     External,
     Foreign,
-    Fused,
     LateInteractionRetriever,
     Program,
     Repeated,
@@ -117,11 +111,10 @@ class GridSettings(Entry):
 
     def problems(self) -> Iterator[str]:
         """Yield systems to compare that the grid does not have, or that are not two."""
-        for key, names in (("baseline", [self.baseline] if self.baseline else []), ("compare", self.compare)):
-            for name in names:
-                if name not in self.systems:
-                    yield f"{key}: the grid has no system {name!r}{nearest(name, self.systems)}"
-        if len(set(self.compare)) != len(self.compare) or len(self.compare) not in (0, 2):
+        for name in (*self.compare, self.baseline or self.systems[0]):
+            if name not in self.systems:
+                yield f"baseline, compare: the grid has no system {name!r}{nearest(name, self.systems)}"
+        if self.compare and (len(self.compare), len({*self.compare})) != (2, 2):
             yield "compare: name two different systems"
 
 

@@ -6,18 +6,18 @@ Snakemake's parsing of the Snakefile imports this module, so it imports nothing 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError, printable, quoted
-from ..core.families import FAMILIES, RETRIEVERS
+from ..core.families import RETRIEVERS
 from . import checks, entries, names, seeds
+from .checks import REGISTRIES
 from .entries import Config
 from .messages import explain
+from .metric_names import MAIN
 from .values import REGISTERED
-
-REGISTRIES = ("corpora", "datasets", "models", "systems")
 
 
 def load(raw: Mapping[str, Any]) -> Config:
@@ -26,21 +26,21 @@ def load(raw: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: one message that lists all problems.
     """
-    problems: list[str] = []
     refuse(
         f"{key}: should be a mapping of names to entries (here {quoted(raw.get(key))})"
         for key in REGISTRIES
         if not isinstance(raw.get(key), Mapping)
     )
-    raw = names.expand(raw)
+    raw, problems = names.expand(raw), list[str]()
     own = {key: value for key, value in raw.items() if key not in REGISTRIES}
     settings = _validated(_SETTINGS, own, "", problems)
     registries = {key: dict(_entries(key, raw, problems)) for key in REGISTRIES}
     refuse(problems)
     values: dict[str, Any] = {key: getattr(settings, key) for key in entries.Settings.model_fields} | registries
-    config = Config.model_construct(settings.model_fields_set | set(REGISTRIES), **values)
-    refuse(checks.registry_problems(config))
-    refuse(checks.cycle_problems(config))
+    config = Config.model_construct(settings.model_fields_set | {*REGISTRIES}, **values)
+    for check in (checks.reference_problems, checks.circle_problems, checks.entry_problems):
+        refuse(check(config))
+    config = config.model_copy(update={"metrics": _metrics(config)})
     refuse([*seeds.problems(config), *checks.grid_problems(config)])
     config = _with_derived_models(seeds.expand(config))
     return config.model_copy(update={"models": _with_models_per_corpus(config)})
@@ -48,7 +48,7 @@ def load(raw: Mapping[str, Any]) -> Config:
 
 def refuse(problems: Iterable[str]) -> None:
     """Raise ConfigError if there are problems."""
-    if problems := list(problems):
+    if problems := list(dict.fromkeys(problems)):
         raise ConfigError("the configuration cannot be run:\n" + "\n".join(map(_line, problems)))
 
 
@@ -62,14 +62,8 @@ def _entries(registry: str, raw: Mapping[str, Any], problems: list[str]) -> Iter
     """Yield the valid entries of a registry by name; append the others' mistakes to ``problems``."""
     for name, value in raw[registry].items():
         _validated(_NAME, name, f"{registry}: the name", problems)
-        where, kind = f"{registry}.{name}", _KINDS[registry]
-        if registry == "systems" and isinstance(value, Mapping):
-            try:
-                kind = TypeAdapter(_system_class(value, raw["models"]))
-            except ConfigError as error:
-                problems.append(f"{where}{error}")
-                continue
-        if (entry := _validated(kind, value, where, problems)) is not None:
+        kind = _KINDS.get(registry) or _kind_of_system(value, raw["models"])
+        if (entry := _validated(kind, value, f"{registry}.{name}", problems)) is not None:
             yield name, entry
 
 
@@ -79,7 +73,13 @@ _KINDS: dict[str, TypeAdapter[Any]] = {
     "corpora": TypeAdapter(entries.Corpus),
     "datasets": TypeAdapter(entries.Dataset),
     "models": TypeAdapter(entries.Model),
-    "systems": TypeAdapter(entries.Retriever),
+}
+# Kinds of systems, by a key that only they have.
+_SYSTEMS: dict[str, Any] = {
+    **dict.fromkeys(("fusion", "of"), Annotated[entries.Rrf | entries.WeightedSum, Field(discriminator="fusion")]),
+    **dict.fromkeys(("reranker", "first_stage"), entries.Reranked),
+    "run": entries.External,
+    **dict.fromkeys(("command", "index_command"), entries.Program),
 }
 
 
@@ -92,31 +92,27 @@ def _validated(kind: TypeAdapter[Any], value: Any, where: str, problems: list[st
         return None
 
 
-def _system_class(entry: Mapping[str, Any], models: Mapping[str, Any]) -> type[entries.SystemEntry]:
-    """Return the class of a system by its keys; raise ConfigError with the message after the system's name."""
-    if "fusion" in entry or "of" in entry:
-        kinds: dict[str, type[entries.SystemEntry]] = {"rrf": entries.Rrf, "wsum": entries.WeightedSum}
-        if str(entry.get("fusion")) not in kinds:
-            raise ConfigError(f".fusion: {quoted(entry.get('fusion'))} is not one of {', '.join(kinds)}")
-        return kinds[entry["fusion"]]
-    if "reranker" in entry or "first_stage" in entry:
-        return entries.Reranked
-    if "run" in entry:
-        return entries.External
-    if "command" in entry or "index_command" in entry:
-        return entries.Program
-    if "retriever" not in entry:
-        raise ConfigError(": needs one of the keys retriever, reranker, fusion, run, command")
-    if entry["retriever"] == "bm25":
-        return entries.Bm25
-    model = models.get(entry["retriever"]) if isinstance(entry["retriever"], str) else None
+def _kind_of_system(entry: Any, models: Mapping[str, Any]) -> TypeAdapter[Any]:
+    """Return the class of a system by its keys and, of a retriever, by the family of its model."""
+    keys = entry if isinstance(entry, Mapping) else {}
+    if kind := next((kind for key, kind in _SYSTEMS.items() if key in keys), None):
+        return TypeAdapter(kind)
+    name = keys.get("retriever")
+    model = models.get(name) if isinstance(name, str) else None
     family = model.get("family") if isinstance(model, Mapping) else "dense"
-    family = entries.HEADS.get(str(entry.get("head")), family)
-    if str(family) not in FAMILIES:  # reported by the model's own check
-        return entries.Retriever
-    if family not in RETRIEVERS:
-        raise ConfigError(f".retriever: {entry['retriever']!r} is a {family} model; a retriever is needed here")
-    return entries.retriever_of(str(family))
+    family = str(entries.HEADS.get(str(keys.get("head")), family))
+    if name == "bm25":
+        return TypeAdapter(entries.Bm25)
+    return TypeAdapter(entries.retriever_of(family) if family in RETRIEVERS else entries.Retriever)
+
+
+def _metrics(config: Config) -> tuple[str, ...]:
+    """Return the metrics of the grid, with the main metric of its datasets in place of ``main`` if they share one."""
+    shared = {dataset.metric for dataset in checks.searched_datasets(config).values()}
+    if MAIN not in config.metrics or len(shared) != 1:
+        return config.metrics
+    (metric,) = shared
+    return tuple(metric if name == MAIN else name for name in config.metrics if name != metric)
 
 
 def _with_derived_models(config: Config) -> Config:
@@ -143,11 +139,11 @@ def _with_derived_models(config: Config) -> Config:
 def _with_models_per_corpus(config: Config) -> Mapping[str, entries.ModelEntry]:
     """Return the registered models and, of each template, ``{model}@{corpus}`` for each corpus of the grid."""
     models = dict(config.models)
-    corpora = checks.searched_corpora(config)
-    corpora |= {model.training.corpus or "" for model in models.values() if model.training and not model.per_corpus}
+    corpora = {dataset.corpus for dataset in checks.searched_datasets(config).values()}
+    corpora |= {model.training.corpus for model in models.values() if model.training}
     for name, model in config.models.items():
-        for corpus in sorted(corpora - {""}) if model.per_corpus else ():
-            assert model.training is not None
-            train = model.training.model_copy(update={"corpus": corpus})
-            models[f"{name}@{corpus}"] = model.model_copy(update={"train": train})
+        if (train := model.training) and model.per_corpus:
+            for corpus in filter(None, corpora):
+                one = train.model_copy(update={"corpus": corpus})
+                models[f"{name}@{corpus}"] = model.model_copy(update={"train": one})
     return models

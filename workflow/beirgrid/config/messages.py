@@ -9,22 +9,22 @@ from pydantic import ValidationError
 
 from ..core.errors import quoted
 
+# Mistakes whose value says nothing or may be a secret: that of an unknown key, or one that our validators refuse.
+_WITHOUT_VALUE = ("extra_forbidden", "value_error", "missing")
+
 
 def explain(error: ValidationError, where: str, value: Any) -> Iterator[str]:
-    """Yield one line per mistake: the key and pydantic's sentence, with the value unless it is a mapping.
+    """Yield one line per mistake: the key and pydantic's sentence, with a short value.
 
     Args:
         where: key of the validated value; empty for the top level.
     """
     for details in error.errors():
-        place = ".".join([where, *_path(details["loc"], value)]).strip(".") or "top level"
-        if details["type"] == "missing" and isinstance(key := details["loc"][-1], str):
-            yield f"{place}: needs the key {key!r}"
-        elif details["type"] == "value_error":  # of our own validators, which repeat no secret
-            yield f"{place}: {details['ctx']['error']}"
-        else:
-            shown = "" if isinstance(details["input"], Mapping) else f" (here {quoted(details['input'])})"
-            yield f"{place}: {details['msg']}{shown}"
+        missing = [str(details["loc"][-1])] if details["type"] == "missing" else []
+        place = ".".join([where, *_path(details["loc"], value), *missing]).strip(".") or "top level"
+        hidden = details["type"] in _WITHOUT_VALUE or isinstance(details["input"], Mapping)
+        shown = "" if hidden else f" (here {quoted(details['input'])})"
+        yield f"{place}: {details['msg'].removeprefix('Value error, ')}{shown}"
 
 
 def _path(loc: Sequence[int | str], value: Any) -> Iterator[str]:

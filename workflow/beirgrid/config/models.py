@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from .endpoint_entries import Endpoint, Price
+from .endpoint_entries import Endpoint
 from .lock import RESOLVE
 from .recipes import Adaptation, CrossEncoderTraining, Training
 from .values import (
@@ -43,11 +42,6 @@ class ModelSize(Entry):
         None, description="Millions of these that are word embeddings, which cost no arithmetic."
     )
     dimensions: Size | None = Field(None, description="Dimensions of the model's vectors.")
-
-    def problems(self) -> Iterator[str]:
-        """Yield a part that is larger than the whole."""
-        if (self.embeddings or 0) > (self.parameters or math.inf):
-            yield "embeddings are more than parameters, which include them"
 
 
 class TrainedOn(Entry):
@@ -177,6 +171,11 @@ class ModelEntry(Entry):
         return getattr(self, "query_model", None)
 
     @property
+    def reads_chunks(self) -> bool:
+        """Whether documents can be read in chunks: the family can, and the tokens of the model are known here."""
+        return "chunks" in type(self).model_fields and not self.endpoint and getattr(self, "engine", None) is None
+
+    @property
     def prefixes(self) -> Prompts:
         """The prompts of the model: none in a family without that key."""
         return getattr(self, "prompts", Prompts())
@@ -197,7 +196,7 @@ class ModelEntry(Entry):
         elif self.endpoint:
             unread = _NOT_SERVED
         elif engine:
-            unread = ("prompts", "pooling", "brackets", "special_tokens", "max_length", "precision")
+            unread = ("prompts", "pooling", "brackets", "special_tokens", "max_length", "precision", "chunks")
         where = "train" if self.training else "endpoint" if self.endpoint else "engine: mteb"
         yield from (f"the key {key!r} does not go with {where}" for key in unread if key in self.model_fields_set)
         if self.endpoint and not self.training:
@@ -219,32 +218,19 @@ class ModelEntry(Entry):
             yield f"endpoint: a server runs {', '.join(_SERVED)} models here, and this is a {self.family} model"
         if self.prefixes.own:
             yield "prompts.own: a server does not tell the prompts of a model: name them"
-        if endpoint.url is None:
-            yield "endpoint: needs the key 'url'"
-        if endpoint.budget and endpoint.price == Price():
-            yield "endpoint: a budget needs a price"
 
 
 # Families of which a server can run models, and the keys of an entry that do not go with an endpoint.
 _SERVED = ("dense", "cross-encoder", "listwise-reranker")
 _NOT_SERVED = (
     *("checkpoint", "revision", "path", "package", "files", "pickled", "adapter", "trust_remote_code"),
-    *("max_length", "precision", "pooling", "brackets"),
+    *("max_length", "precision", "pooling", "brackets", "chunks"),
 )
 
 _ENGINE = Field(
     None,
     description="mteb: mteb's own loader runs the model, in its own precision. By default beirgrid's engine does.",
 )
-
-
-def _without_gaps(chunks: Chunks) -> Chunks:
-    """Refuse chunks between which tokens would be left out."""
-    if chunks.stride > chunks.tokens:
-        raise ValueError(
-            f"stride {chunks.stride} is more than tokens {chunks.tokens}: no chunk would have the tokens between"
-        )
-    return chunks
 
 
 class Chunks(Entry):
@@ -257,6 +243,11 @@ class Chunks(Entry):
         "is the mean over its chunks. first: the model reads only the first chunk."
     )
 
+    def problems(self) -> Iterator[str]:
+        """Yield a gap between chunks."""
+        if self.stride > self.tokens:
+            yield f"stride {self.stride} is more than tokens {self.tokens}: no chunk would have the tokens between"
+
     @property
     def name(self) -> str:
         """The chunks in names of artifacts."""
@@ -268,7 +259,6 @@ _CHUNKS = Field(
     description="Read documents in chunks, in all systems of the model. By default, the model reads the beginning of "
     "each document.",
 )
-InChunks = Annotated[Chunks, AfterValidator(_without_gaps)]
 
 
 class TaskModel(ModelEntry):
@@ -292,7 +282,7 @@ class DenseModel(TaskModel):
     )
     separator: str = Field(" ", description="Text between a document's title and its text.")
     engine: Literal["mteb"] | None = _ENGINE
-    chunks: InChunks | None = _CHUNKS
+    chunks: Chunks | None = _CHUNKS
     query_model: Annotated[str | None, Refers(("models",))] = Field(
         None, description="Model that encodes the queries, if the query encoder is a separate model (DPR)."
     )
@@ -304,12 +294,6 @@ class DenseModel(TaskModel):
         "token, or its first and its end token (both).",
     )
     train: Adaptation | None = Field(None, description="How the workflow adapts the model to a corpus.")
-
-    def problems(self) -> Iterator[str]:
-        """Yield brackets of one side alone."""
-        yield from super().problems()
-        if self.brackets and None in (self.brackets.query, self.brackets.document):
-            yield "brackets: queries and documents need two tokens each"
 
 
 class SparseModel(TaskModel):
@@ -362,7 +346,7 @@ class CrossEncoder(TaskModel):
 
     family: Literal["cross-encoder"] = Field(description="Decides how the checkpoint is opened and searched.")
     engine: Literal["mteb"] | None = _ENGINE
-    chunks: InChunks | None = _CHUNKS
+    chunks: Chunks | None = _CHUNKS
     train: CrossEncoderTraining | None = Field(None, description="How the workflow trains the model.")
 
 
@@ -381,7 +365,7 @@ class AnsweringReranker(ModelEntry):
         description="Tokens whose logits make the score: the token for a relevant document and, unless its logit "
         "alone is the score, the token for another one."
     )
-    chunks: InChunks | None = _CHUNKS
+    chunks: Chunks | None = _CHUNKS
 
 
 class Seq2SeqReranker(AnsweringReranker):
@@ -429,12 +413,6 @@ class QueryGenerator(ModelEntry):
         description="Of the top_k tokens, only the most likely that together reach this probability are kept.",
     )
     prompts: Prompts = Field(Prompts(), description="Text put before documents.")
-
-    def problems(self) -> Iterator[str]:
-        """Yield prompts of queries."""
-        yield from super().problems()
-        if {"query", "datasets"} & self.prompts.model_fields_set:
-            yield "prompts: a query generator reads documents only"
 
 
 class ReseededGenerator(QueryGenerator):

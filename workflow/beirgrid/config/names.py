@@ -14,7 +14,6 @@ from typing import Any
 from ..core.errors import ConfigError, nearest, say
 from ..core.families import FAMILIES
 from . import lock
-from .metric_names import MAIN, USUAL, metric_key
 from .tasks import named
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
@@ -42,8 +41,7 @@ def expand(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if not all(isinstance(raw.get(key), Mapping) for key in ("grid", "models", "systems", "datasets", "corpora")):
         return raw  # reported by the checks
-    raw, by_row = _with_collections(raw)
-    return _with_main_metric(_with_models(raw, by_row))
+    return _with_models(*_with_collections(raw))
 
 
 def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
@@ -64,18 +62,6 @@ def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[s
     tasks = named() | {row: locked["datasets"][row]["task"] for row in datasets if row in locked["datasets"]}
     grid = {**raw["grid"], "datasets": list(dict.fromkeys(rows))}
     return {**raw, "grid": grid, "datasets": datasets, "corpora": corpora}, tasks
-
-
-def _with_main_metric(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a configuration that names the main metric of its datasets in place of ``main``, if they share one."""
-    metrics = _listed(raw.get("metrics"))
-    entries = [raw["datasets"].get(row) for row in _parts(raw)]
-    found = {entry.get("metric", USUAL) for entry in entries if isinstance(entry, Mapping) and "mean_of" not in entry}
-    if MAIN not in metrics or len(found) != 1:
-        return raw
-    (shared,) = found
-    others = [name for name in metrics if metric_key(name) != shared]
-    return {**raw, "metrics": [shared if name == MAIN else name for name in others]}
 
 
 def _listed(names: Any) -> list[str]:

@@ -33,6 +33,12 @@ class Training(Entry):
         keys = ("base", "generator", "teacher")
         return {key: value for key in keys if (value := getattr(self, key, None))}
 
+    @property
+    def parts(self) -> list[tuple[str, str]]:
+        """The models that training needs, those that mine negatives among them, with the key that names each."""
+        miners = getattr(self, "retrievers", None) or ()
+        return [*self.models.items(), *(("retrievers", name) for name in miners if name not in ("bm25", self.base))]
+
 
 class CrossEncoderTraining(Training):
     """A reranker is distilled from a dense teacher, or learns from qrels."""

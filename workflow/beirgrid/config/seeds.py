@@ -27,58 +27,31 @@ def member(name: str, number: int) -> str:
 
 def problems(config: entries.Config) -> Iterator[str]:
     """Yield systems that cannot have seeds, and systems of the grid whose parts have another number of seeds."""
-    names = checks.with_parts(config.systems, config.grid.systems)
-    for name in names:
-        yield from _path_problems(name, config)
-        for part in config.systems[name].parts:
-            asked = config.systems[part].seeds
-            if asked and asked != config.systems[name].seeds:
-                why = f"its part {part!r} has 'seeds: {asked}'"
-                yield f"systems.{name}: {why}, so {name!r} needs 'seeds: {asked}', too"
+    for name in checks.with_parts(config.systems, config.grid.systems):
+        system, where = config.systems[name], f"systems.{name}"
+        for part in system.parts:
+            if config.systems[part].seeds not in (None, system.seeds):
+                yield f"{where}.seeds: its part {part!r} has {config.systems[part].seeds} seeds, so it needs as many"
+        for model in checks.trained_with(config, checks.models_of(config, system)):
+            if config.models[model].folders:
+                yield from _folder_problems(f"models.{model}.path", config.models[model], system.seeds)
     for name, system in config.systems.items():
-        if not system.seeds:
-            continue
-        where = f"systems.{name}"
-        if not _is_random(config, system):
+        if system.seeds and not _is_random(config, system):
             why = "the workflow trains none of its models, and none of them samples its expansions"
             hint = "for checkpoints of your own, one per seed, put {seed} into the model's path"
-            yield f"{where}.seeds: {name!r} does not depend on a seed: {why} ({hint})"
-        behind = {
-            "systems": checks.with_parts(config.systems, [name]),
-            "models": checks.models_behind(config, [name]),
-        }
-        for registry, names in behind.items():
-            made = {member(other, number) for other in names for number in range(1, system.seeds + 1)}
-            for taken in sorted(made & getattr(config, registry).keys()):
-                yield f"{registry}.{taken}: the seeds of {name!r} need this name; rename the entry"
+            yield f"systems.{name}.seeds: {name!r} does not depend on a seed: {why} ({hint})"
 
 
-def _path_problems(name: str, config: entries.Config) -> Iterator[str]:
-    """Yield problems of a system's own models with a folder for each seed."""
-    system = config.systems[name]
-    for model in checks.trained_with(config, checks.models_of(config, system)):
-        if not config.models[model].folders:
-            continue
-        if system.seeds:
-            yield from _folder_problems(model, config.models[model], system.seeds)
-        else:
-            yield f"systems.{name}: needs the key 'seeds', since models.{model}.path is one folder for each seed"
-
-
-def _folder_problems(name: str, model: entries.ModelEntry, seeds: int) -> Iterator[str]:
+def _folder_problems(where: str, model: entries.ModelEntry, seeds: int | None) -> Iterator[str]:
     """Yield problems of a model's folders per seed: an absent one, or two with the same weights."""
-    where = f"models.{name}.path"
-    if isinstance(model.path, tuple) and len(model.path) != seeds:
-        yield f"{where}: names {len(model.path)} folders for {seeds} seeds; name one for each"
+    if seeds is None or (isinstance(model.path, tuple) and len(model.path) != seeds):
+        yield f"{where}: is one folder for each seed, and the systems of the model must have as many seeds"
         return
     folders = [resolve_path(_folder(model, number)) for number in range(1, seeds + 1)]
-    yield from (problem for folder in folders for problem in checks.folder_problems(where, folder))
-    there = [(number, folder) for number, folder in enumerate(folders, start=1) if is_folder(folder)]
-    for (one, first), (other, second) in combinations(there, 2):
-        if first.samefile(second):
-            yield f"{where}: seeds {one} and {other} are one folder, {first.resolve()}"
-        elif _same_weights(first, second):
-            yield f"{where}: seeds {one} and {other} have the same weights ({first}, {second}); copy the right ones"
+    yield from (problem for folder in folders for problem in checks.place_problems(where, folder))
+    for first, second in combinations(filter(is_folder, folders), 2):
+        if _same_weights(first, second):
+            yield f"{where}: two seeds have the same weights ({first}, {second}); copy the right ones"
 
 
 def _same_weights(one: Path, other: Path) -> bool:
@@ -140,14 +113,14 @@ class _Members:
     def _parts(self, entry: entries.SystemEntry, number: int) -> dict[str, Any]:
         """Return the keys of a system's entry that name models and systems, with the names that a member has there."""
         values = {key: getattr(entry, key, None) for key in ("retriever", "reranker", "expansion")}
-        found: dict[str, Any] = {
+        names: dict[str, Any] = {
             key: self.model(value, number) for key, value in values.items() if value in self.config.models
         }
         if first_stage := getattr(entry, "first_stage", None):
-            found["first_stage"] = self.system(first_stage, number)
+            names["first_stage"] = self.system(first_stage, number)
         if parts := getattr(entry, "of", None):
-            found["of"] = tuple(self.system(part, number) for part in parts)
-        return found
+            names["of"] = tuple(self.system(part, number) for part in parts)
+        return names
 
     def model(self, name: str, number: int) -> str:
         """Return the model that a member has in place of a model, after adding it; the model if no seed changes it."""

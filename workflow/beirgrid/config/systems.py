@@ -10,9 +10,9 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from ..core.families import families_with_role
+from ..core.families import RETRIEVERS, families_with_role
 from .indexes import AnyIndex, Flat
-from .models import Head, InChunks, TrainedOn
+from .models import Chunks, Head, TrainedOn
 from .published_expansions import Expansion
 from .values import LIST, Count, Entry, Norm, PathName, Positive, Refers, Seeds, Size
 
@@ -87,7 +87,7 @@ class Retriever(SystemEntry):
     """
 
     kind: ClassVar[str] = "neural"
-    retriever: Annotated[str, Refers(("models",), also=("bm25",))] = Field(
+    retriever: Annotated[str, Refers(("models",), tuple(RETRIEVERS), also=("bm25",))] = Field(
         description="Dense, sparse or late-interaction model."
     )
     head: Head | None = Field(
@@ -110,7 +110,7 @@ class DenseRetriever(Retriever):
         None, description="Number of leading dimensions to keep (Matryoshka). By default, all."
     )
     index: AnyIndex = Field(Flat(), description="Index that is searched.")
-    chunks: InChunks | None = _CHUNKS
+    chunks: Chunks | None = _CHUNKS
 
     @property
     def variant(self) -> str:
@@ -159,7 +159,7 @@ class Reranked(SystemEntry):
     head: Literal["tokens"] | None = Field(
         None, description="MaxSim over the vectors of tokens of a checkpoint with the three heads of BGE-M3."
     )
-    chunks: InChunks | None = _CHUNKS
+    chunks: Chunks | None = _CHUNKS
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -284,8 +284,6 @@ class WeightedSum(Fused):
 
 # Systems among which weights are tuned: a grid of weights has 286 points for four.
 MOST_TUNED = 4
-# The smallest weight of a fusion; its inverse is the largest. float32 cannot hold the scores under other weights.
-_LEAST_WEIGHT = 1e-6
 
 
 def weight_problems(weights: Sequence[float], systems: int) -> Iterator[str]:
@@ -294,12 +292,6 @@ def weight_problems(weights: Sequence[float], systems: int) -> Iterator[str]:
         yield f": {len(weights)} weights for {systems} systems"
     if weights and not any(weights):
         yield ": all are 0, so all scores would be"
-    for number, weight in enumerate(weights):
-        if weight and not _LEAST_WEIGHT <= abs(weight) <= 1 / _LEAST_WEIGHT:
-            yield (
-                f".{number}: the size of {weight:g} is not between {_LEAST_WEIGHT:f} and "
-                f"{1 / _LEAST_WEIGHT:,.0f}: float32 could not hold the scores"
-            )
 
 
 @cache

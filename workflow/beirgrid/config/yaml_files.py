@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,9 @@ import yaml
 
 from ..core.checkout import CHECKOUT
 from ..core.errors import ConfigError, quoted
-from .load import refuse
 
 # libyaml's faster loader, if PyYAML was built with it.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read(path: Path) -> Any:
@@ -26,12 +24,26 @@ def read(path: Path) -> Any:
     if not path.is_file():
         raise ConfigError(f"{path} is no file")
     try:
-        text = path.read_text(encoding="utf-8")
-        root = yaml.compose(text, _LOADER)
-        refuse(_repeated(path, root, ()))
-        return yaml.load(text, _LOADER)  # noqa: S506 - a safe loader
+        loader = _Loader(path.read_text(encoding="utf-8"))
+        root = loader.get_single_node()
+        _refuse_repeated(root)
+        return loader.construct_document(root) if root else None
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as YAML: {error}") from None
+
+
+def _refuse_repeated(node: Any) -> None:
+    """Refuse a key that stands twice in a mapping."""
+    if isinstance(node, yaml.MappingNode):
+        keys = set[str]()
+        for key, value in node.value:
+            if str(key.value) in keys:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} stands twice", key.start_mark)
+            keys.add(str(key.value))
+            _refuse_repeated(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _refuse_repeated(value)
 
 
 def refuse_misread(configfiles: Iterable[str | Path], settings: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
@@ -44,48 +56,21 @@ def refuse_misread(configfiles: Iterable[str | Path], settings: Mapping[str, Any
         settings: the values of ``--config``.
         merged: Snakemake's merged configuration.
     """
-    problems, empty = list[str](), dict[tuple[str, ...], str]()
-    for path in map(Path, configfiles):
-        # Snakemake says what is wrong with a file that cannot be parsed. It has read a pipe to its end.
-        with suppress(OSError, ValueError, yaml.YAMLError, RecursionError):
-            text = path.read_text(encoding="utf-8") if path.is_file() else ""
-            problems += _repeated(path, yaml.compose(text, _LOADER), ())
-            if CHECKOUT / "config" not in path.parents:
-                _note_empty(yaml.load(text, _LOADER), str(path), empty)  # noqa: S506 - a safe loader
-    _note_empty(settings, "--config", empty)
-    for keys, name in empty.items():
-        if len(keys) > 1 and (stays := _value_at(merged, keys)):
-            problems.append(f"{name}: {'.'.join(keys)}: {{}} has no key to merge, so {quoted(stays)} stays")
-    refuse(problems)
+    contents = {str(path): read(path) for path in map(Path, configfiles) if path.is_file()}  # a pipe is read only once
+    for name, content in (contents | {"--config": settings}).items():
+        for keys in _empty_mappings(content) if CHECKOUT / "config" not in Path(name).parents else ():
+            stays: Any = merged
+            for key in keys:
+                stays = stays.get(key) if isinstance(stays, Mapping) else None
+            if len(keys) > 1 and stays:
+                place = ".".join(map(str, keys))
+                raise ConfigError(f"{name}: {place}: {{}} has no key to merge, so {quoted(stays)} stays")
 
 
-def _repeated(name: Path, node: yaml.Node | None, where: tuple[str, ...]) -> Iterator[str]:
-    """Yield the keys that stand twice in a mapping."""
-    if isinstance(node, yaml.MappingNode):
-        lines: dict[str, int] = {}
-        for key, value in node.value:
-            at, line = (*where, str(key.value)), key.start_mark.line + 1
-            if at[-1] in lines:
-                yield f"{name}: {'.'.join(at)} appears twice, on lines {lines[at[-1]]} and {line}"
-            lines[at[-1]] = line
-            yield from _repeated(name, value, at)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            yield from _repeated(name, value, where)
-
-
-def _note_empty(value: Any, name: str, empty: dict[tuple[str, ...], str], where: tuple[str, ...] = ()) -> None:
-    """Note which keys have a mapping without keys, unless a later file replaces it."""
-    for key, below in value.items() if isinstance(value, Mapping) else ():
-        at = (*where, str(key))
-        empty.pop(at, None)
-        if isinstance(below, Mapping) and not below:
-            empty[at] = name
-        _note_empty(below, name, empty, at)
-
-
-def _value_at(merged: Any, keys: Iterable[str]) -> Any:
-    """Return the value at the end of a path of keys; None if there is none."""
-    for key in keys:
-        merged = merged.get(key) if isinstance(merged, Mapping) else None
-    return merged
+def _empty_mappings(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the keys that lead to each mapping without keys."""
+    if isinstance(value, Mapping):
+        if not value:
+            yield keys
+        for key, below in value.items():
+            yield from _empty_mappings(below, (*keys, key))
