@@ -2,7 +2,7 @@
 
 ``install`` writes a program named ``python``. Started with one of these, the program asks a server, which has
 imported the libraries and this checkout's package, to fork, and stands in for the fork: same arguments,
-environment, folder, mask and streams (``beirgrid.tools.forks``). Snakemake, forked, takes the program as its
+environment, folder and streams (``beirgrid.tools.forks``). Snakemake, forked, takes the program as its
 ``sys.executable``, so its jobs are forked too. The program becomes the real Python for all else, and where the
 environment is not the one that the libraries were imported in. A server starts with the first process that needs it and
 ends with the process that called ``install``, whose children may share it.

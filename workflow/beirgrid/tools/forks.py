@@ -2,18 +2,17 @@
 
 A job takes seconds to import PyTorch, transformers and sentence-transformers, as long as a small corpus takes to
 encode. With a server, ``python -m beirgrid`` asks the server for a fork, and stands in for the fork: arguments,
-environment, folder, mask and streams go there, signals too, and the exit status comes back. The first job of a kind
-starts the server. The server ends with the run, and a fork ends with its job's process.
+environment, folder and streams go there, signals too, and the exit status comes back. The first job of a kind starts
+the server, which has the mask and the limits of this job. The server ends with the run, and a fork ends with its job's
+process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
-import resource
 import select
 import shutil
 import signal
@@ -24,7 +23,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 # Environment variable with the folder of the servers. If it is empty, each job starts Python itself.
 FOLDER = "BEIRGRID_FORKS"
@@ -34,22 +33,16 @@ KIND = "BEIRGRID_LIBRARIES"
 THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _OWNER = "owner"
+# Largest request in bytes. What is said through these sockets arrives whole.
+_LARGEST = 2**20
 
 
 class Request(NamedTuple):
-    """A request for a fork.
-
-    Attributes:
-        arguments: words after ``python``.
-        environment: all variables.
-        folder: the working directory.
-        mask: the mask of the modes of new files.
-    """
+    """A request for a fork: words after ``python``, all environment variables, and the working directory."""
 
     arguments: list[str]
     environment: dict[str, str]
     folder: str
-    mask: int
 
 
 def possible() -> bool:
@@ -76,18 +69,10 @@ def run() -> None:
     folder = Path(os.environ[FOLDER])
     kind = os.environ.get(KIND, "light")
     path = folder / "-".join([kind, *(os.environ.get(name, "") for name in THREADS)])
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError):
         owner = (folder / _OWNER).read_text()
-        if _limits(int(owner)) != _limits(0):  # a fork would have the server's
-            return
         if connection := connect(path, [sys.executable, "-m", __name__, kind, str(path), owner]):
             act_as_proxy(connection, ["-m", "beirgrid", *sys.argv[1:]])
-
-
-def _limits(process: int) -> list[tuple[int, int]]:
-    """Return the limits of a process that ``ulimit`` sets; 0 stands for this process."""
-    names = sorted(name for name in vars(resource) if name.startswith("RLIMIT_"))
-    return [resource.prlimit(process, getattr(resource, name)) for name in names]
 
 
 def connect(path: Path, server: list[str]) -> socket.socket | None:
@@ -100,7 +85,7 @@ def connect(path: Path, server: list[str]) -> socket.socket | None:
     Returns:
         the connection, or None if the server ended at once: its messages are in ``path``.log.
     """
-    connection = socket.socket(socket.AF_UNIX)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with Path(f"{path}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with contextlib.suppress(FileNotFoundError, ConnectionRefusedError), _address(path) as address:
@@ -129,16 +114,19 @@ def _address(path: Path) -> Iterator[str]:
 
 
 def act_as_proxy(connection: socket.socket, arguments: list[str]) -> None:
-    """Act as proxy for a fork with these arguments: forward signals, and exit with the fork's status."""
+    """Act as proxy for a fork with these arguments: forward signals, and exit with the fork's status.
+
+    Raises:
+        OSError: the environment is too large for a request.
+    """
 
     def pass_on(number: int, _: object) -> None:
         with contextlib.suppress(OSError):  # of a server that has just been killed
             connection.send(bytes([number]))
 
-    os.umask(mask := os.umask(0))
-    text = json.dumps(Request(arguments, dict(os.environ), os.getcwd(), mask)).encode()  # noqa: PTH109
-    socket.send_fds(connection, [len(text).to_bytes(8, "big")], [0, 1, 2])
-    connection.sendall(text)
+    text = json.dumps(Request(arguments, dict(os.environ), os.getcwd())).encode()  # noqa: PTH109
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGEST)
+    socket.send_fds(connection, [text], [0, 1, 2])
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, pass_on)
@@ -156,7 +144,7 @@ def act_as_proxy(connection: socket.socket, arguments: list[str]) -> None:
     os._exit(status)
 
 
-def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request, list[int], bytes]:
+def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request, list[int]]:
     """Serve in the background: fork a process per connection, until the owner and all forks have ended.
 
     Args:
@@ -165,11 +153,11 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
         prepare: imports what forks need (``prepare``). Processes may connect before, and wait.
 
     Returns:
-        in a fork, the request, its standard streams, and the signals that came before the fork.
+        in a fork, the request and its standard streams.
     """
     import gc
 
-    listener = socket.socket(socket.AF_UNIX)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     new = Path(f"{path}.new")
     with _address(new) as address:
         listener.bind(address)
@@ -181,88 +169,60 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
     prepare()
     gc.freeze()
     server, over = os.getpid(), False
-    forks: dict[int, tuple[int, socket.socket]] = {}  # the process and its client, by the process's descriptor
-    asking: dict[int, _Asking] = {}  # clients that have not said all, by their descriptor
+    clients: dict[int, socket.socket] = {}  # by their descriptors
+    forks: dict[int, tuple[int, int]] = {}  # the process and its client's descriptor, by the process's descriptor
     while forks or not over:
-        clients = {client.fileno(): pid for pid, client in forks.values()}
-        heard: list[int] = [*forks, *clients, *(() if over else (listener.fileno(), ended, *asking))]
-        for ready in select.select(heard, [], [])[0]:
+        news: list[int] = [*forks, *clients, *(() if over else (listener.fileno(), ended))]
+        for ready in select.select(news, [], [])[0]:
             if ready == ended:
                 over = True
             elif ready == listener.fileno():
                 client = listener.accept()[0]
-                asking[client.fileno()] = _Asking(client)
-            elif ready in asking:
-                if (request := asking[ready].hear()) is None:
-                    continue
-                client, streams, early = asking[ready].client, asking[ready].streams, asking.pop(ready).early
-                if request and (pid := os.fork()) == 0:
-                    _end_with(server)
-                    return request, streams, early
-                for stream in streams:
-                    os.close(stream)
-                if request:
-                    forks[os.pidfd_open(pid)] = (pid, client)
-                else:
-                    client.close()
+                clients[client.fileno()] = client
             elif ready in forks:
-                pid, client = forks.pop(ready)
+                pid, of = forks.pop(ready)
                 status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                 os.close(ready)
-                clients.pop(client.fileno(), None)
-                with contextlib.suppress(OSError), client:
-                    client.sendall(status.to_bytes(8, "big", signed=True))
-            elif ready in clients:  # a signal, or the end of a client that was killed
-                os.kill(clients[ready], _next_byte(ready) or signal.SIGKILL)
+                with contextlib.suppress(OSError), clients.pop(of) as client:
+                    client.send(status.to_bytes(8, "big", signed=True))
+            elif ready in clients:
+                text, streams = _message(clients[ready])
+                mine = [pid for pid, of in forks.values() if of == ready]
+                if mine:  # a signal, or the end of a client that was killed
+                    os.kill(mine[0], text[0] if text else signal.SIGKILL)
+                elif not text:
+                    clients.pop(ready).close()
+                elif (pid := os.fork()) == 0:
+                    _end_with(server)
+                    return Request(*json.loads(text)), streams
+                else:
+                    forks[os.pidfd_open(pid)] = (pid, ready)
+                for stream in streams:
+                    os.close(stream)
     shutil.rmtree(path.parent, ignore_errors=True)  # where the owner was killed
     os._exit(0)
 
 
-class _Asking:
-    """A client that is read without blocking, so that slow or stopped clients do not delay others."""
-
-    def __init__(self, client: socket.socket) -> None:
-        self.client = client
-        self.said = self.early = b""  # early: signals that came before the server had forked
-        self.streams: list[int] = []
-
-    def hear(self) -> Request | Literal[False] | None:
-        """Read available data; return the request, None while it is incomplete, or False if it cannot be completed."""
-        try:
-            more, streams, *_ = socket.recv_fds(self.client, 65536, 3, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return False
-        self.said += more
-        self.streams += streams
-        length = 8 + int.from_bytes(self.said[:8], "big")
-        if len(self.said) < max(length, 9):
-            return None if more else False
-        self.early = self.said[length:]
-        with contextlib.suppress(ValueError, TypeError):
-            if len(self.streams) == 3:
-                return Request(*json.loads(self.said[8:length]))
-        return False
-
-
-def _next_byte(connection: int) -> int:
-    with contextlib.suppress(ConnectionResetError):
-        return (os.read(connection, 1) or b"\0")[0]
-    return 0
+def _message(client: socket.socket) -> tuple[bytes, list[int]]:
+    """Return a message of a client and its descriptors; an empty one if it has ended."""
+    try:
+        text, streams, *_ = socket.recv_fds(client, _LARGEST, 3)
+    except ConnectionResetError:
+        return b"", []
+    return text, streams
 
 
 def _end_with(server: int) -> None:
-    """Ask the kernel to kill this process when the server dies, because only the server reports exit statuses to
-    clients.
-    """
-    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
+    """End this process with the server, because only the server reports exit statuses to clients."""
+    from ..core.environment import die_with_parent
+
+    die_with_parent()
     if os.getppid() != server:
         os._exit(1)
 
 
-def run_fork(request: Request, streams: list[int], early: bytes, main: Callable[[list[str]], None]) -> None:
-    """Become, in a fork, the requested process: receive the early signals, run ``main`` with its arguments, and end."""
+def run_fork(request: Request, streams: list[int], main: Callable[[list[str]], None]) -> None:
+    """Become, in a fork, the requested process: run ``main`` with its arguments, and end."""
     import atexit
     import threading
 
@@ -270,14 +230,11 @@ def run_fork(request: Request, streams: list[int], early: bytes, main: Callable[
         os.dup2(stream, number)
         os.close(stream)
     os.chdir(request.folder)
-    os.umask(request.mask)
     os.environ.clear()
     os.environ.update(request.environment)
     tempfile.tempdir = None
     status = 0
     try:
-        for number in early:
-            signal.raise_signal(number)
         main(request.arguments)
     except SystemExit as end:
         if isinstance(end.code, str):
