@@ -176,7 +176,7 @@ from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.rules import Rules
 from beirgrid.tools.plan import _jobs, _resources, merged
 resources = _resources(grid := Grid(merged([Path(sys.argv[1])])), "cuda")
-dry = [[job.rule, sorted(map(list, job.job.wildcards))] for job in _jobs(resources, ["--configfile", sys.argv[1]])]
+dry = [[job.rule, sorted(map(list, job.wildcards))] for job, _ in _jobs(resources, ["--configfile", sys.argv[1]])]
 named = [[job.rule, sorted(map(list, job.wildcards))] for job in Rules(grid, own_python=True).jobs]
 print(json.dumps([dry, named]))
 """

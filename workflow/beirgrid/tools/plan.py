@@ -7,10 +7,8 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from logging import LogRecord
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,37 +25,9 @@ from .configfiles import CONFIGFILE, DIRECTORY, merged
 from .run import find_grid
 from .text import columned
 
-# Most rows that a table shows by default.
-_READABLE = 60
 SUMS = ("jobs", "GPU h", "CPU h", "download", "kept", "until used")
-
-
-@dataclass(frozen=True)
-class PlannedJob:
-    """A job that Snakemake would run, with its estimate. Messages show its name: rule and wildcards."""
-
-    job: Job
-    name: str
-    need: Need
-    threads: int
-    on_gpu: bool
-    mem_mb: int
-    runtime: int
-
-    @property
-    def rule(self) -> str:
-        """The job's rule."""
-        return self.job.rule
-
-    @property
-    def gpu_hours(self) -> float:
-        """Hours of a GPU."""
-        return self.need.seconds / 3600 if self.on_gpu else 0.0
-
-    @property
-    def cpu_hours(self) -> float:
-        """Hours of a core, of a job that asks for no GPU."""
-        return 0.0 if self.on_gpu else self.need.seconds * self.threads / 3600
+_KEYS = ("jobs", "gpu_hours", "cpu_hours", "download_mb", "kept_mb", "temporary_mb")
+Row = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,13 +65,18 @@ def run(args: argparse.Namespace) -> None:
         show(*_text(plan, args.cells))
 
 
-def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device: str | None) -> dict[str, Any]:
+def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device: str | None) -> Row:
     """Plan the grid in the working directory; return the plan for JSON, with sizes in MB."""
     resources = _resources(grid := Grid(merged(configfiles, settings)), device)
     options = [*_option("--configfile", configfiles), *_option("--config", settings)]
-    jobs = list(_jobs(resources, options))
+    planned = dict(_jobs(resources, options))
     everything = jobs_behind(grid, *(artifacts.scores(grid, *cell) for cell in grid.runs))
     everything += [Job("aggregate", ()), Job("report", ())]
+    rules: dict[str, list[Row]] = {}
+    for job, row in planned.items():
+        rules.setdefault(job.rule, []).append(row)
+    total = _sums(planned.values())
+    held = sorted((row["temporary_mb"] for row in planned.values()), reverse=True)[:at_once]
     return {
         "systems": list(grid.config.grid.systems),
         "datasets": list(grid.config.grid.datasets),
@@ -109,19 +84,22 @@ def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device
         "rates": f"assumed for {resources.cores} cores",
         "device": resources.device,
         "jobs_in_all": len(everything),
-        "total": _sums(jobs),
-        "peak_mb": _peak(jobs, at_once),
+        "total": total,
+        "peak_mb": total["kept_mb"] + sum(held),
         "at_once": at_once,
-        "rules": {rule: _sums(mine) | _largest(mine) for rule, mine in _by(jobs, lambda job: job.rule).items()},
-        "largest": {
-            key: {"job": job.name, key: getattr(job, key)}
-            for key in (("mem_mb", "runtime") if jobs else ())
-            for job in [max(jobs, key=attrgetter(key))]
+        "rules": {
+            rule: _sums(rows) | {key: max(row[key] for row in rows) for key in ("mem_mb", "runtime")}
+            for rule, rows in rules.items()
         },
-        "too_large": list(_too_large(resources, jobs)),
-        "cells": list(_cells(resources, jobs)),
+        "too_large": list(_too_large(resources, planned)),
+        "cells": list(_cells(grid, planned)),
         "actual": list(_actual(resources, everything)),
     }
+
+
+def _sums(rows: Iterable[Row]) -> dict[str, float]:
+    rows = list(rows)
+    return {key: sum(row[key] for row in rows) for key in _KEYS}
 
 
 def _resources(grid: Grid, device: str | None) -> Resources:
@@ -137,8 +115,8 @@ def _option(name: str, values: Iterable[Any]) -> list[str]:
     return [name, *map(str, values)] if values else []
 
 
-def _jobs(resources: Resources, options: list[str]) -> Iterator[PlannedJob]:
-    """Yield the jobs that Snakemake would run, from the log of a dry run."""
+def _jobs(resources: Resources, options: list[str]) -> Iterator[tuple[Job, Row]]:
+    """Yield the jobs that Snakemake would run, from the log of a dry run, with their estimates."""
     from snakemake import cli
     from snakemake.logging import logger
 
@@ -168,77 +146,57 @@ def _jobs(resources: Resources, options: list[str]) -> Iterator[PlannedJob]:
     for told in map(vars, records):
         if (rule := told["rule_name"]) != "all":
             wildcards = dict(told["wildcards"])
-            yield PlannedJob(
-                job=Job(rule, tuple(sorted(wildcards.items()))),
-                name=" ".join([rule, *wildcards.values()]),
-                need=resources.of(rule, **wildcards),
-                threads=told["threads"],
-                on_gpu=resources.device == "cuda" and bool(told["resources"].get("gpu", 0)),
-                # Not those of the dry run: with ``device: auto``, rules ask for what a job needs on any machine.
-                mem_mb=resources.mem_mb(rule, wildcards, 1),
-                runtime=resources.runtime(rule, wildcards, 1),
+            need, job = resources.of(rule, **wildcards), Job(rule, tuple(sorted(wildcards.items())))
+            on_gpu = resources.device == "cuda" and bool(told["resources"].get("gpu", 0))
+            yield (
+                job,
+                {
+                    "name": " ".join([rule, *wildcards.values()]),
+                    "need": need,
+                    "jobs": 1,
+                    "gpu_hours": need.seconds / 3600 * on_gpu,
+                    "cpu_hours": need.seconds / 3600 * told["threads"] * (not on_gpu),
+                    "download_mb": need.download,
+                    "kept_mb": need.kept,
+                    "temporary_mb": need.temporary,
+                    # Not those of the dry run: with ``device: auto``, rules ask for what a job needs on any machine.
+                    "mem_mb": resources.mem_mb(rule, wildcards, 1),
+                    "runtime": resources.runtime(rule, wildcards, 1),
+                },
             )
 
 
-def _by(jobs: Iterable[PlannedJob], key: Callable[[PlannedJob], str]) -> dict[str, list[PlannedJob]]:
-    groups: dict[str, list[PlannedJob]] = {}
-    for job in jobs:
-        groups.setdefault(key(job), []).append(job)
-    return groups
-
-
-def _sums(jobs: Iterable[PlannedJob]) -> dict[str, float]:
-    jobs = list(jobs)
-    return {
-        "jobs": len(jobs),
-        "gpu_hours": sum(job.gpu_hours for job in jobs),
-        "cpu_hours": sum(job.cpu_hours for job in jobs),
-        "download_mb": sum(job.need.download for job in jobs),
-        "kept_mb": sum(job.need.kept for job in jobs),
-        "temporary_mb": sum(job.need.temporary for job in jobs),
-    }
-
-
-def _largest(jobs: list[PlannedJob]) -> dict[str, int]:
-    return {key: max(getattr(job, key) for job in jobs) for key in ("mem_mb", "runtime")}
-
-
-def _peak(jobs: list[PlannedJob], at_once: int) -> float:
-    """Estimate the peak disk use in MB: all kept files, and the temporary files of concurrent jobs."""
-    held = sorted((job.need.temporary for job in jobs), reverse=True)[:at_once]
-    return sum(job.need.kept for job in jobs) + sum(held)
-
-
-def _too_large(resources: Resources, jobs: list[PlannedJob]) -> Iterator[str]:
+def _too_large(resources: Resources, planned: dict[Job, Row]) -> Iterator[str]:
     """Yield, per rule and limit, the job that exceeds the node's limit most, without safety margins."""
-    most_of = {"mem_mb": lambda *job: resources.limits(*job).mem_mb, "runtime": resources.most_minutes}
     beyond: dict[tuple[str, ...], list[tuple[float, float, str]]] = {}
-    for job in jobs:
-        wildcards = dict(job.job.wildcards)
+    for job, row in planned.items():
+        wildcards, need = dict(job.wildcards), row["need"]
         node = resources.kind(job.rule, wildcards)
-        for what, wanted, unit in (("mem_mb", job.need.memory, "MB"), ("runtime", job.need.seconds / 60, "minutes")):
-            if wanted > (most := most_of[what](job.rule, wildcards)):
-                beyond.setdefault((job.rule, node, what, unit), []).append((wanted, most, job.name))
-    for (_, node, what, unit), found in beyond.items():
-        expected, allowed, name = max(found)
-        others = f" (and {len(found) - 1:,} more jobs of this rule)" if len(found) > 1 else ""
+        memory, minutes = resources.limits(job.rule, wildcards).mem_mb, resources.most_minutes(job.rule, wildcards)
+        for key, wanted, most, unit in (
+            ("mem_mb", need.memory, memory, "MB"),
+            ("runtime", need.seconds / 60, minutes, "minutes"),
+        ):
+            if wanted > most:
+                beyond.setdefault((job.rule, node, key, unit), []).append((wanted, most, row["name"]))
+    for (_, node, key, unit), jobs in beyond.items():
+        expected, allowed, name = max(jobs)
+        others = f" (and {len(jobs) - 1:,} more jobs of this rule)" if len(jobs) > 1 else ""
         yield (
-            f"{name}: {expected:,.0f} {unit} expected, but nodes.{node}.{what} allows {allowed:,}{others}: "
+            f"{name}: {expected:,.0f} {unit} expected, but nodes.{node}.{key} allows {allowed:,}{others}: "
             "raise it if your nodes have more, or set a smaller encode.shard (or small_corpus: 0)"
         )
 
 
-def _cells(resources: Resources, jobs: list[PlannedJob]) -> Iterator[dict[str, Any]]:
+def _cells(grid: Grid, planned: dict[Job, Row]) -> Iterator[Row]:
     """Yield the estimate of each cell. Shared jobs count in each of their cells."""
-    planned = {job.job: job for job in jobs}
-    grid = resources.grid
     for dataset in grid.config.grid.datasets:
         for system in grid.config.grid.systems:
             parts = [part for part in grid.parts(dataset) if part not in grid.not_supplied]
             ends = [artifacts.scores(grid, member, part) for part in parts for member in grid.members(system)]
             behind = (Job(job.rule, tuple(sorted(job.wildcards))) for job in jobs_behind(grid, *ends))
-            of_cell = [planned[job] for job in behind if job in planned]
-            yield {"system": system, "dataset": dataset, "supplied": bool(parts), **_sums(of_cell)}
+            sums = _sums(planned[job] for job in behind if job in planned)
+            yield {"system": system, "dataset": dataset, "supplied": bool(parts), **sums}
 
 
 def _actual(resources: Resources, jobs: list[Job]) -> Iterator[dict[str, Any]]:
@@ -265,47 +223,24 @@ def _actual(resources: Resources, jobs: list[Job]) -> Iterator[dict[str, Any]]:
 # Text
 
 
-def _text(plan: dict[str, Any], cells: bool) -> Iterator[str]:
+def _text(plan: Row, cells: bool) -> Iterator[str]:
     total = plan["total"]
     yield f"Systems: {len(plan['systems'])}. Datasets: {len(plan['datasets'])}."
     yield f"To run: {total['jobs']:,} jobs of {plan['jobs_in_all']:,}. Models run on: {plan['device']}."
     if plan["not_supplied"]:
         yield f"Not supplied and not planned: {', '.join(plan['not_supplied'])}"
     if total["jobs"]:
-        yield from _stages(plan)
+        rows = [[rule, *_row(of), _size(of["mem_mb"]), f"{of['runtime']} min"] for rule, of in plan["rules"].items()]
+        yield ""
+        yield from columned(["stage", *SUMS, "memory", "time"], [*rows, ["total", *_row(total), "", ""]])
+        yield ""
+        yield "CPU hours are hours of one core. Memory and time are what the largest job of a stage asks for."
+        yield "Kept: size of the files that stay. Until used: size of the files that are deleted after their last use."
+        at_most = f"at most {_size(plan['peak_mb'])} while it runs, with {plan['at_once']} jobs at once"
+        yield f"Disk: {_size(total['kept_mb'])} at the end, {at_most}"
     yield f"Rates: {plan['rates']}."
     yield from (f"Too large: {line}" for line in plan["too_large"])
-    if total["jobs"]:
-        yield from _tables(plan, cells)
-    if plan["actual"]:
-        yield from _comparison(plan["actual"])
-
-
-def _stages(plan: dict[str, Any]) -> Iterator[str]:
-    total, columns = plan["total"], ["stage", *SUMS, "memory", "time"]
-    largest = [[_size(sums["mem_mb"]), f"{sums['runtime']} min"] for sums in plan["rules"].values()]
-    rows = [[rule, *_row(sums), *most] for (rule, sums), most in zip(plan["rules"].items(), largest, strict=True)]
-    yield ""
-    yield from columned(columns, [*rows, ["total", *_row(total), "", ""]])
-    yield ""
-    yield "CPU hours are hours of one core. Memory and time are what the largest job of a stage asks for."
-    yield "Kept: size of the files that stay. Until used: size of the files that are deleted after their last use."
-    yield (
-        f"Disk: {_size(total['kept_mb'])} at the end, at most {_size(plan['peak_mb'])} while it runs, with "
-        f"{plan['at_once']} jobs at once"
-    )
-    memory, runtime = plan["largest"]["mem_mb"], plan["largest"]["runtime"]
-    yield f"Largest job by memory: {memory['job']} ({_size(memory['mem_mb'])})"
-    yield f"Largest job by time: {runtime['job']} ({runtime['runtime']:,} minutes)"
-
-
-def _row(sums: dict[str, float]) -> list[str]:
-    hours = [f"{sums[key]:,.2f}" if sums[key] else "" for key in ("gpu_hours", "cpu_hours")]
-    return [f"{sums['jobs']:,}", *hours, *(_size(sums[key]) for key in ("download_mb", "kept_mb", "temporary_mb"))]
-
-
-def _tables(plan: dict[str, Any], cells: bool) -> Iterator[str]:
-    if cells or len(plan["cells"]) <= _READABLE:
+    if cells:
         yield ""
         yield "Each cell alone (a job that several cells share counts in each):"
         rows = [
@@ -313,25 +248,26 @@ def _tables(plan: dict[str, Any], cells: bool) -> Iterator[str]:
             for cell in plan["cells"]
         ]
         yield from columned(["dataset", "system", *SUMS], rows)
-    else:
-        yield "A row per system and dataset: --cells"
-
-
-def _comparison(actual: list[dict[str, Any]]) -> Iterator[str]:
-    yield ""
-    yield "Finished jobs, estimated and actual:"
-    columns = ["stage", "jobs", "planned s", "actual s", "actual/planned", "planned MB", "peak MB", "asked MB"]
-    rows = [
-        [
-            *(row["rule"], str(row["jobs"]), f"{row['planned_seconds']:,.1f}", f"{row['seconds']:,.1f}"),
-            *(f"{row['seconds'] / row['planned_seconds']:.2f}", f"{row['planned_mb']:,.0f}"),
-            *(f"{row['peak_mb']:,.0f}", f"{row['asked_mb']:,}"),
+    if plan["actual"]:
+        yield ""
+        yield "Finished jobs, estimated and actual:"
+        columns = ["stage", "jobs", "planned s", "actual s", "actual/planned", "planned MB", "peak MB", "asked MB"]
+        rows = [
+            [row["rule"], str(row["jobs"]), *_times(row["planned_seconds"], row["seconds"])]
+            + [f"{row[key]:,.0f}" for key in ("planned_mb", "peak_mb", "asked_mb")]
+            for row in plan["actual"]
         ]
-        for row in actual
-    ]
-    planned, took = sum(row["planned_seconds"] for row in actual), sum(row["seconds"] for row in actual)
-    rows.append(["total", "", f"{planned:,.1f}", f"{took:,.1f}", f"{took / planned:.2f}", "", "", ""])
-    yield from columned(columns, rows)
+        sums = [sum(row[key] for row in plan["actual"]) for key in ("planned_seconds", "seconds")]
+        yield from columned(columns, [*rows, ["total", "", *_times(*sums), "", "", ""]])
+
+
+def _times(planned: float, took: float) -> list[str]:
+    return [f"{planned:,.1f}", f"{took:,.1f}", f"{took / planned:.2f}"]
+
+
+def _row(sums: dict[str, float]) -> list[str]:
+    hours = [f"{sums[key]:,.2f}" if sums[key] else "" for key in ("gpu_hours", "cpu_hours")]
+    return [f"{sums['jobs']:,}", *hours, *(_size(sums[key]) for key in ("download_mb", "kept_mb", "temporary_mb"))]
 
 
 def _size(mb: float) -> str:
