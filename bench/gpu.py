@@ -288,7 +288,7 @@ def compare(compute: Compute, expected: Any, asked: list[Any], precision: str) -
         asked: the texts. The copies of a text are its equals.
         precision: decides the tolerance.
     """
-    from beirgrid.tools.model_check import TOLERANCE
+    from beirgrid.tools.doctor import TOLERANCE
 
     together = rows(compute(asked))
     found = {"distance": distance(together, expected)}
@@ -421,9 +421,18 @@ def measure(contenders: dict[str, Callable[[], object]]) -> dict[str, dict[str, 
 @cache
 def peak(precision: str) -> float:
     """Return the operations per second of a large matrix product."""
-    from beirgrid.tools import model_check
+    import torch
 
-    return model_check.peak(DEVICE, precision)
+    size = 4096 if DEVICE == "cuda" else 1024
+    matrix = torch.randn(size, size, device=DEVICE, dtype=getattr(torch, precision))
+    best, end = 0.0, time.monotonic() + 1
+    while time.monotonic() < end:
+        started = time.perf_counter()
+        matrix @ matrix
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
+        best = max(best, 2 * size**3 / (time.perf_counter() - started))
+    return best
 
 
 def arithmetic(model: Any, lengths: list[int]) -> float:
@@ -629,7 +638,7 @@ def examine_runs(folder: Path, dense: Path, precision: str) -> Result:
     from beirgrid.core import compute
     from beirgrid.encoders import open_encoder
     from beirgrid.runs import runs
-    from beirgrid.tools.model_check import TOLERANCE
+    from beirgrid.tools.doctor import TOLERANCE
 
     demo = ROOT / "workflow" / "resources" / "demo"
     documents, queries = (json_lines(demo / f"{name}.jsonl") for name in ("corpus", "queries"))

