@@ -142,9 +142,8 @@ def fail(path: str, line: str) -> None:
     """Record in the last run that the job of a file has failed."""
     files.write_text("logs/job.log", f"before\n{line}\n\n")
     facts = {"jobs": {}, "config": {}, "pid": 1, "began": 1, "host": "elsewhere", "time": 1}
-    job = {"id": 1, "rule": "fuse", "wildcards": {}, "log": ["logs/job.log"], "outputs": [path], "time": 2}
-    events = [{"event": "run", **facts}, {"event": "started", **job}]
-    events += [{"event": "failed", "id": 1, "log": ["logs/job.log"], "time": 3}]
+    job = {"id": 1, "rule": "fuse", "wildcards": {}, "logs": ["logs/job.log"], "outputs": [path]}
+    events = [{"event": "run", **facts}, {"event": "job", **job, "since": 3, "state": "failed"}]
     events += [{"event": "over", "succeeded": False, "time": 4}]
     files.write_text("results/status.jsonl", "".join(json.dumps(event) + "\n" for event in events))
 

@@ -45,16 +45,16 @@ def _write(folder: Path) -> tuple[Path, Path]:
 
 
 def test_a_script_decides_where_messages_go():
-    """Without a handler, a script sees only warnings, as usual in Python; messages name their module."""
+    """Without a handler, a script sees only warnings, as usual in Python."""
     script = "from beirgrid.core.progress import Progress; from beirgrid.core.errors import warn; "
     script += "Progress('encode', 2, 'documents'); warn('one \\x1b[2J')"
-    own = "import logging; logging.basicConfig(level='INFO', format='%(name)s %(levelname)s %(module)s: %(message)s'); "
+    own = "import logging; logging.basicConfig(level='INFO', format='%(name)s %(levelname)s %(message)s'); "
     for before, said in (
         ("", ["one \x1b[2J"]),
-        (own, ["beirgrid INFO progress: encode: 0/2 documents", "beirgrid WARNING <string>: one \x1b[2J"]),
+        (own, ["beirgrid INFO progress: encode: 0/2 documents", "beirgrid WARNING one \x1b[2J"]),
         (
             "from beirgrid.core.errors import log_to_standard_error as log; log(); log(); ",
-            ["encode: 0/2 documents", "warning: one \\x1b[2J"],
+            ["progress: encode: 0/2 documents", "warning: one \\x1b[2J"],
         ),
     ):
         done = subprocess.run([sys.executable, "-c", before + script], capture_output=True, text=True, check=True)

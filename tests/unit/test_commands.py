@@ -74,29 +74,6 @@ def test_every_option_that_users_type_is_on_a_page(capsys, root):
     assert [use for use, option in options.items() if not re.search(rf"{option}(?![a-z-])", pages)] == []
 
 
-@pytest.mark.parametrize("place", ["working directory", "TMPDIR", "argument"])
-def test_a_name_that_is_not_utf_8_is_refused(place, capsys, monkeypatch, tmp_path):
-    folder = Path(os.fsdecode(bytes(tmp_path / "caf") + b"\xe9"))
-    folder.mkdir()
-    run = folder / "a.trec" if place == "argument" else "a.trec"
-    monkeypatch.chdir(folder if place == "working directory" else tmp_path)
-    if place == "TMPDIR":
-        monkeypatch.setenv("TMPDIR", str(folder))
-    assert main(["evaluate", "--run", str(run), "--qrels", "q.tsv"]) == 1
-    assert re.fullmatch(
-        r"beirgrid evaluate: error: the name b'.*caf\\xe9(/a\.trec)?' is not UTF-8: rename the file or folder\n",
-        capsys.readouterr().err,
-    )
-
-
-def test_a_working_directory_that_is_gone_is_told(capsys, monkeypatch, tmp_path):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    assert main(["status"]) == 1
-    assert capsys.readouterr().err == "beirgrid status: error: the working directory was deleted: go to another one\n"
-
-
 def test_the_overview_imports_no_stage():
     program = (
         "import sys; from beirgrid.__main__ import main\n"

@@ -6,26 +6,20 @@ import contextlib
 import io
 import json
 import logging
-import os
 import re
-import shutil
 import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, tracked_configuration, write_collection
 from rich.text import Text
 from snakemake.settings.enums import Quietness
 from snakemake.settings.types import OutputSettings
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from beirgrid.__main__ import main
-from beirgrid.core import progress as lines_of_logs
 from beirgrid.core.errors import BeirgridError
-from beirgrid.core.progress import Progress, is_progress
+from beirgrid.core.progress import Progress
 from beirgrid.tools import events, screen, status
 from snakemake_logger_plugin_beirgrid import LogHandler
 
@@ -42,14 +36,14 @@ def told(tmp_path, monkeypatch):
 def _recorder(config: dict | None = None) -> events.Recorder:
     """A recorder that prints no tables."""
     recorder = events.Recorder("grid", config or {"grid": {}}, lambda: None)
-    recorder.results = lambda wrote: None
+    recorder.results = lambda written: None
     return recorder
 
 
-def _screen(path: Path, width: int) -> str:
-    """Return the screen of a run on a terminal of a width."""
-    console = status.terminal(file=io.StringIO(), width=width)
-    for part in status.screen(events.read(path), width):
+def _screen(path: Path) -> str:
+    """Return the screen of a run."""
+    console = status.terminal(file=io.StringIO(), width=120)
+    for part in status.screen(events.read(path)):
         console.print(part, soft_wrap=isinstance(part, Text))
     return "\n".join(map(str.rstrip, console.file.getvalue().split("\n")))
 
@@ -99,9 +93,7 @@ def test_jobs_are_followed_from_start_to_end(told):
 @pytest.mark.parametrize(
     ("last", "killed"),
     [
-        ("encode: 1,234/5,183 documents, 25.0 documents/s, 0:02:38 left", True),
-        ("fetch x: 1,234 documents, 9,876.5 documents/s", True),
-        ("encode shard 0: 0/5,183 documents", True),
+        ("progress: encode: 1,234/5,183 documents, 25.00 documents/s, 0:02:38 left", True),
         ("Loading weights:   0%|          | 0/39 [00:00<?, ?it/s]\rLoading weights: 100%|####| 39/39", True),
         ("beirgrid encode: error: the disk is full: x.npy", False),
         ("slurmstepd: error: Detected 1 oom_kill event", False),
@@ -111,7 +103,7 @@ def test_jobs_are_followed_from_start_to_end(told):
 def test_the_last_line_of_a_killed_job_is_not_called_its_error(tmp_path, last, killed):
     log = tmp_path / "a.log"
     log.write_text(f"before\n{last}\n")
-    said = events.RunningJob("encode", {}, [str(log)], [], 1.0, "failed").failure
+    said = events.RunningJob(1, "encode", {}, [str(log)], [], 1.0, "failed").failure
     assert said.startswith(f"{log}: no error, so the job was killed") == killed
     assert said.endswith(last.rpartition("\r")[2])
 
@@ -231,14 +223,6 @@ def test_an_error_before_a_run_is_the_last_line(shown_run):
     assert shown() == "take care\nwrong key\n"
 
 
-def test_where_no_run_starts_lines_are_printed_at_the_end(shown_run):
-    logger, plugin, shown = shown_run
-    logger.info("Unlocked working directory.")
-    assert shown() == ""
-    plugin.close()
-    assert shown() == "Unlocked working directory.\n"
-
-
 @pytest.mark.parametrize("asked", ["quiet", "dryrun", "verbose", "debug_dag", "printshellcmds"])
 def test_who_asks_for_more_or_less_of_snakemakes_lines_gets_them(shown_run, asked):
     _, plugin, _ = shown_run
@@ -291,29 +275,8 @@ def test_a_job_that_slurm_refuses_has_the_reason(told, shown_run, tmp_path):
     reason = "encode tiny 1: SLURM sbatch failed. The error message was 'sbatch: error: CPU count'."
     assert f"  {reason}\n" in shown()
     assert "sbatch call" not in shown()
-    assert f"  {reason}" in _screen(path, 120)
+    assert f"  {reason}" in _screen(path)
     assert events.read(path).jobs[1].failure == reason
-
-
-def test_a_group_that_slurm_refuses_has_the_limits_that_its_partition_lacks(told, tmp_path, monkeypatch):
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/sinfo").write_text("#!/bin/sh\necho 'cpu*|4|64000|1-00:00:00'\n")
-    (tmp_path / "bin/sinfo").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    logger, recorder, path = told
-    recorder.config = tracked_configuration()
-    _begin(logger)
-    for number in (1, 2):
-        logger.info("job", extra=_info(number))
-    group = {"event": LogEvent.GROUP_ERROR, "groupid": "g", "aux_logs": [], "job_error_info": [{"jobid": 1}]}
-    logger.error("group", extra=group)
-    for number in (1, 2):
-        logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": number, "log": [], "rule_msg": None})
-    jobs = events.read(path).jobs
-    assert jobs[1].reason.startswith(
-        "SLURM refused the group of this job: nodes.cpu.cores is 8, but the nodes of partition"
-    )
-    assert jobs[2].reason == ""
 
 
 def test_warnings_in_the_logs_of_jobs_are_counted(told, tmp_path, monkeypatch):
@@ -326,7 +289,7 @@ def test_warnings_in_the_logs_of_jobs_are_counted(told, tmp_path, monkeypatch):
     assert status.warnings(events.read(path)) == ""
     for number in (1, 2):
         logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": number})
-    assert "2 warnings: 1.log" in _screen(path, 80)
+    assert "2 warnings: 1.log" in _screen(path)
     assert status.warnings(recorder.run) == "2 warnings: 1.log"
 
 
@@ -362,7 +325,7 @@ def test_a_line_that_is_cut_off_is_left_out(told):
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"\x00\xff", b"oops", b"17", b"null", b'{"time": 1}', b'{"event": "finished", "id": [1]}']
+    "garbage", [b"\x00\xff", b"oops", b"17", b"null", b'{"time": 1}', b'{"event": "job", "id": [1]}']
 )
 def test_lines_that_are_no_events_are_left_out(told, garbage):
     logger, recorder, path = told
@@ -383,7 +346,7 @@ def test_a_job_of_another_workflow_needs_no_log(told, monkeypatch, tmp_path):
     for number in (1, 2):
         logger.info("job", extra=_info(number, "my_train") | {"log": []})
     logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2, "log": []})
-    screen = _screen(path, 80)
+    screen = _screen(path)
     assert re.search(r"my_train tiny 1 +0:00:00 +begun", screen)
     assert events.read(path).jobs[2].failure == "my_train tiny 2 has no log"
 
@@ -407,36 +370,11 @@ def shown(tmp_path, capsys, monkeypatch):
     return call
 
 
-def test_a_corpus_folder_that_is_gone_takes_only_the_cells_away(tmp_path, shown):
-    folder = tmp_path / "mine"
-    write_collection(folder, [{"_id": "d", "text": "x"}], [{"_id": "q", "text": "x"}], {"test": [("q", "d", 1)]})
-    raw = {
-        "corpora": {"mine": {"source": "local", "path": str(folder)}},
-        "datasets": {"mine": {"corpus": "mine"}},
-        "models": {},
-        "systems": {"bm25": {"retriever": "bm25"}},
-        "metrics": ["ndcg@10"],
-        "grid": {"systems": ["bm25"], "datasets": ["mine"]},
-    }
-    recorder = _recorder(raw)
-    recorder.emit(logging.makeLogRecord(STATS))
-    recorder.close()
-    done, screen, errors = shown()
-    assert (done, errors) == (0, "")
-    assert any(line.split() == ["mine", "."] for line in screen.splitlines())
-    shutil.rmtree(folder)
-    done, screen, errors = shown()
-    assert (done, errors) == (0, "")
-    assert screen.startswith("finished after 0:")
-    assert "The cells are not shown: the configuration cannot be run:" in screen
-    assert f"corpora.mine.path: there is no folder {folder}" in screen
-
-
 def test_half_of_a_surrogate_pair_is_shown_somehow(tmp_path, shown):
     _recorder().emit(logging.makeLogRecord(STATS))
-    job = {"id": 1, "rule": "encode", "wildcards": {"dataset": "\ud800"}, "log": ["x.log"], "outputs": []}
+    job = {"id": 1, "rule": "encode", "wildcards": {"dataset": "\ud800"}, "logs": ["x.log"], "outputs": [], "since": 1}
     with (tmp_path / "results/status.jsonl").open("a") as stream:
-        stream.write(json.dumps({"event": "started", "time": 1, **job}) + "\n")
+        stream.write(json.dumps({"event": "job", **job}) + "\n")
     done, screen, _ = shown()
     assert done == 0
     assert "encode \\ud800" in screen
@@ -447,32 +385,6 @@ def test_a_clock_that_is_set_back_makes_no_negative_time(tmp_path, shown):
     with (tmp_path / "results/status.jsonl").open("a") as stream:
         stream.write(json.dumps({"event": "over", "time": 1, "succeeded": True}) + "\n")
     assert shown()[1].startswith("finished after 0:00:00 (")
-
-
-def test_what_helps_a_run_that_died_is_said(tmp_path):
-    advice = "from beirgrid.tools import status; print(status._advice())"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-
-    def said() -> str:
-        return subprocess.check_output([sys.executable, "-c", advice], cwd=tmp_path, env=environment, text=True)
-
-    assert said() == "Run it again: finished files stay\n"
-    # a stage that outlived its Snakemake, and one of another folder
-    stages = [
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "beirgrid", "encode", "@-"], cwd=folder)
-        for folder in (tmp_path, tmp_path.parent)
-    ]
-    time.sleep(0.1)  # Linux counts the age of processes in hundredths of a second
-    try:
-        assert said() == (
-            f"Another run, or jobs of a run that was killed, work in {tmp_path}: wait until they end, "
-            f"or stop them (process {stages[0].pid})\n"
-        )
-    finally:
-        for stage in stages:
-            stage.kill()
-            stage.wait()
-    assert said() == "Run it again: finished files stay\n"
 
 
 def test_a_second_run_replaces_the_first(told):
@@ -516,61 +428,38 @@ def test_the_last_words_of_a_log_are_those_of_its_progress_bar(tmp_path):
 LOADED = "Loading weights:   0%|          | 0/39 [00:00<?, ?it/s]\rLoading weights: 100%|####| 39/39 [00:00<00:00]"
 
 
-def _working(told, tmp_path, *lines: str) -> str:
-    """Return the screen of a run of three jobs, of which one runs and has written these lines to its log."""
+def test_a_librarys_progress_bar_is_not_the_progress_of_a_job(told, tmp_path):
     logger, recorder, path = told
     _begin(logger, recorder, path)
     log = tmp_path / "1.log"
     logger.info("job", extra=_info(1) | {"log": [str(log)]})
-    log.write_text("".join(f"{line}\n" for line in lines))
-    return _screen(path, 80)
-
-
-def test_a_librarys_progress_bar_is_not_the_progress_of_a_job(told, tmp_path):
-    screen = _working(told, tmp_path, "encode shard 0: 0/5,183 documents", LOADED)
+    log.write_text(f"{LOADED}\n")
+    assert re.search(r"encode tiny 1 +0:00:00 +begun$", _screen(path), re.MULTILINE)
+    log.write_text(f"progress: encode shard 0: 0/5,183 documents\n{LOADED}\n")
+    screen = _screen(path)
     assert "Loading weights" not in screen
     assert re.search(r"encode tiny 1 +0:00:00 +0/5,183 documents$", screen, re.MULTILINE)
-    assert re.search(r"0:00:00 +begun$", _working(told, tmp_path, LOADED), re.MULTILINE)
 
 
-def test_no_time_is_left_before_there_is_a_rate(told, tmp_path):
-    logger, _, path = told
-    screen = _working(told, tmp_path, "encode shard 0: 0/5,183 documents", LOADED)
-    assert "left: about" not in screen
-    # A finished job of another stage says nothing about this one.
-    logger.info("job", extra=_info(7, "fetch"))
+def test_the_time_left_is_known_once_jobs_of_a_stage_are_done(told):
+    logger, recorder, path = told
+    _begin(logger, recorder, path)
+    logger.info("job", extra=_info(1))
+    logger.info("job", extra=_info(7, "fetch"))  # says nothing about other stages
     logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": 7})
-    left = status.speed(events.read(path))
-    assert left.endswith("; left: 3 jobs of unknown length")
-
-
-def test_the_time_left_counts_what_running_jobs_say_of_themselves(told, tmp_path):
-    logger, _, path = told
-    _working(told, tmp_path, "encode shard 0: 1,000/5,183 documents, 10.0 documents/s, 0:06:58 left", LOADED)
-    assert status.speed(events.read(path)).endswith("; left: about 0:06:58, and 2 jobs of unknown length")
-    logger.info("job", extra=_info(2))
-    logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": 2})
-    assert status.speed(events.read(path)).endswith("; left: about 0:06:58")
+    assert status.speed(events.read(path)).endswith("; left: 3 jobs of unknown length")
+    run = events.read(path)
+    run.jobs[1].state, run.jobs[1].seconds = "done", 100.0
+    run.facts["time"] -= 200
+    assert status.speed(run).endswith("; left: about 0:03:20")
 
 
 def test_progress_says_what_begins_and_shows_no_rate_before_anything_is_done(capsys):
     progress = Progress("encode shard 0", 4, "documents", interval=0)
+    progress.started -= 1000
     progress.add(1)
     progress.add(3)
     begun, one, all_done = capsys.readouterr().err.splitlines()
-    assert begun == "encode shard 0: 0/4 documents"
-    assert one.startswith("encode shard 0: 1/4 documents, ")
-    assert lines_of_logs.shown(one).seconds_left is not None
-    assert lines_of_logs.shown(begun).said == "0/4 documents"
-    assert all_done.startswith("encode shard 0: 4/4 documents, ")
-    assert (lines_of_logs.shown(begun).seconds_left, lines_of_logs.shown(all_done).seconds_left) == (None, None)
-    assert all(map(is_progress, (begun, one, all_done)))
-
-
-def test_progress_shows_a_rate_below_one(capsys):
-    progress = Progress("train", 42, "steps", interval=0)
-    progress.started -= 1000
-    progress.add(8)
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("train: 8/42 steps, 0.008 steps/s, 1:10:")
-    assert lines_of_logs.shown(line).seconds_left == pytest.approx(34 / 0.008, abs=10)
+    assert begun == "progress: encode shard 0: 0/4 documents"
+    assert re.fullmatch(r"progress: encode shard 0: 1/4 documents, 0.00 documents/s, 0:50:\d\d left", one)
+    assert all_done == "progress: encode shard 0: 4/4 documents, 0.00 documents/s"

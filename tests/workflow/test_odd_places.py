@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -55,26 +54,6 @@ def test_the_demo_is_planned_in_short_commands_anywhere(checkout, tmp_path):
     longest = max(commands, key=len)
     assert len(longest) - longest.count("/config/published/") * len(str(checkout)) < 2000
     assert not list(tmp_path.rglob("hacked")) + list(checkout.parent.rglob("hacked"))
-
-
-def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path):
-    folder = Path(os.fsdecode(bytes(tmp_path / "caf") + b"\xe9"))
-    folder.mkdir()
-    done = snakemake("--dry-run", "--directory", folder)
-    assert done.returncode != 0
-    assert "caf\\xe9' is not UTF-8: rename the file or folder" in done.stdout
-    assert "Building DAG" not in done.stdout
-
-
-@pytest.mark.parametrize("broken", ["results", "results/runs", "logs"])
-def test_a_link_that_leads_nowhere_is_named_before_any_job(tmp_path, broken):
-    place = tmp_path / broken
-    place.parent.mkdir(exist_ok=True)
-    place.symlink_to("/dev/null" if broken == "logs" else place.name)
-    done = snakemake("--dry-run", "--directory", tmp_path)
-    assert done.returncode != 0
-    assert f"{place} is no folder, or a link that leads nowhere: move it away" in done.stdout
-    assert "Traceback" not in done.stdout
 
 
 @pytest.mark.slow

@@ -10,9 +10,7 @@ import time
 
 import pytest
 from helpers import ROOT, beirgrid
-from small import SYSTEMS, run
-
-from beirgrid.results import scores
+from small import run
 
 
 def _screen(folder) -> str:
@@ -28,8 +26,6 @@ def _row(screen: str, name: str) -> list[str]:
 def test_a_finished_grid(finished):
     screen = _screen(finished)
     assert screen.startswith("finished after 0:")
-    means = [scores.read(finished / f"results/metrics/{name}/small.json").means["ndcg@10"] for name in SYSTEMS]
-    assert _row(screen, "small")[1:] == [f"{mean:.4f}" for mean in means]
     done, of = _row(screen, "total")[1:]
     assert done == of
     assert int(of) > 30
@@ -51,9 +47,7 @@ def test_what_failed_is_shown_with_its_log_and_the_rest_goes_on(small_grid, fini
     assert broken.is_file()
     screen = _screen(tmp_path)
     assert screen.startswith("ended unfinished after")
-    lexical, dense, fused = _row(screen, "small")[1:]
-    assert (lexical, fused) == ("x", "x")
-    assert 0 < float(dense) < 1
+    assert _row(screen, "retrieve_lexical")[1:] == ["1", "1"]  # failed, of one
     told = screen[screen.index("Failed, 1:") :].splitlines()
     assert told[1].strip() == "retrieve_lexical bm25-flat small: logs/retrieve/bm25-flat/small.log"
     assert len(told) > 2
@@ -75,7 +69,6 @@ def test_a_killed_grid_is_said_to_have_died_and_its_rerun_begins_anew(small_grid
     process.wait()
     screen = _screen(tmp_path)
     assert screen.startswith("died after 0:00:")
-    assert _row(screen, "small")[1] in (".", ">")
     run(configfile, tmp_path, "--unlock")
     assert _screen(tmp_path).startswith("died")
     again = run(configfile, tmp_path, "--rerun-incomplete")

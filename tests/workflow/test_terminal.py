@@ -84,12 +84,6 @@ def test_who_asks_for_more_or_less_of_snakemakes_lines_gets_them(ran, option):
     assert "Building DAG of jobs..." in printed
 
 
-def test_what_was_held_back_is_printed_where_no_run_starts(ran):
-    status, printed = _run(ran[0], "--unlock")
-    assert status == 0
-    assert "is extended by additional config" in printed
-
-
 @pytest.mark.slow
 def test_a_failed_job_is_shown_with_the_end_of_its_log(small_grid, tmp_path):
     small_grid(tmp_path, grid={"systems": ["bm25-flat"], "datasets": ["small"]})
@@ -114,7 +108,7 @@ def test_without_a_terminal_a_run_has_few_lines(small_grid, tmp_path):
     assert len(lines) <= 9  # one for each of seven jobs at most, the log and the sum
     assert re.fullmatch(r"1 of 7 jobs done, .*; last: fetch_corpus small", lines[0])
     assert re.fullmatch(r"7 of 7 jobs done, 0:0\d:\d\d", lines[-1])
-    assert done.stdout.startswith("nDCG@10  bm25-flat\nsmall ")
+    assert done.stdout.startswith("nDCG@10 bm25-flat\nsmall ")
     assert done.stdout.splitlines()[-1].startswith("Report: ")
     again = beirgrid("run", configfile, "--directory", tmp_path, "--cores", "1", "-v")
     assert "Building DAG of jobs..." in again.stderr

@@ -11,7 +11,6 @@ from .core import interrupts
 
 if sys.excepthook is sys.__excepthook__:
     interrupts.show_interrupts("stopped")
-    interrupts.end_at_interrupts("stopped")
 
 import os
 
@@ -30,7 +29,7 @@ import signal
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from .core import environment, provenance
+from .core import provenance
 from .core.cli import CALL, JOB, WORD, add_options, read_files
 from .core.errors import BeirgridError, log_to_standard_error, printable, say
 from .core.version import dated_version
@@ -42,7 +41,7 @@ _LISTED = {
     "reproduce": ("tools.reproduce:add_arguments", "run a system where values of it are published, and compare"),
     "list": ("tools.catalogue:add_arguments", "list registered systems, datasets and models, and what is on this disk"),
     "plan": ("tools.plan:add_arguments", "estimate the jobs, hours, downloads and disk of a grid"),
-    "status": ("tools.status:add_arguments", "show the state of a grid's jobs and cells"),
+    "status": ("tools.status:add_arguments", "show the state of a grid's jobs"),
     "report": ("tools.refresh:report", "write the tables and the report of a grid from its finished cells"),
     "show": ("tools.show:add_arguments", "show the scores of a system on a dataset, or what one query found"),
     "search": ("tools.search:add_arguments", "search with a system of a finished grid"),
@@ -174,7 +173,6 @@ def main(arguments: list[str] | None = None) -> int:
     status = 1
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        environment.check_names(*arguments)
         arguments = read_files(arguments)
         args = _parse(arguments)  # this also compares artifacts with their records
         provenance.use_command(arguments, JOB.get())
@@ -229,8 +227,6 @@ def _explain(error: OSError) -> str:
 
 def command() -> NoReturn:
     """Run the command of this process and end it."""
-    interrupts.raise_interrupts()
-    environment.open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if stream.encoding.lower() != "utf-8":  # an ASCII terminal cannot show †
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

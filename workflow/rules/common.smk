@@ -13,10 +13,8 @@ from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 
 try:
-    environment.check_names(str(ROOT))
     if workflow.is_main_process:
         log_to_standard_error()
-        environment.check_folders("results", "logs")
         configuration.refuse_misread(workflow.configfiles, workflow.config_settings.config, config)
     grid = Grid(configuration.load(config))
     if workflow.is_main_process:

@@ -13,7 +13,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 
 class LogHandler(LogHandlerBase):
-    """Shows a run. Lines before it are held back, and printed at the end if none starts (``--unlock``, ``--lint``)."""
+    """Shows a run. Before one starts, it shows warnings and errors."""
 
     writes_to_file = needs_rulegraph = False
     has_filter = has_formatter = True
@@ -21,7 +21,6 @@ class LogHandler(LogHandlerBase):
     def __post_init__(self) -> None:
         """Begin without a run."""
         self.screen: Any = None
-        self.held: list[str] = []
         self.stream = sys.stdout if self.common_settings.stdout else sys.stderr
 
     @property
@@ -32,20 +31,15 @@ class LogHandler(LogHandlerBase):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show a record of Snakemake's log if it matters. An error of the screen does not end a run."""
-        if not self.writes_to_stream:
-            return
         try:
             if self.screen:
                 self.screen.show(record)
-            elif getattr(record, "event", None) == LogEvent.WORKFLOW_STARTED:
+            elif self.writes_to_stream and getattr(record, "event", None) == LogEvent.WORKFLOW_STARTED:
                 from beirgrid.tools.screen import Screen
 
-                self.screen, self.held = Screen(self.stream, self.common_settings.nocolor), []
-            elif record.levelno >= logging.WARNING:
-                self.held = [] if record.levelno >= logging.ERROR else self.held  # the error is the last line
+                self.screen = Screen(self.stream, self.common_settings.nocolor)
+            elif self.writes_to_stream and record.levelno >= logging.WARNING:
                 print(record.getMessage(), file=self.stream, flush=True)
-            else:
-                self.held.append(record.getMessage())
         except Exception:
             self.handleError(record)
 
@@ -53,7 +47,5 @@ class LogHandler(LogHandlerBase):
         """End the screen."""
         if self.screen:
             self.screen.close()
-        for line in self.held:
-            print(line, file=self.stream)
-        self.screen, self.held = None, []
+        self.screen = None
         super().close()

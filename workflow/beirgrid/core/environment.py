@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .errors import BeirgridError, quoted
+from .errors import BeirgridError
 from .interrupts import show_interrupts
 
 
@@ -39,66 +39,6 @@ def temporary_folder() -> str:
     folder = tempfile.mkdtemp(prefix="beirgrid-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def open_standard_streams() -> None:
-    """Open /dev/null in place of standard streams that the shell closed (``>&-``).
-
-    Otherwise the next file to be opened gets the number of such a stream, and what Java and child processes print.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_RDWR), number)
-            os.set_inheritable(number, True)
-            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
-
-
-def check_names(*names: str) -> None:
-    """Refuse file names that are not UTF-8: parquet, Java and records cannot hold them.
-
-    Args:
-        names: file names to check in addition to the working directory and $TMPDIR.
-
-    Raises:
-        BeirgridError: a name is not UTF-8, or the working directory is gone.
-    """
-    try:
-        folder = str(Path.cwd())
-    except FileNotFoundError:
-        raise BeirgridError("the working directory was deleted: go to another one") from None
-    for name in (folder, os.environ.get("TMPDIR", ""), *names):
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise BeirgridError(
-                f"the name {quoted(os.fsencode(name))} is not UTF-8: rename the file or folder"
-            ) from None
-
-
-def check_folders(*names: str) -> None:
-    """Check the working directory of a run, and folders in it.
-
-    Raises:
-        BeirgridError: it cannot be written to, a folder is a file, or a folder or a path in it is a link that leads
-            nowhere.
-    """
-    check_writable(Path())
-    for name in names:
-        if (folder := Path(name)).is_dir():
-            broken = [path for path in sorted(folder.iterdir()) if not path.exists()]
-        else:
-            broken = [folder] if os.path.lexists(folder) else []
-        if broken:
-            raise BeirgridError(f"{broken[0].absolute()} is no folder, or a link that leads nowhere: move it away")
-
-
-def check_writable(directory: Path) -> None:
-    """Raise BeirgridError if Snakemake cannot write its files in the working directory of a run."""
-    for folder in (directory, directory / ".snakemake"):
-        if folder.is_dir() and not os.access(folder, os.W_OK):
-            raise BeirgridError(f"nothing can be written to {folder.absolute()}: --directory names another folder")
 
 
 def check_temporary_folder() -> None:

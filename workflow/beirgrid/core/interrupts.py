@@ -6,8 +6,6 @@
 import contextlib
 import importlib
 import io
-import os
-import signal
 import sys
 
 
@@ -17,32 +15,11 @@ def show_interrupts(line: str) -> None:
     sys.excepthook = lambda kind, *of: print(line, file=sys.stderr) if kind is KeyboardInterrupt else shown(kind, *of)
 
 
-def end_at_interrupts(line: str) -> None:
-    """End the process at a Ctrl-C at once, until ``raise_interrupts``. Imports may swallow an exception."""
-
-    def end(number: int, _: object) -> None:
-        os.write(2, f"{line}\n".encode())
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-    if callable(signal.getsignal(signal.SIGINT)):  # not ignored, as in a shell's background
-        signal.signal(signal.SIGINT, end)
-
-
-def raise_interrupts() -> None:
-    """Make a Ctrl-C Python's exception again."""
-    if callable(signal.getsignal(signal.SIGINT)):
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 if __name__ == "__main__":
-    stopped = "stopped before any job began"
-    show_interrupts(stopped)
-    end_at_interrupts(stopped)
+    show_interrupts("stopped before any job began")
     sys.argv.remove("snakemake")  # by which ``processes`` knows it
     # By name, because jobs import this module where Snakemake is not installed.
     snakemake = importlib.import_module("snakemake.cli")
-    raise_interrupts()
     # As ``snakemake.main``, without the line "Using profiles …".
     said = io.StringIO()
     try:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import time
-from typing import NamedTuple
+from datetime import timedelta
 
 from .errors import say
 
-_OWN = re.compile(
-    r".+: (?P<said>(?P<done>[\d,]+)(/(?P<total>[\d,]+))? (?P<unit>[^,]+)"
-    r"(?P<rate>, [\d,.]+ (?P=unit)/s(, (?P<left>\d+:\d\d:\d\d) left)?)?)"
-)
-_BAR = re.compile(r".*\d%\|.*")  # a tqdm bar, for example of a library that opens a checkpoint
+# Start of each line, by which ``status`` knows it.
+PREFIX = "progress: "
 
 
 class Progress:
-    """Log ``label: done/total unit, rate/s, time left`` at most once every ``interval`` seconds.
+    """Log ``progress: label: done/total unit, rate/s, time left`` at most once every ``interval`` seconds.
 
-    With a total, the first line announces the work, without a rate. Without one (None), there is no first line and no
-    time left.
+    With a total, the first line announces the work, without a rate. Without one (None), no time left is known.
     """
 
     def __init__(self, label: str, total: int | None, unit: str, interval: float = 10.0) -> None:
@@ -42,50 +37,9 @@ class Progress:
             self._say()
 
     def _say(self) -> None:
-        total = f"/{self.total:,}" if self.total else ""
-        line = f"{self.label}: {self.done:,}{total} {self.unit}"
+        line = f"{self.label}: {self.done:,}{f'/{self.total:,}' if self.total else ''} {self.unit}"
         if self.done:
-            line += f", {self.rate:,.{1 if self.rate >= 1 else 3}f} {self.unit}/s"
+            line += f", {self.rate:,.2f} {self.unit}/s"
             if self.total and self.done < self.total:
-                line += f", {_clock((self.total - self.done) / self.rate)} left"
-        say(line)
-
-
-def is_bar(line: str) -> bool:
-    """Tell whether a line of a log is a library's own progress bar, which does not measure the stage's work."""
-    return _BAR.fullmatch(line) is not None
-
-
-class Shown(NamedTuple):
-    """The parsed content of a ``Progress`` line.
-
-    Attributes:
-        said: the line without its label.
-        seconds_left: time left; None if the line has none.
-    """
-
-    said: str
-    seconds_left: float | None
-
-
-def shown(line: str) -> Shown | None:
-    """Parse a line of a log that ``Progress`` wrote; None for any other line."""
-    found = _OWN.fullmatch(line)
-    if found is None or (not found["rate"] and found["done"] != "0"):
-        return None
-    left = None
-    if found["left"]:
-        hours, minutes, seconds = map(int, found["left"].split(":"))
-        left = 3600.0 * hours + 60 * minutes + seconds
-    return Shown(found["said"], left)
-
-
-def is_progress(line: str) -> bool:
-    """Tell whether a line of a log reports progress and nothing else."""
-    return is_bar(line) or shown(line) is not None
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}"
+                line += f", {timedelta(seconds=round((self.total - self.done) / self.rate))} left"
+        say(PREFIX + line)

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..config import lock, resolve_path
 from ..config.models import ModelEntry
-from ..core import environment, files
+from ..core import files
 from ..core.errors import DataError
 from . import adapters, convert, saved
 
@@ -165,7 +165,6 @@ def _copy(name: str, folder: Path, target: Path, entry: ModelEntry) -> None:
     if not folder.is_dir():
         raise DataError(f"model {name!r}: there is no folder {folder}")
     for number, path in enumerate(_walk(folder, entry)):
-        environment.check_names(str(path))
         if number == _MOST:
             raise DataError(f"model {name!r}: {folder} has more than {_MOST:,} files: name the checkpoint's folder")
         if path.is_dir():

@@ -1,22 +1,17 @@
-"""Ask SLURM for jobs that outlived their Snakemake process, and for the limits of its partitions."""
+"""Ask SLURM for jobs that outlived their Snakemake process."""
 
 from __future__ import annotations
 
-import math
 import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-from ..config.entries import Nodes
 from ..core.errors import BeirgridError
 
 # Snakemake's SLURM plugin names all jobs of a run by the run's UUID, after a prefix if one is set.
 _RUN = re.compile(r"([\w-]+_)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# Lists each node of each partition: cores, memory in MB, and time limit.
-PARTITIONS = ("sinfo", "--noheader", "--Node", "--format=%P|%c|%m|%l")
 
 
 def refuse_beside_orphans(folder: Path, executor: str) -> None:
@@ -48,37 +43,3 @@ def runs_in(folder: Path, listing: str) -> Counter[tuple[str, str]]:
     rows = (line.split("|", 2) for line in listing.splitlines())
     here = folder.resolve()
     return Counter((name, user) for name, user, place in rows if _RUN.fullmatch(name) and Path(place).resolve() == here)
-
-
-def partitions() -> str:
-    """Return the output of ``PARTITIONS``; empty if SLURM does not answer."""
-    return subprocess.run(PARTITIONS, capture_output=True, text=True, check=False).stdout
-
-
-def excesses(nodes: Nodes, partitions: str) -> Iterator[str]:
-    """Yield the limits in the configuration above those of each node of their partition.
-
-    Args:
-        partitions: the output of ``PARTITIONS``.
-    """
-    rows = [line.split("|") for line in partitions.splitlines()]
-    for kind, limits in (("cpu", nodes.cpu), ("gpu", nodes.gpu)):
-        name = limits.partition
-        # A star marks the default partition.
-        mine = [row for row in rows if (row[0].rstrip("*") == name if name else row[0].endswith("*"))]
-        if rows and not mine:
-            yield f"nodes.{kind}.partition is {name}, which SLURM does not have"
-        for column, key in enumerate(("cores", "mem_mb", "runtime"), start=1):
-            asked, most = getattr(limits, key), max((_number(row[column]) for row in mine), default=math.inf)
-            if asked > most:
-                where = mine[0][0].rstrip("*")
-                yield f"nodes.{kind}.{key} is {asked}, but the nodes of partition {where} have {most:.0f}"
-
-
-def _number(text: str) -> float:
-    """Return a number of ``sinfo``; a time, such as ``1-12:00:00``, in minutes."""
-    if ":" not in text:
-        return float(text.rstrip("+")) if text[:1].isdigit() else math.inf  # "infinite"
-    days, _, clock = text.rpartition("-")
-    hours, minutes, seconds = map(int, ["0", *clock.split(":")][-3:])
-    return 1440 * int(days or 0) + 60 * hours + minutes + seconds / 60

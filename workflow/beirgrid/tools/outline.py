@@ -14,11 +14,13 @@ from ..results import table_files
 from ..results.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers, verdict_counts
 from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL
 from ..results.summary import GridSummary
-from .text import aligned
 
 LINES = 25
-# Most and fewest lines of the table, including its header, and most lines on failures.
-_TABLE, _LEAST, _FAILED = 16, 4, 3
+# Fewest lines of the table, including its header, and most lines on failures.
+_LEAST, _FAILED = 4, 3
+_COUNTED = {verdict: verdict for verdict in ("reproduced", "close", "deviates")}
+_COUNTED |= {OTHER_COMMIT: "not reproduced, but measured on another commit"}
+_COUNTED |= {OTHER_PROTOCOL: "not judged, because they follow another protocol"}
 
 
 def outline(grid: GridSummary, answers: Answers, page: Path, width: int) -> Iterator[str]:
@@ -34,42 +36,24 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int) -> Iter
     yield from below
 
 
-def _table(table: table_files.Wide, metric: str, width: int, lines: int) -> Iterator[str]:
-    """Yield the metric's table with as many systems and rows as fit. Many systems become rows."""
-    lines = min(lines, _TABLE)
+def _table(table: table_files.Wide, metric: str, width: int, most: int) -> Iterator[str]:
+    """Yield the metric's table in at most so many lines: with systems as columns, as rows, or its last row alone."""
     shown = table.shown.where(~table.group | (table.group.sum(axis=1) < 2).to_numpy()[:, None], table.shown + "†")
     shown = shown.where(~table.flawed, shown + table_files.FLAW)
-    if _width(shown) > width and len(shown.columns) < lines:
-        shown = shown.T
-    if _width(shown) > width or len(shown) >= lines:
-        shown = table.shown.tail(1).T
-    rows = _lines(written(metric), shown)
-    left = len(rows) - lines
-    yield from rows if left <= 0 else [*rows[: lines - 1], f"… and {left + 1} more systems"]
+    for form in (shown, shown.T, shown.tail(1).T):
+        lines = form.rename_axis(index=None, columns=written(metric)).to_string().splitlines()
+        if len(lines[0]) <= width and len(lines) <= most:
+            break
+    yield from lines if len(lines) <= most else [*lines[: most - 1], f"… and {len(lines) - most + 1} more systems"]
     if table.group.to_numpy().any():
         yield "†: not distinguishable from the best of its dataset"
-
-
-def _width(shown: pd.DataFrame) -> int:
-    return max(map(len, _lines("", shown)))
-
-
-def _lines(metric: str, shown: pd.DataFrame) -> list[str]:
-    """Return a table as lines of text with aligned columns."""
-    rows = [[metric, *map(str, shown.columns)]]
-    rows += [[str(name), *row] for name, row in zip(shown.index, shown.to_numpy(), strict=True)]
-    return list(aligned(rows, [True, *(False for _ in shown.columns)]))
 
 
 def _verdicts(verdicts: pd.DataFrame) -> Iterator[str]:
     """Yield how many scores agree with published values, and how many with this project's own recorded ones."""
     for recorded, what in ((False, "published values"), (True, "values recorded by this project")):
-        found = verdict_counts(verdicts, recorded=recorded)
-        counts = [f"{found[name]} {name}" for name in ("reproduced", "close", "deviates") if name in found]
-        if OTHER_COMMIT in found:
-            counts.append(f"{found[OTHER_COMMIT]} not reproduced, but measured on another commit")
-        if OTHER_PROTOCOL in found:
-            counts.append(f"{found[OTHER_PROTOCOL]} not judged, because they follow another protocol")
+        numbers = verdict_counts(verdicts, recorded=recorded)
+        counts = [f"{numbers[verdict]} {said}" for verdict, said in _COUNTED.items() if verdict in numbers]
         if counts or not recorded:
             yield f"Against {what}: {', '.join(counts) or 'no finished cell has one'}."
 
@@ -77,23 +61,19 @@ def _verdicts(verdicts: pd.DataFrame) -> Iterator[str]:
 def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
     """Yield the number of cells without a value, and the logs of failed ones."""
     cells = scores[scores["metric"] == grid.metrics[0]]
-    run = [
-        not grid.datasets[dataset].mean_of and system not in grid.seeds
-        for system, dataset in zip(cells["system"], cells["dataset"], strict=True)
-    ]
-    own = cells[run]
-    counts = own["status"].value_counts()
-    if counts.get(PENDING):
-        yield f"Pending: {counts[PENDING]} of {len(own)} cells ({counts.get(DONE, 0)} are done)."
-    if counts.get(NOT_SUPPLIED):
-        missing = dict.fromkeys(own.loc[own["status"] == NOT_SUPPLIED, "dataset"])
-        yield f"Not supplied: {', '.join(missing)}."
-    if counts.get(NOT_JUDGED):
-        missing = dict.fromkeys(own.loc[own["status"] == NOT_JUDGED, "dataset"])
-        yield f"Not judged, so without scores: {', '.join(missing)} (beirgrid set pool says what to judge)."
-    if counts.get(FAILED):
-        reasons = own.loc[own["status"] == FAILED, "detail"].value_counts()
-        yield f"Failed: {counts[FAILED]} of {len(own)} cells."
+    means = [row for row in grid.rows if grid.datasets[row].mean_of]
+    own = cells[~cells["dataset"].isin(means) & ~cells["system"].isin(list(grid.seeds))]
+    of = {status: own[own["status"] == status] for status in (PENDING, NOT_SUPPLIED, NOT_JUDGED, FAILED)}
+    names = {status: ", ".join(dict.fromkeys(cells["dataset"])) for status, cells in of.items()}
+    if len(of[PENDING]):
+        yield f"Pending: {len(of[PENDING])} of {len(own)} cells ({(own['status'] == DONE).sum()} are done)."
+    if names[NOT_SUPPLIED]:
+        yield f"Not supplied: {names[NOT_SUPPLIED]}."
+    if names[NOT_JUDGED]:
+        yield f"Not judged, so without scores: {names[NOT_JUDGED]} (beirgrid set pool says what to judge)."
+    if len(of[FAILED]):
+        yield f"Failed: {len(of[FAILED])} of {len(own)} cells."
+        reasons = of[FAILED]["detail"].value_counts()
         lines = [f"  {number} {'cell' if number == 1 else 'cells'}: {why}" for why, number in reasons.items()]
         # One further reason takes no more lines than "1 other reason".
         few = len(lines) <= _FAILED + 1
@@ -103,10 +83,8 @@ def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
 def _flaws(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
     """Yield the first warning about scores, and the number of the others."""
     notes = table_files.flaw_notes(scores, grid)
-    if notes:
-        others = len(notes) - 1
-        more = "one more such note" if others == 1 else f"{others} more such notes"
-        yield notes[0] + (f" The tables have {more}." if others else "")
+    more = "one more such note" if len(notes) == 2 else f"{len(notes) - 1} more such notes"
+    yield from [notes[0] + (f" The tables have {more}." if notes[1:] else "")] if notes else []
 
 
 def _cut(line: str, width: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -55,10 +54,10 @@ def _read(name: str) -> GridSummary:
     path = Path(paths.GRID_SUMMARY.format(grid=name))
     if not path.is_file():
         raise BeirgridError(f"there is no {path}: no grid {name!r} was run in this folder (--directory names another)")
-    found = summary.read(path)
-    if found.name != name:  # a copied folder: the other grid's tables and page would be overwritten
-        raise DataError(f"{path} is of the grid {found.name!r}: only the grid {name!r} may have this folder")
-    return found
+    grid = summary.read(path)
+    if grid.name != name:  # a copied folder: the other grid's tables and page would be overwritten
+        raise DataError(f"{path} is of the grid {grid.name!r}: only the grid {name!r} may have this folder")
+    return grid
 
 
 def refresh(grid: GridSummary) -> Answers:
@@ -72,8 +71,8 @@ def refresh(grid: GridSummary) -> Answers:
     from ..stages.report import illustrated
 
     folder, page = Path(paths.GRID_FOLDER.format(grid=grid.name)), Path(paths.REPORT.format(grid=grid.name))
+    failures, running = _last_run()
     with files.locked(folder / aggregate.LOCK):
-        failures, running = _events()
         loaded = aggregate.load(grid, PUBLISHED, folder, failures, running=running)
         answers, statistics = aggregate.compute(grid, loaded)
         kept.write(folder / aggregate.STATISTICS, statistics, loaded.kept)
@@ -88,10 +87,10 @@ def refresh(grid: GridSummary) -> Answers:
     return answers
 
 
-def _events() -> tuple[dict[str, str], bool]:
+def _last_run() -> tuple[dict[str, str], bool]:
     """Return the failure messages of the last run by missing output, and whether the run is still active."""
-    with contextlib.suppress(BeirgridError):
+    try:
         run = events.read(events.EVENTS)
-        failures = {file: job.failure for job in run.in_state("failed") for file in job.outputs}
-        return failures, run.alive is not False
-    return {}, False
+    except BeirgridError:
+        return {}, False
+    return {file: job.failure for job in run.in_state("failed") for file in job.outputs}, run.alive is not False

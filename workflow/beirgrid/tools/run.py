@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import yaml
 
 from ..config import CHECKOUT, is_folder
-from ..core import environment, files, interrupts, paths
+from ..core import files, interrupts, paths
 from ..core.errors import BeirgridError, ConfigError, nearest, say
 from ..core.families import families_with_role
 from . import events
@@ -130,12 +130,11 @@ def become_snakemake(configfiles: Iterable[Path], args: argparse.Namespace) -> N
     """Replace this process by Snakemake.
 
     Raises:
-        BeirgridError: a configfile is missing, or the folder of the run cannot be written to.
+        BeirgridError: a configfile is missing.
     """
     configfiles = list(configfiles)
     if missing := [path for path in configfiles if not path.is_file()]:
         raise BeirgridError(f"there is no configfile {missing[0]}")
-    environment.check_writable(args.directory)
     command = snakemake(configfiles, args.profile, args.directory, args.snakemake, args.plain)
     if _was_killed(args.directory):
         subprocess.run([*command, "--unlock"], capture_output=True, check=False)

@@ -7,15 +7,13 @@ import time
 from logging import LogRecord
 from typing import TextIO
 
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from ..core.errors import printable
 from . import status
-from .events import Event, Execution
+from .events import Execution, RunningJob
 
 # Seconds between two lines where the output is no terminal.
 _PAUSE = 10.0
@@ -32,19 +30,31 @@ _USUAL = (
 )
 
 
+class _Work(ProgressColumn):
+    """What a job does, by its log; in the line of all jobs, their speed."""
+
+    max_refresh = 1.0
+
+    def render(self, task: Task) -> Text:
+        return status.text(task.fields["work"]())
+
+
 class Screen:
     """Draws the jobs of a run on a terminal; elsewhere, writes a line at ends of jobs, every ten seconds at most."""
 
     def __init__(self, stream: TextIO, nocolor: bool) -> None:
         self.console = status.terminal(file=stream, no_color=nocolor or None)
         self.run, self.next = Execution(), 0.0
-        self.live: Live | None = None
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(20), TimeElapsedColumn(), _Work())
+        plain = not self.console.is_terminal or self.console.is_dumb_terminal
+        self.bars = Progress(*columns, console=self.console, refresh_per_second=2, transient=True, disable=plain)
+        self.tasks: dict[int, TaskID] = {}
 
     def show(self, record: LogRecord) -> None:
         """Show a record of Snakemake's log if it matters."""
         said, kind = record.getMessage(), getattr(record, "event", None)
         if event := self.run.follow(record):
-            self._change(event)
+            self._change(self.run.jobs.get(event.get("id", -1)))
         elif kind in (None, LogEvent.ERROR) and not said.startswith(_USUAL):
             style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else ""
             if style or record.module in _MODULES or said.startswith(_STARTS):
@@ -54,29 +64,28 @@ class Screen:
         for line in lines:
             self.console.print(line, soft_wrap=True)
 
-    def _change(self, event: Event) -> None:
-        """Show a run after an event."""
-        job = self.run.jobs.get(event.get("id", -1))
-        if event["event"] == "run" and self.console.is_terminal and not self.console.is_dumb_terminal:
-            self.live = Live(console=self.console, get_renderable=self._drawing, refresh_per_second=2, transient=True)
-            self.live.start()
-        elif event["event"] == "failed" and job:
+    def _change(self, job: RunningJob | None) -> None:
+        """Show a run that begins, or whose job has another state."""
+        if job is None:
+            total = sum(self.run.facts["jobs"].values())
+            self.bars.add_task("", total=total, work=lambda: status.speed(self.run))
+            self.bars.start()
+        elif job.state == "running":
+            name = printable(job.name)
+            self.tasks[job.id] = self.bars.add_task(f"  {name}", total=None, work=lambda: job.work)
+        else:
+            self.bars.remove_task(self.tasks.pop(job.id))
+        done = len(self.run.in_state("done"))
+        self.bars.update(self.bars.task_ids[0], description=status.counts(self.run), completed=done)
+        if job and job.state == "failed":
             self._print(*status.failure(job))
-        elif event["event"] == "finished" and job and not self.live and time.monotonic() >= self.next:
+        elif job and job.state == "done" and self.bars.disable and time.monotonic() >= self.next:
             self.next = time.monotonic() + _PAUSE
             self._print(status.text(f"{status.counts(self.run)}, {status.speed(self.run)}; last: {job.name}"))
 
-    def _drawing(self) -> RenderableType:
-        run = self.run
-        head, took = Table.grid(padding=(0, 1)), status.clock(time.time() - run.facts["time"])
-        bar = ProgressBar(sum(run.facts["jobs"].values()), len(run.in_state("done")), width=20)
-        head.add_row(status.counts(run), bar, took, status.speed(run))
-        return Group(head, *map(status.running, filter(None, [run.in_state("running")])))
-
     def close(self) -> None:
         """Stop drawing, and print the last state."""
-        if self.live:
-            self.live.stop()
+        self.bars.stop()
         if self.run.facts:
             took = status.clock(time.time() - self.run.facts["time"])
             advice = "" if self.run.succeeded else ". The same command continues the run: finished files stay"
