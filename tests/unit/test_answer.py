@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid.analysis import tables as statistics
 from beirgrid.page.answer import answer
 from beirgrid.page.render import render
+from beirgrid.results import table_files
 from beirgrid.results.answers import Answers, typed
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.tools.outline import outline
@@ -90,11 +93,19 @@ def test_one_dataset_names_who_leads_who_is_alike_and_the_difference_to_the_base
     grid, found = made({"d": {"bm25": 0.3, "a": 0.6, "b": 0.599, "c": 0.4}}, baseline="bm25")
     score, tested = of(found.scores, system="a"), of(found.significance, system="a")
     ends = f"[{tested['difference_low']:.4f}, {tested['difference_high']:.4f}]"
-    assert answer(grid, found) == [
-        f"a has the highest nDCG@10 on d (40 queries): 0.6000 [{score['low']:.4f}, {score['high']:.4f}].",
-        f"b cannot be told apart from it ({TUKEY}).",
-        f"a differs from the baseline bm25 by +0.3000 {ends} (p = {tested['p_holm']:.2g}, {HOLM.format(3)}).",
-    ]
+    pair = of(found.pairs, system="a", other="b")
+    least = 1.43 * (pair["difference_high"] - pair["difference_low"]) / 2
+    assert answer(grid, found) == (
+        [
+            f"a has the highest nDCG@10 on d (40 queries): 0.6000 [{score['low']:.4f}, {score['high']:.4f}].",
+            "b cannot be told apart from it.",
+        ],
+        [f"The 40 queries of d can only tell differences above {least:.2g}."],
+        [
+            f"Systems are told apart by a {TUKEY}.",
+            f"a differs from the baseline bm25 by +0.3000 {ends} (p = {tested['p_holm']:.2g}, {HOLM.format(3)}).",
+        ],
+    )
     assert of(found.groups, system="b")["in_best_group"]
     assert not of(found.groups, system="c")["in_best_group"]
     assert tested["p_holm"] <= 0.05
@@ -102,28 +113,32 @@ def test_one_dataset_names_who_leads_who_is_alike_and_the_difference_to_the_base
 
 def test_three_systems_are_named_and_the_rest_is_counted():
     alike = {f"s{i}": 0.6 - i / 1e4 for i in range(7)}
-    _, said, difference, *_ = answer(*made({"d": {"bm25": 0.3, **alike}}, baseline="bm25"))
-    assert said == f"s1, s2, s3 and 3 more cannot be told apart from it ({TUKEY})."
-    assert difference.startswith("s0 differs from the baseline bm25 by +0.3000 [")
-    _, said, *_ = answer(*made({"d": {"bm25": 0.3, "a": 0.6, "b": 0.5, "c": 0.4}}, baseline="bm25"))
-    assert said == f"It can be told apart from each of the 2 other systems ({TUKEY})."
+    said = answer(*made({"d": {"bm25": 0.3, **alike}}, baseline="bm25"))
+    assert said.sentences[1] == "s1, s2, s3 and 3 more cannot be told apart from it."
+    assert said.more[1].startswith("s0 differs from the baseline bm25 by +0.3000 [")
+    said = answer(*made({"d": {"bm25": 0.3, "a": 0.6, "b": 0.5, "c": 0.4}}, baseline="bm25"))
+    assert said.sentences[1] == "It can be told apart from each of the 2 other systems."
+    assert said.caveats == []
 
 
 def test_the_corrected_p_decides_whether_the_baseline_is_told_apart():
     grid, found = made({"d": {"bm25": 0.3, "a": 0.301}}, baseline="bm25")
     tested = of(found.significance, system="a")
     assert tested["p_holm"] > 0.05
-    assert answer(grid, found)[1].startswith(
-        "a cannot be told apart from the baseline bm25: the difference is +0.0010 [-"
+    assert (
+        answer(grid, found)
+        .sentences[1]
+        .startswith("a cannot be told apart from the baseline bm25: the difference is +0.0010 [-")
     )
     raised = found.significance.assign(p_randomisation=0.02, p_holm=0.06)
-    assert "cannot be told apart" in answer(grid, found._replace(significance=raised))[1]
-    assert "differs" in answer(grid, found._replace(significance=raised.assign(p_holm=0.05)))[1]
+    assert "cannot be told apart" in answer(grid, found._replace(significance=raised)).sentences[1]
+    assert "differs" in answer(grid, found._replace(significance=raised.assign(p_holm=0.05))).sentences[1]
 
 
 def test_a_baseline_that_leads_is_compared_with_the_others():
     said = answer(*made({"d": {"bm25": 0.6, "a": 0.599, "b": 0.3}}, baseline="bm25"))
-    assert said[1:] == [f"a cannot be told apart from it ({HOLM.format(2)}, 0.05)."]
+    assert said.sentences[1:] == ["a cannot be told apart from it."]
+    assert said.more == [f"Systems are told apart by a {HOLM.format(2)}, 0.05."]
 
 
 @pytest.mark.parametrize(("mine", "verdict"), [(0.6, "z is better"), (0.3, "bm25 is better")])
@@ -134,21 +149,67 @@ def test_a_planned_comparison_comes_first(mine, verdict):
     ends = f"[{-pair['difference_high']:+.4f}, {-pair['difference_low']:+.4f}]".replace("+", "")
     p = f"{pair['p_randomisation']:.2g}"
     said = answer(grid, found)
-    assert said[0] == f"z minus bm25 on d: {mine - 0.45:+.4f} {ends}; {verdict} (p = {p}, paired randomisation test)."
-    assert said[1].startswith("best has the highest")
+    assert said.sentences == [f"z minus bm25 on d: {mine - 0.45:+.4f} {ends}; {verdict}."]
+    assert said.more[0].startswith("best has the highest")
+    assert f"p of z minus bm25 on d {p} (paired randomisation test)." in said.more
 
 
 def test_a_planned_comparison_over_datasets_is_told_of_each_and_of_their_mean():
     levels = {"x": {"bm25": 0.3, "z": 0.6}, "y": {"bm25": 0.4, "z": 0.4}}
     grid, found = made(levels, baseline="bm25", compare=("z", "bm25"))
-    mean = of(found.across, system="z")
-    ends = f"[{mean['difference_low_queries']:.4f}, {mean['difference_high_queries']:.4f}]"
-    on_x, on_y, over, lead, *_ = answer(grid, found)
-    assert on_x.startswith("z minus bm25 on x: +0.3000 [")
-    assert "; z is better (p = " in on_x
-    assert "it cannot be told which is better (p = 1, paired randomisation test, Bonferroni's" in on_y
-    assert over == f"z minus bm25 on average over 2 datasets: +0.1500 {ends}."
-    assert lead.startswith("z has the highest")
+    sizes = [texts(pair) for _, pair in found.pairs.iterrows()]
+    half = math.hypot(*(pair["difference_high"] - pair["difference_low"] for _, pair in found.pairs.iterrows())) / 4
+    said = answer(grid, found)
+    assert said.sentences == [
+        f"z minus bm25 on average over 2 datasets: +0.1500 [{0.15 - half:.4f}, {0.15 + half:.4f}]; on x {sizes[0]}, z "
+        f"is better; on y {sizes[1]}, it cannot be told which is better."
+    ]
+    mean = of(found.across, system="z")  # the same interval from resampled queries
+    assert 0.15 - half == pytest.approx(mean["difference_low_queries"], abs=0.003)
+    assert said.more[0].startswith("z has the highest")
+    assert any("bm25 on y 1 (paired randomisation test, Bonferroni's correction for 2" in line for line in said.more)
+    assert said.caveats[0].startswith("The 40 queries of y can only tell differences above 0.0")
+
+
+def texts(pair: pd.Series) -> str:
+    """Return a difference as the answer has it, the other way round."""
+    ends = f"[{-pair['difference_high']:.4f}, {-pair['difference_low']:.4f}]"
+    return f"{-pair['difference'] + 0:+.4f} {ends}".replace("-0.0000 [", "+0.0000 [")
+
+
+def test_one_system_is_compared_with_each_of_several_over_datasets():
+    levels = {f"d{i}": {"bm25": 0.3 + i / 100, "m": 0.5 - i / 50, "z": 0.5 + i / 90} for i in range(5)}
+    grid, found = made(levels, baseline="bm25", compare=("z", "bm25", "m"))
+    assert len(found.pairs) == 15
+    differences = [levels[name]["z"] - levels[name]["bm25"] for name in levels]
+    low, high = DescrStatsW(differences).tconfint_mean()
+    first, second = answer(grid, found).sentences
+    assert first == (
+        f"z minus bm25 on average over 5 datasets: {np.mean(differences):+.4f} [{low:.4f}, {high:.4f}]; z is better; "
+        "better by dataset: z on 5."
+    )
+    assert second.startswith("z minus m on average over 5 datasets: +0.0")
+    assert second.endswith("; z is better; better by dataset: neither on 1, z on 4.")
+
+
+def test_documents_that_are_not_judged_weaken_the_answer():
+    grid, found = made({"d": {"bm25": 0.3, "a": 0.6}}, baseline="bm25")
+    for share, told in (
+        (0.5, ["50 % of the top ten documents of a are not judged, and count as not relevant."]),
+        (0.1, []),
+    ):
+        scores = found.scores.assign(not_judged=found.scores["system"].map({"a": share, "bm25": 0.9}))
+        assert answer(grid, found._replace(scores=scores)).caveats == told
+
+
+def test_systems_are_ordered_by_their_score_unless_the_grid_has_an_order():
+    grid, found = made({"d": {"bm25": 0.3, "a": 0.6, "b": 0.5}}, states={("b", "d"): "failed"})
+    assert table_files.ordered(grid, found).systems == ("a", "bm25", "b")
+    assert list(table_files.wide(found, grid, "ndcg@10").values.columns) == ["a", "bm25", "b"]
+    named = grid.model_copy(update={"order": "grid"})
+    assert table_files.ordered(named, found).systems == ("bm25", "a", "b")
+    lowest, found = made({"d": {"bm25": 0.3, "a": 0.6}}, metric="hole@10")
+    assert table_files.ordered(lowest, found).systems == ("bm25", "a")
 
 
 def test_over_datasets_too_the_corrected_p_decides():
@@ -156,11 +217,13 @@ def test_over_datasets_too_the_corrected_p_decides():
     grid, found = made(levels, baseline="bm25")
     assert 2 * of(found.across, system="a")["p_t"] <= 0.05
     test = "paired t test over the 5 datasets, Bonferroni's correction for 2 systems, 0.05"
-    assert answer(grid, found)[1] == f"It can be told apart from each of the 2 other systems ({test})."
+    said = answer(grid, found)
+    assert said.sentences[1] == "It can be told apart from each of the 2 other systems."
+    assert said.more == [f"Systems are told apart by a {test}."]
     found = found._replace(
         across=found.across.assign(p_t=found.across["p_t"].where(found.across["system"] != "a", 0.03))
     )
-    assert answer(grid, found)[1] == f"a cannot be told apart from it ({test})."
+    assert answer(grid, found).sentences[1] == "a cannot be told apart from it."
 
 
 @pytest.mark.parametrize(("queries", "told"), [(4, True), (5, True), (6, False)])
@@ -168,13 +231,13 @@ def test_queries_that_can_show_nothing_are_said_to(queries, told):
     grid, found = made({"d": {"bm25": 0.1, "a": 0.9}}, queries, baseline="bm25")
     smallest = of(found.significance, system="a")["p_holm"]
     said = f"So few queries cannot show a difference to the baseline: p is at least {smallest:.2g}."
-    assert (said in answer(grid, found)) is told is bool(smallest > 0.05)
+    assert (said in answer(grid, found).caveats) is told is bool(smallest > 0.05)
 
 
 def test_the_lowest_is_the_best_of_holes_and_its_difference_is_negative():
     said = answer(*made({"d": {"bm25": 0.6, "a": 0.3}}, metric="hole@10", baseline="bm25"))
-    assert said[0].startswith("a has the lowest hole@10 on d (40 queries): 0.3000 [")
-    assert said[1].startswith("a differs from the baseline bm25 by -0.3000 [-0.")
+    assert said.sentences[0].startswith("a has the lowest hole@10 on d (40 queries): 0.3000 [")
+    assert said.sentences[1].startswith("a differs from the baseline bm25 by -0.3000 [-0.")
 
 
 def test_five_datasets_are_compared_by_their_mean():
@@ -184,15 +247,20 @@ def test_five_datasets_are_compared_by_their_mean():
     p = min(1, 3 * row["p_t"])
     assert p < 0.05
     test = "paired t test over the 5 datasets, Holm's correction for 6 pairs, 0.05"
-    assert answer(grid, found) == [
-        f"a has the highest nDCG@10 on average over 5 datasets (200 queries): {row['mean']:.4f} "
-        f"[{row['low_datasets']:.4f}, {row['high_datasets']:.4f}].",
-        f"b cannot be told apart from it ({test}).",
-        f"a differs from the baseline bm25 by {row['difference']:+.4f} [{row['difference_low_datasets']:.4f}, "
-        f"{row['difference_high_datasets']:.4f}] (p = {p:.2g}, paired t test over the 5 datasets, Bonferroni's "
-        "correction for 3 systems).",
-        "Note: a test over fewer than 10 datasets finds only large differences (datasets here: 5).",
-    ]
+    assert answer(grid, found) == (
+        [
+            f"a has the highest nDCG@10 on average over 5 datasets (200 queries): {row['mean']:.4f} "
+            f"[{row['low_datasets']:.4f}, {row['high_datasets']:.4f}].",
+            "b cannot be told apart from it.",
+        ],
+        ["Note: a test over fewer than 10 datasets finds only large differences (datasets here: 5)."],
+        [
+            f"Systems are told apart by a {test}.",
+            f"a differs from the baseline bm25 by {row['difference']:+.4f} [{row['difference_low_datasets']:.4f}, "
+            f"{row['difference_high_datasets']:.4f}] (p = {p:.2g}, paired t test over the 5 datasets, Bonferroni's "
+            "correction for 3 systems).",
+        ],
+    )
     assert of(found.across, system="b")["p_best"] > 0.05 >= of(found.across, system="c")["p_best"]
 
 
@@ -204,27 +272,34 @@ def test_fewer_datasets_are_tested_one_by_one_and_the_mean_has_no_p_value():
     grid, found = made({**levels, "z": {"bm25": 0.3, "a": 0.6, "b": 0.2, "c": 0.6}}, baseline="bm25")
     row, test = of(found.across, system="a"), f"randomised Tukey HSD test, {ONE_BY_ONE.format(3)}"
     queries = [row[f"difference_{end}_queries"] for end in ("low", "high")]
-    assert answer(grid, found) == [
-        f"a has the highest nDCG@10 on average over 3 datasets (120 queries): 0.6000 [{row['low_queries']:.4f}, "
-        f"{row['high_queries']:.4f}].",
-        f"c cannot be told apart from it on any dataset ({test}).",
-        f"Of the 3 datasets, it is better than b on 2 and bm25 on 3, and worse than b on 1 ({test}).",
-        f"The mean of a differs from that of the baseline bm25 by +0.3000 [{queries[0]:.4f}, {queries[1]:.4f}].",
-    ]
+    assert answer(grid, found) == (
+        [
+            f"a has the highest nDCG@10 on average over 3 datasets (120 queries): 0.6000 [{row['low_queries']:.4f}, "
+            f"{row['high_queries']:.4f}].",
+            "c cannot be told apart from it on any dataset; of the 3 datasets, it is better than b on 2 and bm25 on 3, "
+            "and worse than b on 1.",
+        ],
+        [],
+        [
+            f"Systems are told apart by a {test}.",
+            f"The mean of a differs from that of the baseline bm25 by +0.3000 [{queries[0]:.4f}, {queries[1]:.4f}].",
+        ],
+    )
     assert found.across["p_best"].isna().all()
     raised = found.pairs.assign(p_tukey=found.pairs["p_tukey"].where(found.pairs["p_tukey"] > 0.05, 0.02))
-    assert answer(grid, found._replace(pairs=raised))[1].startswith("c, b and bm25 cannot be told apart from it on any")
+    said = answer(grid, found._replace(pairs=raised)).sentences[1]
+    assert said.startswith("c, b and bm25 cannot be told apart from it on any")
 
 
 def test_a_baseline_that_leads_over_few_datasets_is_tested_one_by_one():
     levels = {"x": {"bm25": 0.6, "a": 0.3, "b": 0.6}, "y": {"bm25": 0.6, "a": 0.7, "b": 0.599}}
-    _, alike, apart = answer(*made(levels, baseline="bm25"))
-    test = f"randomised Tukey HSD test, {ONE_BY_ONE.format(2)}"
-    assert alike == f"b cannot be told apart from it on any dataset ({test})."
-    assert apart == f"Of the 2 datasets, it is better than a on 1, and worse than a on 1 ({test})."
+    assert answer(*made(levels, baseline="bm25")).sentences[1] == (
+        "b cannot be told apart from it on any dataset; of the 2 datasets, it is better than a on 1, and worse than a "
+        "on 1."
+    )
     levels = {name: {"bm25": 0.3, "a": 0.6} for name in levels}
     said = answer(*made(levels, metric="hole@10", baseline="bm25"))
-    assert said[1].startswith("Of the 2 datasets, it is better than a on 2 (randomised Tukey HSD test, Bonferroni's")
+    assert said.sentences[1] == "Of the 2 datasets, it is better than a on 2."
 
 
 def test_equal_systems_are_told_apart_in_five_of_a_hundred_grids_of_three_datasets():
@@ -232,38 +307,39 @@ def test_equal_systems_are_told_apart_in_five_of_a_hundred_grids_of_three_datase
     numbers, told = np.random.default_rng(2), 0
     for _ in range(100):
         drawn = found.pairs.assign(p_tukey=numbers.random(3), difference=numbers.normal(size=3))
-        told += "Of the 3 datasets" in answer(grid, found._replace(pairs=drawn))[1]
+        told += "Of the 3 datasets" in answer(grid, found._replace(pairs=drawn)).sentences[1]
     assert 0 < told / 100 <= 0.1
 
 
 def test_a_mean_leaves_out_systems_without_all_scores_and_says_so():
     levels = {name: {"bm25": 0.3, "a": 0.6, "b": 0.7} for name in ("x", "y")}
     said = answer(*made(levels, states={("b", "y"): "failed"}, baseline="bm25"))
-    assert said[0].startswith("a has the highest nDCG@10 on average over 2 datasets (80 queries): 0.6000 [")
-    assert said[-2:] == ["1 cell has no score: 1 failed.", "Not compared: b (no scores on y)."]
+    assert said.sentences[0].startswith("a has the highest nDCG@10 on average over 2 datasets (80 queries): 0.6000 [")
+    assert said.caveats == ["1 cell has no score: 1 failed.", "Not compared: b (no scores on y)."]
     states = {("bm25", "x"): "pending", ("a", "y"): "pending", ("b", "y"): "failed"}
-    assert answer(*made(levels, states=states, baseline="bm25"))[:2] == [
-        "No system has a score on every dataset.",
-        "3 cells have no score: 2 pending, 1 failed.",
-    ]
+    said = answer(*made(levels, states=states, baseline="bm25"))
+    assert said.sentences == ["No system has a score on every dataset."]
+    assert said.caveats[0] == "3 cells have no score: 2 pending, 1 failed."
 
 
 def test_zero_shot_datasets_decide_and_training_is_told():
     levels = {name: {"bm25": 0.3, "a": 0.6} for name in ("x", "y", "z")}
     said = answer(*made(levels, trained_on={"a": ("z",)}, baseline="bm25"))
-    assert "on average over 2 datasets that no compared system was trained on (80 queries)" in said[0]
+    assert "on average over 2 datasets that no compared system was trained on (80 queries)" in said.sentences[0]
     said = answer(*made({"z": levels["z"]}, trained_on={"a": ("z",)}, baseline="bm25"))
-    assert said[1] == "It was trained on z, so this score is not zero-shot."
+    assert said.caveats[0] == "It was trained on z, so this score is not zero-shot."
     said = answer(*made({"z": levels["z"]}, training_unknown={"a": ("z",)}, baseline="bm25"))
-    assert said[1] == "It is not known whether its training data has z."
+    assert said.caveats[0] == "It is not known whether its training data has z."
 
 
 def test_without_a_baseline_or_another_system_nothing_is_compared():
-    (said,) = answer(*made({"d": {"a": 0.6}}))
-    assert re.fullmatch(r"a has nDCG@10 on d \(40 queries\): 0\.6000 \[.+\]\. No other system is compared\.", said)
-    assert [line for line in answer(*made({"d": {"a": 0.6, "b": 0.3}})) if "baseline" in line] == []
+    ((said,), caveats, _) = answer(*made({"d": {"a": 0.6}}))
+    assert re.fullmatch(r"a has nDCG@10 on d \(40 queries\): 0\.6000 \[.+\]\.", said)
+    assert caveats == ["No other system is compared."]
+    assert "baseline" not in str(answer(*made({"d": {"a": 0.6, "b": 0.3}})))
     said = answer(*made({"d": {"a": 0.6, "bm25": 0.3}}, states={("bm25", "d"): "pending"}, baseline="bm25"))
-    assert said[1:] == [
+    assert said.caveats == [
+        "No other system is compared.",
         "The baseline bm25 is not compared, because it lacks scores.",
         "1 cell has no score: 1 pending.",
     ]
@@ -273,7 +349,7 @@ def test_without_a_baseline_or_another_system_nothing_is_compared():
 def test_a_grid_without_a_score_says_so(status):
     states = {("a", "d"): status, ("b", "d"): status}
     said = answer(*made({"d": {"a": 0.6, "b": 0.3}}, states=states))
-    assert said == ["No cell has a score yet.", f"2 cells have no score: 2 {status}."]
+    assert said == (["No cell has a score yet."], [f"2 cells have no score: 2 {status}."], [])
 
 
 def test_costs_deviations_and_seeds_are_those_of_the_tables():
@@ -291,21 +367,23 @@ def test_costs_deviations_and_seeds_are_those_of_the_tables():
         seeds=typed("seeds", seeds.assign(status="done")),
     )
     said = answer(grid, found)
-    assert ": 0.6000 ± 0.0123 over 3 seeds [" in said[0]
-    assert said[-3:] == [
+    assert ": 0.6000 ± 0.0123 over 3 seeds [" in said.sentences[0]
+    assert said.more[-2:] == [
         "The steps of a took 5.5 s and wrote indexes of 1.0 MB.",
         "The steps of bm25 took 2.0 s and wrote indexes of 3.0 MB.",
+    ]
+    assert said.caveats == [
         "4 scores deviate from published values: a on d (nDCG@10 -0.0500), a on d (nDCG@10 +0.0400), a on d (nDCG@10 "
         "+0.0300) and 1 more.",
     ]
-    one = answer(grid, found._replace(verdicts=typed("verdicts", verdicts.head(1))))[-1]
+    one = answer(grid, found._replace(verdicts=typed("verdicts", verdicts.head(1)))).caveats[-1]
     assert one == "1 score deviates from a published value: a on d (nDCG@10 +0.0200)."
 
 
 def test_the_page_and_the_end_of_a_run_have_the_same_sentences(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     grid, found = made({"d<&": {"bm25": 0.3, "a<b>": 0.6, "c": 0.4}}, baseline="bm25")
-    said = " ".join(answer(grid, found))
+    said = str(answer(grid, found))
     assert said.startswith("a<b> has the highest nDCG@10 on d<& (40 queries)")
     page = render(grid, found)
     shown = re.search(r'<p id="answer">(.*?)</p>', page)[1]

@@ -92,7 +92,12 @@ def write_cell(
     means = {"ndcg@10": float(values.mean()), "p@5": float(values.mean() / 2)}
     document = Scores(system=system, dataset=dataset, queries=len(queries), means=means).model_dump()
     with provenance.record(EVALUATE, scores, {}, [per_query], {"scores": document}) as facts:
-        facts |= {"queries": len(queries), "queries_without_documents": lost, "run": provenance.content(Path(run))}
+        facts |= {
+            "queries": len(queries),
+            "queries_without_documents": lost,
+            "not_judged": 0.25,
+            "run": provenance.content(Path(run)),
+        }
         Path(per_query).parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame({"query": queries, "ndcg@10": values, "p@5": values / 2}).to_parquet(per_query)
     before = [f"results/runs/{run['source']}.json" for run in fetched or []]
@@ -177,12 +182,14 @@ def test_the_report_command_makes_tables_and_page(grid, capsys):
     answers = read_answers(TABLES)
     assert cell(answers, "b", "y").value == pytest.approx(0.8)
     assert cell(answers, "b", "y").low < 0.8 < cell(answers, "b", "y").high
+    assert cell(answers, "b", "y").not_judged == 0.25
     assert pd.read_csv(TABLES / "scores.csv")["value"].dtype == "float64"
     against = answers.significance.set_index(["dataset", "metric", "system"])
     # Eight equal differences: of the 256 sign patterns, two are as extreme.
     assert against.loc[("x", "ndcg@10", "b"), "p_randomisation"] == 2 / 256
     assert set(answers.across["names"]) == {"x, y"}
     said = capsys.readouterr().out
+    assert "25 % of the top ten documents of b are not judged" in " ".join(said.split())
     assert "mean of x, y (without z)" in said
     assert f"Report: {Path.cwd() / paths.REPORT.format(grid='test')}" in said
     assert Path(paths.REPORT.format(grid="test")).is_file()
@@ -388,7 +395,7 @@ def test_damaged_and_foreign_files_are_never_a_number(grid, damage, monkeypatch)
     assert found.status == "failed"
     assert message in found.detail
     assert math.isnan(found.value)
-    assert "| x | failed | **0.5000** |" in (TABLES / "ndcg@10.md").read_text()
+    assert "| x | **0.5000** | failed |" in (TABLES / "ndcg@10.md").read_text()
     assert not RECORD.exists()
     with pytest.raises(DataError) as refused:
         aggregate(grid=grid, output=TABLES, record=RECORD)
@@ -421,9 +428,9 @@ def test_queries_that_count_0_are_told_beside_the_number(grid, lost, lacking, sa
     assert (cell(answers, "a", "x").status, cell(answers, "a", "x").detail) == ("done", said)
     mark, latex = ("§", r"\S{}") if said else ("", "")
     markdown, tex = ((TABLES / f"ndcg@10.{suffix}").read_text() for suffix in ("md", "tex"))
-    assert f"| x | 0.3000{mark} | **0.5000** |" in markdown
-    assert f"| mean of x, y (without z) | 0.3500{mark} | **0.6500** |" in markdown
-    assert f"x & 0.3000{latex} & " in tex
+    assert f"| x | **0.5000** | 0.3000{mark} |" in markdown
+    assert f"| mean of x, y (without z) | **0.6500** | 0.3500{mark} |" in markdown
+    assert f" & 0.3000{latex} " in tex
     page = Path(paths.REPORT.format(grid="test")).read_text()
     if said:
         assert f"§ a on x: {said}." in markdown

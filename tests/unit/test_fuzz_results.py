@@ -123,6 +123,14 @@ def test_what_looks_alike_or_is_overruled_is_told(evaluate, tmp_path, run, qrels
     assert message.format(run=tmp_path / "a.trec") in err
 
 
+@pytest.mark.parametrize(("grade", "share"), [(0, (8 + 9) / 20), (1, None)])
+def test_the_share_of_unjudged_documents_is_recorded_if_some_are_judged_not_relevant(evaluate, tmp_path, grade, share):
+    ranked = "".join(f"{query} Q0 d{n} {n} {20 - n} t\n" for query in ("q1", "q2") for n in range(1, 13))
+    qrels = f"query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td2\t{grade}\nq2\td3\t1\n"
+    assert evaluate(ranked, qrels, "--output", tmp_path / "a.json", "--per-query", tmp_path / "a.parquet")[0] == 0
+    assert provenance.read_record(tmp_path / "a.json")["facts"].get("not_judged") == (share and pytest.approx(share))
+
+
 @pytest.mark.parametrize(
     ("run", "told"),
     [

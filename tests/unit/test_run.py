@@ -67,7 +67,7 @@ def test_options_and_targets_of_snakemake_are_passed_on(tmp_path):
 def test_a_folder_is_a_dataset_or_a_model(tiny_models, tmp_path):
     """A collection in BEIR layout, and a checkpoint."""
     folder = pages.folder(tmp_path / "notes")
-    model = ("--model", tiny_models["dense"], "--against", "bm25-flat")
+    model = ("--model", tiny_models["dense"], "--against", "bm25-flat,bm25")
     done = run(*model, "--datasets", "./notes,demo", "-n", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "encode_dense" in done.stdout
@@ -75,8 +75,8 @@ def test_a_folder_is_a_dataset_or_a_model(tiny_models, tmp_path):
     assert content["grid"]["datasets"] == ["notes", "demo"]
     assert content["corpora"] == {"notes": {"source": "local", "path": str(folder)}}
     name = content["grid"]["systems"][-1]
-    assert content["grid"]["systems"] == ["bm25-flat", name]
-    assert content["grid"]["compare"] == [name, "bm25-flat"]
+    assert content["grid"]["systems"] == ["bm25-flat", "bm25", name]
+    assert content["grid"]["compare"] == [name, "bm25-flat", "bm25"]
     assert content["models"][name]["path"] == str(tiny_models["dense"].resolve())
 
 

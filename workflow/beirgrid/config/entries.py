@@ -9,7 +9,7 @@ Checks that need several entries at once are in ``checks``. This module has the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -91,6 +91,9 @@ class ShowSettings(Entry):
         description="Files of config/published, without .csv. Their values of systems that the grid does not run are "
         "shown as published, not run here.",
     )
+    order: Literal["score", "grid"] = Field(
+        "score", description="Order of the systems: the best first, or as the grid names them."
+    )
 
 
 class GridSettings(Entry):
@@ -104,8 +107,8 @@ class GridSettings(Entry):
     )
     compare: Annotated[tuple[Name, ...], LIST] = Field(
         (),
-        description="Two systems whose comparison was planned before the run. The report tests this pair without a "
-        "correction for the other pairs.",
+        description="A system, and those with which its comparison was planned before the run. The answer begins with "
+        "these differences. They are tested without a correction for the other pairs.",
     )
     show: ShowSettings = Field(ShowSettings(), description="What tables and report show beside these systems.")
 
@@ -114,8 +117,8 @@ class GridSettings(Entry):
         for name in (*self.compare, self.baseline or self.systems[0]):
             if name not in self.systems:
                 yield f"baseline, compare: the grid has no system {name!r}{nearest(name, self.systems)}"
-        if self.compare and (len(self.compare), len({*self.compare})) != (2, 2):
-            yield "compare: name two different systems"
+        if len({*self.compare}) != len(self.compare) or len(self.compare) == 1:
+            yield "compare: name two or more different systems"
 
 
 class NodeLimits(Entry):

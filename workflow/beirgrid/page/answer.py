@@ -1,63 +1,99 @@
-"""Summarise a grid's results in a few sentences, for the top of the page and the end of a run."""
+"""Answer the question of a grid, for the top of the page and the end of a run, in its first metric."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from ..config.metric_names import lower_is_better, written
-from ..results.answers import ALL, DONE, LEAST_DATASETS, STATUSES, ZERO_SHOT, Answers, main_comparison
+from ..results.answers import DONE, LEAST_DATASETS, STATUSES, ZERO_SHOT, Answers, main_comparison
 from ..results.published import SCORE_IS_PUBLISHED
 from ..results.summary import GridSummary
 from . import texts
 from .matrix import SIGNIFICANT, counts
 
+# A paired test finds a difference of this many half intervals with a probability of 0.8: (1.96 + 0.84) / 1.96.
+DETECTED = 1.43
+# Share of unjudged documents among the top ten from which on the answer says so.
+_UNJUDGED = 0.2
+# Most datasets whose differences stand in a sentence; of more, it counts the verdicts.
+_LISTED = 3
 
-def answer(grid: GridSummary, answers: Answers) -> list[str]:
-    """Return the sentences, about the grid's first metric. Corrected p values decide which systems differ."""
+
+class Answer(NamedTuple):
+    """Sentences on a grid.
+
+    Attributes:
+        sentences: the answer.
+        caveats: what weakens it, and what is not known yet.
+        more: the tests behind it, and costs.
+    """
+
+    sentences: list[str]
+    caveats: list[str]
+    more: list[str]
+
+    def __str__(self) -> str:
+        """Join all sentences."""
+        return " ".join([*self.sentences, *self.caveats, *self.more])
+
+
+class Difference(NamedTuple):
+    """The difference of two systems with its 95 % interval; ``p`` is NaN where nothing is tested."""
+
+    size: float
+    low: float
+    high: float
+    p: float = math.nan
+
+    def __str__(self) -> str:
+        """Format the difference and its interval."""
+        return f"{texts.difference(self.size)} {texts.interval(self.low, self.high)}".rstrip()
+
+
+def mean_difference(differences: Sequence[Difference]) -> Difference:
+    """Average the differences of two systems on several datasets.
+
+    Over five or more datasets, the interval and p are those of the t test that takes each dataset as one observation.
+    Over fewer, the interval follows from those of the independent datasets, and there is no p.
+    """
+    from scipy.stats import ttest_1samp
+
+    sizes = np.array([each.size for each in differences])
+    mean = float(sizes.mean())
+    if len(sizes) >= LEAST_DATASETS and np.ptp(sizes) > 0:
+        test = ttest_1samp(sizes, 0)
+        low, high = test.confidence_interval(0.95)
+        return Difference(mean, float(low), float(high), float(test.pvalue))
+    if len(sizes) >= LEAST_DATASETS:
+        return Difference(mean, math.nan, math.nan)
+    half = math.hypot(*((each.high - each.low) / 2 for each in differences)) / len(sizes)
+    return Difference(mean, mean - half, mean + half)
+
+
+def answer(grid: GridSummary, answers: Answers) -> Answer:
+    """Answer a grid's question. A planned comparison is answered first; otherwise, which system is best."""
     across = main_comparison(answers.across[answers.across["metric"] == grid.metrics[0]])
     finished = counts(grid, answers)
-    published = ["All values are published ones: nothing was run here."] if all_published(answers) else []
-    said = ["No system has a score on every dataset." if finished.get(DONE) else "No cell has a score yet."]
     if across["mean"].notna().any():
-        said = list(_leader(grid, answers, across.dropna(subset="mean")))
-    return [*_planned(grid, answers), *published, *said, *_deviations(answers.verdicts), *_missing(finished, across)]
-
-
-def _planned(grid: GridSummary, answers: Answers) -> Iterator[str]:
-    """Yield the differences of a planned comparison on each dataset, with a verdict, and that over the datasets."""
-    if not grid.compare:
-        return
-    mine, other = grid.compare
-    pairs = answers.pairs[
-        answers.pairs["metric"].eq(grid.metrics[0]) & answers.pairs["dataset"].isin(grid.counted_once)
-    ]
-    pairs = pairs[pairs["system"].isin(grid.compare) & pairs["other"].isin(grid.compare)]
-    correction = f", Bonferroni's correction for {len(pairs)} datasets" if len(pairs) > 1 else ""
-    for row in texts.rows(pairs):
-        sign = 1 if row.system == mine else -1
-        ends = texts.interval(*sorted((sign * row.difference_low, sign * row.difference_high)))
-        p = min(1, row.p_randomisation * len(pairs))
-        better = (sign * row.difference > 0) != lower_is_better(row.metric)
-        verdict = "it cannot be told which is better" if p > SIGNIFICANT else f"{mine if better else other} is better"
-        yield (
-            f"{mine} minus {other} on {row.dataset}: {texts.difference(sign * row.difference)} {ends}; {verdict} "
-            f"(p = {texts.probability(p)}, paired randomisation test{correction})."
+        best = _leader(grid, answers, across.dropna(subset="mean"))
+    else:
+        best = Answer(
+            ["No system has a score on every dataset." if finished.get(DONE) else "No cell has a score yet."], [], []
         )
-    across = answers.across.set_index("system")
-    across = across[across["metric"].eq(grid.metrics[0]) & across["over"].eq(ALL) & (across["datasets"] > 1)]
-    if {mine, other} <= {*across.index[across["mean"].notna()]}:
-        rows: Any = across.loc
-        of_mine, ends = rows[mine], ""
-        if of_mine["baseline"] == other:
-            resampled = _resampled(of_mine)
-            ends = texts.interval(*(of_mine[f"difference_{end}_{resampled}"] for end in ("low", "high")))
-        size = f"{texts.difference(of_mine['mean'] - across.loc[other, 'mean'])} {ends}".rstrip()
-        yield f"{mine} minus {other} on average over {of_mine['datasets']} datasets: {size}."
+    planned = _planned(grid, answers)
+    if planned.sentences:
+        best = Answer(
+            planned.sentences, [*planned.caveats, *best.caveats], [*best.sentences, *planned.more, *best.more]
+        )
+    published = ["All values are published ones: nothing was run here."] if all_published(answers) else []
+    caveats = dict.fromkeys([*published, *best.caveats, *_deviations(answers.verdicts), *_missing(finished, across)])
+    return best._replace(caveats=list(caveats))
 
 
 def all_published(answers: Answers) -> bool:
@@ -65,48 +101,135 @@ def all_published(answers: Answers) -> bool:
     return bool((answers.verdicts["verdict"] == SCORE_IS_PUBLISHED).any())
 
 
-def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Iterator[str]:
-    """Yield sentences on the leading system, the systems that cannot be told apart from it, its difference to the
-    baseline, and its cost.
-    """
+# A planned comparison -------------------------------------------------------------------------------------------------
+
+
+def _planned(grid: GridSummary, answers: Answers) -> Answer:
+    """Return the differences of the first planned system to each of the others, per dataset and over them."""
+    mine, others = (grid.compare[0], grid.compare[1:]) if grid.compare else ("", ())
+    pairs = _pairs(answers.pairs, mine, others, grid.metrics[0], grid.counted_once)
+    correction = f", Bonferroni's correction for {len(pairs)} comparisons" if len(pairs) > 1 else ""
+    sentences, tests = [], []
+    for other in others:
+        of_datasets = {
+            dataset: difference._replace(p=min(1, difference.p * len(pairs)))
+            for (name, dataset), (difference, _) in pairs.items()
+            if name == other
+        }
+        better = {name: _better(each, mine, other, grid.metrics[0]) for name, each in of_datasets.items()}
+        if not of_datasets:
+            continue
+        if len(of_datasets) == 1:
+            where, size = next(iter(of_datasets.items()))
+            sentences.append(f"{mine} minus {other} on {where}: {size}; {_verdict(better[where])}.")
+        else:
+            over = mean_difference(list(of_datasets.values()))
+            said = [_verdict(_better(over, mine, other, grid.metrics[0]))] if pd.notna(over.p) else []
+            if len(of_datasets) <= _LISTED:
+                said += [f"on {name} {each}, {_verdict(better[name])}" for name, each in of_datasets.items()]
+            else:
+                wins = [f"{name or 'neither'} on {number}" for name, number in Counter(better.values()).items()]
+                said.append(f"better by dataset: {', '.join(wins)}")
+            sentences.append(
+                f"{mine} minus {other} on average over {len(of_datasets)} datasets: {over}; {'; '.join(said)}."
+            )
+        tests += [f"{other} on {name} {texts.probability(each.p)}" for name, each in of_datasets.items()]
+    more = [f"p of {mine} minus {', '.join(tests)} (paired randomisation test{correction})."] if tests else []
+    untold = {key: pair for key, pair in pairs.items() if pair[0].p * len(pairs) > SIGNIFICANT}
+    caveats = [*_power(untold), *_unjudged(answers.scores, [mine, *others], grid)] if tests else []
+    return Answer(sentences, caveats, more)
+
+
+Pairs = dict[tuple[str, str], tuple[Difference, int]]
+
+
+def _pairs(pairs: pd.DataFrame, mine: str, others: Collection[str], metric: str, datasets: Sequence[str]) -> Pairs:
+    """Return a system minus each of others by the other and dataset, with p of the randomisation test, and queries."""
+    rows = pairs[pairs["metric"].eq(metric) & pairs["dataset"].isin(list(datasets))]
+    found: Pairs = {}
+    for row in texts.rows(rows[rows["system"].eq(mine) & rows["other"].isin(list(others))]):
+        size = Difference(row.difference, row.difference_low, row.difference_high, row.p_randomisation)
+        found[row.other, row.dataset] = size, row.queries
+    for row in texts.rows(rows[rows["other"].eq(mine) & rows["system"].isin(list(others))]):
+        size = Difference(-row.difference, -row.difference_high, -row.difference_low, row.p_randomisation)
+        found[row.system, row.dataset] = size, row.queries
+    return {key: found[key] for key in sorted(found, key=lambda key: list(datasets).index(key[1]))}
+
+
+def _better(difference: Difference, mine: str, other: str, metric: str) -> str:
+    """Return the better of two systems; empty if they cannot be told apart."""
+    if difference.p > SIGNIFICANT:
+        return ""
+    return mine if (difference.size > 0) != lower_is_better(metric) else other
+
+
+def _verdict(better: str) -> str:
+    return f"{better} is better" if better else "it cannot be told which is better"
+
+
+def _power(pairs: Pairs) -> Iterator[str]:
+    """Yield a sentence on the differences that the queries can tell, from pairs that are not told apart."""
+    told = {key: DETECTED * (size.high - size.low) / 2 for key, (size, _) in pairs.items() if size.high > size.low}
+    if told:
+        key = max(told, key=lambda key: told[key])
+        queries = texts.counted(pairs[key][1], "query", "queries")
+        yield f"The {queries} of {key[1]} can only tell differences above {told[key]:.2g}."
+
+
+def _unjudged(scores: pd.DataFrame, systems: Collection[str], grid: GridSummary) -> Iterator[str]:
+    """Yield a sentence on the system with the most unjudged documents, if they are many."""
+    rows = scores[scores["system"].isin(list(systems)) & scores["dataset"].isin(grid.counted_once)]
+    shares = rows.groupby("system")["not_judged"].mean().dropna()
+    if len(shares) and shares.max() >= _UNJUDGED:
+        share = f"{100 * shares.max():.0f} % of the top ten documents of {shares.idxmax()}"
+        yield f"{share} are not judged, and count as not relevant."
+
+
+# The best system ------------------------------------------------------------------------------------------------------
+
+
+def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answer:
+    """Return the best system, and the systems that cannot be told apart from it. Corrected p values decide."""
     lower = lower_is_better(grid.metrics[0])
     lead, *rows = texts.rows(compared.sort_values("mean", ascending=lower, kind="stable"))
     others = [row.system for row in rows]
-    scores = _of_lead(answers.scores, lead).query("system == @lead.system")
-    metric = written(lead.metric)
-    best = f"the {'lowest' if lower else 'highest'} {metric}" if others else metric
-    alone = "" if others else " No other system is compared."
-    yield f"{lead.system} has {best} on {_score(answers, lead, scores)}.{alone}"
-    yield from _training(lead)
+    best = f"the {'lowest' if lower else 'highest'} {written(lead.metric)}" if others else written(lead.metric)
+    sentences, caveats, more = [f"{lead.system} has {best} on {_score(answers, lead)}."], list(_training(lead)), []
     tests, by = _tests(answers, compared, lead)
-    if others and answers.pairs.empty and lead.datasets < LEAST_DATASETS:
-        yield "No test compares the systems on a dataset, because there are no values of single queries."
+    alike: list[str] = []
+    if not others:
+        caveats.append("No other system is compared.")
+    elif answers.pairs.empty and lead.datasets < LEAST_DATASETS:
+        caveats.append("No test compares the systems on a dataset, because there are no values of single queries.")
     elif 1 < lead.datasets < LEAST_DATASETS:
-        yield from _one_by_one(answers.pairs, others, lead)
-    elif lead.system == lead.baseline:
-        yield from _alike(others, {*tests.index[tests["p"] <= SIGNIFICANT]}, by)
+        sentences.append(_one_by_one(answers.pairs, others, lead))
+        more.append(_told_by(f"randomised Tukey HSD test, Bonferroni's correction for {lead.datasets} datasets"))
     else:
-        rivals = [name for name in others if name != lead.baseline]
-        pairs = _of_lead(answers.pairs, lead)
-        pairs = pairs[(pairs[["system", "other"]] == lead.system).any(axis=1) & (pairs["p_tukey"] <= SIGNIFICANT)]
-        apart, test = {*pairs["system"], *pairs["other"]}, "randomised Tukey HSD test"
-        if lead.datasets > 1:
-            apart, number = {*compared.loc[compared["p_best"] <= SIGNIFICANT, "system"]}, math.comb(len(compared), 2)
-            test = f"paired t test over the {lead.datasets} datasets, Holm's correction for {number} pairs"
-        yield from _alike(rivals, apart, test if len(compared) > 2 else test.split(",")[0])
-    if lead.system in tests.index and {lead.system, lead.baseline} != {*grid.compare}:
-        yield _difference(lead, tests.loc[lead.system], by)
+        rivals, apart, test = others, {*tests.index[tests["p"] <= SIGNIFICANT]}, by
+        if lead.system != lead.baseline:
+            rivals = [name for name in others if name != lead.baseline]
+            apart, test = _apart(answers.pairs, compared, lead)
+        alike = [name for name in rivals if name not in apart]
+        if rivals:
+            sentences.append(_alike(rivals, alike))
+            more.append(_told_by(test))
+    if lead.system in tests.index:
+        (more if len(sentences) > 1 else sentences).append(_difference(lead, tests.loc[lead.system], by))
+        alike += [lead.baseline] if tests.loc[lead.system, "p"] > SIGNIFICANT else []
     elif grid.baseline and grid.baseline not in (lead.system, *others):
-        yield f"The baseline {grid.baseline} is not compared, because it lacks scores."
-    # The test flips signs of differences. The observed outcome and its mirror image are equally extreme, so p >= 2 / 2
-    # ** queries.
-    queries = int(tests["queries"].max()) if lead.datasets == 1 and len(tests) else 0
-    smallest = min(1, len(tests) * 2.0 ** (1 - queries)) if queries else 0
-    if smallest > SIGNIFICANT:
-        yield f"So few queries cannot show a difference to the baseline: p is at least {texts.probability(smallest)}."
+        caveats.append(f"The baseline {grid.baseline} is not compared, because it lacks scores.")
+    if lead.datasets == 1:
+        caveats += _few_queries(tests)
+        caveats += _power(_pairs(answers.pairs, lead.system, alike, lead.metric, [lead.names]))
+    caveats += _unjudged(answers.scores, [lead.system], grid)
     if lead.datasets >= LEAST_DATASETS and lead.note:
-        yield f"Note: {lead.note}."
-    yield from _costs(grid, answers.costs, list(dict.fromkeys([lead.system, lead.baseline or lead.system])))
+        caveats.append(f"Note: {lead.note}.")
+    costs = _costs(grid, answers.costs, list(dict.fromkeys([lead.system, lead.baseline or lead.system])))
+    return Answer(sentences, caveats, [*more, *costs])
+
+
+def _told_by(test: str) -> str:
+    return f"Systems are told apart by a {test}, {SIGNIFICANT:g}."
 
 
 def _of_lead(table: pd.DataFrame, lead: Any) -> pd.DataFrame:
@@ -114,8 +237,9 @@ def _of_lead(table: pd.DataFrame, lead: Any) -> pd.DataFrame:
     return table[table["metric"].eq(lead.metric) & table["dataset"].isin(lead.names.split(", "))]
 
 
-def _score(answers: Answers, lead: Any, scores: pd.DataFrame) -> str:
+def _score(answers: Answers, lead: Any) -> str:
     """Phrase the leader's score, with its interval and its deviation over seeds."""
+    scores = _of_lead(answers.scores, lead).query("system == @lead.system")
     seeds = answers.seeds.query("system == @lead.system and metric == @lead.metric")
     if lead.datasets == 1:
         ends, where = (scores["low"].iloc[0], scores["high"].iloc[0]), lead.names
@@ -155,6 +279,17 @@ def _resampled(lead: Any) -> str:
     return "datasets" if lead.datasets >= LEAST_DATASETS else "queries"
 
 
+def _apart(pairs: pd.DataFrame, compared: pd.DataFrame, lead: Any) -> tuple[set[str], str]:
+    """Return the systems that the leader is told apart from, and the test's name."""
+    if lead.datasets > 1:
+        test = f"paired t test over the {lead.datasets} datasets"
+        correction = f", Holm's correction for {math.comb(len(compared), 2)} pairs" if len(compared) > 2 else ""
+        return {*compared.loc[compared["p_best"] <= SIGNIFICANT, "system"]}, test + correction
+    rows = _of_lead(pairs, lead)
+    rows = rows[(rows[["system", "other"]] == lead.system).any(axis=1) & (rows["p_tukey"] <= SIGNIFICANT)]
+    return {*rows["system"], *rows["other"]}, "randomised Tukey HSD test"
+
+
 def _training(lead: Any) -> Iterator[str]:
     """Yield a sentence if the leader was, or may have been, trained on one of these datasets."""
     for names, text in (
@@ -165,41 +300,55 @@ def _training(lead: Any) -> Iterator[str]:
             yield text.format(texts.few(among))
 
 
-def _one_by_one(pairs: pd.DataFrame, others: Sequence[str], lead: Any) -> Iterator[str]:
-    """Yield sentences on the datasets on which the leader is better and worse than each other system."""
-    of_lead = _of_lead(pairs, lead)
+def _one_by_one(pairs: pd.DataFrame, others: Sequence[str], lead: Any) -> str:
+    """Phrase on how many datasets the leader is better and worse than each other system."""
     counts = {"better": Counter[str](), "worse": Counter[str]()}
-    for row in texts.rows(of_lead[of_lead["p_tukey"] * lead.datasets <= SIGNIFICANT]):
+    rows = _of_lead(pairs, lead)
+    for row in texts.rows(rows[rows["p_tukey"] * lead.datasets <= SIGNIFICANT]):
         if lead.system in (row.system, row.other):
             ahead = row.system == lead.system
             better = (row.difference > 0) == (ahead != lower_is_better(lead.metric))
             counts["better" if better else "worse"][row.other if ahead else row.system] += 1
-    named = {sign: [f"{name} on {found[name]}" for name in others if name in found] for sign, found in counts.items()}
-    by = f"(randomised Tukey HSD test, Bonferroni's correction for {lead.datasets} datasets, {SIGNIFICANT:g})"
-    if alike := [name for name in others if not any(name in found for found in counts.values())]:
-        yield f"{texts.few(alike)} cannot be told apart from it on any dataset {by}."
-    if said := [f"{sign} than {texts.few(names)}" for sign, names in named.items() if names]:
-        yield f"Of the {lead.datasets} datasets, it is {', and '.join(said)} {by}."
+    named = {sign: [f"{name} on {of[name]}" for name in others if name in of] for sign, of in counts.items()}
+    alike = [name for name in others if not any(name in of for of in counts.values())]
+    said = [f"{texts.few(alike)} cannot be told apart from it on any dataset"] if alike else []
+    if known := [f"{sign} than {texts.few(names)}" for sign, names in named.items() if names]:
+        said.append(f"of the {lead.datasets} datasets, it is {', and '.join(known)}")
+    text = "; ".join(said)
+    return f"{text if alike else text.capitalize()}."
 
 
-def _alike(among: Sequence[str], apart: set[str], test: str) -> Iterator[str]:
-    """Yield a sentence on the systems that cannot be told apart from the leader."""
-    if alike := [name for name in among if name not in apart]:
-        yield f"{texts.few(alike)} cannot be told apart from it ({test}, {SIGNIFICANT:g})."
-    elif among:
-        others = f"each of the {len(among)} other systems" if len(among) > 1 else among[0]
-        yield f"It can be told apart from {others} ({test}, {SIGNIFICANT:g})."
+def _alike(rivals: Sequence[str], alike: Sequence[str]) -> str:
+    """Phrase which systems cannot be told apart from the leader."""
+    if alike:
+        return f"{texts.few(alike)} cannot be told apart from it."
+    others = f"each of the {len(rivals)} other systems" if len(rivals) > 1 else rivals[0]
+    return f"It can be told apart from {others}."
 
 
 def _difference(lead: Any, tested: pd.Series, test: str) -> str:
     """Phrase the leader's difference to the baseline."""
-    size = f"{texts.difference(tested['difference'])} {texts.interval(tested['low'], tested['high'])}".rstrip()
+    size = Difference(tested["difference"], tested["low"], tested["high"])
     if pd.isna(tested["p"]):
         return f"The mean of {lead.system} differs from that of the baseline {lead.baseline} by {size}."
     p = f"p = {texts.probability(tested['p'])}, {test}"
     if tested["p"] <= SIGNIFICANT:
         return f"{lead.system} differs from the baseline {lead.baseline} by {size} ({p})."
     return f"{lead.system} cannot be told apart from the baseline {lead.baseline}: the difference is {size} ({p})."
+
+
+def _few_queries(tests: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence if no outcome of the test against the baseline could have been significant.
+
+    The test flips signs of differences. The observed outcome and its mirror image are equally extreme, so p >= 2 / 2 **
+    queries.
+    """
+    smallest = min(1, len(tests) * 2.0 ** (1 - int(tests["queries"].max()))) if len(tests) else 0
+    if smallest > SIGNIFICANT:
+        yield f"So few queries cannot show a difference to the baseline: p is at least {texts.probability(smallest)}."
+
+
+# What else to know ----------------------------------------------------------------------------------------------------
 
 
 def _costs(grid: GridSummary, costs: pd.DataFrame, systems: Sequence[str]) -> Iterator[str]:
@@ -214,8 +363,8 @@ def _costs(grid: GridSummary, costs: pd.DataFrame, systems: Sequence[str]) -> It
 
 def _deviations(verdicts: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence on scores that deviate from published values, largest deviations first."""
-    found = verdicts[(verdicts["verdict"] == "deviates") & ~verdicts["recorded"].fillna(value=False)]
-    rows = texts.rows(found.sort_values("difference", key=lambda column: -column.abs(), kind="stable"))
+    deviating = verdicts[(verdicts["verdict"] == "deviates") & ~verdicts["recorded"].fillna(value=False)]
+    rows = texts.rows(deviating.sort_values("difference", key=lambda column: -column.abs(), kind="stable"))
     named = [
         f"{row.system} on {row.dataset} ({written(row.metric)} {texts.difference(row.difference)})" for row in rows
     ]

@@ -53,6 +53,7 @@ def render(
     )
     environment.filters |= {"breakable": breakable, "written": written}
     environment.globals["filled"] = sections.filled
+    grid = data_tables.ordered(grid, answers)
     found = steps.collect(grid, answers.steps)
     by_metric = [
         sections.best_groups(grid, answers),
@@ -70,7 +71,7 @@ def render(
     return environment.get_template("index.html.j2").render(
         version=dated_version(),
         grid=grid,
-        answer=answer(grid, answers),
+        answer=str(answer(grid, answers)),
         all_published=all_published(answers),
         significant=len(answers.significance) > 0,
         tasks=sorted({grid.datasets[row].task for row in grid.rows} - {""}),

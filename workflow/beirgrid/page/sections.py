@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from ..collections import collection
@@ -15,10 +14,11 @@ from ..config.metric_names import lower_is_better, written
 from ..config.registry import mteb_models
 from ..core import paths
 from ..results import table_files
-from ..results.answers import LEAST_DATASETS, Answers
+from ..results.answers import Answers
 from ..results.published import OTHER_PROTOCOL
 from ..results.summary import GridSummary
 from . import texts
+from .answer import Difference, mean_difference
 from .matrix import VERDICTS, means
 
 Rows = list[list[str]]
@@ -227,28 +227,24 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list
 def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, list[Any]]]:
     """Return the means of each pair over the datasets that are zero-shot for both, keyed as in ``pairs``.
 
-    Each has the number of datasets, the means of both systems, the difference with its 95 % interval, and p, from the
-    paired t test over five or more datasets.
+    Each has the number of datasets, the means of both systems, the difference with its 95 % interval, and p.
     """
-    from scipy.stats import ttest_1samp
-
-    of_datasets: dict[tuple[str, str, str], dict[str, float]] = {}
+    of_datasets: dict[tuple[str, str, str], dict[str, Difference]] = {}
     for row in texts.rows(answers.pairs):
-        of_datasets.setdefault((row.metric, row.system, row.other), {})[row.dataset] = row.difference
+        low, high = row.difference_low, row.difference_high
+        for pair, ends in (((row.system, row.other), (1, low, high)), ((row.other, row.system), (-1, -high, -low))):
+            known = of_datasets.setdefault((row.metric, *pair), {})
+            known[row.dataset] = Difference(ends[0] * row.difference, *ends[1:])
     systems = {name: number for number, name in enumerate(grid.systems)}
     found: dict[str, dict[str, list[Any]]] = {metric: {} for metric in grid.metrics}
     for row in texts.rows(answers.zero_shot[answers.zero_shot["datasets"] > 0]):
+        known = of_datasets.get((row.metric, row.system, row.other), {})
+        differences = [known[name] for name in row.names.split(", ") if name in known]
         means = [_rounded(number, 4) for number in (row.mean, row.other_mean, row.difference)]
-        names, sign = of_datasets.get((row.metric, row.system, row.other)), 1
-        if names is None:
-            names, sign = of_datasets.get((row.metric, row.other, row.system), {}), -1
-        differences = [sign * names[name] for name in row.names.split(", ") if name in names]
-        tested: list[float | None] = [None] * 3
-        if len(differences) == row.datasets >= LEAST_DATASETS and np.ptp(differences) > 0:
-            test = ttest_1samp(differences, 0)
-            p = float(texts.probability(test.pvalue))
-            tested = [*(_rounded(end, 4) for end in test.confidence_interval(0.95)), p]
-        found[row.metric][f"{systems[row.system]}-{systems[row.other]}"] = [int(row.datasets), *means, *tested]
+        over = mean_difference(differences) if len(differences) == row.datasets else Difference(*[math.nan] * 3)
+        p = None if pd.isna(over.p) else float(texts.probability(over.p))
+        numbers = [*means, _rounded(over.low, 4), _rounded(over.high, 4), p]
+        found[row.metric][f"{systems[row.system]}-{systems[row.other]}"] = [int(row.datasets), *numbers]
     return found
 
 

@@ -59,6 +59,7 @@ class Summary:
             metrics=config.metrics,
             baseline=self.grid.baseline or "",
             compare=config.grid.compare,
+            order=config.grid.show.order,
             seed=config.seed,
             trained_on={system: rows for system, (rows, _) in training.items() if rows},
             training_unknown={system: rows for system, (_, rows) in training.items() if rows},

@@ -6,13 +6,14 @@ An empty CSV cell means no value: NaN in a numeric column, an empty string in a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
 import pandas as pd
 
+from ..config.metric_names import lower_is_better
 from ..core import files
 from ..core.errors import DataError
 
@@ -43,7 +44,7 @@ def _columns(kind: str, *names: str) -> dict[str, str]:
 
 _CELL = _columns(_TEXT, "system", "dataset", "metric") | _columns(_NUMBER, "value")
 _MODELS = _columns(_COUNT, "queries") | _columns(_TEXT, "precision", "checkpoints", "status")
-_SCORES = _CELL | _columns(_NUMBER, "low", "high") | _MODELS | _columns(_TEXT, "detail")
+_SCORES = _CELL | _columns(_NUMBER, "low", "high") | _MODELS | {"not_judged": _NUMBER, "detail": _TEXT}
 _SEEDS = {
     **_columns(_TEXT, "system", "dataset", "mean_of", "metric"),
     **_columns(_NUMBER, "mean", "deviation"),
@@ -144,7 +145,8 @@ class Answers(NamedTuple):
     """The tables of a grid.
 
     Attributes:
-        scores: a row per system, dataset and metric: mean, 95 % BCa bootstrap interval, status. Includes the parts of
+        scores: a row per system, dataset and metric: mean, 95 % BCa bootstrap interval, status, and the share of the
+            top ten documents that is not judged, if the qrels list not only relevant ones. Includes the parts of
             averaged datasets and the single seeds of systems with seeds.
         seeds: mean and standard deviation over seeds, per dataset and metric, and for means over several datasets,
             which ``mean_of`` names while ``dataset`` is empty.
@@ -253,6 +255,13 @@ def main_comparison(across: pd.DataFrame) -> pd.DataFrame:
     means = across[(across["over"] == ZERO_SHOT) & across["mean"].notna()].groupby("metric").size()
     over = across["metric"].map(lambda metric: ZERO_SHOT if means.get(metric, 0) > 1 else ALL)
     return across[across["over"] == over]
+
+
+def ranking(answers: Answers, systems: Sequence[str], metric: str) -> tuple[str, ...]:
+    """Return systems by their mean in a metric, the best first; those without one at the end, in their order."""
+    rows = main_comparison(answers.across[answers.across["metric"] == metric])
+    means = dict(zip(rows["system"], rows["mean"] * (1 if lower_is_better(metric) else -1), strict=True))
+    return tuple(sorted(systems, key=lambda name: (pd.isna(means.get(name)), means.get(name, 0.0))))
 
 
 def against_baseline(across: pd.DataFrame) -> pd.DataFrame:

@@ -98,7 +98,8 @@ class GridSummary(Entry):
     models: dict[str, ModelFacts] = Field({}, description="Model behind each system that has one.")
     metrics: Texts = Field(description="Metrics, name@k.")
     baseline: str = Field("", description="Baseline of the comparisons, if any.")
-    compare: Texts = Field((), description="The two systems of a planned comparison, if any.")
+    compare: Texts = Field((), description="A system, and those that it was planned to be compared with, if any.")
+    order: str = Field("score", description="Order of the systems in tables: score, the best first, or grid.")
     seed: Seed = Field(0, description="Seed of the random numbers behind intervals and tests.")
     trained_on: dict[str, Texts] = Field(
         {}, description="By system: the rows that its models, or their teachers, were trained on."

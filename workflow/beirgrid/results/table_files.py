@@ -11,7 +11,7 @@ import pandas as pd
 from ..config.metric_names import lower_is_better, written
 from ..core import files, provenance
 from ..core.errors import DataError
-from .answers import DONE, STATUSES, Answers, file_name, read_answers, write_answers
+from .answers import DONE, STATUSES, Answers, file_name, ranking, read_answers, write_answers
 from .summary import NO, UNKNOWN, YES, GridSummary
 
 # The formats of a metric's table.
@@ -105,8 +105,16 @@ def write(answers: Answers, grid: GridSummary, folder: Path) -> bool:
     return any(written)
 
 
+def ordered(grid: GridSummary, answers: Answers) -> GridSummary:
+    """Return a grid with its systems in the order of tables: that of their scores, if the grid asks for no other."""
+    if grid.order == "grid":
+        return grid
+    return grid.model_copy(update={"systems": ranking(answers, grid.systems, grid.metrics[0])})
+
+
 def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
     """Arrange one metric as datasets × systems, with a row of means if there are several datasets."""
+    grid = ordered(grid, answers)
     scores = answers.scores[answers.scores["metric"] == metric]
     values, status, detail = (_pivot(scores, grid, column) for column in ("value", "status", "detail"))
     flawed = (status == DONE) & detail.map(bool)

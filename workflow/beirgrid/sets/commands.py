@@ -268,7 +268,7 @@ def status(args: argparse.Namespace) -> None:
     if about.versions:
         rankings, judgements = _rankings(made, args.results), made.qrels(about.versions[-1].number)
         grids = _grids(args.results)
-        planned = [set(grid.compare) for grid in grids if grid.compare and about.name in grid.rows]
+        planned = [{grid.compare[0], other} for grid in grids if about.name in grid.rows for other in grid.compare[1:]]
         tested = findings.paired_tests(judgements, rankings, planned)
         show(*findings.opening(judgements, rankings, tested))
     show(f"{about.name}: {texts:,} documents, {asked:,} queries")

@@ -172,6 +172,9 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
                 commits = sorted({item for of_part in records for item in grid_cells.checkpoints(of_part).items()})
                 row["checkpoints"] = ", ".join(f"{name}@{commit}" for name, commit in commits)
                 row["queries"] = sum(scores.queries for scores in means)
+                shares = [record["facts"].get("not_judged") for of_part in records for record in of_part]
+                shares = [share for share in shares if share is not None]
+                row["not_judged"] = sum(shares) / len(shares) if shares else None
             for metric in grid.metrics:
                 value = sum(scores.means[metric] for scores in means) / len(means) if status == DONE else None
                 rows.append({**row, "metric": metric, "value": value})

@@ -21,6 +21,9 @@ from ..results.scores import Scores
 from ..runs import runs
 from ..runs.metrics import per_query as metrics_per_query
 
+# The share of the top ten documents that is not judged.
+HOLES = "hole@10"
+
 
 def evaluate(
     *,
@@ -69,10 +72,13 @@ def evaluate(
                 f"{len(look_alikes)} documents of {run} are not judged, but their ids differ from judged ones only in "
                 f"Unicode form (NFC or NFD), {look_alikes[0]!a} first",
             )
-        computed = metrics_per_query(found, grades, [*dict.fromkeys(meant.values())], changes)
+        computed = metrics_per_query(found, grades, [*dict.fromkeys([*meant.values(), HOLES])], changes)
         values = {name: computed[metric] for name, metric in meant.items()}
         means = {name: float(np.mean(of_metric)) for name, of_metric in values.items()}
         scores = Scores(system=system, dataset=dataset, queries=len(grades), means=means)
+        # Where only relevant documents are listed, the others are judged in all but name.
+        if any(grade <= 0 for of_query in grades.values() for grade in of_query.values()):
+            facts["not_judged"] = float(np.mean(computed[HOLES]))
         if per_query:
             with files.atomic(per_query) as temporary:
                 pq.write_table(pa.table({"query": list(grades)} | values), temporary)

@@ -61,7 +61,7 @@ def illustrated(grid: GridSummary, answers: Answers) -> str:
 
 def pictures(grid: GridSummary, answers: Answers) -> Iterator[tuple[str, DrawnFigure]]:
     """Draw each picture for which the grid has data; yield its name and drawing."""
-    metric = grid.metrics[0]
+    grid, metric = table_files.ordered(grid, answers), grid.metrics[0]
     compared = main_comparison(answers.across[answers.across["metric"] == metric]).dropna(subset="mean")
     rows = answers.scores[(answers.scores["metric"] == metric) & answers.scores["value"].notna()]
     rows = rows[rows["system"].isin(list(grid.systems)) & rows["dataset"].isin(list(grid.rows))]
@@ -88,7 +88,7 @@ def pictures(grid: GridSummary, answers: Answers) -> Iterator[tuple[str, DrawnFi
     if len(depths := documents.curves(grid, metric)):
         yield "rerank_depth", figures.depth_curves(depths)
     if len(compared) > 1 or grid.compare:
-        system, other = grid.compare or _pair(compared)
+        system, other = grid.compare[:2] or _pair(compared)
         differences = {
             row: (of_queries[system] - of_queries[other]).to_numpy(np.float64)
             for row in grid.rows

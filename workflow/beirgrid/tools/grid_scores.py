@@ -11,7 +11,7 @@ import pandas as pd
 from ..config.metric_names import written
 from ..page import drawing, figures
 from ..page.answer import answer
-from ..results import summary
+from ..results import summary, table_files
 from ..results.answers import read_answers
 
 
@@ -33,14 +33,15 @@ class GridScores(pd.DataFrame):
         return pd.DataFrame
 
     def _repr_html_(self) -> str:
-        grid = summary.read(self.grid_folder / "grid.json")
         answers = read_answers(self.grid_folder / "tables")
+        grid = table_files.ordered(summary.read(self.grid_folder / "grid.json"), answers)
         metric = grid.metrics[0]
         rows = answers.scores[(answers.scores["metric"] == metric) & answers.scores["value"].notna()]
         rows = rows[rows["system"].isin(list(grid.systems)) & rows["dataset"].isin(list(grid.rows))]
         values = rows.pivot(index="dataset", columns="system", values="value").reindex(columns=list(grid.systems))
         with drawing.style():
             picture = drawing.content(figures.forest(rows, metric).figure, "svg").decode()
-        sentences = escape(" ".join(answer(grid, answers)))
+        said = answer(grid, answers)
+        sentences = escape(" ".join([*said.sentences, *said.caveats]))
         table = values.rename_axis(index=None, columns=None).to_html(float_format="{:.4f}".format, na_rep="")
         return f"<p>{sentences}</p><p>{escape(written(metric))}</p>{table}{picture[picture.index('<svg') :]}"

@@ -27,9 +27,7 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int) -> Iter
     """Yield the lines."""
     notes = [" ".join(table_files.seed_notes(grid)), *([] if all_published(answers) else _verdicts(answers.verdicts))]
     notes += [*_unfinished(grid, answers.scores), *_flaws(grid, answers.scores)]
-    said = textwrap.wrap(
-        " ".join(answer(grid, answers)), max(width, 60), break_long_words=False, break_on_hyphens=False
-    )
+    said = textwrap.wrap(str(answer(grid, answers)), max(width, 60), break_long_words=False, break_on_hyphens=False)
     below = ["", *(_cut(line, width) for line in notes if line), *said, f"Report: {page}"]
     left = max(LINES - len(below) - 1, _LEAST)
     yield from _table(table_files.wide(answers, grid, grid.metrics[0]), grid.metrics[0], width, left)

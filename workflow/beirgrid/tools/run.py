@@ -231,8 +231,8 @@ def describe(args: argparse.Namespace) -> dict[str, Any]:
                 content[key] = {**content.get(key, {}), **of}
         datasets.append(name)
     grid: dict[str, Any] = {"name": args.name or grid_name(systems, datasets), "systems": systems, "datasets": datasets}
-    if args.model and len(systems) == 2:
-        grid["compare"] = systems[::-1]
+    if args.model and len(systems) > 1:
+        grid["compare"] = [systems[-1], *systems[:-1]]
     return {**content, "grid": grid, **({"metrics": args.metrics} if args.metrics else {})}
 
 
