@@ -104,8 +104,8 @@ MISTAKES = {
         {"grid/baseline": "bm52"},
         "grid: baseline, compare: the grid has no system 'bm52'; did you mean 'bm25'?",
     ),
-    "planned with itself": ({"grid/compare": ["bm25", "bm25"]}, "grid: compare: name two different systems"),
-    "a planned comparison of one": ({"grid/compare": ["bm25"]}, "grid: compare: name two different systems"),
+    "planned with itself": ({"grid/compare": ["bm25", "bm25"]}, "grid: compare: name two or more different systems"),
+    "a planned comparison of one": ({"grid/compare": ["bm25"]}, "grid: compare: name two or more different systems"),
     "an unknown planned system": (
         {"grid/compare": ["bm52", "minilm"]},
         "grid: baseline, compare: the grid has no system 'bm52'; did you mean 'bm25'?",
