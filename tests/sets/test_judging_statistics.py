@@ -128,12 +128,12 @@ def test_agreement_is_shown_per_judge_and_per_query():
     assert [(found.value, higher) for found, higher in (judges["ann"], judges["ben"])] == [(1, 0)] * 2
     assert judges["cem"][1] == 0.75
     least = agreement.by_query({"ann": ann, "cem": cem}, 3)
-    assert [query for query, _ in least] == ["q0", "q2", "q3"]
-    assert all(found.value < 0.6 and found.low < found.value < found.high and found.pairs == 8 for _, found in least)
-    ((query, found),) = agreement.by_query(
+    assert [query for query, *_ in least] == ["q0", "q2", "q3"]
+    assert all(alpha < 0.6 and pairs == 8 for _, pairs, alpha in least)
+    ((query, _, alpha),) = agreement.by_query(
         {"ann": ann, "cem": {pair: cem[pair] for pair in pairs if pair[0] == "q1"}}, 3
     )
-    assert (query, found.value) == ("q1", 1)
+    assert (query, alpha) == ("q1", 1)
 
 
 def test_who_adjudicates_does_not_count_as_a_judge():

@@ -85,7 +85,10 @@ def test_documents_without_text_are_counted_and_named(tmp_path, monkeypatch, cap
     for name, text in (("a.md", "Rye bread"), ("b.txt", ""), ("c.html", "Rye<script>")):
         (tmp_path / "docs" / name).write_text(text)
     call("init", "empty", "--documents", "docs")
-    flaws = {"b.txt": "it has no text", "c.html": "its text may be cut: <script does not close"}
+    flaws = {
+        "b.txt": "it has no text",
+        "c.html": "its text may be cut: an element, a comment or a quote does not close",
+    }
     assert EvaluationSet(tmp_path / "empty").description.documents["flaws"] == flaws
     told = capsys.readouterr().err
     assert "documents left out, without text, or cut: 2 (set.json names them)\n  b.txt: it has no text\n  c.h" in told

@@ -91,9 +91,10 @@ def coefficients(grades: Grades) -> list[Coefficient]:
     grades = dict(sorted(grades.items()))
     found = [_kappa(dict(two)) for two in itertools.combinations(grades.items(), 2)]
     if len(grades) > 2:
-        by_all = set.intersection(*map(set, grades.values()))
-        found.append(_with_interval("Fleiss' kappa", fleiss, grades, by_all))
-    return [*found, _alpha(grades, _by_two(grades))] if found else []
+        found.append(_with_interval("Fleiss' kappa", fleiss, grades, _graded_by(grades, len(grades))))
+    if found:
+        found.append(_with_interval("Krippendorff's alpha (ordinal)", krippendorff, grades, _graded_by(grades, 2)))
+    return found
 
 
 def by_judge(grades: Grades) -> list[tuple[Coefficient, float]]:
@@ -106,15 +107,14 @@ def by_judge(grades: Grades) -> list[tuple[Coefficient, float]]:
     return found
 
 
-def by_query(grades: Grades, most: int) -> list[tuple[str, Coefficient]]:
-    """Return the queries on which judges agree least, with alpha; its interval is of samples of the query's pairs.
+def by_query(grades: Grades, most: int) -> list[tuple[str, int, float]]:
+    """Return the queries on which judges agree least, with their pairs and alpha.
 
     Queries whose pairs all have one grade have no alpha.
     """
-    pairs = {query: [*of_query] for query, of_query in itertools.groupby(sorted(_by_two(grades)), itemgetter(0))}
-    values = {query: krippendorff(_values(grades, of_query)) for query, of_query in pairs.items()}
-    least = sorted((query for query in pairs if not np.isnan(values[query])), key=lambda query: values[query])[:most]
-    return [(query, _alpha(grades, pairs[query], itemgetter(1))) for query in least]
+    pairs = {query: [*of_query] for query, of_query in itertools.groupby(sorted(_graded_by(grades, 2)), itemgetter(0))}
+    found = [(query, len(of_query), krippendorff(_values(grades, of_query))) for query, of_query in pairs.items()]
+    return sorted((row for row in found if not np.isnan(row[2])), key=itemgetter(2))[:most]
 
 
 def without_adjudicators(grades: Grades, adjudicators: Collection[str]) -> Grades:
@@ -125,11 +125,7 @@ def without_adjudicators(grades: Grades, adjudicators: Collection[str]) -> Grade
 
 def disagreements(grades: Grades) -> list[tuple[Pair, dict[str, int]]]:
     """Return the pairs with different grades, with each judge's grade, largest disagreements first."""
-    pairs = sorted({pair for of_judge in grades.values() for pair in of_judge})
-    found = [
-        (pair, {judge: of_judge[pair] for judge, of_judge in grades.items() if pair in of_judge}) for pair in pairs
-    ]
-    several = [(pair, of_pair) for pair, of_pair in found if len(set(of_pair.values())) > 1]
+    several = [(pair, given) for pair, given in sorted(_by_pair(grades).items()) if len({*given.values()}) > 1]
     return sorted(several, key=lambda item: min(item[1].values()) - max(item[1].values()))
 
 
@@ -144,8 +140,7 @@ def resolve(grades: Grades, how: Resolution, adjudicator: str = "") -> tuple[dic
     """
     resolved: dict[Pair, int] = {}
     undecided = []
-    for pair in dict.fromkeys(pair for of_judge in grades.values() for pair in of_judge):
-        given = {judge: of_judge[pair] for judge, of_judge in grades.items() if pair in of_judge}
+    for pair, given in _by_pair(grades).items():
         values = Counter(given.values())
         if len(values) == 1 or how == "strictest":
             resolved[pair] = min(values)
@@ -158,9 +153,18 @@ def resolve(grades: Grades, how: Resolution, adjudicator: str = "") -> tuple[dic
     return resolved, undecided
 
 
-def _by_two(grades: Grades) -> list[Pair]:
-    """Return the pairs that at least two judges graded."""
-    return [pair for pair, number in Counter(itertools.chain(*grades.values())).items() if number > 1]
+def _by_pair(grades: Grades) -> dict[Pair, dict[str, int]]:
+    """Return the grades of each pair by judge."""
+    pairs: dict[Pair, dict[str, int]] = {}
+    for judge, of_judge in grades.items():
+        for pair, grade in of_judge.items():
+            pairs.setdefault(pair, {})[judge] = grade
+    return pairs
+
+
+def _graded_by(grades: Grades, judges: int) -> list[Pair]:
+    """Return the pairs that at least so many judges graded."""
+    return [pair for pair, given in _by_pair(grades).items() if len(given) >= judges]
 
 
 def _values(grades: Grades, pairs: Iterable[Pair]) -> np.ndarray:
@@ -168,31 +172,21 @@ def _values(grades: Grades, pairs: Iterable[Pair]) -> np.ndarray:
     return np.array([[of_judge.get(pair, np.nan) for pair in pairs] for of_judge in grades.values()], float)
 
 
-def _alpha(grades: Grades, pairs: Iterable[Pair], unit: Callable[[Pair], str] = itemgetter(0)) -> Coefficient:
-    return _with_interval("Krippendorff's alpha (ordinal)", krippendorff, grades, pairs, unit)
-
-
 def _kappa(grades: Grades) -> Coefficient:
     """Return Cohen's kappa of two judges on the pairs that both graded."""
-    return _with_interval("Cohen's kappa", cohen, grades, set.intersection(*map(set, grades.values())))
+    return _with_interval("Cohen's kappa", cohen, grades, _graded_by(grades, len(grades)))
 
 
 def _with_interval(
-    name: str,
-    statistic: Callable[[np.ndarray], float],
-    grades: Grades,
-    pairs: Iterable[Pair],
-    unit: Callable[[Pair], str] = itemgetter(0),
+    name: str, statistic: Callable[[np.ndarray], float], grades: Grades, pairs: Iterable[Pair]
 ) -> Coefficient:
-    """Return a statistic of grades with the percentiles of bootstrap samples of units: queries, or documents."""
+    """Return a statistic of grades with the percentiles of bootstrap samples of queries."""
     pairs = sorted(pairs)
     values = _values(grades, pairs)
     if not pairs:
         return Coefficient(name, tuple(grades), 0, *[float("nan")] * 3)
-    columns: dict[str, list[int]] = {}
-    for column, pair in enumerate(pairs):
-        columns.setdefault(unit(pair), []).append(column)
-    blocks, random = list(map(np.array, columns.values())), np.random.default_rng(0)
+    _, query = np.unique([query for query, _ in pairs], return_inverse=True)
+    blocks, random = [np.flatnonzero(query == number) for number in range(query.max() + 1)], np.random.default_rng(0)
     drawn = (random.integers(len(blocks), size=len(blocks)) for _ in range(_RESAMPLES))
     samples = [statistic(values[:, np.concatenate([blocks[at] for at in sample])]) for sample in drawn]
     low, high = np.nanpercentile(samples, [2.5, 97.5]) if not np.isnan(samples).all() else [float("nan")] * 2

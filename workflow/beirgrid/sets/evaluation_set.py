@@ -206,7 +206,10 @@ class EvaluationSet:
         people = {judge: of_judge for judge, of_judge in self.people().items() if judge not in set(without)}
         grades = {MODEL + model: everyone.get(MODEL + model, {})} if model else people
         if not any(grades.values()):
-            raise BeirgridError(self._nothing_to_accept(everyone, model))
+            whose = f"the model {model!r}" if model else "people"
+            raise BeirgridError(
+                f"{self.folder} has no judgements of {whose} (judges are {', '.join(everyone) or 'none'})"
+            )
         resolved, undecided = resolve(grades, how, adjudicator)
         if undecided:
             query, document = undecided[0]
@@ -239,14 +242,6 @@ class EvaluationSet:
             description.versions.append(version)
             files.write_text(self.folder / "qrels/test.tsv", text)
         return version
-
-    def _nothing_to_accept(self, everyone: Grades, model: str) -> str:
-        models = [judge.removeprefix(MODEL) for judge in everyone if judge.startswith(MODEL)]
-        if model:
-            return f"no model {model!r} has judged {self.folder} (these have: {', '.join(models) or 'none'})"
-        if models:
-            return f"{self.folder} has no judgements of people yet: --model NAME accepts those of a model"
-        return f"{self.folder} has no judgements yet: beirgrid set judge collects them"
 
     def qrels(self, version: int) -> Mapping[str, Mapping[str, int]]:
         """Return the qrels of a version.

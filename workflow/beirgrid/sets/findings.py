@@ -79,9 +79,7 @@ def agreement_in_parts(grades: agreement.Grades) -> list[str]:
         for found, higher in agreement.by_judge(grades)
         if found.pairs
     ]
-    queries = [
-        [query, f"{found.pairs:,}", _interval(*found[3:])] for query, found in agreement.by_query(grades, _LEAST)
-    ]
+    queries = [[query, f"{pairs:,}", f"{alpha:.3f}"] for query, pairs, alpha in agreement.by_query(grades, _LEAST)]
     headings = ["judge", "pairs", "Cohen's kappa with the others' majority", "mean grade above theirs"]
     of_queries = ["queries with the least agreement", "pairs", "Krippendorff's alpha"]
     tables = ((headings, judges), (of_queries, queries))
