@@ -10,6 +10,7 @@ Usage: bench.py [--scifact FOLDER] [--output FOLDER] [encode] [dense] [bm25] [sp
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import re
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]  # the tests write jobs as words
 SCIFACT = ROOT.parent / "shared" / "data" / "beir" / "scifact"
 DEMO = ROOT / "workflow" / "resources" / "demo"
 PYTHON = sys.executable
@@ -117,7 +119,10 @@ def figures_of(names: list[str], script: Path, folder: Path) -> dict[str, list[l
 
 def beirgrid(*arguments: str | Path) -> list[str | Path]:
     """Return the command of a stage."""
-    return [PYTHON, "-m", "beirgrid", *arguments]
+    from stage_words import stage_command
+
+    command: list[str | Path] = stage_command(*arguments, python=PYTHON)
+    return command
 
 
 # A sample of SciFact × minilm, from the raw corpus to metrics
@@ -139,13 +144,17 @@ def model_folder(folder: Path) -> tuple[Path, str]:
 
 def cell_beirgrid(data: Path, folder: Path, checkpoint: Path, entry: str, precision: str) -> None:
     """Run all stages of one dense cell in this process."""
+    from stage_words import stage_job
+
     from beirgrid.__main__ import main
     from beirgrid.results import scores
 
     corpus = json.dumps({"source": "local", "path": str(data)})
 
     def stage(*arguments: str | Path) -> None:
-        if main(list(map(str, arguments))):
+        command, text = stage_job(*arguments)
+        sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
+        if main(command):
             sys.exit(1)
 
     documents, record = folder / "corpus.parquet", folder / "record.json"
@@ -474,7 +483,6 @@ def main() -> None:
     parser.add_argument("--scifact", type=Path, default=DEMO if SMALL else SCIFACT, help="SciFact in BEIR layout")
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "bench", help="folder for the table")
     args = parser.parse_args()
-    sys.path.insert(0, str(ROOT / "workflow"))
     on_scifact = {"encode", "dense", "bm25", "grid"}
     if on_scifact & set(args.what) and not args.scifact.is_dir():
         others = " ".join(name for name in functions if name not in on_scifact)

@@ -42,7 +42,11 @@ Records = dict[str, list[dict[str, Any]]]
 def call(*arguments: str | Path) -> None:
     """Run a Python module; end with its output if it fails."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", *map(str, arguments)]
+    from stage_words import stage_command
+
+    module, *words = arguments
+    own = module == "beirgrid"
+    command = stage_command(*words) if own else [sys.executable, "-m", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, check=False)
     if done.returncode:
         sys.exit(f"failed: {' '.join(command)}\n{done.stdout}{done.stderr}")

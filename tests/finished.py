@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from helpers import write_collection
+from helpers import main, write_collection
 
-from beirgrid.__main__ import main
 from beirgrid.core import paths, provenance
 from beirgrid.pipeline.retrieve import RETRIEVE
 from beirgrid.runs import runs

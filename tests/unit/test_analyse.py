@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import pytrec_eval
+from helpers import main
 
-from beirgrid.__main__ import main
 from beirgrid.collections.collection import CORPUS_SCHEMA, QUERIES_SCHEMA
 from beirgrid.core import paths
 from beirgrid.page import documents

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import python, quick_first
+from helpers import main, python, quick_first
 
-from beirgrid.__main__ import main
 from beirgrid.analysis import tables as statistics
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import DataError

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import forked_snakemake
+from helpers import forked_snakemake, main
 
 import beirgrid
-from beirgrid.__main__ import main
 from beirgrid.core.compute import Compute
 from beirgrid.core.errors import BeirgridError, ConfigError, DataError
 from beirgrid.results import results_folder, scores

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from graph import inputs, records, settings
-from helpers import tracked_configuration
+from helpers import main, tracked_configuration
 
 from beirgrid import config
-from beirgrid.__main__ import main
 from beirgrid.config.indexes import Binary, Flat, Hnsw, Int8, IvfPq
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.pipeline.grid import Grid

@@ -1,4 +1,4 @@
-"""Arguments in files, and settings on standard input."""
+"""Jobs on standard input, and how commands end."""
 
 from __future__ import annotations
 
@@ -10,86 +10,74 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 from helpers import ROOT
 
 from beirgrid.__main__ import main
-from beirgrid.core.cli import as_words
 
 
-def _with_input(words: list[str], text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder as rules do: bash passes the text as standard input."""
-    command = shlex.join([sys.executable, "-m", "beirgrid", *words])
-    (folder / "job.sh").write_text(f"{command} <<< {shlex.quote(text)}\n", encoding="utf-8")
+def _run(name: str, job: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a stage in a folder as rules do: bash passes the job as standard input."""
+    command = shlex.join([sys.executable, "-m", "beirgrid", "stage", name])
+    (folder / "job.sh").write_text(f"{command} <<< {shlex.quote(job)}\n", encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     return subprocess.run(["bash", "job.sh"], cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_a_stage_reads_its_settings_and_its_record_has_the_command_with_them(root, tmp_path):
-    """An entry that is too long for a Linux argument, with characters that are special to a shell and a parser."""
-    odd = {"note": "a\n\u2028 'b' {c} $(d) @e"}
-    entry = {"source": "local", "path": str(root / "workflow/resources/demo")}
-    words = ["fetch", "corpus", "--name", "x", "@-", "--output", "x.parquet", "--record", "x.json"]
-    done = _with_input(words, json.dumps({"entry": entry}), tmp_path)
+def _fetching(root: Path, **entry: Any) -> dict[str, Any]:
+    """Return the job that fetches the demonstration's corpus, as its rule writes it."""
+    return {
+        "inputs": {},
+        "outputs": {"output": "x.parquet", "record": "x.json"},
+        "settings": {"entry": {"source": "local", "path": str(root / "workflow/resources/demo"), **entry}},
+        "options": {"name": "x"},
+        "digest": "0123456789abcdef",
+    }
+
+
+def test_the_record_keeps_a_job_and_why_prints_it_to_be_run_again(root, tmp_path):
+    """The record names no folder of this machine: the path starts at the checkout."""
+    job = _fetching(root)
+    done = _run("fetch_corpus", json.dumps(job), tmp_path)
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "x.json").read_text())
-    entry["path"] = "workflow/resources/demo"  # from the checkout: the record names no folder of this machine
-    assert record["settings"] == entry
-    whole = [word for given in words for word in (["--entry", json.dumps(entry)] if given == "@-" else [given])]
-    assert record["command"] == shlex.join(["python", "-m", "beirgrid", *whole])
-    long = {**entry, "path": "x" * 300_000, **odd}
-    refused = _with_input(words, json.dumps({"entry": long}), tmp_path)
+    job["settings"]["entry"]["path"] = "workflow/resources/demo"
+    assert record["settings"] == job["settings"]["entry"]
+    assert record["job"] == {"stage": "fetch_corpus", **job}
+    assert record["settings_key"] == job["digest"]
+    assert record["command"] == "python -m beirgrid stage fetch_corpus"
+    made = (tmp_path / "x.parquet").read_bytes()
+    (tmp_path / "workflow").symlink_to(root / "workflow")
+    why, stage = (f"{sys.executable} -m beirgrid {words}" for words in ("why x.parquet --job", "stage fetch_corpus"))
+    again = f"set -e; {why} > job.json; rm x.parquet x.json; {stage} < job.json"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    subprocess.run(["bash", "-c", again], cwd=tmp_path, env=environment, check=True)
+    assert (tmp_path / "x.parquet").read_bytes() == made
+    assert json.loads((tmp_path / "x.json").read_text())["job"] == record["job"]
+
+
+def test_an_entry_that_is_too_long_for_an_argument_of_linux_is_read(root, tmp_path):
+    """With characters that are special to a shell."""
+    job = _fetching(root, path="x" * 300_000, note="a\n\u2028 'b' {c} $(d) @e")
+    refused = _run("fetch_corpus", json.dumps(job), tmp_path)
     assert "note: Extra inputs are not permitted" in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
-def test_options_without_a_value_are_left_out_and_0_is_a_value():
-    options = {"a_b": 0, "c": None, "d": False, "e": True, "f": [], "g": ["x", 1], "h": {"i": None}, "j": ""}
-    assert as_words(options) == ["--a-b", "0", "--e", "--g", "x", "1", "--h", '{"i": null}', "--j", ""]
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", "3", "\x00"])
-def test_an_input_that_is_no_object_of_options_is_refused(capsys, monkeypatch, text):
+@pytest.mark.parametrize("text", ["", "[]", "{", "3", "\x00", '{"settings": []}', '{"settings": {"k": 1, "k": 2}}'])
+def test_an_input_that_is_no_job_is_refused(capsys, monkeypatch, text):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    assert main(["fuse", "@-"]) == 1
-    assert capsys.readouterr().err == "beirgrid fuse: error: @-: standard input is not a JSON object of options\n"
+    assert main(["stage", "fuse"]) == 1
+    assert capsys.readouterr().err.startswith("beirgrid stage fuse: error: standard input is not a job, a JSON object")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "a.args: No such file or directory"),
-        (b"\xca\xfe\n", "a.args is not a list of arguments, one per line: it is not UTF-8 text"),
-        (b"--run\na\0b\n", "a.args is not a list of arguments, one per line: it is not UTF-8 text"),
-    ],
-)
-def test_a_file_of_no_arguments_is_named(capsys, tmp_path, content, message):
-    path = tmp_path / "a.args"
-    if content is not None:
-        path.write_bytes(content)
-    assert main([f"@{path}"]) == 1
-    assert capsys.readouterr().err == f"beirgrid: error: @{tmp_path}/{message}\n"
-
-
-def test_a_line_of_a_file_stands_for_itself(capsys, tmp_path):
-    """Each file is read once, even a file that names itself."""
-    path = tmp_path / "self.args"
-    path.write_text(f"@{path}\n")
-    with pytest.raises(SystemExit):
-        main([f"@{path}"])
-    assert f"argument command: invalid choice: '@{path}'" in capsys.readouterr().err
-
-
-def test_a_file_is_read_as_utf_8_in_every_locale(tmp_path):
-    """Rules write these files in UTF-8; another encoding would change names."""
-    (tmp_path / "a.args").write_text("müller\n", encoding="utf-8")
-    program = "from beirgrid.core.cli import read_files; print(ascii(read_files(['fuse', '@a.args'])))"
-    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    environment = {**os.environ, **locale, "PYTHONPATH": str(ROOT / "workflow")}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.stdout, done.stderr) == ("['fuse', 'm\\xfcller']\n", "")
+def test_a_stage_that_is_not_there_is_named(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    assert main(["stage", "rernk"]) == 1
+    assert capsys.readouterr().err == "beirgrid stage rernk: error: there is no stage 'rernk'; did you mean 'rerank'?\n"
 
 
 @pytest.mark.parametrize(
@@ -132,41 +120,48 @@ def test_streams_that_the_shell_closed_are_opened(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def _refusal(name: str, capsys: pytest.CaptureFixture[str], **options: Any) -> str:
+    """Return the message about a job whose options are wrong."""
+    with mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps({"options": options}).encode()))):
+        assert main(["stage", name]) == 1
+    return capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
-    ("command", "option"),
+    ("name", "option"),
     [
         ("fuse", "depth"),
         ("fuse", "k"),
         ("rerank", "depth"),
         ("score", "depth"),
-        ("fetch run", "depth"),
-        ("retrieve lexical", "depth"),
-        ("retrieve lexical", "threads"),
-        ("retrieve lexical", "memory"),
-        ("retrieve dense", "depth"),
-        ("retrieve dense", "dimensions"),
-        ("retrieve late-interaction", "candidates"),
-        ("index lexical", "threads"),
-        ("index lexical", "memory"),
-        ("index approximate", "dimensions"),
-        ("encode", "shard-size"),
-        ("expand", "shard-size"),
+        ("fetch_run", "depth"),
+        ("retrieve_lexical", "depth"),
+        ("retrieve_lexical", "threads"),
+        ("retrieve_lexical", "memory"),
+        ("retrieve_dense", "depth"),
+        ("retrieve_dense", "dimensions"),
+        ("retrieve_late_interaction", "candidates"),
+        ("index_lexical", "threads"),
+        ("index_lexical", "memory"),
+        ("index_approximate", "dimensions"),
+        ("encode", "shard_size"),
+        ("expand", "shard_size"),
         ("mine", "threads"),
         ("train", "threads"),
-        ("latency", "queries"),
-        ("plan", "jobs"),
     ],
 )
-@pytest.mark.parametrize("number", ["0", "1000001"])
-def test_a_count_of_nothing_or_of_too_much_is_refused(capsys, command, option, number):
-    with pytest.raises(SystemExit):
-        main([*command.split(), f"--{option}", number])
-    message = f"argument --{option}: {int(number):,} is not between 1 and 1,000,000"
-    assert capsys.readouterr().err.endswith(f"{message}\n")
+@pytest.mark.parametrize(("number", "limit"), [(0, "greater than or equal to 1"), (1000001, "less than or equal to")])
+def test_a_count_of_nothing_or_of_too_much_is_refused(capsys, name, option, number, limit):
+    assert f"{option}: Input should be {limit}" in _refusal(name, capsys, **{option: number})
 
 
-@pytest.mark.parametrize("depth", ["-1", "1.0", "1e3", "٣", "", "9" * 5000])
+@pytest.mark.parametrize("depth", ["-1", "1.5", "1e3", "", "9" * 5000])
 def test_a_number_that_no_option_counts_is_refused(capsys, depth):
-    with pytest.raises(SystemExit):
-        main(["fuse", "--depth", depth])
-    assert "argument --depth: " in capsys.readouterr().err
+    assert "depth: " in _refusal("fuse", capsys, depth=depth)
+
+
+def test_an_option_that_is_unknown_or_missing_is_named(capsys):
+    said = _refusal("rerank", capsys, depht=3)
+    assert "depht: Unexpected keyword argument (here 3)" in said
+    assert "first_stage: Missing required keyword only argument" in said
+    assert len(said.splitlines()) == 1

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from checkpoints import save_changed
 from graph import inputs
-from helpers import tracked_configuration, write_collection
+from helpers import main, tracked_configuration, write_collection
+from pydantic import TypeAdapter
 
 from beirgrid import config
-from beirgrid.__main__ import main
+from beirgrid.config.models import Reranker
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.encoders import cutting, open_encoder, open_scorer
-from beirgrid.models.arguments import ScoringModel
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import Resources
 from beirgrid.runs import runs
@@ -121,7 +121,7 @@ def test_scores_of_pairs_are_those_of_sentence_transformers(tiny_models, aggrega
 
 
 def _scoring(entry: dict[str, Any]) -> Any:
-    return next(one for one in ScoringModel.__metadata__ if callable(one))(json.dumps(entry))
+    return TypeAdapter(Reranker).validate_python(entry)
 
 
 def _cpu() -> Any:

@@ -15,6 +15,7 @@ import yaml
 from helpers import COMMANDS, ROOT, hub, tracked_configuration
 from model_hub import serve
 from pydantic import TypeAdapter
+from stage_words import stage_job
 
 from beirgrid import config
 from beirgrid.collections import collection
@@ -300,7 +301,7 @@ def fetched(loopback, tmp_path, entry: dict, split: str) -> Path:
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS],
         env={**loopback.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT / "workflow")},
-        input=json.dumps(commands, default=str),
+        input=json.dumps([stage_job(*words) for words in commands]),
         capture_output=True,
         text=True,
         check=False,

@@ -17,9 +17,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-from helpers import ROOT
+from helpers import ROOT, main
 
-from beirgrid.__main__ import main
 from beirgrid.core import provenance
 from beirgrid.pipeline.index import INDEX
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
+from helpers import main
 
-from beirgrid.__main__ import main
 from beirgrid.collections import collection
 from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.core import provenance

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checkpoints import opened
-from helpers import python
+from helpers import main, python
 
-from beirgrid.__main__ import main
 from beirgrid.collections import collection
 from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, GeneratorModel, TermWeighter, query_generator
 from beirgrid.encoders.engine import FIRST, WINDOW

@@ -113,13 +113,13 @@ _LAZY = {
 
 
 def _jobs() -> set[tuple[str, str]]:
-    """Return the pairs (environment, words of the stage's command) that the rules have."""
+    """Return the pairs (environment, function of a stage) that the rules have."""
     from beirgrid.pipeline.stage import stages
 
     pairs = set()
     for rule in rules().values():
         environment = Path(rule.conda_env).stem.removesuffix("-cpu")
-        pairs |= {(environment, words) for words in stages()[rule.name].commands}
+        pairs |= {(environment, function) for function in stages()[rule.name].functions}
     return pairs
 
 
@@ -171,16 +171,12 @@ def _provided(path: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_each_environment_has_what_its_stages_import(root):
-    from beirgrid.pipeline.stage import functions
-
-    modules = {words: function.partition(":")[0] for words, function in functions().items()}
     jobs = _jobs()
     environments = {environment for environment, _ in jobs}
     assert environments == {"lexical", "neural", "evaluate"}
     provided = {name: _provided(root / f"envs/{name}.yaml") | set(sys.stdlib_module_names) for name in environments}
     for environment, stage in sorted(jobs):
-        of_stage = [module for words, module in modules.items() if stage in (words, words.partition(" ")[0])]
-        needed = _imports(root / "workflow/beirgrid", of_stage[-1], set())
+        needed = _imports(root / "workflow/beirgrid", stage.partition(":")[0], set())
         missing = needed - provided[environment] - set(_LAZY.get(environment, ()))
         assert not missing, f"envs/{environment}.yaml lacks what {stage} imports"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers import main
 
-from beirgrid.__main__ import main
 from beirgrid.collections import collection
 from beirgrid.encoders import GeneratorModel, query_generator
 from beirgrid.stages import expand

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 import pytrec_eval
 import yaml
-from helpers import with_ranx
+from helpers import main, with_ranx
 from huggingface_hub import parse_eval_result_entries
 
-from beirgrid.__main__ import main
 from beirgrid.core.version import full_version
 from beirgrid.exchange.mteb import tasks
 from beirgrid.results import scores

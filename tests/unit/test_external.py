@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 from graph import records
-from helpers import tracked_configuration, write_collection
+from helpers import main, tracked_configuration, write_collection
 
 from beirgrid import config
-from beirgrid.__main__ import main
 from beirgrid.core.errors import ConfigError
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.stage import stages

@@ -12,7 +12,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 import tracemalloc
@@ -23,9 +22,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, beirgrid, python
+from helpers import ROOT, beirgrid, main, python
+from stage_words import stage_command
 
-from beirgrid.__main__ import main
 from beirgrid.collections import collection
 from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.core import files
@@ -526,7 +525,7 @@ def test_a_revision_that_the_hub_does_not_have_is_refused(tmp_path):
     hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
     environment = {**os.environ, **hub, "HF_HOME": str(tmp_path / "hub"), "PYTHONPATH": str(ROOT / "workflow")}
     arguments = model_command(tmp_path / "out", checkpoint="a/b", revision="1" * 40)
-    command = [python(), "-m", "beirgrid", "fetch", *arguments]
+    command = stage_command("fetch", *arguments, python=python())
     done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
     server.shutdown()
     assert done.returncode == 1
@@ -1108,7 +1107,7 @@ def test_a_killed_fetch_leaves_nothing_under_the_final_name_and_the_next_one_cle
     out = tmp_path / "out"
     command = corpus_command(tmp_path / "folder", out, documents=count)
     process = subprocess.Popen(
-        [sys.executable, "-m", "beirgrid", "fetch", *command],
+        stage_command("fetch", *command),
         env={**os.environ, "PYTHONPATH": str(ROOT / "workflow")},
         stderr=subprocess.DEVNULL,
     )

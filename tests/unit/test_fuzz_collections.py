@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers import main
 
-from beirgrid.__main__ import main
 from beirgrid.collections import collection, training_data
 from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.runs import runs

@@ -17,9 +17,8 @@ import finished
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import ROOT, quick_first
+from helpers import ROOT, main, quick_first
 
-from beirgrid.__main__ import main
 from beirgrid.core import paths, provenance
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 

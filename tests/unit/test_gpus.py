@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -14,7 +13,8 @@ import pytest
 from helpers import ROOT, python
 
 from beirgrid.core import compute
-from beirgrid.core.errors import BeirgridError
+from beirgrid.core.errors import BeirgridError, ConfigError
+from beirgrid.pipeline.job import arguments
 
 TAKE = """
 import os, sys, torch
@@ -135,11 +135,15 @@ def test_a_closed_runtime_gives_its_gpu_back(monkeypatch, tmp_path):
     assert compute.take_gpu(["0", "1"]).number == 0
 
 
-@pytest.mark.parametrize("text", ["2048", '{"gpu": 1}', '{"cpu": 0}', '{"cpu": "many"}', "{"])
-def test_batch_sizes_are_checked(text):
-    assert compute.TokenBudget.parse('{"cpu": 64}') == (64, 65536)
-    with pytest.raises(argparse.ArgumentTypeError, match=r"batch|JSON object"):
-        compute.TokenBudget.parse(text)
+@pytest.mark.parametrize("tokens", [2048, {"gpu": 1}, {"cpu": 0}, {"cpu": "many"}])
+def test_batch_sizes_are_checked(tokens):
+    assert arguments(_with_model, {"batch_tokens": {"cpu": 64}})["compute"].batch_tokens == (64, 65536)
+    with pytest.raises(ConfigError, match=r"compute\.batch_tokens"):
+        arguments(_with_model, {"batch_tokens": tokens})
+
+
+def _with_model(compute: compute.Compute) -> None:
+    """Have a signature of a stage that runs a model."""
 
 
 @pytest.mark.parametrize(("bfloat16", "taken"), [(True, "bfloat16"), (False, "float32")])

@@ -9,9 +9,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import Rows, hub
+from helpers import Rows, hub, main
 
-from beirgrid.__main__ import main
 from beirgrid.collections import collection
 from beirgrid.collections.qrels import read as read_qrels
 

@@ -26,14 +26,13 @@ import ir_datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, beirgrid, python
+from helpers import ROOT, beirgrid, main, python
 from ir_datasets.datasets import beir
 from ir_datasets.datasets.base import Dataset, FilteredQueries
 from ir_datasets.formats import GenericDoc, GenericQuery
 from ir_datasets.util import Cache, Migrator, ZipExtract
 from ir_datasets.util.download import _DownloadConfig
 
-from beirgrid.__main__ import main
 from beirgrid.collections import collection
 from beirgrid.collections.downloads import one_at_a_time
 from beirgrid.collections.qrels import read as read_qrels
@@ -382,14 +381,16 @@ def test_a_file_that_is_there_under_its_checksum_is_not_downloaded(
 # ---- several jobs at once
 
 FETCH = """
-import json, sys
+import sys
+from pathlib import Path
 from ir_datasets.datasets import beir
 import ir_datasets
 from ir_datasets.datasets.base import Dataset
 from ir_datasets.formats import GenericQuery
 from ir_datasets.util import Cache, ZipExtract
 from ir_datasets.util.download import _DownloadConfig
-from beirgrid.__main__ import main
+from beirgrid.config.datasets import IrDatasetsCorpus
+from beirgrid.stages.fetch import fetch_corpus
 
 url, md5, out = sys.argv[1:]
 base = ir_datasets.util.home_path() / beir.NAME
@@ -397,8 +398,8 @@ entry = {"url": url, "size_hint": 6_000_000, "expected_md5": md5, "cache_path": 
 download = _DownloadConfig(contents={"beir": {"shared": entry}}).context("beir", base)["shared"]
 documents = beir.BeirDocs("shared", ZipExtract(download, "tiny/corpus.jsonl"), beir.BeirTitleDoc)
 ir_datasets.registry.register("beir/shared", Dataset(documents))
-source = json.dumps({"source": "ir_datasets", "id": "beir/shared", "documents": 3})
-sys.exit(main(["fetch", "corpus", "--name", "x", "--entry", source, "--output", out, "--record", out + ".json"]))
+source = IrDatasetsCorpus(source="ir_datasets", id="beir/shared", documents=3)
+fetch_corpus(name="x", entry=source, output=Path(out), record=Path(out + ".json"))
 """
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import main
 
-from beirgrid.__main__ import main
 from beirgrid.core import paths
 from beirgrid.results.efficiency import LATENCY_COLUMNS, read_latency
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary

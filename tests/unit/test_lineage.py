@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import made_once, write_collection
+from helpers import made_once, main, write_collection
 from safetensors.torch import load_file, save_file
 
-from beirgrid.__main__ import main
 from beirgrid.core import lineage
 from beirgrid.core.errors import DataError
 

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from helpers import write_collection
+from pydantic import TypeAdapter
 
 from beirgrid.collections import collection
 from beirgrid.config.datasets import Dataset, LocalCorpus
-from beirgrid.config.models import CrossEncoder
+from beirgrid.config.models import CrossEncoder, Model
 from beirgrid.core.compute import Compute
-from beirgrid.models.arguments import encoding_model
 from beirgrid.runs import runs
 from beirgrid.stages import encode, fetch, fuse, index, rerank, retrieve, score
 
@@ -58,7 +58,10 @@ def _indexed(retriever: str, folder: Path, corpus: Path, models: dict[str, Path]
     if retriever == "lexical":
         index.index_lexical(corpus=corpus, fields="flat", output=built, **record)
         return {"index": built, "fields": "flat"}
-    search = {"model": encoding_model(settings["model"]), "checkpoint": models[settings["checkpoint"]]}
+    search = {
+        "model": TypeAdapter(Model).validate_python(settings["model"]),
+        "checkpoint": models[settings["checkpoint"]],
+    }
     search |= {"corpus": corpus, "compute": ON_CPU}
     encode.encode(**search, shard_size=100, output=vectors, **record)
     index.index_vectors(family=settings["model"]["family"], vectors=vectors, output=built, **record)

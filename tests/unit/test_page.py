@@ -15,11 +15,10 @@ import pages
 import pandas as pd
 import pytest
 import yaml
-from helpers import ROOT
+from helpers import ROOT, main
 from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid import config
-from beirgrid.__main__ import main
 from beirgrid.core import files, paths, provenance
 from beirgrid.page import drawing, figures, sections, steps
 from beirgrid.page import matrix as grids

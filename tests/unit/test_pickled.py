@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import torch
 from graph import settings
-from helpers import ROOT, python, write_collection
+from helpers import ROOT, main, python, write_collection
 from model_hub import ModelHub, serve
 from safetensors.torch import load_file
+from stage_words import stage_command
 
 from beirgrid import config
-from beirgrid.__main__ import main
 from beirgrid.config import lock
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
@@ -55,10 +55,12 @@ def fetch_model(hub: ModelHub, folder: Path, model: str = "toy", also: str = "",
     folder.mkdir(exist_ok=True)
     entry = {"checkpoint": "some/model", "revision": "resolve", "pickled": True, **entry}
     out = Path("results/models") / model
-    command = [python(), "-m", "beirgrid", "fetch", "model", "--name", model, "--entry", json.dumps(entry)]
-    command += ["--output", str(out / "checkpoint"), "--record", str(out / "model.json")]
+    words = ["fetch", "model", "--name", model, "--entry", json.dumps(entry)]
+    words += ["--output", str(out / "checkpoint"), "--record", str(out / "model.json")]
     environment = {**hub.environment(folder / "home"), "PYTHONPATH": f"{ROOT / 'workflow'}:{also}"}
-    return subprocess.Popen(command, cwd=folder, env=environment, text=True, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        stage_command(*words, python=python()), cwd=folder, env=environment, text=True, stderr=subprocess.PIPE
+    )
 
 
 def refusal(job: subprocess.Popen[str], folder: Path) -> str:

@@ -13,9 +13,9 @@ import model_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, python
+from helpers import ROOT, main, python
+from stage_words import stage_command
 
-from beirgrid.__main__ import main
 from beirgrid.collections import collection, predictions
 
 IDS = ["7", "0", "6", "1", "5", "2", "4", "3"]
@@ -151,10 +151,11 @@ def test_queries_come_from_a_commit_of_the_hub(corpus, tmp_path):
     def fetch(hub: model_hub.ModelHub, revision: str, pattern: str) -> subprocess.CompletedProcess[str]:
         """Run the command in a process of its own: the hub's client reads its address once."""
         entry = {"source": "huggingface", "id": "somebody/queries", "revision": revision, "files": [pattern]}
-        command = [python(), "-m", "beirgrid", "fetch", "expansion", "--name", "theirs", "--entry"]
-        command += [json.dumps(entry), "--corpus", str(corpus), "--output", str(output)]
-        command += ["--record", str(output.with_suffix(".json"))]
+        words = ["fetch", "expansion", "--name", "theirs", "--entry"]
+        words += [json.dumps(entry), "--corpus", str(corpus), "--output", str(output)]
+        words += ["--record", str(output.with_suffix(".json"))]
         environment = hub.environment(tmp_path / "home") | {"PYTHONPATH": str(ROOT / "workflow")}
+        command = stage_command(*words, python=python())
         return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
 
     with model_hub.serve() as hub:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT
 
-from beirgrid.__main__ import commands
+from beirgrid.__main__ import COMMANDS
 from beirgrid.tools import processes, run
 
 SNAKEFILE = f"""
@@ -93,7 +93,7 @@ def test_a_second_run_is_refused_beside_another(killed):
 @pytest.mark.slow
 def test_a_run_is_refused_beside_the_jobs_of_one_that_was_killed(killed):
     job = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)", "beirgrid", "encode", "@-"], cwd=killed
+        [sys.executable, "-c", "import time; time.sleep(60)", "beirgrid", "stage", "encode"], cwd=killed
     )
     try:
         assert _run("--unlock").returncode == 0
@@ -110,13 +110,13 @@ def test_a_run_is_refused_beside_the_jobs_of_one_that_was_killed(killed):
     ("words", "runs"),
     [
         ("python -P interrupts.py snakemake --snakefile Snakefile", True),
-        ("python -m beirgrid encode @-", True),
-        ("python -m beirgrid fetch corpus @-", True),
+        ("python -m beirgrid stage encode", True),
+        ("python -m beirgrid stage fetch_corpus", True),
         ("python -m pytest", False),
         *(
             (f"/venv/bin/beirgrid {words.split()[0]} x", False)
-            for words in commands([])
-            if words not in BECOME_SNAKEMAKE
+            for words in COMMANDS
+            if words not in (*BECOME_SNAKEMAKE, "stage")
         ),
     ],
 )

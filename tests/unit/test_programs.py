@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import tracked_configuration, write_collection
+from helpers import main, tracked_configuration, write_collection
+from stage_words import stage_command
 
 from beirgrid import config
-from beirgrid.__main__ import main
 from beirgrid.core.errors import ConfigError
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import Resources
@@ -165,7 +165,7 @@ def test_a_program_may_start_a_server_that_goes_on(stage, tmp_path):
 def test_a_program_ends_with_its_stage(collection, tmp_path):
     code = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(__import__('os').getpid())); __import__('time').sleep(60)"
     command = words("retrieve", python(code, "{queries}", "{run}"), collection, tmp_path / "x.run.gz")
-    with subprocess.Popen([sys.executable, "-m", "beirgrid", *command], stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(stage_command(*command), stdout=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 60
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             assert time.monotonic() < deadline

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checkpoints import enlarge_all, save_changed
+from helpers import main
 
-from beirgrid.__main__ import main
 from beirgrid.collections import collection
 from beirgrid.runs import pairs, runs
 from beirgrid.stages import score

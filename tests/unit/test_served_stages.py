@@ -8,7 +8,6 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from endpoint_server import Served, letters, serving
-from helpers import tracked_configuration
+from helpers import main, tracked_configuration
+from stage_words import stage_command
 
 from beirgrid import config
-from beirgrid.__main__ import main
 from beirgrid.collections import collection
 from beirgrid.config.models import ListwiseReranker
 from beirgrid.core.errors import ConfigError
@@ -109,7 +108,7 @@ def test_a_killed_job_goes_on_after_the_last_answer(served, jobs, tmp_path):
     served.faults += [None, None, None, None]  # the probe, and three batches
     served.faults += ["hang"] * 3
     served.hang = 30.0
-    with subprocess.Popen([sys.executable, "-m", "beirgrid", *encoding], stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(stage_command(*encoding), stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 120
         while len(served.asked) < 5:
             assert time.monotonic() < deadline

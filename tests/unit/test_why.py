@@ -8,8 +8,8 @@ from pathlib import Path
 
 import finished
 import pytest
+from helpers import main
 
-from beirgrid.__main__ import main
 from beirgrid.core import provenance, reasons
 from beirgrid.pipeline import reruns
 

@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
-from helpers import write_collection
+from helpers import main, write_collection
 from small import job_counts, run
-
-from beirgrid.__main__ import main
 
 
 def _empty(content: bytes) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shlex
 import shutil
 import signal
 import subprocess
@@ -15,8 +14,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, beirgrid
+from helpers import ROOT
 from small import run
+
+from beirgrid.core import provenance
 
 pytestmark = pytest.mark.slow  # whole workflows
 
@@ -147,18 +148,19 @@ def test_a_killed_expansion_leaves_no_shard_and_the_next_attempt_has_the_same_re
     made = tmp_path / "results/expansions/tiny-t5/small/1.json"
     output = made.with_suffix(".parquet")
     whole = pq.read_table(output)
-    arguments = shlex.split(json.loads(made.read_text())["command"])[3:]
+    command = provenance.command_line(json.loads(made.read_text())).replace("python", f"exec {sys.executable}", 1)
     output.unlink()
     made.unlink()
     environment = {"PYTHONPATH": str(ROOT / "workflow"), "PATH": "/usr/bin:/bin"}
-    process = subprocess.Popen([sys.executable, "-m", "beirgrid", *arguments], cwd=tmp_path, env=environment)
+    process = subprocess.Popen(["bash", "-c", command], cwd=tmp_path, env=environment)
     while process.poll() is None and not list(output.parent.glob(".1.parquet-state-*")):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not output.exists()
     assert not made.exists()
-    done = beirgrid(*arguments, cwd=tmp_path)
+    words = ["bash", "-c", command]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert pq.read_table(output).equals(whole)
     assert not list(output.parent.glob(".*"))

@@ -36,8 +36,8 @@ def _stage_processes(folder: Path) -> dict[int, str]:
     for entry in Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
-            if b"beirgrid" in words[2:4] and b"@-" in words and (entry / "cwd").resolve() == folder.resolve():
-                found[int(entry.name)] = words[words.index(b"beirgrid") + 1].decode()
+            if b"beirgrid" in words[2:4] and b"stage" in words and (entry / "cwd").resolve() == folder.resolve():
+                found[int(entry.name)] = words[words.index(b"stage") + 1].decode().partition("_")[0]
         except (OSError, ValueError, IndexError):
             continue
     return found

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from helpers import COMMANDS, ROOT, copy_checkout, python, write_collection
+from stage_words import stage_job
 
 from beirgrid.encoders import open_encoder
 from beirgrid.runs import runs
@@ -155,7 +156,7 @@ def test_a_family_with_encoder_and_search_takes_four_files(checkout, tiny_models
         [python(), "-c", COMMANDS],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(checkout / "workflow")},
-        input=json.dumps(commands),
+        input=json.dumps([stage_job(*words) for words in commands]),
         text=True,
         check=True,
     )
@@ -178,9 +179,9 @@ def test_a_grid_with_another_family_is_planned(checkout, tmp_path):
     }
     assert counts["total"] == 2 + 2 + 3 + 2 + 1 + 1 + 1 + 3 + 3  # fetched, binary, BM25, reranked, fused, evaluated
     assert "results/embeddings/coded/demo/0.npy" in dry.stdout
-    (command,) = re.findall(r" -m beirgrid retrieve (\S+) @- <<< .*\"coded\"", dry.stdout)
-    assert command == "binary"
-    settings = re.findall(r" encode @- <<< '(\{.*\})' > ", dry.stdout)
+    (name,) = re.findall(r" -m beirgrid stage retrieve_(\S+) <<< .*\"coded\"", dry.stdout)
+    assert name == "vectors"
+    settings = re.findall(r" stage encode <<< '(\{.*\})' > ", dry.stdout)
     assert [json.loads(text)["settings"]["model"] for text in settings] == [{"family": "binary", "bits": 128}]
     plan = _run(checkout, tmp_path, "beirgrid", "plan", "--device", "cuda", "--format", "json")
     rules = json.loads(plan.stdout)["rules"]

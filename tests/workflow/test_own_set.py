@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 from endpoint_server import KEY, Served, serving
-from helpers import beirgrid
+from helpers import beirgrid, main
 from small import run
 
-from beirgrid.__main__ import main
 from beirgrid.sets.evaluation_set import EvaluationSet
 from beirgrid.sets.store import Grading
 

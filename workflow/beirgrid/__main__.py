@@ -16,7 +16,7 @@ import os
 
 from .tools import forks
 
-if __name__ == "__main__" and os.environ.get(forks.FOLDER) and sys.argv[-1:] == ["@-"]:
+if __name__ == "__main__" and os.environ.get(forks.FOLDER) and sys.argv[1:2] == ["stage"]:
     forks.run()
 
 import argparse
@@ -26,16 +26,13 @@ import importlib
 import re
 import select
 import signal
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from .core import provenance
-from .core.cli import CALL, JOB, WORD, add_options, read_files
 from .core.errors import BeirgridError, log_to_standard_error, printable, say
 from .core.version import dated_version
 
 # Commands of ``--help``, in its order: words, function, help.
-_LISTED = {
+COMMANDS = {
     "demo": ("tools.run:add_demo_arguments", "run every kind of stage on the embedded collection"),
     "run": ("tools.run:add_arguments", "run a grid: a file, a ready-made grid, or systems and datasets"),
     "reproduce": ("tools.reproduce:add_arguments", "run a system where values of it are published, and compare"),
@@ -55,25 +52,11 @@ _LISTED = {
     "doctor": ("tools.doctor:add_arguments", "check this machine, the file system, the network and SLURM"),
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "analyse": ("paper.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
+    "stage": ("pipeline.job:add_arguments", "run one job by hand: a JSON object on standard input, as why prints it"),
     "why": ("tools.why:add_arguments", "show which job made a file, and whether the next run makes it again"),
 }
 # Groups of commands by their first word, with the help of the group.
 _GROUPS = {"export": "write the results of a grid for other software"}
-
-
-def commands(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Return the function and the help of each command that a command line may name, by its words.
-
-    The commands of stages have no help here. Their modules are read only for a command line that names none of the
-    others, and the module of a command only when it runs.
-    """
-    word = next((word for word in arguments if not word.startswith("-")), "")
-    if not word or any(word == words.partition(" ")[0] for words in _LISTED):
-        return _LISTED
-    from .pipeline.stage import functions
-
-    return {words: (function, "") for words, function in functions().items()} | _LISTED
-
 
 _EXAMPLES = """\
 examples:
@@ -82,9 +65,7 @@ examples:
   beirgrid run --model ./my-model --against bm25 --datasets scifact,nfcorpus
   beirgrid plan grid.yaml                               jobs, hours, downloads and disk before the run
   beirgrid run grid.yaml --profile slurm                on a cluster
-  beirgrid status                                       what runs, what failed, time left
-
-An argument @FILE stands for the lines of FILE, and @- for the options in a JSON object on standard input."""
+  beirgrid status                                       what runs, what failed, time left"""
 
 
 class _Version(argparse.Action):
@@ -116,12 +97,13 @@ class _Parser(argparse.ArgumentParser):
             if name.endswith("_arguments"):
                 function(self)
             else:
-                self.description = self.description or (function.__doc__ or "").partition("\n")[0]
+                from .tools.options import add_options
+
                 add_options(self, function)
         return super().parse_known_args(*arguments, **options)
 
 
-def _parser(arguments: Sequence[str]) -> _Parser:
+def _parser() -> _Parser:
     parser = _Parser(
         prog="beirgrid",
         description="Evaluate retrieval systems on BEIR's collections and on your own.",
@@ -133,15 +115,13 @@ def _parser(arguments: Sequence[str]) -> _Parser:
     )
     added = parser.add_subparsers(dest="command", required=True, metavar="command")
     groups: dict[str, Any] = {}
-    for words, (function, purpose) in commands(arguments).items():
+    for words, (function, purpose) in COMMANDS.items():
         word, _, kind = words.partition(" ")
-        listed: dict[str, Any] = {"help": purpose} if words in _LISTED else {}
         if kind and word not in groups:
-            group_help: dict[str, Any] = {"help": _GROUPS[word]} if word in _GROUPS else {}
-            group = added.add_parser(word, description=_sentence(_GROUPS.get(word, "")), **group_help)
-            groups[word] = group.add_subparsers(dest=WORD, required=True, metavar="kind")
+            group = added.add_parser(word, description=_sentence(_GROUPS[word]), help=_GROUPS[word])
+            groups[word] = group.add_subparsers(dest="kind", required=True, metavar="kind")
         place = groups[word] if kind else added
-        place.add_parser(kind or word, description=_sentence(purpose), **listed).function = function
+        place.add_parser(kind or word, description=_sentence(purpose), help=purpose).function = function
     return parser
 
 
@@ -149,13 +129,14 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     """Parse a command line. Unknown words are passed to Snakemake by the commands that run it, and are errors
     otherwise.
     """
-    parser = _parser(arguments)
+    parser = _parser()
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
         argcomplete.autocomplete(parser)
     args: argparse.Namespace
     args, others = parser.parse_known_args(arguments)
+    args.typed = arguments
     if hasattr(args, "snakemake"):
         args.snakemake = others
     elif others:
@@ -164,7 +145,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _sentence(purpose: str) -> str:
-    return f"{purpose[0].upper()}{purpose[1:]}." if purpose else ""
+    return f"{purpose[0].upper()}{purpose[1:]}."
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -173,11 +154,8 @@ def main(arguments: list[str] | None = None) -> int:
     status = 1
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        arguments = read_files(arguments)
-        args = _parse(arguments)  # this also compares artifacts with their records
-        provenance.use_command(arguments, JOB.get())
-        call = getattr(args, CALL) if hasattr(args, CALL) else args.run
-        ended = int(call(args) or 0)
+        args = _parse(arguments)
+        ended = int((args.call if "call" in args else args.run)(args) or 0)
         sys.stdout.flush()  # flushed here, so that a full disk gets its message
         return ended
     except BeirgridError as error:
@@ -197,8 +175,8 @@ def main(arguments: list[str] | None = None) -> int:
             message = f"out of memory on the GPU; make encode.batch_tokens.cuda smaller ({error})"
         else:
             raise
-    command = next((word for word in arguments if not word.startswith(("-", "@"))), "")
-    say(f"{f'beirgrid {command}'.strip()}: error: {message}")
+    names = [word for word in arguments if not word.startswith("-")][: 2 if arguments[:1] == ["stage"] else 1]
+    say(f"{' '.join(['beirgrid', *names])}: error: {message}")
     return status
 
 

@@ -20,7 +20,7 @@ def explain(error: ValidationError, where: str, value: Any) -> Iterator[str]:
         where: key of the validated value; empty for the top level.
     """
     for details in error.errors():
-        missing = [str(details["loc"][-1])] if details["type"] == "missing" else []
+        missing = [str(details["loc"][-1])] if details["type"].startswith("missing") else []
         place = ".".join([where, *_path(details["loc"], value), *missing]).strip(".") or "top level"
         hidden = details["type"] in _WITHOUT_VALUE or isinstance(details["input"], Mapping)
         shown = "" if hidden else f" (here {quoted(details['input'])})"

@@ -441,3 +441,7 @@ Model = Annotated[
     | TermWeightsModel,
     Field(discriminator="family"),
 ]
+Reranker = Annotated[
+    CrossEncoder | Seq2SeqReranker | DecoderReranker | ListwiseReranker | LateInteractionModel,
+    Field(discriminator="family"),
+]

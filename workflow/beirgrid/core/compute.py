@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+from annotated_types import Ge
 
 from .errors import BeirgridError, DataError, say
 
@@ -31,22 +31,8 @@ def has_gpu_driver() -> bool:
 class TokenBudget(NamedTuple):
     """Tokens per batch, padding included, by device. On a CPU small batches are as fast as larger ones."""
 
-    cpu: int = 2048
-    cuda: int = 65536
-
-    def __str__(self) -> str:
-        return json.dumps(self._asdict())
-
-    @classmethod
-    def parse(cls, text: str) -> TokenBudget:
-        """Parse ``{"cpu": 2048, "cuda": 65536}``; an omitted device keeps its default."""
-        try:
-            tokens = cls(**json.loads(text))
-        except (ValueError, TypeError) as error:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object such as {cls()}") from error
-        if any(type(count) is not int or count < 1 for count in tokens):
-            raise argparse.ArgumentTypeError(f"{text!r}: a batch needs at least one token")
-        return tokens
+    cpu: Annotated[int, Ge(1)] = 2048
+    cuda: Annotated[int, Ge(1)] = 65536
 
 
 BATCH_TOKENS = TokenBudget()
@@ -54,17 +40,14 @@ BATCH_TOKENS = TokenBudget()
 
 @dataclass(frozen=True)
 class Compute:
-    """Options of all commands that run a model. ``start`` chooses the device."""
+    """Arguments of all stages that run a model. ``start`` chooses the device."""
 
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU if there is one"] = "auto"
     precision: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
         "number format of matrix products; auto is float32 on a CPU and 16 bits on a GPU",
     ] = "auto"
-    batch_tokens: Annotated[TokenBudget, TokenBudget.parse, "tokens per batch, padding included, by device, JSON"] = (
-        BATCH_TOKENS
-    )
-
+    batch_tokens: Annotated[TokenBudget, "tokens per batch, padding included, by device"] = BATCH_TOKENS
     kernels: Annotated[Kernels, "plain: only documented functions of PyTorch, transformers and faiss"] = "auto"
     connection: Annotated[str, "connection settings of an endpoint's server, JSON"] = ""
 

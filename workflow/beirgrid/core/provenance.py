@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import importlib.metadata
-import itertools
 import json
 import os
 import platform
@@ -21,7 +20,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
-from . import files, lineage, reasons
+from pydantic import AfterValidator
+
+from . import files, lineage, reasons, records
 from .errors import ConfigError, DataError
 from .lineage import Origin
 from .portable import portable
@@ -103,6 +104,7 @@ def record(
             "command": command,
             "settings": portable(settings),
             "settings_key": job.get("digest"),
+            **({"job": portable(job)} if job else {}),
             **({"asked": portable(job["settings"])} if "settings" in job else {}),
             **(origin.as_json(Path(path).parent) if origin else {}),
             "outputs": {name: facts for output in outputs for name, facts in _contents(Path(output), Path(path))},
@@ -134,18 +136,10 @@ def content(path: Path) -> dict[str, Any]:
     return {"bytes": size} | ({"sha256": files.sha256(path)} if size <= HASHED else {})
 
 
-def option(path: str | Path, record: Mapping[str, Any], name: str) -> list[str]:
-    """Return the values of a command-line option in the record at ``path``; empty if the command lacks it.
-
-    Raises:
-        DataError: the command is damaged.
-    """
-    try:
-        words = shlex.split(record.get("command", ""))
-    except ValueError as error:
-        raise DataError(f"{path} is damaged: its command has {str(error).lower()}. {files.REMEDY}") from None
-    after = words[words.index(name) + 1 :] if name in words else []
-    return list(itertools.takewhile(lambda word: not word.startswith("--"), after))
+def command_line(record: Mapping[str, Any]) -> str:
+    """Return the shell line that repeats the command of a record. Bash passes a job on standard input."""
+    job = record.get("job")
+    return f"{record.get('command', '')}{f' <<< {shlex.quote(json.dumps(job))}' if job else ''}"
 
 
 def renew(path: str | Path) -> None:
@@ -169,8 +163,6 @@ def read_record(path: str | Path, *more: str) -> dict[str, Any]:
     Raises:
         DataError: the file is missing, damaged, or not a record.
     """
-    from . import records  # imported here: it loads pydantic, which most commands do not need
-
     with files.reading(path):
         found = files.read_json(path)
     records.check(records.RECORD, found, path)
@@ -205,7 +197,7 @@ def compare_sizes(path: str | Path, record: Mapping[str, Any]) -> None:
 
 
 # Types of the options that take an artifact and the record.
-Artifact = Annotated[Path, artifact]
+Artifact = Annotated[Path, AfterValidator(artifact)]
 Record = Annotated[Path, "record to write, .json"]
 
 

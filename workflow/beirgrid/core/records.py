@@ -77,6 +77,7 @@ class _Record(_Strict):
     inputs: dict[str, list[_Input]] = {}
     lineage: _Lineage = _Lineage()
     command: str = ""
+    job: dict[str, Any] = {}
     packages: dict[str, Any] = {}
     cpus: int = 0
     finished: Annotated[str, AfterValidator(_check_moment)] = ""

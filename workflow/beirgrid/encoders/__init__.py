@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from ..config.messages import explain
 from ..config.models import (
     CrossEncoder,
     DecoderReranker,
     DenseModel,
     LateInteractionModel,
     ListwiseReranker,
+    Model,
     ModelEntry,
     Seq2SeqReranker,
 )
 from ..core.compute import Compute, Runtime
-from ..core.families import FAMILIES
-from ..models.arguments import encoding_model
+from ..core.errors import ConfigError
+from ..core.families import FAMILIES, RETRIEVERS
 from .answering import AnswerScorer
 from .checks import CollapseCheck, check_finite
 from .chunked import ChunkedEncoder, ChunkedScorer
@@ -63,13 +68,23 @@ def open_encoder(
         (1, 384)
     """
     folder, runtime = Path(folder), runtime or Compute().start()
-    model = encoding_model(entry) if isinstance(entry, Mapping) else entry
+    model = _entry(entry) if isinstance(entry, Mapping) else entry
+    if model.family not in RETRIEVERS:
+        raise ConfigError(f"models of the family {model.family} encode no texts (known: {', '.join(RETRIEVERS)})")
     if model.endpoint:
         assert isinstance(model, DenseModel), "the configuration is checked"
         return ServedEncoder(folder, model, runtime, answers)
     module, _, name = FAMILIES[model.family].encoder.partition(":")
     encoder: Encoder[Any] = getattr(importlib.import_module(f".{module}", __name__), name)(folder, model, runtime)
     return ChunkedEncoder(encoder, model, folder) if isinstance(model, DenseModel) and model.chunks else encoder
+
+
+def _entry(keys: Mapping[str, Any]) -> ModelEntry:
+    try:
+        entry: ModelEntry = TypeAdapter(Model).validate_json(json.dumps(dict(keys)))
+    except ValidationError as error:
+        raise ConfigError(f"the entry is not valid: {'; '.join(explain(error, '', keys))}") from None
+    return entry
 
 
 def open_scorer(

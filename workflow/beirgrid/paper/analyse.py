@@ -20,10 +20,10 @@ from ..core.provenance import Record
 from ..page import depth, drawing
 from ..page.figures import depth_curves
 from ..pipeline.analyse import ANALYSE
-from ..results import efficiency, summary, table_files
+from ..results import efficiency, table_files
 from ..results.answers import against_baseline, guarded
 from ..results.cells import Cells, find
-from ..results.summary import Cell, GridSummary
+from ..results.summary import Cell, GridSummary, SummaryFile
 from ..runs import runs
 from . import extremes, figures, lengths, term_overlap
 from .holes import HOLE_COLUMNS, holes
@@ -41,7 +41,7 @@ LATENCY = "latency.csv"
 
 def analyse(
     *,
-    grid: Annotated[GridSummary, summary.read, "summary of the grid, grid.json"],
+    grid: SummaryFile,
     output: Annotated[Path, "folder of the grid, with its tables"],
     record: Record,
 ) -> None:

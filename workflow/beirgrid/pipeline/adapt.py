@@ -20,7 +20,7 @@ _ENTRY = ("similarity", "max_length", "prompts", "precision")
 class Adapt(Stage):
     """Checkpoint of a dense model that the workflow adapts to a corpus (GenQ, GPL, TSDAE, MLM)."""
 
-    rule, command, run = "adapt", "adapt", "stages.adapt:adapt"
+    rule, run = "adapt", "stages.adapt:adapt"
     stamp, runs_models, recipes = ADAPT, True, entries.ADAPTATIONS
     outputs, main = {"checkpoint": paths.CHECKPOINT, "record": paths.MODEL_RECORD}, "checkpoint"
     costs = {

@@ -16,7 +16,7 @@ AGGREGATE = Stamp("aggregate", 14)
 class Aggregate(Stage):
     """Tables of a grid, with verdicts."""
 
-    rule, command, run = "aggregate", "aggregate", "stages.aggregate:aggregate"
+    rule, run = "aggregate", "stages.aggregate:aggregate"
     stamp = AGGREGATE
     outputs = {"record": paths.TABLES_RECORD}
     costs = {

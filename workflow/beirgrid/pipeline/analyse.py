@@ -14,7 +14,7 @@ ANALYSE = Stamp("analyse", 8, ("ir-measures", "pytrec-eval-terrier", "matplotlib
 class Analyse(Stage):
     """Figures and tables of the paper's analyses, from the runs of a grid."""
 
-    rule, command, run = "analyses", "analyse", "paper.analyse:analyse"
+    rule, run = "analyses", "paper.analyse:analyse"
     stamp = ANALYSE
     outputs = {"record": paths.ANALYSES_RECORD}
     costs = {

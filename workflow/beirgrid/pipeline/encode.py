@@ -29,17 +29,13 @@ _COSTS = {
 class Encode(OfFamily):
     """Vectors of one shard of a corpus."""
 
-    command, run = "encode", "stages.encode:encode"
+    run = "stages.encode:encode"
     stamp, main, runs_models, group, named = ENCODE, "vectors", True, "shard", ("shard",)
 
     def __init__(self, family: str) -> None:
         super().__init__(family)
         self.outputs = {"vectors": paths.EMBEDDINGS + self.family.embeddings, "record": paths.EMBEDDINGS_RECORD}
         self.costs = _COSTS.get(family, _COSTS["dense"])
-
-    @property
-    def commands(self) -> dict[str, str]:
-        return {self.command: self.run}
 
     def inputs(self, grid: Grid, model: str, corpus: str, shard: str) -> Inputs:
         return {"checkpoint": artifacts.weights(grid, model), "corpus": artifacts.documents(corpus)}

@@ -15,7 +15,7 @@ EVALUATE = Stamp("evaluate", 3, ("ir-measures", "pytrec-eval-terrier"))
 class Evaluate(Stage):
     """Scores of a cell, and its values per query."""
 
-    rule, command, run = "evaluate", "evaluate", "stages.evaluate:evaluate"
+    rule, run = "evaluate", "stages.evaluate:evaluate"
     stamp, group = EVALUATE, "cell"
     outputs, main = {"scores": paths.METRICS, "per_query": paths.PER_QUERY}, "scores"
     costs = {

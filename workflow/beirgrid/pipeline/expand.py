@@ -18,7 +18,7 @@ EXPAND = Stamp("expand", 5, ("torch", "transformers", "sentencepiece"))
 class Expand(Stage):
     """Queries or term weights for the documents of a shard."""
 
-    rule, command, run = "expand", "expand", "stages.expand:expand"
+    rule, run = "expand", "stages.expand:expand"
     stamp, runs_models, named = EXPAND, True, ("shard",)
     families = families_with_role("expander")
     outputs, main = {"expansions": paths.EXPANSIONS, "record": paths.EXPANSIONS_RECORD}, "expansions"

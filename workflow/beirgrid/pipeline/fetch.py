@@ -44,7 +44,7 @@ def _local_files(grid: Grid, corpus: str, *names: str) -> list[str]:
 class FetchCorpus(Stage):
     """Documents of a corpus."""
 
-    rule, command, run = "fetch_corpus", "fetch corpus", "stages.fetch:fetch_corpus"
+    rule, run = "fetch_corpus", "stages.fetch:fetch_corpus"
     stamp, downloads = FETCH, True
     outputs, main = {"corpus": paths.CORPUS, "record": paths.CORPUS_RECORD}, "corpus"
     costs = {
@@ -69,7 +69,7 @@ class FetchCorpus(Stage):
 class FetchDataset(Stage):
     """Judged queries and qrels of a dataset."""
 
-    rule, command, run = "fetch_dataset", "fetch dataset", "stages.fetch:fetch_dataset"
+    rule, run = "fetch_dataset", "stages.fetch:fetch_dataset"
     stamp, downloads = FETCH_DATASET, True
     outputs = {"queries": paths.QUERIES, "qrels": paths.QRELS, "record": paths.DATASET_RECORD}
     costs = {
@@ -96,7 +96,7 @@ class FetchDataset(Stage):
 class FetchExpansion(Stage):
     """Published queries for the documents of a corpus."""
 
-    rule, command, run = "fetch_expansion", "fetch expansion", "stages.fetch:fetch_expansion"
+    rule, run = "fetch_expansion", "stages.fetch:fetch_expansion"
     stamp, downloads = FETCH_EXPANSION, True
     outputs, main = {"result": paths.PUBLISHED, "record": paths.PUBLISHED_RECORD}, "result"
     costs = {  # measured on 150,000 documents with 40 queries each
@@ -144,7 +144,7 @@ def published_mb(sizes: Sizes, system: str, corpus: str) -> float:
 class FetchModel(Stage):
     """Checkpoint of a model, or a description of the server that runs it."""
 
-    rule, command, run = "fetch_model", "fetch model", "stages.fetch:fetch_model"
+    rule, run = "fetch_model", "stages.fetch:fetch_model"
     stamp, downloads, recipes = FETCH, True, (None,)
     outputs, main = {"checkpoint": paths.CHECKPOINT, "record": paths.MODEL_RECORD}, "checkpoint"
     costs = {
@@ -190,7 +190,7 @@ class FetchModel(Stage):
 class FetchRun(Stage):
     """Run that other software made."""
 
-    rule, command, run = "fetch_run", "fetch run", "stages.fetch:fetch_run"
+    rule, run = "fetch_run", "stages.fetch:fetch_run"
     stamp, group, named, systems = FETCH_RUN, "cell", ("system",), ("external",)
     outputs, main = {"run": paths.RUN, "record": paths.RUN_RECORD}, "run"
     costs = {  # fitted to 5,183 and 1,000,000 documents

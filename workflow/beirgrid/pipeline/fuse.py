@@ -25,7 +25,7 @@ def _dev(grid: Grid, system: str, dataset: str) -> str:
 class Fuse(Stage):
     """Run of a fusion."""
 
-    rule, command, run = "fuse", "fuse", "stages.fuse:fuse"
+    rule, run = "fuse", "stages.fuse:fuse"
     stamp, group, named, systems = FUSE, "cell", ("system",), ("fusion",)
     outputs, main = {"run": paths.RUN, "record": paths.RUN_RECORD}, "run"
     costs = {

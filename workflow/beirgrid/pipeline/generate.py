@@ -19,7 +19,7 @@ _KEYS = ("derive", "documents", "queries", "queries_per_document", "seed")
 class Generate(Stage):
     """Training queries, derived from documents or written by a model."""
 
-    rule, command, run = "generate", "generate", "stages.generate:generate"
+    rule, run = "generate", "stages.generate:generate"
     stamp, runs_models, recipes = GENERATE, True, ("genq", "gpl")
     outputs, main = {"queries": paths.TRAINING_QUERIES, "record": paths.TRAINING_QUERIES_RECORD}, "queries"
     costs = {

@@ -21,7 +21,7 @@ _CENTROID_POINTS, _CENTROID_ITERATIONS = 64, 10
 class IndexLexical(Stage):
     """Lucene index of a corpus, for BM25."""
 
-    rule, command, run = "index_lexical", "index lexical", "stages.index:index_lexical"
+    rule, run = "index_lexical", "stages.index:index_lexical"
     stamp, takes, named = INDEX, ("threads", "memory"), ("fields",)
     outputs = {
         "index": paths.LUCENE.replace("{index}", "bm25-{fields}{expansion}"),
@@ -74,7 +74,7 @@ _COSTS = {
 class IndexVectors(OfFamily):
     """Index of a shard of vectors."""
 
-    command, run = "index", "stages.index:index_vectors"
+    run = "stages.index:index_vectors"
     stamp, main, group = INDEX, "index", "shard"
 
     def __init__(self, family: str) -> None:
@@ -86,8 +86,8 @@ class IndexVectors(OfFamily):
         encode = f"encode_{self.family.rule}"
         return {"vectors": output(encode, "vectors", model=model, corpus=corpus, shard=shard)}
 
-    def words(self, grid: Grid, model: str, **_: str) -> str:
-        return f"index {grid.model(model).family}"
+    def options(self, grid: Grid, model: str, **_: str) -> Settings:
+        return {"family": grid.model(model).family}
 
     def work(self, sizes: Sizes, model: str, corpus: str, shard: str) -> Amounts:
         work = sizes.vector_sizes(model, corpus, int(shard))
@@ -102,7 +102,7 @@ class IndexVectors(OfFamily):
 class IndexApproximate(Stage):
     """Smaller or faster index, built from the exact index of a shard."""
 
-    rule, command, run = "index_approximate", "index approximate", "stages.index:index_approximate"
+    rule, run = "index_approximate", "stages.index:index_approximate"
     stamp = INDEX
     outputs, main = {"index": paths.VARIANTS, "record": paths.VARIANT_RECORD}, "index"
     # HNSW on one core, from a record of a busy machine; the vectors and HNSW, assumed; HNSW, measured.

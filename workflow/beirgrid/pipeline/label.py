@@ -17,7 +17,7 @@ LABEL = Stamp("label", 7, ("torch", "transformers", "sentence-transformers"))
 class Label(Stage):
     """Margins between relevant documents and negatives, by a teacher."""
 
-    rule, command, run = "label", "label", "stages.label:label"
+    rule, run = "label", "stages.label:label"
     stamp, runs_models, recipes = LABEL, True, ("gpl",)
     outputs, main = {"margins": paths.MARGINS, "record": paths.MARGINS_RECORD}, "margins"
     costs = {

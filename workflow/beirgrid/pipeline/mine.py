@@ -17,7 +17,7 @@ MINE = Stamp("mine", 7, ("faiss-cpu", "pyserini", "torch", "sentence-transformer
 class Mine(Stage):
     """Documents that BM25 or dense models find for training queries."""
 
-    rule, command, run = "mine", "mine", "stages.mine:mine"
+    rule, run = "mine", "stages.mine:mine"
     stamp, runs_models, takes, recipes = MINE, True, ("threads",), ("gpl",)
     outputs, main = {"negatives": paths.NEGATIVES, "record": paths.NEGATIVES_RECORD}, "negatives"
     costs = {
@@ -36,7 +36,7 @@ class Mine(Stage):
         return {
             "queries": output("generate", "queries", model=model),
             "corpus": artifacts.documents(corpus),
-            "index": [artifacts.lucene(corpus)] if "bm25" in train.miners else [],
+            **({"index": artifacts.lucene(corpus)} if "bm25" in train.miners else {}),
             "checkpoints": [artifacts.checkpoint(grid, name, corpus) for name in dense],
             "indexes": [shard for name in dense for shard in artifacts.indexes(grid, name, corpus)],
         }

@@ -46,7 +46,7 @@ class _Program(Stage):
 class IndexProgram(_Program):
     """Index that a program makes of a corpus."""
 
-    rule, command, run = "index_program", "index program", "stages.program:index_program"
+    rule, run = "index_program", "stages.program:index_program"
     stamp = INDEX_PROGRAM
     outputs, main = {"index": paths.PROGRAM_INDEX, "record": paths.PROGRAM_INDEX_RECORD}, "index"
     costs = {
@@ -69,7 +69,7 @@ class IndexProgram(_Program):
 class RetrieveProgram(_Program):
     """Run that a program makes."""
 
-    rule, command, run = "retrieve_program", "retrieve program", "stages.program:retrieve_program"
+    rule, run = "retrieve_program", "stages.program:retrieve_program"
     stamp, named = RETRIEVE_PROGRAM, ("system",)
     outputs, main = {"run": paths.RUN, "record": paths.RUN_RECORD}, "run"
     costs = {
@@ -81,10 +81,11 @@ class RetrieveProgram(_Program):
     }
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
-        corpus, index = grid.corpus(dataset), []
+        corpus = grid.corpus(dataset)
+        inputs = {"corpus": artifacts.documents(corpus), "queries": artifacts.queries(dataset)}
         if grid.program(system).index_command:
-            index = [output("index_program", "index", system=grid.program_index(system), corpus=corpus)]
-        return {"corpus": artifacts.documents(corpus), "queries": artifacts.queries(dataset), "index": index}
+            inputs["index"] = output("index_program", "index", system=grid.program_index(system), corpus=corpus)
+        return inputs
 
     def files(self, grid: Grid, system: str, dataset: str) -> Iterable[str]:
         return _command_files(grid.program(system).command)

@@ -13,7 +13,7 @@ REPORT = Stamp("report", 15, ("matplotlib",))
 class Report(Stage):
     """Page of a grid whose cells are all finished."""
 
-    rule, command, run = "report", "page", "stages.report:page"
+    rule, run = "report", "stages.report:page"
     stamp = REPORT
     outputs, main = {"report": paths.REPORT, "record": paths.REPORT_RECORD}, "report"
     costs = {"job": Cost(seconds=2, memory=100, kept=1)}  # measured on the demo grid

@@ -16,7 +16,7 @@ RERANK = Stamp("rerank", 1)
 class Rerank(Stage):
     """Run of a reranked system."""
 
-    rule, command, run = "rerank", "rerank", "stages.rerank:rerank"
+    rule, run = "rerank", "stages.rerank:rerank"
     stamp, group, named, systems = RERANK, "cell", ("system",), ("rerank",)
     outputs, main = {"run": paths.RUN, "record": paths.RUN_RECORD}, "run"
     costs = {

@@ -21,7 +21,7 @@ _WRITTEN = 15e-6  # MB per hit, gzip; measured
 class RetrieveLexical(Stage):
     """Run of BM25."""
 
-    rule, command, run = "retrieve_lexical", "retrieve lexical", "stages.retrieve:retrieve_lexical"
+    rule, run = "retrieve_lexical", "stages.retrieve:retrieve_lexical"
     stamp, group, takes, named, systems = RETRIEVE, "cell", ("threads", "memory"), ("system",), ("lexical",)
     outputs, main = _RUN, "run"
     costs = {
@@ -71,14 +71,14 @@ _COSTS = {
         "hits": Cost(memory=120e-6, kept=_WRITTEN),
     },
 }
-# Searches with options of their own.
+# Searches with arguments of their own.
 _SEARCHES = {"dense": "stages.retrieve:retrieve_dense", "late-interaction": "stages.retrieve:retrieve_late_interaction"}
 
 
 class RetrieveVectors(OfFamily):
     """Run of a model's vectors."""
 
-    command, run, outputs, main = "retrieve", "stages.retrieve:retrieve_vectors", _RUN, "run"
+    run, outputs, main = "stages.retrieve:retrieve_vectors", _RUN, "run"
     stamp, runs_models, group, named = RETRIEVE, True, "cell", ("system",)
 
     def __init__(self, family: str) -> None:
@@ -87,8 +87,11 @@ class RetrieveVectors(OfFamily):
         self.costs = _COSTS.get(family, _COSTS["dense"])
 
     @property
-    def commands(self) -> dict[str, str]:
-        return {words: _SEARCHES.get(words.partition(" ")[2], run) for words, run in super().commands.items()}
+    def functions(self) -> tuple[str, ...]:
+        return (self.run, *_SEARCHES.values())
+
+    def function(self, grid: Grid, system: str, **_: str) -> str:
+        return _SEARCHES.get(grid.model(grid.retriever(system)).family, self.run)
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
         corpus, entry, model = grid.corpus(dataset), grid.system(system), grid.retriever(system)
@@ -120,9 +123,6 @@ class RetrieveVectors(OfFamily):
         if isinstance(entry, entries.LateInteractionRetriever) and not entry.exhaustive:
             return settings | {"candidates": entry.candidates}
         return settings
-
-    def words(self, grid: Grid, system: str, **_: str) -> str:
-        return f"retrieve {grid.model(grid.retriever(system)).family}"
 
     def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
         grid, queries = sizes.grid, sizes.queries(dataset)

@@ -13,7 +13,6 @@ from typing import Any
 
 from ..core import files, provenance
 from ..core.checkout import INSTALLED, MODULES
-from ..core.cli import is_given
 from . import artifacts, reruns
 from .grid import Grid
 from .resources import Resources, signed
@@ -71,7 +70,7 @@ class Rule:
         """Return the settings of a job as JSON. Snakemake and the records ask for them often."""
         key = tuple(wildcards.items())
         if key not in self._settings:
-            self._settings[key] = json.dumps(_given(self.stage.settings(self.grid, **dict(key))))
+            self._settings[key] = json.dumps(_with_values(self.stage.settings(self.grid, **dict(key))))
         return self._settings[key]
 
     def asked(self, wildcards: Any) -> Settings:
@@ -80,9 +79,9 @@ class Rule:
 
     def command(self, wildcards: Any, output: Any) -> str:
         """Return a job's command, which imports this checkout's package, and nothing from the working directory."""
-        words = self.stage.words(self.grid, **dict(wildcards.items()))
+        name = self.stage.function(self.grid, **dict(wildcards.items())).partition(":")[2]
         kind = f"{KIND}=models " if self.stage.runs_models else ""  # the server of libraries that forks the job
-        return f"PYTHONSAFEPATH=1 {kind}{self.rules.python} -m beirgrid {words} @-"
+        return f"PYTHONSAFEPATH=1 {kind}{self.rules.python} -m beirgrid stage {name}"
 
     def job(self, wildcards: Any, input: Any, output: Any, threads: int, resources: Any) -> str:
         """Return a job as JSON: its inputs, outputs, settings, and what changes no output."""
@@ -93,10 +92,10 @@ class Rule:
         outputs = {"output" if name == stage.main else name: str(output[name]) for name in stage.outputs}
         return json.dumps(
             {
-                "inputs": _given({name: input.get(name) for name in stage.inputs(self.grid, **named)}),
+                "inputs": _with_values({name: input.get(name) for name in stage.inputs(self.grid, **named)}),
                 "outputs": {name: path for name, path in outputs.items() if name not in options},
                 "settings": json.loads(self.settings(wildcards)),
-                "options": _given(options),
+                "options": _with_values(options),
                 "digest": provenance.digest(self.asked(wildcards)),
             }
         )
@@ -201,6 +200,8 @@ class Rules:
         return self._summary_digest
 
 
-def _given(options: Settings) -> Settings:
-    """Leave out options without a value."""
-    return {name: value for name, value in options.items() if is_given(value)}
+def _with_values(options: Settings) -> Settings:
+    """Leave out None, False and empty lists, so that the digests of records stay those of earlier versions."""
+    return {
+        name: value for name, value in options.items() if not (value is None or value is False or value in ([], ()))
+    }

@@ -15,7 +15,7 @@ SCORE = Stamp("score", 8, ("torch", "transformers", "sentence-transformers"))
 class Score(Stage):
     """Scores of the top documents of a first stage, by a reranker."""
 
-    rule, command, run = "score", "score", "stages.score:score"
+    rule, run = "score", "stages.score:score"
     stamp, runs_models = SCORE, True
     outputs = {"record": paths.PAIRS_RECORD}
     costs = {

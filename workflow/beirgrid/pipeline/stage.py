@@ -80,22 +80,19 @@ class Stage:
 
     Attributes:
         rule: name of the rule.
-        command: words of its command, after ``beirgrid``.
-        run: function that the command runs, with its module, which is imported only then. The first line of its
-            docstring is the help.
+        run: function of its jobs, with its module, which is imported only then. ``beirgrid stage`` takes its name.
         stamp: name, version and packages in its records. Raise the version when a change of code changes the output.
-        outputs: patterns of the outputs, by name. The command takes ``main`` as ``--output``, others by their names.
+        outputs: patterns of the outputs, by name. The function takes ``main`` as ``output``, others by their names.
         runs_models: whether its jobs run a model, so that they may ask for a GPU.
         downloads: whether its jobs download. Profiles limit how many of them run at the same time.
         group: which jobs of small corpora share a cluster job: those of shards or those of cells.
-        named: wildcards that the command takes as options.
+        named: wildcards that the function takes.
         systems, families, recipes: kinds of systems, families of models, or recipes that the rule is for.
         takes: options that follow from what a job was given: its threads, and the heap of its Java.
         costs: what a job takes for each unit of its work. The unit ``job`` is 1.
     """
 
     rule: str
-    command: str
     run: str
     stamp: Stamp
     outputs: Mapping[str, str]
@@ -126,9 +123,9 @@ class Stage:
         """Return the other options: names, and what does not change the output."""
         return {name: wildcards[name] for name in self.named}
 
-    def words(self, grid: Grid, *_: Any, **wildcards: Any) -> str:
-        """Return the words of the job's command."""
-        return self.command
+    def function(self, grid: Grid, *_: Any, **wildcards: Any) -> str:
+        """Return the function of a job, one of ``functions``."""
+        return self.run
 
     def constraints(self, grid: Grid) -> dict[str, str]:
         """Return the regular expressions of the rule's wildcards."""
@@ -160,9 +157,9 @@ class Stage:
         return 2 * (not self.runs_models) + (self.group == "cell")
 
     @property
-    def commands(self) -> dict[str, str]:
-        """The commands that the stage adds to the command line, and the functions that they run."""
-        return {self.command: self.run}
+    def functions(self) -> tuple[str, ...]:
+        """The functions of the stage's jobs."""
+        return (self.run,)
 
 
 class OfFamily(Stage):
@@ -171,12 +168,7 @@ class OfFamily(Stage):
     def __init__(self, family: str) -> None:
         self.family = FAMILIES[family]
         self.families = families_like(family)
-        self.rule = f"{self.command}_{self.family.rule}"
-
-    @property
-    def commands(self) -> dict[str, str]:
-        """The commands of all families that share the rule."""
-        return {f"{self.command} {name}": self.run for name in families_like(self.family.name)}
+        self.rule = f"{self.stamp.name}_{self.family.rule}"
 
 
 @cache
@@ -196,8 +188,8 @@ def stamps() -> dict[str, Stamp]:
 
 @cache
 def functions() -> dict[str, str]:
-    """Return the functions that the commands of all stages run, by the words of the commands."""
-    return {words: run for stage in stages().values() for words, run in stage.commands.items()}
+    """Return the functions of all stages, with their modules, by name."""
+    return {run.partition(":")[2]: run for stage in stages().values() for run in stage.functions}
 
 
 def jobs_behind(grid: Grid, *ends: Output) -> list[Job]:

@@ -16,7 +16,7 @@ TRAIN = Stamp("train", 3, ("torch", "transformers", "sentence-transformers"))
 class Train(Stage):
     """Checkpoint of a cross-encoder that the workflow trains."""
 
-    rule, command, run = "train", "train", "stages.train:train"
+    rule, run = "train", "stages.train:train"
     stamp, runs_models, takes, recipes = TRAIN, True, ("threads",), ("cross-encoder",)
     outputs, main = {"checkpoint": paths.CHECKPOINT, "record": paths.MODEL_RECORD}, "checkpoint"
     costs = {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core import files, provenance
+from ..core import files, lineage
 from .answers import typed
 from .cells import RecordedStep
 
@@ -93,8 +93,12 @@ def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
     """
     searches = [step for step in steps if step.record["stage"] == "retrieve"]
     compared, searched = (
-        {_stem(word) for step in searches for word in provenance.option(step.path, step.record, name)}
-        for name in ("--exact", "--indexes")
+        {
+            _stem(str(lineage.joined(Path(step.path).parent, read["path"])))
+            for step in searches
+            for read in step.record.get("inputs", {}).get(name, [])
+        }
+        for name in ("exact_indexes", "indexes")
     )
     unused = compared - searched
     made = [step for step in steps if step.record["stage"] in ("index", "index_program")]

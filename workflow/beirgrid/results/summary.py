@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, PlainValidator, ValidationError
 
 from ..config.datasets import Statistics
 from ..config.metric_names import MAIN, USUAL
@@ -158,6 +158,10 @@ def read(path: str | Path) -> GridSummary:
     if problem := next(_contradictions(found), None):
         raise DataError(f"{path} {problem}. {REMEDY}")
     return found
+
+
+# Type of an argument that names the file of a summary.
+SummaryFile = Annotated[GridSummary, PlainValidator(read), "summary of the grid, grid.json"]
 
 
 def _contradictions(grid: GridSummary) -> Iterator[str]:

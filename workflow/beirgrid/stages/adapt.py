@@ -28,7 +28,6 @@ from ..core.provenance import Artifact, Record
 from ..encoders import DenseEncoder
 from ..encoders.trainable import arguments, progress
 from ..models import checkpoints
-from ..models.arguments import from_json
 from ..pipeline.adapt import ADAPT
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class AdaptRecipe(Entry):
 
 def adapt(
     *,
-    recipe: Annotated[AdaptRecipe, from_json(AdaptRecipe), "recipe and settings of the model, JSON"],
+    recipe: Annotated[AdaptRecipe, "recipe and settings of the model, JSON"],
     base: Annotated[Artifact, "checkpoint to start from"],
     examples: Annotated[Artifact, "queries.parquet (GenQ), margins.parquet (GPL), corpus.parquet (TSDAE, MLM)"],
     compute: Compute,

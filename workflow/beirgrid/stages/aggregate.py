@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from pydantic import AfterValidator
 
 from ..analysis import ranking_overlap
 from ..analysis.comparisons import compare_grid
@@ -20,14 +21,14 @@ from ..core.provenance import Record
 from ..pipeline.aggregate import AGGREGATE
 from ..pipeline.evaluate import EVALUATE
 from ..results import cells as grid_cells
-from ..results import kept, summary, table_files
+from ..results import kept, table_files
 from ..results import published as references
 from ..results.answers import DONE, Answers, columns, guarded, typed
 from ..results.cells import Cells, CellState, RecordedStep
 from ..results.efficiency import efficiency, price_of_queries
 from ..results.kept import Kept
 from ..results.published import Published
-from ..results.summary import GridSummary
+from ..results.summary import GridSummary, SummaryFile
 from ..runs import runs
 
 # In a grid's folder: the cache of computed statistics, and the lock for writing tables.
@@ -38,8 +39,8 @@ AGREEMENT = "agreement.csv"
 
 def aggregate(
     *,
-    grid: Annotated[GridSummary, summary.read, "summary of the grid, grid.json"],
-    published: Annotated[tuple[Path, ...], resolve_path, "published values, .csv"] = (),
+    grid: SummaryFile,
+    published: Annotated[tuple[Annotated[Path, AfterValidator(resolve_path)], ...], "published values, .csv"] = (),
     output: Annotated[Path, "folder to write the tables to"],
     record: Record,
 ) -> None:
@@ -331,6 +332,7 @@ def collect_steps(cells: Cells) -> pd.DataFrame:
         {
             **record,
             "record": path,
+            "command": provenance.command_line(record),
             "packages": ", ".join(f"{name} {version}" for name, version in record.get("packages", {}).items()),
         }
         for path, record in records.items()

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 from .. import search
 from ..collections import collection
-from ..config.models import DenseModel, ModelEntry
+from ..config.models import DenseModel, Model, ModelEntry
+from ..config.values import Size
 from ..core import files, lineage, pipeline, provenance
 from ..core.compute import Compute
 from ..core.errors import quoted
@@ -19,7 +20,6 @@ from ..core.families import FAMILIES
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders import FIRST, WINDOW, CollapseCheck, Encoder, check_finite, open_encoder
-from ..models.arguments import EncodingModel, SizeOption
 from ..models.endpoints import kept_answers
 from ..pipeline.encode import ENCODE
 from ..search.maxsim import TokenVectors
@@ -27,11 +27,11 @@ from ..search.maxsim import TokenVectors
 
 def encode(
     *,
-    model: EncodingModel,
+    model: Model,
     checkpoint: Annotated[Artifact, "folder of the model's checkpoint"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     shard: Annotated[int, "number of the shard, from 0"] = 0,
-    shard_size: Annotated[SizeOption, "documents per shard"],
+    shard_size: Annotated[Size, "documents per shard"],
     last: Annotated[bool, "the shard is the last one, which must end with the corpus"] = False,
     compute: Compute,
     output: Annotated[

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
+from pydantic import Field
 
 from .. import encoders
 from ..collections import collection, expanded
 from ..config.models import QueryGenerator, TermWeightsModel
+from ..config.values import Size
 from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import say
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
-from ..models.arguments import ExpandingModel, SizeOption
 from ..pipeline.expand import EXPAND
 
 # Documents per part, which are tokenized and sorted together and written as one row group.
@@ -30,11 +31,11 @@ Facts = Callable[[], dict[str, str]]
 
 def expand(
     *,
-    model: ExpandingModel,
+    model: Annotated[QueryGenerator | TermWeightsModel, Field(discriminator="family")],
     checkpoint: Annotated[Artifact, "folder of the model's checkpoint"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     shard: Annotated[int, "number of the shard, from 0"] = 0,
-    shard_size: Annotated[SizeOption, "documents per shard"],
+    shard_size: Annotated[Size, "documents per shard"],
     last: Annotated[bool, "the shard is the last one, which must end with the corpus"] = False,
     compute: Compute,
     output: Annotated[Path, ".parquet to write, a row per document: its queries, or its terms with their frequencies"],

@@ -11,25 +11,22 @@ import pyarrow.parquet as pq
 from ..collections import collection, corpora, judged, predictions
 from ..collections.sources import open_source
 from ..config.datasets import Corpus, Dataset
-from ..config.published_expansions import HubExpansion, LocalExpansion, Published
+from ..config.published_expansions import Published
+from ..config.values import Size
 from ..core import files, lineage, provenance
 from ..core.errors import DataError, warn
 from ..core.lineage import Fact
 from ..core.provenance import Artifact, Record
 from ..models import checkpoints, probe, saved
-from ..models.arguments import SizeOption, from_json
 from ..models.checkpoints import CheckpointEntry
 from ..pipeline.fetch import FETCH, FETCH_DATASET, FETCH_EXPANSION, FETCH_RUN
 from ..runs import imported
-
-CorpusEntry = Annotated[Corpus, from_json(Corpus)]
-ExpansionEntry = Annotated[LocalExpansion | HubExpansion, from_json(Published)]
 
 
 def fetch_corpus(
     *,
     name: Annotated[str, "name of the corpus"],
-    entry: Annotated[CorpusEntry, "registry entry of the corpus, JSON"],
+    entry: Annotated[Corpus, "registry entry of the corpus, JSON"],
     output: Annotated[Path, "corpus.parquet to write: _id, title, text, in the source's order"],
     record: Record,
 ) -> None:
@@ -55,8 +52,8 @@ def _source(entry: Corpus) -> dict[str, Any]:
 def fetch_dataset(
     *,
     name: Annotated[str, "name of the dataset"],
-    entry: Annotated[Dataset, from_json(Dataset), "registry entry of the dataset, JSON"],
-    corpus_entry: Annotated[CorpusEntry, "registry entry of its corpus, JSON"],
+    entry: Annotated[Dataset, "registry entry of the dataset, JSON"],
+    corpus_entry: Annotated[Corpus, "registry entry of its corpus, JSON"],
     corpus: Annotated[Artifact, "the fetched corpus.parquet"],
     queries: Annotated[
         Path,
@@ -108,7 +105,7 @@ def _write_qrels(found: judged.Judged, path: Path) -> None:
 def fetch_expansion(
     *,
     name: Annotated[str, "name of the expansion"],
-    entry: Annotated[ExpansionEntry, "entry of the published expansion, JSON"],
+    entry: Annotated[Published, "entry of the published expansion, JSON"],
     corpus: Annotated[Artifact, "the fetched corpus.parquet"],
     output: Annotated[Path, ".parquet to write, a row per document"],
     record: Record,
@@ -136,7 +133,7 @@ def fetch_expansion(
 def fetch_model(
     *,
     name: Annotated[str, "name of the model"],
-    entry: Annotated[CheckpointEntry, from_json(CheckpointEntry), "registry entry of the model, JSON"],
+    entry: Annotated[CheckpointEntry, "registry entry of the model, JSON"],
     prompts: Annotated[
         tuple[Literal["query", "document"], ...], "sides for which the registry entry has a prompt"
     ] = (),
@@ -170,7 +167,7 @@ def fetch_run(
     run: Annotated[Path, "run of other software, TREC format, plain or .gz"],
     queries: Annotated[Artifact, "queries.parquet"],
     corpus: Annotated[Artifact, "corpus.parquet"],
-    depth: Annotated[SizeOption, "documents per query to keep"] = 1000,
+    depth: Annotated[Size, "documents per query to keep"] = 1000,
     allow: imported.Allow = (),
     output: Annotated[Path, "run to write, .run.gz"],
     record: Record,

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from pydantic import Json
+
 from ..collections import qrels
 from ..config.systems import weight_problems
-from ..config.values import Norm
+from ..config.values import Norm, Size
 from ..core import lineage, provenance
 from ..core.errors import DataError, quoted
 from ..core.provenance import Artifact, Record
-from ..models.arguments import SizeOption
 from ..pipeline.fuse import FUSE
 from ..runs import fusion
 from ..runs.fusion import Method
@@ -24,14 +25,14 @@ def fuse(
     system: Annotated[str, "name of the system, used as the tag of the run"],
     runs: Annotated[list[Artifact], "runs to fuse"],
     method: Annotated[Method, "rrf: reciprocal rank fusion; wsum: weighted sum of normalised scores"],
-    k: Annotated[SizeOption, "constant of reciprocal rank fusion"] = 60,
+    k: Annotated[Size, "constant of reciprocal rank fusion"] = 60,
     norm: Annotated[Norm, "normalisation of scores before a weighted sum"] = "min-max",
-    weights: Annotated[Sequence[float] | None, "weights of a weighted sum, JSON list; equal unless given"] = None,
+    weights: Annotated[Json[list[float]] | None, "weights of a weighted sum, JSON list; equal unless given"] = None,
     tune: Annotated[str, "metric for which the weights are tuned on other queries, name@k"] = "",
     dev_runs: Annotated[tuple[Artifact, ...], "runs of the same systems on these queries, in the same order"] = (),
     dev_qrels: Annotated[tuple[Artifact, ...], "qrels of these queries"] = (),
     queries: Annotated[tuple[Artifact, ...], "queries.parquet of the runs, and of these queries"] = (),
-    depth: Annotated[SizeOption, "documents per query to keep"] = 1000,
+    depth: Annotated[Size, "documents per query to keep"] = 1000,
     output: Annotated[Path, "run to write, .run.gz"],
     record: Record,
 ) -> None:

@@ -25,7 +25,6 @@ from ..core.errors import DataError
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders import GeneratorModel
-from ..models.arguments import from_json
 from ..pipeline.generate import GENERATE
 
 # Computes the (query, positive) pairs of each document in a batch.
@@ -53,7 +52,7 @@ class GenerateRecipe(Entry):
 
 def generate(
     *,
-    recipe: Annotated[GenerateRecipe, from_json(GenerateRecipe), "documents, queries_per_document, …, JSON"],
+    recipe: Annotated[GenerateRecipe, "documents, queries_per_document, …, JSON"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     generator: Annotated[Artifact | None, "checkpoint of the query generator, if any"] = None,
     compute: Compute,

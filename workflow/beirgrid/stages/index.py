@@ -10,11 +10,10 @@ from typing import Annotated, Literal
 from .. import search
 from ..collections import collection
 from ..config.indexes import AnyIndex
+from ..config.values import Size
 from ..core import files, lineage, provenance
-from ..core.cli import WORD
 from ..core.families import FAMILIES
 from ..core.provenance import Artifact, Record
-from ..models.arguments import SizeOption, from_json
 from ..pipeline.index import INDEX
 from ..search import approximate, flat, lucene
 
@@ -27,8 +26,8 @@ def index_lexical(
     ] = (),
     fields: Annotated[Literal["flat", "multifield"], "title and text as one field or as two"],
     language: Annotated[str, "ISO 639-1 code that picks the analyzer"] = "en",
-    threads: Annotated[SizeOption, "threads of Lucene"] = 1,
-    memory: Annotated[SizeOption, "Java heap in MB"] = 1500,
+    threads: Annotated[Size, "threads of Lucene"] = 1,
+    memory: Annotated[Size, "Java heap in MB"] = 1500,
     output: Annotated[Path, "folder to write"],
     record: Record,
 ) -> None:
@@ -61,7 +60,7 @@ def _checked(blocks: Iterable[list[collection.Document]]) -> Iterator[list[colle
 
 def index_vectors(
     *,
-    family: Annotated[str, WORD],
+    family: Annotated[str, "family of the model"],
     vectors: Annotated[Artifact, "vectors of one shard, from encode"],
     output: Annotated[Path, "index to write: .faiss (dense, late interaction), a folder of postings (sparse)"],
     record: Record,
@@ -84,8 +83,8 @@ def index_vectors(
 def index_approximate(
     *,
     exact: Annotated[Artifact, "exact index, .faiss"],
-    index: Annotated[AnyIndex, from_json(AnyIndex), "kind of index with its parameters, JSON"],
-    dimensions: Annotated[SizeOption | None, "number of first dimensions to keep"] = None,
+    index: Annotated[AnyIndex, "kind of index with its parameters, JSON"],
+    dimensions: Annotated[Size | None, "number of first dimensions to keep"] = None,
     similarity: Annotated[Literal["cosine", "dot"], "similarity of vectors; cosine normalises them"],
     output: Annotated[Path, ".faiss file to write"],
     record: Record,

@@ -20,7 +20,6 @@ from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders import Scorer, check_finite, open_scorer
-from ..models.arguments import from_json
 from ..pipeline.label import LABEL
 
 
@@ -35,7 +34,7 @@ class LabelRecipe(Entry):
 
 def label(
     *,
-    recipe: Annotated[LabelRecipe, from_json(LabelRecipe), "teacher, steps, batch and seed, JSON"],
+    recipe: Annotated[LabelRecipe, "teacher, steps, batch and seed, JSON"],
     teacher: Annotated[Artifact, "checkpoint of the cross-encoder"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     queries: Annotated[Artifact, "queries.parquet, from generate"],

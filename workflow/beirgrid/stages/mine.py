@@ -18,7 +18,6 @@ from ..core.compute import Compute, Runtime
 from ..core.errors import DataError, quoted
 from ..core.provenance import Artifact, Record
 from ..encoders import check_finite, open_encoder
-from ..models.arguments import SizeOption, from_json
 from ..pipeline.mine import MINE
 from ..search import flat, lucene
 
@@ -38,14 +37,14 @@ class MineRecipe(Entry):
 
 def mine(
     *,
-    recipe: Annotated[MineRecipe, from_json(MineRecipe), "negative_depth, language and dense models, JSON"],
+    recipe: Annotated[MineRecipe, "negative_depth, language and dense models, JSON"],
     queries: Annotated[Artifact, "queries.parquet, from generate"],
     corpus: Annotated[Artifact, "corpus.parquet, for the document ids"],
     index: Annotated[Artifact | None, "flat Lucene index of the corpus, to mine with BM25"] = None,
     checkpoints: Annotated[tuple[Artifact, ...], "checkpoint of each dense model"] = (),
     indexes: Annotated[tuple[Artifact, ...], "index shards of the dense models, model by model"] = (),
     compute: Compute,
-    threads: Annotated[SizeOption, "threads of the search with BM25"] = 1,
+    threads: Annotated[Size, "threads of the search with BM25"] = 1,
     output: Annotated[
         Path,
         "parquet to write (collections.training_data.NEGATIVES): the documents found for each query, without "

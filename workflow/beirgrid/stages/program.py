@@ -15,16 +15,16 @@ from typing import Annotated
 
 from ..collections import collection
 from ..config.systems import command_words, places_of
+from ..config.values import Size
 from ..core import environment, files, lineage, provenance
 from ..core.errors import BeirgridError, DataError, printable, quoted, say
 from ..core.provenance import Artifact, Record
-from ..models.arguments import SizeOption
 from ..pipeline.program import INDEX_PROGRAM, RETRIEVE_PROGRAM
 from ..runs import imported
 from ..runs.limits import Limits
 
 Version = Annotated[str, "version of the program, for the record"]
-Threads = Annotated[SizeOption, "cores that the program may use"]
+Threads = Annotated[Size, "cores that the program may use"]
 # Environment variables of our own jobs, which must not reach another Python.
 _OURS = ("PYTHONPATH", "PYTHONSAFEPATH")
 # Lines of a program's output that an error message repeats.
@@ -66,7 +66,7 @@ def retrieve_program(
     index: Annotated[Artifact | None, "index from the program"] = None,
     corpus: Annotated[Artifact, "corpus.parquet"],
     queries: Annotated[Artifact, "queries.parquet"],
-    depth: Annotated[SizeOption, "documents per query"] = 1000,
+    depth: Annotated[Size, "documents per query"] = 1000,
     allow: imported.Allow = (),
     threads: Threads = 1,
     output: Annotated[Path, "run to write, .run.gz"],

@@ -18,9 +18,9 @@ from ..page.drawing import DrawnFigure
 from ..page.render import render
 from ..page.sections import per_query
 from ..pipeline.report import REPORT
-from ..results import efficiency, summary, table_files
+from ..results import efficiency, table_files
 from ..results.answers import LEAST_DATASETS, Answers, against_baseline, main_comparison
-from ..results.summary import GridSummary
+from ..results.summary import GridSummary, SummaryFile
 
 # Largest number of systems × datasets in a forest plot; beyond it, the plot shows only means over datasets.
 MOST_INTERVALS = 300
@@ -28,7 +28,7 @@ MOST_INTERVALS = 300
 
 def page(
     *,
-    grid: Annotated[GridSummary, summary.read, "summary of the grid, grid.json"],
+    grid: SummaryFile,
     tables: Annotated[Path, "folder of tables, from aggregate"],
     output: Annotated[Path, "HTML page to write"],
     record: Record,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from ..config.values import Size
 from ..core import lineage, provenance
 from ..core.provenance import Artifact, Record
-from ..models.arguments import SizeOption
 from ..pipeline.rerank import RERANK
 from ..runs import pairs, runs
 
@@ -17,7 +17,7 @@ def rerank(
     system: Annotated[str, "name of the system, used as the tag of the run"],
     first_stage: Annotated[Artifact, "run to reorder"],
     scores: Annotated[Path, "manifest from the score stage, .json"],
-    depth: Annotated[SizeOption, "documents per query to reorder"] = 100,
+    depth: Annotated[Size, "documents per query to reorder"] = 100,
     output: Annotated[Path, "run to write, .run.gz"],
     record: Record,
 ) -> None:

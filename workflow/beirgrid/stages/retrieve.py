@@ -13,14 +13,14 @@ import numpy as np
 
 from ..collections import collection
 from ..config.indexes import AnyIndex, Flat
-from ..config.models import DenseModel, LateInteractionModel, ModelEntry
+from ..config.models import DenseModel, LateInteractionModel, Model, ModelEntry
+from ..config.values import Size
 from ..core import lineage, provenance
 from ..core.compute import Compute
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders import CollapseCheck, check_finite, open_encoder
-from ..models.arguments import EncodingModel, SizeOption, from_json
 from ..models.endpoints import kept_answers
 from ..pipeline.retrieve import RETRIEVE
 from ..runs import runs
@@ -30,7 +30,7 @@ from ..search import Found, approximate, engine, flat, lucene, maxsim
 System = Annotated[str, "name of the system, used as the tag of the run"]
 Queries = Annotated[Artifact, "queries.parquet"]
 Indexes = Annotated[list[Artifact], "indexes of the corpus's shards, in row order"]
-Depth = Annotated[SizeOption, "documents per query"]
+Depth = Annotated[Size, "documents per query"]
 Output = Annotated[Path, "run to write, .run.gz"]
 # Where queries have candidates, each search finds all documents: pairs of both at a time, and queries with BM25.
 _PAIRS, _WITH_CANDIDATES = 4_000_000, 64
@@ -71,8 +71,8 @@ def retrieve_lexical(
     k1: Annotated[float, "saturation of term frequencies"] = 0.9,
     b: Annotated[float, "normalisation by document length"] = 0.4,
     depth: Depth = 1000,
-    threads: Annotated[SizeOption, "threads of Lucene"] = 1,
-    memory: Annotated[SizeOption, "Java heap in MB"] = 1500,
+    threads: Annotated[Size, "threads of Lucene"] = 1,
+    memory: Annotated[Size, "Java heap in MB"] = 1500,
     output: Output,
     record: Record,
 ) -> None:
@@ -102,7 +102,7 @@ def retrieve_lexical(
 def retrieve_vectors(
     *,
     asked: Asked,
-    model: EncodingModel,
+    model: Model,
     indexes: Indexes,
     compute: Compute,
 ) -> None:
@@ -124,10 +124,10 @@ def retrieve_vectors(
 def retrieve_dense(
     *,
     asked: Asked,
-    model: Annotated[DenseModel, from_json(DenseModel), _ENTRY],
+    model: Annotated[DenseModel, _ENTRY],
     indexes: Indexes,
-    index: Annotated[AnyIndex | None, from_json(AnyIndex), "kind of the indexes, unless flat, JSON"] = None,
-    dimensions: Annotated[SizeOption | None, "number of dimensions in the indexes"] = None,
+    index: Annotated[AnyIndex | None, "kind of the indexes, unless flat, JSON"] = None,
+    dimensions: Annotated[Size | None, "number of dimensions in the indexes"] = None,
     exact: Annotated[
         tuple[Artifact, ...],
         "exact indexes of the shards: the record then has the recall of the exact results by depth",
@@ -173,14 +173,12 @@ def retrieve_dense(
 def retrieve_late_interaction(
     *,
     asked: Asked,
-    model: Annotated[LateInteractionModel, from_json(LateInteractionModel), _ENTRY],
+    model: Annotated[LateInteractionModel, _ENTRY],
     tokens: Annotated[list[Artifact], "token vectors of the corpus's shards, in row order"],
     indexes: Annotated[
         tuple[Artifact, ...], "index of each shard, for candidate generation; none for an exhaustive search"
     ] = (),
-    candidates: Annotated[
-        SizeOption | None, "nearest tokens per query token; without it, every document is scored"
-    ] = None,
+    candidates: Annotated[Size | None, "nearest tokens per query token; without it, every document is scored"] = None,
     compute: Compute,
 ) -> None:
     """Encode the queries with a late-interaction model and score documents by MaxSim over their tokens.

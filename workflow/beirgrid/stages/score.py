@@ -21,14 +21,14 @@ from typing import Annotated, Any
 import numpy as np
 
 from ..collections import collection
-from ..config.models import ListwiseReranker
+from ..config.models import ListwiseReranker, Reranker
+from ..config.values import Size
 from ..core import lineage, provenance
 from ..core.compute import Compute
 from ..core.errors import quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..encoders import Scorer, check_finite, open_scorer, served
-from ..models.arguments import ScoringModel, SizeOption
 from ..pipeline.score import SCORE
 from ..runs import runs
 from ..runs.pairs import Manifest, Pair, read_parts, spent_on, write_part
@@ -39,12 +39,12 @@ PART = 20_000
 
 def score(
     *,
-    model: ScoringModel,
+    model: Reranker,
     checkpoint: Annotated[Artifact, "folder of the model's checkpoint"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     queries: Annotated[Artifact, "queries.parquet"],
     run: Annotated[Artifact, "first-stage run"],
-    depth: Annotated[SizeOption, "documents per query to score"] = 100,
+    depth: Annotated[Size, "documents per query to score"] = 100,
     compute: Compute,
     pairs: Annotated[Path, "store of the scores of all first stages"],
     record: Annotated[Path, "manifest and record to write, .json"],

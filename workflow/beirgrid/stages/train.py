@@ -16,7 +16,7 @@ from ..collections import collection, training_data
 from ..collections import qrels as judgements
 from ..config.models import DenseModel
 from ..config.recipes import CrossEncoderTraining
-from ..config.values import Language, Length
+from ..config.values import Language, Length, Size
 from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
@@ -25,7 +25,6 @@ from ..core.provenance import Artifact, Record
 from ..encoders import DenseEncoder
 from ..encoders.trainable import arguments, progress
 from ..models import checkpoints
-from ..models.arguments import SizeOption, from_json
 from ..pipeline.train import TRAIN
 from ..search import lucene
 
@@ -59,7 +58,7 @@ class TrainRecipe(CrossEncoderTraining):
 
 def train(
     *,
-    recipe: Annotated[TrainRecipe, from_json(TrainRecipe), "training recipe of the model, JSON"],
+    recipe: Annotated[TrainRecipe, "training recipe of the model, JSON"],
     base: Annotated[Artifact, "checkpoint to start from"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     index: Annotated[Artifact, "flat Lucene index of the corpus, for negatives"],
@@ -67,7 +66,7 @@ def train(
     queries: Annotated[Artifact | None, "queries.parquet of the training dataset"] = None,
     qrels: Annotated[Artifact | None, "qrels.tsv of the training dataset"] = None,
     compute: Compute,
-    threads: Annotated[SizeOption, "threads of the search for negatives"] = 1,
+    threads: Annotated[Size, "threads of the search for negatives"] = 1,
     output: Annotated[Path, "checkpoint folder to write"],
     record: Record,
 ) -> None:

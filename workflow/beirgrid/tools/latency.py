@@ -16,13 +16,12 @@ import pandas as pd
 
 from ..collections import collection
 from ..config.models import CrossEncoder, DecoderReranker, Seq2SeqReranker
+from ..config.values import Size
 from ..core import files, paths
 from ..core.errors import BeirgridError, warn
 from ..encoders import open_scorer
-from ..models.arguments import SizeOption
-from ..results import summary
 from ..results.efficiency import LATENCY_COLUMNS, read_latency
-from ..results.summary import Cell, GridSummary
+from ..results.summary import Cell, SummaryFile
 from .open_systems import (
     OpenSystem,
     Step,
@@ -43,13 +42,13 @@ _KEY = ["system", "dataset", "step", "depth", "hardware", "cpus", "concurrency"]
 
 def latency(
     *,
-    grid: Annotated[GridSummary, summary.read, "summary of the grid, grid.json"],
+    grid: SummaryFile,
     dataset: Annotated[str, "dataset with the queries"],
     systems: Annotated[tuple[str, ...], "systems to measure (default: all of the grid)"] = (),
-    queries: Annotated[SizeOption, "queries to measure"] = 100,
+    queries: Annotated[Size, "queries to measure"] = 100,
     warm_up: Annotated[int, "warm-up queries, which are not counted"] = 20,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto",
-    concurrency: Annotated[SizeOption, "concurrent users, each with one query at a time"] = 1,
+    concurrency: Annotated[Size, "concurrent users, each with one query at a time"] = 1,
     output: Annotated[Path, "table to write, latency.csv; rows of other hardware, datasets and systems are kept"],
 ) -> None:
     """Measure the latency of systems on this hardware, one query at a time.
@@ -116,7 +115,7 @@ def _measure(cell: Cell, queries: int, warm_up: int, device: str, log: Path) -> 
     own = steps[-1]
     texts = _texts(cell, queries)
     about = _about(cell, texts)
-    if any(step.kind == "dense" and step.values["index"] for step in steps):
+    if any(step.values.get("index") and step.function == "retrieve_dense" for step in steps):
         # Such an index is read completely for each search, which does not represent a service that keeps it in memory.
         warn(f"{cell.system} is left out: only exact indexes are measured")
         return pd.DataFrame(columns=LATENCY_COLUMNS)

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
-import importlib
 import os
 import platform
 import shlex
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..collections import collection
 from ..config.indexes import Flat
-from ..core import cli, files, lineage, paths, provenance
+from ..core import files, lineage, paths, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import BeirgridError, DataError
 from ..encoders import open_encoder, open_scorer
+from ..pipeline import job
 from ..pipeline.stage import functions
 from ..runs import fusion, runs
 from ..search import approximate, engine, lucene, maxsim
@@ -34,10 +33,10 @@ _STAGES = ("retrieve", "score", "rerank", "fuse")
 
 
 class Step(NamedTuple):
-    """A step of a system: its stage, the second word of its command, the values of its command's options, its facts."""
+    """A step of a system: its stage, the function of its job, the function's arguments, and its facts."""
 
     stage: str
-    kind: str
+    function: str
     values: dict[str, Any]
     facts: dict[str, Any]
 
@@ -148,46 +147,36 @@ def read_step(path: str | Path) -> Step:
     """Read a step from its record. A step that cannot be reopened has no values.
 
     Raises:
-        DataError: the record is missing or damaged, or records a command of another version; or something that the step
+        DataError: the record is missing or damaged, or records a job of another version; or something that the step
             read was made again since.
     """
     record = provenance.read_record(path)
     lineage.refuse_changed(Path(path))
     stage = str(record["stage"])
-    words = shlex.split(record["command"])
-    words = words[words.index(stage) + 1 :] if stage in words else []
-    kind = words.pop(0) if stage == "retrieve" and words else ""
-    function = functions().get(f"{stage} {kind}".strip())
-    if stage not in _STAGES or function is None:
-        return Step(stage, kind, {}, {})
-    module, _, name = function.partition(":")
+    if stage not in _STAGES:
+        return Step(stage, "", {}, {})
     try:
-        values = _options(getattr(importlib.import_module(f"beirgrid.{module}"), name), words)
-        return Step(stage, kind, values, record["facts"])
+        name, options = _job(stage, record)
+        values = job.arguments(job.stage_function(name), options)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser of recorded commands, whose errors become DataErrors."""
-
-    def error(self, message: str) -> NoReturn:
-        raise DataError(f"it records a command of another version of beirgrid ({message}). {files.REMEDY}")
-
-
-def _options(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any]:
-    """Parse the options of a command to its function's arguments."""
-
-    @functools.wraps(function)
-    def keep(**values: Any) -> dict[str, Any]:
-        return values
-
-    parser = _Parser()
-    cli.add_options(parser, keep)
-    arguments = parser.parse_args(list(words))
-    values: dict[str, Any] = getattr(arguments, cli.CALL)(arguments)
+    except (BeirgridError, ValueError) as error:
+        why = f"{path}: it records a job of another version of beirgrid ({error}). {files.REMEDY}"
+        raise DataError(why) from None
     grouped = values.pop("asked", None)  # what every search with a model takes
-    return values | (vars(grouped) if grouped else {})
+    return Step(stage, name, values | (vars(grouped) if grouped else {}), record["facts"])
+
+
+def _job(stage: str, record: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the function and the values of a recorded job. Records before version 0.3 have a command line instead."""
+    if "job" in record:
+        return record["job"]["stage"], job.options(record["job"])
+    words = shlex.split(record["command"])
+    words, name = words[words.index(stage) + 1 :], stage
+    if stage == "retrieve":
+        own = f"retrieve_{words.pop(0).replace('-', '_')}"
+        name = own if own in functions() else "retrieve_vectors"
+    return name, job.options_of_words(job.stage_function(name), words)
 
 
 def start(values: Mapping[str, Any], device: str, stack: ExitStack) -> Runtime:
@@ -199,7 +188,7 @@ def start(values: Mapping[str, Any], device: str, stack: ExitStack) -> Runtime:
 def open_search(step: Step, device: str, stack: ExitStack) -> OpenSystem:
     """Open the index and, if any, the model of a retrieval."""
     values, depth = step.values, step.values["depth"]
-    if step.kind == "lexical":
+    if step.function == "retrieve_lexical":
         options = {name: values[name] for name in ("fields", "language", "k1", "b")}
         searcher = lucene.Searcher(values["index"], **options, memory_mb=values["memory"])
         return OpenSystem(
@@ -224,14 +213,14 @@ def open_search(step: Step, device: str, stack: ExitStack) -> OpenSystem:
 
 def _search_vectors(step: Step, vectors: Any, depth: int) -> Any:
     values = step.values
-    if step.kind == "late-interaction":
+    if step.function == "retrieve_late_interaction":
         if values["candidates"] is None:
             return maxsim.search_exhaustively(values["tokens"], vectors, depth)
         return maxsim.search(values["tokens"], values["indexes"], vectors, values["candidates"])
-    if step.kind == "dense":
+    if step.function == "retrieve_dense":
         cut = approximate.truncate(vectors, values["dimensions"], values["model"].similarity)
         return approximate.search_shards(values["indexes"], cut, depth, values["index"] or Flat())
-    return engine(step.kind).find(values["indexes"], vectors, depth, Compute(device="cpu"))
+    return engine(values["model"].family).find(values["indexes"], vectors, depth, Compute(device="cpu"))
 
 
 def hardware(runtime: Runtime) -> str:

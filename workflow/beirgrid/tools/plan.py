@@ -16,12 +16,12 @@ from .. import config as configuration
 from ..core import provenance
 from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, show
-from ..models.arguments import size
 from ..pipeline import artifacts
 from ..pipeline.grid import Grid
 from ..pipeline.resources import Need, Resources
 from ..pipeline.stage import Job, jobs_behind
 from .configfiles import CONFIGFILE, DIRECTORY, merged
+from .options import size
 from .run import find_grid
 from .text import columned
 

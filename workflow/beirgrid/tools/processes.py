@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import psutil  # a dependency of Snakemake
@@ -30,5 +31,5 @@ def refuse_beside_others() -> None:
 
 
 def _works(words: list[str]) -> bool:
-    """Tell from a command line whether the process is Snakemake, or one of its jobs, which read ``@-``."""
-    return "snakemake" in words or ("beirgrid" in words and words[-1:] == ["@-"])
+    """Tell from a command line whether the process is Snakemake, or one of its jobs."""
+    return "snakemake" in words or ("beirgrid", "stage") in pairwise(words)

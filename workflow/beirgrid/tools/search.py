@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core import cli, paths, provenance
+from ..core import paths, provenance
 from ..core.errors import BeirgridError, nearest, show
 from ..results import results_folder
+from .options import whole
 
 if TYPE_CHECKING:
     from ..collections.collection import Document
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("system", help="a system of a finished grid")
     parser.add_argument("dataset", help="a dataset on which the system was run: its corpus is searched")
     parser.add_argument("query", nargs="+", help="the words to search for")
-    parser.add_argument("--depth", type=cli.whole, default=10, help="documents to print (default: 10)")
+    parser.add_argument("--depth", type=whole, default=10, help="documents to print (default: 10)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where models run")
     parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
     parser.add_argument("--json", action="store_true", help="print JSON, with whole texts")

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.metric_names import metric_key, written
-from ..core import cli, lineage, paths, provenance
+from ..core import lineage, paths, provenance
 from ..core.errors import BeirgridError, nearest, show
 from ..results import results_folder, scores
 from ..results.results_folder import Result, Results
+from .options import whole
 from .search import documents, excerpt, refuse_unknown
 from .text import aligned
 
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metric", type=metric_key, default="", help="metric that orders the queries (default: the grid's first)"
     )
-    parser.add_argument("--depth", type=cli.whole, default=10, help="documents to print of a query (default: 10)")
+    parser.add_argument("--depth", type=whole, default=10, help="documents to print of a query (default: 10)")
     parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
     parser.set_defaults(run=run)
 

@@ -18,9 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.errors import printable
-from ..models.arguments import size
 from ..results import results_folder
 from .events import EVENTS, Execution, RunningJob, read, tail
+from .options import size
 
 # Limits of a screen: lines of a failed job's log, and failed or running jobs.
 _LINES, _JOBS = 5, 12

@@ -20,6 +20,7 @@ _NONE = "files and the last run of each grid show no reason. A dry run (-n) read
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of ``beirgrid why``."""
     parser.add_argument("file", type=Path, metavar="FILE", help="an artifact, or its record")
+    parser.add_argument("--job", action="store_true", help="print the job alone, JSON for beirgrid stage")
     parser.add_argument("--directory", **DIRECTORY)
     parser.set_defaults(run=run)
 
@@ -32,9 +33,14 @@ def run(args: argparse.Namespace) -> None:
     """
     directory: Path = args.directory
     place, record = _record(args.file if args.file.exists() else directory / args.file)
+    if args.job:
+        if "job" not in record:
+            raise DataError(f"{place} has no job: a command or an earlier version of beirgrid wrote it")
+        print(json.dumps(record["job"], indent=2, ensure_ascii=False))
+        return
     show(*_description(place, record))
     found = list(_reasons(place, record, directory))
-    show(f"made again by the next run: {'yes' if found else _NONE}", *(f"  {why}" for why in found))
+    show(f"made again by the next run: {'yes' if found else f'no: {_NONE}'}", *(f"  {why}" for why in found))
 
 
 def _record(path: Path) -> tuple[Path, dict[str, Any]]:
@@ -57,7 +63,7 @@ def _description(place: Path, record: Mapping[str, Any]) -> Iterator[str]:
     yield f"record: {place}"
     yield f"stage: {record['stage']}, version {record.get('stage_version', 'unknown')}"
     yield f"made: {record.get('finished', '')} by beirgrid {packages.get('beirgrid', 'of an unknown version')}"
-    yield f"command: {record.get('command', '')}"
+    yield f"command: {provenance.command_line(record)}"
     yield "settings:"
     for name, value in (record.get("asked") or record["settings"]).items():
         yield f"  {name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"

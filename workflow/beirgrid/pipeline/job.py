@@ -1,0 +1,121 @@
+"""Run one job: a JSON object with its inputs, outputs, settings, and options that change no output."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from ..config.messages import explain
+from ..core import files, provenance
+from ..core.errors import BeirgridError, ConfigError, nearest
+from .stage import functions
+
+# The parts of a job that hold arguments of its function.
+_PARTS = ("inputs", "outputs", "settings", "options")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of ``beirgrid stage``."""
+    parser.add_argument("name", help="function of the job, such as rerank or index_lexical")
+    parser.set_defaults(run=lambda args: run(args.name, sys.stdin.buffer.read()))
+
+
+def run(name: str, text: bytes) -> None:
+    """Run a stage's function with the arguments of a job, JSON text.
+
+    Raises:
+        BeirgridError: there is no such stage, the text is no job, or an argument is unknown, missing or wrong.
+    """
+    function = stage_function(name)
+    try:
+        job = json.loads(text, object_pairs_hook=files.distinct)
+    except ValueError as error:
+        raise ConfigError(f"standard input is not a job, a JSON object: {error}") from None
+    if not isinstance(job, dict) or not all(isinstance(job.get(part, {}), dict) for part in _PARTS):
+        raise ConfigError(f"standard input is not a job, a JSON object with the objects {', '.join(_PARTS)}")
+    values = arguments(function, options(job))
+    provenance.use_command(["stage", name], {"stage": name, **job})
+    function(**values)
+
+
+def stage_function(name: str) -> Callable[..., None]:
+    """Import the function of a stage.
+
+    Raises:
+        BeirgridError: there is no such stage.
+    """
+    if name not in functions():
+        known = ", ".join(sorted(functions()))
+        raise BeirgridError(f"there is no stage {name!r}{nearest(name, functions()) or f' (known: {known})'}")
+    module, _, function = functions()[name].partition(":")
+    imported: Callable[..., None] = getattr(importlib.import_module(f"beirgrid.{module}"), function)
+    return imported
+
+
+def options(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a job, of all its parts, by the names of the function's arguments."""
+    return {name: value for part in _PARTS for name, value in job.get(part, {}).items()}
+
+
+def arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate values against a function's signature, and return its arguments. Artifacts are compared with their
+    records.
+
+    An argument that is a dataclass takes its fields from the values.
+
+    Raises:
+        ConfigError: a value is unknown, missing or wrong.
+        DataError: an artifact is damaged.
+    """
+    nested = dict(values)
+    for name, kind in get_type_hints(function).items():
+        if dataclasses.is_dataclass(kind):
+            names = [field.name for field in dataclasses.fields(kind)]
+            nested[name] = {name: nested.pop(name) for name in names if name in nested}
+
+    @functools.wraps(function)
+    def keep(**values: Any) -> dict[str, Any]:
+        return values
+
+    try:
+        validated: dict[str, Any] = TypeAdapter(cast(Any, keep)).validate_json(json.dumps(nested))
+    except ValidationError as error:
+        raise ConfigError("; ".join(explain(error, "", nested))) from None
+    return validated
+
+
+def options_of_words(function: Callable[..., Any], words: Iterable[str]) -> dict[str, Any]:
+    """Return the values of a command line of version 0.2: ``--queries a b --depth 10``.
+
+    Raises:
+        ValueError: the words are no options, or a value is damaged JSON.
+    """
+    hints = get_type_hints(function)
+    for kind in [kind for kind in hints.values() if dataclasses.is_dataclass(kind)]:
+        hints |= get_type_hints(kind)
+    texts: dict[str, list[str]] = {}
+    for word in words:
+        if word.startswith("--"):
+            texts[word[2:].replace("-", "_")] = []
+        elif texts:
+            texts[next(reversed(texts))].append(word)
+        else:
+            raise ValueError(f"{word!r} is no option")
+    return {name: _value(hints.get(name), values) for name, values in texts.items()}
+
+
+def _value(kind: Any, texts: list[str]) -> Any:
+    if get_origin(kind) in (list, tuple):
+        return texts
+    if kind is bool:
+        return True
+    text = " ".join(texts)
+    return json.loads(text) if text.startswith("{") and kind is not str else text
