@@ -296,19 +296,19 @@ def test_cells_say_what_they_wait_for(grid, capsys):
     Path(grid.cells[0].scores).unlink()
     for path in (grid.cells[3].scores, grid.cells[3].records[0]):
         Path(path).unlink()
-    fail(grid.cells[3].records[0], "beirgrid fuse: error: no more disk")
+    fail(grid.cells[3].records[0], "beirgrid stage fuse: error: no more disk")
     assert main(["report", "--grid", "test"]) == 0
     answers = read_answers(TABLES)
     assert (cell(answers, "a", "x").status, cell(answers, "a", "x").detail) == ("pending", "")
     failed = cell(answers, "b", "y")
-    assert (failed.status, failed.detail) == ("failed", "logs/job.log: beirgrid fuse: error: no more disk")
+    assert (failed.status, failed.detail) == ("failed", "logs/job.log: beirgrid stage fuse: error: no more disk")
     assert cell(answers, "a", "z").status == "not supplied"
     assert answers.scores.loc[answers.scores["status"] != "done", "value"].isna().all()
     assert answers.across["mean"].isna().all()
     assert set(answers.across["note"]) == {"no scores on x", "no scores on y"}
     said = capsys.readouterr().out
     assert "Pending: 1 of 6 cells (2 are done)." in said
-    assert "Failed: 1 of 6 cells.\n  1 cell: logs/job.log: beirgrid fuse: error: no more disk" in said
+    assert "Failed: 1 of 6 cells.\n  1 cell: logs/job.log: beirgrid stage fuse: error: no more disk" in said
     assert "Not supplied: z." in said
     page = Path(paths.REPORT.format(grid="test")).read_text()
     assert "pending" in page

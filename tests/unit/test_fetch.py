@@ -106,8 +106,8 @@ class Fetched:
         assert "Traceback" not in self.stderr
         lines = [line for line in self.stderr.splitlines() if not line.startswith(PREFIX) and "%|" not in line]
         assert len(lines) == 1, self.stderr
-        assert lines[0].startswith("beirgrid fetch: error: ")
-        return lines[0].removeprefix("beirgrid fetch: error: ")
+        assert re.match(r"beirgrid stage fetch_\w+: error: ", lines[0])
+        return lines[0].partition(": error: ")[2]
 
     @property
     def warnings(self) -> list[str]:

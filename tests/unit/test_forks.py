@@ -203,8 +203,8 @@ def test_a_job_whose_server_cannot_start_runs_by_itself(owner, tmp_path):
     assert forks.connect(tmp_path / "socket", ["false"]) is None
     if owner:
         (tmp_path / "owner").write_text(owner)
-    done = job("evaluate", "--help", folder=tmp_path)
-    assert "Compute the metrics of a run." in done.stdout
+    done = job("--help", folder=tmp_path)
+    assert "function of the job" in done.stdout
     assert done.returncode == 0
 
 
@@ -222,10 +222,14 @@ def test_no_benchmark_counts_a_server_as_the_job_that_starts_it(tmp_path):
 
 
 def job(*words: str, folder: Path, **options) -> subprocess.CompletedProcess[str]:
-    """Run a command as rules do, with the servers of a folder."""
+    """Run a stage as rules do, with the servers of a folder."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "PYTHONSAFEPATH": "1", forks.FOLDER: str(folder)}
-    command = [sys.executable, "-m", "beirgrid", *words, "@-"]
-    return subprocess.run(command, env=environment, input="{}", capture_output=True, text=True, check=False, **options)
+    command = [sys.executable, "-m", "beirgrid", "stage", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, **options)
+
+
+SCORES = {"inputs": {"run": "a.trec", "qrels": "qrels.tsv"}, "settings": {"metrics": ["ndcg@10"]}}
+WRITTEN = SCORES | {"outputs": {"output": "scores.json", "per_query": "queries.parquet"}}
 
 
 def test_commands_are_forked_as_they_start_by_themselves(tmp_path):
@@ -237,15 +241,14 @@ def test_commands_are_forked_as_they_start_by_themselves(tmp_path):
     (tmp_path / "a.trec").write_text("q Q0 d 1 1.0 x\n")
     found = {}
     for place in (folder, ""):
-        scores = ["evaluate", "--run", "a.trec", "--qrels", "qrels.tsv", "--metrics", "ndcg@10"]
-        written = ["--output", "scores.json", "--per-query", "queries.parquet"]
-        ran = [job(*words, folder=place, cwd=tmp_path) for words in (scores, [*scores, "--rune"], ["fetch", "--help"])]
-        ran.append(job(*scores, *written, folder=place, cwd=tmp_path))
+        jobs = SCORES, SCORES | {"options": {"rune": 1}}, WRITTEN
+        ran = [job("evaluate", folder=place, cwd=tmp_path, input=json.dumps(given)) for given in jobs]
+        ran.append(job("--help", folder=place, cwd=tmp_path))
         found[place] = [(done.returncode, done.stdout, done.stderr) for done in ran]
         kept = json.loads((tmp_path / "scores.json").read_text())
         found[place].append({key: kept[key] for key in kept.keys() - {"finished", "seconds", "peak_memory_mb"}})
     assert found[folder] == found[""]
-    assert [status for status, *_ in found[""][:-1]] == [0, 2, 0, 0]
+    assert [status for status, *_ in found[""][:-1]] == [0, 1, 0, 0]
     assert [path.suffix for path in folder.glob("light-*")].count("") == 1  # one server's socket
 
 

@@ -282,7 +282,7 @@ def test_one_message_names_file_and_place(fetch, changes, expected):
     fetched = fetch(changes)
     assert fetched.failed, fetched.lines
     assert len(fetched.lines) == 1, fetched.lines
-    assert fetched.lines[0].startswith("beirgrid fetch: error: ")
+    assert fetched.lines[0].startswith("beirgrid stage fetch_")
     assert len(fetched.lines[0]) < 1500
     assert re.search(expected, fetched.lines[0]), fetched.lines[0]
     left = {path.name for path in fetched.out.iterdir()} if fetched.out.is_dir() else set()

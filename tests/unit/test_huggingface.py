@@ -71,7 +71,7 @@ def the_error(done: tuple[int, str]) -> str:
     status, stderr = done
     assert status == 1, stderr
     assert "Traceback" not in stderr
-    return stderr.splitlines()[-1].removeprefix("beirgrid fetch: error: ")
+    return stderr.splitlines()[-1].partition(": error: ")[2]
 
 
 def assert_whole(out: Path, judged: dict[str, dict[str, int]]) -> None:

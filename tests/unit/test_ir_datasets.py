@@ -224,7 +224,7 @@ def the_error(done: tuple[int, str]) -> str:
     errors = [line for line in lines if "error: " in line and not line.startswith("[")]
     assert len(errors) == 1, stderr
     assert errors[0] == lines[-1]
-    return errors[0].removeprefix("beirgrid fetch: error: ")
+    return errors[0].partition(": error: ")[2]
 
 
 def names(folder: Path) -> list[str]:

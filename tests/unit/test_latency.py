@@ -37,7 +37,7 @@ def grid(tmp_path, monkeypatch) -> Path:
     [
         (["--dataset", "e"], "the grid has no dataset 'e' (it has: d)"),
         (["--dataset", "d", "--systems", "tas-b"], "the grid has no system 'tas-b' on 'd' (it has: bm25)"),
-        (["--dataset", "d"], "results/runs/bm25/d.json: it records a command of another version of beirgrid"),
+        (["--dataset", "d"], "results/runs/bm25/d.json: it records a job of another version of beirgrid"),
     ],
 )
 def test_what_cannot_be_measured_is_said(grid, capsys, options, message):
@@ -73,12 +73,20 @@ def test_percentiles_are_in_milliseconds():
     assert latency._statistics(seconds) == pytest.approx({"p50_ms": 51, "p95_ms": 96, "p99_ms": 100, "mean_ms": 51})
 
 
-def test_a_recorded_search_with_a_model_is_opened_with_all_of_its_options(tmp_path):
+@pytest.mark.parametrize("version", ["0.2", "0.3"])
+def test_a_recorded_search_with_a_model_is_opened_with_all_of_its_options(tmp_path, version):
+    """Records of version 0.2 have a command line, later ones a job."""
     words = "retrieve dense --system d --checkpoint c --corpus x --queries q --output o --record r --indexes 0.faiss"
     model = '{"family": "dense", "similarity": "cosine"}'
     command = f"python -m beirgrid {words} --depth 7 --model '{model}'"
     record = {"stage": "retrieve", "command": command, "settings": {}, "facts": {}, "seconds": 1, "peak_memory_mb": 1}
+    if version != "0.2":
+        inputs = {"checkpoint": "c", "corpus": "x", "queries": "q", "indexes": ["0.faiss"]}
+        settings = {"depth": 7, "model": json.loads(model)}
+        outputs = {"output": "o", "record": "r"}
+        job = {"stage": "retrieve_dense", "inputs": inputs, "outputs": outputs, "settings": settings}
+        record |= {"command": "python -m beirgrid stage retrieve_dense", "job": job | {"options": {"system": "d"}}}
     (tmp_path / "r.json").write_text(json.dumps(record))
     step = open_systems.read_step(tmp_path / "r.json")
-    assert (step.kind, step.values["depth"], step.values["checkpoint"].name) == ("dense", 7, "c")
+    assert (step.function, step.values["depth"], step.values["checkpoint"].name) == ("retrieve_dense", 7, "c")
     assert step.values["model"].family == "dense"

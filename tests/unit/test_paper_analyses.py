@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import random
-import shlex
 import statistics
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -284,19 +285,20 @@ def test_the_index_that_a_smaller_one_is_built_from_costs_a_search_nothing():
     def index(path: str, size: int) -> RecordedStep:
         return step("s", "index", 1, 90, bytes=size)._replace(path=f"results/indexes/m/{path}.json")
 
-    def search(*words: str) -> RecordedStep:
+    def search(**read: list[str]) -> RecordedStep:
         found = step("s", "retrieve", 1, 90)
-        return found._replace(record=found.record | {"command": shlex.join(["python", "retrieve", *words])})
+        inputs = {
+            name: [{"path": os.path.relpath(path, Path(found.path).parent)} for path in read[name]] for name in read
+        }
+        return found._replace(record=found.record | {"inputs": inputs})
 
     exact, small = [f"results/indexes/m/c/{part}.faiss" for part in "01"], ["results/indexes/m/c/int8/0.faiss"]
     small.append(small[0].replace("0.f", "1.f"))
     indexes = [index("c/0", 1000), index("c/1", 1000), index("c/int8/0", 250), index("c/int8/1", 250)]
-    approximate = search("--indexes", *small, "--index", "{}", "--exact", *exact, "--depth", "5")
-    both = [*indexes, approximate, search("--indexes", *exact)]
+    approximate = search(indexes=small, exact_indexes=exact)
+    both = [*indexes, approximate, search(indexes=exact)]
     sizes = [efficiency.efficiency(steps)["index_bytes"].tolist() for steps in ([*indexes, approximate], both)]
     assert sizes == [[500], [2500]]
-    with pytest.raises(DataError, match=r"retrieve.json is damaged: its command has no closing quotation"):
-        efficiency.efficiency([approximate._replace(record=approximate.record | {"command": "'"})])
 
 
 def latency_table() -> pd.DataFrame:

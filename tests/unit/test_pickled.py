@@ -117,7 +117,7 @@ def test_a_file_with_anything_but_tensors_is_refused(tmp_path, capsys, content: 
     arguments = ["--name", "toy", "--entry", entry, "--output", str(out / "checkpoint"), "--record", str(out / "made")]
     assert main(["fetch", "model", *arguments]) == 1
     error = capsys.readouterr().err.strip()
-    assert error.startswith("beirgrid fetch: error: model 'toy': ")
+    assert error.startswith("beirgrid stage fetch_model: error: model 'toy': ")
     assert "\n" not in error
     assert "weights_only" not in error
     assert re.search(message, error), error

@@ -55,7 +55,7 @@ def _wrong(corpus: Path, capsys: pytest.CaptureFixture[str], **entry: Any) -> st
     error = capsys.readouterr().err
     assert "Traceback" not in error
     assert not list(corpus.parent.glob("out/*"))
-    return error.splitlines()[-1].removeprefix("beirgrid fetch: error: expansion 'theirs': ")
+    return error.splitlines()[-1].removeprefix("beirgrid stage fetch_expansion: error: expansion 'theirs': ")
 
 
 EXPECTED = [QUERIES[name] for name in IDS]

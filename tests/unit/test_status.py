@@ -95,7 +95,7 @@ def test_jobs_are_followed_from_start_to_end(told):
     [
         ("progress: encode: 1,234/5,183 documents, 25.00 documents/s, 0:02:38 left", True),
         ("Loading weights:   0%|          | 0/39 [00:00<?, ?it/s]\rLoading weights: 100%|####| 39/39", True),
-        ("beirgrid encode: error: the disk is full: x.npy", False),
+        ("beirgrid stage encode: error: the disk is full: x.npy", False),
         ("slurmstepd: error: Detected 1 oom_kill event", False),
         ("warning: 3/4 documents, as it seems", False),
     ],

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
-from helpers import main, write_collection
+from helpers import write_collection
 from small import job_counts, run
+
+from beirgrid.__main__ import main
 
 
 def _empty(content: bytes) -> bytes:
@@ -117,11 +120,12 @@ def _refused(folder: Path, reader: str, capsys: pytest.CaptureFixture[str]) -> s
     """Rerun a job from its record, which must fail without writing; return its one line of message."""
     made = folder / "results" / reader
     before = {path: path.stat().st_mtime_ns for path in made.parent.rglob("*")}
-    words = shlex.split(json.loads(made.read_text())["command"])
+    job = json.loads(made.read_text())["job"]
     capsys.readouterr()
-    assert main(words[words.index("beirgrid") + 1 :]) == 1
+    with mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(job).encode()))):
+        assert main(["stage", job["stage"]]) == 1
     assert {path: path.stat().st_mtime_ns for path in made.parent.rglob("*")} == before
-    (message,) = re.findall(r"^beirgrid \w+: error: .*\n(?!.)", capsys.readouterr().err, re.MULTILINE)
+    (message,) = re.findall(r"^beirgrid stage \w+: error: .*\n(?!.)", capsys.readouterr().err, re.MULTILINE)
     return message
 
 
