@@ -91,6 +91,7 @@ def test_two_judges_grade_skip_and_undo_with_the_keyboard(made, served, judge):
     press(ann, "3")
     press(ben, "0")
     press(ann, "1")
+    assert ann.locator("#left").inner_text() == "2 judged, 7 left, less than a minute"
     press(ann, "u")
     ann.keyboard.press("s")
     ann.keyboard.type("in another language")

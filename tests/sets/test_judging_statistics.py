@@ -112,8 +112,8 @@ def test_coefficients_have_intervals_and_name_their_judges():
     assert agreement.coefficients({"ann": truth}) == []
 
 
-def test_agreement_is_shown_per_judge_and_per_query():
-    """ann and ben grade alike, cem one grade higher; only on query 1 do all agree."""
+def test_agreement_is_shown_per_judge():
+    """ann and ben grade alike, cem one grade higher, but on query 1."""
     pairs = [(f"q{query}", f"d{document}") for query in range(4) for document in range(8)]
     ann = {pair: int(pair[1][1]) % 3 for pair in pairs}
     cem = {pair: grade + (pair[0] != "q1") for pair, grade in ann.items()}
@@ -127,13 +127,6 @@ def test_agreement_is_shown_per_judge_and_per_query():
     # Of two grades that the others give, the lower counts: ann's and ben's is what ann and ben have with each other.
     assert [(found.value, higher) for found, higher in (judges["ann"], judges["ben"])] == [(1, 0)] * 2
     assert judges["cem"][1] == 0.75
-    least = agreement.by_query({"ann": ann, "cem": cem}, 3)
-    assert [query for query, *_ in least] == ["q0", "q2", "q3"]
-    assert all(alpha < 0.6 and pairs == 8 for _, pairs, alpha in least)
-    ((query, _, alpha),) = agreement.by_query(
-        {"ann": ann, "cem": {pair: cem[pair] for pair in pairs if pair[0] == "q1"}}, 3
-    )
-    assert (query, alpha) == ("q1", 1)
 
 
 def test_who_adjudicates_does_not_count_as_a_judge():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from operator import itemgetter
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -105,16 +104,6 @@ def by_judge(grades: Grades) -> list[tuple[Coefficient, float]]:
         higher = [grade - others[pair] for pair, grade in of_judge.items() if pair in others]
         found.append((_kappa({judge: of_judge, "the others": others}), float(np.mean(higher)) if higher else 0.0))
     return found
-
-
-def by_query(grades: Grades, most: int) -> list[tuple[str, int, float]]:
-    """Return the queries on which judges agree least, with their pairs and alpha.
-
-    Queries whose pairs all have one grade have no alpha.
-    """
-    pairs = {query: [*of_query] for query, of_query in itertools.groupby(sorted(_graded_by(grades, 2)), itemgetter(0))}
-    found = [(query, len(of_query), krippendorff(_values(grades, of_query))) for query, of_query in pairs.items()]
-    return sorted((row for row in found if not np.isnan(row[2])), key=itemgetter(2))[:most]
 
 
 def without_adjudicators(grades: Grades, adjudicators: Collection[str]) -> Grades:

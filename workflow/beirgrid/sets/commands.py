@@ -276,8 +276,7 @@ def status(args: argparse.Namespace) -> None:
         show(f"Next: beirgrid set queries {args.set}")
         return
     if not made.store.path.is_file():
-        show(*findings.similarity(_rankings(made, args.results)))
-        show(f"Next: beirgrid set pool {args.set}")
+        show(f"Next: beirgrid run {args.set / 'grid.yaml'}, then beirgrid set pool {args.set}")
         return
     grades, people = made.grades(), made.people()
     graded = {pair for of_judge in people.values() for pair in of_judge}
@@ -286,7 +285,7 @@ def status(args: argparse.Namespace) -> None:
     for name, of_judge in grades.items():
         show(f"  {name}: {len(of_judge):,} graded, {skipped[name]:,} skipped")
     regular = without_adjudicators(people, made.adjudicators)
-    show(*findings.judge_agreement(regular), *findings.agreement_in_parts(regular))
+    show(*findings.judge_agreement(regular), *findings.agreement_of_each(regular))
     if args.disagreements:
         number = _write_disagreements(args.disagreements, made, people)
         show(
@@ -297,7 +296,7 @@ def status(args: argparse.Namespace) -> None:
     for model in grades.keys() - people.keys():
         show(*findings.calibration_of(model_judge.calibration(made, model), rankings))
     if not about.versions:
-        show(*findings.similarity(rankings))
+        show(f"Next: beirgrid set judge {args.set}, then beirgrid set accept {args.set}")
         return
     newest = about.versions[-1]
     show(

@@ -34,7 +34,6 @@ _ADDED = re.compile(r"!\[.*?\]\(.*?\)|\[\[\d+\]\]\(.*?\)|\]\(.*?\)|\W|_")
 # Parts of Word and PowerPoint files whose texts are examples.
 _EXAMPLES = re.compile("master|layout|theme|glossary", re.IGNORECASE)
 _EMBEDDED = re.compile(r"embeddings/.*(?<!\.xlsx)$|afchunk", re.IGNORECASE)
-_DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 # A row of a table by the names of its columns, with its place.
 Row = tuple[dict[str, Any], str]
 # Title and text of a file that is one document, and what is missing of the text. Each may be empty.
@@ -252,8 +251,8 @@ def _epub(path: Path) -> _Text:
             flaw = flaw or flaw_of_page
     if unread:
         flaw = f"{len(unread)} of its {len(unread) + len(texts)} pages are absent or cannot be read: {unread[0]} first"
-    facts = [element.text or "" for element in package.iter(f"{_DUBLIN_CORE}*")]
-    title = next((element.text or "" for element in package.iter(f"{_DUBLIN_CORE}title")), "")
+    facts = [fact.strip() for element in package.iter("{*}metadata") for fact in element.itertext() if fact.strip()]
+    title = next((element.text or "" for element in package.iter("{*}title")), "")
     return title, "\n\n".join(filter(None, ["\n".join(facts), *texts])), flaw
 
 

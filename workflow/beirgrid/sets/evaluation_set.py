@@ -142,9 +142,7 @@ class EvaluationSet:
         asked = list(queries)
         _refuse_repeated("queries", (query.id for query in asked))
         rows = ({"_id": query.id, "text": query.text, "metadata": query.metadata} for query in asked)
-        files.write_text(
-            self.folder / "queries.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        )
+        write_json_lines(self.folder / "queries.jsonl", rows)
         with self.edit() as description:
             description.queries = {**facts, "number": len(asked)}
 
@@ -259,6 +257,11 @@ class EvaluationSet:
         if files.sha256(path) != hashes[version]:
             raise DataError(f"{path} was changed after version {version} was accepted")
         return qrels.read(path)
+
+
+def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write a JSON object per line, atomically."""
+    files.write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def _read_description(folder: Path) -> Description:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -14,7 +11,7 @@ from ..collections.sources import LocalSource
 from ..core import files
 from ..core.errors import BeirgridError
 from ..core.version import full_version
-from .evaluation_set import EvaluationSet, Version
+from .evaluation_set import EvaluationSet, Version, write_json_lines
 
 
 def write(made: EvaluationSet, output: Path) -> Version:
@@ -38,10 +35,8 @@ def write(made: EvaluationSet, output: Path) -> Version:
         shutil.copyfile(made.folder / "corpus.jsonl", folder / "corpus.jsonl")
         # Loaders expect the same keys in each line. The frequency of a query in a log stays private.
         queries = LocalSource(made.corpus).queries(made.dataset)
-        _write_rows(
-            folder / "queries.jsonl",
-            ({"_id": query.id, "text": query.text, "metadata": {"synthetic": query.synthetic}} for query in queries),
-        )
+        rows = ({"_id": query.id, "text": query.text, "metadata": {"synthetic": query.synthetic}} for query in queries)
+        write_json_lines(folder / "queries.jsonl", rows)
         (folder / "qrels").mkdir()
         shutil.copyfile(made.folder / f"versions/{version.number}.tsv", folder / "qrels/test.tsv")
         judged = [(query, document, grade) for query, found in grades.items() for document, grade in found.items()]
@@ -49,13 +44,9 @@ def write(made: EvaluationSet, output: Path) -> Version:
         (folder / "qrels/test.trec").write_text("".join(trec), encoding="utf-8")
         # Hugging Face's datasets reads a folder in one format. A .tsv would make it parse JSON as CSV.
         keys = ("query-id", "corpus-id", "score")
-        _write_rows(folder / "qrels/test.jsonl", (dict(zip(keys, row, strict=True)) for row in judged))
+        write_json_lines(folder / "qrels/test.jsonl", (dict(zip(keys, row, strict=True)) for row in judged))
         (folder / "README.md").write_text(_card(made, version), encoding="utf-8")
     return version
-
-
-def _write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 def _card(made: EvaluationSet, version: Version) -> str:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..analysis import ranking_overlap
 from ..analysis.significance import holm, student
 from ..config.metric_names import parse_metric
 from ..runs import metrics
@@ -18,8 +17,6 @@ from . import agreement, estimates, pools
 from .model_judge import Calibration
 
 METRIC, HOLES = "ndcg@10", "hole@10"
-# Queries with little agreement that are shown.
-_LEAST = 5
 # Numbers of queries for which the smallest difference is shown.
 _SIZES = (50, 200, 1000)
 _LEVEL = 0.05
@@ -56,34 +53,20 @@ def _tau(first: Mapping[str, float], second: Mapping[str, float]) -> str:
     return f"{kendalltau([*first.values()], [second[system] for system in first]).statistic:.3f}"
 
 
-def similarity(rankings: pools.Rankings) -> list[str]:
-    """Report the similarity of each pair of rankings, which needs no judgements, and the sizes of pools."""
-    whole, *pairs = ranking_overlap.rows(rankings)
-    names = ["overlap@10", "rbo", "tau"]
-    table = [[f"{row['system']} and {row['other']}", *(f"{row[name]:.3f}" for name in names)] for row in pairs]
-    headings = ["systems", "common of the top 10", "RBO", "Kendall's tau"]
-    lines = ["Agreement of the systems, without judgements:", *columned(headings, table)] if table else []
-    numbers = (f"{whole[f'pool@{depth}']:,} to depth {depth}" for depth in ranking_overlap.DEPTHS)
-    return [*lines, f"A pool of {len(rankings)} systems would have these pairs: {', '.join(numbers)}."]
-
-
 def judge_agreement(grades: agreement.Grades) -> list[str]:
     """Report the judges' coefficients of agreement."""
     return [_coefficient(found) for found in agreement.coefficients(grades) if found.pairs]
 
 
-def agreement_in_parts(grades: agreement.Grades) -> list[str]:
-    """Report each judge's agreement with the others, and the queries with the least agreement."""
-    judges = [
+def agreement_of_each(grades: agreement.Grades) -> list[str]:
+    """Report each judge's agreement with the others."""
+    rows = [
         [found.judges[0], f"{found.pairs:,}", _interval(*found[3:]), f"{higher:+.2f}"]
         for found, higher in agreement.by_judge(grades)
         if found.pairs
     ]
-    queries = [[query, f"{pairs:,}", f"{alpha:.3f}"] for query, pairs, alpha in agreement.by_query(grades, _LEAST)]
     headings = ["judge", "pairs", "Cohen's kappa with the others' majority", "mean grade above theirs"]
-    of_queries = ["queries with the least agreement", "pairs", "Krippendorff's alpha"]
-    tables = ((headings, judges), (of_queries, queries))
-    return [line for columns, rows in tables if rows for line in columned(columns, rows)]
+    return [*columned(headings, rows)] if rows else []
 
 
 def _coefficient(found: agreement.Coefficient) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import sqlite3
 import time
@@ -56,12 +55,10 @@ class JudgeProgress(NamedTuple):
     Attributes:
         judged: pairs that the judge has graded or skipped.
         left: pairs that wait for this judge, including pairs that other judges may take.
-        seconds_left: estimate from the judge's last judgements; None before the third one.
     """
 
     judged: int
     left: int
-    seconds_left: float | None
 
 
 class JudgementStore:
@@ -175,13 +172,11 @@ class JudgementStore:
     def progress(self, judge: str, now: float | None = None) -> JudgeProgress:
         """Return a judge's progress."""
         with self._connect() as connection:
-            left = len(self._waiting(connection, judge, now or time.time()))
-            rows = connection.execute(
-                "SELECT at, query, document FROM judgements WHERE judge=? AND undone=0 ORDER BY number DESC", (judge,)
-            ).fetchall()
-        pauses = sorted(later[0] - earlier[0] for later, earlier in itertools.pairwise(rows[:21]))
-        median = pauses[len(pauses) // 2] if len(pauses) > 1 else None  # a break does not count
-        return JudgeProgress(len({row[1:] for row in rows}), left, median * left if median is not None else None)
+            left = self._waiting(connection, judge, now or time.time())
+            judged = connection.execute(
+                "SELECT DISTINCT query, document FROM judgements WHERE judge=? AND undone=0", (judge,)
+            )
+            return JudgeProgress(len(judged.fetchall()), len(left))
 
     @staticmethod
     def _waiting(connection: sqlite3.Connection, judge: str, now: float) -> list[tuple[str, str, bool]]:
