@@ -159,3 +159,28 @@ def test_an_interrupt_while_libraries_are_imported_is_shown_in_one_line(tmp_path
     assert started.communicate()[1] == f"{line}\n"
     assert started.returncode == -signal.SIGINT
     assert not list(tmp_path.rglob("results"))
+
+
+# SLURM's jobs; tests/slurm uses a real cluster
+
+
+RUN = "4f0d8a52-0a2b-4f3e-9c1d-2b7f5f2f8a11"
+
+
+def test_only_snakemakes_jobs_that_work_in_the_folder_count(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    rows = [
+        (RUN, "ann", tmp_path),
+        (RUN, "ann", tmp_path / "link"),  # as the jobs' node calls it
+        (f"prefix_{RUN}", "bob", tmp_path),
+        (RUN, "ann", tmp_path / "elsewhere"),
+        ("beirgrid", "ann", tmp_path),  # the job in which someone runs Snakemake itself
+    ]
+    listing = "".join(f"{name}|{user}|{place}\n" for name, user, place in rows)
+    assert processes.runs_in(tmp_path, listing) == {(RUN, "ann"): 2, (f"prefix_{RUN}", "bob"): 1}
+
+
+def test_without_slurm_there_is_nothing_to_ask(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "")
+    processes.refuse_beside_orphans(tmp_path, "slurm")
+    processes.refuse_beside_orphans(Path("/nowhere"), "local")

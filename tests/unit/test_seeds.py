@@ -416,7 +416,7 @@ def test_a_missing_seed_shows_and_the_mean_says_what_it_is_over(finished):
     assert row(found.scores, "s", "both")["detail"] == "lacks x (pending)"
     assert table_files.wide(found, grid, "ndcg@10").shown.loc["x", "s"] == "pending"
     said = "\n".join(outline.outline(grid, found, Path("page"), 120))
-    assert "Pending: 1 of 8 cells (7 are done)." in said
+    assert "Of 8 cells: 7 done, 1 pending." in said
     assert "Mean over 3 seeds: s (seeds.csv)." in said
     page = render(grid, found)
     assert "<td>2 of 3</td>" in page.replace(' class="text"', "")

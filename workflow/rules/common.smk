@@ -7,7 +7,7 @@ from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.rules import Rules
 from beirgrid.pipeline.summaries import PUBLISHED
 from beirgrid.results import published
-from beirgrid.tools import cluster, events, forks, processes
+from beirgrid.tools import events, forks, processes
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
@@ -45,7 +45,7 @@ def begin():
     try:
         environment.check_temporary_folder()
         processes.refuse_beside_others()
-        cluster.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
+        processes.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
         # Read by aggregate, report and analyses.
         files.replace_text(
             grid.own(paths.GRID_SUMMARY), f"{stage.summary_json(with_settings=True)}\n"

@@ -11,13 +11,13 @@ import pandas as pd
 from ..config.metric_names import written
 from ..page.answer import all_published, answer
 from ..results import table_files
-from ..results.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers, verdict_counts
+from ..results.answers import DONE, FAILED, NOT_JUDGED, Answers, verdict_counts
 from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL
 from ..results.summary import GridSummary
 
 LINES = 25
-# Fewest lines of the table, including its header, and most lines on failures.
-_LEAST, _FAILED = 4, 3
+# Fewest lines of the table, including its header.
+_LEAST = 4
 _COUNTED = {verdict: verdict for verdict in ("reproduced", "close", "deviates")}
 _COUNTED |= {OTHER_COMMIT: "not reproduced, but measured on another commit"}
 _COUNTED |= {OTHER_PROTOCOL: "not judged, because they follow another protocol"}
@@ -57,25 +57,19 @@ def _verdicts(verdicts: pd.DataFrame) -> Iterator[str]:
 
 
 def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
-    """Yield the number of cells without a value, and the logs of failed ones."""
+    """Yield the numbers of cells by their states if some are not done, and the most frequent reason of failures."""
     cells = scores[scores["metric"] == grid.metrics[0]]
     means = [row for row in grid.rows if grid.datasets[row].mean_of]
     own = cells[~cells["dataset"].isin(means) & ~cells["system"].isin(list(grid.seeds))]
-    of = {status: own[own["status"] == status] for status in (PENDING, NOT_SUPPLIED, NOT_JUDGED, FAILED)}
-    names = {status: ", ".join(dict.fromkeys(cells["dataset"])) for status, cells in of.items()}
-    if len(of[PENDING]):
-        yield f"Pending: {len(of[PENDING])} of {len(own)} cells ({(own['status'] == DONE).sum()} are done)."
-    if names[NOT_SUPPLIED]:
-        yield f"Not supplied: {names[NOT_SUPPLIED]}."
-    if names[NOT_JUDGED]:
-        yield f"Not judged, so without scores: {names[NOT_JUDGED]} (beirgrid set pool says what to judge)."
-    if len(of[FAILED]):
-        yield f"Failed: {len(of[FAILED])} of {len(own)} cells."
-        reasons = of[FAILED]["detail"].value_counts()
-        lines = [f"  {number} {'cell' if number == 1 else 'cells'}: {why}" for why, number in reasons.items()]
-        # One further reason takes no more lines than "1 other reason".
-        few = len(lines) <= _FAILED + 1
-        yield from lines if few else [*lines[:_FAILED], f"  and {len(lines) - _FAILED} other reasons"]
+    counts = own["status"].value_counts()
+    if counts.drop(DONE, errors="ignore").any():
+        yield f"Of {len(own)} cells: {', '.join(f'{number} {status}' for status, number in counts.items())}."
+    if names := ", ".join(own.loc[own["status"] == NOT_JUDGED, "dataset"].unique()):
+        yield f"Not judged, so without scores: {names} (beirgrid set pool says what to judge)."
+    reasons = own.loc[own["status"] == FAILED, "detail"].value_counts()
+    if len(reasons):
+        others = f"; {len(reasons) - 1} more reasons are in scores.csv" if len(reasons) > 1 else ""
+        yield f"Failed, {reasons.iloc[0]} of them: {reasons.index[0]}{others}"
 
 
 def _flaws(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:

@@ -87,13 +87,10 @@ def _table(rows: list[list[Any]]) -> Table:
 
 
 def failure(job: RunningJob) -> Iterator[Text]:
-    """Yield a failed job with the reason, and the last lines of its logs."""
-    logs = {log: lines for log in job.logs if (lines := tail(Path(log), _LINES))}
-    if job.reason or not logs:
-        yield text(f"  {f'{job.name}: {job.reason}' if job.reason else job.failure}", "red")
-    for log, lines in logs.items():
-        yield text(f"  {job.name}: {log}", "red")
-        yield from (text(f"    {line}") for line in lines)
+    """Yield a failed job with the reason, if Snakemake gives one, and its logs with their last lines."""
+    yield text(f"  {job.name}: {job.reason or ', '.join(job.logs) or 'no log'}", "red")
+    for log in job.logs:
+        yield from (text(f"    {line}") for line in tail(Path(log), _LINES))
 
 
 def _headline(current: Execution) -> str:
