@@ -5,7 +5,7 @@ Checks that need several entries at once are in ``checks``. This module has the 
 ``datasets``, ``recipes``, ``models`` and ``systems``.
 """
 
-# ruff: noqa: F401
+# ruff: noqa: F403
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -14,52 +14,15 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from ..core.errors import nearest
-from .datasets import Corpus, CorpusEntry, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus
+from .datasets import *
+from .datasets import Corpus, Dataset
 from .metric_names import registered_metric
-from .models import (
-    HEADS,
-    DenseModel,
-    LateInteractionModel,
-    ListwiseReranker,
-    Model,
-    ModelEntry,
-    QueryGenerator,
-    ReseededGenerator,
-    Seq2SeqReranker,
-    SparseModel,
-    TaskModel,
-    TrainedOn,
-    of_head,
-)
-from .published_expansions import HubExpansion, LocalExpansion, PublishedExpansion
-from .recipes import (
-    ADAPTATIONS,
-    PRETRAINING,
-    Adaptive,
-    CrossEncoderTraining,
-    GenQ,
-    Gpl,
-    Mlm,
-    Training,
-    Tsdae,
-    WithQueries,
-)
-from .systems import (
-    Bm25,
-    DenseRetriever,
-    External,
-    Foreign,
-    LateInteractionRetriever,
-    Program,
-    Repeated,
-    Reranked,
-    Retriever,
-    Rrf,
-    System,
-    SystemEntry,
-    WeightedSum,
-    retriever_of,
-)
+from .models import *
+from .models import Model
+from .published_expansions import *
+from .recipes import *
+from .systems import *
+from .systems import System
 from .values import (
     LIST,
     MOST_COUNTED,

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.errors import BeirgridError, ConfigError
 from .metric_names import USUAL, parse_metric
-from .registry import mteb_version, quiet
+from .registry import mteb, mteb_version
 from .tasks import KINDS, named
 from .values import COMMIT
 
@@ -41,42 +41,36 @@ def collection(name: str) -> dict[str, Any] | None:
     Raises:
         ConfigError: a task of that name has no text, or no pinned commit.
     """
-    found: dict[str, Any] = {"mteb": mteb_version(), "rows": [], "datasets": {}}
-    with quiet():
-        import mteb
-
-        if whole := [task for task in task_names() if name == task or name.startswith(f"{task}-")]:
-            members = [mteb.get_task(max(whole, key=len))]
-        else:
-            try:
-                members, left_out = _members(mteb.get_benchmark(name))
-            except KeyError:
-                return None
-            found |= {"left_out": left_out} if left_out else {}
-        for task in members:
-            rows = _rows(task, found["datasets"])
-            found["rows"] += _as_one(task, name, rows, found["datasets"]) if len(members) > 1 else rows
+    whole, left_out = [task for task in task_names() if name == task or name.startswith(f"{task}-")], 0
+    if whole:
+        members = [mteb().get_task(max(whole, key=len))]
+    else:
+        try:
+            members, left_out = _members(mteb().get_benchmark(name))
+        except KeyError:
+            return None
+    rows: list[str] = []
+    datasets: dict[str, Any] = {}
+    for task in members:
+        of_task = _rows(task, datasets)
+        rows += _as_one(task, name, of_task, datasets) if len(members) > 1 else of_task
     if whole and name not in whole:  # one subset or split
-        one = {row: facts for row, facts in found["datasets"].items() if row == name}
-        return found | {"rows": list(one), "datasets": one} if one else None
-    return found
+        rows, datasets = [row for row in rows if row == name], {row: datasets[row] for row in datasets if row == name}
+    facts = {"mteb": mteb_version(), "rows": rows, "datasets": datasets} | ({"left_out": left_out} if left_out else {})
+    return facts if rows else None
 
 
 @cache
 def task_names() -> tuple[str, ...]:
     """Return the names of mteb's tasks that rank documents for queries, in order."""
-    import mteb
-
     every: dict[str, Any] = {"task_types": list(KINDS), "exclude_superseded": False}
-    single = {task.metadata.name for task in mteb.get_tasks(**every, exclude_aggregate=True)}
-    return tuple(sorted(single | {task.metadata.name for task in mteb.get_tasks(**every)}))
+    single = {task.metadata.name for task in mteb().get_tasks(**every, exclude_aggregate=True)}
+    return tuple(sorted(single | {task.metadata.name for task in mteb().get_tasks(**every)}))
 
 
 def collection_names() -> list[str]:
     """Return the names of mteb's retrieval tasks and of its benchmarks."""
-    import mteb
-
-    return [*task_names(), *(benchmark.name for benchmark in mteb.get_benchmarks())]
+    return [*task_names(), *(benchmark.name for benchmark in mteb().get_benchmarks())]
 
 
 def _members(benchmark: Any) -> tuple[list[Any], int]:
@@ -169,8 +163,7 @@ def _figures(task: Any, split: str) -> Mapping[str, Any]:
 @cache
 def _statistics(kind: Any) -> Mapping[str, Any]:
     """Return mteb's statistics of a class of tasks, by split, from its file."""
-    found: Mapping[str, Any] = kind.metadata.descriptive_stats or {}
-    return found
+    return kind.metadata.descriptive_stats or {}
 
 
 def _documents(figures: Mapping[str, Any]) -> int:

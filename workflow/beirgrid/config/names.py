@@ -39,7 +39,7 @@ def expand(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises:
         ConfigError: mteb lists no such model, or beirgrid cannot run it.
     """
-    if not all(isinstance(raw.get(key), Mapping) for key in ("grid", "models", "systems", "datasets", "corpora")):
+    if not isinstance(raw.get("grid"), Mapping):
         return raw  # reported by the checks
     return _with_models(*_with_collections(raw))
 
@@ -87,7 +87,8 @@ def _locked_collections(unknown: Iterable[str], registered: Iterable[str]) -> di
             raise ConfigError(f"grid.datasets: neither the configuration nor mteb lists {name!r}{near}")
     if not found["benchmarks"]:
         return known  # the checks report the unknown dataset
-    _say([_said(name, one) for name, one in found["benchmarks"].items()], "collections")
+    left = {name: one.get("left_out") for name, one in found["benchmarks"].items()}
+    _say((name + f" (without its {n} tasks of other types)" * bool(n) for name, n in left.items()), "collections")
     return lock.keep(found)
 
 
@@ -192,12 +193,6 @@ def _locked(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: 
         raise ConfigError("the configuration names models that cannot be used:\n  - " + "\n  - ".join(problems))
     _say(missing, "models")
     return lock.keep({"models": found})["models"]
-
-
-def _said(name: str, collection: Mapping[str, Any]) -> str:
-    """Format the name of a collection with the parts of a benchmark that it leaves out."""
-    left_out = collection.get("left_out", 0)
-    return f"{name} (without its {left_out} tasks of other types)" if left_out else name
 
 
 def _say(found: Iterable[str], what: str) -> None:

@@ -12,24 +12,17 @@ def resolve_path(path: str) -> Path:
     """Make a path absolute. A relative path starts at the working directory or, if it does not exist there, at the
     checkout.
     """
-    here = _expanded(path)
+    here = Path(_expanded(path))
     return here.absolute() if here.is_absolute() or is_folder(here) or is_file(here) else CHECKOUT / here
 
 
 def run_file(pattern: str, dataset: str) -> Path:
     """Return the absolute path of an external run; a relative one starts at the working directory."""
-    return _expanded(pattern.replace("{dataset}", dataset)).absolute()
+    return Path(_expanded(pattern.replace("{dataset}", dataset))).absolute()
 
 
-def _expanded(path: str) -> Path:
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:  # ~user of an unknown user
-        return Path(path)
-
-
-# Unlike methods of Path, these return False for a path that cannot be looked up (a name of 300 characters).
-is_folder, is_file = os.path.isdir, os.path.isfile
+# Unlike methods of Path, these take a path that cannot be looked up (a name of 300 characters, an unknown ~user).
+is_folder, is_file, _expanded = os.path.isdir, os.path.isfile, os.path.expanduser
 
 
 def local_forms(folder: Path, name: str) -> list[Path]:

@@ -8,13 +8,13 @@ models again, for another version of mteb.
 from __future__ import annotations
 
 import csv
+import importlib
 import inspect
 import logging
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -48,19 +48,13 @@ _FAMILIES = {
 _TYPES = ("dense", "sparse", "late-interaction", "cross-encoder")
 _LOADED = ("dense", "cross-encoder")
 # Arguments of these loaders that an entry takes over, or that change no number: where and how fast a model runs, how
-# wide its weights are (``precision`` decides here), and on which side padding stands, to which no token attends.
+# wide its weights are (``precision`` decides here), and on which side padding stands, to which no token attends. A test
+# lists what stands in those that are mappings.
 _TAKEN = {
     *("model_prompts", "prompts_dict", "prompt_priority", "instruction_template", "apply_instruction_to_passages"),
     *("max_seq_length", "max_length", "processor_kwargs", "trust_remote_code", "activation_fn", "fp_options"),
     *("device", "device_map", "dtype", "torch_dtype", "model_kwargs", "index_kwargs", "padding_side"),
     *("config_kwargs", "tokenizer_kwargs", "add_eos_token", "base_model_name_or_path", "peft_model_name_or_path"),
-}
-# Wrappers of other loaders for which this holds.
-_HARMLESS = {
-    "model_kwargs": {"dtype", "torch_dtype", "attn_implementation", "device_map", "trust_remote_code"},
-    "config_kwargs": {"use_cache"},
-    "tokenizer_kwargs": {"pad_token", "padding_side", "add_bos_token"},
-    "processor_kwargs": {"model_max_length"},
 }
 # Loaders of adapters, which mteb adds to the weights of a decoder.
 _ADAPTED = ("RepLLaMAModel", "PromptrieverModel")
@@ -121,27 +115,18 @@ def mteb_version() -> str:
         ) from None
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Suppress mteb's warnings about prompts that single tasks lack."""
-    logger = logging.getLogger("mteb")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
+@cache
+def mteb() -> Any:
+    """Import mteb, without its warnings about prompts that single tasks lack."""
+    mteb_version()
+    logging.getLogger("mteb").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="mteb")
+    return importlib.import_module("mteb")
 
 
 @cache
 def _metas() -> dict[str, Any]:
-    mteb_version()
-    with quiet():
-        import mteb
-
-        return {str(meta.name): meta for meta in mteb.get_model_metas()}
+    return {str(meta.name): meta for meta in mteb().get_model_metas()}
 
 
 @cache
@@ -189,7 +174,7 @@ def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
         return "refused", "", reasons[0]
     if served:
         return "endpoint", "", "its publisher serves it and publishes no weights: write an entry with endpoint"
-    unknown, correction = _unknown_arguments(_arguments(meta)), _corrections().get(name)
+    unknown, correction = sorted(_arguments(meta).keys() - _TAKEN), _corrections().get(name)
     if loader in _FAMILIES and kind in _TYPES and modalities == ["text"] and not unknown and not correction:
         return "beirgrid", _FAMILIES[loader], "it opens without code from the checkpoint"
     reason = correction or f"mteb opens it by {loader}" + f" with {', '.join(unknown)}" * bool(unknown)
@@ -216,12 +201,6 @@ def _arguments(meta: Any) -> dict[str, Any]:
 
 def _around(meta: Any) -> Mapping[str, Any]:
     return inspect.getclosurevars(meta.loader).nonlocals if inspect.isfunction(meta.loader) else {}
-
-
-def _unknown_arguments(arguments: Mapping[str, Any]) -> list[str]:
-    """Return the arguments of a loader that may change numbers and for which entries have no key."""
-    inner = {f"{name}.{key}" for name, known in _HARMLESS.items() for key in set(arguments.get(name) or ()) - known}
-    return sorted((arguments.keys() - _TAKEN) | inner)
 
 
 def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[str, Any]:
@@ -335,10 +314,9 @@ def _prompts(meta: Any, names: Iterable[str]) -> tuple[dict[str, Any], dict[str,
         sent = _named_prompt(named)
     else:
         sent = _instruction(meta)
-    with quiet():
-        queries = {name: sent(_task(name), "query") for name in sorted(set(names))}
-        documents = {name: sent(_task(name), "document") for name in queries}
-        general = sent(_no_task(), "query")
+    queries = {name: sent(_task(name), "query") for name in sorted(set(names))}
+    documents = {name: sent(_task(name), "document") for name in queries}
+    general = sent(_no_task(), "query")
     # Datasets share the vectors of a corpus: the text before documents is that of most tasks.
     shared = Counter(documents.values()).most_common(1)[0][0]
     differ = {
@@ -396,9 +374,7 @@ def _no_task() -> Any:
 
 @cache
 def _task(name: str) -> Any:
-    import mteb
-
-    return mteb.get_task(name).metadata
+    return mteb().get_task(name).metadata
 
 
 if __name__ == "__main__":

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 CONFIG = "adapter_config.json"
 # Settings of PEFT under which an adapter is more than two factors for each changed layer.
-_MORE = ("use_dora", "lora_bias", "modules_to_save", "layer_replication", "trainable_token_indices", "use_bdlora")
+_MORE = (
+    *("use_dora", "lora_bias", "modules_to_save", "layer_replication", "trainable_token_indices", "use_bdlora"),
+    *("rank_pattern", "alpha_pattern"),
+)
 # Starts from which training changes the weights of the base, too.
 _CHANGED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 _PREFIXES = ("base_model.", "model.")
@@ -70,17 +73,14 @@ def _config(adapter: Path) -> dict[str, Any]:
     if not (adapter / CONFIG).is_file():
         raise DataError(f"its adapter has no {CONFIG}")
     config: dict[str, Any] = json.loads((adapter / CONFIG).read_bytes())
-    more = [name for name in _MORE if config.get(name)]
-    more += [f"{name}: {config[name]}" for name in ("rank_pattern", "alpha_pattern") if config.get(name)]
-    if config.get("bias") not in (None, "none"):
-        more.append(f"bias: {config['bias']}")
-    if str(config.get("init_lora_weights")).lower().startswith(_CHANGED_BASE):
-        more.append(f"init_lora_weights: {config['init_lora_weights']}")
+    more = [f"{name}: {config[name]}" for name in _MORE if config.get(name)]
+    more += [f"bias: {config['bias']}"] * (config.get("bias") not in (None, "none"))
+    start = str(config.get("init_lora_weights"))
+    more += [f"init_lora_weights: {start}"] * start.lower().startswith(_CHANGED_BASE)
     if config.get("peft_type") != "LORA" or more:
-        kind = config.get("peft_type")
         raise DataError(
-            f"its adapter is a {kind} with {', '.join(more) or 'settings of its own'}, not a plain LoRA: merge it with "
-            "PEFT's merge_and_unload, save the whole model, and name its folder"
+            f"its adapter is no plain LoRA (peft_type: {', '.join([str(config.get('peft_type')), *more])}): merge it "
+            "with PEFT's merge_and_unload, save the whole model, and name its folder"
         )
     return config
 

@@ -8,7 +8,6 @@ import importlib.util
 import os
 import re
 import shutil
-import stat
 from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatch
 from itertools import islice
@@ -132,33 +131,25 @@ def _left_out(folder: str, names: Collection[str], entry: ModelEntry) -> set[str
 
 
 def copied(entry: ModelEntry) -> list[Path]:
-    """Return the files that ``fetch`` copies from the folders of an entry and its adapter; it refuses some links."""
+    """Return the files that ``fetch`` copies from the folders of an entry and its adapter."""
     places = [(entry.folder, entry.pickled)]
     places += [(entry.adapter.path, entry.adapter.pickled)] if entry.adapter else []
-    found: list[Path] = []
+    paths: list[Path] = []
     for folder, pickled in places:
         if folder is not None:
             source = CheckpointEntry(path=folder, pickled=pickled, trust_remote_code=entry.trust_remote_code)
-            found += islice(_walk(resolve_path(folder), source), _MOST)
-    return [path for path in found if not path.is_dir()]
+            paths += islice(_walk(resolve_path(folder), source), _MOST)
+    return paths
 
 
 def _walk(root: Path, entry: ModelEntry) -> Iterator[Path]:
-    """Yield the files to copy from a folder, and links to folders that cannot be followed."""
+    """Yield the files to copy from a folder and from the folders that its links name, but not those around it."""
     for folder, folders, names in os.walk(root, followlinks=True):
-        relative = os.path.relpath(folder, root)
+        relative, here = os.path.relpath(folder, root), Path(folder).resolve()
         left_out = _left_out("" if relative == "." else relative, [*folders, *names], entry)
-        chosen = sorted(Path(folder, name) for name in folders if name not in left_out)
-        endless = [path for path in chosen if path.is_symlink() and not _within(path, root)]
-        folders[:] = [path.name for path in chosen if path not in endless]
-        yield from endless
-        yield from (Path(folder, name) for name in sorted(names) if name not in left_out)
-
-
-def _within(link: Path, root: Path) -> bool:
-    """Tell whether a link to a folder points into the checkpoint and not to one of the link's own parents."""
-    target, place = link.resolve(), link.parent.resolve()
-    return target.is_relative_to(root.resolve()) and not place.is_relative_to(target)
+        chosen = sorted({*folders} - left_out)
+        folders[:] = [name for name in chosen if not here.is_relative_to(Path(folder, name).resolve())]
+        yield from (Path(folder, name) for name in sorted({*names} - left_out))
 
 
 def _copy(name: str, folder: Path, target: Path, entry: ModelEntry) -> None:
@@ -167,21 +158,14 @@ def _copy(name: str, folder: Path, target: Path, entry: ModelEntry) -> None:
     for number, path in enumerate(_walk(folder, entry)):
         if number == _MOST:
             raise DataError(f"model {name!r}: {folder} has more than {_MOST:,} files: name the checkpoint's folder")
-        if path.is_dir():
-            raise DataError(
-                f"model {name!r}: {path} is a link to {path.resolve()}, which is outside of {folder} or contains the "
-                "link: replace the link by a copy, or remove it"
-            )
         copy = target / path.relative_to(folder)
         copy.parent.mkdir(parents=True, exist_ok=True)
         try:
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise OSError(errno.EINVAL, "it is a pipe or a device")
             shutil.copy2(path, copy)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise DataError(f"model {name!r}: {path} cannot be copied: {error.strerror}") from error
+            raise DataError(f"model {name!r}: {path} cannot be copied: {error}") from error
 
 
 def _refuse_outside(name: str, folder: Path) -> None:

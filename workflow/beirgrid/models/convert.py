@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pickle
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core import files
 from ..core.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,50 +21,36 @@ _ENCODER = "roberta."
 
 
 def convert(folder: Path, names: list[str]) -> None:
-    """Write a .safetensors file beside each pickled file of a folder: one file, or the shards of an index.
+    """Write a .safetensors file for each pickled file of a folder, and the index of several.
 
     Raises:
-        DataError: a file is damaged or holds more than tensors, or the index names others.
+        DataError: a file is damaged or holds more than tensors.
         OSError: the disk is full.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    index = folder / "pytorch_model.bin.index.json"
-    listed = _listed(index) if index.is_file() else {}
-    single = next((name for name in names if name == "adapter_model.bin"), "pytorch_model.bin")
-    expected = sorted(set(listed.values())) or [single]
-    if missing := [name for name in expected if name not in names]:
-        raise DataError(f"the checkpoint lacks {missing[0]}" + f", which {index.name} lists" * bool(listed))
-    weight_map: dict[str, str] = {}
-    heads = [name for name in names if name.endswith("_linear.pt")]  # BGE-M3's
-    for name in [*expected, *heads]:
+    for name in names:
         weights = _load(folder / name)
         if _HEAD[0] in weights:
             weights = _without_head(folder, weights)
-        written = Path(name.replace("pytorch_model", "model")).with_suffix(".safetensors").name
         # Tensors that share memory (tied embeddings) are written in full under each name.
         weights = {key: tensor.detach().contiguous().clone() for key, tensor in weights.items()}
         try:
-            save_file(weights, folder / written, metadata={"format": "pt"})
+            save_file(weights, folder / _converted(name), metadata={"format": "pt"})
         except SafetensorError as error:
             if os.strerror(errno.ENOSPC) in str(error):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from None
             raise
-        weight_map |= dict.fromkeys(weights, written) if name not in heads else {}
-    if missing := sorted(set(listed) - set(weight_map)):
-        raise DataError(f"{index.name} lists the weights {missing[0]}, which no file has")
-    if listed:
-        content = {"metadata": {}, "weight_map": weight_map}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
+    if (index := folder / "pytorch_model.bin.index.json").is_file():
+        with files.reading(index):
+            listed = {weight: _converted(name) for weight, name in files.read_json(index)["weight_map"].items()}
+        files.write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": listed})
 
 
-def _listed(index: Path) -> dict[str, str]:
-    """Return the file of each weight, from an index."""
-    try:
-        return {str(weight): str(name) for weight, name in json.loads(index.read_bytes())["weight_map"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise DataError(f"{index.name} does not say which file has which weight; is it whole?") from None
+def _converted(name: str) -> str:
+    """Return the name of a pickled file after its conversion."""
+    return str(Path(name.replace("pytorch_model", "model")).with_suffix(".safetensors"))
 
 
 def _load(path: Path) -> dict[str, torch.Tensor]:
@@ -73,25 +59,14 @@ def _load(path: Path) -> dict[str, torch.Tensor]:
 
     try:
         weights = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        # torch's own message would advise to disable the check.
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        named = f" (it names {found[1]})" if found else ""
-        raise DataError(f"{path.name} is refused: it is damaged, or holds more than tensors{named}") from None
-    except Exception as error:  # torch raises many types for a broken file
-        reason = (str(error).splitlines() or [""])[0]
-        raise DataError(
-            f"{path.name} cannot be read as weights ({type(error).__name__}: {reason}); is it whole?"
-        ) from None
-    if not isinstance(weights, dict) or not weights:
-        raise DataError(f"{path.name} is refused: it holds a {type(weights).__name__}, not tensors by name")
-    for name, value in weights.items():
-        if not (isinstance(name, str) and isinstance(value, torch.Tensor) and value.layout == torch.strided):
-            raise DataError(f"{path.name} is refused: {name!r} is a {type(value).__name__}, not a plain tensor")
-        # Otherwise a small file could claim any amount of memory, because a tensor can repeat its elements.
-        if value.is_quantized or value.is_meta or value.nbytes > value.untyped_storage().nbytes():
-            raise DataError(f"{path.name} is refused: {name!r} is not stored as a plain tensor")
-    return weights
+    except Exception as error:  # torch raises many types for a broken file, and would advise to disable the check
+        code = re.search(r"GLOBAL (\S+)", str(error))
+        why = f"names {code[1]}" if code else f"{type(error).__name__}; is it whole?"
+        raise DataError(f"{path.name} cannot be read as tensors alone ({why})") from None
+    tensors = weights.items() if isinstance(weights, dict) else ()
+    if not tensors or not all(isinstance(one, torch.Tensor) and one.layout == torch.strided for _, one in tensors):
+        raise DataError(f"{path.name} is refused: it holds something else than plain tensors by name")
+    return dict(tensors)
 
 
 def _without_head(folder: Path, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
