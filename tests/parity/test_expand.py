@@ -35,7 +35,6 @@ def _generator(folder: Path, budget: int = 3000, precision: str = "float32", **s
 
 def _query(tokenizer: Any, model: Any, text: str, numbers: np.ndarray, top_k: int, limit: int) -> str:
     """Sample one query with one full forward pass per token: no batch, no cache, no library's loop."""
-    import torch
 
     features = tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")
     pieces = [model.config.decoder_start_token_id]
@@ -48,24 +47,6 @@ def _query(tokenizer: Any, model: Any, text: str, numbers: np.ndarray, top_k: in
         if pieces[-1] == tokenizer.eos_token_id:
             break
     return tokenizer.decode(pieces, skip_special_tokens=True).strip()
-
-
-@pytest.mark.parametrize("room", [1, 2, 3, 16])
-def test_the_cache_holds_what_rows_have_had(room):
-    """A full cache grows; rows are dropped or repeated."""
-    torch.manual_seed(0)
-    cache = decoding.Preallocated(room)
-    kept = torch.zeros(2, 3, 2, 0, 4)  # keys and values
-    for step in range(9):
-        new = torch.randn(2, kept.shape[1], 2, 1, 4)
-        kept = torch.cat([kept, new], dim=3)
-        for found, expected in zip(cache.update(*new), kept, strict=True):
-            assert torch.equal(found, expected)
-        if step in (0, 4):
-            rows = torch.tensor([2, 0, 0, 1])
-            cache.reorder_cache(rows)
-            kept = kept[:, rows]
-    assert cache.get_seq_length() == 9
 
 
 @pytest.mark.parametrize(("top_k", "limit"), quick_first([(3, 12), (10, 512)]))
@@ -123,7 +104,6 @@ def test_a_checkpoints_own_settings_for_generation_change_nothing(tiny_models, s
 
 @pytest.mark.parametrize(("top_k", "top_p"), [(10, 1.0), (4, 1.0), (10, 0.8), (25, 0.95)])
 def test_word_pieces_are_drawn_as_often_as_transformers_draws_them(top_k, top_p):
-    import torch
     from transformers import TopKLogitsWarper, TopPLogitsWarper
 
     logits = torch.randn(1, 40, generator=torch.Generator().manual_seed(0)) * 1.5
@@ -136,7 +116,6 @@ def test_word_pieces_are_drawn_as_often_as_transformers_draws_them(top_k, top_p)
 
 def _save_other(folder: Path, name: str, generator: Path) -> Path:
     """Save a random model of another architecture with the tokenizer of the query generator."""
-    import torch
     import transformers
 
     shutil.copytree(generator, folder)
@@ -185,7 +164,6 @@ def test_rows_that_end_leave_the_batch_and_change_no_other(tiny_models, tmp_path
 @pytest.mark.parametrize(("precision", "rounding"), [("bfloat16", 0.03), ("float32", 1e-5)])
 def test_single_queries_attend_as_in_float64(copies, masked, precision, rounding):
     """Copies of a document's rows share its keys, of which some may be masked; T5 adds a bias to scores."""
-    import torch
 
     documents, heads, tokens, width = 4, 2, 9, 16
     generator = torch.Generator().manual_seed(0)
@@ -215,7 +193,6 @@ def test_low_precision_samples_from_float32_logits(tiny_models, short_queries):
 
 def _frequencies(folder: Path, text: str, limit: int, smooth: Any, least: int) -> dict[str, int]:
     """Return word to frequency of one text, with words from the tokenizer's own record."""
-    import torch
     from transformers import AutoModelForTokenClassification, AutoTokenizer
 
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForTokenClassification.from_pretrained(folder)

@@ -137,6 +137,6 @@ def test_a_source_takes_three_files(extended, tmp_path):
 
 def test_a_kernel_takes_a_module_a_switch_and_a_test(extended):
     checkout, changed = extended("A kernel")
-    assert len(changed) == 4, changed
+    assert len(changed) == 3, changed
     added = next(path for path in changed if path.startswith("tests/parity/"))
     assert "5 passed" in _run(checkout, "pytest", "-q", "-p", "no:cacheprovider", added)

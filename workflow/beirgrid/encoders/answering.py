@@ -16,7 +16,7 @@ from .base import PairScorer
 from .cutting import Beginning
 from .dense import pad_with_the_end
 from .engine import Tokens
-from .loading import encoder_of, load_checkpoint
+from .loading import load_checkpoint
 
 if TYPE_CHECKING:
     import torch
@@ -73,10 +73,7 @@ class AnswerScorer(PairScorer[Seq2SeqReranker | DecoderReranker]):
         self._read_prompt(folder)
         # bfloat16 has 128 values between two powers of two, so its logits would tie.
         head = self.model.get_output_embeddings()
-        self.store_weights(self.model, head)
-        self.multiply_in_float32(head)
-        core = encoder_of(self.model)
-        self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0], core.config, self.limit)
+        self.keep_apart(self.model, head, self.tokenizer, self.limit)
 
     def _read_prompt(self, folder: Path) -> None:
         """Tokenize the constant parts of the prompt."""

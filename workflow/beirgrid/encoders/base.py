@@ -186,6 +186,14 @@ class LoadedModel(Reader, Generic[EntryT]):
             linear.reorder_all(layers, lambda: core(input_ids=torch.tensor([[0, 1, 2]])))
         linear.fuse_activations(transformer)
 
+    def keep_apart(self, model: Any, head: Any, tokenizer: Any, limit: int) -> None:
+        """Restrict low precision to a transformer that reads ``limit`` tokens; its last layer computes in float32."""
+        self.store_weights(model, head)
+        if self.precision != "float32":
+            self.multiply_in_float32(head)
+        core = encoder_of(model)
+        self.check_batches(tokenizer, lambda inputs: core(**inputs)[0], core.config, limit)
+
     def multiply_in_float32(self, head: Any) -> None:
         """Make a layer compute in float32 whatever the model's precision."""
         import torch

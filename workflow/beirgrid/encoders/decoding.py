@@ -7,21 +7,17 @@ values. This module imports torch and transformers, so import it only where a mo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
 from transformers import AttentionInterface
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from ..core.errors import DataError
 
 NAME = "rows_of_documents"
-# Initial capacity of a GPU's key-value cache, in steps. On a CPU the cache has its full capacity: unused pages take no
-# memory.
-STEPS = 16
 # Steps between checks for finished rows (each check waits for the GPU), and the share of finished rows at which the
 # others are compacted.
 LOOK, ENDED = 4, 0.125
@@ -88,74 +84,19 @@ def attend(
     return (result[places.cells] if ragged else result).unsqueeze(1), None
 
 
-class Preallocated(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """A key-value cache in preallocated tensors, which double when they are full."""
-
-    is_sliding = False
-    keys: torch.Tensor
-    values: torch.Tensor
-
-    def __init__(self, room: int, **options: Any) -> None:
-        super().__init__(**options)  # type: ignore[no-untyped-call]
-        self.room, self.length = room, 0
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Allocate the initial tensors."""
-        self.keys, self.values = self._with_room(key_states), self._with_room(value_states)
-        self.is_initialized = True
-
-    def _with_room(self, states: torch.Tensor) -> torch.Tensor:
-        """Copy the cached steps to a larger tensor."""
-        tensor = states.new_empty(*states.shape[:2], self.room, states.shape[3])
-        tensor[:, :, : self.length] = states[:, :, : self.length]
-        return tensor
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append the keys and values of one step, [rows, heads, 1, width]; return those of all steps."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        elif self.length == self.room:
-            self.room *= 2
-            self.keys, self.values = self._with_room(self.keys), self._with_room(self.values)
-        self.keys[:, :, self.length] = key_states[:, :, 0]
-        self.values[:, :, self.length] = value_states[:, :, 0]
-        self.length += 1
-        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
-
-    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Select rows, int64; a row may be repeated."""
-        so_far = (part[:, :, : self.length].index_select(0, beam_idx) for part in (self.keys, self.values))
-        self.keys, self.values = map(self._with_room, so_far)
-
-    def get_seq_length(self) -> int:
-        """Return the number of cached steps."""
-        return self.length
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the number of steps that a mask covers, and its offset."""
-        return self.length + query_length, 0
-
-    def get_max_length(self) -> int:
-        """Return -1, for no limit."""
-        return -1
-
-
 class _Rows:
     """Decoder state of the unfinished rows. There is one row per document until ``copy``, because all copies begin
     alike.
     """
 
-    def __init__(self, states: torch.Tensor, mask: torch.Tensor, start: int, steps: int, shared: bool) -> None:
+    def __init__(self, states: torch.Tensor, mask: torch.Tensor, start: int, shared: bool) -> None:
         """Start from encoder states [documents, tokens, width] and their mask, int64 [documents, tokens]."""
         self.rows = self.places = torch.arange(len(states), device=states.device)  # in the caller's numbering
         self.copies, self.shared = 1, shared
         self.states = states
         self.mask = mask[:, None, None, :].bool() if shared else mask
         self.last = torch.full((len(states), 1), start, device=states.device)
-        layer: Any = partial(Preallocated, steps if states.device.type == "cpu" else STEPS)
-        self.cache = EncoderDecoderCache(Cache(layer_class_to_replicate=layer), DynamicCache())
+        self.cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
 
     def copy(self, copies: int) -> None:
         """Replace each row by several copies."""
@@ -238,7 +179,7 @@ class TokenSampler:
         finite, ended = torch.tensor([[True], [False]], device=states.device).repeat(1, count)
         ends = torch.tensor(self.ends, device=states.device)
         copies = count // len(states)
-        on = _Rows(states, mask, self.start, steps, self.shared)
+        on = _Rows(states, mask, self.start, self.shared)
         for step in range(steps):
             logits = on.advance(self.model)
             logits, likeliest = logits.topk(min(self.top_k, logits.shape[1]))

@@ -10,7 +10,7 @@ import numpy as np
 from . import cutting
 from .base import EntryT, LoadedModel
 from .engine import TOKENIZED, Tokens, parts
-from .loading import encoder_of, load_checkpoint
+from .loading import load_checkpoint
 
 # Default maximum of tokens per document, unless the entry or the model has a smaller one.
 LONGEST = 512
@@ -37,14 +37,6 @@ class HeadedModel(LoadedModel[EntryT]):
     def transformer(self) -> Any:
         """The model itself, which is not a list of modules."""
         return self.model
-
-    def keep_apart(self, head: Any) -> None:
-        """Restrict low precision to the transformer: ``head``, its last layer, computes in float32."""
-        self.store_weights(self.model, head)
-        if self.precision != "float32":
-            self.multiply_in_float32(head)
-        core = encoder_of(self.model)
-        self.check_batches(self.tokenizer, lambda inputs: core(**inputs)[0], core.config, self.longest)
 
     def tokenized(self, texts: list[str], prompt: str = "") -> Tokens:
         """Tokenize texts, each after the prompt, truncated to the model's length, as inputs of the engine."""

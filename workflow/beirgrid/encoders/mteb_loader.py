@@ -61,10 +61,6 @@ class MtebModel(Reader):
         """Return device, precision and mteb's version for the record of an artifact."""
         return {"device": self.runtime.hardware, "precision": self.precision, "loader": f"mteb {version('mteb')}"}
 
-    def read(self, texts: list[str]) -> list[list[int]]:
-        """Return the texts' bytes, because a loader does not expose its tokens."""
-        return [list(text.encode()) for text in texts]
-
 
 class MtebEncoder(MtebModel, TextsAlone):
     """Encodes a text to one vector: float32 [texts, dimension], of length 1 for cosine similarity."""

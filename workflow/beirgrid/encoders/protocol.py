@@ -31,8 +31,8 @@ class Reader:
     precision: str
 
     def read(self, texts: list[str]) -> list[list[int]]:
-        """Return the token ids that the model reads of each text."""
-        raise NotImplementedError
+        """Return the token ids that the model reads of each text; by default its bytes, for a library or a server."""
+        return [list(text.encode()) for text in texts]
 
     def facts(self) -> dict[str, Any]:
         """Return ``device``, ``precision`` and similar facts for the record of an artifact."""

@@ -46,7 +46,7 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
 
         super().__init__(entry, runtime)
         self.open(AutoModelForSeq2SeqLM, folder)
-        self.keep_apart(self.model.get_output_embeddings())
+        self.keep_apart(self.model, self.model.get_output_embeddings(), self.tokenizer, self.longest)
         self.sampler = TokenSampler(self.model, top_k=entry.top_k, top_p=entry.top_p)
         self.engine.workers = 1  # each step reads all decoder weights, so more rows per step are faster
         self.rows = max(1, runtime.batch_tokens // TOKENS_PER_ROW)
@@ -73,6 +73,11 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
                 for row, queries in zip(rows, batch.found, strict=True):
                     found[row] = queries.texts
         return found
+
+    def expansions(self, texts: list[str], progress: Progress) -> dict[str, list[Any]]:
+        """Return the columns of the expansions of texts: the entry's number of queries for each."""
+        per_text, seed = self.entry.queries_per_document, self.entry.seed
+        return {"queries": self.generate(texts, per_text=per_text, seed=seed, progress=progress)}
 
     def _tokenized(self, texts: list[str], per_text: int, seed: int) -> Tokens:
         """Tokenize texts, and attach the random numbers of their queries."""

@@ -42,10 +42,6 @@ class _Served(Reader):
             )
         self.client = Client(endpoint, folder.parent / LEDGER, answers, files.sha256(folder / PROBE))
 
-    def read(self, texts: list[str]) -> list[list[int]]:
-        """Return the texts' bytes, because the server's tokens are unknown."""
-        return [list(text.encode()) for text in texts]
-
     def facts(self) -> dict[str, Any]:
         """Return the server and the usage of its requests for the record of an artifact."""
         return {"device": DEVICE, "precision": self.precision, **self.client.facts()}

@@ -44,7 +44,7 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
         self.open(AutoModelForTokenClassification, folder)
         if self.model.num_labels != 1:
             raise DataError(f"{folder} has {self.model.num_labels} labels; term weighting needs one number per token")
-        self.keep_apart(self.model.classifier)
+        self.keep_apart(self.model, self.model.classifier, self.tokenizer, self.longest)
 
     def weigh(self, texts: list[str], *, progress: Progress | None = None) -> list[dict[str, int]]:
         """Return the term frequency of each word of each text, in text order. A repeated word has its highest
@@ -53,6 +53,11 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
         pieces = self.piece_weights(texts, progress=progress)
         check_finite([text.weights.sum() for text in pieces], [f"{text[:60]!r}" for text in texts], self.precision)
         return [self._frequencies(*text) for text in pieces]
+
+    def expansions(self, texts: list[str], progress: Progress) -> dict[str, list[Any]]:
+        """Return the columns of the expansions of texts: words and their frequencies."""
+        weighed = self.weigh(texts, progress=progress)
+        return {"terms": [[*terms] for terms in weighed], "frequencies": [[*terms.values()] for terms in weighed]}
 
     def piece_weights(self, texts: list[str], *, progress: Progress | None = None) -> list[PieceWeights]:
         """Return the weight of each token that the model reads of each text."""

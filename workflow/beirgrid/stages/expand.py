@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow as pa
 from pydantic import Field
@@ -15,7 +14,7 @@ from ..collections import collection, expanded
 from ..config.models import QueryGenerator, TermWeightsModel
 from ..config.values import Size
 from ..core import files, lineage, provenance
-from ..core.compute import Compute, Runtime
+from ..core.compute import Compute
 from ..core.errors import say
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
@@ -23,10 +22,6 @@ from ..pipeline.expand import EXPAND
 
 # Documents per part, which are tokenized and sorted together and written as one row group.
 BLOCK = 1024
-# Computes the columns of the expansions of texts.
-Expander = Callable[[list[str], Progress], dict[str, Any]]
-# Returns the facts of a model up to now.
-Facts = Callable[[], dict[str, str]]
 
 
 def expand(
@@ -54,13 +49,14 @@ def expand(
         {"checkpoint": checkpoint, "corpus": corpus}, made={"documents": [start, stop, collection.count(corpus)]}
     )
     with provenance.record(EXPAND, record, settings, [output], origin=origin) as facts, compute.start() as runtime:
+        opened: encoders.GeneratorModel | encoders.TermWeighter
         if isinstance(model, QueryGenerator):
-            columns, about_model = _queries(checkpoint, model, runtime)
+            opened = encoders.GeneratorModel(checkpoint, model, runtime)
         else:
-            columns, about_model = _terms(checkpoint, model, runtime)
+            opened = encoders.TermWeighter(checkpoint, model, runtime)
         inputs = {
             "settings": settings,
-            "precision": about_model()["precision"],
+            "precision": opened.precision,
             "checkpoint": sorted(lineage.hashes(checkpoint).values()),
             "corpus": lineage.hashes(corpus)[corpus.name],
         }
@@ -79,37 +75,14 @@ def expand(
         progress = Progress(f"expand shard {shard}", new, "documents")
         for part, (first, end) in missing.items():
             [documents] = collection.read_blocks(corpus, first, end, BLOCK)
-            rows = columns([document.joined for document in documents], progress)
+            rows = opened.expansions([document.joined for document in documents], progress)
             expanded.write_part(part, pa.table(rows, schema))
         expanded.join(parts, output, schema)
         shutil.rmtree(state)
         facts.update(
-            about_model(),
+            opened.facts(),
             documents=stop - start,
             documents_expanded=progress.done,
             documents_per_second=round(progress.rate if progress.done else 0.0, 2),
             bytes=files.size(output),
         )
-
-
-def _queries(checkpoint: Path, entry: QueryGenerator, runtime: Runtime) -> tuple[Expander, Facts]:
-    """Open a query generator; return the function that expands texts, and the model's facts."""
-    model = encoders.GeneratorModel(checkpoint, entry, runtime)
-
-    def expand(texts: list[str], progress: Progress) -> dict[str, Any]:
-        per_text, seed = entry.queries_per_document, entry.seed
-        return {"queries": model.generate(texts, per_text=per_text, seed=seed, progress=progress)}
-
-    return expand, model.facts
-
-
-def _terms(checkpoint: Path, entry: TermWeightsModel, runtime: Runtime) -> tuple[Expander, Facts]:
-    """Open a term weighter; return the function that expands texts, and the model's facts."""
-    model = encoders.TermWeighter(checkpoint, entry, runtime)
-
-    def expand(texts: list[str], progress: Progress) -> dict[str, Any]:
-        found = model.weigh(texts, progress=progress)
-        frequencies = [list(terms.values()) for terms in found]
-        return {"terms": [list(terms) for terms in found], "frequencies": frequencies}
-
-    return expand, model.facts
