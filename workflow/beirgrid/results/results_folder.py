@@ -78,11 +78,6 @@ class Place(NamedTuple):
     folder: Path
     summary: Path | None
 
-    @property
-    def grid(self) -> str:
-        """The name of the grid; empty for all grids of the folder."""
-        return self.summary.parent.name if self.summary else ""
-
 
 def locate(place: str | Path, grid: str = "", directory: Path = Path()) -> Place:
     """Resolve a location of results. All commands and functions that read results use this function.
@@ -97,13 +92,13 @@ def locate(place: str | Path, grid: str = "", directory: Path = Path()) -> Place
         DataError: the folder has no such grid.
     """
     path = Path(directory, place)
-    if not path.exists() and path == Path(directory, path.name) and (named := _grids(Path(directory)).get(path.name)):
-        path = named
+    if not path.exists() and path == Path(directory, path.name):
+        path = _grids(Path(directory)).get(path.name, path)
     if grid:
-        found = _grids(path)
-        if grid not in found:
-            raise DataError(f"{path} has no grid {grid!r} (it has {', '.join(found) or 'none'})")
-        path = found[grid]
+        summaries = _grids(path)
+        if grid not in summaries:
+            raise DataError(f"{path} has no grid {grid!r} (it has {', '.join(summaries) or 'none'})")
+        path = summaries[grid]
     summary = path if path.name == SUMMARY else path / SUMMARY
     if summary.is_file():
         return Place(summary.parent.parent.parent, summary)
@@ -116,14 +111,12 @@ def working_folder(directory: Path, grid: str = "") -> tuple[Path, str]:
     Raises:
         DataError: there is no such place, or its results were moved out of their working folder.
     """
-    place = locate(directory, grid)
-    if not place.folder.is_dir():
+    folder, summary = locate(directory, grid)
+    if not folder.is_dir():
         raise DataError(f"there is no folder {directory}, and no grid of that name ran here")
-    if place.folder.name == "results":
-        return place.folder.parent, place.grid
-    if place.summary:
-        raise DataError(f"{place.folder} must be called results, as in the folder in which the grid ran")
-    return place.folder, ""
+    if summary and folder.name != "results":
+        raise DataError(f"{folder} must be called results, as in the folder in which the grid ran")
+    return folder.parent if folder.name == "results" else folder, summary.parent.name if summary else ""
 
 
 def find(place: str | Path, grid: str = "", directory: Path = Path()) -> Results:
@@ -142,41 +135,36 @@ def find(place: str | Path, grid: str = "", directory: Path = Path()) -> Results
     if summary:
         return Results(folder, summary, *_summary(summary, folder))
     if not (folder / "metrics").is_dir():
-        path = Path(directory, place)
-        raise DataError(
-            f"{path} has no results: there is no {path / 'results' / 'metrics'}, no {path / SUMMARY}, and no grid of "
-            "that name"
-        )
-    known: dict[tuple[str, str], Result] = {}
+        raise DataError(f"{Path(directory, place)} has no results: it has no folder metrics, and no grid has that name")
+    cells: dict[tuple[str, str], Result] = {}
     seeds: dict[str, tuple[str, ...]] = {}
-    for cells, systems in of_grids(folder, lambda path: _summary(path, folder)).values():
-        known |= cells
+    for of_grid, systems in of_grids(folder, lambda path: _summary(path, folder)).values():
+        cells |= of_grid
         seeds |= {name: members for name, members in systems.items() if len(members) > len(seeds.get(name, ()))}
-    keys = [(path.parent.name, path.name.removesuffix(".json")) for path in _scores(folder)]
+    keys = _with_scores(folder)
     if not keys:
         raise DataError(f"{folder} has no scores: no cell of a grid is finished there")
-    return Results(folder, None, {key: known.get(key) or _result(folder, *key) for key in keys}, seeds)
+    return Results(folder, None, {key: cells.get(key) or _result(folder, *key) for key in keys}, seeds)
 
 
 def of_grids(folder: Path, read: Callable[[Path], GridT]) -> dict[str, GridT]:
     """Return what a function reads of each summary in a folder, by grid. A damaged one is named and left out."""
-    found = {}
+    read_of = {}
     for path in sorted(folder.glob(_GRIDS)):
         try:
-            found[path.parent.name] = read(path)
+            read_of[path.parent.name] = read(path)
         except DataError as error:
             warn(f"the grid {path.parent.name} is left out: {error}")
-    return found
+    return read_of
 
 
-def _scores(folder: Path) -> list[Path]:
-    """List the scores of all cells. An unreadable folder is an error, which a glob would ignore."""
-    found: list[Path] = []
-    for system in (folder / "metrics").iterdir():
-        if system.is_dir():
-            with files.reading(system):
-                found += (path for path in system.iterdir() if path.suffix == ".json")
-    return sorted(found)
+def _with_scores(folder: Path) -> list[tuple[str, str]]:
+    """List the cells with scores. An unreadable folder is an error, which a glob would ignore."""
+    cells: list[tuple[str, str]] = []
+    for system in filter(Path.is_dir, (folder / "metrics").iterdir()):
+        with files.reading(system):
+            cells += ((system.name, path.stem) for path in system.iterdir() if path.suffix == ".json")
+    return sorted(cells)
 
 
 def _grids(place: Path) -> dict[str, Path]:
@@ -187,14 +175,14 @@ def _grids(place: Path) -> dict[str, Path]:
 
 def _summary(summary: Path, folder: Path) -> tuple[dict[tuple[str, str], Result], dict[str, tuple[str, ...]]]:
     """Read the cells of a summary by system and dataset, and its systems with seeds."""
-    found = {}
+    cells = {}
     with files.reading(summary):
         content = files.read_json(summary)
         for cell in content.get("cells", ()):
             key = (cell["system"], cell["dataset"])
             language = content.get("datasets", {}).get(cell["dataset"], {}).get("language", "en")
-            found[key] = _result(folder, *key, cell.get("records", ()), language)
-        return found, {system: tuple(members) for system, members in content.get("seeds", {}).items()}
+            cells[key] = _result(folder, *key, cell.get("records", ()), language)
+        return cells, {system: tuple(members) for system, members in content.get("seeds", {}).items()}
 
 
 def _result(
@@ -207,13 +195,13 @@ def _result(
 
     cell = {"system": system, "dataset": dataset}
     if records is None:
-        found = [place(paths.DATASET_RECORD, **cell), place(paths.RUN_RECORD, **cell)]
-        if corpus := _corpus(found[0]):
-            found.insert(0, place(paths.CORPUS_RECORD, corpus=corpus))
+        known = [place(paths.DATASET_RECORD, **cell), place(paths.RUN_RECORD, **cell)]
+        if corpus := _corpus(known[0]):
+            known.insert(0, place(paths.CORPUS_RECORD, corpus=corpus))
     else:
-        found = [folder / Path(record).relative_to("results") for record in records]
+        known = [place(record) for record in records]
     scores, per_query, run = (place(pattern, **cell) for pattern in (paths.METRICS, paths.PER_QUERY, paths.RUN))
-    return Result(system, dataset, scores, per_query, run, tuple(found), language)
+    return Result(system, dataset, scores, per_query, run, tuple(known), language)
 
 
 def _corpus(record: Path) -> str:

@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +50,10 @@ _FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "sourc
 _LONGEST = 48
 
 
+# The run of a cell, or those of all its seeds.
+Runs = tuple[Result, ...]
+
+
 class NotComparableError(BeirgridError):
     """A and B cannot be compared."""
 
@@ -63,36 +67,9 @@ class Side(NamedTuple):
     results: Results
     system: str
 
-    def cells(self, other: Side, datasets: Iterable[str]) -> dict[tuple[str, str], ComparedCell]:
-        """Return the cells to compare, by the system and dataset that they are compared as."""
-        name = self.system or other.system
-        return {
-            ("" if name else system, dataset): ComparedCell(system, dataset, of_cell)
-            for system in ([name] if name else self.results.systems)
-            for dataset, of_cell in self.results.runs(system).items()
-            if not datasets or dataset in datasets
-        }
-
-
-class ComparedCell(NamedTuple):
-    """A cell of A or B: a system on a dataset, and its run, or those of all its seeds."""
-
-    system: str
-    dataset: str
-    runs: tuple[Result, ...]
-
-    def per_query(self) -> dict[Path, list[str]]:
-        """Return the files of values per query with their metrics, after comparing them with records and means.
-
-        Raises:
-            DataError: a file is missing or damaged, or is of another system or dataset.
-        """
-        read = ((of, scores.read_cell(of.scores, of.per_query, of.system, of.dataset)[0]) for of in self.runs)
-        return {of.per_query: list(found.means) for of, found in read}
-
 
 class Differences(NamedTuple):
-    """What a comparison found.
+    """What differs between two sides.
 
     Attributes:
         values: the columns ``COLUMNS``.
@@ -190,7 +167,7 @@ def _side(text: str, directory: Path, baseline: str) -> Side:
     return Side(text, results, system)
 
 
-# Differences ---------------------------------------------------------------------------------------------------------
+# Differences ----------------------------------------------------------------------------------------------------------
 
 
 def compare(first: Side, second: Side, args: argparse.Namespace) -> Differences:
@@ -199,86 +176,87 @@ def compare(first: Side, second: Side, args: argparse.Namespace) -> Differences:
     Raises:
         NotComparableError: they have no cell in common.
     """
-    known = {dataset for side in (first, second) for _, dataset in side.results.cells}
+    sides = (first, second)
+    known = {dataset for side in sides for _, dataset in side.results.cells}
     if unknown := [dataset for dataset in args.datasets if dataset not in known]:
         raise NotComparableError(f"--datasets: neither {first.text} nor {second.text} has {unknown[0]!r}")
-    cells = {"A": first.cells(second, args.datasets), "B": second.cells(first, args.datasets)}
-    pairs = [(cell, cells["B"][key]) for key, cell in cells["A"].items() if key in cells["B"]]
-    if not pairs:
-        raise NotComparableError(f"{first.text} and {second.text} have no cell in common: {_have(first, second)}")
-    tables, refused, changed = [pd.DataFrame(columns=COLUMNS)], [], Counter[tuple[str, str, str, str]]()
-    for pair in pairs:
-        dataset = pair[0].dataset
-        bases = [side.results.runs(args.baseline).get(dataset) for side in (first, second)]
-        try:
-            cells_of_base = [ComparedCell(args.baseline, dataset, of_side) for of_side in bases if of_side]
-            tables.append(_compare_cells(pair, cells_of_base if all(bases) else [], args))
-        except DataError as error:
-            refused.append(f"{' and '.join(dict.fromkeys(cell.system for cell in pair))} on {dataset}: {error}")
+    tables, only, refused = list[pd.DataFrame](), list[dict[str, str]](), list[str]()
+    seeds, changed = dict[tuple[str, str], Runs](), Counter[tuple[str, str, str, str]]()
+    for systems, dataset, pair in _pairs(first, second, args.datasets):
+        if not all(pair):
+            place = int(not pair[0])
+            only.append({"side": "AB"[place], "system": systems[place], "dataset": dataset})
             continue
-        one, other = map(_conditions, pair)
-        keys = [key for key in sorted({*one, *other}) if one.get(key) != other.get(key)]
-        changed.update((*key, one.get(key, ""), other.get(key, "")) for key in keys)
-    values = pd.concat(tables[1:] or tables, ignore_index=True)
+        seeds |= {(side, name): of for side, name, of in zip("AB", systems, pair, strict=True) if len(of) > 1}
+        bases = [side.results.runs(args.baseline).get(dataset, ()) for side in sides] if args.baseline else []
+        try:
+            values = _compare_cells(*pair, bases if all(bases) else [], args)
+        except DataError as error:
+            refused.append(f"{' and '.join(dict.fromkeys(systems))} on {dataset}: {error}")
+            continue
+        tables.append(values.assign(system=systems[0], other=systems[1], dataset=dataset))
+        a, b = map(_conditions, pair)
+        differing = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
+        changed.update((*key, a.get(key, ""), b.get(key, "")) for key in differing)
+    if not tables and not refused:
+        raise NotComparableError(f"{first.text} and {second.text} have no cell in common: {_have(*sides)}")
+    values = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=COLUMNS)
     values["p_holm"] = values["p"].groupby(values["metric"]).transform(lambda p: significance.holm(p.to_numpy(float)))
-    of_seeds = {(side, cell.system): cell for pair in pairs for side, cell in zip("AB", pair, strict=True)}
+    columns = ("step", "condition", "a", "b", "cells")
     return Differences(
         values.reindex(columns=COLUMNS),
-        only=[
-            {"side": side, "system": cell.system, "dataset": cell.dataset}
-            for side, other in ("AB", "BA")
-            for key, cell in cells[side].items()
-            if key not in cells[other]
-        ],
-        refused=refused,
-        conditions=[
-            dict(zip(("step", "condition", "a", "b", "cells"), (*key, count), strict=True))
-            for key, count in changed.items()
-        ],
-        seeds=[
-            {"side": side, "system": system, "seeds": [of_seed.system for of_seed in cell.runs]}
-            for (side, system), cell in of_seeds.items()
-            if len(cell.runs) > 1
-        ],
+        only,
+        refused,
+        [dict(zip(columns, (*condition, cells), strict=True)) for condition, cells in changed.items()],
+        [{"side": side, "system": name, "seeds": [run.system for run in of]} for (side, name), of in seeds.items()],
     )
 
 
+def _pairs(
+    first: Side, second: Side, datasets: Collection[str]
+) -> Iterator[tuple[tuple[str, str], str, tuple[Runs, Runs]]]:
+    """Yield the systems, the dataset and the cells that are compared. The cell of a side that lacks it is empty."""
+    pairs = [(name, name) for name in dict.fromkeys([*first.results.systems, *second.results.systems])]
+    if first.system or second.system:
+        pairs = [(first.system or second.system, second.system or first.system)]
+    for one, other in pairs:
+        a, b = first.results.runs(one), second.results.runs(other)
+        yield from (
+            ((one, other), name, (a.get(name, ()), b.get(name, ())))
+            for name in {**a, **b}
+            if not datasets or name in datasets
+        )
+
+
 def _have(*sides: Side) -> str:
-    cells = [[f"{of} on {row}" for of in side.results.systems for row in side.results.runs(of)] for side in sides]
-    return "; ".join(f"{side.text} has {', '.join(of_side)}" for side, of_side in zip(sides, cells, strict=True))
+    return "; ".join(
+        f"{side.text} has {', '.join(f'{name} on {dataset}' for name, dataset in side.results.cells)}" for side in sides
+    )
 
 
-def _compare_cells(
-    pair: Sequence[ComparedCell], bases: Sequence[ComparedCell], args: argparse.Namespace
-) -> pd.DataFrame:
+def _compare_cells(first: Runs, second: Runs, bases: Sequence[Runs], args: argparse.Namespace) -> pd.DataFrame:
     """Return a row per metric of two cells of one dataset. A query's score is its mean over the seeds.
 
     Args:
-        pair: the reference, and the other cell.
+        first: the reference: its run, or those of all its seeds.
         bases: the baseline's cells on both sides, or nothing.
 
     Raises:
         DataError: a file is missing or damaged, lacks a metric, or has other queries.
     """
-    first, second = pair
-    paths = [cell.per_query() for cell in (*pair, *bases)]
-    known, *others = [metrics for of_cell in paths[:2] for metrics in of_cell.values()]
-    metrics = args.metrics or [metric for metric in known if all(metric in of_file for of_file in others)]
+    cells = [first, second, *bases]
+    of_runs = [scores.read_cell(of.scores, of.per_query, of.system, of.dataset)[0] for of in itertools.chain(*cells)]
+    known, *others = [of_run.means for of_run in of_runs[: len(first) + len(second)]]
+    metrics = args.metrics or [metric for metric in known if all(metric in means for means in others)]
     if not metrics:
-        raise DataError(f"{first.runs[0].per_query} and {second.runs[0].per_query} have no metric in common")
-    named = {f"{i:06}": path for i, path in enumerate(itertools.chain(*paths))}  # read_dataset sorts the names
-    read = read_dataset(first.dataset, named, metrics, scores.main_metric(first.runs[0].scores))
-    parts = np.split(read.scores, np.cumsum(list(map(len, paths)))[:-1], axis=1)
+        raise DataError(f"{first[0].per_query} and {second[0].per_query} have no metric in common")
+    named = {f"{i:06}": of.per_query for i, of in enumerate(itertools.chain(*cells))}  # read_dataset sorts the names
+    read = read_dataset(first[0].dataset, named, metrics, scores.main_metric(first[0].scores))
+    parts = np.split(read.scores, np.cumsum(list(map(len, cells)))[:-1], axis=1)
     means = read._replace(systems=("",) * len(parts), scores=np.stack([part.mean(axis=1) for part in parts], axis=1))
     tables = [measure(of_units, tolerance=args.tolerance, seed=args.seed) for (of_units,) in by_units([means])]
-    return pd.concat(tables, ignore_index=True).assign(
-        system=first.system,
-        other=second.system,
-        dataset=first.dataset,
-        first_seeds=len(first.runs),
-        second_seeds=len(second.runs),
-        **_compare_rankings(first, second),
-    )
+    seeds = {"first_seeds": len(first), "second_seeds": len(second)}
+    return pd.concat(tables, ignore_index=True).assign(**seeds, **_compare_rankings(first, second))
 
 
 def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0, seed: int = 0) -> pd.DataFrame:
@@ -292,13 +270,10 @@ def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0, seed: int = 0) -
     first, second, *bases = np.moveaxis(cells.scores, 1, 0)
     differences = second - first
     low, high, p = np.zeros(len(cells.metrics)), np.zeros(len(cells.metrics)), np.ones(len(cells.metrics))
-    changed = (np.abs(differences) > significance.ROUNDING).any(axis=0)  # no random draws for columns of zeros
-    if changed.any():
-        numbers = significance.generator(seed, cells.name, "bootstrap")
-        low[changed], high[changed] = significance.mean_intervals(differences[:, changed], numbers)
-        numbers = significance.generator(seed, cells.name, "randomisation")
-        both = np.stack([differences[:, changed], np.zeros_like(differences[:, changed])], axis=1)
-        p[changed] = significance.randomisation(both, numbers).p[0]
+    if (np.abs(differences) > significance.ROUNDING).any():  # equal cells need no random numbers
+        low, high = significance.mean_intervals(differences, significance.generator(seed, cells.name, "bootstrap"))
+        both = np.stack([differences, np.zeros_like(differences)], axis=1)
+        p = significance.randomisation(both, significance.generator(seed, cells.name, "randomisation")).p[0]
     table = pd.DataFrame(
         {
             "metric": cells.metrics,
@@ -313,13 +288,10 @@ def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0, seed: int = 0) -
             "same": np.abs(differences.mean(axis=0)) <= tolerance + significance.ROUNDING,
         }
     )
-    if bases:
-        effects = _effects(cells.metrics, first, bases[0], second, bases[1])
-        table = table.assign(**{name: table["metric"].map(of_metric) for name, of_metric in effects.items()})
-    return table
+    return table.assign(**_effects(cells.metrics, first, bases[0], second, bases[1])) if bases else table
 
 
-def _effects(metrics: Sequence[str], *columns: np.ndarray) -> dict[str, dict[str, float]]:
+def _effects(metrics: Sequence[str], *columns: np.ndarray) -> dict[str, list[float]]:
     """Return effect ratio and delta relative improvement by metric; NaN where the reference or a baseline has none.
 
     Args:
@@ -331,19 +303,21 @@ def _effects(metrics: Sequence[str], *columns: np.ndarray) -> dict[str, dict[str
         raise BeirgridError("--baseline needs repro-eval: pip install 'beirgrid[reproducibility]'") from None
     topics = [{i: dict(zip(metrics, row, strict=True)) for i, row in enumerate(column)} for column in columns]
     with np.errstate(all="ignore"):
-        values = {"effect_ratio": ER(*topics), "relative_improvement_delta": DRI(*topics)}
+        effects = {"effect_ratio": ER(*topics), "relative_improvement_delta": DRI(*topics)}
     return {
-        name: {metric: value if math.isfinite(value) else math.nan for metric, value in of_metrics.items()}
-        for name, of_metrics in values.items()
+        name: [value if math.isfinite(value := of[metric]) else math.nan for metric in metrics]
+        for name, of in effects.items()
     }
 
 
-def _compare_rankings(first: ComparedCell, second: ComparedCell) -> dict[str, float]:
+def _compare_rankings(first: Runs, second: Runs) -> dict[str, float]:
     """Return means over pairs of runs: seeds of equal numbers, or one run with each seed of the other cell."""
-    alone = 1 in (len(first.runs), len(second.runs))
-    if not alone and len(first.runs) != len(second.runs):
+    if 1 in (len(first), len(second)):
+        pairs = list(itertools.product(first, second))
+    elif len(first) == len(second):
+        pairs = list(zip(first, second, strict=True))
+    else:
         return {}
-    pairs = list((itertools.product if alone else zip)(first.runs, second.runs))
     if not all(run.run.is_file() for pair in pairs for run in pair):
         return {}
     compared = [ranking_overlap.compare_with_reference(_rankings(one), _rankings(other)) for one, other in pairs]
@@ -357,13 +331,13 @@ def _rankings(run: Result) -> dict[str, list[str]]:
 # Conditions -----------------------------------------------------------------------------------------------------------
 
 
-def _conditions(cell: ComparedCell) -> dict[tuple[str, str], str]:
+def _conditions(cell: Runs) -> dict[tuple[str, str], str]:
     """Return by step and condition the values in the records of a cell, which may differ between shards and seeds.
 
     An unreadable record counts as a condition.
     """
     values: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for path in (path for run in cell.runs for path in (*run.records, run.scores)):
+    for path in (path for run in cell for path in (*run.records, run.scores)):
         try:
             record = provenance.read_record(path)
         except DataError:
