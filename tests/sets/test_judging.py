@@ -447,7 +447,7 @@ def test_rows_of_excel_are_not_lost(tmp_path, monkeypatch):
     assert flaws == {"3": "it has no text"}
     assert [line.partition(": ")[2] for line in said] == [
         "its only row is taken for names of columns",
-        "note (2 values), without a name (1 values)",
+        "column 3 (1 values), note (2 values)",
     ]
     book.active["C2"] = "text"
     book.save(tmp_path / "a.xlsx")

@@ -358,7 +358,9 @@ def _excel(path: Path, name: str) -> Iterator[Document]:
     for sheet, ((_, names), *rows) in tables.items():
         place = f"{path}, sheet {sheet}"
         lines.check_columns(filter(None, names), place)
-        table = ((_cells(names, cells), f"{place} row {number}") for number, cells in rows)
+        widest = max(len(cells) for _, cells in rows)
+        names = [name or f"column {number}" for name, number in zip_longest(names, range(1, widest + 1), fillvalue="")]
+        table = ((dict(zip(names, cells, strict=False)), f"{place} row {number}") for number, cells in rows)
         yield from _rows(table, f"{name}#{sheet}" if len(tables) > 1 else name)
 
 
@@ -376,13 +378,6 @@ def _without_values(values: Any, formulas: Any) -> int:
     formulas.reset_dimensions()
     cells = (pair for rows in zip(values.rows, formulas.rows, strict=True) for pair in zip(*rows, strict=True))
     return sum(formula.data_type == "f" and value.value is None and value.data_type == "n" for value, formula in cells)
-
-
-def _cells(names: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
-    """Return the cells of a row by the names of their columns, those without a name under the empty one."""
-    pairs = [*zip_longest(names, cells, fillvalue="")]
-    unnamed = " ".join(cell for name, cell in pairs if not name).strip()
-    return {name: cell for name, cell in pairs if name} | {"": unnamed}
 
 
 def _parquet(path: Path) -> Iterator[Row]:

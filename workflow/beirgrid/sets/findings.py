@@ -177,16 +177,12 @@ def _verdict(first: str, second: str, differences: np.ndarray, p: float, tests: 
     if p < _LEVEL:
         return f"Closed: {first} is better than {second} by {found}."
     level = _LEVEL / tests if low > 0 else _LEVEL
-    needed = f"{estimates.queries_needed(differences, seen, level):,} queries find it with a probability of 0.8; there"
+    queries = estimates.queries_needed(differences, seen, level)
+    needed = f"{queries:,} queries find it with a probability of 0.8; there are {len(differences):,}."
+    state = f"{first} and {second} differ by {found}."
     if low > 0:
-        return (
-            f"Open among {tests} comparisons: {first} and {second} differ by {found}. Closed if no other one was "
-            f"planned. Otherwise {needed} are {len(differences):,}."
-        )
-    return (
-        f"Open: {first} and {second} differ by {found}. If this is the true difference, {needed} are "
-        f"{len(differences):,}."
-    )
+        return f"Open among {tests} comparisons: {state} Closed if no other one was planned. Otherwise {needed}"
+    return f"Open: {state} If this is the true difference, {needed}"
 
 
 def _next_step(grades: Grades, rankings: pools.Rankings, is_open: bool) -> str:

@@ -6,7 +6,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +66,8 @@ def read(path: Path) -> list[SetQuery]:
     found, empty = [], 0
     for identifier, text, (row, place) in named_rows(_READERS[lines.kind(path)](path), _IDS, _TEXTS, _COUNTS, "q"):
         ids.check(identifier, place)
+        if "\n" in text and lines.kind(path) == ".csv":
+            raise DataError(f"{place}: a line break within the query. Does it begin with a quote that does not close?")
         times = next((row[key] for key in _COUNTS if row.get(key) not in (None, "")), 1)
         if not re.fullmatch(r"[0-9]{1,12}", str(times)) or not int(str(times)):
             raise DataError(f"{place}: {times!r} is not a number of times")
@@ -141,15 +143,8 @@ def without_near_duplicates(queries: Iterable[SetQuery]) -> tuple[list[SetQuery]
     return [query for query, _ in kept], dropped
 
 
-def _table(path: Path) -> Iterator[Row]:
-    for row, place in lines.table(path):
-        if any("\n" in row.get(name, "") for name in _TEXTS):
-            raise DataError(f"{place}: a line break within the query. Does it begin with a quote that does not close?")
-        yield row, place
-
-
 _READERS: dict[str, Callable[[Path], Iterable[Row]]] = {
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), json_lines),
-    **dict.fromkeys((".csv", ".tsv", ".tab"), _table),
+    **dict.fromkeys((".csv", ".tsv", ".tab"), lines.table),
     **dict.fromkeys((".txt", ".log", ""), lambda path: (({"text": line}, place) for line, place in lines.read(path))),
 }

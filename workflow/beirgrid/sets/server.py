@@ -11,7 +11,7 @@ import re
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from hmac import compare_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,29 +125,22 @@ def application(judging: Judging, token: str) -> Starlette:
 
     async def index(request: Request) -> Response:
         check(request)
-        return HTMLResponse(
-            judging.page(token=token, next=f"beirgrid set accept {judging.set.folder}"), headers=_HEADERS
-        )
+        page = judging.page(token=token, next=f"beirgrid set accept {judging.set.folder}")
+        return HTMLResponse(page, headers=_HEADERS)
 
-    def route(path: str, operation: Callable[..., dict[str, Any]], method: str, *, has_row: bool = False) -> Route:
-        async def answer(request: Request) -> Response:
-            check(request)
-            judge = check_judge(request.query_params.get("judge", ""))
-            rows = [await _row(request)] if has_row else []
-            return JSONResponse(await run_in_threadpool(operation, judge, *rows), headers=_HEADERS)
-
-        return Route(path, answer, methods=[method])
+    async def answer(request: Request) -> Response:
+        check(request)
+        operation = getattr(judging, request.url.path[1:])
+        judge = check_judge(request.query_params.get("judge", ""))
+        row = [await _row(request)] if operation == judging.judge else []
+        return JSONResponse(await run_in_threadpool(operation, judge, *row), headers=_HEADERS)
 
     def refuse(request: Request, error: Exception) -> Response:
         status, message = getattr(error, "status_code", 400), getattr(error, "detail", str(error))
         return JSONResponse({"error": message}, status, headers=_HEADERS)
 
-    routes = [
-        Route("/", index),
-        route("/next", judging.next, "GET"),
-        route("/judge", judging.judge, "POST", has_row=True),
-        route("/undo", judging.undo, "POST"),
-    ]
+    routes = [Route("/", index), Route("/next", answer)]
+    routes += [Route(path, answer, methods=["POST"]) for path in ("/judge", "/undo")]
     return Starlette(routes=routes, exception_handlers={HTTPException: refuse, BeirgridError: refuse})
 
 
