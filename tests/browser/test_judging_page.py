@@ -101,9 +101,9 @@ def test_two_judges_grade_skip_and_undo_with_the_keyboard(made, served, judge):
         ("ben", 0, ""),
         ("ann", None, "in another language"),
     ]
-    while ben.locator("#pair").is_visible() and made.store.progress("ben").left:
+    while ben.locator("#pair").is_visible() and made.store.progress("ben")["left"]:
         press(ben, "2")
-    for _ in range(made.store.progress("ann").left):
+    for _ in range(made.store.progress("ann")["left"]):
         press(ann, "2")
     assert ann.locator("#done").is_visible()
     assert f"Next: beirgrid set accept {made.folder}" in ann.locator("#done").inner_text()

@@ -746,10 +746,10 @@ def test_judgements_can_be_changed_and_undone(store):
 
 
 def test_progress_counts_pairs(store):
-    assert store.progress("ann") == (0, 60)
+    assert store.progress("ann") == {"judged": 0, "left": 60}
     for number in range(1, 4):
         store.judge(Grading("ann", *store.next("ann"), 1))
-        assert store.progress("ann") == (number, 60 - number)
+        assert store.progress("ann") == {"judged": number, "left": 60 - number}
 
 
 def test_a_pool_grows_and_keeps_its_judgements(store):

@@ -112,7 +112,7 @@ def test_people_have_the_same_pairs_to_judge_after_a_model_judged(made, endpoint
     before = made.store.waiting("ann")
     judged(made, endpoint())
     assert made.store.waiting("ann") == before
-    assert made.store.progress("ann").left == QUERIES * DOCUMENTS
+    assert made.store.progress("ann")["left"] == QUERIES * DOCUMENTS
 
 
 def test_a_model_that_stops_goes_on_where_it_stopped(made, endpoint, served):

@@ -197,8 +197,7 @@ def make_pool(args: argparse.Namespace) -> None:
     with made.edit() as description:
         description.pools.append({**facts, "candidates": pool.candidates, "new": new, "overlap": args.overlap})
     show(f"{args.set}: {new:,} new pairs to judge, of {pool.candidates:,} in the top {args.depth} of all runs")
-    if earlier:
-        show(f"The pool has {len(earlier) + new:,} pairs now.")
+    show(f"The pool has {len(earlier) + new:,} pairs now.")
     rows = [[system, str(pool.complete[system]), f"{pool.left_out[system]:.1%}"] for system in rankings]
     show(*columned(["system", "all judged to depth", "RBP weight left out"], rows))
     show(f"Next: beirgrid set judge {args.set}")
@@ -236,9 +235,7 @@ def judge(args: argparse.Namespace) -> None:
 
 
 def _judge_by_model(made: EvaluationSet, args: argparse.Namespace) -> None:
-    prompt = ""
-    if args.prompt:
-        prompt = model_judge.check_prompt(args.prompt.read_text(encoding="utf-8"), str(args.prompt))
+    prompt = model_judge.read_prompt(args.prompt) if args.prompt else ""
     with chat_models.open_chat(args.model, args.set, "judgements") as model:
         given = list(model_judge.judge(made, model, args.name, prompt))
     skipped = sum(judgement.grade is None for judgement in given)
@@ -267,7 +264,7 @@ def status(args: argparse.Namespace) -> None:
     texts, asked = (facts.get("number", 0) for facts in (about.documents, about.queries))
     if about.versions:
         rankings, judgements = _rankings(made, args.results), made.qrels(about.versions[-1].number)
-        grids = _grids(args.results)
+        grids = [*results_folder.of_grids(results_folder.locate(args.results).folder, summary.read).values()]
         planned = [{grid.compare[0], other} for grid in grids if about.name in grid.rows for other in grid.compare[1:]]
         tested = findings.paired_tests(judgements, rankings, planned)
         show(*findings.opening(judgements, rankings, tested))
@@ -375,11 +372,6 @@ def _refuse_other_documents(made: EvaluationSet, results: Path, pooled: set[str]
             raise DataError(
                 f"the runs are of another text of {document.id!r} than {made.folder} has: run the grid again"
             )
-
-
-def _grids(place: Path) -> list[summary.GridSummary]:
-    """Return the summaries of the grids of a results folder."""
-    return [*results_folder.of_grids(results_folder.locate(place).folder, summary.read).values()]
 
 
 def _write_disagreements(path: Path, made: EvaluationSet, grades: Grades) -> int:

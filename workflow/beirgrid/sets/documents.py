@@ -176,10 +176,6 @@ def _checked(text: str, place: str) -> str:
     return text
 
 
-def _plain(path: Path) -> _Text:
-    return "", _source(path).strip(), ""
-
-
 def _markdown(path: Path) -> _Text:
     """Return a Markdown file with its front matter, which begins with a key, at the end."""
     source = _source(path)
@@ -418,7 +414,7 @@ def _rows(rows: Iterable[Row], name: str) -> Iterator[Document]:
 
 _READERS: dict[str, Callable[[Path], _Text]] = {
     ".md": _markdown,
-    ".txt": _plain,
+    ".txt": lambda path: ("", _source(path).strip(), ""),
     **dict.fromkeys((".html", ".htm"), lambda path: _html(path.read_bytes())),
     ".pdf": _pdf,
     ".epub": _epub,

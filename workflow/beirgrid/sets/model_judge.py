@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from ..core.errors import BeirgridError, ConfigError
@@ -51,10 +52,11 @@ def grade(answer: str) -> int | None:
     return int(found[-1]) if found else None
 
 
-def check_prompt(prompt: str, place: str) -> str:
-    """Return a prompt; raise ConfigError unless it has the places of query and passage."""
+def read_prompt(path: Path) -> str:
+    """Read a prompt; raise ConfigError unless it has the places of query and passage."""
+    prompt = path.read_text(encoding="utf-8")
     if lacking := [place for place in ("{query}", "{passage}") if place not in prompt]:
-        raise ConfigError(f"{place} lacks {lacking[0]}, where the text of each pair goes")
+        raise ConfigError(f"{path} lacks {lacking[0]}, where the text of each pair goes")
     return prompt
 
 

@@ -72,8 +72,7 @@ class Judging:
     def next(self, judge: str) -> dict[str, Any]:
         """Return a judge's next pair, if any, and progress."""
         pair = self.store.next(judge)
-        progress = self.store.progress(judge)._asdict()
-        return {"pair": self.pair(*pair) if pair else None, "progress": progress}
+        return {"pair": self.pair(*pair) if pair else None, "progress": self.store.progress(judge)}
 
     def judge(self, judge: str, row: dict[str, Any]) -> dict[str, Any]:
         """Store a judgement; return the next pair and the progress.

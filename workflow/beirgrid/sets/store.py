@@ -49,18 +49,6 @@ class Grading(NamedTuple):
     reason: str = ""
 
 
-class JudgeProgress(NamedTuple):
-    """Progress of a judge.
-
-    Attributes:
-        judged: pairs that the judge has graded or skipped.
-        left: pairs that wait for this judge, including pairs that other judges may take.
-    """
-
-    judged: int
-    left: int
-
-
 class JudgementStore:
     """The pool and the judgements of an evaluation set. Several processes may use the same file."""
 
@@ -169,14 +157,14 @@ class JudgementStore:
         with self._connect() as connection:
             return [row[:2] for row in self._waiting(connection, judge, now or time.time())]
 
-    def progress(self, judge: str, now: float | None = None) -> JudgeProgress:
-        """Return a judge's progress."""
+    def progress(self, judge: str, now: float | None = None) -> dict[str, int]:
+        """Return how many pairs a judge has graded or skipped, and how many wait for the judge (or for any)."""
         with self._connect() as connection:
             left = self._waiting(connection, judge, now or time.time())
             judged = connection.execute(
                 "SELECT DISTINCT query, document FROM judgements WHERE judge=? AND undone=0", (judge,)
             )
-            return JudgeProgress(len(judged.fetchall()), len(left))
+            return {"judged": len(judged.fetchall()), "left": len(left)}
 
     @staticmethod
     def _waiting(connection: sqlite3.Connection, judge: str, now: float) -> list[tuple[str, str, bool]]:
