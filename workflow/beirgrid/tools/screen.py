@@ -73,7 +73,7 @@ class Screen:
         elif job.state == "running":
             name = printable(job.name)
             self.tasks[job.id] = self.bars.add_task(f"  {name}", total=None, work=lambda: job.work)
-        else:
+        elif job.id in self.tasks:  # not of a job that failed twice
             self.bars.remove_task(self.tasks.pop(job.id))
         done = len(self.run.in_state("done"))
         self.bars.update(self.bars.task_ids[0], description=status.counts(self.run), completed=done)
