@@ -227,37 +227,6 @@ def test_names_with_dots_find_their_record(tmp_path):
         provenance.artifact(tmp_path / "v1.0.run.gz")
 
 
-PARAMS = {"version": 2, "settings": '{"depth": 10}'}
-
-
-@pytest.fixture
-def asked():
-    """Records are of the settings ``PARAMS``; the stage is ``fuse``."""
-    provenance.use_command([], {"digest": provenance.digest(PARAMS), "settings": {"depth": 10}})
-    yield
-    provenance.use_command([], {})
-
-
-@pytest.mark.usefixtures("asked")
-def test_what_is_to_be_made_again(tmp_path):
-    path, made = _recorded(tmp_path), tmp_path / "a.json"
-    assert provenance.mismatch(made, PARAMS) is None
-    assert provenance.mismatch(made, None) is None
-    raised = {**PARAMS, "version": 3}
-    assert "a.json has other settings: stage version 2 → 3" in provenance.mismatch(made, raised)
-    deeper = {**PARAMS, "settings": '{"depth": 20}'}
-    assert "a.json has other settings: depth 10 → 20" in provenance.mismatch(made, deeper)
-    assert provenance.mismatch(tmp_path / "none.json", PARAMS) is None
-    path.write_bytes(b"cut")
-    assert "is damaged" in provenance.mismatch(made, None)
-    path.unlink()
-    assert "is missing" in provenance.mismatch(made, PARAMS)
-    # A temporary output was deleted by Snakemake itself.
-    assert provenance.mismatch(made, PARAMS, [str(path)]) is None
-    made.write_text("{")
-    assert "is damaged" in provenance.mismatch(made, PARAMS)
-
-
 def test_the_digest_follows_the_params():
     one = provenance.digest({"entry": '{"a": 1}', "version": 1})
     assert one == provenance.digest({"version": 1, "entry": '{"a": 1}'})

@@ -31,13 +31,17 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
             finished.collection(Path(), dataset)
             finished.searched("first", dataset, finished.rankings(1), "bfloat16", depth=10, prompts={"query": "q: "})
             finished.searched("second", dataset, finished.rankings(2, better=5), "float32", depth=10)
-            parts = [f"results/runs/{system}/{dataset}.run.gz" for system in SYSTEMS[:2]]
-            fused = f"results/runs/both/{dataset}"
-            written = ["--output", f"{fused}.run.gz", "--record", f"{fused}.json"]
-            finished.command("fuse", "--system", "both", "--runs", *parts, "--method", "rrf", *written)
-            finished.evaluated("both", dataset)
+            _fuse(dataset)
         _write_summary(folder, ["scifact", "mine"])
     return folder
+
+
+def _fuse(dataset: str) -> None:
+    parts = [f"results/runs/{system}/{dataset}.run.gz" for system in SYSTEMS[:2]]
+    fused = f"results/runs/both/{dataset}"
+    written = ["--output", f"{fused}.run.gz", "--record", f"{fused}.json"]
+    finished.command("fuse", "--system", "both", "--runs", *parts, "--method", "rrf", *written)
+    finished.evaluated("both", dataset)
 
 
 def _write_summary(folder: Path, datasets: list[str]) -> None:
@@ -68,7 +72,7 @@ def test_the_run_of_another_system_is_not_exported(work, tmp_path, capsys):
     for name in ("mine.run.gz", "mine.json"):
         shutil.copy(copy / "results/runs/second" / name, copy / "results/runs/first" / name)
     _export(copy, "trec", tmp_path / "out", status=1)
-    assert "metrics/first/mine.json has the scores of another run than" in capsys.readouterr().err
+    assert "results/runs/first/mine.run.gz is another one than " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -128,6 +132,7 @@ def test_exports_tell_of_queries_that_count_0(work, tmp_path):
     with contextlib.chdir(copy):
         lost = {query: documents for query, documents in finished.rankings(1).items() if query != "q3"}
         finished.searched("first", "scifact", lost, "float32", depth=10)
+        _fuse("scifact")
     said = "1 of 12 queries has no documents and counts 0"
     mteb = _export(copy, "mteb", tmp_path / "mteb")
     assert json.loads((mteb / f"beirgrid__first/{full_version()}/SciFact.json").read_text())["note"].endswith(

@@ -348,7 +348,6 @@ OTHER_RECORDS = [
     ("seconds", -5.0, "seconds: Input should be greater than or equal to 0"),
     ("finished", "yesterday", "finished: Value error, Invalid isoformat string"),
     ("finished", "2026-01-01T00:00:00", "finished: Value error, a time zone is missing"),
-    ("command", "python \ud800", "a lone surrogate"),
 ]
 
 
@@ -365,7 +364,7 @@ def test_a_record_of_other_types_fails_its_cell_alone(here, call, key, value, me
         .str.contains(rf"{RUN_RECORD} is not a record of beirgrid \({message}")
         .all()
     )
-    assert (scores["status"] == "done").sum() == 6
+    assert (scores["status"] == "done").sum() == 6, set(scores["detail"])
 
 
 @pytest.mark.parametrize("outputs", [None, "x", {"": {"bytes": 1}}, {"scifact.run.gz": {}}, {"scifact.run.gz": 3}])
@@ -451,7 +450,10 @@ def _raise_value() -> None:
     table = pd.read_parquet(PER_QUERY.format("first"))
     table.loc[0, "ndcg@10"] = 2.0
     table.to_parquet(PER_QUERY.format("first"))
-    provenance.renew(SCORES)
+    record = json.loads(Path(SCORES).read_text())
+    name = Path(PER_QUERY.format("first")).name
+    record["outputs"][name] = provenance.content(Path(PER_QUERY.format("first")))
+    Path(SCORES).write_text(json.dumps(record))
 
 
 @pytest.mark.parametrize(

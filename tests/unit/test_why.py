@@ -10,7 +10,7 @@ import finished
 import pytest
 from helpers import main
 
-from beirgrid.core import provenance, reasons
+from beirgrid.core import provenance
 from beirgrid.pipeline import reruns
 
 RUN, SCORES = "results/runs/dense/one.run.gz", "results/metrics/dense/one.json"
@@ -127,47 +127,73 @@ def test_each_reason_is_named(site, capsys, change, path, reason):
     ],
 )
 def test_changes_name_keys_and_values(before, now, said):
-    assert list(reasons.changes(before, now)) == said
+    assert list(provenance.changes(before, now)) == said
 
 
-def _kept(path: str, params: dict[str, object], asked: dict[str, object] | None, **keys: object) -> None:
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    record = {"stage": "encode", "stage_version": 5, "settings_key": provenance.digest(params), **keys}
-    Path(path).write_text(json.dumps(record | ({} if asked is None else {"asked": asked})))
+VECTORS = "results/embeddings/{}/demo/0.json"
 
 
 def _params(**model: object) -> dict[str, object]:
     return {"version": 5, "settings": json.dumps({"model": {"max_length": 256, **model}, "shard_size": 10})}
 
 
-VECTORS = "results/embeddings/{}/demo/0.json"
+def _write_record(model: str, params: dict[str, object], **keys: object) -> str:
+    path = Path(VECTORS.format(model))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    facts = {"facts": {}, "settings": {}, "seconds": 1, "peak_memory_mb": 1.0, **keys}
+    path.write_text(
+        json.dumps({"stage": "encode", "stage_version": 5, "settings_key": provenance.digest(params), **facts})
+    )
+    return str(path)
 
 
-def test_a_person_is_told_what_an_edited_entry_replaces(tmp_path, monkeypatch):
+def _notices(asked: dict[str, dict[str, object]]) -> list[str]:
+    requested = {path: lambda params=params: params for path, params in asked.items()}
+    return list(reruns.notices(reruns.outdated(requested)))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"job": {"settings": json.loads(str(_params()["settings"]))}}, {"asked": json.loads(str(_params()["settings"]))}],
+)
+def test_a_person_is_told_what_an_edited_entry_replaces(tmp_path, monkeypatch, keys):
+    """Records of 0.2.0 have ``asked``."""
     monkeypatch.chdir(tmp_path)
-    for model in ("mine", "other", "kept"):
-        _kept(VECTORS.format(model), _params(), json.loads(str(_params()["settings"])))
-    asked = {VECTORS.format(model): _params(max_length=128) for model in ("mine", "other")}
-    asked |= {VECTORS.format("kept"): _params(), VECTORS.format("new"): _params()}
-    assert list(reruns.replaced(asked)) == [
-        "replaces the results of mine, other (max_length 256 → 128); give the entry a new name to keep both"
+    mine, other, kept = (_write_record(model, _params(), **keys) for model in ("mine", "other", "kept"))
+    asked = {mine: _params(max_length=128), other: _params(max_length=128), kept: _params()}
+    assert _notices({**asked, VECTORS.format("new"): _params()}) == [
+        f"To be made again, replacing what is there: {mine} and 1 more (model.max_length 256 → 128)"
     ]
 
 
 def test_a_person_is_told_what_an_earlier_release_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for model in ("one", "two"):
-        _kept(VECTORS.format(model), {"version": 4}, None, packages={"beirgrid": "0.1.0"})
-    (said,) = reruns.replaced({VECTORS.format(model): _params() for model in ("one", "two")})
-    assert said.startswith("beirgrid 0.1.0 made 2 steps in this folder, without settings in their records to compare")
+    one, two = (_write_record(model, {"version": 4}, stage_version=4) for model in ("one", "two"))
+    assert _notices({one: _params(), two: _params()}) == [
+        f"To be made again, replacing what is there: {one} and 1 more (stage version 4 → 5)"
+    ]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"stage": 3}', '{"settings_key": "x", "asked": []}'])
-def test_a_damaged_record_says_nothing_and_stops_nothing(tmp_path, monkeypatch, content):
+def test_the_artifacts_of_a_damaged_record_are_made_again(tmp_path, monkeypatch, content):
     monkeypatch.chdir(tmp_path)
-    _kept(VECTORS.format("one"), _params(), None)
-    Path(VECTORS.format("one")).write_text(content)
-    assert list(reruns.replaced({VECTORS.format("one"): _params()})) == []
+    path = _write_record("one", _params())
+    Path(path).write_text(content)
+    (said,) = _notices({path: _params()})
+    assert said.startswith(f"To be made again, replacing what is there: {path} ({path} is ")
+
+
+def test_artifacts_of_other_sizes_are_made_again_and_missing_ones_are_not_named(tmp_path, monkeypatch):
+    """A missing artifact may be temporary, and Snakemake looks for those that are not."""
+    monkeypatch.chdir(tmp_path)
+    path = _write_record("one", _params(), outputs={"0.npy": {"bytes": 4}, "0.tokens/a": {"bytes": 1}})
+    artifact = Path(path).with_suffix(".npy")
+    assert _notices({path: _params()}) == []
+    artifact.write_bytes(b"cut")
+    assert f"{artifact} is damaged: it has 3 bytes, {path} says 4)" in _notices({path: _params()})[0]
+    artifact.write_bytes(b"four")
+    Path(path).with_name("0.tokens").mkdir()
+    assert "0.tokens/a is missing" in _notices({path: _params()})[0]
 
 
 def test_local_files_count_by_content_and_not_by_place():

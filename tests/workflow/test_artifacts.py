@@ -411,8 +411,8 @@ def test_without_metadata_records_tell_what_other_settings_made(grid, change, ru
 def test_a_dry_run_says_what_an_edited_entry_replaces(grid):
     _change(grid, _set_k1)
     done = run(grid / "grid.yaml", grid, "-n")
-    assert "replaces the results of flat (k1 0.9 → 1.2); give the entry a new name to keep both" in done.stdout
-    assert done.stdout.count("replaces the results") == 1
+    assert "To be made again, replacing what is there: results/runs/flat/c.json (k1 0.9 → 1.2)" in done.stdout
+    assert done.stdout.count("To be made again") == 1
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from beirgrid.tools import events, forks, processes
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
+from snakemake.settings.types import RerunTrigger
 
 try:
     if workflow.is_main_process:
@@ -61,7 +62,6 @@ if workflow.is_main_process:
     environment.handle_signals()
     if notice := stage.summary.notice():
         logger.warning(notice)
-    reruns.watch_records(workflow, stage)
     if not workflow.output_settings.dryrun:
         quiet = Quietness.ALL in (workflow.output_settings.quiet or ())
         logger.addHandler(events.Recorder(grid.config.grid.name, config, begin, quiet))

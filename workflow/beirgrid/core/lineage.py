@@ -1,53 +1,35 @@
-"""Track what each artifact was made from, and refuse inputs that do not belong together.
+"""Refuse inputs that do not belong together: what stands behind them, by their records, must be the same.
 
-A stage passes its inputs to ``check``. The record of an input names the corpus, model or queries behind it. The inputs
-of one command must agree on them. The record of the output inherits these facts.
+A record names the inputs of its job, with hashes. So the records lead from a run back to corpus, queries and model. Two
+inputs of a command that reach the same kind of ancestor must reach the same one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import files
+from . import files, provenance
 from .errors import DataError
 
-# Facts that an artifact inherits from its inputs.
-_INHERITED = ("corpus", "model", "similarity", "chunks", "documents", "queries", "training queries")
-_VECTORS = ("corpus", "model", "similarity", "chunks")
+# Ancestors that all inputs share, by the options that take them. The files of a job that has several are named so, too.
+_SHARED = ("corpus", "queries", "training_queries", "checkpoint", "run")
+# The rows of a shard: the first, the last + 1, and how many the corpus has.
+_ROWS = "documents"
+# What must be the same behind some inputs. Another model may stand behind a run, and other data behind a model.
 _RUN = ("corpus", "queries")
-# By option: the facts that its inputs must share with all other inputs of the command.
-_SHARED: dict[str, tuple[str, ...]] = {
-    "corpus": ("corpus", "source"),
-    "checkpoint": ("model",),
-    "queries": _RUN,
-    "qrels": _RUN,
-    "training_queries": ("corpus", "training queries"),
-    "negatives": ("corpus", "training queries"),
-    "vectors": (*_VECTORS, "documents"),
-    "exact": (*_VECTORS, "documents"),
-    "exact_indexes": _VECTORS,
-    "tokens": _VECTORS,
-    "expansions": _VECTORS,
-    "indexes": (*_VECTORS, "index", "dimensions"),
-    "lucene": ("corpus", "fields", "language", "expanded"),
-    "program": ("corpus",),
-    "run": _RUN,
-    "runs": _RUN,
+_BEHIND = {
+    **dict.fromkeys(("run", "runs", "first_stage"), _RUN),
+    "scores": (*_RUN, "run"),
     "dev_runs": ("corpus",),
-    "first_stage": _RUN,
-    "scores": _RUN,
+    "exact_indexes": ("corpus", "checkpoint", "similarity", "chunks", _ROWS),
+    **dict.fromkeys(("checkpoint", "checkpoints", "query_tower", "base", "teacher", "generator"), ()),
 }
-# Options whose input is itself the subject of a fact. The fact's value is then the input's hash.
-_ROOTS = {"corpus": "corpus", "checkpoint": "model", "queries": "queries", "training_queries": "training queries"}
-# Options that take all shards of a corpus, in order.
-_SHARDS = ("indexes", "exact_indexes", "tokens", "expansions")
-
 Inputs = Mapping[str, Path | Sequence[Path] | None]
 
 
@@ -65,26 +47,79 @@ class Fact(NamedTuple):
 
 @dataclass
 class Origin:
-    """The inputs of a command by option, and the facts of its output."""
+    """The inputs of a command by option, and the facts that it states about its output."""
 
     inputs: dict[str, list[Path]]
-    facts: dict[str, Fact]
+    made: Mapping[str, Any]
 
     def as_json(self, folder: Path) -> dict[str, Any]:
         """Return the origin as keys of a record, with paths relative to the record's folder."""
+
+        def entry(option: str, path: Path) -> dict[str, Any]:
+            identity = provenance.recorded(path).identity(whole=option in _SHARED)
+            return {"path": os.path.relpath(path, folder), **identity}
+
         return {
-            "inputs": {
-                option: [{"path": os.path.relpath(path, folder), **describe(path)} for path in paths]
-                for option, paths in self.inputs.items()
-            },
-            "lineage": {
-                name: {"value": fact.value} | ({"path": os.path.relpath(fact.path, folder)} if fact.path else {})
-                for name, fact in self.facts.items()
-            },
+            "inputs": {option: [entry(option, path) for path in paths] for option, paths in self.inputs.items()},
+            "lineage": {name: {"value": value} for name, value in self.made.items()},
         }
 
 
-def check(inputs: Inputs, asked: Mapping[str, Any] | None = None, made: Mapping[str, Any] | None = None) -> Origin:
+class Ancestry:
+    """What stands behind artifacts. Each record is read once."""
+
+    def __init__(self) -> None:
+        self.facts = cache(self._facts)
+
+    def _facts(self, option: str, path: Path) -> dict[str, Fact]:
+        """Return the facts of an input, the nearest of each name: of its record, and of the records behind it.
+
+        Raises:
+            DataError: something behind the input was made again since, with another content.
+        """
+        recorded, own = provenance.recorded(path), dict[str, Fact]()
+        if option in _SHARED and (path.exists() or recorded.known_hashes):  # the stage itself reports a missing file
+            own[option] = Fact(recorded.identity(whole=True)["sha256"], path)
+        if recorded.place is None:
+            return own
+        with files.reading(recorded.place):
+            stated = recorded.record.get("lineage", {})
+            behind = {name: Fact(fact["value"]) for name, fact in stated.items() if "path" not in fact}
+        for name in recorded.record.get("outputs", {}):  # the queries that qrels were fetched with
+            if (kind := Path(name).stem) in _SHARED and (file := recorded.place.parent / name).is_file():
+                behind.setdefault(kind, Fact(provenance.recorded(file).identity(whole=True)["sha256"], file))
+        for role, source, told in recorded.inputs:
+            _compare(source, told, path)
+            if role in _SHARED and told.get("sha256"):
+                behind.setdefault(role, Fact(told["sha256"], source))
+        for role, source, _ in recorded.inputs:
+            behind = {**self.facts(role, source), **behind}
+        counted = _BEHIND.get(option, behind)
+        return {name: fact for name, fact in behind.items() if name in counted} | own
+
+
+def _compare(source: Path, told: Mapping[str, Any], path: Path) -> None:
+    """Refuse an artifact if what it was made from is another one now. What is gone is not compared."""
+    now = provenance.recorded(source).identity(whole="sha256" in told) if source.exists() else {}
+    if any(now[key] != told[key] for key in now.keys() & told.keys()):
+        raise DataError(f"{source} is another one than {path} was made from: run the grid again")
+
+
+def refuse_changed(path: Path, ancestry: Ancestry | None = None) -> None:
+    """Refuse an artifact if anything behind it is another one now. What is gone is not compared.
+
+    Raises:
+        DataError: an input was made again, or replaced, since the artifact was made.
+    """
+    (ancestry or Ancestry()).facts("", path)
+
+
+def check(
+    inputs: Inputs,
+    asked: Mapping[str, Any] | None = None,
+    made: Mapping[str, Any] | None = None,
+    ancestry: Ancestry | None = None,
+) -> Origin:
     """Refuse inputs that do not belong together, and return the origin of the command's output.
 
     Facts that a record lacks are not compared: your own files need no record, and older records lack some facts.
@@ -92,42 +127,43 @@ def check(inputs: Inputs, asked: Mapping[str, Any] | None = None, made: Mapping[
     Args:
         inputs: the artifacts by option, one or several.
         asked: facts that the inputs are required to have.
-        made: facts that the command adds to those of its inputs.
+        made: facts that the command states about its output.
+        ancestry: what is known of the artifacts already.
 
     Raises:
-        DataError: two inputs differ in a fact, an input differs from ``asked``, or shards are missing or out of order.
+        DataError: two inputs differ in an ancestor or a fact, an input differs from ``asked``, an artifact behind them
+            has changed, or shards are missing or out of order.
     """
-    listed = {option: [paths] if isinstance(paths, str | Path) else paths for option, paths in inputs.items() if paths}
-    given = {option: list(map(Path, paths)) for option, paths in listed.items()}
+    ancestry = ancestry or Ancestry()
+    given = {option: [paths] if isinstance(paths, str | Path) else paths for option, paths in inputs.items() if paths}
     known: dict[str, tuple[Path, Fact]] = {}
     for option, paths in given.items():
-        told = [_facts(option, path) for path in paths]
+        told = [ancestry.facts(option, Path(path)) for path in paths]
         for path, facts in zip(paths, told, strict=True):
-            for name in filter(facts.__contains__, _SHARED.get(option, ())):
-                holder, fact = known.setdefault(name, (path, facts[name]))
-                if fact.value != facts[name].value:
+            for name, fact in facts.items():
+                holder, first = known.setdefault(name, (path, fact))
+                if first.value != fact.value and name != _ROWS:
                     raise DataError(
-                        f"{holder} and {path} do not belong together: the {name} of the first is {fact}, of the "
-                        f"second {facts[name]}"
+                        f"{holder} and {path} do not belong together: the {name.replace('_', ' ')} of the first is "
+                        f"{first}, of the second {fact}"
                     )
-        if option in _SHARDS:
+        if not isinstance(inputs[option], str | Path):
             _check_shards(option, paths, told)
     for name, value in (asked or {}).items():
         if name in known and (fact := known[name][1]).value != value:
             raise DataError(f"{known[name][0]} has the {name} {fact}, but the command asks for {Fact(value)}")
-    inherited = {name: fact for name, (_, fact) in known.items() if name in _INHERITED and fact.value is not None}
-    return Origin(given, inherited | {name: Fact(value) for name, value in (made or {}).items()})
+    return Origin({option: list(map(Path, paths)) for option, paths in given.items()}, made or {})
 
 
 def _check_shards(option: str, paths: Sequence[Path], told: Sequence[Mapping[str, Fact]]) -> None:
-    """Refuse shards that do not cover the corpus in order. The fact ``documents`` is (first, last + 1, total)."""
+    """Refuse shards that do not cover the corpus in order, if their records name their rows."""
+    if not all(_ROWS in facts for facts in told):
+        return
     if twice := next((path for number, path in enumerate(paths) if path in paths[:number]), None):
         raise DataError(f"--{option.replace('_', '-')} names {twice} twice: name each shard once, in order")
     end = 0
     for number, (path, facts) in enumerate(zip(paths, told, strict=True)):
-        if "documents" not in facts:
-            return
-        first, stop, total = facts["documents"].value
+        first, stop, total = facts[_ROWS].value
         if first != end:
             before = (
                 f"{paths[number - 1]} ends with document {end:,}" if number else "the corpus begins with document 1"
@@ -142,120 +178,3 @@ def _check_shards(option: str, paths: Sequence[Path], told: Sequence[Mapping[str
             f"{paths[-1]} ends with document {end:,}, but the corpus {told[-1].get('corpus', Fact(''))} has "
             f"{total:,}: name all shards of the corpus"
         )
-
-
-def _facts(option: str, path: Path) -> dict[str, Fact]:
-    """Return the facts of an input: those of its record and, if it is the subject of a fact, its own hash."""
-    place, record = record_of(path)
-    folder = place.parent if place else Path()
-    told = {
-        name: Fact(fact["value"], joined(folder, fact["path"]) if "path" in fact else None)
-        for name, fact in record.get("lineage", {}).items()
-    }
-    if "documents" in told:  # a shard; records of vectors of whole documents do not name their chunks
-        told.setdefault("chunks", Fact(None))
-    if (root := _ROOTS.get(option)) and path.exists():  # the stage itself reports a missing file
-        told[root] = Fact(_key(_hashes(path, record), path), path)
-    return told
-
-
-def joined(folder: Path, path: str) -> Path:
-    """Resolve a path of a record against the record's folder."""
-    return Path(os.path.normpath(folder / path))
-
-
-def places_of_record(path: Path) -> list[Path]:
-    """Return the possible paths of an artifact's record (paths.py). A manifest of pair scores is its own record."""
-    if not path.name:  # the working directory
-        return []
-    if path.suffix == ".json":
-        return [path]
-    stem = path.name.removesuffix(".run.gz").removesuffix(".per-query.parquet")
-    stem = stem if stem != path.name else path.stem
-    return [path.with_name(f"{name}.json") for name in (stem, "dataset", "model", "tables", "report")]
-
-
-def outputs_of(record: Any, path: Path, place: Path) -> dict[str, dict[str, Any]]:
-    """Return the sizes and hashes that a record at ``place`` has for the files of an artifact.
-
-    Raises:
-        DataError: the outputs of the record are damaged.
-    """
-    from . import records  # imported here: it loads pydantic, which most commands do not need
-
-    outputs = record.get("outputs", {}) if isinstance(record, dict) else {}
-    records.check(records.OUTPUTS, outputs, place)
-    return {name: facts for name, facts in outputs.items() if Path(name).parts[0] == path.name}
-
-
-def refuse_changed(path: Path) -> None:
-    """Refuse an artifact if what it was made from is another one now. What is gone is not compared.
-
-    Raises:
-        DataError: an input was made again, or replaced, since the artifact was made.
-    """
-    place, record = record_of(path)
-    if place is None:
-        return
-    with files.reading(place):
-        given = [entry for entries in record.get("inputs", {}).values() for entry in entries]
-        told = [(joined(place.parent, entry["path"]), entry) for entry in given]
-    for source, then in told:
-        now = describe(source) if source.exists() else {}
-        if any(now[key] != then[key] for key in now.keys() & then.keys()):
-            raise DataError(f"{source} is another one than {path} was made from: run the grid again")
-    for fact in _facts("", path).values():  # the corpus and the model behind the inputs
-        if fact.path and fact.path.exists() and _key(hashes(fact.path), fact.path) != fact.value:
-            raise DataError(f"{fact.path} is another one than {path} was made from: run the grid again")
-
-
-def record_of(path: Path) -> tuple[Path | None, dict[str, Any]]:
-    """Return the record of an artifact and its path. Your own files have none."""
-    from . import records
-
-    for place in places_of_record(path):
-        if place.is_file():
-            with files.reading(place):
-                record = files.read_json(place)
-            if outputs_of(record, path, place) or (place == path and isinstance(record, dict)):
-                records.check(records.LINEAGE, record.get("lineage", {}), place)
-                return place, record
-    return None, {}
-
-
-def hashes(path: Path) -> dict[str, str]:
-    """Return the SHA-256 of a file, or of each file of a folder by name, from the record if possible."""
-    _, record = record_of(path)
-    return _hashes(path, record)
-
-
-def _hashes(path: Path, record: Mapping[str, Any]) -> dict[str, str]:
-    told = record["facts"] if isinstance(record.get("facts"), dict) else {}
-    if path.is_dir():
-        if isinstance(digests := told.get("files"), dict):
-            return digests
-        found = sorted(file for file in path.rglob("*") if file.is_file())
-        return {str(file.relative_to(path)): files.sha256(file) for file in found}
-    fetched = told.get("sha256")
-    recorded = fetched.get(path.name) if isinstance(fetched, dict) else fetched
-    recorded = recorded or record.get("outputs", {}).get(path.name, {}).get("sha256")
-    with files.reading(path):
-        return {path.name: str(recorded or files.sha256(path))}
-
-
-def _key(hashed: Mapping[str, str], path: Path) -> str:
-    """Combine the hashes of an input's files into one."""
-    if not path.is_dir():
-        return next(iter(hashed.values()))
-    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
-
-
-def describe(path: Path) -> dict[str, Any]:
-    """Return an input's identity: its size and, if its record has hashes, their combination."""
-    place, record = record_of(path)
-    outputs = outputs_of(record, path, place) if place else {}
-    told = [facts.get("sha256", "") for facts in outputs.values()]
-    size = sum(facts["bytes"] for facts in outputs.values()) if outputs else files.size(path)
-    if not told or not all(told):
-        return {"bytes": size}
-    return {"bytes": size, "sha256": _key(dict(zip(outputs, told, strict=True)), path)}

@@ -1,4 +1,4 @@
-"""Records: JSON beside each artifact that says how it was computed, written once the artifact is complete."""
+"""Records: JSON beside each artifact that says what made it. Write them, and compare them with files and settings."""
 
 from __future__ import annotations
 
@@ -13,21 +13,28 @@ import shlex
 import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator
 
-from . import files, lineage, reasons, records
+from . import files, records
 from .errors import ConfigError, DataError
-from .lineage import Origin
 from .portable import portable
 from .version import full_version
 
+if TYPE_CHECKING:
+    from .lineage import Origin
+
+# Files of at most this many bytes are compared by SHA-256, larger files by size alone.
+HASHED = 2**24
+_NONE = object()
+# Names of records of several files.
+_OF_SEVERAL = ("dataset", "model", "tables", "report", "analyses")
 # Words of the running command, and the job that a rule passed to it.
 _COMMAND: ContextVar[Sequence[str]] = ContextVar("command", default=())
 _JOB: ContextVar[Mapping[str, Any]] = ContextVar("job", default=MappingProxyType({}))
@@ -39,10 +46,6 @@ class Stamp(NamedTuple):
     name: str
     version: int
     packages: tuple[str, ...] = ()
-
-
-# Files of at most this many bytes are compared by SHA-256, larger files by size alone.
-HASHED = 2**24
 
 
 @cache
@@ -105,7 +108,6 @@ def record(
             "settings": portable(settings),
             "settings_key": job.get("digest"),
             **({"job": portable(job)} if job else {}),
-            **({"asked": portable(job["settings"])} if "settings" in job else {}),
             **(origin.as_json(Path(path).parent) if origin else {}),
             "outputs": {name: facts for output in outputs for name, facts in _contents(Path(output), Path(path))},
             "facts": facts,
@@ -113,14 +115,10 @@ def record(
             "peak_memory_mb": round(sum(peaks) / 1024, 1),
             "packages": _installed(stamp.packages),
             "cpus": len(os.sched_getaffinity(0)),
-            "finished": _now(),
+            "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             **(results or {}),
         },
     )
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def _contents(output: Path, record: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -130,28 +128,10 @@ def _contents(output: Path, record: Path) -> Iterator[tuple[str, dict[str, Any]]
             yield os.path.relpath(path, record.parent), content(path)
 
 
-def content(path: Path) -> dict[str, Any]:
-    """Return a file's entry for a record: its size and, for a small file, its hash."""
-    size = path.stat().st_size
-    return {"bytes": size} | ({"sha256": files.sha256(path)} if size <= HASHED else {})
-
-
 def command_line(record: Mapping[str, Any]) -> str:
     """Return the shell line that repeats the command of a record. Bash passes a job on standard input."""
     job = record.get("job")
     return f"{record.get('command', '')}{f' <<< {shlex.quote(json.dumps(job))}' if job else ''}"
-
-
-def renew(path: str | Path) -> None:
-    """Refresh the sizes and hashes in a record after its artifacts were rewritten.
-
-    A missing or damaged record is left alone: the next run makes its artifacts.
-    """
-    place = Path(path)
-    with suppress(DataError):
-        found = read_record(place)
-        outputs = [facts for name in found.get("outputs", {}) for facts in _contents(place.parent / name, place)]
-        files.write_json(place, {**found, "outputs": dict(outputs), "finished": _now()})
 
 
 def read_record(path: str | Path, *more: str) -> dict[str, Any]:
@@ -164,11 +144,180 @@ def read_record(path: str | Path, *more: str) -> dict[str, Any]:
         DataError: the file is missing, damaged, or not a record.
     """
     with files.reading(path):
-        found = files.read_json(path)
-    records.check(records.RECORD, found, path)
-    if missing := [key for key in more if key not in found]:
+        record = files.read_json(path)
+    records.check(records.Record, record, path)
+    if missing := [key for key in more if key not in record]:
         raise DataError(f"{path} is not a record of beirgrid ({missing[0]}: Field required). {files.REMEDY}")
-    return dict(found)
+    return dict(record)
+
+
+class Recorded(NamedTuple):
+    """An artifact with its record. Your own files have none."""
+
+    path: Path
+    place: Path | None
+    record: dict[str, Any]
+
+    @property
+    def outputs(self) -> dict[str, dict[str, Any]]:
+        """Size and hash of each file of the artifact, by its path from the record's folder."""
+        outputs: dict[str, dict[str, Any]] = self.record.get("outputs", {})
+        return {name: told for name, told in outputs.items() if Path(name).parts[0] == self.path.name}
+
+    @property
+    def inputs(self) -> Iterator[tuple[str, Path, dict[str, Any]]]:
+        """The inputs of the job: option, path, and the size and hash that the file had."""
+        folder = self.place.parent if self.place else Path()
+        for option, entries in self.record.get("inputs", {}).items():
+            for entry in entries:
+                told = {key: value for key, value in entry.items() if key != "path"}
+                yield option, Path(os.path.normpath(folder / entry["path"])), told
+
+    @property
+    def known_hashes(self) -> dict[str, str]:
+        """The hashes in the record, by paths from its folder. The stage fetch hashes files of any size."""
+        facts, name = self.record.get("facts", {}), self.path.name
+        known = {file: told["sha256"] for file, told in self.outputs.items() if told.get("sha256")}
+        if isinstance(of_folder := facts.get("files"), dict):
+            known |= {f"{name}/{file}": digest for file, digest in of_folder.items()}
+        of_files = facts.get("sha256", {})
+        return known | (of_files if isinstance(of_files, dict) else {name: of_files})
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The SHA-256 of the file, or of each file of the folder by its path from the folder's parent.
+
+        What the record lacks is read.
+        """
+        folder, names, known = self.path.parent, [*self.outputs], self.known_hashes
+        if self.path.is_dir() and not names:
+            names = sorted(str(file.relative_to(folder)) for file in self.path.rglob("*") if file.is_file())
+        with files.reading(self.path):
+            return {name: known.get(name) or files.sha256(folder / name) for name in names or [self.path.name]}
+
+    def identity(self, *, whole: bool = False) -> dict[str, Any]:
+        """Return the size of the artifact and its hash, for a folder that of all hashes.
+
+        Args:
+            whole: read an artifact whose record has no hash; without it, only the size is returned.
+        """
+        outputs = self.outputs
+        size = sum(told["bytes"] for told in outputs.values()) if outputs else files.size(self.path)
+        if not whole and not (outputs and outputs.keys() <= self.known_hashes.keys()):
+            return {"bytes": size}
+        by_name = self.hashes
+        if [*by_name] == [self.path.name]:
+            return {"bytes": size, "sha256": by_name[self.path.name]}
+        return {"bytes": size, "sha256": hashlib.sha256(json.dumps(by_name, sort_keys=True).encode()).hexdigest()}
+
+
+def places(path: Path) -> list[Path]:
+    """Return the possible paths of an artifact's record (paths.py). A manifest of pair scores is its own record."""
+    if not path.name:  # the working directory
+        return []
+    if path.suffix == ".json":
+        return [path]
+    stem = path.name.removesuffix(".run.gz").removesuffix(".per-query.parquet")
+    stem = stem if stem != path.name else path.stem
+    return [path.with_name(f"{name}.json") for name in (stem, *_OF_SEVERAL)]
+
+
+def recorded(path: Path) -> Recorded:
+    """Return an artifact with its record.
+
+    Raises:
+        DataError: the record is damaged.
+    """
+    for place in filter(Path.is_file, places(path)):
+        with files.reading(place):
+            record = files.read_json(place)
+        if isinstance(record, dict) and (place == path or "outputs" in record):
+            records.check(records.Files, record, place)
+            found = Recorded(path, place, record)
+            if place == path or found.outputs:
+                return found
+    return Recorded(path, None, {})
+
+
+def content(path: Path) -> dict[str, Any]:
+    """Return a file's entry for a record: its size and, for a small file, its hash."""
+    size = path.stat().st_size
+    return {"bytes": size} | ({"sha256": files.sha256(path)} if size <= HASHED else {})
+
+
+def mismatches(
+    place: Path, record: Mapping[str, Any], key: str | None = None, *, hashed: bool = False
+) -> Iterator[str]:
+    """Yield what does not match between a record and what is asked and there.
+
+    A whole artifact may be missing: it may be temporary, and Snakemake makes it again if a job needs it.
+
+    Args:
+        key: ``digest`` of the requested params.
+        hashed: also compare the hashes of small files.
+    """
+    if key and record.get("settings_key") != key:
+        yield f"{place} was made with other settings than the grid has now. {files.REMEDY}"
+    for name, told in record.get("outputs", {}).items():
+        path = place.parent / name
+        if not path.is_file():
+            if place.parent.joinpath(*Path(name).parts[:1]).is_dir():
+                yield f"{path} is missing, but {place} names it. {files.REMEDY}"
+        elif (size := path.stat().st_size) != told["bytes"]:
+            yield f"{path} is damaged: it has {size:,} bytes, {place} says {told['bytes']:,}. {files.REMEDY}"
+        elif hashed and "sha256" in told and files.sha256(path) != told["sha256"]:
+            yield f"{path} is damaged: its SHA-256 is not the one in {place}. {files.REMEDY}"
+
+
+def digest(params: Mapping[str, Any]) -> str:
+    """Return 16 hex digits for the params of a rule. The location of local files does not change them."""
+    counted = dict(params)
+    if params.get("files"):
+        counted["settings"] = _settings(params)
+    return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _settings(params: Mapping[str, Any]) -> Any:
+    """Return the settings in the params of a job. Local files are compared by content (``files``), not by path."""
+    settings = json.loads(params.get("settings", "{}"))
+    return _without_paths(settings) if params.get("files") else settings
+
+
+def _without_paths(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _without_paths(inner) for key, inner in value.items() if key != "path"}
+
+
+def changes(before: Any, now: Any, key: str = "") -> Iterator[str]:
+    """Yield each changed key with both values: ``max_length 256 → 128``."""
+    if before == now:
+        return
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for name in dict.fromkeys([*before, *now]):
+            yield from changes(before.get(name, _NONE), now.get(name, _NONE), f"{key}.{name}".lstrip("."))
+    else:
+        yield f"{key} {_shown(before)} → {_shown(now)}"
+
+
+def _shown(value: Any) -> str:
+    text = "(none)" if value is _NONE else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:40]} … {text[-15:]}"
+
+
+def asked_of(record: Mapping[str, Any]) -> Any:
+    """Return the settings that a rule asked for. Records of 0.2.0 keep only those of a job, and older ones none."""
+    return record["job"].get("settings") if isinstance(record.get("job"), Mapping) else record.get("asked")
+
+
+def explanation(record: Mapping[str, Any], params: Mapping[str, Any]) -> str:
+    """Say how the settings of a record differ from the params of its job. Records before 0.2.0 have no settings."""
+    made, asked = record.get("stage_version"), params.get("version")
+    reasons = [f"stage version {made} → {asked}"] if made != asked else []
+    if isinstance(before := asked_of(record), Mapping):
+        before = _without_paths(before) if params.get("files") else before
+        reasons += changes(before, portable(_settings(params)))
+    return ", ".join(reasons) or "a local file, or settings that the record does not have"
 
 
 def artifact(path: str | Path) -> Path:
@@ -177,37 +326,18 @@ def artifact(path: str | Path) -> Path:
     An artifact without a record, such as your own run, is not compared.
 
     Raises:
-        DataError: a file is missing or differs in size or hash, or the record is damaged.
+        DataError: a part is missing, a file differs in size or hash, or the record is damaged.
     """
-    path = Path(path)
-    place, found = lineage.record_of(path)
-    if place and place != path:
-        for name, facts in lineage.outputs_of(found, path, place).items():
-            _compare(place.parent / name, facts, place)
-    return path
-
-
-def compare_sizes(path: str | Path, record: Mapping[str, Any]) -> None:
-    """Raise DataError if a file differs in size from its record. Missing files are allowed: they may be temporary
-    outputs.
-    """
-    for name, facts in record.get("outputs", {}).items():
-        if (output := Path(path).parent / name).is_file():
-            _compare(output, {"bytes": facts["bytes"]}, Path(path))
+    known = recorded(Path(path))
+    if known.place and known.place != known.path:
+        for reason in mismatches(known.place, {"outputs": known.outputs}, hashed=True):
+            raise DataError(reason)
+    return known.path
 
 
 # Types of the options that take an artifact and the record.
 Artifact = Annotated[Path, AfterValidator(artifact)]
 Record = Annotated[Path, "record to write, .json"]
-
-
-def _compare(path: Path, facts: dict[str, Any], record: Path) -> None:
-    if not path.is_file():
-        raise DataError(f"{path} is missing, but {record} names it. {files.REMEDY}")
-    if (size := path.stat().st_size) != facts["bytes"]:
-        raise DataError(f"{path} is damaged: it has {size:,} bytes, {record} says {facts['bytes']:,}. {files.REMEDY}")
-    if "sha256" in facts and files.sha256(path) != facts["sha256"]:
-        raise DataError(f"{path} is damaged: its SHA-256 is not the one in {record}. {files.REMEDY}")
 
 
 def state_folder(stamp: Stamp, output: Path, inputs: dict[str, Any]) -> Path:
@@ -222,39 +352,3 @@ def state_folder(stamp: Stamp, output: Path, inputs: dict[str, Any]) -> Path:
             shutil.rmtree(other)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def digest(params: Mapping[str, Any]) -> str:
-    """Return 16 hex digits for the params of a rule. The location of local files does not change them."""
-    counted = dict(params)
-    if params.get("files"):
-        counted["settings"] = reasons.options(params)
-    return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def mismatch(record: str | Path, params: Mapping[str, Any] | None, outputs: Collection[str] = ()) -> str | None:
-    """Return why the artifacts of a record must be computed again, or None. Compares sizes, not hashes.
-
-    Args:
-        record: path of the record. If it is missing, None is returned: the record is an output, which Snakemake checks
-            itself.
-        params: the requested params; None if the record is known to have them.
-        outputs: artifacts that may be missing, because Snakemake checks them itself.
-    """
-    record = Path(record)
-    if not record.is_file():
-        return None
-    try:
-        found = read_record(record)
-        if params and found.get("settings_key") != digest(params):
-            return f"{record} has other settings: {reasons.of_record(found, params)}"
-        for name, facts in found.get("outputs", {}).items():
-            path = record.parent / name
-            absent = not path.is_file()
-            if absent and any(Path(output) in (path, *path.parents) for output in outputs):
-                continue
-            if absent or path.stat().st_size != facts["bytes"]:
-                return f"{path} is {'missing' if absent else 'damaged'}"
-    except DataError as error:
-        return str(error)
-    return None

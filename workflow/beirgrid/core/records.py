@@ -1,16 +1,15 @@
-"""Schema of the records that ``provenance`` writes."""
+"""Schema of records."""
 
 from __future__ import annotations
 
 import datetime
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from . import files
-from .errors import DataError, lone_surrogate
+from .errors import DataError
 
 
 def _check_moment(text: str) -> str:
@@ -29,7 +28,13 @@ class _File(_Strict):
     sha256: str = ""
 
 
-class _Facts(_Strict):
+class _Input(_Strict):
+    path: str
+    bytes: int = 0
+    sha256: str = ""
+
+
+class Facts(_Strict):
     """Facts that tables and analyses use. Stages may add others."""
 
     precision: str | None = None
@@ -42,40 +47,31 @@ class _Facts(_Strict):
     pairs_per_second: float | None = None
 
 
-class _Input(_Strict):
-    path: str
-    bytes: int = 0
-    sha256: str = ""
-
-
-class _Fact(_Strict):
-    value: Any
-    path: str = ""
-
-
-class _Rows(_Fact):
+class _Rows(_Strict):
     value: Annotated[list[int], Field(min_length=3, max_length=3)]
 
 
 class _Lineage(_Strict):
-    __pydantic_extra__: dict[str, _Fact]
     documents: _Rows | None = None
 
 
-_Outputs = dict[Annotated[str, Field(min_length=1)], _File]
+class Files(_Strict):
+    """The keys about files. Records of earlier versions may lack keys that have a default."""
+
+    outputs: dict[Annotated[str, Field(min_length=1)], _File] = {}
+    inputs: dict[str, list[_Input]] = {}
+    lineage: _Lineage = _Lineage()
+    facts: Facts = Facts()
 
 
-class _Record(_Strict):
-    """The keys of a record. Records of earlier versions may lack keys that have a default."""
+class Record(Files):
+    """All keys that readers take."""
 
     stage: str
     settings: dict[str, Any]
-    facts: _Facts
+    facts: Facts
     seconds: Annotated[float, Field(ge=0)]
     peak_memory_mb: float
-    outputs: _Outputs = {}
-    inputs: dict[str, list[_Input]] = {}
-    lineage: _Lineage = _Lineage()
     command: str = ""
     job: dict[str, Any] = {}
     packages: dict[str, Any] = {}
@@ -83,15 +79,10 @@ class _Record(_Strict):
     finished: Annotated[str, AfterValidator(_check_moment)] = ""
 
 
-RECORD, OUTPUTS, LINEAGE = TypeAdapter(_Record), TypeAdapter(_Outputs), TypeAdapter(_Lineage)
-
-
-def check(kind: TypeAdapter[Any], content: Any, path: str | Path) -> None:
-    """Raise DataError if a value of a record or of its part has the wrong type or a lone surrogate."""
-    if half := lone_surrogate(json.dumps(content, ensure_ascii=False)):
-        raise DataError(f"{path} is not a record of beirgrid (a lone surrogate, {half}). {files.REMEDY}")
+def check(kind: type[BaseModel], content: Any, path: str | Path) -> None:
+    """Raise DataError if the content of a record has the wrong type."""
     try:
-        kind.validate_python(content)
+        kind.model_validate(content)
     except ValidationError as error:
         [first, *_] = error.errors(include_url=False)
         place = ".".join(map(str, first["loc"])) or "content"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import hashlib
 import json
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..core import files, provenance, reasons
-from ..core.contents import Contents
+from ..core import files, provenance
+from ..core.errors import DataError
+
+_sha256 = functools.cache(files.sha256)  # each local file is read once in a run
 
 
 def state(local: Iterable[str]) -> str:
@@ -21,70 +22,44 @@ def state(local: Iterable[str]) -> str:
 
     As a param, the digest changes when a file's content changes, and not when the file is touched, moved or copied.
     """
-    found = _contents().hashes(local)  # Snakemake reports missing inputs
-    folder = os.path.commonpath([Path(path).parent for path in found]) if found else ""
-    named = sorted((os.path.relpath(path, folder), digest) for path, digest in found.items())
+    digests = {}
+    for path in local:
+        with suppress(OSError):  # Snakemake reports missing inputs. A pipe or a device is not read.
+            digests[path] = _sha256(os.path.realpath(path)) if Path(path).is_file() else str(Path(path).stat())
+    folder = os.path.commonpath([Path(path).parent for path in digests]) if digests else ""
+    named = sorted((os.path.relpath(path, folder), digest) for path, digest in digests.items())
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16] if named else ""
 
 
-@cache
-def _contents() -> Contents:
-    return Contents()
+def outdated(requested: Mapping[str, Callable[[], Mapping[str, Any]]]) -> dict[str, str]:
+    """Return why artifacts must be made again, by the path of their record.
 
-
-def replaced(asked: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield notices about results that this run replaces because their settings changed.
+    Snakemake does not see damage, nor, in a folder without its metadata, other settings. Missing records are outputs,
+    which it looks for itself.
 
     Args:
-        asked: the requested params, by record.
+        requested: functions that return the requested params, by record.
     """
-    edited: dict[str, dict[str, None]] = {}
-    older: Counter[str] = Counter()
-    for path, params in asked.items():
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # a damaged record: its step reruns
-            record = files.read_json(path)
-            if record.get("stage") == "evaluate" or record.get("settings_key") in (None, provenance.digest(params)):
-                continue
-            if found := reasons.of_settings(record, params):
-                edited.setdefault(", ".join(found), {})[Path(path).parts[2]] = None
-            elif "asked" not in record:
-                older[record.get("packages", {}).get("beirgrid", "an unknown version")] += 1
-    for changes, names in edited.items():
-        shown = [*names][:5] + ([f"{len(names) - 5} more"] if len(names) > 5 else [])
-        yield (f"replaces the results of {', '.join(shown)} ({changes}); give the entry a new name to keep both")
-    for release, steps in older.items():
-        yield (
-            f"beirgrid {release} made {steps:,} steps in this folder, without settings in their records to "
-            "compare. They run again once"
-        )
+    reasons: dict[str, str] = {}
+    for path, params in requested.items():
+        if not (place := Path(path)).is_file():
+            continue
+        try:
+            record = provenance.read_record(place)
+            if record.get("settings_key") != provenance.digest(asked := params()):
+                reasons[path] = provenance.explanation(record, asked)
+            elif damage := next(provenance.mismatches(place, record), ""):
+                reasons[path] = damage.split(f". {files.REMEDY}")[0]
+        except DataError as error:
+            reasons[path] = str(error).split(f". {files.REMEDY}")[0]
+    return reasons
 
 
-def watch_records(workflow: Any, rules: Any) -> None:
-    """Make Snakemake rerun jobs whose record does not match their artifacts or, without metadata, their settings.
-
-    Without ``.snakemake`` (a copied or cleaned folder), Snakemake knows no earlier params and only warns that metadata
-    is missing (https://github.com/snakemake/snakemake/pull/3014). It has no interface for further rerun reasons. A
-    param cannot serve as one, because params are evaluated before the upstream jobs run. This function therefore
-    replaces ``has_metadata``, which Snakemake calls before it compares the params of a job that has no other reason to
-    rerun. ``--rerun-triggers mtime`` turns this off.
-
-    A workflow that includes this one twice as a module calls this function twice. Each call watches only the rules of
-    its own ``rules``.
-    """
-    from snakemake.persistence import PersistenceBase
-    from snakemake.settings.types import RerunTrigger
-
-    known = PersistenceBase.has_metadata
-
-    def has_metadata(persistence: Any, job: Any) -> bool:
-        found = bool(known(persistence, job))
-        rule = rules.rule_of(job.rule)
-        if rule and RerunTrigger.PARAMS in workflow.rerun_triggers:
-            records = [path for name, path in job.output.items() if name.endswith("record")] or [job.output.scores]
-            asked = None if found else rule.asked(job.wildcards)
-            for reason in filter(None, (provenance.mismatch(record, asked, job.output) for record in records)):
-                workflow.logger_manager.logger.info(f"To be made again: {reason}.")
-                persistence.dag.reason(job).forced = True
-        return found
-
-    PersistenceBase.has_metadata = has_metadata
+def notices(reasons: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line about each reason to make artifacts again."""
+    by_reason: dict[str, list[str]] = {}
+    for path, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(path)
+    for reason, [first, *others] in by_reason.items():
+        more = f" and {len(others):,} more" if others else ""
+        yield f"To be made again, replacing what is there: {first}{more} ({reason})"

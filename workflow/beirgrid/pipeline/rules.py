@@ -174,21 +174,23 @@ class Rules:
         """The jobs behind all runs and scores of the grid."""
         return jobs_behind(self.grid, *(artifacts.scores(self.grid, *cell) for cell in self.grid.runs))
 
-    @cached_property
-    def requested(self) -> dict[str, Settings]:
-        """The params that each job behind the grid must have, by its record."""
+    def params_of(self, job: Job) -> Settings:
+        """Return the params of a job that change its output."""
         from snakemake.iocontainers import Wildcards
 
-        asked = {}
-        for job in self.jobs:
-            wildcards = Wildcards(fromdict=dict(job.wildcards))
-            asked[job.record] = self._rules[job.rule].asked(wildcards)
-        return asked
+        return self._rules[job.rule].asked(Wildcards(fromdict=dict(job.wildcards)))
+
+    def on_disk(self, targets: Iterable[str]) -> dict[str, Callable[[], Settings]]:
+        """Return functions that return the params of each job of a run, by record."""
+        analyses = ["analyses"] if any(target.endswith("analyses") for target in targets) else []
+        jobs = [*self.jobs, *(Job(name, ()) for name in ["aggregate", "report", *analyses])]
+        return {self.grid.own(job.record): partial(self.params_of, job) for job in jobs}
 
     def summary_json(self, with_settings: bool = False) -> str:
         """Return the summary of the grid, with the digests of its jobs' params, and on request the params."""
-        digests = {path: provenance.digest(params) for path, params in self.requested.items()}
-        asked = {digests[path]: params for path, params in self.requested.items()} if with_settings else {}
+        requested = {job.record: self.params_of(job) for job in self.jobs}
+        digests = {path: provenance.digest(params) for path, params in requested.items()}
+        asked = {digests[path]: params for path, params in requested.items()} if with_settings else {}
         return self.summary.as_json(digests, asked)
 
     @cached_property

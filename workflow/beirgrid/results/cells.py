@@ -11,7 +11,7 @@ from ..collections import qrels as judgements
 from ..core import files, lineage, portable, provenance
 from ..core.errors import DataError
 from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING
-from .scores import Scores, of_another_run, read_cell, unanswered
+from .scores import Scores, read_cell, unanswered
 from .summary import Cell, GridSummary
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ class _Look:
         self.grid = grid
         self.failures = failures
         self.running = running
+        self.ancestry = lineage.Ancestry()
         self.record = cache(self._record)
         self.judged = cache(self._judged)
 
@@ -151,27 +152,20 @@ class _Look:
             if self.running or cell.scores in missing:
                 return CellState(PENDING, "", steps=steps)
             return CellState(FAILED, f"{missing[0]} is missing. {files.REMEDY}", steps=steps)
-        if outdated := next(filter(self._outdated, wanted), ""):
-            return self._again(failure, f"{outdated} was made with other settings than the grid has now", steps)
+        if reason := next(self._mismatches(cell), ""):  # to be made again, at once if the grid is running
+            if self.running and not failure:
+                return CellState(PENDING, "", steps=steps)
+            return CellState(FAILED, failure or reason, steps=steps)
         try:
             found, table = self._numbers(cell)
         except DataError as error:
             return CellState(FAILED, str(error), steps=steps)
-        if self._of_another_run(cell):
-            reason = f"{cell.scores} has the scores of another run than {cell.records[-1]} describes"
-            return self._again(failure, reason, steps)
         return CellState(DONE, self._flaw(cell, steps), found, table, steps)
 
     def marks(self, dataset: str) -> list[str]:
         """Return the warnings in a dataset's record."""
         record = self.record(self.grid.datasets[dataset].dataset_record)
         return [] if isinstance(record, DataError) else _marks([record])
-
-    def _again(self, failure: str, reason: str, steps: tuple[RecordedStep, ...]) -> CellState:
-        """Return the state of a cell whose files must be made again: pending if the grid is running."""
-        if self.running and not failure:
-            return CellState(PENDING, "", steps=steps)
-        return CellState(FAILED, failure or f"{reason}. {files.REMEDY}", steps=steps)
 
     def steps(self, cell: Cell) -> Iterator[RecordedStep]:
         """Yield the steps behind a cell whose records can be read; the last is its evaluation."""
@@ -181,25 +175,27 @@ class _Look:
                 yield RecordedStep(cell.system, cell.dataset, path, record)
 
     def _record(self, path: str) -> dict[str, Any] | DataError:
-        """Return a record, or the error in it or in a file that it describes. Compares sizes."""
+        """Return a record, or the error in it."""
         try:
-            record = provenance.read_record(path)
-            provenance.compare_sizes(path, record)
+            return provenance.read_record(path)
         except DataError as error:
             return error
-        return record
 
-    def _outdated(self, path: str) -> bool:
-        """Tell whether a record or scores file was made with other settings than the grid has now."""
-        digest, record = self.grid.settings.get(path), self.record(path) if path.endswith(".json") else None
-        return bool(digest) and isinstance(record, dict) and record.get("settings_key") != digest
-
-    def _of_another_run(self, cell: Cell) -> bool:
-        """Tell whether a cell's scores belong to another run."""
-        evaluation, run = self.record(cell.scores), self.record(cell.records[-1]) if cell.records else None
-        if not (isinstance(evaluation, dict) and isinstance(run, dict)):
-            return False
-        return of_another_run(evaluation, run.get("outputs", {}).values())
+    def _mismatches(self, cell: Cell) -> Iterator[str]:
+        """Yield what does not match between the records of a cell, its files and what the grid asks for."""
+        for path in (*cell.records, cell.scores):
+            if isinstance(record := self.record(path), DataError):
+                yield str(record)
+            else:
+                yield from provenance.mismatches(Path(path), record, self.grid.settings.get(path))
+        qrels, runs = self.grid.datasets[cell.dataset].qrels, list[Path]()
+        if cell.records and not isinstance(record := self.record(cell.records[-1]), DataError):
+            runs = [Path(cell.records[-1]).parent / name for name in record.get("outputs", {})]
+        inputs = {"qrels": Path(qrels) if qrels else None, "run": next(iter(runs), None), "scores": Path(cell.scores)}
+        try:
+            lineage.check(inputs, ancestry=self.ancestry)
+        except DataError as error:
+            yield f"{error}. {files.REMEDY}"
 
     def _judged(self, dataset: str) -> frozenset[str] | None:
         """Return the judged queries of a dataset, if the grid names its qrels."""
@@ -212,12 +208,6 @@ class _Look:
         Raises:
             DataError: a file is damaged, or belongs to another run, corpus, dataset or grid.
         """
-        for path in (*cell.records, cell.scores):
-            if isinstance(record := self.record(path), DataError):
-                raise record
-        qrels, run = self.grid.datasets[cell.dataset].qrels, [Path(path) for path in cell.records[-1:]]
-        lineage.check({"qrels": [Path(qrels)] if qrels else None, "run": run, "scores": Path(cell.scores)})
-        lineage.refuse_changed(Path(cell.scores))
         found, table = read_cell(cell.scores, cell.per_query, cell.system, cell.dataset, self.grid.metrics)
         judged = self.judged(cell.dataset)
         if judged is not None and judged != set(table.index):

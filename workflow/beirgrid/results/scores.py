@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,18 +108,6 @@ def main_metric(path: str | Path) -> str:
     return str(provenance.read_record(path)["settings"].get("main", USUAL))
 
 
-def of_another_run(evaluation: Mapping[str, Any], contents: Collection[Mapping[str, Any]]) -> bool:
-    """Tell from an evaluation's record whether it read another run than these files.
-
-    Records of earlier versions do not name the run.
-
-    Args:
-        contents: record entries of the files (``provenance.content``).
-    """
-    evaluated = evaluation["facts"].get("run")
-    return evaluated is not None and evaluated not in contents
-
-
 def unanswered(evaluation: Mapping[str, Any]) -> str:
     """Phrase how many queries count 0 because the run has no documents for them, from the record of an evaluation."""
     number, of = (evaluation["facts"].get(name, 0) for name in ("queries_without_documents", "queries"))
@@ -133,9 +121,7 @@ def evaluated_run(run: Path, scores: Path) -> Path:
     Raises:
         DataError: the run is missing or damaged, or the scores are of another run.
     """
-    if of_another_run(provenance.read_record(scores), [provenance.content(provenance.artifact(run))]):
-        raise DataError(f"{scores} has the scores of another run than {run}. {files.REMEDY}")
-    lineage.refuse_changed(scores)
+    lineage.check({"run": provenance.artifact(run), "scores": scores})
     return run
 
 

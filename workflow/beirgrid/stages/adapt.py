@@ -85,8 +85,8 @@ def adapt(
         inputs = {
             "recipe": recipe.given(),
             "precision": precision,
-            "base": lineage.hashes(base),
-            "examples": lineage.hashes(examples)[examples.name],
+            "base": provenance.recorded(base).hashes,
+            "examples": provenance.recorded(examples).hashes[examples.name],
         }
         state = provenance.state_folder(ADAPT, output, inputs)
         with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:

@@ -82,7 +82,7 @@ def _made(model: ModelEntry) -> dict[str, Any]:
     """Return what the index and the search must know of dense vectors."""
     if not isinstance(model, DenseModel):
         return {}
-    return {"similarity": model.similarity} | ({"chunks": model.chunks.name} if model.chunks else {})
+    return {"similarity": model.similarity, "chunks": model.chunks.name if model.chunks else None}
 
 
 def _encoded(

@@ -84,7 +84,7 @@ def evaluate(
                 pq.write_table(pa.table({"query": list(grades)} | values), temporary)
         results["scores"] = scores.model_dump()
         # The facts repeat the scores for programs that expect files of beirgrid 0.1.0.
-        facts.update(results["scores"], queries_without_documents=len(lacking), run=provenance.content(run))
+        facts.update(results["scores"], queries_without_documents=len(lacking))
     if not output:
         print(*(f"{written(name)}\t{mean:.4f}" for name, mean in means.items()), f"queries\t{len(grades)}", sep="\n")
 

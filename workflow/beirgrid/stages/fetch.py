@@ -15,7 +15,6 @@ from ..config.published_expansions import Published
 from ..config.values import Size
 from ..core import files, lineage, provenance
 from ..core.errors import DataError, warn
-from ..core.lineage import Fact
 from ..core.provenance import Artifact, Record
 from ..models import checkpoints, probe, saved
 from ..models.checkpoints import CheckpointEntry
@@ -80,7 +79,6 @@ def fetch_dataset(
             warn(warning)
         hashes = {path.name: files.sha256(path) for path in (queries, qrels)}
         facts.update(found.facts, sha256=hashes)
-        origin.facts["queries"] = Fact(hashes[queries.name], queries)
 
 
 def _write_queries(found: judged.Judged, path: Path) -> None:

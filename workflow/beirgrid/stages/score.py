@@ -111,9 +111,9 @@ def _fingerprint(
     """Digest everything that affects a score: model, its files, precision, texts; for listwise models, also run and
     depth.
     """
-    model = sorted(lineage.hashes(checkpoint).values())
-    texts = [*lineage.hashes(corpus).values(), *lineage.hashes(queries).values()]
-    first_stage = [[*lineage.hashes(ordered[0]).values(), ordered[1]]] if ordered else []
+    model = sorted(provenance.recorded(checkpoint).hashes.values())
+    texts = [*provenance.recorded(corpus).hashes.values(), *provenance.recorded(queries).hashes.values()]
+    first_stage = [[*provenance.recorded(ordered[0]).hashes.values(), ordered[1]]] if ordered else []
     key = json.dumps([SCORE.version, settings, model, texts, *first_stage], sort_keys=True)
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 

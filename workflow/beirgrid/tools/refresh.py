@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ..core import files, paths, provenance
+from ..core import files, paths
 from ..core.errors import BeirgridError, DataError, show, warn
 from ..pipeline.summaries import PUBLISHED
 from ..results import results_folder, summary
@@ -63,8 +63,8 @@ def _read(name: str) -> GridSummary:
 def refresh(grid: GridSummary) -> Answers:
     """Write the tables and the page of a grid, and return what the tables have.
 
-    Tables that change are no longer those of the run's own record, so the record goes: the next run makes it again. A
-    page that changes beside tables of the run shows other analyses: it is what the run would make, so its record stays.
+    Tables or a page that change are no longer those of the run's own record, so the record goes: the next run makes it
+    again.
     """
     from ..results import kept, table_files
     from ..stages import aggregate
@@ -80,10 +80,7 @@ def refresh(grid: GridSummary) -> Answers:
         if table_files.write(answers, grid, of_tables.parent):
             of_tables.unlink(missing_ok=True)
         if files.replace_text(page, illustrated(grid, answers)):
-            if of_tables.is_file():
-                provenance.renew(of_page)
-            else:
-                of_page.unlink(missing_ok=True)
+            of_page.unlink(missing_ok=True)
     return answers
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from ..core import files, lineage, paths, provenance, reasons
+from ..core import files, paths, provenance
 from ..core.errors import DataError, show, warn
+from ..core.provenance import Recorded
 from ..pipeline.stage import stamps
 from .configfiles import DIRECTORY
 
@@ -32,67 +31,57 @@ def run(args: argparse.Namespace) -> None:
         DataError: no record names the artifact, or the record is damaged.
     """
     directory: Path = args.directory
-    place, record = _record(args.file if args.file.exists() else directory / args.file)
+    known = _recorded(args.file if args.file.exists() else directory / args.file)
     if args.job:
-        if "job" not in record:
-            raise DataError(f"{place} has no job: a command or an earlier version of beirgrid wrote it")
-        print(json.dumps(record["job"], indent=2, ensure_ascii=False))
+        if "job" not in known.record:
+            raise DataError(f"{known.place} has no job: a command or an earlier version of beirgrid wrote it")
+        print(json.dumps(known.record["job"], indent=2, ensure_ascii=False))
         return
-    show(*_description(place, record))
-    found = list(_reasons(place, record, directory))
-    show(f"made again by the next run: {'yes' if found else f'no: {_NONE}'}", *(f"  {why}" for why in found))
+    show(*_description(known))
+    reasons = list(_reasons(known, directory))
+    show(f"made again by the next run: {'yes' if reasons else f'no: {_NONE}'}", *(f"  {why}" for why in reasons))
 
 
-def _record(path: Path) -> tuple[Path, dict[str, Any]]:
-    """Return the record of an artifact, or of a file in an artifact that is a folder."""
-    if path.suffix == ".json" and path.is_file():
-        return path, provenance.read_record(path)
-    for folder in path.parents:
-        for place in sorted(folder.glob("*.json")):
-            named = place in lineage.places_of_record(path)
-            with nullcontext() if named else suppress(DataError, ValueError, OSError):
-                record = provenance.read_record(place)
-                names = [place.parent / name for name in record.get("outputs", {})]
-                if any(name == path or name.is_relative_to(path) for name in names):
-                    return place, record
+def _recorded(path: Path) -> Recorded:
+    """Return an artifact with its record, which may be of a folder that the file is in."""
+    for artifact in (path, *path.parents):
+        if place := (known := provenance.recorded(artifact)).place:
+            return known._replace(record=provenance.read_record(place))
     raise DataError(f"no record names {path}: beirgrid did not make it, or the .json file beside it is gone")
 
 
-def _description(place: Path, record: Mapping[str, Any]) -> Iterator[str]:
+def _description(known: Recorded) -> Iterator[str]:
+    record = known.record
     packages = record.get("packages", {})
-    yield f"record: {place}"
+    yield f"record: {known.place}"
     yield f"stage: {record['stage']}, version {record.get('stage_version', 'unknown')}"
     yield f"made: {record.get('finished', '')} by beirgrid {packages.get('beirgrid', 'of an unknown version')}"
     yield f"command: {provenance.command_line(record)}"
     yield "settings:"
-    for name, value in (record.get("asked") or record["settings"]).items():
+    for name, value in (provenance.asked_of(record) or record["settings"]).items():
         yield f"  {name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
     yield "inputs:"
-    for option, inputs in record.get("inputs", {}).items():
-        for given in inputs:
-            content = f", SHA-256 {given['sha256'][:16]}…" if given.get("sha256") else ""
-            path = lineage.joined(place.parent, given["path"])
-            yield f"  {option}: {path} ({given.get('bytes', 0):,} bytes{content})"
+    for option, path, told in known.inputs:
+        content = f", SHA-256 {told['sha256'][:16]}…" if told.get("sha256") else ""
+        yield f"  {option}: {path} ({told.get('bytes', 0):,} bytes{content})"
 
 
-def _reasons(place: Path, record: Mapping[str, Any], directory: Path) -> Iterator[str]:
+def _reasons(known: Recorded, directory: Path) -> Iterator[str]:
     """Yield the reasons to make the artifacts of a record again that files show."""
-    try:
-        provenance.compare_sizes(place, record)
-    except DataError as error:
-        yield str(error)
+    record, place = known.record, known.place or known.path
+    yield from provenance.mismatches(place, record)
     stamp = stamps().get(record["stage"])
     version = stamp.version if stamp else None
     if version != record.get("stage_version"):
         yield f"stage version {record.get('stage_version')} → {version} (CHANGELOG.md says why)"
-    for option, inputs in record.get("inputs", {}).items():
-        for given in inputs:
-            path = lineage.joined(place.parent, given["path"])
-            told = {name: value for name, value in given.items() if name != "path"}
-            if path.exists() and (now := lineage.describe(path)) != told:
-                yield f"{option} {path} has another content ({', '.join(reasons.changes(told, now))})"
-            elif path.is_file() and path.stat().st_mtime_ns > place.stat().st_mtime_ns:
-                yield f"{option} {path} is newer"
+    for option, path, told in known.inputs:
+        if not path.exists():
+            continue
+        now = provenance.recorded(path).identity(whole="sha256" in told)
+        if now != told:
+            yield f"{option} {path} has another content ({', '.join(provenance.changes(told, now))})"
+        elif path.is_file() and path.stat().st_mtime_ns > place.stat().st_mtime_ns:
+            yield f"{option} {path} is newer"
     for summary in sorted(directory.glob(paths.GRID_SUMMARY.format(grid="*"))):  # they have the requested settings
         try:
             with files.reading(summary):
@@ -104,5 +93,5 @@ def _reasons(place: Path, record: Mapping[str, Any], directory: Path) -> Iterato
         digest = keys.get(place.resolve(), record.get("settings_key"))
         if digest != record.get("settings_key"):
             params = grid.get("asked", {}).get(digest)  # earlier versions kept only digests
-            asked = reasons.of_record(record, params) if params else "other settings"
+            asked = provenance.explanation(record, params) if params else "other settings"
             yield f"the grid {summary.parent.name} asks for another result: {asked}"
