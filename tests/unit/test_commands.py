@@ -24,7 +24,7 @@ from beirgrid.__main__ import COMMANDS, main
 from beirgrid.collections import collection
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.pipeline import job, reruns
+from beirgrid.pipeline import job
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.rules import Rules
 from beirgrid.runs import pairs, runs
@@ -233,32 +233,3 @@ def test_the_shell_completes_commands_and_options(tmp_path):
     assert completed("beirgrid re") == ["reproduce", "report"]
     assert completed("beirgrid run --dat") == ["--datasets"]
     assert "trec" in completed("beirgrid export ")
-
-
-def test_records_are_watched_for_each_use_of_the_workflow_and_for_no_foreign_rule(tmp_path, monkeypatch):
-    """A workflow may use this one as a module twice, and have a rule ``my_train`` without a record."""
-    from snakemake.iocontainers import OutputFiles
-    from snakemake.persistence import PersistenceBase
-    from snakemake.settings.types import RerunTrigger
-
-    monkeypatch.setattr(PersistenceBase, "has_metadata", lambda self, job: True)
-    said, reason = [], SimpleNamespace(forced=False)
-    logger = SimpleNamespace(info=said.append)
-    workflow = SimpleNamespace(rerun_triggers={RerunTrigger.PARAMS}, logger_manager=SimpleNamespace(logger=logger))
-    for prefix in ("a", "b"):
-        own = {f"{prefix}_train": "train"}.get
-        reruns.watch_records(workflow, SimpleNamespace(rule_of=own))
-    persistence = SimpleNamespace(dag=SimpleNamespace(reason=lambda job: reason))
-    record = tmp_path / "model.json"
-    record.write_text("{")
-
-    output = OutputFiles(fromdict={"record": str(record)})
-    assert PersistenceBase.has_metadata(persistence, SimpleNamespace(rule="my_train", output=None))
-    assert not said
-    assert not reason.forced
-    for rule in ("a_train", "b_train"):
-        assert PersistenceBase.has_metadata(persistence, SimpleNamespace(rule=rule, output=output))
-        assert reason.forced
-        assert len(said) == 1, "each use watches its own rules alone"
-        assert said.pop().startswith(f"To be made again: {record} is damaged")
-        reason.forced = False

@@ -285,15 +285,12 @@ def test_the_index_that_a_smaller_one_is_built_from_costs_a_search_nothing():
     def index(path: str, size: int) -> RecordedStep:
         return step("s", "index", 1, 90, bytes=size)._replace(path=f"results/indexes/m/{path}.json")
 
-    def search(**read: list[str]) -> RecordedStep:
+    def search(**inputs: list[str]) -> RecordedStep:
         found = step("s", "retrieve", 1, 90)
-        inputs = {
-            name: [{"path": os.path.relpath(path, Path(found.path).parent)} for path in read[name]] for name in read
-        }
-        return found._replace(record=found.record | {"inputs": inputs})
+        given = {option: [{"path": f"../../indexes/{name}"} for name in names] for option, names in inputs.items()}
+        return found._replace(path="results/runs/s/c.json", record=found.record | {"inputs": given})
 
-    exact, small = [f"results/indexes/m/c/{part}.faiss" for part in "01"], ["results/indexes/m/c/int8/0.faiss"]
-    small.append(small[0].replace("0.f", "1.f"))
+    exact, small = ([f"m/c/{variant}{part}.faiss" for part in "01"] for variant in ("", "int8/"))
     indexes = [index("c/0", 1000), index("c/1", 1000), index("c/int8/0", 250), index("c/int8/1", 250)]
     approximate = search(indexes=small, exact_indexes=exact)
     both = [*indexes, approximate, search(indexes=exact)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core import files, lineage
+from ..core import files
 from .answers import typed
 from .cells import RecordedStep
 
@@ -94,20 +95,17 @@ def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
     searches = [step for step in steps if step.record["stage"] == "retrieve"]
     compared, searched = (
         {
-            _stem(str(lineage.joined(Path(step.path).parent, read["path"])))
+            os.path.normpath(Path(step.path).parent / Path(entry["path"]).with_suffix(""))
             for step in searches
-            for read in step.record.get("inputs", {}).get(name, [])
+            for entry in step.record.get("inputs", {}).get(option, ())
         }
-        for name in ("exact_indexes", "indexes")
+        for option in ("exact_indexes", "indexes")
     )
     unused = compared - searched
     made = [step for step in steps if step.record["stage"] in ("index", "index_program")]
-    indexes = [step for step in made if _stem(step.path) not in unused]
+    indexes = [step for step in made if str(Path(step.path).with_suffix("")) not in unused]
     return float(sum(step.record["facts"].get("bytes", 0) for step in indexes))
 
-
-def _stem(path: str) -> str:
-    return str(Path(path).with_suffix(""))
 
 
 def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
