@@ -35,7 +35,6 @@ UNTRAINED = {"index_late_interaction"}
 VARIANTS: dict[str, dict[str, str]] = {
     "fetch_model": {"model": "ance"},  # pickled
     "generate": {"model": "minilm-genq@scifact"},  # queries are derived
-    "adapt": {"model": "contriever-mlm@scifact"},  # a language model's head
     "retrieve_late_interaction": {"system": "exhaustive", "dataset": "scifact"},
 }
 
@@ -135,7 +134,9 @@ def test_every_rate_is_of_a_unit_that_takes_seconds():
 
 def test_an_unknown_unit_is_none_and_rates_divide():
     index, encode = stages()["index_lexical"], stages()["encode_dense"]
-    lexical = need(index, {"job": 1, "index_mb": 50.0}, {"index_mb": 10.0}, runs_model=False, keep=False)
+    lexical = need(index, {"job": 1, "text_mb": 50.0, "scratch_mb": 65.0}, {}, runs_model=False, keep=False)
     assert lexical.seconds == pytest.approx(1 + 50 / 10)
+    assert (lexical.kept, lexical.temporary) == (50 / 4, 65)
+    assert need(encode, {"model_flops": 6.0}, {"model_flops": 2.0}, True, keep=False).seconds == 3
     dropped, kept = (need(encode, {"job": 1, "vectors_mb": 7.0}, {}, True, keep) for keep in (False, True))
     assert (dropped.kept, dropped.temporary, kept.kept, kept.temporary) == (0, 7, 7, 0)

@@ -2,6 +2,7 @@ rule aggregate:
     message:
         "Making the tables of the grid"
     input:
+        unpack(stage.aggregate.inputs),
         [job.record for job in stage.jobs],
     output:
         **{

@@ -2,7 +2,7 @@
 from beirgrid import config as configuration
 from beirgrid.core import environment, files, paths
 from beirgrid.core.errors import BeirgridError, log_to_standard_error
-from beirgrid.pipeline import artifacts, reruns
+from beirgrid.pipeline import artifacts
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.rules import Rules
 from beirgrid.pipeline.summaries import PUBLISHED
@@ -11,7 +11,6 @@ from beirgrid.tools import events, forks, processes
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
-from snakemake.settings.types import RerunTrigger
 
 try:
     if workflow.is_main_process:
@@ -62,6 +61,7 @@ if workflow.is_main_process:
     environment.handle_signals()
     if notice := stage.summary.notice():
         logger.warning(notice)
+    stage.workflow = workflow
     if not workflow.output_settings.dryrun:
         quiet = Quietness.ALL in (workflow.output_settings.quiet or ())
         logger.addHandler(events.Recorder(grid.config.grid.name, config, begin, quiet))

@@ -2,6 +2,7 @@ rule report:
     message:
         "Writing the report"
     input:
+        unpack(stage.report.inputs),
         scores=rules.aggregate.output.scores,
         verdicts=rules.aggregate.output.verdicts,
         costs=rules.aggregate.output.costs,

@@ -330,6 +330,8 @@ def artifact(path: str | Path) -> Path:
     """
     known = recorded(Path(path))
     if known.place and known.place != known.path:
+        if not known.path.exists():
+            raise DataError(f"{known.path} is missing, but {known.place} names it. {files.REMEDY}")
         for reason in mismatches(known.place, {"outputs": known.outputs}, hashed=True):
             raise DataError(reason)
     return known.path

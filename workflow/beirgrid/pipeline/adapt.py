@@ -24,9 +24,8 @@ class Adapt(Stage):
     stamp, runs_models, recipes = ADAPT, True, entries.ADAPTATIONS
     outputs, main = {"checkpoint": paths.CHECKPOINT, "record": paths.MODEL_RECORD}, "checkpoint"
     costs = {
-        "weights_mb": Cost(memory=4, kept=1),  # gradients and two moments of Adam; float32
+        "weights_mb": Cost(memory=4, disk=1),  # gradients and two moments of Adam; float32
         "activations": Cost(memory=6e-4),  # fitted; on a CPU only
-        "logits_mb": Cost(memory=1),  # masked language modelling on a CPU
     }
 
     def inputs(self, grid: Grid, model: str) -> Inputs:
@@ -50,16 +49,10 @@ class Adapt(Stage):
         if isinstance(train, entries.Gpl):
             return sizes.learning(model, 3 * train.steps * train.batch, words, 3 * train.batch)
         documents = min(train.documents, sizes.documents(train.corpus or "")) * train.epochs
-        if not isinstance(train, entries.Mlm):
-            per_document = 2 * train.queries_per_document if isinstance(train, entries.GenQ) else 2
-            return sizes.learning(model, documents * per_document, words, 2 * train.batch)
-        # The head of masked language modelling computes a logit per vocabulary entry: logits, softmax and gradient,
-        # four bytes each.
-        size, work = sizes.model(model), sizes.learning(model, documents, words, train.batch)
-        pieces, vocabulary = sizes.pieces(model, words), size["embeddings"] * 1e6 / size["dimensions"]
-        work["model_flops"] += 3 * 2 * 2e6 * size["embeddings"] * pieces * documents
-        logits = 3 * 4 * train.batch * pieces * vocabulary / 1e6
-        return work | {"logits_mb": logits if sizes.device == "cpu" else 0.0}
+        if isinstance(train, entries.Mlm):
+            return sizes.learning(model, documents, words, train.batch)
+        per_document = 2 * train.queries_per_document if isinstance(train, entries.GenQ) else 2
+        return sizes.learning(model, documents * per_document, words, 2 * train.batch)
 
 
 STAGES = (Adapt(),)

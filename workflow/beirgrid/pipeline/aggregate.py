@@ -20,10 +20,9 @@ class Aggregate(Stage):
     stamp = AGGREGATE
     outputs = {"record": paths.TABLES_RECORD}
     costs = {
-        "job": Cost(seconds=5, memory=250, kept=1),  # libraries and the tables of the demo grid; measured
-        "shuffled_scores": Cost(seconds=9e-9),  # Tukey's test; measured on 2 busy cores, as the next two
+        "job": Cost(seconds=5, memory=250, disk=1),  # libraries and the tables of the demo grid; measured
+        "shuffled_scores": Cost(seconds=9e-9),  # Tukey's test; measured on 2 busy cores, as the next
         "compared_scores": Cost(seconds=3e-5),  # sign patterns, resamples of datasets and queries
-        "compared_pairs": Cost(seconds=5e-7),  # resamples of pairs
         "pairs_at_once": Cost(memory=0.4),  # 10,000 resamples of each pair and metric
         "paired_queries": Cost(memory=5e-5),  # differences of the largest dataset
     }
@@ -42,7 +41,6 @@ class Aggregate(Stage):
         pairs = metrics * systems * (systems - 1) // 2
         return {
             "compared_scores": systems * metrics * sum(rows),
-            "compared_pairs": pairs * sum(rows),
             "shuffled_scores": systems * sum(queries * permutations_of(int(queries)) for queries in rows if queries),
             "pairs_at_once": pairs,
             "paired_queries": pairs * max(rows, default=0),

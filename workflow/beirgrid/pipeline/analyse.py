@@ -19,7 +19,7 @@ class Analyse(Stage):
     outputs = {"record": paths.ANALYSES_RECORD}
     costs = {
         # Figures, and words of corpora: measured on a synthetic grid of 17 systems and 14 datasets.
-        "job": Cost(seconds=60, memory=1100, kept=10),
+        "job": Cost(seconds=60, memory=1100, disk=10),
         "hits_of_all": Cost(seconds=4e-6),  # fitted
         "text_mb": Cost(seconds=0.1),  # words are counted and documents picked; fitted
         "hits": Cost(memory=400e-6),  # fitted

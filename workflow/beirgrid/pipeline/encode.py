@@ -12,16 +12,13 @@ from .stage import Cost, Inputs, OfFamily, Settings
 
 ENCODE = Stamp("encode", 8, ("torch", "transformers", "sentence-transformers"))
 _COSTS = {
-    "dense": {
-        "job": Cost(memory=150),  # fitted
-        "block_mb": Cost(memory=1),  # a block of documents as text and tokens; fitted
-        "vectors_mb": Cost(vectors=1),
-    },
-    "sparse": {"block_mb": Cost(memory=1), "postings_mb": Cost(memory=2.2, vectors=1)},  # fitted to SPARTA's shards
+    "dense": {"job": Cost(memory=150), "text_mb": Cost(memory=0.5), "vectors_mb": Cost(disk=1)},
+    "sparse": {"text_mb": Cost(memory=0.5), "postings_mb": Cost(memory=2.2, disk=1)},  # fitted to SPARTA's shards
+    # float16; the search reads them too
     "late-interaction": {
-        "job": Cost(memory=600),  # fitted
-        "block_mb": Cost(memory=1),
-        "token_dimensions_mb": Cost(kept=2),  # float16; the search reads them too
+        "job": Cost(memory=600),
+        "text_mb": Cost(memory=0.5),
+        "token_dimensions_mb": Cost(disk=2),
     },
 }
 
@@ -35,7 +32,7 @@ class Encode(OfFamily):
     def __init__(self, family: str) -> None:
         super().__init__(family)
         self.outputs = {"vectors": paths.EMBEDDINGS + self.family.embeddings, "record": paths.EMBEDDINGS_RECORD}
-        self.costs = _COSTS.get(family, _COSTS["dense"])
+        self.costs, self.temporary = _COSTS.get(family, _COSTS["dense"]), not self.family.folder
 
     def inputs(self, grid: Grid, model: str, corpus: str, shard: str) -> Inputs:
         return {"checkpoint": artifacts.weights(grid, model), "corpus": artifacts.documents(corpus)}
@@ -46,11 +43,7 @@ class Encode(OfFamily):
     def work(self, sizes: Sizes, model: str, corpus: str, shard: str) -> Amounts:
         documents, words = sizes.documents(corpus, int(shard)), sizes.words[corpus]
         chunks, read = sizes.chunks(model, words)
-        return {
-            "block_mb": sizes.block_mb(corpus, int(shard)),
-            **sizes.vector_sizes(model, corpus, int(shard)),
-            **sizes.reading(model, documents * chunks, read),
-        }
+        return sizes.vector_sizes(model, corpus, int(shard)) | sizes.reading(model, documents * chunks, read)
 
 
 def shard_settings(grid: Grid, model: str, corpus: str, shard: str) -> Settings:

@@ -20,7 +20,7 @@ class Evaluate(Stage):
     outputs, main = {"scores": paths.METRICS, "per_query": paths.PER_QUERY}, "scores"
     costs = {
         "job": Cost(seconds=1, memory=150),  # libraries; fitted when ranx computed the metrics
-        "queries": Cost(seconds=0.005, kept=1e-4),  # fitted; measured
+        "queries": Cost(seconds=0.005, disk=1e-4),  # fitted; measured
         "hits": Cost(memory=240e-6),  # fitted
     }
 

@@ -24,8 +24,8 @@ class Expand(Stage):
     outputs, main = {"expansions": paths.EXPANSIONS, "record": paths.EXPANSIONS_RECORD}, "expansions"
     costs = {
         "job": Cost(memory=300),  # fitted
-        "text_mb": Cost(kept=0.2),  # assumed
-        "sampled_queries": Cost(kept=32e-6),  # 16 tokens of 2 bytes
+        "text_mb": Cost(disk=0.2),  # assumed
+        "sampled_queries": Cost(disk=32e-6),  # 16 tokens of 2 bytes
     }
 
     def inputs(self, grid: Grid, model: str, corpus: str, shard: str) -> Inputs:

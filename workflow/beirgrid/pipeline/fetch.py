@@ -48,8 +48,8 @@ class FetchCorpus(Stage):
     stamp, downloads = FETCH, True
     outputs, main = {"corpus": paths.CORPUS, "record": paths.CORPUS_RECORD}, "corpus"
     costs = {
-        "download_mb": Cost(seconds=1, kept=1, download=1),  # ir_datasets keeps what it downloads
-        "text_mb": Cost(seconds=0.05, kept=0.6),  # fitted to 200,000 and 1,000,000 documents; parquet
+        "download_mb": Cost(seconds=0.05, disk=1),  # ir_datasets keeps what it downloads
+        "text_mb": Cost(seconds=0.05, disk=0.6),  # fitted to 200,000 and 1,000,000 documents; parquet
         "documents": Cost(memory=150e-6),  # a hash per id
     }
 
@@ -74,7 +74,7 @@ class FetchDataset(Stage):
     outputs = {"queries": paths.QUERIES, "qrels": paths.QRELS, "record": paths.DATASET_RECORD}
     costs = {
         "documents": Cost(seconds=5e-7, memory=100e-6),  # judged ids are looked up in the corpus; fitted
-        "queries": Cost(kept=1e-4),  # assumed
+        "queries": Cost(disk=1e-4),  # assumed
     }
 
     def inputs(self, grid: Grid, dataset: str) -> Inputs:
@@ -102,8 +102,9 @@ class FetchExpansion(Stage):
     costs = {  # measured on 150,000 documents with 40 queries each
         "job": Cost(memory=550),  # a bucket of 65,536 documents with their queries
         "documents": Cost(memory=150e-6),
-        "published_mb": Cost(seconds=0.1, kept=0.9, temporary=1.6),  # parquet; buckets and downloads
-        "download_mb": Cost(seconds=1, download=1),
+        "published_mb": Cost(seconds=0.1, disk=0.9),  # parquet
+        "scratch_mb": Cost(disk=1),  # buckets and downloads
+        "download_mb": Cost(seconds=0.05),
     }
 
     def inputs(self, grid: Grid, system: str, corpus: str) -> Inputs:
@@ -132,7 +133,8 @@ class FetchExpansion(Stage):
     def work(self, sizes: Sizes, system: str, corpus: str) -> Amounts:
         published = published_mb(sizes, system, corpus)
         downloaded = isinstance(sizes.grid.expansion(system, corpus), entries.HubExpansion)
-        return {"published_mb": published, "download_mb": published / 3 if downloaded else 0.0}
+        download = published / 3 if downloaded else 0.0
+        return {"published_mb": published, "scratch_mb": 1.6 * published, "download_mb": download}
 
 
 def published_mb(sizes: Sizes, system: str, corpus: str) -> float:
@@ -148,10 +150,11 @@ class FetchModel(Stage):
     stamp, downloads, recipes = FETCH, True, (None,)
     outputs, main = {"checkpoint": paths.CHECKPOINT, "record": paths.MODEL_RECORD}, "checkpoint"
     costs = {
-        "model_download_mb": Cost(seconds=1, download=1),
-        "weights_mb": Cost(seconds=0.005, kept=1),  # hashing, fitted; float32
-        "converted_job": Cost(seconds=8, memory=550),  # PyTorch: 986 MB in all for 400 MB of weights
-        "converted_mb": Cost(seconds=0.005, memory=2, temporary=1),  # weights read and written; the pickle
+        "download_mb": Cost(seconds=0.05),
+        "weights_mb": Cost(seconds=0.005, disk=1),  # hashing, fitted; float32
+        "pickled_job": Cost(seconds=8, memory=550),  # PyTorch: 986 MB in all for 400 MB of weights
+        "pickled_mb": Cost(seconds=0.005, memory=2),  # weights read and written
+        "scratch_mb": Cost(disk=1),  # the pickle
     }
 
     def files(self, grid: Grid, model: str) -> Iterable[str]:
@@ -183,8 +186,8 @@ class FetchModel(Stage):
         entry = sizes.config.models[model]
         weights = 0.0 if entry.endpoint else sizes.weights_mb(model)
         downloaded = weights if entry.origin == "checkpoint" else 0.0
-        converted = {"converted_job": 1.0, "converted_mb": weights} if entry.pickled else {}
-        return {"weights_mb": weights, "model_download_mb": downloaded, **converted}
+        pickled = {"pickled_job": 1.0, "pickled_mb": weights, "scratch_mb": weights} if entry.pickled else {}
+        return {"weights_mb": weights, "download_mb": downloaded, **pickled}
 
 
 class FetchRun(Stage):
@@ -195,7 +198,7 @@ class FetchRun(Stage):
     outputs, main = {"run": paths.RUN, "record": paths.RUN_RECORD}, "run"
     costs = {  # fitted to 5,183 and 1,000,000 documents
         "documents": Cost(seconds=5e-7),  # ids are looked up in the corpus
-        "hits": Cost(seconds=1e-5, memory=240e-6, kept=15e-6),  # the run twice; gzip
+        "hits": Cost(seconds=1e-5, memory=240e-6, disk=15e-6),  # the run twice; gzip
     }
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:

@@ -23,10 +23,8 @@ class Generate(Stage):
     stamp, runs_models, recipes = GENERATE, True, ("genq", "gpl")
     outputs, main = {"queries": paths.TRAINING_QUERIES, "record": paths.TRAINING_QUERIES_RECORD}, "queries"
     costs = {
-        "derived_documents": Cost(seconds=5e-4),  # fitted
-        "sampled_documents": Cost(memory=2e-3),  # fitted
-        "written_job": Cost(memory=300),  # as expand
-        "queries": Cost(kept=3e-4),  # assumed
+        "sampled_documents": Cost(seconds=5e-4, memory=2e-3),  # fitted
+        "queries": Cost(disk=3e-4),  # assumed
     }
 
     def inputs(self, grid: Grid, model: str) -> Inputs:
@@ -49,10 +47,10 @@ class Generate(Stage):
         documents, queries = training_queries(sizes, train)
         work: Amounts = {"sampled_documents": documents, "queries": queries}
         if train.generator is None:
-            return work | {"derived_documents": documents}
+            return work
         flops = sizes.read_flops(train.generator, documents, sizes.words[train.corpus or ""])
         flops += sizes.sampling_flops(train.generator, queries)
-        return work | {"written_job": 1, "model_flops": flops, "weights_mb": sizes.weights_mb(train.generator)}
+        return work | {"model_flops": flops, "weights_mb": sizes.weights_mb(train.generator)}
 
 
 def recipe_keys(grid: Grid, model: str, *keys: str) -> Settings:

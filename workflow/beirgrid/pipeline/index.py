@@ -31,8 +31,8 @@ class IndexLexical(Stage):
     costs = {
         "job": Cost(memory=1300),  # Java; fitted
         "documents": Cost(memory=300e-6),  # fitted
-        "index_mb": Cost(seconds=1),
-        "text_mb": Cost(kept=0.25, temporary=1.3),  # measured on SciFact; JSON lines for Lucene
+        "text_mb": Cost(seconds=0.1, disk=0.25),  # measured on SciFact
+        "scratch_mb": Cost(disk=1),  # JSON lines for Lucene
     }
 
     def inputs(self, grid: Grid, fields: str, expansion: str, corpus: str) -> Inputs:
@@ -55,17 +55,17 @@ class IndexLexical(Stage):
         for shard in sizes.grid.shards(corpus) if expansion.startswith("@") else ():
             sampled = sampled_queries(sizes, expansion.removeprefix("@"), corpus, str(shard))
             text += 2 * (0.2 * sizes.text_mb(corpus, shard) + SAMPLED_PIECES * 2e-6 * sampled)
-        return {"text_mb": text, "index_mb": text}
+        return {"text_mb": text, "scratch_mb": 1.3 * text}
 
 
 _COSTS = {
-    "dense": {"vectors_mb": Cost(seconds=0.005, memory=2.2, kept=1)},  # fitted; float32
-    "sparse": {"postings_mb": Cost(seconds=0.01, memory=3.2, kept=1)},  # fitted; 8 bytes a posting
+    "dense": {"vectors_mb": Cost(seconds=0.005, memory=2.2, disk=1)},  # fitted; float32
+    "sparse": {"postings_mb": Cost(seconds=0.01, memory=3.2, disk=1)},  # fitted; 8 bytes a posting
     "late-interaction": {
         # Training of the product quantiser: 5 CPU seconds by 8 threads, measured.
         "job": Cost(seconds=0.7, memory=1300),
         # Reading and product quantisation, measured on 1,000,000 tokens; PQ32x8 and row numbers.
-        "tokens": Cost(seconds=3e-7, memory=30e-6, kept=40e-6),
+        "tokens": Cost(seconds=3e-7, memory=30e-6, disk=40e-6),
         "centroid_flops": Cost(seconds=1.2e-12),  # measured with 16,384 centroids and 8 threads
     },
 }
@@ -106,7 +106,7 @@ class IndexApproximate(Stage):
     stamp = INDEX
     outputs, main = {"index": paths.VARIANTS, "record": paths.VARIANT_RECORD}, "index"
     # HNSW on one core, from a record of a busy machine; the vectors and HNSW, assumed; HNSW, measured.
-    costs = {"vectors_mb": Cost(seconds=2, memory=2.5, kept=1.2)}
+    costs = {"vectors_mb": Cost(seconds=2, memory=2.5, disk=1.2)}
 
     def inputs(self, grid: Grid, model: str, corpus: str, variant: str, shard: str) -> Inputs:
         rule = f"index_{RETRIEVERS[grid.model(model).family].rule}"

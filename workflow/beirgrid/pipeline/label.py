@@ -21,9 +21,8 @@ class Label(Stage):
     stamp, runs_models, recipes = LABEL, True, ("gpl",)
     outputs, main = {"margins": paths.MARGINS, "record": paths.MARGINS_RECORD}, "margins"
     costs = {
-        "job": Cost(memory=800),  # fitted
-        "cpu_batch": Cost(memory=600),  # as score
-        "pair_words": Cost(kept=4e-6),  # texts are kept beside margins
+        "job": Cost(memory=1400),  # fitted
+        "pair_words": Cost(disk=4e-6),  # texts are kept beside margins
     }
 
     def inputs(self, grid: Grid, model: str) -> Inputs:

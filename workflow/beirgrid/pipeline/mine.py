@@ -23,11 +23,11 @@ class Mine(Stage):
     costs = {
         "job": Cost(memory=1500),  # Java
         "search_flops": Cost(seconds=1),
-        "lucene_postings": Cost(seconds=1),
+        "lucene_postings": Cost(seconds=2e-8),
         "vectors_mb": Cost(memory=1),  # the mapped shard
         "query_vectors_mb": Cost(memory=1),
         "hits": Cost(memory=70e-6),  # rows, scores and candidates
-        "queries": Cost(kept=1e-3),  # assumed
+        "queries": Cost(disk=1e-3),  # assumed
     }
 
     def inputs(self, grid: Grid, model: str) -> Inputs:

@@ -52,7 +52,7 @@ class IndexProgram(_Program):
     costs = {
         "program_minutes": Cost(seconds=60),
         "program_mb": Cost(memory=1),
-        "text_mb": Cost(seconds=0.04, kept=1, temporary=1.3),  # written as JSON lines, measured; the index, assumed
+        "text_mb": Cost(seconds=0.04, disk=1),  # written as JSON lines, measured; the index, assumed
     }
 
     def inputs(self, grid: Grid, system: str, corpus: str) -> Inputs:
@@ -75,9 +75,9 @@ class RetrieveProgram(_Program):
     costs = {
         "program_minutes": Cost(seconds=60),
         "program_mb": Cost(memory=1),
-        "text_mb": Cost(seconds=0.04, temporary=1.3),  # as index_program
+        "text_mb": Cost(seconds=0.04),  # as index_program
         "documents": Cost(seconds=5e-7),  # as fetch_run
-        "hits": Cost(seconds=1e-5, memory=240e-6, kept=15e-6),
+        "hits": Cost(seconds=1e-5, memory=240e-6, disk=15e-6),
     }
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:

@@ -16,7 +16,7 @@ class Report(Stage):
     rule, run = "report", "stages.report:page"
     stamp = REPORT
     outputs, main = {"report": paths.REPORT, "record": paths.REPORT_RECORD}, "report"
-    costs = {"job": Cost(seconds=2, memory=100, kept=1)}  # measured on the demo grid
+    costs = {"job": Cost(seconds=2, memory=100, disk=1)}  # measured on the demo grid
 
     def options(self, grid: Grid) -> Settings:
         return {"grid": grid.own(paths.GRID_SUMMARY), "tables": grid.own(paths.TABLES)}

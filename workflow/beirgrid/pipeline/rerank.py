@@ -7,7 +7,6 @@ from ..core import paths
 from ..core.provenance import Stamp
 from . import artifacts
 from .grid import Grid
-from .sizes import Amounts, Sizes
 from .stage import Cost, Inputs, Settings, Stage, output
 
 RERANK = Stamp("rerank", 1)
@@ -20,9 +19,7 @@ class Rerank(Stage):
     stamp, group, named, systems = RERANK, "cell", ("system",), ("rerank",)
     outputs, main = {"run": paths.RUN, "record": paths.RUN_RECORD}, "run"
     costs = {
-        "queries": Cost(seconds=0.002),  # fitted
-        "hits": Cost(memory=240e-6, kept=15e-6),  # two runs; gzip
-        "pairs": Cost(memory=6e-4),  # scores
+        "hits": Cost(seconds=2e-6, memory=300e-6, disk=15e-6),  # fitted: two runs, and scores of the first 100; gzip
     }
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
@@ -35,10 +32,6 @@ class Rerank(Stage):
 
     def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
         return {"depth": grid.depth(grid.system_as(entries.Reranked, system))}
-
-    def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
-        depth = sizes.grid.depth(sizes.grid.system_as(entries.Reranked, system))
-        return {"pairs": sizes.queries(dataset) * depth}
 
 
 STAGES = (Rerank(),)

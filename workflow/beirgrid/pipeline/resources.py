@@ -5,43 +5,31 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache, cached_property, partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 from ..config.entries import Gpl, NodeLimits
 from .grid import Grid
 from .sizes import Sizes
 from .stage import Cost, Stage, stages
 
-# Rates per second. On a CPU, the rates of models and searches are for ``CORES`` cores, and scale with a job's cores.
-CORES, BY_CORES = 2, ("model_flops", "search_flops")
-RATES: dict[str, dict[str, float]] = {
-    # FLOPs of a model, attention included. CPU: MiniLM and a model of two layers reached 1.2e11 to 1.8e11 per core and
-    # second on an AMD EPYC, in float32. GPU: a sixth of the 312e12 in NVIDIA's data sheet of the A100 (bfloat16).
-    "model_flops": {"cpu": 3e11, "cuda": 5e13},
-    # FLOPs of an exact search. The GPU's rate is not measured.
-    "search_flops": {"cpu": 1e11, "cuda": 1e11},
-    # MB of text that Lucene indexes, and postings that BM25 scores.
-    "index_mb": {"cpu": 10, "cuda": 10},
-    "lucene_postings": {"cpu": 5e7, "cuda": 5e7},
-    # MB downloaded from a dataset host or a hub.
-    "download_mb": {"cpu": 20, "cuda": 20},
-    "model_download_mb": {"cpu": 20, "cuda": 20},
-}
+# Cores of the machines on which costs on a CPU were measured. Models and searches scale with a job's cores.
+CORES = 2
+# Arithmetic per second, by device: of a model, attention included, and of an exact search. CPU: MiniLM and a model of
+# two layers reached 1.2e11 to 1.8e11 per core on an AMD EPYC, in float32. GPU: a sixth of the 312e12 in NVIDIA's data
+# sheet of the A100 (bfloat16); of a search, not measured.
+RATES = {"model_flops": {"cpu": 3e11, "cuda": 5e13}, "search_flops": {"cpu": 1e11, "cuda": 1e11}}
 # What every job takes, without or with a model: the start of Python, or of PyTorch and sentence-transformers.
 PLAIN = {"job": Cost(seconds=1, memory=200), "served_seconds": Cost(seconds=1)}
 NEURAL = {
-    "job": Cost(seconds=8, memory=750),
+    "job": Cost(seconds=8, memory=1150),
     "weights_mb": Cost(memory=2),  # weights are read and cast; fitted to records of the demo and of a 34-cell grid
     "cuda_job": Cost(memory=4000),  # libraries and context of CUDA; assumed
-    "cpu_batch": Cost(memory=400),  # activations of 2,048 tokens; fitted
     "model_flops": Cost(seconds=1),
 }
-# Memory of the Snakemake that starts a stage in a cluster job (measured: 180 + 333 MB).
-SNAKEMAKE_MB = 600
-# Memory of Python and of Java outside its heap, in a Lucene job.
-OUTSIDE_HEAP_MB = 400
+# Memory of the Snakemake that starts a stage in a cluster job (measured: 180 + 333 MB), and of Python and of Java
+# outside its heap, in a Lucene job.
+SNAKEMAKE_MB, OUTSIDE_HEAP_MB = 600, 400
 # Safety factors on the estimates, and minutes that every job gets in addition.
 MEMORY_MARGIN, TIME_MARGIN, LEAST_MINUTES, DISK_MARGIN = 1.4, 3.0, 20, 1.5
 # Upper bound on the stages that one grouped job runs sequentially (four encoded, then indexed).
@@ -50,8 +38,7 @@ STAGES_IN_TURN = 8
 Wildcards = Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(NamedTuple):
     """Estimate for a job: seconds, and MB of peak memory, kept files, temporary files and downloads."""
 
     seconds: float = 0.0
@@ -70,15 +57,18 @@ def need(stage: Stage, work: Mapping[str, float], rates: Mapping[str, float], ru
         runs_model: whether the job starts PyTorch and opens a model.
         keep: whether vectors are kept after indexing.
     """
-    taken = [
-        (amount * cost.seconds / rates.get(unit, 1.0), *(amount * one for one in cost[1:]))
-        for costs in (NEURAL if runs_model else PLAIN, stage.costs)
-        for unit, cost in costs.items()
-        if (amount := work.get(unit, 0.0))
-    ]
-    total = Cost(*map(sum, zip(*taken, strict=True)))
-    kept, temporary = total.kept + keep * total.vectors, total.temporary + (not keep) * total.vectors
-    return Need(total.seconds, total.memory, kept, temporary, total.download)
+    seconds, memory, scratch, output = 0.0, 0.0, 0.0, 0.0
+    for costs in (NEURAL if runs_model else PLAIN, stage.costs):
+        for unit, cost in costs.items():
+            amount = work.get(unit, 0.0)
+            seconds += amount * cost.seconds / rates.get(unit, 1.0)
+            memory += amount * cost.memory
+            scratch += amount * cost.disk * (unit == "scratch_mb")
+            output += amount * cost.disk * (unit != "scratch_mb")
+    download = work.get("download_mb", 0.0)
+    if stage.temporary and not keep:
+        return Need(seconds, memory, 0.0, scratch + output, download)
+    return Need(seconds, memory, output, scratch, download)
 
 
 def signed(function: Callable[..., Any], *names: str) -> partial[Any]:
@@ -122,12 +112,11 @@ class Resources:
             resources["slurm_partition"] = signed(lambda wildcards: self.limits(rule, wildcards).partition)
         return resources
 
-    @cached_property
+    @property
     def rates(self) -> dict[str, float]:
-        """Units of work per second."""
-        by_cores = BY_CORES if self.device == "cpu" else ()
-        shares = dict.fromkeys(by_cores, self.cores / CORES)
-        return {name: rate[self.device] * shares.get(name, 1.0) for name, rate in RATES.items()}
+        """Arithmetic per second on the device of the models."""
+        share = self.cores / CORES if self.device == "cpu" else 1.0
+        return {unit: rate[self.device] * share for unit, rate in RATES.items()}
 
     def work(self, rule: str, **wildcards: str) -> dict[str, float]:
         """Return the work of a job, in the units of its stage's costs."""

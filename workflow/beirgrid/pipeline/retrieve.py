@@ -27,8 +27,8 @@ class RetrieveLexical(Stage):
     costs = {
         "job": Cost(memory=1700),  # Java; fitted
         "documents": Cost(memory=40e-6),  # fitted
-        "lucene_postings": Cost(seconds=1),
-        "hits": Cost(memory=240e-6, kept=_WRITTEN),  # the run twice; fitted
+        "lucene_postings": Cost(seconds=2e-8),
+        "hits": Cost(memory=240e-6, disk=_WRITTEN),  # the run twice; fitted
     }
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
@@ -53,22 +53,21 @@ _COSTS = {
         "search_flops": Cost(seconds=1),
         "queries": Cost(seconds=0.002),  # writing the run; fitted
         "vectors_mb": Cost(memory=1),  # the mapped shard
-        "hits": Cost(memory=180e-6, kept=_WRITTEN),  # the run and candidates; fitted
+        "hits": Cost(memory=180e-6, disk=_WRITTEN),  # the run and candidates; fitted
     },
     "sparse": {
         "scored_postings": Cost(seconds=5e-9),  # fitted
         "queries": Cost(seconds=0.002),
         "postings_mb": Cost(memory=1),  # the mapped shard
-        "hits": Cost(memory=120e-6, kept=_WRITTEN),
+        "hits": Cost(memory=120e-6, disk=_WRITTEN),
     },
     "late-interaction": {
         "job": Cost(memory=1000),  # blocks of token vectors; fitted
         "search_flops": Cost(seconds=1),  # of an exhaustive search
-        "candidate_queries": Cost(seconds=0.1),  # fitted
-        "candidate_searches": Cost(seconds=0.05),  # a query on a shard; fitted
+        "candidate_searches": Cost(seconds=0.05),  # a query on a shard, and two more; fitted
         "queries": Cost(seconds=0.002),
         "searched_tokens": Cost(memory=40e-6),  # the index of a shard
-        "hits": Cost(memory=120e-6, kept=_WRITTEN),
+        "hits": Cost(memory=120e-6, disk=_WRITTEN),
     },
 }
 # Searches with arguments of their own.
@@ -138,8 +137,7 @@ class RetrieveVectors(OfFamily):
         if isinstance(entry, entries.LateInteractionRetriever) and entry.exhaustive:
             # One dot product per query token; a query has about 64 tokens. No token is looked up in an index.
             return work | {"search_flops": queries * shards * shard["token_dimensions_mb"] * 1e6 * 64}
-        found = {"candidate_queries": queries, "candidate_searches": queries * shards}
-        return work | found | {"searched_tokens": shard["tokens"]}
+        return work | {"candidate_searches": queries * (shards + 2), "searched_tokens": shard["tokens"]}
 
 
 STAGES = (RetrieveLexical(), *(RetrieveVectors(name) for name, family in RETRIEVERS.items() if not family.like))

@@ -24,6 +24,7 @@ _LINKED = Path(".snakemake/beirgrid/modules")
 KIND = "BEIRGRID_LIBRARIES"  # as tools.forks, which stands above this layer, names it
 # Stages that read the summary of the grid.
 _OF_GRID = ("aggregate", "report", "analyses")
+_TABLES = (Job("aggregate", ()), Job("report", ()))
 
 
 class Rule:
@@ -35,7 +36,9 @@ class Rule:
 
     def inputs(self, wildcards: Any) -> dict[str, Any]:
         """Return the inputs of a job by option, and its local files."""
-        given = self.stage.inputs(self.grid, **dict(wildcards.items()))
+        job = Job(self.stage.rule, tuple(wildcards.items()))
+        self.rules.force_if_outdated(self.grid.own(job.record))
+        given = job.inputs(self.grid)
         found: dict[str, Any] = {
             name: one.path if isinstance(one, Output) else [each.path for each in one] for name, one in given.items()
         }
@@ -130,6 +133,7 @@ class Rules:
         self.resources = Resources(grid)
         self.summary = Summary(grid)
         self.own_python = own_python
+        self.workflow: Any = None  # Snakemake's, in its main process
         # The folder of an installed package also contains this Python's libraries, which another Python cannot load.
         self.modules = _LINKED if INSTALLED and not own_python else MODULES
         python = shlex.quote(sys.executable if own_python else "python")
@@ -180,11 +184,27 @@ class Rules:
 
         return self._rules[job.rule].asked(Wildcards(fromdict=dict(job.wildcards)))
 
-    def on_disk(self, targets: Iterable[str]) -> dict[str, Callable[[], Settings]]:
-        """Return functions that return the params of each job of a run, by record."""
-        analyses = ["analyses"] if any(target.endswith("analyses") for target in targets) else []
-        jobs = [*self.jobs, *(Job(name, ()) for name in ["aggregate", "report", *analyses])]
-        return {self.grid.own(job.record): partial(self.params_of, job) for job in jobs}
+    @cached_property
+    def outdated(self) -> dict[str, str]:
+        """Why artifacts of the grid must be made again, by record. Names them in Snakemake's log."""
+        from snakemake.settings.types import RerunTrigger
+
+        if self.workflow is None or RerunTrigger.PARAMS not in self.workflow.rerun_triggers:
+            return {}
+        reasons = reruns.outdated({job.record: partial(self.params_of, job) for job in self.jobs})
+        for line in reruns.notices(reasons):
+            self.workflow.logger_manager.logger.warning(line)
+        of_grid = {self.grid.own(job.record): partial(self.params_of, job) for job in _TABLES}
+        return reasons | reruns.outdated(of_grid)  # tables and page: no notice, any change of the grid changes them
+
+    def force_if_outdated(self, record: str) -> None:
+        """Have Snakemake run a job whose record does not match, as ``--forcerun`` does.
+
+        Input functions call this: Snakemake has no interface for further reasons to rerun a job. It asks for the inputs
+        of all jobs before it decides which of them run.
+        """
+        if record in self.outdated:
+            self.workflow.dag.forcefiles.add(record)
 
     def summary_json(self, with_settings: bool = False) -> str:
         """Return the summary of the grid, with the digests of its jobs' params, and on request the params."""

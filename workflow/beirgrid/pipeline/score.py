@@ -19,8 +19,8 @@ class Score(Stage):
     stamp, runs_models = SCORE, True
     outputs = {"record": paths.PAIRS_RECORD}
     costs = {
-        "pairs": Cost(seconds=2.5e-4, memory=6e-4, kept=2e-5),  # tokens of a pair, measured; ids and scores, fitted
-        "cpu_batch": Cost(memory=600),  # tokenised pairs and activations; fitted
+        "pairs": Cost(seconds=2.5e-4, memory=6e-4, disk=2e-5),  # tokens of a pair, measured; ids and scores, fitted
+        "job": Cost(memory=600),  # tokenised pairs and activations; fitted
         "words": Cost(memory=0.24),  # 20,000 pairs of 12 bytes a word at a time; fitted
         "hits": Cost(memory=120e-6),  # the first stage's run
     }

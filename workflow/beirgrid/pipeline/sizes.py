@@ -41,8 +41,6 @@ SPARSE_TERMS = {"sparta": 2000, "splade": 300, "bge-m3": 100}
 # words, at 2.7e11 to 2.3e11 model_flops). GPU: three times that, not measured: a decoder step starts some 500 small
 # kernels and reads all keys and values, where a GPU gains less than in matrix products.
 SAMPLED_PIECES, SAMPLING_COST = 16, {"cpu": 0.33, "cuda": 1.0}
-# Documents that encode reads at a time, and bytes in memory per byte of their text.
-BLOCK, BLOCK_BYTES = 32_768, 4
 # Cost of training relative to encoding the same texts: three times the arithmetic, in a library that pads. From the
 # demo's two to three minutes of training on 2 cores (README). On a GPU, it is not measured.
 TRAINING_COST = 6.0
@@ -146,7 +144,7 @@ class Sizes:
         )
 
     def _model(self, model: str) -> dict[str, float]:
-        """Return a model's parameters and word embeddings (millions), its vector dimension, and its width if known."""
+        """Return a model's parameters and word embeddings (millions), and its vector dimension."""
         entry = self.config.models[model]
         if entry.training:
             return self.model(entry.training.base)
@@ -181,14 +179,14 @@ class Sizes:
         """Return the FLOPs of encoding ``texts`` texts of ``words`` words each."""
         size, pieces = self.model(model), self.pieces(model, words)
         # A layer has about 12 width² weights, and attention takes 4 width FLOPs per pair of tokens.
-        attention = 1 + pieces / (6 * size.get("width", MODEL["dimensions"]))
+        attention = 1 + pieces / (6 * MODEL["dimensions"])
         return texts * 2e6 * (size["parameters"] - size["embeddings"]) * pieces * attention
 
     # Work
 
     def of_any_job(self, wildcards: Mapping[str, str]) -> Amounts:
         """Return the work that follows from a job's dataset, or from its corpus or shard."""
-        work = {"job": 1.0, "cuda_job": float(self.device != "cpu"), "cpu_batch": float(self.device == "cpu")}
+        work = {"job": 1.0, "cuda_job": float(self.device != "cpu")}
         corpus, shard = wildcards.get("corpus"), wildcards.get("shard")
         if dataset := wildcards.get("dataset"):
             corpus = self.grid.corpus(dataset)
@@ -201,11 +199,6 @@ class Sizes:
     def hits(self, dataset: str) -> int:
         """Return the number of documents in a run of a dataset."""
         return self.queries(dataset) * self.config.retrieve.depth
-
-    def block_mb(self, corpus: str, shard: int) -> float:
-        """Return the memory of a block of documents, as text and tokens."""
-        documents = min(self.documents(corpus, shard), BLOCK)
-        return documents * self.words[corpus] * WORD_BYTES * BLOCK_BYTES / 1e6
 
     def vector_sizes(self, model: str, corpus: str, shard: int) -> Amounts:
         """Return the sizes of a shard of vectors, as each family has them."""
@@ -289,24 +282,12 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _size_on_disk(model: ModelEntry) -> dict[str, float]:
-    """Read the size of a local model from its files; empty if they are missing."""
+    """Estimate the size of a local model from its files, as if its weights were in float32; empty without them."""
     folder = resolve_path(model.folder) if model.folder is not None else None
-    parameters = sum(map(_parameters, folder.rglob("*.safetensors"))) if folder else 0
+    parameters = sum(map(files.size, folder.rglob("*.safetensors"))) / 4e6 if folder else 0.0
     if not (folder and parameters and (folder / "config.json").is_file()):
         return {}
     shape = files.read_json(folder / "config.json")
     width = shape.get("hidden_size", shape.get("d_model", shape.get("dim", MODEL["dimensions"])))
-    embeddings = min(shape.get("vocab_size", 0) * width, 0.9 * parameters)
-    sizes = {"parameters": parameters / 1e6, "embeddings": embeddings / 1e6}
-    return {**sizes, "dimensions": float(width), "width": float(width)}
-
-
-def _parameters(weights: Path) -> int:
-    """Count the parameters of a safetensors file from its header."""
-    with weights.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        try:
-            header = json.loads(stream.read(min(length, weights.stat().st_size)))
-        except ValueError:  # not a safetensors file; fetch will report it
-            return 0
-    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    embeddings = min(shape.get("vocab_size", 0) * width / 1e6, 0.9 * parameters)
+    return {"parameters": parameters, "embeddings": embeddings, "dimensions": float(width)}

@@ -20,17 +20,11 @@ Settings = dict[str, Any]
 
 
 class Cost(NamedTuple):
-    """What a job takes for each unit of its work: seconds, and MB of memory, disk and downloads.
-
-    Disk is ``kept`` or ``temporary``. ``vectors`` is kept with ``encode.keep`` and temporary without it.
-    """
+    """What a job takes for each unit of its work: seconds, MB of memory, MB of disk."""
 
     seconds: float = 0.0
     memory: float = 0.0
-    kept: float = 0.0
-    temporary: float = 0.0
-    vectors: float = 0.0
-    download: float = 0.0
+    disk: float = 0.0
 
 
 class Job(NamedTuple):
@@ -89,7 +83,9 @@ class Stage:
         named: wildcards that the function takes.
         systems, families, recipes: kinds of systems, families of models, or recipes that the rule is for.
         takes: options that follow from what a job was given: its threads, and the heap of its Java.
-        costs: what a job takes for each unit of its work. The unit ``job`` is 1.
+        temporary: whether its output is deleted after its last use, unless ``encode.keep`` keeps it.
+        costs: what a job takes for each unit of its work. The unit ``job`` is 1, ``download_mb`` is downloaded, and
+            ``scratch_mb`` is on disk while the job runs.
     """
 
     rule: str
@@ -105,6 +101,7 @@ class Stage:
     families: tuple[str, ...] = ()
     recipes: tuple[str | None, ...] = ()
     takes: ClassVar[tuple[Literal["threads", "memory"], ...]] = ()
+    temporary: bool = False
     costs: Mapping[str, Cost] = {}
 
     def inputs(self, grid: Grid, *_: Any, **wildcards: Any) -> Inputs:

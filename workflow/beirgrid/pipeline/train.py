@@ -20,7 +20,7 @@ class Train(Stage):
     stamp, runs_models, takes, recipes = TRAIN, True, ("threads",), ("cross-encoder",)
     outputs, main = {"checkpoint": paths.CHECKPOINT, "record": paths.MODEL_RECORD}, "checkpoint"
     costs = {
-        "weights_mb": Cost(memory=4, kept=1),  # gradients and two moments of Adam; float32
+        "weights_mb": Cost(memory=4, disk=1),  # gradients and two moments of Adam; float32
         "activations": Cost(memory=6e-4),  # fitted; on a CPU only
         "text_mb": Cost(memory=1.2),  # the documents
         "documents": Cost(memory=400e-6),  # their ids

@@ -107,7 +107,6 @@ def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
     return float(sum(step.record["facts"].get("bytes", 0) for step in indexes))
 
 
-
 def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
     """Return the time of a query in a batch: searches, and the pairs of each reranking; NaN for a run of other
     software.
