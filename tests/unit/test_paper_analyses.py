@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import statistics
-from pathlib import Path
 from typing import Any
 
 import numpy as np
