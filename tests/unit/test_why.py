@@ -39,7 +39,7 @@ def test_what_made_a_file_and_from_what(site, capsys, monkeypatch, tmp_path):
     assert f"run: {RUN} (" in said
     assert f"qrels: {QRELS} (" in said
     assert 'metrics: ["ndcg@10", "recall@5"]' in said
-    assert "made again by the next run: files and the last run of each grid show no reason. A dry run" in said
+    assert "made again by the next run: no: files and the last run of each grid show no reason. A dry run" in said
     assert _why(capsys, SCORES.replace(".json", ".per-query.parquet")) == said
     monkeypatch.chdir(tmp_path)
     assert "stage: evaluate" in _why(capsys, SCORES, "--directory", "site")
@@ -57,7 +57,7 @@ def test_a_damaged_summary_of_a_grid_is_named_and_left_out(site, capsys):
     summary.write_text("{")
     assert main(["why", SCORES]) == 0
     said = capsys.readouterr()
-    assert "made again by the next run: files and" in said.out
+    assert "made again by the next run: no: files and" in said.out
     assert f"warning: the grid other is left out: {summary} is damaged" in said.err
 
 
@@ -148,8 +148,8 @@ def _write_record(model: str, params: dict[str, object], **keys: object) -> str:
 
 
 def _notices(asked: dict[str, dict[str, object]]) -> list[str]:
-    requested = {path: lambda params=params: params for path, params in asked.items()}
-    return list(reruns.notices(reruns.outdated(requested)))
+    reasons = {path: reruns.reason(Path(path), lambda params=params: params) for path, params in asked.items()}
+    return list(reruns.notices({path: reason for path, reason in reasons.items() if reason}))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import glob
 import hashlib
@@ -16,9 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from .errors import BeirgridError, DataError, quoted
-
-# Errors of locking on a file system without locks.
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 # How to repair a damaged artifact: Snakemake makes missing files again.
 REMEDY = "If the workflow made this file, delete it and run the grid again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..config import entries
 from ..core.families import FAMILIES
 from .grid import Grid
-from .stage import Output, jobs_behind, output
+from .stage import Output, output
 
 _RUNS = {
     "lexical": "retrieve_lexical",
@@ -43,12 +43,6 @@ def scores(grid: Grid, system: str, dataset: str) -> Output:
     if dataset in grid.not_judged:
         return run(grid, system, dataset)
     return output("evaluate", "scores", system=system, dataset=dataset)
-
-
-def cell_records(grid: Grid, system: str, dataset: str) -> list[str]:
-    """Return the records of all jobs behind one cell, for all seeds. The record of its evaluation is its scores."""
-    ends = (scores(grid, member, dataset) for member in grid.members(system))
-    return [job.record for job in jobs_behind(grid, *ends)]
 
 
 def weights(grid: Grid, name: str) -> Output:

@@ -31,28 +31,22 @@ def state(local: Iterable[str]) -> str:
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16] if named else ""
 
 
-def outdated(requested: Mapping[str, Callable[[], Mapping[str, Any]]]) -> dict[str, str]:
-    """Return why artifacts must be made again, by the path of their record.
+def reason(record: Path, params: Callable[[], Mapping[str, Any]]) -> str:
+    """Return why the artifacts of a record must be made again, or an empty string.
 
-    Snakemake does not see damage, nor, in a folder without its metadata, other settings. Missing records are outputs,
+    Snakemake does not see damage, nor, in a folder without its metadata, other settings. A missing record is an output,
     which it looks for itself.
-
-    Args:
-        requested: functions that return the requested params, by record.
     """
-    reasons: dict[str, str] = {}
-    for path, params in requested.items():
-        if not (place := Path(path)).is_file():
-            continue
-        try:
-            record = provenance.read_record(place)
-            if record.get("settings_key") != provenance.digest(asked := params()):
-                reasons[path] = provenance.explanation(record, asked)
-            elif damage := next(provenance.mismatches(place, record), ""):
-                reasons[path] = damage.split(f". {files.REMEDY}")[0]
-        except DataError as error:
-            reasons[path] = str(error).split(f". {files.REMEDY}")[0]
-    return reasons
+    if not record.is_file():
+        return ""
+    try:
+        known = provenance.read_record(record)
+        if known.get("settings_key") != provenance.digest(asked := params()):
+            return provenance.explanation(known, asked)
+        found = next(provenance.mismatches(record, known), "")
+    except DataError as error:
+        found = str(error)
+    return found.split(f". {files.REMEDY}")[0]
 
 
 def notices(reasons: Mapping[str, str]) -> Iterator[str]:

@@ -24,7 +24,6 @@ _LINKED = Path(".snakemake/beirgrid/modules")
 KIND = "BEIRGRID_LIBRARIES"  # as tools.forks, which stands above this layer, names it
 # Stages that read the summary of the grid.
 _OF_GRID = ("aggregate", "report", "analyses")
-_TABLES = (Job("aggregate", ()), Job("report", ()))
 
 
 class Rule:
@@ -37,7 +36,7 @@ class Rule:
     def inputs(self, wildcards: Any) -> dict[str, Any]:
         """Return the inputs of a job by option, and its local files."""
         job = Job(self.stage.rule, tuple(wildcards.items()))
-        self.rules.force_if_outdated(self.grid.own(job.record))
+        self.rules.force_if_outdated(job)
         given = job.inputs(self.grid)
         found: dict[str, Any] = {
             name: one.path if isinstance(one, Output) else [each.path for each in one] for name, one in given.items()
@@ -180,30 +179,34 @@ class Rules:
 
     def params_of(self, job: Job) -> Settings:
         """Return the params of a job that change its output."""
-        from snakemake.iocontainers import Wildcards
-
-        return self._rules[job.rule].asked(Wildcards(fromdict=dict(job.wildcards)))
+        return self._rules[job.rule].asked(dict(job.wildcards))
 
     @cached_property
     def outdated(self) -> dict[str, str]:
-        """Why artifacts of the grid must be made again, by record. Names them in Snakemake's log."""
-        from snakemake.settings.types import RerunTrigger
+        """Why artifacts of the grid must be made again, by record; empty if nothing is the matter with one.
 
-        if self.workflow is None or RerunTrigger.PARAMS not in self.workflow.rerun_triggers:
-            return {}
-        reasons = reruns.outdated({job.record: partial(self.params_of, job) for job in self.jobs})
-        for line in reruns.notices(reasons):
+        Snakemake's log names them, without tables and page, which any change of the grid changes.
+        """
+        reasons = {job.record: self._reason(job) for job in self.jobs}
+        for line in reruns.notices({path: reason for path, reason in reasons.items() if reason}):
             self.workflow.logger_manager.logger.warning(line)
-        of_grid = {self.grid.own(job.record): partial(self.params_of, job) for job in _TABLES}
-        return reasons | reruns.outdated(of_grid)  # tables and page: no notice, any change of the grid changes them
+        return reasons
 
-    def force_if_outdated(self, record: str) -> None:
+    def _reason(self, job: Job) -> str:
+        return reruns.reason(Path(self.grid.own(job.record)), lambda: self.params_of(job))
+
+    def force_if_outdated(self, job: Job) -> None:
         """Have Snakemake run a job whose record does not match, as ``--forcerun`` does.
 
         Input functions call this: Snakemake has no interface for further reasons to rerun a job. It asks for the inputs
         of all jobs before it decides which of them run.
         """
-        if record in self.outdated:
+        from snakemake.settings.types import RerunTrigger
+
+        if self.workflow is None or RerunTrigger.PARAMS not in self.workflow.rerun_triggers:
+            return
+        record = self.grid.own(job.record)
+        if self.outdated[record] if record in self.outdated else self._reason(job):
             self.workflow.dag.forcefiles.add(record)
 
     def summary_json(self, with_settings: bool = False) -> str:
