@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 from beirgrid.config.metric_names import written
-from beirgrid.page import matrix as grids
 from beirgrid.page.analyses import Figure
 from beirgrid.results.answers import typed
 from beirgrid.results.summary import GridSummary, ModelFacts
@@ -60,6 +59,17 @@ def cell(page, system: str, dataset: str):
     )
 
 
+def open_section(page, title: str) -> None:
+    """Open a section below the table."""
+    page.get_by_role("heading", name=title, exact=True).click()
+
+
+def ranked(grid: GridSummary) -> list[str]:
+    """Return the systems by their mean in the first metric."""
+    rows = pages.tables(grid).across.query("metric == @grid.metrics[0]")
+    return list(rows.sort_values("mean", ascending=False)["system"])
+
+
 def scores(tables, metric: str, dataset: str) -> dict[str, float]:
     """Return the scores of one metric and dataset by system."""
     found = tables.scores[(tables.scores["metric"] == metric) & (tables.scores["dataset"] == dataset)]
@@ -69,7 +79,7 @@ def scores(tables, metric: str, dataset: str) -> dict[str, float]:
 def test_a_click_on_a_dataset_sorts_the_systems_by_their_value(show, paper):
     page = show(paper)
     expected = scores(pages.tables(paper), "ndcg@10", "scifact")
-    assert systems(page) == list(paper.systems)
+    assert systems(page) == ranked(paper)
     header = page.locator(".metric.chosen th[data-key=scifact]")
     header.click()
     page.wait_for_selector("th[aria-sort=descending]")
@@ -87,9 +97,11 @@ def test_another_metric_is_shown_in_every_table_in_the_same_order(show, paper):
     expected = scores(pages.tables(paper), "recall@100", "nq")
     assert systems(page) == sorted(expected, key=expected.get, reverse=True)
     assert values(page)["tas-b", "nq"].startswith(f"{expected['tas-b']:.4f}")
-    groups = pages.tables(paper).groups.query("metric == 'recall@100' and dataset == 'nq'")
-    row = page.locator("#groups-table tbody tr", has=page.get_by_role("rowheader", name="nq", exact=True))
-    assert row.locator("td").first.inner_text() == groups["best"].iloc[0]
+    tests = pages.tables(paper).significance.query("metric == 'recall@100' and system == 'tas-b' and dataset == 'nq'")
+    open_section(page, "Statistics")
+    of_nq = page.locator("#baseline-table tbody tr", has=page.locator("td", has_text=re.compile("^nq$")))
+    row = of_nq.filter(has=page.locator("th", has_text="tas-b"))
+    assert f"{tests['difference'].iloc[0]:+.4f}" in row.inner_text()
 
 
 def test_cells_show_differences_to_the_baseline_and_to_published_values(show, paper):
@@ -111,6 +123,7 @@ def test_cells_show_differences_to_the_baseline_and_to_published_values(show, pa
 
 def test_filters_leave_what_matches(show, paper):
     page = show(paper)
+    page.get_by_text("Filter", exact=True).click()
     page.get_by_role("combobox", name="Task").select_option("fact checking")
     facts = [name for name in paper.rows if paper.datasets[name].task == "fact checking"]
     assert columns(page) == facts
@@ -119,14 +132,15 @@ def test_filters_leave_what_matches(show, paper):
     page.get_by_role("combobox", name="Task").select_option("all")
     page.get_by_role("combobox", name="Domain").select_option("all")
     page.get_by_role("combobox", name="Family").select_option("sparse")
-    assert systems(page) == [name for name in paper.systems if paper.families[name] == "sparse"]
+    assert systems(page) == [name for name in ranked(paper) if paper.families[name] == "sparse"]
     page.get_by_role("combobox", name="Family").select_option("all")
     page.get_by_label("Search systems").fill("minilm")
-    assert systems(page) == ["minilm", "bm25+minilm", "bm25+minilm-wsum"]
+    assert systems(page) == [name for name in ranked(paper) if "minilm" in name]
 
 
 def test_a_verdict_filter_leaves_the_cells_with_that_verdict(show, paper):
     page = show(paper)
+    page.get_by_text("Filter", exact=True).click()
     page.get_by_role("combobox", name="Verdict").select_option("deviates")
     verdicts = pages.tables(paper).verdicts.query("metric == 'ndcg@10' and verdict == 'deviates'")
     expected = set(zip(verdicts["system"], verdicts["dataset"], strict=True))
@@ -174,9 +188,10 @@ def test_seeds_stand_in_a_table_and_in_their_cells(show):
     seeded = grid.model_copy(update={"seeds": {"bm25-flat": members}})
     page = show(seeded, pages.tables(grid)._replace(seeds=typed("seeds", pd.DataFrame(rows))))
     page.get_by_role("combobox", name="Metric", exact=True).select_option("recall@100")
+    open_section(page, "Statistics")
     table = page.locator("#seeds-table tbody tr")
     assert table.locator("th, td").all_inner_texts() == [
-        *("bm25-flat", "mean of 2 (all)", "0.6500", "0.0123", "2", "0.6, 0.7", "done"),
+        *("bm25-flat", "mean of 2", "0.6500", "0.0123", "2", "0.6, 0.7", "done"),
         *("bm25-flat", "nfcorpus", "0.7000", "0.0200", "2", "0.7001, 0.7002", "done"),
     ]
     for column, deviation, each in (("nfcorpus", "0.0200", "0.7001, 0.7002"), ("all", "0.0123", "0.6, 0.7")):
@@ -196,7 +211,7 @@ def test_captions_stay_texts(show, tmp_path):
     """They have names from other people."""
     pages.analyses(tmp_path, HOSTILE)
     page = show(pages.grid(3, 2))
-    page.locator("#analyses").scroll_into_view_if_needed()
+    open_section(page, "Costs and analyses")
     page.wait_for_function("document.querySelector('figure img').naturalWidth === 9")
     assert page.locator("figure img").get_attribute("alt") == f"{HOSTILE}, by depth"
     assert page.locator("img").count() == 1
@@ -259,7 +274,7 @@ def test_cells_without_a_value_say_why(show, paper):
         assert found[system, dataset].replace("\n", " ") == status
     assert "1 pending, 1 failed, 1 not supplied" in page.locator("header").inner_text()
     assert "logs/retrieve/deepct.log: MemoryError" in page.locator("header").inner_text()
-    assert found["deepct", "mean of 14 (all)"] == "incomplete"
+    assert found["deepct", "mean of 14"] == "incomplete"
     cell(page, "deepct", "fiqa").click()
     assert "logs/retrieve/deepct.log: MemoryError" in page.get_by_role("dialog").inner_text()
     page.keyboard.press("Escape")
@@ -295,6 +310,7 @@ def test_the_signs_of_a_cell_explain_themselves(show, paper):
 def test_two_systems_are_compared_in_either_order(show, paper):
     page = show(paper)
     found = {system: scores(pages.tables(paper), "ndcg@10", "scidocs")[system] for system in ("ance", "dpr")}
+    open_section(page, "Statistics")
     for first, second in (("ance", "dpr"), ("dpr", "ance")):
         page.get_by_role("combobox", name="System", exact=True).select_option(first)
         page.get_by_role("combobox", name="minus").select_option(second)
@@ -316,6 +332,7 @@ def test_a_planned_comparison_is_shown_first_and_its_p_is_not_corrected(show):
     grid = pages.grid(3, 2).model_copy(update={"compare": ("doct5query", "bm25")})
     tables = pages.tables(grid)
     page = show(grid, tables)
+    open_section(page, "Statistics")
     row = tables.pairs.query("metric == 'ndcg@10' and system == 'bm25' and other == 'doct5query'").iloc[0]
     said = page.locator("#pair-said li", has_text=f" on {row['dataset']} ").inner_text()
     assert said.startswith(f"doct5query − bm25: {-row['difference']:+.3f} ")
@@ -332,7 +349,7 @@ def test_a_table_is_saved_with_all_digits(show, paper):
     assert saved.value.suggested_filename == "ndcg-10.csv"
     text = saved.value.path().read_text(encoding="utf-8-sig")
     rows = [row for row in csv.reader(io.StringIO(text)) if row]
-    assert rows[0] == ["system", "mean of 14 (all)", *paper.rows]
+    assert rows[0] == ["system", "mean of 14", *paper.rows]
     page.get_by_role("combobox", name="Show").select_option("baseline")
     with page.expect_download() as saved:
         page.locator("#grid").get_by_role("button", name="Save as CSV").click()
@@ -378,7 +395,7 @@ def test_hostile_texts_stay_texts(show, tmp_path):
     page = show(hostile, tables)
     assert page.locator("h1").inner_text().startswith(HOSTILE)
     assert HOSTILE in page.locator("header details").inner_text()
-    assert systems(page)[1] == name
+    assert name in systems(page)
     page.get_by_role("combobox", name="Metric", exact=True).select_option("recall@100")
     cell(page, name, HOSTILE).click()
     dialog = page.get_by_role("dialog")
@@ -386,11 +403,13 @@ def test_hostile_texts_stay_texts(show, tmp_path):
     dialog.locator("summary").first.click()
     assert dialog.locator("pre").first.inner_text() == HOSTILE
     page.keyboard.press("Escape")
+    open_section(page, "Statistics")
     assert HOSTILE in page.locator("#across-table").text_content()
     assert HOSTILE in page.locator("#verdicts-table").text_content()
     page.get_by_role("combobox", name="System", exact=True).select_option(name)
     page.get_by_role("combobox", name="minus").select_option("doct5query")
     assert page.locator("#pair-table tbody th").first.text_content() == HOSTILE
+    page.get_by_text("Filter", exact=True).click()
     page.get_by_role("combobox", name="Task").select_option(HOSTILE)
     assert columns(page) == ["nfcorpus"]
     assert page.locator("img").count() == 0
@@ -406,7 +425,9 @@ def test_axe_finds_nothing(show, width, scheme, tmp_path):
     grid = pages.grid(6, 9, metrics=("ndcg@10",), records=(pages.record(tmp_path / "index.json"),))
     pages.analyses(tmp_path, "A title")
     page = show(grid, pages.tables(grid, STATES), color_scheme=scheme, viewport={"width": width, "height": 900})
-    for section in page.locator("main > section").all():
+    page.get_by_text("Filter", exact=True).click()
+    for section in page.locator("main > section > details").all():
+        section.locator("> summary").click()
         section.scroll_into_view_if_needed()
     for view in ("value", "baseline"):
         page.get_by_role("combobox", name="Show").select_option(view)
@@ -415,32 +436,6 @@ def test_axe_finds_nothing(show, width, scheme, tmp_path):
     cell(page, "deepct", "fiqa").click()
     found = axe.run(page)
     assert found.violations_count == 0, found.generate_report()
-
-
-def luminance(colour: str) -> float:
-    """Return the relative luminance of a colour, as WCAG defines it, from a value of getComputedStyle."""
-    numbers = [float(number) for number in re.findall(r"[\d.]+", colour)[:3]]
-    shares = numbers if colour.startswith("color(srgb") else [number / 255 for number in numbers]
-    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_shades_read_in_grey_and_leave_texts_legible(show, scheme):
-    """Each shade is darker than the one before, on a dark page lighter; WCAG AA asks for a contrast of 4.5."""
-    page = show(pages.grid(3, 1), color_scheme=scheme)
-    look = """([cell, name]) => {
-        cell.className = name;
-        const style = getComputedStyle(cell);
-        return [style.backgroundColor, style.color];
-    }"""
-    first = page.locator(".grid td").first.element_handle()
-    for kind in ("", " below"):
-        found = [[luminance(c) for c in page.evaluate(look, [first, f"s{n}{kind}"])] for n in range(grids.SHADES + 1)]
-        backgrounds = [background for background, _ in found]
-        assert backgrounds == sorted(set(backgrounds), reverse=scheme == "light")
-        for pair in found:
-            assert (max(pair) + 0.05) / (min(pair) + 0.05) >= 4.5
 
 
 def test_a_keyboard_reaches_cells_and_closes_them(show, paper):
@@ -507,7 +502,7 @@ def test_two_printed_pages_sum_the_report_up(show):
     before.
     """
     pypdf = pytest.importorskip("pypdf", reason="pypdf is absent: make setup-dev")
-    svg = "<svg xmlns='http://www.w3.org/2000/svg' width='600' height='300'><rect width='600' height='300'/></svg>"
+    svg = b"<svg xmlns='http://www.w3.org/2000/svg' width='600' height='300'><rect width='600' height='300'/></svg>"
     page = show(pages.grid(7, 3), pictures=(Figure("a", "The first picture", svg), Figure("b", "The second", svg)))
     before = [part.get_attribute("data-metric") for part in page.locator("#grid .metric").all()]
     sheets = pypdf.PdfReader(io.BytesIO(page.pdf(prefer_css_page_size=True))).pages
@@ -530,7 +525,7 @@ def test_systems_are_ranked_with_the_facts_of_their_models(show):
     grid = grid.model_copy(update={"models": {"bm25-flat": ModelFacts(**facts)}})
     tables = pages.tables(grid)
     page = show(grid, tables)
-    page.locator("#systems").scroll_into_view_if_needed()
+    open_section(page, "Systems")
     columns = page.locator("#systems-table thead th").all_inner_texts()
     rows = [row.locator("th, td").all_inner_texts() for row in page.locator("#systems-table tbody tr").all()]
     of = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}

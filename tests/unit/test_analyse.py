@@ -363,6 +363,6 @@ def test_every_report_draws_depth_curves_of_rerankers_without_any_analyses(grid,
         assert found[dataset, 0] == pytest.approx(grid.value("bm25", dataset))
         assert found[dataset, 15] == pytest.approx(grid.value("bm25+ce", dataset))
     page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"))
-    assert 'data-figure="rerank_depth"' in page
+    assert "Rerank depth. " in page
     monkeypatch.setattr(documents, "MOST_RERANKED", 8)
     assert documents.curves(summary, METRIC)["dataset"].nunique() == 1

@@ -40,7 +40,7 @@ def style():
 
 
 def test_wins():
-    drawn = figures.wins(AGAINST, "ndcg@10")
+    drawn = paper_figures.wins(AGAINST, "ndcg@10")
     (axis,) = drawn.figure.axes
     better, worse = axis.containers
     assert [bar.get_width() for bar in better] == [1, 16]
@@ -171,8 +171,8 @@ def test_the_overlap_of_datasets():
 
 
 def test_files_and_captions(tmp_path):
-    drawn = {"wins": figures.wins(AGAINST.replace("ce", "$x^2$_&<b>"), "ndcg@10")}
-    drawing.write(drawn, tmp_path)
+    drawn = {"wins": paper_figures.wins(AGAINST.replace("ce", "$x^2$_&<b>"), "ndcg@10")}
+    paper_figures.write(drawn, tmp_path)
     found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert sorted(found) == ["captions.json", "wins.pdf", "wins.png", "wins.svg"]
     assert found["wins.pdf"].startswith(b"%PDF")
@@ -181,7 +181,7 @@ def test_files_and_captions(tmp_path):
     assert "$x^2$_&amp;&lt;b&gt;" in text  # as it stands, not as a formula or as markup
     captions = json.loads(found["captions.json"])
     assert captions == {"wins": f"Wins against bm25. {drawn['wins'].caption} Numbers: against_baseline.csv."}
-    drawing.write({"wins": figures.wins(AGAINST.replace("ce", "$x^2$_&<b>"), "ndcg@10")}, tmp_path)
+    paper_figures.write({"wins": paper_figures.wins(AGAINST.replace("ce", "$x^2$_&<b>"), "ndcg@10")}, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == found
 
 
@@ -194,14 +194,6 @@ def test_a_forest_has_the_intervals_of_its_table():
     assert [label.get_text() for label in one.get_yticklabels()] == ["b", "a"]
 
 
-@pytest.mark.parametrize(("lower", "shares"), [(False, [[0, 0], [1, 0]]), (True, [[1, 0], [0, 0]])])
-def test_a_heat_map_shades_from_the_worst_to_the_best_of_a_column(lower, shares):
-    values = pd.DataFrame({"one": [0.1, 0.9], "two": [0.4, math.nan]}, index=["a", "b"])
-    (axis,) = figures.heat_map(values, "ndcg@10", lower_is_better=lower).figure.axes
-    assert axis.images[0].get_array().filled(0).tolist() == shares
-    assert [text.get_text() for text in axis.texts] == ["0.10", "0.40", "0.90"]
-
-
 def test_queries_are_counted_before_their_curve_is_thinned():
     differences = np.concatenate([np.full(700, 0.5), np.zeros(20), np.full(300, -0.25)])
     (axis,) = figures.by_query({"one": differences}, "a", "b", "ndcg@10").figure.axes
@@ -210,7 +202,7 @@ def test_queries_are_counted_before_their_curve_is_thinned():
 
 
 def test_an_svg_follows_the_colour_scheme_and_its_texts_stay_texts():
-    svg = drawing.content(figures.wins(AGAINST, "ndcg@10").figure, "svg").decode()
+    svg = drawing.content(paper_figures.wins(AGAINST, "ndcg@10").figure, "svg").decode()
     assert svg.count("prefers-color-scheme: dark") == 1
     assert "fill: currentColor" in svg
     assert "stroke: var(--line)" in svg

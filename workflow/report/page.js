@@ -25,20 +25,6 @@ const data = await unpack("#data").json();
 const library = new Blob([await unpack("#library").arrayBuffer()], { type: "text/javascript" });
 const { default: DataTable } = await import(URL.createObjectURL(library));
 
-// A wider figure, in pixels, takes the whole width of the page.
-const WIDE = 800;
-const figures = await unpack("#figures").json();
-for (const image of all("img[data-figure]")) {
-  const { svg, pdf } = figures[image.dataset.figure];
-  image.addEventListener("load", () => image.parentNode.classList.toggle("wide", image.naturalWidth > WIDE));
-  image.src = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
-  const saved = add(image.parentNode, "p", "Save as ", { className: "save" });
-  add(saved, "a", "SVG", { href: image.src, download: `${image.dataset.figure}.svg` });
-  if (!pdf) continue;
-  saved.append(", ");
-  add(saved, "a", "PDF", { href: `data:application/pdf;base64,${pdf}`, download: `${image.dataset.figure}.pdf` });
-}
-
 // Every table --------------------------------------------------------------------------------------------------------
 
 /** Return the options of a table. Saved cells have all digits where the page shows fewer. */
@@ -77,7 +63,7 @@ function start(table, settings) {
 function enhance(table) {
   if (DataTable.isDataTable(table)) return new DataTable.Api(table);
   const { name } = table.dataset;
-  const settings = options(name ?? "verdicts", "Search");
+  const settings = options(name, "Search");
   if (!data.tables[name]) return start(table, settings);
   const { columns, headers, texts } = data.tables[name];
   const render = DataTable.render.text();
@@ -127,17 +113,15 @@ function grid() {
 function show(api, view) {
   const cells = api.cells().nodes().toArray().filter((cell) => "order" in cell.dataset && !cell.classList.contains("none"));
   api.table().node().dataset.view = view;
-  const largest = Math.max(...cells.map((cell) => Math.abs(parseFloat(cell.dataset[view])) || 0));
   for (const cell of cells) {
     cell.dataset.value ??= cell.dataset.order;
-    cell.dataset.shade ??= cell.className;
     if (view === "value") {
-      cell.className = cell.dataset.shade;
+      cell.classList.remove("below");
       one("button", cell).firstChild.data = parseFloat(cell.dataset.value).toFixed(4);
       cell.dataset.order = cell.dataset.value;
     } else {
       const difference = parseFloat(cell.dataset[view]);
-      cell.className = `s${Math.ceil((8 * Math.abs(difference)) / largest) || 0}${difference < 0 ? " below" : ""}`;
+      cell.classList.toggle("below", difference < 0);
       one("button", cell).firstChild.data = cell.dataset[view] ?? "–";
       cell.dataset.order = Number.isNaN(difference) ? "-9" : difference;
     }
@@ -221,9 +205,10 @@ function addMean(rows, say, i, j) {
   const difference = first - second;
   const [low, high] = turned(numbers[3], numbers[4], back);
   const p = numbers[5] === null ? "" : ` (p = ${numbers[5]}, paired t test over the datasets)`;
-  rows.push([`mean of ${count} (zero-shot for both)`, first.toFixed(4), second.toFixed(4), signed(difference, 4),
+  const kind = data.zeroShotSaid ? " (zero-shot for both)" : "";
+  rows.push([`mean of ${count}${kind}`, first.toFixed(4), second.toFixed(4), signed(difference, 4),
     ends(low, high, 4), numbers[5] ?? "", "", "", ""]);
-  say(`${signed(difference, 3)} ${ends(low, high, 3)} on average over ${count} datasets that are zero-shot for both${p}.`);
+  say(`${signed(difference, 3)} ${ends(low, high, 3)} on average over ${count} datasets${kind}${p}.`);
 }
 
 /** Compare the two chosen systems on each dataset. */
@@ -233,7 +218,7 @@ function compare() {
   const [i, j] = systems.map((system) => data.systems.indexOf(system));
   const [tests = [], back] = ofPair(data.pairs[chosen("metric")] ?? {}, i, j);
   const sign = back ? -1 : 1;
-  const planned = data.systems.length === 2 || systems.every((system) => data.compare.includes(system));
+  const planned = data.systems.length === 2 || systems.every((system) => data.compare.includes(system)) && systems.includes(data.compare[0]);
   const [ofFirst, ofSecond] = systems.map(values);
   const list = one("#pair-said");
   list.replaceChildren();
@@ -316,7 +301,7 @@ function showVerdicts(place, rows) {
   const table = add(place, "table");
   table.append(one("#verdicts-table thead").cloneNode(true), document.createElement("tbody"));
   for (const row of rows) table.tBodies[0].append(row.cloneNode(true));
-  for (const row of table.rows) for (let n = 0; n < 5; n += 1) row.cells[0].remove();
+  for (const row of table.rows) for (let n = 0; n < 3; n += 1) row.cells[0].remove();
 }
 
 let perQuery, retrieved;
@@ -466,5 +451,4 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => one("#grid .controls").after(...all(".metric").sort((a, b) =>
   metrics.indexOf(a.dataset.metric) - metrics.indexOf(b.dataset.metric))));
 document.documentElement.dataset.ready = "";
-requestIdleCallback(() => (document.documentElement.dataset.drawn = ""));
 performance.mark("ready");

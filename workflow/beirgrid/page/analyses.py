@@ -15,6 +15,7 @@ from ..results.answers import to_csv, unguarded
 
 # Tables to show if they exist, with their captions.
 CAPTIONS = {
+    "efficiency": "Size, time and memory of each system on each dataset, from the records of its steps",
     "agreement": "Agreement of systems on datasets without judgements: mean over the queries of the share of common "
     "documents of the top 10, of rank-biased overlap (RBO) and of Kendall's tau of the common documents. Pool to a "
     "depth: the pairs of a query and a document that one would have to judge",
@@ -31,16 +32,16 @@ MOST_ROWS = 1000
 
 
 class Figure(NamedTuple):
-    """A figure. ``svg`` is embedded as an image, so that no script in it runs. ``pdf`` may be empty."""
+    """A figure."""
 
     name: str
     caption: str
-    svg: str
-    pdf: bytes = b""
+    svg: bytes
 
-    def packed(self) -> dict[str, str]:
-        """Return the figure's files for the page's script."""
-        return {"svg": self.svg, "pdf": base64.b64encode(self.pdf).decode("ascii")}
+    @property
+    def uri(self) -> str:
+        """The figure as the source of an image, in which no script runs."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode('ascii')}"
 
 
 class Table(NamedTuple):
@@ -96,9 +97,7 @@ def _figures(folder: Path) -> Iterator[Figure]:
         for name, caption in named.items():
             image = folder / f"{name}.svg"
             if image.is_file():
-                paper = image.with_suffix(".pdf")
-                content = paper.read_bytes() if paper.is_file() else b""
-                yield Figure(name, caption, image.read_text(encoding="utf-8"), content)
+                yield Figure(name, caption, image.read_bytes())
 
 
 def _tables(folder: Path) -> Iterator[Table]:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from ..core import files
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 FORMATS = ("svg", "pdf", "png")
 # Texts and axes, and lines behind the data. An SVG has them in the reader's colour scheme.
@@ -70,19 +66,6 @@ def style() -> AbstractContextManager[None]:
     from matplotlib import style as styles
 
     return styles.context(["petroff10", _STYLE])
-
-
-def write(drawn: Mapping[str, DrawnFigure], folder: Path) -> None:
-    """Write figures as SVG, PDF and PNG, and ``captions.json``, by name the text below each: title, caption and table.
-
-    The folder is replaced, so it has no figure of an earlier grid.
-    """
-    captions = {name: f"{found.title}. {found.caption} Numbers: {found.table}." for name, found in drawn.items()}
-    with style(), files.atomic(folder, directory=True) as temporary:
-        for name, (figure, *_) in drawn.items():
-            for suffix in FORMATS:
-                (temporary / f"{name}.{suffix}").write_bytes(content(figure, suffix))
-        files.write_json(temporary / "captions.json", captions)
 
 
 def content(figure: Figure, suffix: str) -> bytes:
@@ -148,28 +131,6 @@ def panels(
     if entries := {label: handle for pair in handles for handle, label in zip(*pair, strict=True)}:
         figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=min(4, len(entries)))
     return figure
-
-
-def heat(values: pd.DataFrame, shades: np.ndarray, most: float, size: tuple[float, float]) -> tuple[Figure, AxesImage]:
-    """Return a heat map with the values in its cells, and its image.
-
-    Args:
-        values: a row for each line of the map.
-        shades: float64 [rows, columns], from 0 (dark) to ``most`` (bright); a cell with NaN has no colour.
-        most: the brightest shade.
-        size: width and height, in inches.
-    """
-    figure = new_figure(*size)
-    axis = figure.subplots()
-    image = axis.imshow(np.ma.masked_invalid(shades), vmin=0, vmax=most, aspect="auto")
-    for (i, j), value in np.ndenumerate(values.to_numpy(np.float64)):
-        if not np.isnan(value):
-            colour = INK if np.isnan(shades[i, j]) else "white" if shades[i, j] < most / 2 else "black"
-            axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=6, color=colour)
-    axis.set_xticks(range(len(values.columns)), values.columns, rotation=90)
-    axis.set_yticks(range(len(values)), values.index)
-    axis.grid(visible=False)
-    return figure, image
 
 
 def unique_names(column: pd.Series) -> list[str]:

@@ -41,16 +41,6 @@ def _draw_intervals(axis: Axes, rows: pd.DataFrame) -> None:
     axis.grid(visible=False)
 
 
-def heat_map(values: pd.DataFrame, metric: str, *, lower_is_better: bool = False) -> DrawnFigure:
-    """Draw float64 systems × datasets; the shade of a cell is its place between worst and best of its column."""
-    worst, best = (values.max(), values.min()) if lower_is_better else (values.min(), values.max())
-    shares = (values - worst) / (best - worst).replace(0, np.nan)
-    size = 0.4 * len(values.columns) + 2, 0.22 * len(values) + 1.5
-    figure, _ = drawing.heat(values, shares.to_numpy(np.float64), 1.0, size)
-    text = f"{written(metric)} of each system on each dataset. The brightest cell of a column has its best value."
-    return DrawnFigure(figure, "Systems and datasets", text, "scores.csv")
-
-
 def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, metric: str) -> DrawnFigure:
     """Draw the difference of two systems for each query in descending order, a panel for each dataset.
 
@@ -79,35 +69,6 @@ def _draw_differences(axis: Axes, rows: pd.DataFrame) -> None:
     axis.fill_between(at, ordered[at].clip(min=0), step="mid", color="C0")
     axis.fill_between(at, ordered[at].clip(max=0), step="mid", color="C1")
     axis.grid(visible=False, axis="x")
-
-
-def wins(against: pd.DataFrame, metric: str) -> DrawnFigure:
-    """Draw on how many datasets each system is above and below the baseline (the paper's Figure 3)."""
-    from matplotlib.ticker import MaxNLocator
-
-    rows = against[(against["metric"] == metric) & against["wins"].notna() & (against["system"] != against["baseline"])]
-    rows = rows.sort_values(["wins", "mean"])
-    figure = drawing.new_figure(drawing.WIDTH / 1.6, 0.22 * len(rows) + 0.9)
-    axis = figure.subplots()
-    better, worse = rows["wins"].astype(float), rows["losses"].astype(float)
-    above = axis.barh(rows["system"], better, label="better")
-    below = axis.barh(rows["system"], -worse, label="worse", hatch="///", edgecolor="white")
-    for bars, counts in ((above, better), (below, worse)):
-        axis.bar_label(bars, [f"{count:.0f}" if count else "" for count in counts], padding=2)
-    axis.axvline(0, color="0.3", linewidth=0.8)
-    axis.margins(x=0.12)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    axis.set_xlabel(f"datasets on which {written(metric)} is better or worse")
-    axis.grid(visible=False, axis="y")
-    figure.legend(loc="outside upper right", ncols=2)
-    baseline, count, over = rows[["baseline", "datasets", "over"]].iloc[0]
-    text = (
-        f"Number of datasets on which the mean {written(metric)} of a system is above or below the mean of {baseline}"
-    )
-    return DrawnFigure(
-        figure, f"Wins against {baseline}", f"{text} ({over}, {count} datasets).", "against_baseline.csv"
-    )
 
 
 def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> DrawnFigure:

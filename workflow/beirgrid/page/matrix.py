@@ -1,4 +1,4 @@
-"""The page's main tables: systems × datasets, one table per metric."""
+"""The page's main tables: systems × datasets, one table per metric, each value with its interval as a bar."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import math
 from typing import Any, NamedTuple
 
 import pandas as pd
+from markupsafe import Markup
 
 from ..config.metric_names import MAIN, lower_is_better
-from ..results.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, Answers
+from ..results.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, ZERO_SHOT, Answers
 from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED
 from ..results.summary import NO, GridSummary
 from ..results.table_files import FLAW, INCOMPLETE, TRAINING, shown_scores
 from . import texts
 
-# Shades of the heat map: 0 for a column's worst value, this number for its best.
-SHADES = 8
 # Verdicts in ascending priority: a cell with several references shows the last one.
 VERDICTS = (
     "",
@@ -44,7 +43,6 @@ class Column(NamedTuple):
 
     key: str
     title: str
-    mean: bool = False
     names: str = ""
 
 
@@ -52,7 +50,9 @@ class GridCell(NamedTuple):
     """The content of a cell. ``text`` is its value or the reason that it has none, explained by ``detail``.
 
     ``flaw`` is a warning about the value. ``exact`` has six decimals. ``deviation`` is over the system's seeds.
-    ``to_baseline`` and ``to_published`` are differences, or empty; a star marks a significant one.
+    ``to_baseline`` and ``to_published`` are differences, or empty; a star marks a significant one. ``marks`` are the
+    signs behind the value: a circle for a system that is not distinguishable from the best, a double dagger for one
+    that was trained on the dataset (a question mark if that is not known), a section sign for a flaw, and the verdict.
     """
 
     text: str
@@ -62,50 +62,46 @@ class GridCell(NamedTuple):
     to_baseline: str
     to_published: str
     verdict: str
-    shade: int
     best: bool
-    among_best: bool
-    deviation: str = ""
-    trained: str = NO
-    flaw: str = ""
+    marks: str
+    deviation: str
+    flaw: str
+    bar: Markup
 
-    @property
-    def marks(self) -> str:
-        """Signs behind the value: a circle for a system that is not distinguishable from the best, a double dagger for
-        one that was trained on the dataset (a question mark if that is not known), a section sign for a flaw, and the
-        verdict.
-        """
-        signs = ("°" if self.among_best and not self.best else "") + TRAINING[self.trained]
-        return signs + (FLAW if self.flaw else "") + MARKS.get(self.verdict, "")
+
+class Row(NamedTuple):
+    """A system, its rank in the first column, and its cells in the order of the columns."""
+
+    system: str
+    rank: str
+    cells: list[GridCell]
 
 
 class MetricTable(NamedTuple):
-    """The table of one metric.
-
-    Attributes:
-        lower_is_better: whether the lowest value is the best.
-        columns: what there is a value of.
-        rows: a system and its cells, in the order of the columns.
-        meant: which metric ``main`` is in each column.
-    """
+    """The table of one metric. ``meant`` names the metric that ``main`` is in each column."""
 
     metric: str
     lower_is_better: bool
     columns: list[Column]
-    rows: list[tuple[str, list[GridCell]]]
+    rows: list[Row]
     meant: str = ""
+
+    @property
+    def marks(self) -> set[str]:
+        """The signs that some cell has."""
+        return {mark for row in self.rows for cell in row.cells for mark in cell.marks}
 
 
 class Facts(NamedTuple):
-    """The data of a column's cells, by system."""
+    """The data of a cell."""
 
-    value: float
-    low: float
-    high: float
-    status: str
-    detail: str
-    to_baseline: str
-    among_best: bool
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    status: str = PENDING
+    detail: str = ""
+    to_baseline: str = ""
+    among_best: bool = False
 
 
 def tables(grid: GridSummary, answers: Answers) -> list[MetricTable]:
@@ -121,24 +117,52 @@ def _table(
     across = answers.across[answers.across["metric"] == metric]
     columns = [*means(across), *(Column(name, name) for name in grid.rows)]
     facts = {**_means_of(across), **_scores_of(answers, metric)}
-    cells = {
-        column: _column([facts.get((system, column.key), _NOTHING) for system in grid.systems], lower)
-        for column in columns
-    }
-    deviations, rows = _deviations(answers, metric), []
-    for number, system in enumerate(grid.systems):
-        row = []
-        for column in columns:
-            cell = cells[column][number]._replace(deviation=deviations.get((system, column.names or column.key), ""))
-            if not column.mean:
-                verdict, difference = verdicts.get((system, column.key, metric), ("", math.nan))
-                trained = grid.trained(system, column.key)
-                cell = cell._replace(verdict=verdict, to_published=texts.difference(difference), trained=trained)
-            if cell.exact:
-                cell = cell._replace(flaw=_flaw(facts, system, column))
-            row.append(cell)
-        rows.append((system, row))
-    return MetricTable(metric, lower, columns, rows, _meant(grid, metric))
+    deviations = _deviations(answers, metric)
+
+    def cells(column: Column) -> list[GridCell]:
+        of_column = {system: facts.get((system, column.key), Facts()) for system in grid.systems}
+        values = [fact.value for fact in of_column.values() if not math.isnan(fact.value)]
+        best = texts.value((min if lower else max)(values)) if len(values) > 1 else ""
+        ends = [end for fact in of_column.values() for end in fact[:3] if not math.isnan(end)]
+        made = []
+        for system, fact in of_column.items():
+            verdict, difference = verdicts.get((system, column.key, metric), ("", math.nan))
+            is_best = texts.value(fact.value) == best != ""  # as are all values that round to the best one
+            flaw = "" if math.isnan(fact.value) else _flaw(facts, system, column)
+            circle = "°" if fact.among_best and not is_best else ""
+            trained = TRAINING[NO if column.names else grid.trained(system, column.key)]
+            made.append(
+                GridCell(
+                    text=texts.value(fact.value) or fact.status,
+                    detail="" if texts.value(fact.value) else fact.detail,
+                    exact="" if math.isnan(fact.value) else f"{fact.value:.6f}",
+                    interval=texts.interval(fact.low, fact.high),
+                    to_baseline=fact.to_baseline,
+                    to_published=texts.difference(difference),
+                    verdict=verdict,
+                    best=is_best,
+                    marks=circle + trained + (FLAW if flaw else "") + MARKS.get(verdict, ""),
+                    deviation=deviations.get((system, column.names or column.key), ""),
+                    flaw=flaw,
+                    bar=bar(fact, min(ends), max(ends)) if ends else Markup(),
+                )
+            )
+        return made
+
+    first = pd.Series([facts.get((system, columns[0].key), Facts()).value for system in grid.systems], dtype="float64")
+    ranks = map(texts.count, first.rank(method="min", ascending=lower))
+    rows = zip(grid.systems, ranks, zip(*map(cells, columns), strict=True), strict=True)
+    return MetricTable(metric, lower, columns, [Row(s, rank, list(of)) for s, rank, of in rows], _meant(grid, metric))
+
+
+def bar(fact: Facts, least: float, most: float) -> Markup:
+    """Draw a value as a tick on its interval, as SVG, between the lowest and the highest end of its column."""
+    if math.isnan(fact.value) or most == least:
+        return Markup()
+    low, value, high = (f"{100 * (end - least) / (most - least):.1f}" for end in (fact.low, fact.value, fact.high))
+    line = "" if math.isnan(fact.low) else f'<path d="M{low} 3H{high}"/>'
+    svg = f'<svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">{line}<path d="M{value} 0v6"/></svg>'
+    return Markup(svg)  # noqa: S704, numbers alone
 
 
 def _meant(grid: GridSummary, metric: str) -> str:
@@ -151,19 +175,19 @@ def _meant(grid: GridSummary, metric: str) -> str:
 
 def _flaw(facts: dict[tuple[str, str], Facts], system: str, column: Column) -> str:
     """Return the warnings about a cell's value. A mean has those of its datasets."""
-    if not column.mean:
+    if not column.names:
         return facts[system, column.key].detail
-    found = ((name, facts.get((system, name), _NOTHING).detail) for name in column.names.split(", "))
-    return "; ".join(f"{name}: {detail}" for name, detail in found if detail)
+    details = ((name, facts.get((system, name), Facts()).detail) for name in column.names.split(", "))
+    return "; ".join(f"{name}: {detail}" for name, detail in details if detail)
 
 
 def means(across: pd.DataFrame) -> list[Column]:
-    """Return a column for each averaged set of at least two datasets."""
-    sets = across.drop_duplicates("over")
+    """Return a column for each averaged set of at least two datasets. One set alone needs no name."""
+    sets = across[across["datasets"] > 1].drop_duplicates("over")
+    named = (sets["over"] == ZERO_SHOT).any()
     return [
-        Column(over, f"mean of {count} ({over})", True, names)
+        Column(over, f"mean of {count}" + (f" ({over})" if named else ""), names)
         for over, count, names in zip(sets["over"], sets["datasets"], sets["names"], strict=True)
-        if count > 1
     ]
 
 
@@ -177,7 +201,6 @@ def _means_of(across: pd.DataFrame) -> dict[tuple[str, str], Facts]:
             INCOMPLETE if math.isnan(row.mean) else DONE,
             row.note,
             texts.difference(row.difference) if row.system != row.baseline else "",
-            False,
         )
         for row in texts.rows(across)
     }
@@ -198,56 +221,22 @@ def _scores_of(answers: Answers, metric: str) -> dict[tuple[str, str], Facts]:
     }
     groups = answers.groups[(answers.groups["metric"] == metric) & answers.groups["in_best_group"]]
     among_best = set(zip(groups["system"], groups["dataset"], strict=True))
-    scores = answers.scores[answers.scores["metric"] == metric]
-    found = {}
-    for row in texts.rows(scores):
-        key = (row.system, row.dataset)
-        difference = differences.get(key, "")
-        found[key] = Facts(row.value, row.low, row.high, row.status, row.detail, difference, key in among_best)
-    return found
-
-
-_NOTHING = Facts(math.nan, math.nan, math.nan, PENDING, "", "", False)
+    return {
+        (key := (row.system, row.dataset)): Facts(
+            row.value, row.low, row.high, row.status, row.detail, differences.get(key, ""), key in among_best
+        )
+        for row in texts.rows(answers.scores[answers.scores["metric"] == metric])
+    }
 
 
 def _verdicts(verdicts: pd.DataFrame) -> dict[tuple[str, str, str], tuple[str, float]]:
     """Return the verdict of highest priority of each (system, dataset, metric), with its difference."""
-    found: dict[tuple[str, str, str], tuple[str, float]] = {}
+    known: dict[tuple[str, str, str], tuple[str, float]] = {}
     for row in texts.rows(verdicts):
         key = (row.system, row.dataset, row.metric)
-        known = found.get(key, ("", math.nan))[0]
-        if VERDICTS.index(row.verdict) > VERDICTS.index(known):
-            found[key] = (row.verdict, row.difference)
-    return found
-
-
-def _column(facts: list[Facts], lower_is_better: bool) -> list[GridCell]:
-    """Build the cells of a column, one per system, without verdicts."""
-    ordered = sorted((fact.value for fact in facts if not math.isnan(fact.value)), reverse=lower_is_better)
-    worst, best = (ordered[0], ordered[-1]) if ordered else (math.nan, math.nan)
-    return [
-        GridCell(
-            text=texts.value(fact.value) or fact.status,
-            detail="" if texts.value(fact.value) else fact.detail,
-            exact="" if math.isnan(fact.value) else f"{fact.value:.6f}",
-            interval=texts.interval(fact.low, fact.high),
-            to_baseline=fact.to_baseline,
-            to_published="",
-            verdict="",
-            shade=_shade(fact.value, worst, best),
-            # All values that round to the best one are marked as best.
-            best=len(ordered) > 1 and texts.value(fact.value) == texts.value(best),
-            among_best=fact.among_best,
-        )
-        for fact in facts
-    ]
-
-
-def _shade(value: float, worst: float, best: float) -> int:
-    """Return a value's shade: 0 for the worst of its column, ``SHADES`` for the best."""
-    if math.isnan(value) or best == worst:
-        return 0
-    return round(SHADES * (value - worst) / (best - worst))
+        if VERDICTS.index(row.verdict) > VERDICTS.index(known.get(key, ("", math.nan))[0]):
+            known[key] = (row.verdict, row.difference)
+    return known
 
 
 def counts(grid: GridSummary, answers: Answers) -> dict[str, int]:

@@ -20,12 +20,20 @@ from ..core.checkout import CHECKOUT
 from ..core.version import dated_version
 from ..results import table_files as data_tables
 from ..results.answers import Answers, verdict_counts
+from ..results.published import SCORE_IS_PUBLISHED
 from ..results.summary import GridSummary
 from . import about, analyses, sections, steps, texts
 from . import matrix as grids
 from .answer import all_published, answer
 
 TEMPLATES = CHECKOUT / "workflow" / "report"
+# What the signs behind a value mean. Notes below the table explain the others.
+SIGNS = [
+    ("°", "not distinguishable from the best (randomised Tukey HSD test, 0.05)"),
+    ("✓", "reproduced a published value"),
+    ("≈", "close (within twice the tolerance)"),
+    ("✗", "deviates (above or below)"),
+]
 # DataTables with its buttons (MIT licence), in the Python package that ships it.
 LIBRARY_PACKAGE, LIBRARY = "itables", "itables/html/dt_bundle.js"
 
@@ -51,12 +59,11 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"breakable": breakable, "written": written}
+    environment.filters |= {"breakable": breakable, "large": large, "written": written}
     environment.globals["filled"] = sections.filled
     grid = data_tables.ordered(grid, answers)
-    found = steps.collect(grid, answers.steps)
+    arranged = steps.collect(grid, answers.steps)
     by_metric = [
-        sections.best_groups(grid, answers),
         sections.against_baseline(grid, answers),
         sections.over_datasets(grid, answers),
         sections.two_systems(grid),
@@ -65,26 +72,36 @@ def render(
         about.leaderboard(grid, answers),
     ]
     pairs, whole = sections.pairs(grid, answers)
-    analysed = analyses.read(grid.name, answers.scores)
     by_metric = [table.without_empty() for table in by_metric]
-    groups, baseline, across, pair, seeds, not_run, systems = by_metric
+    baseline, across, pair, seeds, not_run, systems = by_metric
+    tables = grids.tables(grid, answers)
+    data = {
+        "systems": grid.systems,
+        "datasets": grid.rows,
+        "families": grid.families,
+        "cells": _cells(grid, answers, arranged),
+        "tables": {table.name: table._asdict() for table in by_metric},
+        "baseline": sections.baseline_of(answers),
+        "compare": grid.compare,
+        "pairs": pairs,
+        "zeroShot": sections.zero_shot_means(grid, answers),
+        "zeroShotSaid": bool(grid.trained_on or grid.training_unknown),
+    }
     return environment.get_template("index.html.j2").render(
         version=dated_version(),
         grid=grid,
-        answer=str(answer(grid, answers)),
+        answer=answer(grid, answers),
         all_published=all_published(answers),
         significant=len(answers.significance) > 0,
         tasks=sorted({grid.datasets[row].task for row in grid.rows} - {""}),
         domains=sorted({grid.datasets[row].domain for row in grid.rows} - {""}),
-        tables=grids.tables(grid, answers),
+        tables=tables,
+        marks=set[str]().union(*(table.marks for table in tables)),
+        signs=SIGNS,
         counts=grids.counts(grid, answers),
         failures=grids.failures(grid, answers),
-        precision=data_tables.precision_note(answers.scores, grid),
-        flaws=data_tables.flaw_notes(answers.scores, grid),
-        training_notes=[*data_tables.training_notes(grid), *data_tables.tuning_notes(grid)],
-        seed_notes=[*data_tables.seed_notes(grid), *([data_tables.DEVIATION] if grid.seeds else [])],
+        notes=data_tables.notes(grid, answers.scores),
         baseline_name=sections.baseline_of(answers),
-        groups=groups,
         baseline=baseline,
         across=across,
         pair=pair,
@@ -92,40 +109,29 @@ def render(
         systems=systems,
         not_run=not_run if len(answers.published) else None,
         verdicts=sections.verdicts(answers),
+        verdict_columns=sections.VERDICT_COLUMNS,
+        verdict_names=[name for name in reversed(grids.VERDICTS) if name not in ("", SCORE_IS_PUBLISHED)],
         published_counts=verdict_counts(answers.verdicts, recorded=False),
         recorded_counts=verdict_counts(answers.verdicts, recorded=True),
-        costs=sections.costs(answers),
-        spent=sections.SPENT,
         datasets=about.datasets(grid, answers),
-        steps=found.steps,
-        analyses=analysed,
+        steps=arranged.steps,
+        analyses=analyses.read(grid.name, answers.scores),
         pictures=pictures,
-        figures=_packed(
-            json.dumps({figure.name: figure.packed() for figure in [*pictures, *analysed.figures]}).encode()
-        ),
-        per_query=_packed(json.dumps(sections.per_query(grid, answers)).encode()),
-        documents=_packed(json.dumps(dict(documents)).encode()),
+        per_query=_packed(sections.per_query(grid, answers)),
+        documents=_packed(dict(documents)),
         all_pairs=whole,
-        data=_packed(
-            json.dumps(
-                {
-                    "systems": list(grid.systems),
-                    "datasets": list(grid.rows),
-                    "families": grid.families,
-                    "cells": _cells(grid, answers, found),
-                    "tables": {table.name: table._asdict() for table in by_metric},
-                    "baseline": sections.baseline_of(answers),
-                    "compare": list(grid.compare),
-                    "pairs": pairs,
-                    "zeroShot": sections.zero_shot_means(grid, answers),
-                }
-            ).encode()
-        ),
+        data=_packed(data),
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),  # noqa: S704, a file of the package
         script=Markup((TEMPLATES / "page.js").read_text(encoding="utf-8")),  # noqa: S704
-        library=_packed(_library()),
+        library=_compressed(_library()),
         library_version=importlib.metadata.version(LIBRARY_PACKAGE),
     )
+
+
+def large(sentence: str) -> Markup:
+    """Escape a sentence and enlarge its values."""
+    parts = re.split(r"((?<![\w.])[+-]?\d\.\d{4}(?![\d\],]))", sentence)
+    return Markup("").join(Markup("<b>{}</b>").format(part) if n % 2 else escape(part) for n, part in enumerate(parts))
 
 
 def breakable(name: str) -> Markup:
@@ -133,8 +139,13 @@ def breakable(name: str) -> Markup:
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[-_+@.])", name))
 
 
-def _packed(content: bytes) -> str:
-    """Pack content for the page's script: gzip in base64, so that no text in it can end an HTML element."""
+def _packed(content: Any) -> str:
+    """Pack content for the page's script as JSON."""
+    return _compressed(json.dumps(content).encode())
+
+
+def _compressed(content: bytes) -> str:
+    """Compress bytes by gzip in base64, so that no text in them can end an HTML element."""
     return base64.b64encode(gzip.compress(content, mtime=0)).decode("ascii")
 
 
@@ -142,16 +153,16 @@ def _library() -> bytes:
     return Path(str(importlib.metadata.distribution(LIBRARY_PACKAGE).locate_file(LIBRARY))).read_bytes()
 
 
-def _cells(grid: GridSummary, answers: Answers, found: steps.Steps) -> dict[str, dict[str, Any]]:
+def _cells(grid: GridSummary, answers: Answers, arranged: steps.Steps) -> dict[str, dict[str, Any]]:
     """Return the content of each cell's dialog, by system and dataset: queries, precision, cost, steps, components."""
     rows = answers.scores.drop_duplicates(["system", "dataset"])
     cells: dict[str, dict[str, Any]] = {system: {} for system in grid.systems}
     for row in texts.rows(rows[rows["system"].isin(list(grid.systems)) & rows["dataset"].isin(list(grid.rows))]):
-        numbers = found.of_cell.get((row.system, row.dataset), [])
+        numbers = arranged.of_cell.get((row.system, row.dataset), [])
         cells[row.system][row.dataset] = {
             "queries": texts.count(row.queries),
             "precision": row.precision,
-            "cost": _cost([found.steps[number] for number in numbers]),
+            "cost": _cost([arranged.steps[number] for number in numbers]),
             "steps": numbers,
             "parts": list(grid.datasets[row.dataset].mean_of),
         }

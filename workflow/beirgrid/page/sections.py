@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from ..config.metric_names import lower_is_better, written
 from ..config.registry import mteb_models
 from ..core import paths
 from ..results import table_files
-from ..results.answers import Answers
+from ..results.answers import LEAST_DATASETS, Answers
 from ..results.published import OTHER_PROTOCOL
 from ..results.summary import GridSummary
 from . import texts
@@ -22,6 +22,8 @@ from .answer import Difference, mean_difference
 from .matrix import VERDICTS, means
 
 Rows = list[list[str]]
+# How a table's row reads in each column.
+Columns = dict[str, Callable[[Any], str]]
 # Maximum pairs on the page. If there are more, only those of the first metric are included, up to this number.
 MOST_PAIRS = 20_000
 # Maximum per-query values on the page, and the range of queries listed per dataset.
@@ -30,10 +32,8 @@ MOST_VALUES, LISTED = 60_000, range(20, 500)
 MOST_CHARACTERS = 100
 # Label of a system with published values only.
 NOT_RUN = "published, not run here"
-# Cost columns of models behind an endpoint.
-SPENT = ["tokens", "price", "price of 1,000 queries"]
-# Stages whose artifact sizes are shown.
-SIZED = ("index", "index_program", "fetch", "train")
+VERDICT_COLUMNS = ["system", "dataset", "metric", "value", "precision", "reference", "difference", "tolerance"]
+VERDICT_COLUMNS += ["verdict", "source"]
 
 
 class ByMetric(NamedTuple):
@@ -60,22 +60,6 @@ def filled(rows: Rows, columns: list[str], headers: int) -> list[int]:
     return [n for n in range(len(columns)) if n < headers or not rows or any(row[n] for row in rows)]
 
 
-class Verdict(NamedTuple):
-    """A score beside a reference value."""
-
-    system: str
-    dataset: str
-    metric: str
-    value: str
-    precision: str
-    published: str
-    difference: str
-    tolerance: str
-    verdict: str
-    recorded: bool
-    source: str
-
-
 def baseline_of(answers: Answers) -> str:
     """Return the baseline of the tests, or an empty string where there is none."""
     return next((name for name in answers.significance["baseline"] if name), "")
@@ -83,99 +67,92 @@ def baseline_of(answers: Answers) -> str:
 
 def against_baseline(grid: GridSummary, answers: Answers) -> ByMetric:
     """Tabulate the tests of each system against the baseline."""
-    columns = ["system", "dataset", "queries", "value", "interval", f"difference to {baseline_of(answers)}"]
-    columns += ["interval of the difference"]
-    columns += ["p (randomisation)", "p (Holm)", "p (t test)", "p (t test, Holm)", "effect size", "note"]
+    columns: Columns = {
+        "system": lambda row: row.system,
+        "dataset": lambda row: row.dataset,
+        "queries": lambda row: texts.count(row.queries),
+        "value": lambda row: texts.value(row.mean),
+        "interval": lambda row: texts.interval(row.low, row.high),
+        f"difference to {baseline_of(answers)}": lambda row: texts.difference(row.difference),
+        "interval of the difference": lambda row: texts.interval(row.difference_low, row.difference_high),
+        "p (randomisation)": lambda row: texts.probability(row.p_randomisation),
+        "p (Holm)": lambda row: texts.probability(row.p_holm),
+        "p (t test)": lambda row: texts.probability(row.p_t),
+        "p (t test, Holm)": lambda row: texts.probability(row.p_t_holm),
+        "effect size": lambda row: texts.short(row.effect),
+        "note": lambda row: row.note,
+    }
     tests = answers.significance[answers.significance["baseline"] != ""]
-    rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
-    for row in _in_order(tests, grid):
-        rows[row.metric].append(
-            [
-                row.system,
-                row.dataset,
-                texts.count(row.queries),
-                texts.value(row.mean),
-                texts.interval(row.low, row.high),
-                texts.difference(row.difference),
-                texts.interval(row.difference_low, row.difference_high),
-                texts.probability(row.p_randomisation),
-                texts.probability(row.p_holm),
-                texts.probability(row.p_t),
-                texts.probability(row.p_t_holm),
-                texts.short(row.effect),
-                row.note,
-            ]
-        )
-    return ByMetric("baseline", columns, 2, ("note",), rows)
-
-
-def best_groups(grid: GridSummary, answers: Answers) -> ByMetric:
-    """Tabulate each dataset's best system and the systems that are not distinguishable from it."""
-    rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
-    shown = answers.groups[answers.groups["dataset"].isin(list(grid.rows))]
-    for metric in grid.metrics:
-        of_metric = shown[shown["metric"] == metric]
-        for dataset in grid.rows:
-            group = of_metric[of_metric["dataset"] == dataset]
-            if group.empty:
-                continue
-            best = str(group["best"].iloc[0])
-            others = group[group["in_best_group"] & (group["system"] != best)].sort_values("p_tukey", ascending=False)
-            named = [f"{row.system} (p {texts.probability(row.p_tukey)})" for row in texts.rows(others)]
-            mean = texts.value(group.loc[group["system"] == best, "mean"].iloc[0])
-            rows[metric].append([dataset, best, mean, ", ".join(named) or "none", f"{len(group)}"])
-    columns = ["dataset", "best", "value", "not distinguishable from the best", "systems compared"]
-    return ByMetric("groups", columns, 1, ("best", "not distinguishable from the best"), rows)
+    return _by_metric("baseline", grid, tests, columns, 2, ("note",))
 
 
 def over_datasets(grid: GridSummary, answers: Answers) -> ByMetric:
     """Tabulate means over datasets, ranks, and comparisons with the baseline."""
     baseline = baseline_of(answers)
-    columns = ["system", "over", "datasets", "mean", "interval (queries)", "interval (datasets and queries)"]
-    change = f"change against {baseline} (%)" if baseline else "change (%)"
-    columns += ["mean rank", "Borda count", change, "wins", "ties", "losses", "p (t test)", "p (sign test)"]
-    columns += ["own zero-shot mean", "trained on", "not known", "note"]
-    rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
-    for row in _in_order(answers.across, grid):
-        own = texts.value(row.own_zero_shot_mean)
-        rows[row.metric].append(
-            [
-                row.system,
-                row.over,
-                texts.count(row.datasets),
-                texts.value(row.mean),
-                texts.interval(row.low_queries, row.high_queries),
-                texts.interval(row.low_datasets, row.high_datasets),
-                texts.short(row.mean_rank),
-                texts.short(row.borda, 1),
-                texts.percent(row.change),
-                texts.count(row.wins),
-                texts.count(row.ties),
-                texts.count(row.losses),
-                texts.probability(row.p_t),
-                texts.probability(row.p_sign),
-                f"{own} ({row.own_zero_shot_datasets})" if own else "",
-                row.trained_on,
-                row.training_unknown,
-                row.note,
-            ]
-        )
+    columns: Columns = {
+        "system": lambda row: row.system,
+        "over": lambda row: row.over,
+        "datasets": lambda row: texts.count(row.datasets),
+        "mean": lambda row: texts.value(row.mean),
+        "interval (queries)": lambda row: texts.interval(row.low_queries, row.high_queries),
+        # Fewer datasets say nothing about others.
+        "interval (datasets and queries)": lambda row: (
+            texts.interval(row.low_datasets, row.high_datasets) if row.datasets >= LEAST_DATASETS else ""
+        ),
+        "mean rank": lambda row: texts.short(row.mean_rank),
+        "Borda count": lambda row: texts.short(row.borda, 1),
+        f"change against {baseline} (%)" if baseline else "change (%)": lambda row: texts.percent(row.change),
+        "wins": lambda row: texts.count(row.wins),
+        "ties": lambda row: texts.count(row.ties),
+        "losses": lambda row: texts.count(row.losses),
+        "p (t test)": lambda row: texts.probability(row.p_t) if row.datasets >= LEAST_DATASETS else "",
+        "p (sign test)": lambda row: texts.probability(row.p_sign) if row.datasets >= LEAST_DATASETS else "",
+    }
+    if grid.trained_on or grid.training_unknown:
+        columns |= {
+            "own zero-shot mean": lambda row: (
+                f"{own} ({row.own_zero_shot_datasets})" if (own := texts.value(row.own_zero_shot_mean)) else ""
+            ),
+            "trained on": lambda row: row.trained_on,
+            "not known": lambda row: row.training_unknown,
+        }
+    columns["note"] = lambda row: row.note
     words = ("over", "own zero-shot mean", "trained on", "not known", "note")
-    return ByMetric("across", columns, 1, words, rows)
+    return _by_metric("across", grid, answers.across, columns, 1, words)
 
 
 def over_seeds(grid: GridSummary, answers: Answers) -> ByMetric:
     """Tabulate mean and standard deviation of each system with seeds, with the value of each seed."""
-    columns = ["system", "dataset", "mean", "standard deviation", "seeds", "each seed", "status"]
-    rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
     titles = {table_files.joined(table_files.averaged_rows(grid)): table_files.mean_name(grid)}
     titles |= {column.names: column.title for column in means(answers.across)}
     named = answers.seeds["dataset"].where(answers.seeds["mean_of"] == "", answers.seeds["mean_of"].map(titles))
-    for row in _in_order(answers.seeds.assign(dataset=named), grid, titles.values()):
-        number = f"{row.seeds}" if row.seeds == row.of else f"{row.seeds} of {row.of}"
-        numbers = [texts.value(row.mean), texts.value(row.deviation), number]
-        rows[row.metric].append([row.system, row.dataset, *numbers, row.values, row.status])
-    return ByMetric("seeds", columns, 2, ("seeds", "each seed", "status"), rows)
+    columns: Columns = {
+        "system": lambda row: row.system,
+        "dataset": lambda row: row.dataset,
+        "mean": lambda row: texts.value(row.mean),
+        "standard deviation": lambda row: texts.value(row.deviation),
+        "seeds": lambda row: f"{row.seeds}" if row.seeds == row.of else f"{row.seeds} of {row.of}",
+        "each seed": lambda row: row.values,
+        "status": lambda row: row.status,
+    }
+    words = ("seeds", "each seed", "status")
+    return _by_metric("seeds", grid, answers.seeds.assign(dataset=named), columns, 2, words, titles.values())
+
+
+def _by_metric(
+    name: str,
+    grid: GridSummary,
+    table: pd.DataFrame,
+    columns: Columns,
+    headers: int,
+    words: tuple[str, ...],
+    means: Iterable[str] = (),
+) -> ByMetric:
+    """Format the rows of a table by metric."""
+    rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
+    for row in _in_order(table, grid, means):
+        rows[row.metric].append([cell(row) for cell in columns.values()])
+    return ByMetric(name, list(columns), headers, words, rows)
 
 
 def _in_order(table: pd.DataFrame, grid: GridSummary, means: Iterable[str] = ()) -> Iterable[Any]:
@@ -324,13 +301,13 @@ def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
     return ByMetric("published", columns, 2, ("measured",), rows)
 
 
-def verdicts(answers: Answers) -> list[Verdict]:
-    """Return the scores with a reference value, deviations first."""
+def verdicts(answers: Answers) -> Rows:
+    """Return the scores with a reference value in the columns ``VERDICT_COLUMNS``, deviations first."""
     order = {name: number for number, name in enumerate(reversed(VERDICTS))}
     judged = answers.verdicts[answers.verdicts["published"].notna()]
     judged = judged.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
     return [
-        Verdict(
+        [
             row.system,
             row.dataset,
             written(row.metric),
@@ -340,40 +317,8 @@ def verdicts(answers: Answers) -> list[Verdict]:
             texts.difference(row.difference),
             "" if row.protocol or math.isnan(row.tolerance) else f"{row.tolerance:g}",
             row.verdict,
-            bool(row.recorded),
-            ". ".join(filter(None, [row.source + (f" ({row.note})" if row.note else ""), row.protocol, row.commit])),
-        )
+            ("own: " if row.recorded else "")
+            + ". ".join(filter(None, [row.source + (f" ({row.note})" if row.note else ""), row.protocol, row.commit])),
+        ]
         for row in texts.rows(judged)
-    ]
-
-
-def costs(answers: Answers) -> Rows:
-    """Tabulate costs per system and stage, summed over datasets. A shared step counts once for each system."""
-    rows: Rows = []
-    for (system, stage), steps in answers.costs.groupby(["system", "stage"], sort=False):
-        steps = steps.drop_duplicates("record")
-        rates = steps.dropna(subset="rate")
-        rows.append(
-            [
-                str(system),
-                str(stage),
-                f"{len(steps)}",
-                f"{steps['seconds'].sum():.1f}",
-                f"{rates['rate'].mean():.1f}" if len(rates) else "",
-                rates["unit"].iloc[0] if len(rates) else "",
-                texts.megabytes(steps["bytes"].sum()) if stage in SIZED else "",
-                f"{steps['peak_memory_mb'].max():.0f}",
-                ", ".join(sorted(set(steps["device"]))),
-                *(_spent(steps) if answers.costs["tokens"].notna().any() else []),
-            ]
-        )
-    return rows
-
-
-def _spent(steps: pd.DataFrame) -> list[str]:
-    """Return the endpoints' usage in some steps, in the columns ``SPENT``."""
-    return [
-        texts.count(steps["tokens"].sum(min_count=1)),
-        texts.price(steps["price"].sum(min_count=1)),
-        texts.price(steps["price_per_1000_queries"].mean()),
     ]

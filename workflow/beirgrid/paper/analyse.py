@@ -71,7 +71,7 @@ def analyse(
         for name in TABLES:
             files.write_text(folder / f"{name}.csv", guarded(tables[name]).to_csv(index=False, lineterminator="\n"))
         drawn = draw(grid, tables)
-        drawing.write(drawn, output / "figures")
+        figures.write(drawn, output / "figures")
         facts.update(cells=len(done), figures=list(drawn), scores=files.sha256(folder / "scores.csv"))
 
 
@@ -83,6 +83,10 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, dra
     )
     with drawing.style():
         drawn: dict[str, drawing.DrawnFigure | None] = {}
+        against = tables["against_baseline"]
+        others = against[(against["system"] != against["baseline"]) & against["wins"].notna()]
+        if (others["datasets"] > 1).any():
+            drawn["wins"] = figures.wins(against, grid.metrics[0])
         if len(depth):
             drawn["depth"] = depth_curves(depth)
         if len(holes):

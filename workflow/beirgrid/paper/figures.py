@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from ..config.metric_names import written
+from ..core import files
 from ..page import drawing
 from ..page.drawing import DrawnFigure
 from .lengths import JUDGED, RETRIEVED
@@ -16,6 +19,7 @@ from .term_overlap import matrix
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 
 def hole_rates(holes: pd.DataFrame) -> DrawnFigure:
@@ -136,7 +140,7 @@ def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
     values = matrix(overlap)
     side = min(drawing.WIDTH, 0.36 * len(values) + 2)
     shades, most = values.to_numpy(np.float64), float(overlap["similarity"].max())
-    figure, image = drawing.heat(values, shades, most, (side, 0.85 * side))
+    figure, image = _heat(values, shades, most, (side, 0.85 * side))
     figure.colorbar(image, shrink=0.6, label="weighted Jaccard similarity")
     caption = (
         "Weighted Jaccard similarity of the words of each pair of corpora, by their frequencies. A word is a "
@@ -162,3 +166,67 @@ def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> DrawnFigure
         "something."
     )
     return DrawnFigure(figure, "Map of vocabularies", caption, "map.csv")
+
+
+def _heat(values: pd.DataFrame, shades: np.ndarray, most: float, size: tuple[float, float]) -> tuple[Figure, AxesImage]:
+    """Return a heat map with the values in its cells, and its image.
+
+    Args:
+        values: a row for each line of the map.
+        shades: float64 [rows, columns], from 0 (dark) to ``most`` (bright); a cell with NaN has no colour.
+        most: the brightest shade.
+        size: width and height, in inches.
+    """
+    figure = drawing.new_figure(*size)
+    axis = figure.subplots()
+    image = axis.imshow(np.ma.masked_invalid(shades), vmin=0, vmax=most, aspect="auto")
+    for (i, j), value in np.ndenumerate(values.to_numpy(np.float64)):
+        if not np.isnan(value):
+            colour = drawing.INK if np.isnan(shades[i, j]) else "white" if shades[i, j] < most / 2 else "black"
+            axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=6, color=colour)
+    axis.set_xticks(range(len(values.columns)), values.columns, rotation=90)
+    axis.set_yticks(range(len(values)), values.index)
+    axis.grid(visible=False)
+    return figure, image
+
+
+def wins(against: pd.DataFrame, metric: str) -> DrawnFigure:
+    """Draw on how many datasets each system is above and below the baseline (the paper's Figure 3)."""
+    from matplotlib.ticker import MaxNLocator
+
+    rows = against[(against["metric"] == metric) & against["wins"].notna() & (against["system"] != against["baseline"])]
+    rows = rows.sort_values(["wins", "mean"])
+    figure = drawing.new_figure(drawing.WIDTH / 1.6, 0.22 * len(rows) + 0.9)
+    axis = figure.subplots()
+    better, worse = rows["wins"].astype(float), rows["losses"].astype(float)
+    above = axis.barh(rows["system"], better, label="better")
+    below = axis.barh(rows["system"], -worse, label="worse", hatch="///", edgecolor="white")
+    for bars, counts in ((above, better), (below, worse)):
+        axis.bar_label(bars, [f"{count:.0f}" if count else "" for count in counts], padding=2)
+    axis.axvline(0, color="0.3", linewidth=0.8)
+    axis.margins(x=0.12)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
+    axis.set_xlabel(f"datasets on which {written(metric)} is better or worse")
+    axis.grid(visible=False, axis="y")
+    figure.legend(loc="outside upper right", ncols=2)
+    baseline, count, over = rows[["baseline", "datasets", "over"]].iloc[0]
+    text = (
+        f"Number of datasets on which the mean {written(metric)} of a system is above or below the mean of {baseline}"
+    )
+    return DrawnFigure(
+        figure, f"Wins against {baseline}", f"{text} ({over}, {count} datasets).", "against_baseline.csv"
+    )
+
+
+def write(drawn: Mapping[str, DrawnFigure], folder: Path) -> None:
+    """Write figures as SVG, PDF and PNG, and ``captions.json``, by name the text below each: title, caption and table.
+
+    The folder is replaced, so it has no figure of an earlier grid.
+    """
+    captions = {name: f"{found.title}. {found.caption} Numbers: {found.table}." for name, found in drawn.items()}
+    with drawing.style(), files.atomic(folder, directory=True) as temporary:
+        for name, (figure, *_) in drawn.items():
+            for suffix in drawing.FORMATS:
+                (temporary / f"{name}.{suffix}").write_bytes(drawing.content(figure, suffix))
+        files.write_json(temporary / "captions.json", captions)

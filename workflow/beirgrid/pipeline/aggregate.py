@@ -10,7 +10,7 @@ from .sizes import Amounts, Sizes
 from .stage import Cost, Settings, Stage
 from .summaries import PUBLISHED
 
-AGGREGATE = Stamp("aggregate", 14)
+AGGREGATE = Stamp("aggregate", 15)
 
 
 class Aggregate(Stage):

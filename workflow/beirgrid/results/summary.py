@@ -6,7 +6,6 @@ files that it names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -147,47 +146,15 @@ def read(path: str | Path) -> GridSummary:
     """Read the summary of a grid.
 
     Raises:
-        DataError: the file is missing, is not a summary, or contradicts itself.
+        DataError: the file is missing, or is not a summary.
     """
     with files.reading(path):
         content = Path(path).read_bytes()
     try:
-        found = GridSummary.model_validate_json(content)
+        return GridSummary.model_validate_json(content)
     except ValidationError:
         raise DataError(f"{path} is not a summary of a grid. {REMEDY}") from None
-    if problem := next(_contradictions(found), None):
-        raise DataError(f"{path} {problem}. {REMEDY}")
-    return found
 
 
 # Type of an argument that names the file of a summary.
 SummaryFile = Annotated[GridSummary, PlainValidator(read), "summary of the grid, grid.json"]
-
-
-def _contradictions(grid: GridSummary) -> Iterator[str]:
-    if not (grid.systems and grid.rows and grid.metrics):
-        yield "has no systems, no rows or no metrics"
-    for kind in ("systems", "rows", "metrics"):
-        if len(set(getattr(grid, kind))) < len(getattr(grid, kind)):
-            yield f"names one of its {kind} twice"
-    if unknown := [name for name in grid.seeds if name not in grid.systems]:
-        yield f"has seeds of {unknown[0]!r}, which is not one of its systems"
-    if unknown := [name for name in grid.compare if name not in grid.systems]:
-        yield f"compares {unknown[0]!r}, which is not one of its systems"
-    parts = [part for entry in grid.datasets.values() for part in entry.mean_of]
-    for name in (*grid.rows, *parts):
-        if name not in grid.datasets:
-            yield f"names the dataset {name!r} and does not describe it"
-    for name in parts:
-        if name in grid.datasets and grid.datasets[name].mean_of:
-            yield f"averages {name!r}, which is itself an average"
-    cells = {(cell.system, cell.dataset) for cell in grid.cells}
-    run = [member for system in grid.systems for member in grid.seeds.get(system, (system,))]
-    own = [name for name, entry in grid.datasets.items() if entry.has_scores]
-    known = {(system, name) for system in run for name in own}
-    unjudged = {name for name, entry in grid.datasets.items() if entry.not_judged}
-    for cell in grid.unjudged:
-        if cell.dataset not in unjudged or cell.system not in run:
-            yield f"has a cell without scores of {cell.system!r} on {cell.dataset!r}"
-    for system, dataset in sorted(cells ^ known):
-        yield f"{'lacks' if (system, dataset) in known else 'has'} a cell of {system!r} on {dataset!r}"

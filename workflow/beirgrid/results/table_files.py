@@ -126,19 +126,21 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
     shown = values.map(lambda value: f"{value:.4f}").where(status == DONE, status)
     seeds = answers.seeds[(answers.seeds["metric"] == metric) & (answers.seeds["status"] == DONE)]
     deviations = _pivot(seeds[seeds["mean_of"] == ""], grid, "deviation")
-    averaged, notes = averaged_rows(grid), [_GROUP] if len(grid.systems) > 1 else []
+    averaged, more = averaged_rows(grid), [_GROUP] if len(grid.systems) > 1 else []
     if len(averaged) > 1:
         name, means = mean_name(grid), values.loc[averaged].mean(skipna=False)
         values.loc[name], group.loc[name], trained.loc[name] = means, False, NO
         flawed.loc[name] = flawed.loc[averaged].any() & means.notna()
         shown.loc[name] = [INCOMPLETE if pd.isna(mean) else f"{mean:.4f}" for mean in means]
         deviations.loc[name] = seeds[seeds["mean_of"] == joined(averaged)].set_index("system")["deviation"]
-        notes += _lacking(status.loc[averaged], grid)
-    notes += [*seed_notes(grid), *([DEVIATION] if len(seeds) else [])]
-    notes += [*training_notes(grid), *tuning_notes(grid)]
-    notes += flaw_notes(answers.scores, grid)
-    notes += filter(None, [precision_note(answers.scores, grid)])
-    return Wide(values, shown, deviations, group, trained, flawed, tuple(notes))
+        more += _lacking(status.loc[averaged], grid)
+    return Wide(values, shown, deviations, group, trained, flawed, (*more, *notes(grid, answers.scores)))
+
+
+def notes(grid: GridSummary, scores: pd.DataFrame) -> list[str]:
+    """Return the notes on values that all tables of a grid have."""
+    notes = [*seed_notes(grid), *([DEVIATION] if grid.seeds else []), *training_notes(grid), *tuning_notes(grid)]
+    return [*notes, *flaw_notes(scores, grid), *filter(None, [precision_note(scores, grid)])]
 
 
 def _pivot(table: pd.DataFrame, grid: GridSummary, column: str) -> pd.DataFrame:
