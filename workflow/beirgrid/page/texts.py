@@ -51,11 +51,6 @@ def count(number: float) -> str:
     return "" if pd.isna(number) else f"{int(number)}"
 
 
-def price(number: float) -> str:
-    """Format a price with four digits; empty without one."""
-    return "" if pd.isna(number) else f"{number:.4g}"
-
-
 def megabytes(size: float) -> str:
     """Format bytes as megabytes; empty without a number."""
     return "" if pd.isna(size) or not size else f"{size / 1e6:.1f}"
