@@ -155,11 +155,11 @@ MISTAKES = {
     ),
     "published expansion from an unknown source": (
         {"systems/x": {"retriever": "bm25", "expansion": {"source": "locl", "path": "/x"}}},
-        "systems.x.expansion: Input tag 'locl' found using source() does not match any of the expected tags: ",
+        "systems.x.expansion: Input tag 'locl' found using 'source' does not match any of the expected tags: ",
     ),
     "published expansion without its source": (
         {"systems/x": {"retriever": "bm25", "expansion": {"path": "/x"}}},
-        "systems.x.expansion: Unable to extract tag using discriminator source()",
+        "systems.x.expansion: Unable to extract tag using discriminator 'source'",
     ),
     "published expansion at a branch": (
         {

@@ -52,11 +52,11 @@ def names() -> dict[str, dict[str, Any]]:
     return dict(read().get(_NAMES) or {kind: {} for kind in _KINDS})
 
 
-def keep(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def keep(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Add facts about names to the lock file, by kind and name; return all locked names."""
     with files.locked(_FLOCK):
         locked, known = read(), names()
-        known = {kind: dict(sorted((known[kind] | dict(found.get(kind, {}))).items())) for kind in _KINDS}
+        known = {kind: dict(sorted((known[kind] | dict(facts.get(kind, {}))).items())) for kind in _KINDS}
         files.write_json(LOCK, dict(sorted((locked | {_NAMES: known}).items())))
     return known
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.errors import BeirgridError, ConfigError
 from .metric_names import USUAL, parse_metric
 from .registry import mteb, mteb_version
-from .tasks import KINDS, named
+from .tasks import KINDS, mteb_names
 from .values import COMMIT
 
 # mteb's names of metrics that differ from ours.
@@ -105,7 +105,7 @@ def _as_one(task: Any, benchmark: str, rows: list[str], datasets: dict[str, Any]
 
 
 def _rows(task: Any, datasets: dict[str, Any]) -> list[str]:
-    registered = {known: row for row, known in named().items()}
+    registered = {known: row for row, known in mteb_names().items()}
     meta = task.metadata
     if meta.name in registered:
         return [registered[meta.name]]
@@ -202,12 +202,12 @@ def reason_to_load(task: Any, figures: Mapping[str, Any]) -> str:
 def main_metric(score: str) -> str:
     """Return our name of a main metric of mteb; empty if beirgrid does not compute it."""
     name, _, k = score.partition("_at_")
-    found = _WITHOUT_CUT.get(score, f"{_METRICS.get(name, name)}@{k}")
+    metric = _WITHOUT_CUT.get(score, f"{_METRICS.get(name, name)}@{k}")
     try:
-        parse_metric(found)
+        parse_metric(metric)
     except BeirgridError:
         return ""
-    return found
+    return metric
 
 
 def _language(meta: Any, subset: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from ..core.errors import ConfigError, nearest, say
 from ..core.families import FAMILIES
 from . import lock
-from .tasks import named
+from .tasks import mteb_names
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 # Keys of a system that name models, and keys that name systems.
@@ -46,11 +46,11 @@ def expand(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
     """Return a configuration with entries for mteb's tasks and benchmarks; and mteb's tasks by all datasets."""
-    asked = _listed(raw["grid"].get("datasets"))
+    asked = _name_list(raw["grid"].get("datasets"))
     unknown = [row for row in asked if row not in raw["datasets"]]
     if not unknown or len(asked) < len(raw["grid"]["datasets"]):
-        return raw, named()
-    locked = _locked_collections(unknown, raw["datasets"])
+        return raw, mteb_names()
+    locked = _collection_facts(unknown, raw["datasets"])
     rows = [one for row in asked for one in (locked["benchmarks"].get(row, {}).get("rows", [row]))]
     needed, datasets, corpora = list(rows), dict(raw["datasets"]), dict(raw["corpora"])
     for row in needed:
@@ -59,17 +59,17 @@ def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[s
             needed += facts["dataset"].get("mean_of", [])
             if "corpus" in facts:
                 corpora[row] = _over(facts["corpus"], corpora.get(row, {}))
-    tasks = named() | {row: locked["datasets"][row]["task"] for row in datasets if row in locked["datasets"]}
+    tasks = mteb_names() | {row: locked["datasets"][row]["task"] for row in datasets if row in locked["datasets"]}
     grid = {**raw["grid"], "datasets": list(dict.fromkeys(rows))}
     return {**raw, "grid": grid, "datasets": datasets, "corpora": corpora}, tasks
 
 
-def _listed(names: Any) -> list[str]:
+def _name_list(names: Any) -> list[str]:
     """Return the names in a list; empty for other values, which the checks report."""
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def _locked_collections(unknown: Iterable[str], registered: Iterable[str]) -> dict[str, dict[str, Any]]:
+def _collection_facts(unknown: Iterable[str], registered: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the locked collections, after adding unknown ones that mteb lists."""
     known = lock.names()
     missing = [name for name in unknown if name not in known["benchmarks"]]
@@ -77,19 +77,19 @@ def _locked_collections(unknown: Iterable[str], registered: Iterable[str]) -> di
         return known
     from . import mteb_collections
 
-    found: dict[str, dict[str, Any]] = {"benchmarks": {}, "datasets": {}}
+    new: dict[str, dict[str, Any]] = {"benchmarks": {}, "datasets": {}}
     for name in missing:
         collection = mteb_collections.collection(name)
         if collection is not None:
-            found["datasets"] |= collection.pop("datasets")
-            found["benchmarks"][name] = collection
+            new["datasets"] |= collection.pop("datasets")
+            new["benchmarks"][name] = collection
         elif not nearest(name, registered) and (near := nearest(name, mteb_collections.collection_names())):
             raise ConfigError(f"grid.datasets: neither the configuration nor mteb lists {name!r}{near}")
-    if not found["benchmarks"]:
+    if not new["benchmarks"]:
         return known  # the checks report the unknown dataset
-    left = {name: one.get("left_out") for name, one in found["benchmarks"].items()}
+    left = {name: one.get("left_out") for name, one in new["benchmarks"].items()}
     _say((name + f" (without its {n} tasks of other types)" * bool(n) for name, n in left.items()), "collections")
-    return lock.keep(found)
+    return lock.keep(new)
 
 
 def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[str, Any]:
@@ -112,12 +112,12 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
             )
     rows = _parts(raw)
     tasks = {row: by_row[row] for row in raw["datasets"] if row in by_row}
-    locked = _locked(wanted, own, {tasks[row] for row in rows if row in tasks and row not in named()})
+    locked = _model_facts(wanted, own, {tasks[row] for row in rows if row in tasks and row not in mteb_names()})
     models = {name: entry for name, entry in raw["models"].items() if name not in own}
     for name in wanted | dict.fromkeys(own):
         facts = locked.get(name) if name in wanted else None
         models[local_name(name)] = _entry(name, facts, own.get(name, {}), tasks)
-    systems = {name: _renamed(entry) for name, entry in raw["systems"].items()}
+    systems = {name: _local_system(entry) for name, entry in raw["systems"].items()}
     for name in columns:
         system = _system(name, models[local_name(name)])
         if systems.setdefault(local_name(name), system) != system:
@@ -152,7 +152,7 @@ def _local(value: Any) -> Any:
     return local_name(value) if _is_id(value) else value
 
 
-def _renamed(entry: Any) -> Any:
+def _local_system(entry: Any) -> Any:
     """Return the entry of a system with ids in their local form."""
     if not isinstance(entry, Mapping):
         return entry
@@ -170,7 +170,7 @@ def _system(name: str, model: Mapping[str, Any]) -> dict[str, Any]:
     return {"retriever": local_name(name)}
 
 
-def _locked(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: set[str]) -> Mapping[str, Any]:
+def _model_facts(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: set[str]) -> Mapping[str, Any]:
     """Return mteb's facts of models from the lock file, after adding missing models and prompts."""
     known = lock.names()["models"] if wanted else {}
     missing = [name for name in wanted if name not in known or not tasks <= set(known[name].get("tasks", tasks))]
@@ -178,7 +178,7 @@ def _locked(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: 
         return known
     from . import registry
 
-    found, problems = {}, []
+    new, problems = {}, []
     for name in missing:
         before = known.get(name, {})
         try:
@@ -188,18 +188,18 @@ def _locked(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: 
             problems.append(str(error))
             continue
         texts = {side: facts[side] | before.get(side, {}) for side in ("queries", "documents") if side in facts}
-        found[name] = facts | before | texts | ({"tasks": facts["tasks"]} if "tasks" in facts else {})
+        new[name] = facts | before | texts | ({"tasks": facts["tasks"]} if "tasks" in facts else {})
     if problems:
         raise ConfigError("the configuration names models that cannot be used:\n  - " + "\n  - ".join(problems))
     _say(missing, "models")
-    return lock.keep({"models": found})["models"]
+    return lock.keep({"models": new})["models"]
 
 
-def _say(found: Iterable[str], what: str) -> None:
+def _say(names: Iterable[str], what: str) -> None:
     from . import registry
 
     say(
-        f"Looked up in mteb {registry.mteb_version()}: {', '.join(found)}. What it states of them is now in "
+        f"Looked up in mteb {registry.mteb_version()}: {', '.join(names)}. What it states of them is now in "
         f"{Path(lock.LOCK).absolute()}. Commit this file, so that your group gets the same {what}."
     )
 
@@ -244,12 +244,12 @@ def _check_documents(locked: Mapping[str, Any], own: Mapping[str, Any], tasks: M
 
 
 def _parts(raw: Mapping[str, Any]) -> list[str]:
-    found = _listed(raw["grid"].get("datasets"))
-    for row in found:
+    rows = _name_list(raw["grid"].get("datasets"))
+    for row in rows:
         entry = raw["datasets"].get(row)
-        parts = _listed(entry.get("mean_of")) if isinstance(entry, Mapping) else []
-        found += [part for part in parts if part not in found]
-    return found
+        parts = _name_list(entry.get("mean_of")) if isinstance(entry, Mapping) else []
+        rows += [part for part in parts if part not in rows]
+    return rows
 
 
 def _by_dataset(texts: Mapping[str, str], tasks: Mapping[str, str]) -> dict[str, str]:

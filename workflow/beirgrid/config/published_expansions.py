@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from .values import LIST, Entry, HubId, PathName, Revision, Size
 
@@ -44,16 +44,5 @@ class HubExpansion(PublishedExpansion):
 Published = Annotated[LocalExpansion | HubExpansion, Field(discriminator="source")]
 
 
-def source(value: Any) -> Any:
-    """Return which kind of expansion a value is: the name of a model, or published ones from a source."""
-    if isinstance(value, dict):
-        return value.get("source")
-    return value.source if isinstance(value, LocalExpansion | HubExpansion) else NAMED
-
-
-# The tag of a model's name among the kinds of expansions.
-NAMED = "named"
-Expansion = Annotated[
-    Annotated[str, Tag(NAMED)] | Annotated[LocalExpansion, Tag("local")] | Annotated[HubExpansion, Tag("huggingface")],
-    Discriminator(source),
-]
+# The name of a model, or published expansions.
+Expansion = str | Published

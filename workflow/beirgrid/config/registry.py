@@ -232,7 +232,7 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     entry["size"] = _size(meta, family)
     if meta.license and meta.license != "not specified":
         entry["licence"] = str(meta.license)
-    found: dict[str, Any] = {"mteb": mteb_version(), "entry": entry}
+    stated: dict[str, Any] = {"mteb": mteb_version(), "entry": entry}
     if runs == "mteb":
         entry |= {"engine": "mteb"} | ({"similarity": _similarity(meta)} if family == "dense" else {})
     elif family == "dense":
@@ -245,12 +245,12 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
         entry |= _asked(meta)
     if runs == "beirgrid" and family in ("dense", "sparse"):
         entry["prompts"], by_task = _prompts(meta, [*(task.name for task in tasks().values()), *also])
-        found |= by_task
+        stated |= by_task
         if not entry["prompts"].get("own"):
-            found["tasks"] = sorted(also)
+            stated["tasks"] = sorted(also)
     trained = meta.training_datasets
-    found["trained_on"] = None if trained is None else sorted(meta.get_training_datasets() or trained)
-    return found
+    stated["trained_on"] = None if trained is None else sorted(meta.get_training_datasets() or trained)
+    return stated
 
 
 def _max_length(meta: Any, family: str) -> int | None:
@@ -286,8 +286,8 @@ def _adapted(meta: Any) -> dict[str, Any]:
     changed = {"checkpoint": arguments.get("peft_model_name_or_path", meta.name), "revision": adapter or RESOLVE}
     if "safetensors" not in meta.framework:
         changed["pickled"] = True
-    found = {"checkpoint": arguments["base_model_name_or_path"], "revision": base or RESOLVE, "adapter": changed}
-    return found | {"special_tokens": "both"}
+    based = {"checkpoint": arguments["base_model_name_or_path"], "revision": base or RESOLVE, "adapter": changed}
+    return based | {"special_tokens": "both"}
 
 
 def _size(meta: Any, family: str) -> dict[str, float | int]:

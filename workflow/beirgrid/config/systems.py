@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Field
 
 from ..core.families import RETRIEVERS, families_with_role
 from .indexes import AnyIndex, Flat
@@ -24,7 +24,7 @@ _PLACE = re.compile(r"\{([a-z_]+)\}")
 
 def command_words(command: str, places: Mapping[str, object]) -> list[str]:
     """Return a command as words, with values in place of the names in braces; a name without a value stays."""
-    return [_PLACE.sub(lambda found: str(places.get(found[1], found[0])), word) for word in shlex.split(command)]
+    return [_PLACE.sub(lambda place: str(places.get(place[1], place[0])), word) for word in shlex.split(command)]
 
 
 def places_of(command: str | None) -> set[str]:
@@ -247,22 +247,12 @@ class Rrf(Fused):
     k: Size = Field(60, description="Constant of reciprocal rank fusion.")
 
 
-def _kind_of_weights(value: object) -> str:
-    return "tuned" if isinstance(value, str) else "listed"
-
-
-Weights = Annotated[
-    Annotated[Literal["tuned"], Tag("tuned")] | Annotated[tuple[float, ...], LIST, Tag("listed")],
-    Discriminator(_kind_of_weights),
-]
-
-
 class WeightedSum(Fused):
     """A weighted sum of normalised scores."""
 
     fusion: Literal["wsum"] = Field(description="Method: reciprocal rank fusion, or a weighted sum of scores.")
     norm: Norm = Field("min-max", description="Normalisation of scores before the sum.")
-    weights: Weights | None = Field(
+    weights: Literal["tuned"] | Annotated[tuple[float, ...], LIST] | None = Field(
         None,
         description="One weight per fused system. By default, all weights are equal. tuned: the weights with the "
         "highest main metric on the dev dataset of each dataset.",

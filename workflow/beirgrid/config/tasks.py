@@ -28,6 +28,6 @@ def tasks() -> dict[str, Task]:
         return {row["dataset"]: Task(row["task"], row["hub"]) for row in csv.DictReader(stream)}
 
 
-def named() -> dict[str, str]:
+def mteb_names() -> dict[str, str]:
     """Return the names of mteb's tasks by our names of the datasets, the mean over CQADupStack included."""
     return {dataset: task.name for dataset, task in tasks().items()} | {"cqadupstack": "CQADupstackRetrieval"}

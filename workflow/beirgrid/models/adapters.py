@@ -46,7 +46,7 @@ def merge(adapter: Path, folder: Path) -> dict[str, Any]:
     rank = int(config["r"])
     scale = config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank)
     factors = _factors(adapter)
-    found = len(factors)
+    layers = len(factors)
     for path in sorted(folder.glob("*.safetensors")):
         weights = load_file(path)
         changed = [name for name in weights if _layer(name.removesuffix(".weight")) in factors]
@@ -65,7 +65,7 @@ def merge(adapter: Path, folder: Path) -> dict[str, Any]:
         if path.is_file() and not fnmatch(path.name, "adapter_*"):
             (copy := folder / path.relative_to(adapter)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, copy)
-    return {"layers": found, "rank": rank, "scale": scale}
+    return {"layers": layers, "rank": rank, "scale": scale}
 
 
 def _config(adapter: Path) -> dict[str, Any]:
@@ -89,16 +89,16 @@ def _factors(adapter: Path) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """Return both factors of each changed layer, by its name."""
     from safetensors.torch import load_file
 
-    found: dict[str, dict[str, torch.Tensor]] = {}
+    pairs: dict[str, dict[str, torch.Tensor]] = {}
     for path in sorted(adapter.glob("*.safetensors")):
         for name, tensor in load_file(path).items():
             layer, _, factor = name.removesuffix(".weight").rpartition(".")
             if factor not in ("lora_A", "lora_B"):
                 raise DataError(f"its adapter has the weights {quoted(name)}, which are no factor of a LoRA")
-            found.setdefault(_layer(layer), {})[factor] = tensor
-    if not found or any(len(pair) < len(("lora_A", "lora_B")) for pair in found.values()):
+            pairs.setdefault(_layer(layer), {})[factor] = tensor
+    if not pairs or any(len(pair) < len(("lora_A", "lora_B")) for pair in pairs.values()):
         raise DataError("its adapter lacks weights: each layer needs lora_A and lora_B, in .safetensors")
-    return {layer: (pair["lora_A"], pair["lora_B"]) for layer, pair in found.items()}
+    return {layer: (pair["lora_A"], pair["lora_B"]) for layer, pair in pairs.items()}
 
 
 def _layer(name: str) -> str:

@@ -62,10 +62,10 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
     if entry.adapter:
         with files.scratch(f"{target}-adapter") as folder:
             folder.mkdir()
-            found = _fetch(name, CheckpointEntry.model_validate(entry.adapter.given()), folder, adapter=True)
-            found["files"] = _digests(folder, [path for path in folder.rglob("*") if path.is_file()])
+            of_adapter = _fetch(name, CheckpointEntry.model_validate(entry.adapter.given()), folder, adapter=True)
+            of_adapter["files"] = _digests(folder, [path for path in folder.rglob("*") if path.is_file()])
             try:
-                facts["adapter"] = found | adapters.merge(folder, target)
+                facts["adapter"] = of_adapter | adapters.merge(folder, target)
             except DataError as error:
                 raise DataError(f"model {name!r}: {error}") from None
         _refuse_outside(name, target)
@@ -178,8 +178,8 @@ def _refuse_outside(name: str, folder: Path) -> None:
 
 def _package_folder(name: str, package: str) -> Path:
     """Return the checkpoint folder of an installed package, without importing the package."""
-    found = importlib.util.find_spec(package) if "." not in package else None  # a.b would import a
-    for root in (found.submodule_search_locations or ()) if found else ():
+    spec = importlib.util.find_spec(package) if "." not in package else None  # a.b would import a
+    for root in (spec.submodule_search_locations or ()) if spec else ():
         for config in sorted(Path(root).glob("**/modules.json")) or sorted(Path(root).glob("**/config.json")):
             return config.parent
     raise DataError(f"model {name!r}: the package {package!r} is not installed, or has no checkpoint in it")

@@ -35,10 +35,10 @@ def settings(folder: Path) -> dict[str, Any]:
 def stated(folder: Path) -> dict[str, Any]:
     """Return a checkpoint's own settings: pooling, length, similarity and prompts."""
     saved = settings(folder)
-    found = {key: saved[key] for key in ("similarity_fn_name", "prompts", "default_prompt_name") if saved.get(key)}
+    own = {key: saved[key] for key in ("similarity_fn_name", "prompts", "default_prompt_name") if saved.get(key)}
     pooling = read(folder / "1_Pooling" / "config.json")
     length = read(folder / "sentence_bert_config.json").get("max_seq_length")
-    return found | ({"pooling": pooling} if pooling else {}) | ({"max_seq_length": length} if length else {})
+    return own | ({"pooling": pooling} if pooling else {}) | ({"max_seq_length": length} if length else {})
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -154,5 +154,5 @@ def modules(folder: Path) -> list[dict[str, Any]]:
 
 
 def _normalises(folder: Path) -> bool:
-    found = modules(folder)
-    return bool(found) and str(found[-1]["type"]).endswith(".Normalize")
+    ordered = modules(folder)
+    return bool(ordered) and str(ordered[-1]["type"]).endswith(".Normalize")

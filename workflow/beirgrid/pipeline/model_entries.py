@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..config import entries
-from ..config.tasks import KINDS, named
+from ..config.tasks import KINDS, mteb_names
 from .grid import Grid
 from .stage import Settings
 
@@ -60,7 +60,7 @@ def task_of(grid: Grid, model: entries.ModelEntry, datasets: list[str]) -> Setti
     """Return mteb's task of the first dataset that has one, and its type, for a model that reads texts of tasks."""
     if not isinstance(model, entries.TaskModel) or not (model.prefixes.own or getattr(model, "engine", None)):
         return {}
-    known = ({} if model.task else named()) | model.tasks
+    known = ({} if model.task else mteb_names()) | model.tasks
     tasks = {name: _of_dataset(grid, known, name) for name in datasets}
     dataset = next(filter(tasks.get, tasks), datasets[0])
     kinds = {kind.lower(): kind for kind in KINDS[1:]}
