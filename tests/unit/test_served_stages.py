@@ -271,6 +271,11 @@ ENTRIES = {
             {"m": SERVED | {"endpoint": SERVED["endpoint"] | {"url": f"https://a:{SECRET}@x"}}},
             "url: This is no address",
         ),
+        (
+            {"m": SERVED | {"endpoint": SERVED["endpoint"] | {"api_key": SECRET}}},
+            "m.endpoint.api_key: Extra inputs are not permitted",
+        ),
+        ({"m": SERVED | {"endpoint": f"https://a:{SECRET}@x"}}, "m.endpoint: Input should be a valid dictionary"),
         ({"m": {"family": "sparse", "endpoint": SERVED["endpoint"]}}, "a server runs dense, cross-encoder, listw"),
         ({"m": LISTWISE | {"window": 5, "step": 6}}, "models.m: step: 6 is more than the window of 5"),
         ({**ENTRIES, "m": CHECKPOINT | {"train": GPL}}, "models.m: the key 'checkpoint' does not go with train"),
