@@ -22,18 +22,8 @@ from . import adapters, convert, saved
 
 # Pickled weights can run code when loaded, so they are neither fetched nor opened, …
 _REFUSED = (
-    "*.bin",
-    "*.pt",
-    "*.pth",
-    "*.ckpt",
-    "*.pkl",
-    "*.h5",
-    "*.msgpack",
-    "*.ot",
-    "*.onnx",
-    "*.py",
-    ".git*",
-    "README*",
+    *("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack", "*.ot", "*.onnx"),
+    *("*.py", ".git*", "README*"),
 )
 # … except these, if the entry has `pickled`: fetch converts them. Modules of sentence-transformers (2_Dense) may have
 # weights too, and so have the heads of BGE-M3.
