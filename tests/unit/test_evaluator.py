@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from helpers import forked_snakemake
 from sentence_transformers import (
     MultiVectorEncoder,
     SentenceTransformer,
@@ -26,14 +27,6 @@ from beirgrid.core.errors import BeirgridError
 from beirgrid.runs import runs
 
 METRICS = ("ndcg@10", "recall@100", "mrr@10", "p@10")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def forked() -> Iterator[None]:
-    """Fork the Snakemake that fetches datasets."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beirgrid.tools.evaluator.snakemake", forked_snakemake)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -179,9 +172,35 @@ def test_a_trainer_of_sentence_transformers_evaluates_while_it_trains(evaluator,
     assert set(values) != {before}
 
 
-@pytest.mark.slow
-def test_a_dataset_is_fetched_without_a_word(tmp_path, capfd):
-    beirgrid.Evaluator("demo", directory=tmp_path)
+class Letters:
+    """Counts letters."""
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        return np.array([[text.count(letter) for letter in "abcdef"] for text in texts])
+
+
+def _collection(folder: Path, text: str) -> None:
+    """Write a collection of one's own: three documents, and a query for which d1 is relevant."""
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    documents = [{"_id": f"d{i}", "title": "", "text": of} for i, of in enumerate(["aaa", text, "ccc"])]
+    (folder / "corpus.jsonl").write_text("".join(f"{json.dumps(document)}\n" for document in documents))
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "b"}) + "\n")
+    (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td1\t1\n")
+
+
+def test_folders_and_names_of_the_directory_are_fetched_without_a_grid_a_page_or_a_word(tmp_path, capfd):
+    """A folder that changed is read again; what did not change is not."""
+    folder, work, inodes = tmp_path / "notes", tmp_path / "work", []
+    for text, score in (("bbb", 1), ("bbb", 1), ("aaa", 0.5)):  # where all scores are 0, the larger id comes first
+        _collection(folder, text)
+        evaluator = beirgrid.Evaluator(str(folder), metrics=["mrr@10"], directory=work)
+        assert evaluator(Letters()) == {"notes_mrr@10": score}
+        inodes.append((work / "results/corpora/notes/corpus.parquet").stat().st_ino)
+    assert inodes[0] == inodes[1] != inodes[2]
+    shutil.rmtree(folder)
+    again = beirgrid.Evaluator("notes", metrics=["mrr@10"], directory=work)
+    assert again(Letters()) == {"notes_mrr@10": 0.5}
+    assert {path.name for path in (work / "results").iterdir()} == {"corpora", "datasets"}
     assert capfd.readouterr().out == ""
 
 

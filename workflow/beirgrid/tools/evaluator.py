@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from snakemake.iocontainers import Wildcards
 
 from ..collections import collection, qrels
+from ..config import is_folder
 from ..config.metric_names import parse_metric
-from ..core import paths, provenance
-from ..core.errors import BeirgridError
+from ..core import files, paths, provenance
+from ..core.errors import BeirgridError, DataError
+from ..pipeline import artifacts, job
+from ..pipeline.grid import Grid, fill
+from ..pipeline.rules import Rules
+from ..pipeline.stage import jobs_behind
 from ..runs import metrics as measures
 from ..runs import runs
 from ..runs.limits import Limits
 from ..search.maxsim import TokenVectors, maxsim
 from .configfiles import merged
-from .run import keep_grid, snakemake
+from .run import describe_collection
 
 try:
     from sentence_transformers.base.evaluation import BaseEvaluator
@@ -52,15 +59,13 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         *,
         metrics: Sequence[str] = ("ndcg@10",),
         directory: str | Path = ".",
-        profile: str = "local",
     ) -> None:
         """Fetch the dataset, unless the directory has it.
 
         Args:
-            dataset: name of a registered dataset.
+            dataset: name of a registered dataset or of one that the directory has, or a folder in BEIR layout.
             metrics: metrics, name@k. The first is the one by which a trainer chooses checkpoints.
             directory: folder with the results of grids, in which the dataset is fetched.
-            profile: Snakemake's profile.
 
         Raises:
             ConfigError: the dataset is not registered.
@@ -68,14 +73,17 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         """
         super().__init__()
         self.depth = max(_DEPTH, *(parse_metric(metric).k for metric in metrics))
-        self.dataset, self.metrics, self.directory = dataset, tuple(metrics), Path(directory)
+        self.metrics, self.directory = tuple(metrics), Path(directory)
+        self.dataset = dataset = _fetch(dataset, self.directory)
         self.primary_metric = f"{dataset}_{metrics[0]}"
-        place = _fetch(dataset, self.directory, profile)
-        queries, record = (place / pattern.format(dataset=dataset) for pattern in (paths.QUERIES, paths.DATASET_RECORD))
+        queries, record, grades = (
+            provenance.artifact(self.directory / pattern.format(dataset=dataset))
+            for pattern in (paths.QUERIES, paths.DATASET_RECORD, paths.QRELS)
+        )
         corpus = provenance.read_record(record)["settings"]["corpus"]
-        self.corpus = provenance.artifact(place / paths.CORPUS.format(corpus=corpus))
+        self.corpus = provenance.artifact(self.directory / paths.CORPUS.format(corpus=corpus))
         self.queries, self.limits = collection.read_queries(queries), Limits(queries, self.depth)
-        self.qrels = qrels.read(place / paths.QRELS.format(dataset=dataset))
+        self.qrels = qrels.read(grades)
 
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
@@ -115,23 +123,41 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         return rankings
 
 
-def _fetch(dataset: str, directory: Path, profile: str) -> Path:
-    """Fetch a dataset and its corpus, unless a folder has them, and return the folder.
+def _fetch(dataset: str, directory: Path) -> str:
+    """Run the jobs that fetch a dataset and its corpus, unless a folder has what they make; return the dataset's name.
 
     Raises:
         ConfigError: the dataset is not registered.
         BeirgridError: the dataset is a mean of others, or cannot be fetched.
     """
-    name = f"fetch-{dataset}"
-    path = keep_grid({"grid": {"name": name, "systems": ["bm25"], "datasets": [dataset]}}, directory)
-    parts = merged([path]).datasets[dataset].mean_of
-    if parts:
-        raise BeirgridError(f"{dataset!r} is the mean of {', '.join(parts)}: evaluate these")
-    wanted = [pattern.format(dataset=dataset) for pattern in (paths.QUERIES, paths.QRELS, paths.DATASET_RECORD)]
-    command = snakemake([path], profile, directory, ["--quiet", "all", "--", *wanted])
-    if subprocess.run(command, check=False).returncode:
-        raise BeirgridError(f"{dataset!r} was not fetched: the messages above say why")
-    return directory
+    name, entries, registered = dataset, dict[str, Any](), dataset in merged([]).datasets
+    if is_folder(Path(dataset).expanduser()) and ("/" in dataset or not registered):
+        name, entries = describe_collection(dataset)
+    elif not registered and (directory / paths.DATASET_RECORD.format(dataset=dataset)).is_file():
+        return dataset  # of the configuration of a grid that ran there
+    grid = Grid(merged([], more={**entries, "grid": {"systems": ["bm25"], "datasets": [name]}}))
+    if parts := grid.config.datasets[name].mean_of:
+        raise BeirgridError(f"{name!r} is the mean of {', '.join(parts)}: evaluate these")
+    directory.mkdir(parents=True, exist_ok=True)
+    rules = Rules(grid, own_python=True)
+    with contextlib.chdir(directory), files.locked(".snakemake/beirgrid/fetch.lock"):
+        for each in jobs_behind(grid, artifacts.queries(name)):
+            named, rule = dict(each.wildcards), getattr(rules, each.rule)
+            wildcards = Wildcards(fromdict=named)
+            if not _is_made(each.record, provenance.digest(rule.asked(wildcards))):
+                outputs = {of: fill(path, **named) for of, path in each.stage.outputs.items()}
+                told = rule.job(wildcards, rule.inputs(wildcards), outputs, 1, SimpleNamespace(mem_mb=0))
+                job.run(each.stage.function(grid, **named).partition(":")[2], told.encode())
+    return name
+
+
+def _is_made(record: str, digest: str) -> bool:
+    """Tell whether a record is of these settings, and its files are whole."""
+    with contextlib.suppress(DataError):
+        made = provenance.read_record(record)
+        files_of = [provenance.artifact(Path(record).parent / name) for name in made["outputs"]]
+        return bool(files_of) and made.get("settings_key") == digest
+    return False
 
 
 def _marks_queries(model: Any) -> bool:

@@ -88,7 +88,7 @@ def evaluate(
     if not isinstance(model_or_run, str | os.PathLike):
         from .evaluator import Evaluator
 
-        evaluator = Evaluator(dataset, metrics=metrics or STANDARD, directory=directory, profile=profile)
+        evaluator = Evaluator(dataset, metrics=metrics or STANDARD, directory=directory)
         return evaluator.table(model_or_run)
     path = Path(model_or_run).expanduser()
     entries: dict[str, Any]
