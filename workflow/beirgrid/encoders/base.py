@@ -16,7 +16,7 @@ from ..core.compute import Runtime
 from ..core.errors import DataError, warn
 from ..core.progress import Progress
 from . import checks, cutting
-from .engine import TOKENIZED, Engine, Forward, Tokens, order, parts, windows
+from .engine import TOKENIZED, Engine, Forward, Tokens, parts, windows
 from .kernels import last_layer, linear
 from .loading import encoder_of
 from .protocol import Encoder, Reader, Scorer
@@ -141,8 +141,8 @@ class LoadedModel(Reader, Generic[EntryT]):
         """Return the first module's output for a batch: token vectors, or else text vectors or scores."""
         features = self.model[0](inputs)
         names = ("token_embeddings", "sentence_embedding", "scores")
-        found: torch.Tensor = next(features[name] for name in names if name in features)
-        return found
+        output: torch.Tensor = next(features[name] for name in names if name in features)
+        return output
 
     def check_batches(
         self, tokenizer: Any, compute: Callable[[dict[str, Any]], torch.Tensor], config: Any, limit: int | None
@@ -224,8 +224,8 @@ class LoadedModel(Reader, Generic[EntryT]):
         own = type(module) is Transformer  # a checkpoint's own module may not accept these arguments
         if own and set(module.modality_config) == {"text"} and not (task == "query" and module.query_expansion):
             options["processing_kwargs"] = _LISTS
-        found: Mapping[str, Any] = self.model.preprocess(inputs, task=task, **options)
-        return found
+        features: Mapping[str, Any] = self.model.preprocess(inputs, task=task, **options)
+        return features
 
     def read(self, texts: list[str]) -> list[list[int]]:
         """Return the token ids that the model reads of each text."""
@@ -243,8 +243,8 @@ class TextEncoder(LoadedModel[EntryT], Encoder[VectorsT], Generic[EntryT, Vector
         """Yield the vectors of each block of texts."""
         tokenized = (self.tokenized(texts, role) for texts in blocks)
         forward = partial(self.compute, partial(self._forward, role))
-        for batches in self.engine.run(tokenized, self.model.tokenizer, forward, self.kept, progress):
-            yield self.in_order(self.joined([batch.found for batch in batches]), order(batches))
+        for batches, order in self.engine.run(tokenized, self.model.tokenizer, forward, self.kept, progress):
+            yield self.in_order(self.joined(batches), order)
 
     def tokenized(self, texts: list[str], role: str) -> Tokens:
         """Tokenize texts, each after the prompt of its role."""
@@ -292,8 +292,8 @@ class PairScorer(LoadedModel[EntryT], Scorer):
         scores = [np.empty(0, np.float32)]
         tokenized = map(self.tokenized, windows(list(zip(queries, documents, strict=True))))
         forward = partial(self.compute, self.results)
-        for batches in self.engine.run(tokenized, self.model.tokenizer, forward, itemgetter(0), progress):
-            scores.append(np.concatenate([batch.found for batch in batches])[order(batches)])
+        for batches, order in self.engine.run(tokenized, self.model.tokenizer, forward, itemgetter(0), progress):
+            scores.append(np.concatenate(batches)[order])
         return np.concatenate(scores)
 
     def tokenized(self, pairs: list[tuple[cutting.Beginning, cutting.Beginning]]) -> Tokens:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,10 +32,10 @@ TOKENIZED = 256
 # Messages of PyTorch and oneDNN when a CPU runs out of memory.
 _NO_MEMORY = ("can't allocate memory", "could not create a primitive", "could not create a memory object")
 ItemT = TypeVar("ItemT")
-FoundT = TypeVar("FoundT")
+ResultT = TypeVar("ResultT")
 # Maps the inputs of a batch to its results, on the device. Their first dimension is the batch.
 Forward = Callable[[dict[str, Any]], tuple["torch.Tensor", ...]]
-Keep = Callable[[tuple[np.ndarray, ...]], FoundT]
+Keep = Callable[[tuple[np.ndarray, ...]], ResultT]
 
 
 def token_batches(
@@ -138,22 +138,16 @@ class Tokens:
         return inputs
 
 
-@dataclass
-class Batch(Generic[FoundT]):
-    """The results of one batch.
+class Window(NamedTuple, Generic[ResultT]):
+    """The results of a window, batch by batch.
 
     Attributes:
-        rows: indices of its texts in their window.
-        found: their results.
+        batches: the results of each batch.
+        order: places of the texts among the results of all batches, int64 [texts].
     """
 
-    rows: np.ndarray
-    found: FoundT
-
-
-def order(batches: Sequence[Batch[Any]]) -> np.ndarray:
-    """Return the permutation that restores the input order of concatenated batch outputs: int64 [texts]."""
-    return np.argsort(np.concatenate([batch.rows for batch in batches]))
+    batches: list[ResultT]
+    order: np.ndarray
 
 
 class Engine:
@@ -179,11 +173,11 @@ class Engine:
         tokenized: Iterable[Tokens],
         tokenizer: Any,
         forward: Forward,
-        keep: Keep[FoundT],
+        keep: Keep[ResultT],
         progress: Progress | None = None,
         most: int = WINDOW,
-    ) -> Iterator[list[Batch[FoundT]]]:
-        """Yield the computed batches of each window. Another thread tokenizes windows ahead.
+    ) -> Iterator[Window[ResultT]]:
+        """Yield the results of each window. Another thread tokenizes windows ahead.
 
         Args:
             tokenized: the tokens of each window; its iterator runs in another thread.
@@ -201,7 +195,7 @@ class Engine:
         threads = torch.get_num_threads()
         with ThreadPoolExecutor(self.workers, "compute", self._use_one_thread) as pool:
 
-            def submitted(tokens: Tokens) -> list[Future[list[Batch[FoundT]]]]:
+            def submitted(tokens: Tokens) -> list[Future[list[tuple[np.ndarray, ResultT]]]]:
                 budget = self.budget
                 if self.workers > 1:  # keep every worker busy
                     budget = min(budget, max(int(tokens.lengths.sum()) // self.workers, 1))
@@ -211,12 +205,13 @@ class Engine:
             try:
                 # The next window is submitted before this one is collected, so there is no pause between them.
                 for window, _ in pairwise(chain(map(submitted, ahead(tokenized, 1)), [None])):
-                    found: list[Batch[FoundT]] = []
+                    computed: list[tuple[np.ndarray, ResultT]] = []
                     for future in window or []:
-                        found += (batches := future.result())
+                        computed += (batches := future.result())
                         if progress:
-                            progress.add(sum(len(batch.rows) for batch in batches))
-                    yield found
+                            progress.add(sum(len(rows) for rows, _ in batches))
+                    order = np.argsort(np.concatenate([rows for rows, _ in computed]))
+                    yield Window([result for _, result in computed], order)
             finally:
                 pool.shutdown(cancel_futures=True)
                 torch.set_num_threads(threads)  # threads that start later inherit this setting
@@ -228,8 +223,8 @@ class Engine:
             torch.set_num_threads(1)
 
     def _compute(
-        self, rows: np.ndarray, tokens: Tokens, tokenizer: Any, forward: Forward, keep: Keep[FoundT]
-    ) -> list[Batch[FoundT]]:
+        self, rows: np.ndarray, tokens: Tokens, tokenizer: Any, forward: Forward, keep: Keep[ResultT]
+    ) -> list[tuple[np.ndarray, ResultT]]:
         """Compute a batch; split it in halves if memory runs out."""
         import torch
 
@@ -237,7 +232,7 @@ class Engine:
             with torch.inference_mode():
                 inputs = tokens.padded(rows, tokenizer)
                 results = forward({name: self._to_device(value) for name, value in inputs.items()})
-                return [Batch(rows, keep(self._to_host(results)))]
+                return [(rows, keep(self._to_host(results)))]
         except (MemoryError, RuntimeError) as error:
             if not _lacks_memory(error) or len(rows) == 1:
                 raise

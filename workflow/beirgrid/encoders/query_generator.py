@@ -58,21 +58,20 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
 
         A text's first queries do not depend on ``per_text``.
         """
-        found: list[list[str]] = [[] for _ in texts]
+        generated: list[list[str]] = [[] for _ in texts]
         written = [row for row, text in enumerate(texts) if text.strip()]
         if progress:
             progress.add(len(texts) - len(written))
         tokenized = (self._tokenized([texts[row] for row in rows], per_text, seed) for rows in windows(written))
         most = max(1, self.rows // per_text)
         computed = self.engine.run(tokenized, self.tokenizer, self.results, self.kept, progress, most)
-        for window, batches in zip(windows(written), computed, strict=True):
-            for batch in batches:
-                rows = [window[place] for place in batch.rows]
-                finite = np.where([queries.finite for queries in batch.found], 0, np.nan)
-                check_finite(finite, [f"{texts[row][:60]!r}" for row in rows], self.precision)
-                for row, queries in zip(rows, batch.found, strict=True):
-                    found[row] = queries.texts
-        return found
+        for rows, (batches, order) in zip(windows(written), computed, strict=True):
+            of_window = [queries for batch in batches for queries in batch]
+            finite = np.where([of_window[place].finite for place in order], 0, np.nan)
+            check_finite(finite, [f"{texts[row][:60]!r}" for row in rows], self.precision)
+            for row, place in zip(rows, order, strict=True):
+                generated[row] = of_window[place].texts
+        return generated
 
     def expansions(self, texts: list[str], progress: Progress) -> dict[str, list[Any]]:
         """Return the columns of the expansions of texts: the entry's number of queries for each."""
@@ -104,8 +103,8 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
         """Decode the queries of each text of a batch."""
         pieces, finite = results
         with self.reading:
-            found = self.tokenizer.batch_decode(pieces.reshape(-1, pieces.shape[2]), skip_special_tokens=True)
-        written = [query.strip() for query in found]
+            decoded = self.tokenizer.batch_decode(pieces.reshape(-1, pieces.shape[2]), skip_special_tokens=True)
+        written = [query.strip() for query in decoded]
         count = pieces.shape[1]
         return [
             Queries(written[text * count : (text + 1) * count], bool(finite[text].all())) for text in range(len(pieces))

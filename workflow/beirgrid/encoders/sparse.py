@@ -81,7 +81,7 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         A model without query inference looks up a weight per query token.
         """
         if self.table is not None:
-            return self._looked_up(texts, progress)
+            return self._looked_up(texts)
         if self.sparta:
             return self._bag_of_pieces([self.model.prompts["query"] + text for text in texts])
         return super().encode_queries(texts, progress=progress)
@@ -110,18 +110,12 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         none = scipy.sparse.csr_matrix((0, self.dimension), dtype=np.float32)
         return scipy.sparse.vstack([none, *blocks], format="csr")
 
-    def _looked_up(self, texts: list[str], progress: Progress | None) -> scipy.sparse.csr_matrix:
+    def _looked_up(self, texts: list[str]) -> scipy.sparse.csr_matrix:
         import scipy.sparse
 
-        rows = []
-        for part in parts(texts, TOKENIZED):
-            found = self.table.encode_query(
-                part, prompt=self.model.prompts["query"], convert_to_sparse_tensor=False, show_progress_bar=False
-            )
-            rows.append(scipy.sparse.csr_matrix(found.cpu().numpy()))
-            if progress:
-                progress.add(len(part))
-        return self.joined(rows)
+        options = {"prompt": self.model.prompts["query"], "convert_to_sparse_tensor": False, "show_progress_bar": False}
+        rows = (self.table.encode_query(part, **options).cpu().numpy() for part in parts(texts, TOKENIZED))
+        return self.joined([*map(scipy.sparse.csr_matrix, rows)])
 
     def _bag_of_pieces(self, texts: list[str]) -> scipy.sparse.csr_matrix:
         import scipy.sparse

@@ -13,7 +13,7 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from .checks import check_finite
-from .engine import order, windows
+from .engine import windows
 from .headed import HeadedModel
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
         """Return the weight of each token that the model reads of each text."""
         tokenized = map(self.tokenized, windows(texts))
         forward = partial(self.compute, self.results)
-        found: list[PieceWeights] = []
-        for batches in self.engine.run(tokenized, self.tokenizer, forward, self.kept, progress):
-            of_window = [text for batch in batches for text in batch.found]
-            found += [of_window[place] for place in order(batches)]
-        return found
+        weights: list[PieceWeights] = []
+        for batches, order in self.engine.run(tokenized, self.tokenizer, forward, self.kept, progress):
+            of_window = [text for batch in batches for text in batch]
+            weights += [of_window[place] for place in order]
+        return weights
 
     def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
         """Return a weight per token, float32 [texts, longest], with the tokens and the attention mask."""
@@ -89,10 +89,10 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
                 words[-1] = (words[-1][0] + piece[2:], words[-1][1])
             else:
                 words.append((piece, max(float(weight), 0.0)))
-        found: dict[str, int] = {}
+        frequencies: dict[str, int] = {}
         for word, weight in words:
             smooth = weight**0.5 if self.entry.smoothing == "sqrt" else weight
             frequency = max(round(SCALE * smooth), int(self.entry.keep_terms))
             if frequency:
-                found[word] = max(frequency, found.get(word, 0))
-        return found
+                frequencies[word] = max(frequency, frequencies.get(word, 0))
+        return frequencies
