@@ -33,15 +33,15 @@ from .core.version import dated_version
 
 # Commands of ``--help``, in its order: words, function, help.
 COMMANDS = {
-    "demo": ("tools.run:add_demo_arguments", "run every kind of stage on the embedded collection"),
-    "run": ("tools.run:add_arguments", "run a grid: a file, a ready-made grid, or systems and datasets"),
-    "reproduce": ("tools.reproduce:add_arguments", "run a system where values of it are published, and compare"),
-    "list": ("tools.catalogue:add_arguments", "list registered systems, datasets and models, and what is on this disk"),
-    "plan": ("tools.plan:add_arguments", "estimate the jobs, hours, downloads and disk of a grid"),
-    "status": ("tools.status:add_arguments", "show the state of a grid's jobs"),
+    "demo": ("tools.run:demo", "run every kind of stage on the embedded collection"),
+    "run": ("tools.run:run", "run a grid: a file, a ready-made grid, or systems and datasets"),
+    "reproduce": ("tools.reproduce:reproduce", "run a system where values of it are published, and compare"),
+    "list": ("tools.catalogue:catalogue", "list registered systems, datasets and models, and what is on this disk"),
+    "plan": ("tools.plan:plan", "estimate the jobs, hours, downloads and disk of a grid"),
+    "status": ("tools.status:status", "show the state of a grid's jobs"),
     "report": ("tools.refresh:report", "write the tables and the report of a grid from its finished cells"),
-    "show": ("tools.show:add_arguments", "show the scores of a system on a dataset, or what one query found"),
-    "search": ("tools.search:add_arguments", "search with a system of a finished grid"),
+    "show": ("tools.show:show_cell", "show the scores of a system on a dataset, or what one query found"),
+    "search": ("tools.search:search", "search with a system of a finished grid"),
     "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
     "export table": ("exchange.paper_table:export_table", "print a table for a paper, in LaTeX or Markdown"),
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
@@ -49,15 +49,12 @@ COMMANDS = {
     "export huggingface": ("exchange.hub:export_huggingface", "write scores as YAML for model pages of the hub"),
     "set": ("sets.commands:add_arguments", "make an evaluation set: documents, queries, judgements"),
     "latency": ("tools.latency:latency", "measure the latency of systems per query"),
-    "doctor": ("tools.doctor:add_arguments", "check this machine, the file system, the network and SLURM"),
+    "doctor": ("tools.doctor:doctor", "check this machine, the file system, the network and SLURM"),
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "analyse": ("paper.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
     "stage": ("pipeline.job:add_arguments", "run one job by hand: a JSON object on standard input, as why prints it"),
-    "why": ("tools.why:add_arguments", "show which job made a file, and whether the next run makes it again"),
+    "why": ("tools.why:why", "show which job made a file, and whether the next run makes it again"),
 }
-# Groups of commands by their first word, with the help of the group.
-_GROUPS = {"export": "write the results of a grid for other software"}
-
 _EXAMPLES = """\
 examples:
   beirgrid demo                                         a small collection, some minutes
@@ -77,7 +74,7 @@ class _Version(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that declares a command's options lazily, when that command is parsed."""
+    """A parser that imports a command's module, and declares its options, when that command is parsed."""
 
     function: str = ""
 
@@ -94,42 +91,31 @@ class _Parser(argparse.ArgumentParser):
             module, _, name = self.function.partition(":")
             function = getattr(importlib.import_module(f"beirgrid.{module}"), name)
             self.function = ""
-            if name.endswith("_arguments"):
+            if name == "add_arguments":
                 function(self)
             else:
-                from .tools.options import add_options
-
-                add_options(self, function)
+                importlib.import_module("beirgrid.tools.options").add_options(self, function)
         return super().parse_known_args(*arguments, **options)
-
-
-def _parser() -> _Parser:
-    parser = _Parser(
-        prog="beirgrid",
-        description="Evaluate retrieval systems on BEIR's collections and on your own.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--version", action=_Version, nargs=0, help="show the version, its commit and the commit's date"
-    )
-    added = parser.add_subparsers(dest="command", required=True, metavar="command")
-    groups: dict[str, Any] = {}
-    for words, (function, purpose) in COMMANDS.items():
-        word, _, kind = words.partition(" ")
-        if kind and word not in groups:
-            group = added.add_parser(word, description=_sentence(_GROUPS[word]), help=_GROUPS[word])
-            groups[word] = group.add_subparsers(dest="kind", required=True, metavar="kind")
-        place = groups[word] if kind else added
-        place.add_parser(kind or word, description=_sentence(purpose), help=purpose).function = function
-    return parser
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     """Parse a command line. Unknown words are passed to Snakemake by the commands that run it, and are errors
     otherwise.
     """
-    parser = _parser()
+    purpose, raw = (
+        "Evaluate retrieval systems on BEIR's collections and on your own.",
+        argparse.RawDescriptionHelpFormatter,
+    )
+    parser = _Parser(prog="beirgrid", description=purpose, epilog=_EXAMPLES, formatter_class=raw)
+    about = "show the version, its commit and the commit's date"
+    parser.add_argument("--version", action=_Version, nargs=0, help=about)
+    places = {"": parser.add_subparsers(dest="command", required=True, metavar="command")}
+    for words, (function, purpose) in COMMANDS.items():
+        group, _, word = words.rpartition(" ")
+        if group not in places:
+            export = places[""].add_parser(group, help="write the results of a grid for other software")
+            places[group] = export.add_subparsers(dest="kind", required=True, metavar="kind")
+        places[group].add_parser(word, help=purpose).function = function
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
@@ -144,10 +130,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return args
 
 
-def _sentence(purpose: str) -> str:
-    return f"{purpose[0].upper()}{purpose[1:]}."
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status. A BeirgridError prints one message and sets the status."""
     log_to_standard_error()
@@ -160,11 +142,9 @@ def main(arguments: list[str] | None = None) -> int:
         return ended
     except BeirgridError as error:
         message, status = str(error), error.exit_status
-    except BrokenPipeError as error:
-        if _reader_has_left():
-            return 128 + signal.SIGPIPE  # the shell's status for a command that this signal killed
-        message = _explain(error)
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _reader_has_left():
+            return 128 + signal.SIGPIPE  # the shell's status for a command that this signal killed
         message = _explain(error)
     except MemoryError:
         message = "out of memory; give the job more (mem_mb), or make encode.shard or encode.batch_tokens smaller"
@@ -187,17 +167,9 @@ def _reader_has_left() -> bool:
     return any(event & select.POLLERR for _, event in output.poll(0))
 
 
-def _drop_unwritten() -> None:
-    """Suppress the interpreter's own flush error at exit; ``main`` has already reported it."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _explain(error: OSError) -> str:
-    name = str(error.filename2 or error.filename or "")  # a rename has the temporary name in `filename`
-    where = f" ({name if len(name) < 300 else f'{name[:200]} … {name[-50:]}'})" if name else ""
+    name = error.filename2 or error.filename  # a rename has the temporary name in `filename`
+    where = f" ({name})" if name else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the disk is full{where}: {error.strerror}. Nothing half-written is left; free space and run again"
     return f"{error.strerror or error}{where}"
@@ -211,7 +183,10 @@ def command() -> NoReturn:
     try:
         sys.exit(main())
     finally:
-        _drop_unwritten()
+        try:
+            sys.stdout.flush()
+        except OSError:  # which main has reported, and the interpreter would report again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from ..config import CHECKOUT, absent_folder, models_behind, resolve_path
 from ..config.entries import Config, LocalCorpus, Reranked, Retriever
@@ -19,52 +18,49 @@ from ..core.errors import DataError, show
 from ..pipeline.grid import Grid
 from ..pipeline.resources import Resources
 from ..results import results_folder, scores
-from .configfiles import CONFIGFILE, merged
+from .configfiles import merged
+from .options import ConfigFiles, ResultsPlace
 from .text import columned
-
-_EXAMPLES = """\
-examples:
-  beirgrid list models                    registered models, and those that mteb lists
-  beirgrid list models engine=beirgrid family=sparse     rows with these values
-  beirgrid list models qwen reranker      rows that contain all of these words
-  beirgrid list datasets --here           what was fetched in this folder
-  beirgrid list runs --json               for programs
-  beirgrid list systems --configfile grid.yaml"""
 
 Row = dict[str, Any]
 # Names of a list that a table shows.
 _NAMED = 3
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``beirgrid list``."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = _EXAMPLES
-    parser.add_argument("kind", choices=list(_KINDS))
-    parser.add_argument(
-        "words", nargs="*", metavar="WORD", help="show only rows that contain it; COLUMN=VALUE: that have this value"
-    )
-    parser.add_argument("--here", action="store_true", help="show only what this folder already has")
-    parser.add_argument("--configfile", **CONFIGFILE)
-    parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
+def catalogue(
+    kind: Annotated[Literal["systems", "models", "datasets", "metrics", "grids", "runs"], "what to list"],
+    words: Annotated[tuple[str, ...], "show only rows that contain it; COLUMN=VALUE: that have this value"] = (),
+    *,
+    here: Annotated[bool, "show only what this folder already has"] = False,
+    configfile: ConfigFiles = (),
+    directory: ResultsPlace = Path(),
+    json: Annotated[bool, "print JSON"] = False,
+) -> None:
+    """List registered systems, datasets and models, and what is on this disk.
 
+    examples:
+      beirgrid list models                    registered models, and those that mteb lists
+      beirgrid list models engine=beirgrid family=sparse     rows with these values
+      beirgrid list models qwen reranker      rows that contain all of these words
+      beirgrid list datasets --here           what was fetched in this folder
+      beirgrid list runs --json               for programs
+      beirgrid list systems --configfile grid.yaml
 
-def run(args: argparse.Namespace) -> None:
-    """Print the rows of a kind."""
-    rows = (row for row in _KINDS[args.kind](args) if row.get("here", True) or not args.here)
-    found = [row for row in rows if _fits(row, args.words)]
-    if args.json:
-        print(json.dumps(found, indent=1, ensure_ascii=False))
-    elif found:
-        columns = list(dict.fromkeys(name for row in found for name in row))
-        show(*columned(list(map(written, columns)), [[_shown(row.get(name)) for name in columns] for row in found]))
+    Raises:
+        BeirgridError: a configfile is wrong, or no grid ran in the folder.
+    """
+    rows = (row for row in _KINDS[kind](configfile, directory) if row.get("here", True) or not here)
+    shown = [row for row in rows if _fits(row, words)]
+    if json:
+        print(dumps(shown, indent=1, ensure_ascii=False))
+    elif shown:
+        columns = list(dict.fromkeys(name for row in shown for name in row))
+        show(*columned(list(map(written, columns)), [[_shown(row.get(name)) for name in columns] for row in shown]))
     else:
-        print(f"no {args.kind}" + (f" with {' '.join(args.words)}" if args.words else ""))
+        print(f"no {kind}" + (f" with {' '.join(words)}" if words else ""))
 
 
-def _fits(row: Row, words: list[str]) -> bool:
+def _fits(row: Row, words: Iterable[str]) -> bool:
     text = " ".join(map(_shown, row.values())).lower()
     values = {f"{column}={_shown(value)}".lower() for column, value in row.items()}
     return all(word in (values if word.partition("=")[0] in row else text) for word in map(str.lower, words))
@@ -83,20 +79,20 @@ def _shown(value: Any) -> str:
 class _Registry:
     """The configuration, and the folder in which grids run."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.config: Config = merged([path.absolute() for path in args.configfile])
+    def __init__(self, configfiles: Iterable[Path], directory: Path) -> None:
+        self.config: Config = merged([path.absolute() for path in configfiles])
         self.grid = Grid(self.config)
         self.resources = Resources(self.grid)
-        self.folder = results_folder.working_folder(args.directory)[0]
+        self.folder = results_folder.working_folder(directory)[0]
 
     def has(self, pattern: str, **names: str) -> bool:
         """Tell whether a file of the working folder is there."""
         return (self.folder / pattern.format(**names)).is_file()
 
 
-def systems(args: argparse.Namespace) -> Iterator[Row]:
+def _systems(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
     """Yield the systems: their kind, what they are made of, what they download, and the datasets that they ran on."""
-    registry = _Registry(args)
+    registry = _Registry(configfiles, directory)
     config, done = registry.config, _finished(registry.folder)
     for name, entry in config.systems.items():
         models = [model for model in models_behind(config, [name]) if model in config.models]
@@ -111,9 +107,9 @@ def systems(args: argparse.Namespace) -> Iterator[Row]:
         }
 
 
-def models(args: argparse.Namespace) -> Iterator[Row]:
+def _models(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
     """Yield the registered models, then mteb's: who runs them, their family, where they come from, and their size."""
-    registry = _Registry(args)
+    registry = _Registry(configfiles, directory)
     for name, entry in registry.config.models.items():
         origin = "trained here" if entry.origin == "train" else str(getattr(entry, entry.origin))
         yield {
@@ -143,9 +139,9 @@ def _download(registry: _Registry, model: str) -> float:
     return registry.resources.work("fetch_model", model=model)["model_download_mb"]
 
 
-def datasets(args: argparse.Namespace) -> Iterator[Row]:
+def _datasets(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
     """Yield the datasets: their sizes, their licence, what they download, and whether they are supplied."""
-    registry = _Registry(args)
+    registry = _Registry(configfiles, directory)
     config = registry.config
     for name, entry in config.datasets.items():
         if entry.mean_of:
@@ -172,7 +168,7 @@ def datasets(args: argparse.Namespace) -> Iterator[Row]:
         }
 
 
-def metrics(args: argparse.Namespace) -> Iterator[Row]:
+def _metrics(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
     """Yield the metrics."""
     for name in NAMES:
         used = [written(metric) for metric in STANDARD if metric.split("@")[0] == name]
@@ -181,9 +177,9 @@ def metrics(args: argparse.Namespace) -> Iterator[Row]:
         yield {"metric": metric, "written": written(metric), "by default": used, "less is better": better}
 
 
-def grids(args: argparse.Namespace) -> Iterator[Row]:
+def _grids(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
     """Yield the ready-made grids, and those that ran in the folder, with the number of finished cells."""
-    folder = results_folder.working_folder(args.directory)[0]
+    folder = results_folder.working_folder(directory)[0]
     for path in sorted((CHECKOUT / "config" / "grids").glob("*.yaml")):
         comments = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
         sentence = " ".join(line.lstrip("# ") for line in comments).partition(". ")[0].rstrip(".")
@@ -194,9 +190,9 @@ def grids(args: argparse.Namespace) -> Iterator[Row]:
         yield {"grid": name, "cells": len(grid.cells), "finished": finished, "description": place, "here": True}
 
 
-def runs(args: argparse.Namespace) -> Iterator[Row]:
+def _runs(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
     """Yield the finished cells of the folder, with their scores."""
-    for cell in results_folder.find(args.directory).cells.values():
+    for cell in results_folder.find(directory).cells.values():
         if cell.scores.is_file():
             found = scores.read(cell.scores)
             shown = {metric: round(value, 4) for metric, value in found.means.items()}
@@ -211,11 +207,11 @@ def _finished(folder: Path) -> list[tuple[str, str]]:
         return []
 
 
-_KINDS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
-    "systems": systems,
-    "models": models,
-    "datasets": datasets,
-    "metrics": metrics,
-    "grids": grids,
-    "runs": runs,
+_KINDS = {
+    "systems": _systems,
+    "models": _models,
+    "datasets": _datasets,
+    "metrics": _metrics,
+    "grids": _grids,
+    "runs": _runs,
 }

@@ -25,7 +25,7 @@ from ..results import results_folder, scores
 from ..results.answers import guarded
 from ..results.results_folder import Result, Results
 from ..runs import runs
-from .run import names
+from .options import names
 from .text import columned
 
 SAME, DIFFERENT, NOT_COMPARABLE = 0, 1, 2

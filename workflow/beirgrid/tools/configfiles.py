@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,6 @@ from .. import config as configuration
 from ..core.errors import ConfigError
 
 _BASE = ("datasets", "systems", "config")
-# Options of Snakemake that commands share.
-CONFIGFILE: dict[str, Any] = {"nargs": "+", "default": [], "type": Path, "help": "same as Snakemake's --configfile"}
-DIRECTORY: dict[str, Any] = {
-    "default": Path(),
-    "type": Path,
-    "help": "same as Snakemake's --directory: the folder that contains results/",
-}
 
 
 def with_defaults(config: dict[str, Any]) -> dict[str, Any]:
@@ -34,7 +27,7 @@ def with_defaults(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def merged(
-    configfiles: list[Path], settings: Iterable[str] = (), more: dict[str, Any] | None = None
+    configfiles: Sequence[Path], settings: Iterable[str] = (), more: dict[str, Any] | None = None
 ) -> configuration.Config:
     """Return the configuration as Snakemake merges it, with ``more`` over the files."""
     from snakemake.cli import parse_config

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
-import json
 import math
 import os
 import platform
@@ -16,14 +14,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from json import dumps, loads
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from ..config.entries import Nodes
 from ..core.checkout import CHECKOUT
 from ..core.errors import BeirgridError, show
 from ..core.version import dated_version
-from .configfiles import CONFIGFILE, merged
+from .configfiles import merged
+from .options import ConfigFiles
 
 # MB of memory and of disk below which the demo does not fit, and with which SciFact's grid does.
 _LEAST_MEMORY, _LEAST_DISK = 4_000, 5_000
@@ -57,30 +57,25 @@ def _checked(what: str, right: bool, seen: str, advice: str, otherwise: State = 
     return Finding(what, "ok" if right else otherwise, seen, "" if right else advice)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid doctor``."""
-    parser.add_argument("--directory", default=Path(), type=Path, help="folder in which grids will run")
-    parser.add_argument("--configfile", **CONFIGFILE)
-    parser.add_argument("--offline", action="store_true", help="skip the network checks")
-    parser.add_argument(
-        "--models",
-        action="store_true",
-        help="encode documents of the demo, and compare number formats, on a CPU too (about a minute)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
+def doctor(
+    *,
+    directory: Annotated[Path, "folder in which grids will run"] = Path(),
+    configfile: ConfigFiles = (),
+    offline: Annotated[bool, "skip the network checks"] = False,
+    models: Annotated[
+        bool, "encode documents of the demo, and compare number formats, on a CPU too (about a minute)"
+    ] = False,
+    json: Annotated[bool, "print JSON"] = False,
+) -> int:
     """Print the findings; return 1 if something must be mended before a grid can run."""
     findings = []
-    for finding in examine(args.directory, merged(args.configfile).nodes, args.offline, args.models):
+    for finding in examine(directory, merged(configfile).nodes, offline, models):
         findings.append(finding)
-        if not args.json:
+        if not json:
             advice = [f"    {finding.advice}"] if finding.advice else []
             show(f"{_MARKS[finding.state]} {finding.what}: {finding.found}", *advice)
-    if args.json:
-        print(json.dumps([finding._asdict() for finding in findings], indent=1, ensure_ascii=False))
+    if json:
+        print(dumps([finding._asdict() for finding in findings], indent=1, ensure_ascii=False))
     return int(any(finding.state == "problem" for finding in findings))
 
 
@@ -239,7 +234,7 @@ def _models(device: str) -> Iterator[Finding]:
     model = merged([]).models["minilm"]
     corpus = (CHECKOUT / "workflow" / "resources" / "demo" / "corpus.jsonl").read_text(encoding="utf-8")
     number, formats = _FORMATS[device]
-    texts = ["{title} {text}".format(**json.loads(line)) for line in corpus.splitlines()[:number]]
+    texts = ["{title} {text}".format(**loads(line)) for line in corpus.splitlines()[:number]]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "checkpoint")
         checkpoints.fetch("minilm", model, folder)

@@ -1,55 +1,80 @@
-"""Declare the parameters of a function as options of a command; pydantic validates their values."""
+"""Declare the parameters of a function as the command line of a command; pydantic validates the words."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ..config.values import MOST_SIZE
+from pydantic import BeforeValidator
+
 from ..core import provenance
 from ..pipeline.job import arguments
+from ..results import results_folder
+
+
+def names(text: str) -> list[str]:
+    """Split a text at commas and white space."""
+    return text.replace(",", " ").split()
+
+
+# Names in one word, with commas between them.
+Names = Annotated[tuple[str, ...], BeforeValidator(names)]
+# Options of Snakemake that commands share.
+ConfigFiles = Annotated[tuple[Path, ...], "same as Snakemake's --configfile", "--configfile", "--configfiles"]
+Directory = Annotated[Path, "same as Snakemake's --directory: the folder that contains results/"]
+# A working folder, as commands that read results find it.
+ResultsPlace = Annotated[Path, results_folder.PLACE]
 
 
 def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -> None:
-    """Declare the keyword-only parameters of a function as options, and set the function as the command's action.
+    """Declare the parameters of a function: keyword-only ones as options, others as words without a name.
 
-    The help of an option is the text in the parameter's annotation.
+    The first text in a parameter's annotation is its help; further ones are its names, unless these follow from the
+    parameter. A list that a BeforeValidator reads takes one word, other lists take several. The parameter ``snakemake``
+    takes the words that the command does not know. The function's docstring is the description, without its errors.
     """
     kinds, annotated = get_type_hints(function), get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters
+    parser.description, _, parser.epilog = inspect.cleandoc(function.__doc__ or "").partition("\n")
+    parser.epilog = parser.epilog.partition("Raises:\n")[0].strip()
+    parser.formatter_class, parser.allow_abbrev = argparse.RawDescriptionHelpFormatter, False
     for name, parameter in parameters.items():
-        kind, default = kinds[name], parameter.default
-        settings: dict[str, Any] = {"default": argparse.SUPPRESS, "required": default is parameter.empty}
-        settings["help"] = next(text for text in get_args(annotated[name]) if isinstance(text, str)).replace("%", "%%")
+        if name == "snakemake":
+            parser.set_defaults(snakemake=[])
+            continue
+        kind, default, metadata = _without_none(kinds[name]), parameter.default, get_args(annotated[name])[1:]
+        texts = [item for item in metadata if isinstance(item, str)]
+        settings: dict[str, Any] = {"help": texts[0].replace("%", "%%"), "default": argparse.SUPPRESS}
+        listed = get_origin(kind) in (list, tuple) and not any(isinstance(item, BeforeValidator) for item in metadata)
+        required = default is parameter.empty
+        if not required and default not in (None, (), "", False, Path()):
+            settings["help"] += f" (default: {' '.join(default) if isinstance(default, tuple) else default})"
+        if get_origin(kind) is Literal:
+            settings["choices"] = get_args(kind)
         if kind is bool:
             settings["action"] = "store_true"
-        elif get_origin(kind) in (list, tuple):
-            settings["nargs"] = "*"
-        elif get_origin(kind) is Literal:
-            settings["choices"] = get_args(kind)
-        if default not in (parameter.empty, None, (), "", False):
-            settings["help"] += f" (default: {' '.join(default) if isinstance(default, tuple) else default})"
-        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, **settings)
+        elif listed:
+            settings["nargs"] = "+" if required else "*"
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            words = texts[1:] or [f"--{name.replace('_', '-')}"]
+            parser.add_argument(*words, dest=name, required=required, **settings)
+        else:
+            parser.add_argument(name, **({} if required or listed else {"nargs": "?"}) | settings)
 
     def run(args: argparse.Namespace) -> Any:
         values = arguments(function, {name: value for name, value in vars(args).items() if name in parameters})
         provenance.use_command(args.typed, {})
         return function(**values)
 
+    if "snakemake" in parameters:
+        parser.usage = f"{parser.format_usage().removeprefix('usage: ').rstrip()} [options and targets of Snakemake]"
     parser.set_defaults(call=run)  # an option of evaluate is --run
 
 
-def whole(text: str) -> int:
-    """Parse a whole number, 0 or more."""
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a whole number")
-    return int(text)
-
-
-def size(text: str) -> int:
-    """Parse a depth, a number of threads or another count of at least 1."""
-    if not 1 <= (number := whole(text)) <= MOST_SIZE:
-        raise argparse.ArgumentTypeError(f"{number:,} is not between 1 and {MOST_SIZE:,}")
-    return number
+def _without_none(kind: Any) -> Any:
+    others = [one for one in get_args(kind) if one is not type(None)]
+    return others[0] if get_origin(kind) in (Union, UnionType) else kind

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -10,9 +9,10 @@ import os
 from collections.abc import Iterable, Iterator
 from logging import LogRecord
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from .. import config as configuration
+from ..config.values import Size
 from ..core import provenance
 from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, show
@@ -20,8 +20,8 @@ from ..pipeline import artifacts
 from ..pipeline.grid import Grid
 from ..pipeline.resources import Need, Resources
 from ..pipeline.stage import Job, jobs_behind
-from .configfiles import CONFIGFILE, DIRECTORY, merged
-from .options import size
+from .configfiles import merged
+from .options import ConfigFiles, Directory
 from .run import find_grid
 from .text import columned
 
@@ -30,39 +30,37 @@ _KEYS = ("jobs", "gpu_hours", "cpu_hours", "download_mb", "kept_mb", "temporary_
 Row = dict[str, Any]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid plan``."""
-    parser.add_argument("grid", nargs="?", default="", metavar="GRID", help="configfile, or a ready-made grid by name")
-    parser.add_argument("--configfile", **CONFIGFILE)
-    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="same as Snakemake's --config")
-    parser.add_argument("--directory", **DIRECTORY)
-    parser.add_argument(
-        "--jobs", default=100, type=size, help="concurrent jobs, for the estimate of temporary disk space"
-    )
-    parser.add_argument(
-        "--device",
-        choices=["cpu", "cuda"],
-        help="device of the models, if the configuration has auto: cuda for a cluster with GPUs (default: a GPU if "
-        "this machine has one)",
-    )
-    parser.add_argument("--cells", action="store_true", help="add a row for each system and dataset")
-    parser.add_argument("--format", choices=["text", "json"], default="text", help="output format")
-    parser.set_defaults(run=run)
+def plan(
+    grid: Annotated[str, "configfile, or a ready-made grid by name"] = "",
+    *,
+    configfile: ConfigFiles = (),
+    config: Annotated[tuple[str, ...], "KEY=VALUE, same as Snakemake's --config"] = (),
+    directory: Directory = Path(),
+    jobs: Annotated[Size, "concurrent jobs, for the estimate of temporary disk space"] = 100,
+    device: Annotated[
+        Literal["cpu", "cuda"] | None,
+        "device of the models, if the configuration has auto: cuda for a cluster with GPUs (default: a GPU if this "
+        "machine has one)",
+    ] = None,
+    cells: Annotated[bool, "add a row for each system and dataset"] = False,
+    format: Annotated[Literal["text", "json"], "output format"] = "text",
+) -> None:
+    """Print the jobs, hours, downloads and disk of a grid, estimated.
 
-
-def run(args: argparse.Namespace) -> None:
-    """Print the plan of a grid."""
-    args.configfile = [path.absolute() for path in [*([find_grid(args.grid)] if args.grid else []), *args.configfile]]
-    if missing := [path for path in args.configfile if not path.is_file()]:
+    Raises:
+        BeirgridError: a configfile is missing or wrong.
+    """
+    configfiles = [path.absolute() for path in [*([find_grid(grid)] if grid else []), *configfile]]
+    if missing := [path for path in configfiles if not path.is_file()]:
         raise BeirgridError(f"there is no configfile {missing[0]}")
-    args.directory.mkdir(parents=True, exist_ok=True)
-    os.chdir(args.directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    os.chdir(directory)
     Path(".snakemake").absolute().mkdir(exist_ok=True)  # here, because Snakemake would fail with a traceback
-    plan = make_plan(args.configfile, args.config, args.jobs, args.device)
-    if args.format == "json":
-        print(json.dumps(plan, indent=1, ensure_ascii=False))
+    planned = make_plan(configfiles, list(config), jobs, device)
+    if format == "json":
+        print(json.dumps(planned, indent=1, ensure_ascii=False))
     else:
-        show(*_text(plan, args.cells))
+        show(*_text(planned, cells))
 
 
 def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device: str | None) -> Row:

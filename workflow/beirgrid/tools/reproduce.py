@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import pandas as pd
+from pydantic import AfterValidator
 
 from ..config import Config
 from ..config.entries import HubCorpus, MtebCorpus
@@ -19,40 +20,40 @@ from ..core.errors import BeirgridError, nearest
 from ..pipeline.summaries import PUBLISHED
 from ..results import published
 from ..results.answers import DONE, read_answers
+from . import run
 from .configfiles import merged
-from .run import add_places, describe_model, grid_name, keep_grid, snakemake
+from .options import Directory
+from .run import Plain, Profile, describe_model, grid_name, keep_grid
 from .text import columned
 
 # Verdicts that are not deviations.
 _AGREES = ("reproduced", "close", published.OTHER_PROTOCOL)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``beirgrid reproduce``."""
-    parser.usage = "beirgrid reproduce MODEL [BENCHMARK] [options] [options of Snakemake]"
-    parser.allow_abbrev = False
-    parser.add_argument("model", metavar="MODEL", help="a system, or a model by its id on the hub")
-    parser.add_argument("benchmark", nargs="?", default="", metavar="BENCHMARK", help="a benchmark or dataset")
-    parser.add_argument("--metric", type=metric_key, default="ndcg@10", help="metric to compare (default: nDCG@10)")
-    add_places(parser)
-    parser.set_defaults(run=run, snakemake=[])
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run a system and compare; return 0 if every set is reproduced or close.
+def reproduce(
+    model: Annotated[str, "a system, or a model by its id on the hub"],
+    benchmark: Annotated[str, "a benchmark or dataset"] = "",
+    *,
+    metric: Annotated[str, AfterValidator(metric_key), "metric to compare"] = "ndcg@10",
+    profile: Profile = "local",
+    directory: Directory = Path(),
+    plain: Plain = False,
+    snakemake: tuple[str, ...] = (),
+) -> int:
+    """Run a system where values of it are published, and compare; return 0 if each is reproduced or close.
 
     Raises:
-        BeirgridError: nothing is published of the model on the benchmark, or a job failed.
+        BeirgridError: nothing is published of the model on the benchmark.
     """
-    system, entries = describe_model(args.model)
-    rows = _datasets(system, args.benchmark, args.metric)
+    system, entries = describe_model(model)
+    rows = _datasets(system, benchmark, metric)
     grid = {"name": f"reproduce-{grid_name([system], rows)}", "systems": [system], "datasets": rows}
-    content: dict[str, Any] = {**entries, "grid": grid, "metrics": [args.metric]}
-    path = keep_grid(content, args.directory)
-    status = subprocess.run(snakemake([path], args.profile, args.directory, args.snakemake), check=False).returncode
-    if status or {"-n", "--dry-run", "--dryrun"} & {*args.snakemake}:
+    content: dict[str, Any] = {**entries, "grid": grid, "metrics": [metric]}
+    path = keep_grid(content, directory)
+    status = subprocess.run(run.snakemake([path], profile, directory, snakemake, plain), check=False).returncode
+    if status or {"-n", "--dry-run", "--dryrun"} & {*snakemake}:
         return status
-    verdicts = read_answers(args.directory / paths.TABLES.format(grid=grid["name"])).verdicts
+    verdicts = read_answers(directory / paths.TABLES.format(grid=grid["name"])).verdicts
     of_rows = verdicts["dataset"].isin(rows) | (verdicts["class"] == published.MEAN)
     found = verdicts[(verdicts["system"] == local_name(system)) & of_rows]
     print(*report(found, merged([path])), sep="\n")

@@ -6,7 +6,6 @@ Snakemake's.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -14,9 +13,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import yaml
 
@@ -25,118 +24,98 @@ from ..core import files, interrupts, paths
 from ..core.errors import BeirgridError, ConfigError, nearest, say
 from ..core.families import families_with_role
 from . import events
-from .configfiles import CONFIGFILE, DIRECTORY, merged
+from .configfiles import merged
+from .options import ConfigFiles, Directory, Names
 
 _GRIDS = CHECKOUT / "config" / "grids"
 _PROFILES = CHECKOUT / "profiles"
-_EXAMPLES = """\
-examples:
-  beirgrid run grid.yaml                                   a file of your own
-  beirgrid run paper --profile slurm                       a ready-made grid, on a cluster
-  beirgrid run --systems bm25,minilm --datasets scifact    no file; -n shows the jobs only
-  beirgrid run --model ./my-model --against bm25,minilm --datasets scifact,nfcorpus
-  beirgrid run --model ./my-model --datasets ./my-collection
-  beirgrid run --model BAAI/bge-small-en-v1.5 --datasets scifact
-  beirgrid run grid.yaml --cores 8 --resources gpu=2       options of Snakemake"""
+# Types of options for Snakemake's profile and output.
+Profile = Annotated[str, "local, slurm, conda, or a profile of your own"]
+Plain = Annotated[bool, "show Snakemake's own lines", "-v"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``beirgrid run``."""
-    parser.usage = "beirgrid run [GRID] [options] [options and targets of Snakemake]"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = f"GRID is a configfile, or one of {', '.join(ready_made())}.\n\n{_EXAMPLES}"
-    parser.allow_abbrev = False  # the rest is Snakemake's
-    add_choices(parser)
-    parser.add_argument("--configfile", "--configfiles", metavar="FILE", **CONFIGFILE)
-    add_places(parser)
-    parser.set_defaults(run=run, snakemake=[])
+def demo(
+    *,
+    published: Annotated[bool, "write a report of published values alone, at once: 17 systems × 14 datasets"] = False,
+    profile: Profile = "local",
+    directory: Directory = Path(),
+    plain: Plain = False,
+    snakemake: tuple[str, ...] = (),
+) -> None:
+    """Run every kind of stage on the embedded collection, or write a page of published values.
+
+    Raises:
+        BeirgridError: there are words for Snakemake, which a page of published values does not run.
+    """
+    if not published:
+        become_snakemake([_GRIDS / "demo.yaml"], profile, directory, snakemake, plain)
+    from . import published_page
+
+    if snakemake:
+        raise BeirgridError(f"--published runs nothing: leave out {' '.join(snakemake)}")
+    published_page.write(_GRIDS / "published.yaml", directory)
 
 
-def add_choices(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for a grid without a file."""
-    parser.add_argument("--systems", type=names, default=[], metavar="A,B", help="systems, with commas between them")
-    parser.add_argument(
-        "--datasets",
-        type=names,
-        default=[],
-        metavar="A,B",
-        help="datasets, or folders in BEIR layout (default: scifact)",
-    )
-    parser.add_argument("--model", default="", help="a model: its folder, its id on the Hugging Face hub, or its name")
-    parser.add_argument("--family", default="", help="family of the model (default: from its files or mteb)")
-    parser.add_argument(
-        "--against", type=names, default=[], metavar="A,B", help="systems to compare the model with (default: bm25)"
-    )
-    parser.add_argument("--metrics", type=names, default=[], metavar="A,B", help="metrics, such as nDCG@10,R@100")
-    parser.add_argument("--name", default="", help="name of the grid (default: made of systems and datasets)")
+def run(
+    *,
+    systems: Annotated[Names, "systems, with commas between them"] = (),
+    datasets: Annotated[Names, "datasets, or folders in BEIR layout (default: scifact)"] = (),
+    model: Annotated[str, "a model: its folder, its id on the Hugging Face hub, or its name"] = "",
+    family: Annotated[str, "family of the model (default: from its files or mteb)"] = "",
+    against: Annotated[Names, "systems to compare the model with (default: bm25)"] = (),
+    metrics: Annotated[Names, "metrics, such as nDCG@10,R@100"] = (),
+    name: Annotated[str, "name of the grid (default: made of systems and datasets)"] = "",
+    configfile: ConfigFiles = (),
+    profile: Profile = "local",
+    directory: Directory = Path(),
+    plain: Plain = False,
+    snakemake: tuple[str, ...] = (),
+) -> NoReturn:
+    """Run a grid: a configfile, a ready-made grid by name (beirgrid list grids), or systems and datasets.
 
+    examples:
+      beirgrid run grid.yaml                                   a file of your own
+      beirgrid run paper --profile slurm                       a ready-made grid, on a cluster
+      beirgrid run --systems bm25,minilm --datasets scifact    no file; -n shows the jobs only
+      beirgrid run --model ./my-model --against bm25,minilm --datasets scifact,nfcorpus
+      beirgrid run --model ./my-model --datasets ./my-collection
+      beirgrid run --model BAAI/bge-small-en-v1.5 --datasets scifact
+      beirgrid run grid.yaml --cores 8 --resources gpu=2       options of Snakemake
 
-def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``beirgrid demo``."""
-    parser.usage = "beirgrid demo [--published] [options] [options and targets of Snakemake]"
-    parser.add_argument(
-        "--published",
-        action="store_true",
-        help="write a report of published values alone, at once: 17 systems × 14 datasets",
-    )
-    parser.allow_abbrev = False
-    add_places(parser)
-    parser.set_defaults(run=demo, snakemake=[])
-
-
-def add_places(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for Snakemake's profile and directory."""
-    parser.add_argument("--profile", default="local", help="local, slurm, conda, or a profile of your own")
-    parser.add_argument("--directory", **DIRECTORY)
-    parser.add_argument("-v", dest="plain", action="store_true", help="show Snakemake's own lines")
-
-
-def names(text: str) -> list[str]:
-    """Split a text at commas and white space."""
-    return text.replace(",", " ").split()
-
-
-def demo(args: argparse.Namespace) -> None:
-    """Run the grid of the demo, or write a page of published values."""
-    if args.published:
-        from . import published_page
-
-        if args.snakemake:
-            raise BeirgridError(f"--published runs nothing: leave out {' '.join(args.snakemake)}")
-        published_page.write(_GRIDS / "published.yaml", args.directory)
-    else:
-        become_snakemake([_GRIDS / "demo.yaml"], args)
-
-
-def run(args: argparse.Namespace) -> NoReturn:
-    """Run a grid."""
-    described = bool(args.systems or args.model)
-    first = args.snakemake[0] if args.snakemake else "-"
+    Raises:
+        BeirgridError: no grid is named, or one is named twice.
+    """
+    configfiles, words, described = list(configfile), list(snakemake), bool(systems or model)
+    first = words[0] if words else "-"
     is_grid = first in ready_made() or first.endswith((".yaml", ".yml"))  # beside --configfile; else a target
-    if not described and not first.startswith("-") and (is_grid or not args.configfile):
-        args.configfile = [find_grid(args.snakemake.pop(0)), *args.configfile]
-    elif described:
-        if args.configfile:
-            raise BeirgridError("--systems and --model describe a grid: leave out --configfile, or describe it there")
-        args.configfile = [keep_grid(describe(args), args.directory)]
-    elif not args.configfile:
+    if described and configfiles:
+        raise BeirgridError("--systems and --model describe a grid: leave out --configfile, or describe it there")
+    if described:
+        content = describe(systems, datasets, model, family, against)
+        content["grid"] |= {"name": name} if name else {}
+        content |= {"metrics": list(metrics)} if metrics else {}
+        configfiles = [keep_grid(content, directory)]
+    elif not first.startswith("-") and (is_grid or not configfiles):
+        configfiles.insert(0, find_grid(words.pop(0)))
+    elif not configfiles:
         raise BeirgridError("which grid? Name a configfile, a ready-made grid, or --systems and --datasets")
-    elif args.datasets:
+    if datasets and not described:
         raise BeirgridError("--datasets goes with --systems or --model; a configfile has its own datasets")
-    become_snakemake(args.configfile, args)
+    become_snakemake(configfiles, profile, directory, words, plain)
 
 
-def become_snakemake(configfiles: Iterable[Path], args: argparse.Namespace) -> NoReturn:
+def become_snakemake(
+    configfiles: Sequence[Path], profile: str, directory: Path, words: Sequence[str], plain: bool
+) -> NoReturn:
     """Replace this process by Snakemake.
 
     Raises:
         BeirgridError: a configfile is missing.
     """
-    configfiles = list(configfiles)
     if missing := [path for path in configfiles if not path.is_file()]:
         raise BeirgridError(f"there is no configfile {missing[0]}")
-    command = snakemake(configfiles, args.profile, args.directory, args.snakemake, args.plain)
-    if _was_killed(args.directory):
+    command = snakemake(configfiles, profile, directory, words, plain)
+    if _was_killed(directory):
         subprocess.run([*command, "--unlock"], capture_output=True, check=False)
     sys.stdout.flush()
     os.execv(command[0], command)  # noqa: S606 - no shell is wanted
@@ -152,7 +131,7 @@ def _was_killed(directory: Path) -> bool:
 
 
 def snakemake(
-    configfiles: Iterable[Path], named: str, directory: Path, options: Iterable[str], plain: bool = False
+    configfiles: Sequence[Path], named: str, directory: Path, options: Sequence[str], plain: bool = False
 ) -> list[str]:
     """Return the command that runs Snakemake with this workflow, with Snakemake's own lines if ``plain``."""
     command = [sys.executable, "-P", interrupts.__file__, "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
@@ -215,25 +194,25 @@ def as_yaml(content: dict[str, Any]) -> str:
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
 
 
-def describe(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the configuration of the grid that options describe."""
+def describe(
+    systems: Sequence[str], datasets: Sequence[str], model: str, family: str, against: Sequence[str]
+) -> dict[str, Any]:
+    """Return the configuration of the grid that options describe, with a name made of systems and datasets."""
     content: dict[str, Any] = {}
-    systems = list(args.systems)
-    if args.model:
-        system, entries = describe_model(args.model, args.family)
-        systems = [*dict.fromkeys([*(args.against or ["bm25"]), *systems]), system]
-        content |= entries
-    datasets = []
-    for name in args.datasets or ["scifact"]:
-        if is_folder(Path(name).expanduser()) and ("/" in name or name not in merged([]).datasets):
-            name, entries = describe_collection(name)
-            for key, of in entries.items():
-                content[key] = {**content.get(key, {}), **of}
-        datasets.append(name)
-    grid: dict[str, Any] = {"name": args.name or grid_name(systems, datasets), "systems": systems, "datasets": datasets}
-    if args.model and len(systems) > 1:
+    systems = list(systems)
+    if model:
+        system, content = describe_model(model, family)
+        systems = [*dict.fromkeys([*(against or ["bm25"]), *systems]), system]
+    rows = []
+    for row in datasets or ["scifact"]:
+        if is_folder(Path(row).expanduser()) and ("/" in row or row not in merged([]).datasets):
+            row, entries = describe_collection(row)
+            content |= {key: {**content.get(key, {}), **of} for key, of in entries.items()}
+        rows.append(row)
+    grid: dict[str, Any] = {"name": grid_name(systems, rows), "systems": systems, "datasets": rows}
+    if model and len(systems) > 1:
         grid["compare"] = [systems[-1], *systems[:-1]]
-    return {**content, "grid": grid, **({"metrics": args.metrics} if args.metrics else {})}
+    return {**content, "grid": grid}
 
 
 def grid_name(systems: list[str], datasets: list[str]) -> str:
@@ -311,17 +290,16 @@ def _entry_name(text: str) -> str:
 
 def _of_folder(folder: Path, family: str) -> dict[str, Any]:
     """Return the entry of a checkpoint in a folder, as its own files describe it."""
-    modules = _read(folder / "modules.json", list)
-    config = _read(folder / "config.json", dict)
-    types = [str(module.get("type", "")).rpartition(".")[2] for module in modules if isinstance(module, dict)]
-    saved = _read(folder / "config_sentence_transformers.json", dict)
-    named = config.get("architectures")
-    architectures = [str(name) for name in named] if isinstance(named, list) else []
-    similarity = saved.get("similarity_fn_name") or ("cosine" if not types or "Normalize" in types else "dot")
+    modules, config, saved = (
+        files.read_json(path) if (path := folder / name).is_file() else {}
+        for name in ("modules.json", "config.json", "config_sentence_transformers.json")
+    )
     if not (modules or config):
         raise ConfigError(f"--model: {folder} has neither config.json nor modules.json: it is no checkpoint")
-    if not family:
-        family = _family(types, architectures, str(similarity))
+    types = [module["type"].rpartition(".")[2] for module in modules]
+    architectures = config.get("architectures") or []
+    similarity = saved.get("similarity_fn_name") or ("cosine" if not types or "Normalize" in types else "dot")
+    family = family or _family(types, architectures, similarity)
     if not family:
         raise ConfigError(
             f"--model: the files of {folder} do not say its family ({', '.join(architectures) or 'no architectures'}); "
@@ -333,24 +311,10 @@ def _of_folder(folder: Path, family: str) -> dict[str, Any]:
 
 def _family(types: list[str], architectures: list[str], similarity: str) -> str:
     """Return the family that a checkpoint's modules and architecture have; empty if they do not say one."""
-    if similarity == "MaxSim":
+    if similarity == "MaxSim" or any(name.startswith("HF_ColBERT") for name in architectures):
         return "late-interaction"
     if {"SpladePooling", "MLMTransformer"} & {*types}:
         return "sparse"
     if "Pooling" in types:
         return "dense"
-    if any(name.endswith("ForSequenceClassification") for name in architectures):
-        return "cross-encoder"
-    if any(name.startswith("HF_ColBERT") for name in architectures):
-        return "late-interaction"
-    return ""
-
-
-def _read(path: Path, kind: type[Any]) -> Any:
-    if not path.is_file():
-        return kind()
-    with files.reading(path):
-        found = files.read_json(path)
-    if not isinstance(found, kind):
-        raise ConfigError(f"--model: {path} holds no JSON {'object' if kind is dict else 'list'}")
-    return found
+    return "cross-encoder" if any(name.endswith("ForSequenceClassification") for name in architectures) else ""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
+from ..config.values import SizeOrZero
 from ..core import paths, provenance
 from ..core.errors import BeirgridError, nearest, show
 from ..results import results_folder
-from .options import whole
+from .options import ResultsPlace
 
 if TYPE_CHECKING:
     from ..collections.collection import Document
@@ -34,30 +34,31 @@ class Hit(NamedTuple):
     matched: list[str]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``beirgrid search``."""
-    parser.add_argument("system", help="a system of a finished grid")
-    parser.add_argument("dataset", help="a dataset on which the system was run: its corpus is searched")
-    parser.add_argument("query", nargs="+", help="the words to search for")
-    parser.add_argument("--depth", type=whole, default=10, help="documents to print (default: 10)")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where models run")
-    parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
-    parser.add_argument("--json", action="store_true", help="print JSON, with whole texts")
-    parser.set_defaults(run=run)
+def search(
+    system: Annotated[str, "a system of a finished grid"],
+    dataset: Annotated[str, "a dataset on which the system was run: its corpus is searched"],
+    query: Annotated[tuple[str, ...], "the words to search for"],
+    *,
+    depth: Annotated[SizeOrZero, "documents to print"] = 10,
+    device: Annotated[Literal["auto", "cpu", "cuda"], "where models run"] = "auto",
+    directory: ResultsPlace = Path(),
+    json: Annotated[bool, "print JSON, with whole texts"] = False,
+) -> None:
+    """Search, and print the documents, best first.
 
-
-def run(args: argparse.Namespace) -> None:
-    """Search, and print the documents, best first."""
-    os.chdir(results_folder.working_folder(args.directory)[0])
-    refuse_unknown(args.system, args.dataset)
+    Raises:
+        BeirgridError: no such system was run on the dataset.
+    """
+    os.chdir(results_folder.working_folder(directory)[0])
+    refuse_unknown(system, dataset)
     from .open_systems import held_back, open_system
 
-    text = " ".join(args.query)
+    text = " ".join(query)
     with held_back(), ExitStack() as stack:
-        ranking = open_system(args.system, args.dataset, args.device, stack).rank(text)
-    found = hits(text, ranking, args.dataset, args.depth)
-    if args.json:
-        print(json.dumps([hit._asdict() for hit in found], ensure_ascii=False, indent=1))
+        ranking = open_system(system, dataset, device, stack).rank(text)
+    found = hits(text, ranking, dataset, depth)
+    if json:
+        print(dumps([hit._asdict() for hit in found], ensure_ascii=False, indent=1))
     else:
         show(*list(_lines(found)) or ["no document was found"])
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ..config.metric_names import metric_key, written
+from ..config.values import SizeOrZero
 from ..core import lineage, paths, provenance
 from ..core.errors import BeirgridError, nearest, show
 from ..results import results_folder, scores
 from ..results.results_folder import Result, Results
-from .options import whole
+from .options import ResultsPlace
 from .search import documents, excerpt, refuse_unknown
 from .text import aligned
 
@@ -24,40 +24,39 @@ if TYPE_CHECKING:
 _QUERIES = 5
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``beirgrid show``."""
-    parser.add_argument("system", help="a system of a finished grid")
-    parser.add_argument("dataset", help="a dataset on which the system was run")
-    parser.add_argument("query", nargs="?", help="id of a query; without it, the scores and the extreme queries")
-    parser.add_argument(
-        "--metric", type=metric_key, default="", help="metric that orders the queries (default: the grid's first)"
-    )
-    parser.add_argument("--depth", type=whole, default=10, help="documents to print of a query (default: 10)")
-    parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
-    parser.set_defaults(run=run)
+def show_cell(
+    system: Annotated[str, "a system of a finished grid"],
+    dataset: Annotated[str, "a dataset on which the system was run"],
+    query: Annotated[str | None, "id of a query; without it, the scores and the extreme queries"] = None,
+    *,
+    metric: Annotated[str, "metric that orders the queries (default: the grid's first)"] = "",
+    depth: Annotated[SizeOrZero, "documents to print of a query"] = 10,
+    directory: ResultsPlace = Path(),
+) -> None:
+    """Print the scores of a cell, or the documents of one of its queries.
 
-
-def run(args: argparse.Namespace) -> None:
-    """Print the scores of a cell, or the documents of one of its queries."""
-    os.chdir(results_folder.working_folder(args.directory)[0])
-    refuse_unknown(args.system, args.dataset)
-    found = results_folder.find(".")
-    cell = found.cells.get((args.system, args.dataset))
+    Raises:
+        BeirgridError: the cell has no scores, not this metric, or no such query.
+    """
+    os.chdir(results_folder.working_folder(directory)[0])
+    refuse_unknown(system, dataset)
+    results = results_folder.find(".")
+    cell = results.cells.get((system, dataset))
     if cell is None:
-        raise BeirgridError(f"{args.system!r} has no scores on {args.dataset!r}: run the grid, or judge its documents")
+        raise BeirgridError(f"{system!r} has no scores on {dataset!r}: run the grid, or judge its documents")
     lineage.refuse_changed(cell.scores)
     _, values = scores.read_cell(cell.scores, cell.per_query, cell.system, cell.dataset)
-    if args.metric and args.metric not in values:
-        raise BeirgridError(
-            f"{cell.scores} has no metric {args.metric!r} (it has {', '.join(written(str(name)) for name in values)})"
-        )
-    if args.query is None:
-        lines = _cell(cell, values, args.metric or str(values.columns[0]))
-    elif args.query in values.index:
-        lines = _query(found, cell, values.loc[args.query].to_dict(), args.query, args.depth)
+    key = metric_key(metric) if metric else str(values.columns[0])
+    if key not in values:
+        known = ", ".join(written(str(name)) for name in values)
+        raise BeirgridError(f"{cell.scores} has no metric {key!r} (it has {known})")
+    if query is None:
+        lines = _cell(cell, values, key)
+    elif query in values.index:
+        of_query = {str(name): value for name, value in values.loc[query].to_dict().items()}
+        lines = _query(results, cell, of_query, query, depth)
     else:
-        near = nearest(args.query, map(str, values.index))
-        raise BeirgridError(f"{args.dataset!r} has no judged query {args.query!r}{near}")
+        raise BeirgridError(f"{dataset!r} has no judged query {query!r}{nearest(query, map(str, values.index))}")
     show(*lines)
 
 

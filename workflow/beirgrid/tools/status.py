@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import os
 import sys
@@ -11,41 +10,39 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..config.values import Size
 from ..core.errors import printable
 from ..results import results_folder
 from .events import EVENTS, Execution, RunningJob, read, tail
-from .options import size
+from .options import ResultsPlace
 
 # Limits of a screen: lines of a failed job's log, and failed or running jobs.
 _LINES, _JOBS = 5, 12
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid status``."""
-    parser.add_argument("--directory", default=Path(), type=Path, help=results_folder.PLACE)
-    parser.add_argument("--watch", type=size, metavar="SECONDS", help="refresh the screen until the run ends")
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Print the screen once, or repeatedly."""
-    os.chdir(results_folder.working_folder(args.directory)[0])
+def status(
+    *,
+    directory: ResultsPlace = Path(),
+    watch: Annotated[Size | None, "seconds after which the screen is drawn again, until the run ends"] = None,
+) -> None:
+    """Print the state of a grid's jobs once, or repeatedly."""
+    os.chdir(results_folder.working_folder(directory)[0])
     console = terminal()
     while True:
         current = read(EVENTS)
-        if args.watch:
+        if watch:
             console.clear()
         for part in screen(current):
             console.print(part, soft_wrap=isinstance(part, Text))
-        if not args.watch or current.alive is False:
+        if not watch or current.alive is False:
             return
-        time.sleep(args.watch)
+        time.sleep(watch)
 
 
 def terminal(**settings: Any) -> Console:

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 from ..core import files, paths, provenance
 from ..core.errors import DataError, show, warn
 from ..core.provenance import Recorded
 from ..pipeline.stage import stamps
-from .configfiles import DIRECTORY
+from .options import Directory
 
 _NONE = "files and the last run of each grid show no reason. A dry run (-n) reads configfiles and the lock file again"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``beirgrid why``."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="an artifact, or its record")
-    parser.add_argument("--job", action="store_true", help="print the job alone, JSON for beirgrid stage")
-    parser.add_argument("--directory", **DIRECTORY)
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> None:
+def why(
+    file: Annotated[Path, "an artifact, or its record"],
+    *,
+    job: Annotated[bool, "print the job alone, JSON for beirgrid stage"] = False,
+    directory: Directory = Path(),
+) -> None:
     """Print the job that made an artifact, and the reasons to make it again.
 
     Raises:
         DataError: no record names the artifact, or the record is damaged.
     """
-    directory: Path = args.directory
-    known = _recorded(args.file if args.file.exists() else directory / args.file)
-    if args.job:
+    known = _recorded(file if file.exists() else directory / file)
+    if job:
         if "job" not in known.record:
             raise DataError(f"{known.place} has no job: a command or an earlier version of beirgrid wrote it")
         print(json.dumps(known.record["job"], indent=2, ensure_ascii=False))
