@@ -87,9 +87,8 @@ def test_a_stage_takes_three_files(extended, tmp_path):
     assert [number for number, _ in rows] == ["0", "1", "2", "3"]
     assert sum(int(count) for _, count in rows) == 50 * 10
     assert "Nothing to be done" in _run(checkout, "snakemake", "--cores", "2", *grid, record)
-    helped = " ".join(_run(checkout, "beirgrid", "spread", "--help").split())
-    assert "Count the top documents of a run in each shard of the corpus." in helped
-    assert "documents per query to count" in helped
+    job = json.loads(_run(checkout, "beirgrid", "why", str(folder / record), "--job"))
+    assert (job["stage"], job["settings"]) == ("spread", {"depth": 10, "shard_size": 100})
     (checkout / "workflow/behind.py").write_text(BEHIND)
     *records, memory = _run(checkout, "behind", str(folder / "grid.yaml")).split()
     encoded = [path for path in records if path.startswith("results/embeddings")]

@@ -44,8 +44,6 @@ def fuse(
     """
     if len(runs) < 2:
         raise DataError(f"--runs names {len(runs)} runs: a fusion needs at least two")
-    if weights is not None and not all(isinstance(weight, int | float) for weight in weights):
-        raise DataError(f"--weights must be a list of numbers: {weights}")
     if weights is not None and (problem := next(weight_problems(weights, len(runs)), "")):
         raise DataError(f"--weights{problem}")
     settings: dict[str, Any] = {"method": method, "k": k}
