@@ -109,17 +109,6 @@ def test_an_output_that_nobody_reads_ends_a_command_quietly(tmp_path, words, clo
     os.close(output)
 
 
-def test_streams_that_the_shell_closed_are_opened(tmp_path):
-    """Otherwise Snakemake and Java print into the next file that is opened."""
-    command = [sys.executable, "-m", "beirgrid", "run", "demo", "--directory", str(tmp_path), "--dry-run", "--quiet"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-    done = subprocess.run(
-        ["bash", "-c", '"$@" >&- <&-', "bash", *command], env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "Traceback" not in done.stderr
-
-
 def _refusal(name: str, capsys: pytest.CaptureFixture[str], **options: Any) -> str:
     """Return the message about a job whose options are wrong."""
     with mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps({"options": options}).encode()))):

@@ -64,7 +64,7 @@ def test_a_query_shows_grades_and_ranks_in_all_systems(folder, capsys):
         (["show", "first", "note"], "there is no run of the dataset 'note' here; did you mean 'notes'?"),
         (["show", "first", "notes", "q99"], "'notes' has no judged query 'q99'; did you mean 'q9'?"),
         (["show", "first", "notes", "--metric", "mrr@10"], "has no metric 'mrr@10' (it has nDCG@10, R@5)"),
-        (["search", "first", "notes", "x"], "records a command of another version of beirgrid"),
+        (["search", "first", "notes", "x"], "records a job of another version of beirgrid"),
     ],
 )
 def test_what_cannot_be_shown_is_said(folder, capsys, words, message):

@@ -20,10 +20,10 @@ from ..core.errors import BeirgridError, nearest
 from ..pipeline.summaries import PUBLISHED
 from ..results import published
 from ..results.answers import DONE, read_answers
-from . import run
 from .configfiles import merged
 from .options import Directory
 from .run import Plain, Profile, describe_model, grid_name, keep_grid
+from .run import snakemake as snakemake_command
 from .text import columned
 
 # Verdicts that are not deviations.
@@ -50,7 +50,7 @@ def reproduce(
     grid = {"name": f"reproduce-{grid_name([system], rows)}", "systems": [system], "datasets": rows}
     content: dict[str, Any] = {**entries, "grid": grid, "metrics": [metric]}
     path = keep_grid(content, directory)
-    status = subprocess.run(run.snakemake([path], profile, directory, snakemake, plain), check=False).returncode
+    status = subprocess.run(snakemake_command([path], profile, directory, snakemake, plain), check=False).returncode
     if status or {"-n", "--dry-run", "--dryrun"} & {*snakemake}:
         return status
     verdicts = read_answers(directory / paths.TABLES.format(grid=grid["name"])).verdicts

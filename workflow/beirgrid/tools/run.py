@@ -290,14 +290,12 @@ def _entry_name(text: str) -> str:
 
 def _of_folder(folder: Path, family: str) -> dict[str, Any]:
     """Return the entry of a checkpoint in a folder, as its own files describe it."""
-    modules, config, saved = (
-        files.read_json(path) if (path := folder / name).is_file() else {}
-        for name in ("modules.json", "config.json", "config_sentence_transformers.json")
-    )
+    modules = _read(folder / "modules.json", list)
+    config, saved = (_read(folder / name, dict) for name in ("config.json", "config_sentence_transformers.json"))
     if not (modules or config):
         raise ConfigError(f"--model: {folder} has neither config.json nor modules.json: it is no checkpoint")
     types = [module["type"].rpartition(".")[2] for module in modules]
-    architectures = config.get("architectures") or []
+    architectures = named if isinstance(named := config.get("architectures"), list) else []
     similarity = saved.get("similarity_fn_name") or ("cosine" if not types or "Normalize" in types else "dot")
     family = family or _family(types, architectures, similarity)
     if not family:
@@ -318,3 +316,13 @@ def _family(types: list[str], architectures: list[str], similarity: str) -> str:
     if "Pooling" in types:
         return "dense"
     return "cross-encoder" if any(name.endswith("ForSequenceClassification") for name in architectures) else ""
+
+
+def _read(path: Path, kind: type[Any]) -> Any:
+    if not path.is_file():
+        return kind()
+    with files.reading(path):
+        content = files.read_json(path)
+    if not isinstance(content, kind):
+        raise ConfigError(f"--model: {path} holds no JSON {'object' if kind is dict else 'list'}")
+    return content
