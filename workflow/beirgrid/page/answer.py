@@ -44,16 +44,35 @@ class Answer(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The difference of two systems with its 95 % interval; ``p`` is NaN where nothing is tested."""
+    """The difference of two systems on a dataset with its 95 % interval; ``p`` is NaN where nothing is tested."""
 
     size: float
     low: float
     high: float
     p: float = math.nan
+    queries: int = 0
 
     def __str__(self) -> str:
         """Format the difference and its interval."""
         return f"{texts.difference(self.size)} {texts.interval(self.low, self.high)}".rstrip()
+
+
+def differences(pairs: pd.DataFrame) -> dict[tuple[str, str, str], dict[str, Difference]]:
+    """Return the differences of all pairs by metric, system and other, in both orders, and by dataset.
+
+    ``p`` is that of the randomisation test, without a correction.
+    """
+    known: dict[tuple[str, str, str], dict[str, Difference]] = {}
+    for row in texts.rows(pairs):
+        size, low, high, tested = (
+            row.difference,
+            row.difference_low,
+            row.difference_high,
+            (row.p_randomisation, row.queries),
+        )
+        known.setdefault((row.metric, row.system, row.other), {})[row.dataset] = Difference(size, low, high, *tested)
+        known.setdefault((row.metric, row.other, row.system), {})[row.dataset] = Difference(-size, -high, -low, *tested)
+    return known
 
 
 def mean_difference(differences: Sequence[Difference]) -> Difference:
@@ -107,53 +126,39 @@ def all_published(answers: Answers) -> bool:
 def _planned(grid: GridSummary, answers: Answers) -> Answer:
     """Return the differences of the first planned system to each of the others, per dataset and over them."""
     mine, others = (grid.compare[0], grid.compare[1:]) if grid.compare else ("", ())
-    pairs = _pairs(answers.pairs, mine, others, grid.metrics[0], grid.counted_once)
-    correction = f", Bonferroni's correction for {len(pairs)} comparisons" if len(pairs) > 1 else ""
+    metric = grid.metrics[0]
+    known = differences(answers.pairs[answers.pairs["metric"] == metric])
+    of_pairs = {other: known.get((metric, mine, other), {}) for other in others}
+    tested = {
+        other: {name: of[name] for name in grid.counted_once if name in of}
+        for other, of in of_pairs.items()
+        if of.keys() & {*grid.counted_once}
+    }
+    number = sum(map(len, tested.values()))
+    correction = f", Bonferroni's correction for {number} comparisons" if number > 1 else ""
     sentences, tests = [], []
-    for other in others:
-        of_datasets = {
-            dataset: difference._replace(p=min(1, difference.p * len(pairs)))
-            for (name, dataset), (difference, _) in pairs.items()
-            if name == other
-        }
-        better = {name: _better(each, mine, other, grid.metrics[0]) for name, each in of_datasets.items()}
-        if not of_datasets:
-            continue
+    for other, uncorrected in tested.items():
+        of_datasets = {name: each._replace(p=min(1, each.p * number)) for name, each in uncorrected.items()}
+        better = {name: _better(each, mine, other, metric) for name, each in of_datasets.items()}
         if len(of_datasets) == 1:
             where, size = next(iter(of_datasets.items()))
             sentences.append(f"{mine} minus {other} on {where}: {size}; {_verdict(better[where])}.")
         else:
             over = mean_difference(list(of_datasets.values()))
-            said = [_verdict(_better(over, mine, other, grid.metrics[0]))] if pd.notna(over.p) else []
+            said = [_verdict(_better(over, mine, other, metric))] if pd.notna(over.p) else []
             if len(of_datasets) <= _LISTED:
                 said += [f"on {name} {each}, {_verdict(better[name])}" for name, each in of_datasets.items()]
             else:
-                wins = [f"{name or 'neither'} on {number}" for name, number in Counter(better.values()).items()]
+                wins = [f"{name or 'neither'} on {count}" for name, count in Counter(better.values()).items()]
                 said.append(f"better by dataset: {', '.join(wins)}")
             sentences.append(
                 f"{mine} minus {other} on average over {len(of_datasets)} datasets: {over}; {'; '.join(said)}."
             )
         tests += [f"{other} on {name} {texts.probability(each.p)}" for name, each in of_datasets.items()]
     more = [f"p of {mine} minus {', '.join(tests)} (paired randomisation test{correction})."] if tests else []
-    untold = {key: pair for key, pair in pairs.items() if pair[0].p * len(pairs) > SIGNIFICANT}
+    untold = [item for of in tested.values() for item in of.items() if item[1].p * number > SIGNIFICANT]
     caveats = [*_power(untold), *_unjudged(answers.scores, [mine, *others], grid)] if tests else []
     return Answer(sentences, caveats, more)
-
-
-Pairs = dict[tuple[str, str], tuple[Difference, int]]
-
-
-def _pairs(pairs: pd.DataFrame, mine: str, others: Collection[str], metric: str, datasets: Sequence[str]) -> Pairs:
-    """Return a system minus each of others by the other and dataset, with p of the randomisation test, and queries."""
-    rows = pairs[pairs["metric"].eq(metric) & pairs["dataset"].isin(list(datasets))]
-    found: Pairs = {}
-    for row in texts.rows(rows[rows["system"].eq(mine) & rows["other"].isin(list(others))]):
-        size = Difference(row.difference, row.difference_low, row.difference_high, row.p_randomisation)
-        found[row.other, row.dataset] = size, row.queries
-    for row in texts.rows(rows[rows["other"].eq(mine) & rows["system"].isin(list(others))]):
-        size = Difference(-row.difference, -row.difference_high, -row.difference_low, row.p_randomisation)
-        found[row.system, row.dataset] = size, row.queries
-    return {key: found[key] for key in sorted(found, key=lambda key: list(datasets).index(key[1]))}
 
 
 def _better(difference: Difference, mine: str, other: str, metric: str) -> str:
@@ -167,13 +172,15 @@ def _verdict(better: str) -> str:
     return f"{better} is better" if better else "it cannot be told which is better"
 
 
-def _power(pairs: Pairs) -> Iterator[str]:
-    """Yield a sentence on the differences that the queries can tell, from pairs that are not told apart."""
-    told = {key: DETECTED * (size.high - size.low) / 2 for key, (size, _) in pairs.items() if size.high > size.low}
-    if told:
-        key = max(told, key=lambda key: told[key])
-        queries = texts.counted(pairs[key][1], "query", "queries")
-        yield f"The {queries} of {key[1]} can only tell differences above {told[key]:.2g}."
+def _power(untold: Sequence[tuple[str, Difference]]) -> Iterator[str]:
+    """Yield a sentence on the differences that the queries can tell, from datasets with pairs that they do not."""
+    least = [
+        (DETECTED * (each.high - each.low) / 2, name, each.queries) for name, each in untold if each.high > each.low
+    ]
+    if least:
+        difference, name, queries = max(least)
+        counted = texts.counted(queries, "query", "queries")
+        yield f"The {counted} of {name} can only tell differences above {difference:.2g}."
 
 
 def _unjudged(scores: pd.DataFrame, systems: Collection[str], grid: GridSummary) -> Iterator[str]:
@@ -220,7 +227,8 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answ
         caveats.append(f"The baseline {grid.baseline} is not compared, because it lacks scores.")
     if lead.datasets == 1:
         caveats += _few_queries(tests)
-        caveats += _power(_pairs(answers.pairs, lead.system, alike, lead.metric, [lead.names]))
+        known = differences(_of_lead(answers.pairs, lead))
+        caveats += _power([item for name in alike for item in known[lead.metric, lead.system, name].items()])
     caveats += _unjudged(answers.scores, [lead.system], grid)
     if lead.datasets >= LEAST_DATASETS and lead.note:
         caveats.append(f"Note: {lead.note}.")

@@ -18,7 +18,7 @@ from ..results.answers import LEAST_DATASETS, Answers
 from ..results.published import OTHER_PROTOCOL
 from ..results.summary import GridSummary
 from . import texts
-from .answer import Difference, mean_difference
+from .answer import Difference, differences, mean_difference
 from .matrix import VERDICTS, means
 
 Rows = list[list[str]]
@@ -206,19 +206,14 @@ def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, 
 
     Each has the number of datasets, the means of both systems, the difference with its 95 % interval, and p.
     """
-    of_datasets: dict[tuple[str, str, str], dict[str, Difference]] = {}
-    for row in texts.rows(answers.pairs):
-        low, high = row.difference_low, row.difference_high
-        for pair, ends in (((row.system, row.other), (1, low, high)), ((row.other, row.system), (-1, -high, -low))):
-            known = of_datasets.setdefault((row.metric, *pair), {})
-            known[row.dataset] = Difference(ends[0] * row.difference, *ends[1:])
+    of_datasets = differences(answers.pairs)
     systems = {name: number for number, name in enumerate(grid.systems)}
     found: dict[str, dict[str, list[Any]]] = {metric: {} for metric in grid.metrics}
     for row in texts.rows(answers.zero_shot[answers.zero_shot["datasets"] > 0]):
         known = of_datasets.get((row.metric, row.system, row.other), {})
-        differences = [known[name] for name in row.names.split(", ") if name in known]
+        shared = [known[name] for name in row.names.split(", ") if name in known]
         means = [_rounded(number, 4) for number in (row.mean, row.other_mean, row.difference)]
-        over = mean_difference(differences) if len(differences) == row.datasets else Difference(*[math.nan] * 3)
+        over = mean_difference(shared) if len(shared) == row.datasets else Difference(math.nan, math.nan, math.nan)
         p = None if pd.isna(over.p) else float(texts.probability(over.p))
         numbers = [*means, _rounded(over.low, 4), _rounded(over.high, 4), p]
         found[row.metric][f"{systems[row.system]}-{systems[row.other]}"] = [int(row.datasets), *numbers]
