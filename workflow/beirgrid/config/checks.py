@@ -135,8 +135,10 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
     elif getattr(system, "chunks", None) and not model.reads_chunks:
         yield f"{where}.chunks: {name!r} reads whole documents, or its tokens are not known here: leave chunks out"
     if isinstance(system, entries.Reranked) and not head:
-        if model.family not in RERANKERS or model.query_tower:
+        if model.family not in RERANKERS:
             yield f"{where}.reranker: {name!r} is a {model.family} model; a cross-encoder model is needed here"
+        elif model.query_tower:
+            yield f"{where}.reranker: {name!r} has a query_model; a reranker reads both texts with one model"
         if isinstance(model, entries.ListwiseReranker):  # its order depends on the number of documents
             others = [one for one in config.systems.values() if isinstance(one, entries.Reranked)]
             depths = {one.depth for one in others if (one.first_stage, one.reranker) == (system.first_stage, name)}
