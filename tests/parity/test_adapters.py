@@ -146,7 +146,7 @@ def test_a_pickled_adapter_is_converted(tmp_path):
     one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
     assert one == two
     entry = CheckpointEntry(path=str(base), adapter={"path": str(pickled), "pickled": True})
-    assert {path.name for path in checkpoints.copied(entry)} >= {"model.safetensors", "adapter_model.bin"}
+    assert {path.name for path in checkpoints.source_files(entry)} >= {"model.safetensors", "adapter_model.bin"}
 
 
 @pytest.mark.parametrize(

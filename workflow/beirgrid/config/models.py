@@ -27,7 +27,7 @@ from .values import (
     Size,
     Token,
     once,
-    placed,
+    with_places,
 )
 
 # Stands for the number of the seed in a model's path.
@@ -350,7 +350,7 @@ class CrossEncoder(TaskModel):
     train: CrossEncoderTraining | None = Field(None, description="How the workflow trains the model.")
 
 
-Prompt = Annotated[tuple[Token, ...], LIST, AfterValidator(placed)]
+Prompt = Annotated[tuple[Token, ...], LIST, AfterValidator(with_places)]
 Answers = Annotated[tuple[Token, ...], LIST, Field(min_length=1, max_length=2)]
 
 

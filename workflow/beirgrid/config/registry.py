@@ -138,10 +138,10 @@ def _corrections() -> dict[str, str]:
 
 def models() -> list[Listed]:
     """Return every model of mteb with its engine, by name, from mteb itself."""
-    return [_listed(name) for name in sorted(_metas(), key=str.lower)]
+    return [_row(name) for name in sorted(_metas(), key=str.lower)]
 
 
-def _listed(name: str) -> Listed:
+def _row(name: str) -> Listed:
     meta = _meta(name)
     parameters, licence = _size(meta, "").get("parameters"), str(meta.license or "").replace("not specified", "")
     types = meta.output_dtypes if isinstance(meta.output_dtypes, list) else [meta.output_dtypes]
@@ -226,7 +226,7 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
         entry["pickled"] = True
     adapted = _loader(meta) in _ADAPTED
     if adapted:
-        entry |= _adapted(meta)
+        entry |= _adapter_keys(meta)
     if runs == "beirgrid" and (length := _max_length(meta, family)):
         entry["max_length"] = length
     entry["size"] = _size(meta, family)
@@ -242,7 +242,7 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
             first = (meta.loader_kwargs.get("tokenizer_kwargs") or {}).get("add_bos_token")
             entry["special_tokens"] = "both" if first else "end"
     if family in ("seq2seq-reranker", "decoder-reranker"):
-        entry |= _asked(meta)
+        entry |= _question_keys(meta)
     if runs == "beirgrid" and family in ("dense", "sparse"):
         entry["prompts"], by_task = _prompts(meta, [*(task.name for task in tasks().values()), *also])
         stated |= by_task
@@ -265,7 +265,7 @@ def _max_length(meta: Any, family: str) -> int | None:
     return int(length) if length else None
 
 
-def _asked(meta: Any) -> dict[str, Any]:
+def _question_keys(meta: Any) -> dict[str, Any]:
     """Return the prompt and the answers of a reranker that has its own prompt in mteb."""
     from mteb.models.model_implementations.rerankers_monot5_based import prediction_tokens
 
@@ -279,7 +279,7 @@ def _asked(meta: Any) -> dict[str, Any]:
     return {"answers": answers} if tuple(answers) != Seq2SeqReranker.model_fields["answers"].default else {}
 
 
-def _adapted(meta: Any) -> dict[str, Any]:
+def _adapter_keys(meta: Any) -> dict[str, Any]:
     """Return where an adapter and its base come from; a text has both special tokens of the base."""
     arguments = _arguments(meta)
     base, adapter = (meta.revision or "-").split("-")

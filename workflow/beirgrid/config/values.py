@@ -74,7 +74,7 @@ Token = Annotated[str, StringConstraints(min_length=1)]
 Pair = Annotated[tuple[Token, Token], LIST]
 
 
-def placed(parts: tuple[str, ...]) -> tuple[str, ...]:
+def with_places(parts: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse the parts of a prompt unless they have the places of query and document, once each."""
     for place in ("{query}", "{document}"):
         if "".join(parts).count(place) != 1:

@@ -120,7 +120,7 @@ def _left_out(folder: str, names: Collection[str], entry: ModelEntry) -> set[str
     return left_out
 
 
-def copied(entry: ModelEntry) -> list[Path]:
+def source_files(entry: ModelEntry) -> list[Path]:
     """Return the files that ``fetch`` copies from the folders of an entry and its adapter."""
     places = [(entry.folder, entry.pickled)]
     places += [(entry.adapter.path, entry.adapter.pickled)] if entry.adapter else []

@@ -158,7 +158,7 @@ class FetchModel(Stage):
     }
 
     def files(self, grid: Grid, model: str) -> Iterable[str]:
-        return map(str, sorted(checkpoints.copied(grid.model(model))))
+        return map(str, sorted(checkpoints.source_files(grid.model(model))))
 
     def settings(self, grid: Grid, model: str) -> Settings:
         entry = grid.model(model)
