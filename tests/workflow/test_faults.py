@@ -112,9 +112,6 @@ def test_a_killed_snakemake_finishes_when_its_command_is_repeated(finished, smal
         time.sleep(0.05)
     process.kill()
     process.wait()
-    if orphans := _stage_processes(tmp_path):
-        said = beirgrid("status", "--directory", tmp_path).stdout.splitlines()[0]
-        assert any(str(orphan) in said for orphan in orphans) or not _stage_processes(tmp_path)
     while _stage_processes(tmp_path):  # orphans write their whole files and end
         time.sleep(0.1)
     assert "Run it again" in beirgrid("status", "--directory", tmp_path).stdout
