@@ -389,4 +389,5 @@ def test_the_page_and_the_end_of_a_run_have_the_same_sentences(tmp_path, monkeyp
     shown = [html.unescape(re.sub(r"</?b>", "", text)) for text in re.findall(r"<(?:p|li)>(.*?)</(?:p|li)>", page)]
     assert {*answer(grid, found).sentences, *answer(grid, found).caveats, *answer(grid, found).more} <= {*shown}
     assert page.index('id="answer"') < page.index("<table")
+    assert re.findall(r"<b>(.*?)</b>", page) == ["0.6000"]  # the value, and not its interval
     assert said in " ".join(outline(grid, found, Path("page"), 80))

@@ -107,9 +107,7 @@ def answer(grid: GridSummary, answers: Answers) -> Answer:
         )
     planned = _planned(grid, answers)
     if planned.sentences:
-        best = Answer(
-            planned.sentences, [*planned.caveats, *best.caveats], [*best.sentences, *planned.more, *best.more]
-        )
+        best = planned._replace(more=[*best.sentences, *planned.more, *best.more])
     published = ["All values are published ones: nothing was run here."] if all_published(answers) else []
     caveats = dict.fromkeys([*published, *best.caveats, *_deviations(answers.verdicts), *_missing(finished, across)])
     return best._replace(caveats=list(caveats))

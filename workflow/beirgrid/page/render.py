@@ -129,8 +129,8 @@ def render(
 
 
 def large(sentence: str) -> Markup:
-    """Escape a sentence and enlarge its values."""
-    parts = re.split(r"((?<![\w.])[+-]?\d\.\d{4}(?![\d\],]))", sentence)
+    """Escape a sentence and enlarge its first value."""
+    parts = re.split(r"((?<![\w.])[+-]?\d\.\d{4}(?!\d))", sentence, maxsplit=1)
     return Markup("").join(Markup("<b>{}</b>").format(part) if n % 2 else escape(part) for n, part in enumerate(parts))
 
 
