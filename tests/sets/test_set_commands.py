@@ -315,7 +315,7 @@ def test_runs_of_another_set_of_the_same_name_make_no_pool(made, tmp_path):
     """A pool is for good: pairs that nobody can judge would stay in it."""
     path = tmp_path / "results/runs/bm25/notes.run.gz"
     path.write_bytes(gzip.compress(b"q1 Q0 other 1 1.0 x\n"))
-    with pytest.raises(DataError, match=r"found the document 'other', which .*notes lacks"):
+    with pytest.raises(DataError, match=r"found document 'other', which .*notes lacks"):
         call("pool", made.folder)
     assert made.store.pool() == []
 

@@ -161,9 +161,7 @@ class EvaluationSet:
         known = set(wanted)
         texts = {document.id: document for document in self.each_document() if document.id in known}
         if lacking := known - texts.keys():
-            raise DataError(
-                f"the runs found the document {min(lacking)!r}, which {self.folder} lacks: run the grid again"
-            )
+            raise DataError(f"the runs found document {min(lacking)!r}, which {self.folder} lacks: run the grid again")
         return texts
 
     def grades(self) -> Grades:
