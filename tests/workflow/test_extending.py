@@ -82,7 +82,7 @@ def test_a_stage_takes_three_files(extended, tmp_path):
     _run(checkout, "snakemake", "--cores", "2", *grid, record)
     made = json.loads((folder / record).read_text())
     assert (made["stage"], made["stage_version"], made["settings"]) == ("spread", 1, {"depth": 10})
-    assert made["asked"] == {"depth": 10, "shard_size": 100}
+    assert made["job"]["settings"] == {"depth": 10, "shard_size": 100}
     rows = [line.split("\t") for line in (folder / record.replace(".json", ".tsv")).read_text().splitlines()]
     assert [number for number, _ in rows] == ["0", "1", "2", "3"]
     assert sum(int(count) for _, count in rows) == 50 * 10

@@ -14,7 +14,11 @@ from typing import Any
 from ..core import files, provenance
 from ..core.errors import DataError
 
-_sha256 = functools.cache(files.sha256)  # each local file is read once in a run
+
+@functools.cache
+def _sha256(path: str, changed: int) -> str:
+    """Return the hash of a local file, which a run reads once. ``changed`` is the time of its last change."""
+    return files.sha256(path)
 
 
 def state(local: Iterable[str]) -> str:
@@ -25,7 +29,8 @@ def state(local: Iterable[str]) -> str:
     digests = {}
     for path in local:
         with suppress(OSError):  # Snakemake reports missing inputs. A pipe or a device is not read.
-            digests[path] = _sha256(os.path.realpath(path)) if Path(path).is_file() else str(Path(path).stat())
+            status = Path(path).stat()
+            digests[path] = _sha256(os.path.realpath(path), status.st_ctime_ns) if Path(path).is_file() else str(status)
     folder = os.path.commonpath([Path(path).parent for path in digests]) if digests else ""
     named = sorted((os.path.relpath(path, folder), digest) for path, digest in digests.items())
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16] if named else ""
