@@ -29,8 +29,8 @@ def state(local: Iterable[str]) -> str:
     digests = {}
     for path in local:
         with suppress(OSError):  # Snakemake reports missing inputs. A pipe or a device is not read.
-            status = Path(path).stat()
-            digests[path] = _sha256(os.path.realpath(path), status.st_ctime_ns) if Path(path).is_file() else str(status)
+            changed = Path(path).stat().st_ctime_ns
+            digests[path] = _sha256(os.path.realpath(path), changed) if Path(path).is_file() else str(changed)
     folder = os.path.commonpath([Path(path).parent for path in digests]) if digests else ""
     named = sorted((os.path.relpath(path, folder), digest) for path, digest in digests.items())
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16] if named else ""
