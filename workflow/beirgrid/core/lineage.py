@@ -70,6 +70,7 @@ class Ancestry:
 
     def __init__(self) -> None:
         self.facts = cache(self._facts)
+        self.recorded = cache(provenance.recorded)
 
     def _facts(self, option: str, path: Path) -> dict[str, Fact]:
         """Return the facts of an input, the nearest of each name: of its record, and of the records behind it.
@@ -77,7 +78,7 @@ class Ancestry:
         Raises:
             DataError: something behind the input was made again since, with another content.
         """
-        recorded, own = provenance.recorded(path), dict[str, Fact]()
+        recorded, own = self.recorded(path), dict[str, Fact]()
         if option in _SHARED and (path.exists() or recorded.known_hashes):  # the stage itself reports a missing file
             own[option] = Fact(recorded.identity(whole=True)["sha256"], path)
         if recorded.place is None:
@@ -87,9 +88,9 @@ class Ancestry:
             behind = {name: Fact(fact["value"]) for name, fact in stated.items() if "path" not in fact}
         for name in recorded.record.get("outputs", {}):  # the queries that qrels were fetched with
             if (kind := Path(name).stem) in _SHARED and (file := recorded.place.parent / name).is_file():
-                behind.setdefault(kind, Fact(provenance.recorded(file).identity(whole=True)["sha256"], file))
+                behind.setdefault(kind, Fact(self.recorded(file).identity(whole=True)["sha256"], file))
         for role, source, told in recorded.inputs:
-            _compare(source, told, path)
+            self._compare(source, told, path)
             if role in _SHARED and told.get("sha256"):
                 behind.setdefault(role, Fact(told["sha256"], source))
         for role, source, _ in recorded.inputs:
@@ -97,12 +98,11 @@ class Ancestry:
         counted = _BEHIND.get(option, behind)
         return {name: fact for name, fact in behind.items() if name in counted} | own
 
-
-def _compare(source: Path, told: Mapping[str, Any], path: Path) -> None:
-    """Refuse an artifact if what it was made from is another one now. What is gone is not compared."""
-    now = provenance.recorded(source).identity(whole="sha256" in told) if source.exists() else {}
-    if any(now[key] != told[key] for key in now.keys() & told.keys()):
-        raise DataError(f"{source} is another one than {path} was made from: run the grid again")
+    def _compare(self, source: Path, told: Mapping[str, Any], path: Path) -> None:
+        """Refuse an artifact if what it was made from is another one now. What is gone is not compared."""
+        now = self.recorded(source).identity(whole="sha256" in told) if source.exists() else {}
+        if any(now[key] != told[key] for key in now.keys() & told.keys()):
+            raise DataError(f"{source} is another one than {path} was made from: run the grid again")
 
 
 def refuse_changed(path: Path, ancestry: Ancestry | None = None) -> None:

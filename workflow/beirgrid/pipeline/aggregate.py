@@ -27,11 +27,10 @@ class Aggregate(Stage):
         "paired_queries": Cost(memory=5e-5),  # differences of the largest dataset
     }
 
-    def settings(self, grid: Grid) -> Settings:
-        return {"published": list(map(str, PUBLISHED))}
-
     def options(self, grid: Grid) -> Settings:
-        return {"grid": grid.own(paths.GRID_SUMMARY), "output": grid.own(paths.TABLES)}
+        """Name the files of published values, whose content is in the state of the summary."""
+        published = list(map(str, PUBLISHED))
+        return {"grid": grid.own(paths.GRID_SUMMARY), "output": grid.own(paths.TABLES), "published": published}
 
     def work(self, sizes: Sizes) -> Amounts:
         grid, config = sizes.grid, sizes.config
