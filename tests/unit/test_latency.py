@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +25,14 @@ def grid(tmp_path, monkeypatch) -> Path:
     summary = GridSummary(
         systems=("bm25",), rows=("d",), datasets={"d": DatasetSummary()}, metrics=("ndcg@10",), cells=(cell,)
     )
-    Path("grid.json").write_text(summary.model_dump_json(exclude_defaults=True))
+    place = tmp_path / paths.GRID_SUMMARY.format(grid="g")
+    place.parent.mkdir(parents=True)
+    place.write_text(summary.model_dump_json(exclude_defaults=True))
     Path(record).parent.mkdir(parents=True)
     command = "python -m beirgrid --settings 1 retrieve lexical --system bm25 --made x"
     found = {"stage": "retrieve", "settings": {}, "facts": {}, "seconds": 1, "peak_memory_mb": 1, "command": command}
     Path(record).write_text(json.dumps(found))
-    return Path("grid.json")
+    return place
 
 
 @pytest.mark.parametrize(
@@ -40,10 +43,20 @@ def grid(tmp_path, monkeypatch) -> Path:
         (["--dataset", "d"], "results/runs/bm25/d.json: it records a job of another version of beirgrid"),
     ],
 )
-def test_what_cannot_be_measured_is_said(grid, capsys, options, message):
-    assert main(["latency", "--grid", str(grid), "--output", "latency.csv", *options]) == 1
-    assert message in capsys.readouterr().err
-    assert not Path("latency.csv").exists()
+def test_what_cannot_be_measured_is_said(grid, capsys, monkeypatch, options, message):
+    """A grid is named by its folder, by its name in the working folder, or by neither where there is one."""
+    for place in (["--directory", str(grid.parent)], ["--grid", "g"], []):
+        assert main(["latency", *place, *options]) == 1
+        assert message in capsys.readouterr().err
+    assert not (grid.parent / "tables").exists()
+
+
+def test_of_several_grids_one_must_be_named(grid, capsys):
+    shutil.copytree(grid.parent, grid.parent.with_name("h"))
+    assert main(["latency", "--dataset", "d"]) == 1
+    assert "which grid?" in capsys.readouterr().err
+    assert main(["latency", "--grid", "i", "--dataset", "d"]) == 1
+    assert "has no grid 'i' (it has g, h)" in capsys.readouterr().err
 
 
 def test_measurements_join_those_of_other_hardware(tmp_path):

@@ -369,8 +369,7 @@ def test_latency_is_measured_once_for_each_step(finished, tmp_path, monkeypatch)
     from beirgrid.tools.open_systems import cpu_name
 
     table = tmp_path / "latency.csv"
-    grid = "results/grids/grid/grid.json"
-    options = ["--grid", grid, "--dataset", "small", "--queries", "3", "--warm-up", "1", "--output", table]
+    options = ["--grid", "grid", "--dataset", "small", "--queries", "3", "--warm-up", "1", "--output", table]
     done = beirgrid("latency", *options, cwd=finished)
     assert done.returncode == 0, done.stderr
     assert "fused is left out" in done.stderr

@@ -77,7 +77,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
     with (work / "results/grids/notes/tables/costs.csv").open() as stream:
         costs = {(row["system"], row["stage"]) for row in csv.DictReader(stream)}
     assert {(system, stage) for system in ("bm25", "bm25-flat") for stage in ("index", "retrieve")} <= costs
-    wanted = ("--grid", "results/grids/notes/grid.json", "--dataset", "notes", "--queries", "2", "--warm-up", "1")
+    wanted = ("--grid", "notes", "--dataset", "notes", "--queries", "2", "--warm-up", "1")
     measured = beirgrid("latency", *wanted, "--output", "latency.csv", cwd=work)
     assert measured.returncode == 0, measured.stderr
     with (work / "latency.csv").open() as stream:

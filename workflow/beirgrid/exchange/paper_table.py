@@ -65,17 +65,12 @@ def export_table(
     Raises:
         BeirgridError: the folder has no such grid, or the grid has no such metric.
     """
-    place = results_folder.locate(directory, grid)
-    if not place.summary:
-        grids = sorted(path.parent.name for path in place.folder.glob("grids/*/grid.json"))
-        if len(grids) != 1:
-            raise BeirgridError(f"which grid? {place.folder} has {', '.join(grids) or 'none'} (--grid)")
-        place = results_folder.locate(directory, grids[0])
-    of_grid = summary.read(str(place.summary))
+    place = results_folder.only_grid(directory, grid)
+    of_grid = summary.read(place)
     metric = metric_key(metric) or of_grid.metrics[0]
     if metric not in of_grid.metrics:
         raise BeirgridError(f"the grid {of_grid.name} has no metric {metric!r}{nearest(metric, of_grid.metrics)}")
-    answers = table_files.read(of_grid, Path(str(place.summary)).parent / "tables")
+    answers = table_files.read(of_grid, place.parent / "tables")
     table = paper_table(of_grid, answers, metric, by_mean=by_mean)
     show(*(latex if format == "latex" else markdown)(table, intervals=intervals))
 

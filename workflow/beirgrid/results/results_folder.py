@@ -119,6 +119,19 @@ def working_folder(directory: Path, grid: str = "") -> tuple[Path, str]:
     return folder.parent if folder.name == "results" else folder, summary.parent.name if summary else ""
 
 
+def only_grid(directory: Path, grid: str = "") -> Path:
+    """Return the summary of the grid of a place: the named one, or the only one.
+
+    Raises:
+        DataError: the place has no such grid, or several.
+    """
+    place = locate(directory, grid)
+    grids = [place.summary] if place.summary else [*_grids(place.folder).values()]
+    if len(grids) != 1:
+        raise DataError(f"which grid? {place.folder} has {', '.join(_grids(place.folder)) or 'none'} (--grid)")
+    return grids[0]
+
+
 def find(place: str | Path, grid: str = "", directory: Path = Path()) -> Results:
     """Find the results at a place.
 

@@ -20,8 +20,9 @@ from ..config.values import Size
 from ..core import files, paths
 from ..core.errors import BeirgridError, warn
 from ..encoders import open_scorer
+from ..results import results_folder, summary
 from ..results.efficiency import LATENCY_COLUMNS, read_latency
-from ..results.summary import Cell, SummaryFile
+from ..results.summary import Cell
 from .open_systems import (
     OpenSystem,
     Step,
@@ -42,14 +43,18 @@ _KEY = ["system", "dataset", "step", "depth", "hardware", "cpus", "concurrency"]
 
 def latency(
     *,
-    grid: SummaryFile,
+    directory: Annotated[Path, results_folder.PLACE] = Path(),
+    grid: Annotated[str, "name of the grid, where the folder has several"] = "",
     dataset: Annotated[str, "dataset with the queries"],
     systems: Annotated[tuple[str, ...], "systems to measure (default: all of the grid)"] = (),
     queries: Annotated[Size, "queries to measure"] = 100,
     warm_up: Annotated[int, "warm-up queries, which are not counted"] = 20,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto",
     concurrency: Annotated[Size, "concurrent users, each with one query at a time"] = 1,
-    output: Annotated[Path, "table to write, latency.csv; rows of other hardware, datasets and systems are kept"],
+    output: Annotated[
+        Path | None,
+        "table to write; rows of other hardware, datasets and systems are kept (default: the grid's latency.csv)",
+    ] = None,
 ) -> None:
     """Measure the latency of systems on this hardware, one query at a time.
 
@@ -66,11 +71,15 @@ def latency(
         BeirgridError: the grid has no such system or dataset.
         DataError: a record, an index or a model is missing or damaged.
     """
-    cells = {cell.system: cell for cell in (*grid.cells, *grid.unjudged) if cell.dataset == dataset}
+    place = results_folder.only_grid(directory, grid).absolute()
+    output = (output or place.parent / "tables" / "latency.csv").absolute()
+    os.chdir(results_folder.working_folder(place)[0])
+    measured_grid = summary.read(place)
+    cells = {cell.system: cell for cell in (*measured_grid.cells, *measured_grid.unjudged) if cell.dataset == dataset}
     if unknown := [name for name in systems if name not in cells]:
         raise BeirgridError(f"the grid has no system {unknown[0]!r} on {dataset!r} (it has: {', '.join(cells)})")
     if not cells:
-        raise BeirgridError(f"the grid has no dataset {dataset!r} (it has: {', '.join(grid.datasets)})")
+        raise BeirgridError(f"the grid has no dataset {dataset!r} (it has: {', '.join(measured_grid.datasets)})")
     measure = functools.partial(_measure_at_once, concurrency) if concurrency > 1 else _measure
     log = output.with_suffix(".log")
     tables = [measure(cells[name], queries, warm_up, device, log) for name in systems or cells]
