@@ -20,14 +20,12 @@ import numpy as np
 from scipy import stats
 
 from beirgrid.collections import qrels
-from beirgrid.config.metric_names import parse_metric
 from beirgrid.runs import metrics, runs
 from beirgrid.sets import pools
 
 BUDGETS = (100, 300, 1000, 3000)
 QUERIES = (10, 25, 50, 100, 0)  # 0 for all
 REPETITIONS = 20
-METRIC = parse_metric("ndcg@10")
 DEPTH = 20
 Values = dict[str, np.ndarray]
 Grades = dict[str, dict[str, int]]
@@ -35,12 +33,7 @@ Grades = dict[str, dict[str, int]]
 
 def values(found: dict[str, runs.Run], grades: Grades) -> Values:
     """Compute nDCG@10 of each system per query: float64 [queries]."""
-    return {
-        system: metrics.evaluate(
-            [METRIC], list(grades.values()), [run[query].ids if query in run else [] for query in grades]
-        )[METRIC]
-        for system, run in found.items()
-    }
+    return {system: metrics.per_query(run, grades, ["ndcg@10"])["ndcg@10"] for system, run in found.items()}
 
 
 def compared(by_pool: Values, truth: Values) -> tuple[float, float, float, float]:

@@ -179,10 +179,7 @@ def slow_values(qrels: Grades, run: Scores) -> Values:
 
 
 def beirgrid_values(qrels: Grades, run: runs.Run, names: list[str]) -> dict[str, np.ndarray]:
-    wanted = [metrics.parse_metric(name) for name in names]
-    ranked = [run[query].ids if query in run else [] for query in qrels]
-    values = metrics.evaluate(wanted, list(qrels.values()), ranked)
-    return {name: values[metric] for name, metric in zip(names, wanted, strict=True)}
+    return metrics.per_query(run, qrels, names)
 
 
 def assert_equal(got: dict[str, np.ndarray], expected: Values, queries: list[str]) -> None:

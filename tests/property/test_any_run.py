@@ -139,8 +139,9 @@ def test_metrics_are_trec_evals(collection, k):
     run = {f"q{number}": scores for number, (_, scores) in enumerate(collection)}
     found = {query: {d: float(s) for d, s in scores.items()} for query, scores in run.items() if scores}
     wanted = [metrics.Metric(name, k) for name in (*TREC_NAMES, "mrr")]
-    ranked = [runs.canonical(query, list(scores), list(scores.values())).ids for query, scores in run.items()]
-    values = metrics.evaluate(wanted, list(qrels.values()), ranked)
+    ranked = {query: runs.canonical(query, list(scores), list(scores.values())) for query, scores in run.items()}
+    by_name = metrics.per_query(ranked, qrels, [f"{name}@{k}" for name, k in wanted])
+    values = {metric: by_name[f"{metric.name}@{k}"] for metric in wanted}
     names = {f"{pattern.format('')[:-1]}.{k}" for pattern in TREC_NAMES.values()}
     # pytrec_eval crashes on queries without documents and on grades that are all below 0.
     judged = {query: {document: max(grade, 0) for document, grade in grades.items()} for query, grades in qrels.items()}

@@ -58,6 +58,11 @@ def per_query(
 ) -> dict[str, np.ndarray]:
     """Compute metrics of a run per query with qrels. A query that the run lacks has no documents.
 
+    ``recall_cap`` is recall with the denominator min(relevant documents, k). ``ndcg_judged`` is nDCG after documents
+    without a judgement for the query are removed, before the cut at k (trec_eval -J). ``hole`` is the share of the top
+    k without a judgement for the query; ``hole_corpus``, without a judgement for any query, as in beir's
+    ``custom_metrics.hole`` (BEIR paper, Table 4). Both divide by k even if fewer documents were retrieved.
+
     Args:
         run: rankings by query, in canonical order (``runs.read``).
         qrels: per query, document id to grade. A grade above 0 is relevant.
@@ -66,44 +71,23 @@ def per_query(
             without a list.
 
     Returns:
-        float64 [queries] by metric name, in the order of the qrels.
+        float64 [queries] by metric name, in the order of the qrels. Queries without a retrieved document score 0;
+        queries without a relevant document score 0 in all but the holes.
 
     Raises:
         BeirgridError: a metric is unknown.
     """
     parsed = {name: parse_metric(name) for name in metrics}
-    ranked = [run[query].ids if query in run else [] for query in qrels]
-    of_queries = [metric for metric in parsed.values() if metric.name not in STEMS]
-    values = evaluate(of_queries, list(qrels.values()), ranked)
-    values |= {metric: _of_groups(metric, qrels, run, changes) for metric in parsed.values() if metric.name in STEMS}
+    judged, ranked = list(qrels.values()), [run[query].ids if query in run else [] for query in qrels]
+    values = _with_ir_measures([metric for metric in parsed.values() if metric.name in _MEASURES], judged, ranked)
+    for metric in parsed.values():
+        if metric.name in STEMS:
+            values[metric] = _of_groups(metric, qrels, run, changes)
+        elif metric.name in _OWN:
+            of_all = [dict.fromkeys(chain.from_iterable(judged), 0)] * len(judged)
+            pairs = zip(of_all if metric.name == "hole_corpus" else judged, ranked, strict=True)
+            values[metric] = np.array([_OWN[metric.name](grades, ids, metric.k) for grades, ids in pairs], np.float64)
     return {name: values[metric] for name, metric in parsed.items()}
-
-
-def evaluate(
-    metrics: Sequence[Metric], qrels: Sequence[Grades], ranked: Sequence[list[str]]
-) -> dict[Metric, np.ndarray]:
-    """Compute metrics for each query.
-
-    ``recall_cap`` is recall with the denominator min(relevant documents, k). ``ndcg_judged`` is nDCG after documents
-    without a judgement for the query are removed, before the cut at k (trec_eval -J). ``hole`` is the share of the top
-    k without a judgement for the query; ``hole_corpus``, without a judgement for any query, as in beir's
-    ``custom_metrics.hole`` (BEIR paper, Table 4). Both divide by k even if fewer documents were retrieved.
-
-    Args:
-        qrels: per query, document id to grade. A grade above 0 is relevant.
-        ranked: per query, document ids in canonical order (best first), empty if none was retrieved.
-
-    Returns:
-        float64 [queries] for each metric. Queries without a retrieved document score 0 in every metric; queries without
-        a relevant document score 0 in all but the holes.
-    """
-    values = _with_ir_measures([metric for metric in metrics if metric.name in _MEASURES], qrels, ranked)
-    everything = dict.fromkeys(chain.from_iterable(qrels), 0)
-    for metric in (metric for metric in metrics if metric.name not in _MEASURES):
-        judged = [everything] * len(qrels) if metric.name == "hole_corpus" else qrels
-        pairs = zip(judged, ranked, strict=True)
-        values[metric] = np.array([_OWN[metric.name](grades, ids, metric.k) for grades, ids in pairs], np.float64)
-    return values
 
 
 def _with_ir_measures(

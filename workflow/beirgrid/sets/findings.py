@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..analysis.significance import holm, student
-from ..config.metric_names import parse_metric
-from ..runs import metrics
+from ..runs import metrics, runs
 from ..tools.text import columned
 from . import agreement, estimates, pools
 from .model_judge import Calibration
@@ -28,12 +27,11 @@ Grades = Mapping[str, Mapping[str, int]]
 
 def values(grades: Grades, rankings: pools.Rankings, name: str = METRIC) -> dict[str, Any]:
     """Compute a metric of each system per query under given qrels: system to float64 [queries]."""
-    metric = parse_metric(name)
-    judged = [dict(of_query) for of_query in grades.values()]
-    return {
-        system: metrics.evaluate([metric], judged, [list(of_system.get(query, ())) for query in grades])[metric]
-        for system, of_system in rankings.items()
+    of_systems = {
+        system: {query: runs.EMPTY._replace(ids=list(ids)) for query, ids in of_queries.items()}
+        for system, of_queries in rankings.items()
     }
+    return {system: metrics.per_query(run, grades, [name])[name] for system, run in of_systems.items()}
 
 
 def _means(grades: Grades, rankings: pools.Rankings, name: str = METRIC) -> dict[str, float]:
