@@ -18,7 +18,6 @@ from typing import IO, NamedTuple
 
 from ..collections import downloads
 from ..config import entries
-from ..config.endpoint_entries import Endpoint
 from ..config.entries import LocalCorpus, ModelEntry
 from ..config.models import Chunks
 from ..config.mteb_collections import WORD_BYTES
@@ -221,11 +220,13 @@ class Sizes:
         if not entry.endpoint:
             flops = self.read_flops(model, texts, words) + self.sampling_flops(model, answers * RANKED / SAMPLED_PIECES)
             return {"model_flops": flops, "weights_mb": self.weights_mb(model)}
-        together, seconds = entry.endpoint.batch, REQUEST_SECONDS
+        together, seconds, limits = entry.endpoint.batch, REQUEST_SECONDS, entry.endpoint
         if isinstance(entry, entries.ListwiseReranker):
             together, seconds = entry.window, ANSWER_SECONDS
-        tokens = texts * words * WORD_PIECES
-        return {"served_seconds": served_seconds(entry.endpoint, texts / together, tokens, seconds)}
+        requests, tokens = texts / together, texts * words * WORD_PIECES
+        allowed = [(requests, limits.requests_per_minute), (tokens, limits.tokens_per_minute)]
+        waiting = [60 * amount / limit for amount, limit in allowed if limit]
+        return {"served_seconds": max([requests * seconds / limits.concurrency, *waiting])}
 
     def sampling_flops(self, model: str, queries: float) -> float:
         """Return the FLOPs of sampling queries with a query generator."""
@@ -239,13 +240,6 @@ class Sizes:
             "weights_mb": self.weights_mb(model),
             "activations": activations if self.device == "cpu" else 0.0,
         }
-
-
-def served_seconds(endpoint: Endpoint, requests: float, tokens: float, seconds: float) -> float:
-    """Estimate the time of requests to a model server, within its limits per minute."""
-    limits = [(requests, endpoint.requests_per_minute), (tokens, endpoint.tokens_per_minute)]
-    waiting = [60 * amount / limit for amount, limit in limits if limit]
-    return max([requests * seconds / endpoint.concurrency, *waiting])
 
 
 def met_postings(queries: float, words: float, documents: float) -> float:
