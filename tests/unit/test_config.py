@@ -582,6 +582,14 @@ def test_the_folder_of_a_model_that_another_is_trained_from_must_be_there(raw):
         config.load(raw)
 
 
+def test_a_folder_to_fill_is_in_the_working_directory_and_one_of_the_checkout_is_found_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert config.resolve_path("data/robust04") == tmp_path / "data/robust04"
+    assert config.resolve_path("workflow/resources/demo") == config.CHECKOUT / "workflow/resources/demo"
+    (tmp_path / "workflow/resources/demo").mkdir(parents=True)
+    assert config.resolve_path("workflow/resources/demo") == tmp_path / "workflow/resources/demo"
+
+
 def test_what_a_user_must_supply_may_be_absent(raw, tmp_path):
     raw["corpora"]["bioasq"]["path"] = str(tmp_path / "bioasq")
     raw["grid"]["datasets"] = ["scifact", "bioasq"]

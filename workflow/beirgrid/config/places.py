@@ -9,11 +9,9 @@ from ..core.checkout import CHECKOUT
 
 
 def resolve_path(path: str) -> Path:
-    """Make a path absolute. A relative path starts at the working directory or, if it does not exist there, at the
-    checkout.
-    """
-    here = Path(_expanded(path))
-    return here.absolute() if here.is_absolute() or is_folder(here) or is_file(here) else CHECKOUT / here
+    """Make a path absolute. A relative path starts at the working directory, or at the checkout if it is only there."""
+    here, ours = (Path(folder, _expanded(path)) for folder in (Path.cwd(), CHECKOUT))
+    return here if is_folder(here) or is_file(here) or not (is_folder(ours) or is_file(ours)) else ours
 
 
 def run_file(pattern: str, dataset: str) -> Path:
