@@ -109,7 +109,7 @@ RECORD_CASES = [
 
 
 @pytest.fixture(scope="module")
-def source_files(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def copied(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of a finished grid, whose files tests damage and restore."""
     folder = tmp_path_factory.mktemp("copied") / "grid"
     shutil.copytree(finished, folder)
