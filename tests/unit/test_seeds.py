@@ -139,6 +139,7 @@ def test_the_summary_has_the_systems_as_columns(grid):
             {"bm25+adapted": {"fusion": "rrf", "of": ["bm25", "adapted"]}},
             "systems.bm25+adapted.seeds: its part 'adapted' has 3 seeds, so it needs as many",
         ),
+        ({"d2q.seed2": {"retriever": "minilm"}}, "systems.d2q.seed2: seeds need this name; rename the entry"),
     ],
 )
 def test_seeds_that_make_no_sense_are_refused_in_one_line(raw, changes, message):
@@ -365,7 +366,7 @@ def test_a_mean_over_datasets_has_the_deviation_of_the_means_of_the_seeds(severa
     everywhere = [np.mean([values[f"{member} {name}"].mean() for name in "mxy"]) for member in MEMBERS]
     for levels in (of_x, everywhere):  # the page's mean is over all datasets
         assert f"{np.mean(levels):.4f}<small>± {np.std(levels, ddof=1):.4f}</small>" in page
-    assert '<th scope="row" class="text">s</th><td class="text">mean of 3 (all)</td>' in page
+    assert '<th scope="row" class="text">s</th><td class="text">mean of 3</td>' in page
 
 
 def test_a_seed_that_lacks_a_dataset_has_no_mean_over_the_datasets(several):

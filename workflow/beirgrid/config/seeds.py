@@ -8,6 +8,7 @@ the folder of its number. What no seed changes (other checkpoints, corpora, syst
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -40,6 +41,11 @@ def problems(config: entries.Config) -> Iterator[str]:
             why = "the workflow trains none of its models, and none of them samples its expansions"
             hint = "for checkpoints of your own, one per seed, put {seed} into the model's path"
             yield f"systems.{name}.seeds: {name!r} does not depend on a seed: {why} ({hint})"
+    if any(system.seeds for system in config.systems.values()):
+        for kind, registry in (("systems", config.systems), ("models", config.models)):
+            for name in registry:
+                if re.fullmatch(r".+\.seed\d+", name) and name.rpartition(".")[0] in registry:
+                    yield f"{kind}.{name}: seeds need this name; rename the entry"
 
 
 def _folder_problems(where: str, model: entries.ModelEntry, seeds: int | None) -> Iterator[str]:
