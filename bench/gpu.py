@@ -326,7 +326,7 @@ def probe() -> Result:
     import torch
 
     from beirgrid.core import compute
-    from beirgrid.encoders import checks, open_encoder
+    from beirgrid.encoders import guards, open_encoder
 
     def dense(folder: Path) -> Any:
         return open_encoder(folder, kinds()["dense"].entry, compute.Compute(DEVICE, "float32", kernels="plain").start())
@@ -338,7 +338,7 @@ def probe() -> Result:
         return torch.autocast(DEVICE, dtype=getattr(torch, precision), enabled=precision != "float32")
 
     fits = [
-        checks.fits_float16(model.transformer, model.model.tokenizer, autocast("float16"))
+        guards.fits_float16(model.transformer, model.model.tokenizer, autocast("float16"))
         for model in (normal, dense(large))
     ]
 
@@ -356,7 +356,7 @@ def probe() -> Result:
     for precision in PRECISIONS:
         for compute_hidden in (heeds, reads_padding):
             with torch.inference_mode(), autocast(precision):
-                found = checks.depends_on_batch(
+                found = guards.depends_on_batch(
                     normal.model.tokenizer, compute_hidden, normal.runtime.device, precision, 100
                 )
             depends[f"{precision}, {compute_hidden.__name__}"] = found

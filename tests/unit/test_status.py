@@ -238,7 +238,7 @@ def test_a_failed_job_without_a_log_is_shown(shown_run):
     logger.info("stats", extra=STATS)
     logger.info("job", extra=_info(1, "my_train") | {"log": []})
     logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 1, "log": []})
-    assert "  my_train tiny 1 has no log\n" in shown()
+    assert "  my_train tiny 1: no log\n" in shown()
 
 
 def test_a_file_gets_a_line_at_ends_of_jobs_every_ten_seconds_at_most(monkeypatch, tmp_path):

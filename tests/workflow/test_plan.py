@@ -142,7 +142,7 @@ def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
         ("encode: &e {keep: *e}", [], "grid.yaml: nested too deep, or a mapping that contains itself"),
         ("device: cpu\ndevice: cuda", [], "grid.yaml cannot be read as YAML: device stands twice"),
         ("device: cpu", ["--config", "foo"], "--config: Invalid config definition"),
-        ("device: cpu", ["--jobs", "0"], "argument --jobs: 0 is not between 1 and 1,000,000"),
+        ("device: cpu", ["--jobs", "0"], "jobs: Input should be greater than or equal to 1"),
     ],
 )
 def test_what_cannot_be_planned_is_told_in_one_message(tmp_path, text, arguments, message):

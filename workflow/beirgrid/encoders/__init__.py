@@ -25,11 +25,11 @@ from ..core.compute import Compute, Runtime
 from ..core.errors import ConfigError
 from ..core.families import FAMILIES, RETRIEVERS
 from .answering import AnswerScorer
-from .checks import CollapseCheck, check_finite
 from .chunked import ChunkedEncoder, ChunkedScorer
 from .cross_encoder import CrossEncoderScorer
 from .dense import DenseEncoder
 from .engine import FIRST, WINDOW
+from .guards import CollapseCheck, check_finite
 from .late_interaction import LateInteractionEncoder, LateInteractionScorer
 from .listwise import ListwiseScorer
 from .mteb_loader import MtebScorer

@@ -15,7 +15,7 @@ from ..config.models import ModelEntry
 from ..core.compute import Runtime
 from ..core.errors import DataError, warn
 from ..core.progress import Progress
-from . import checks, cutting
+from . import cutting, guards
 from .engine import TOKENIZED, Engine, Forward, Tokens, parts, windows
 from .kernels import last_layer, linear
 from .loading import encoder_of
@@ -78,7 +78,7 @@ class LoadedModel(Reader, Generic[EntryT]):
         """Change from float16 to a wider precision if float16 was not requested and the model would overflow it."""
         if self.precision != "float16" or not self.runtime.automatic(self.entry.precision):
             return
-        if checks.fits_float16(transformer, tokenizer, self.autocast()):
+        if guards.fits_float16(transformer, tokenizer, self.autocast()):
             self.overflows = 0
         else:
             self.precision = self.runtime.wide
@@ -159,10 +159,10 @@ class LoadedModel(Reader, Generic[EntryT]):
         """
         import torch
 
-        checks.check_scaling(config, limit)
-        longest = checks.longest_probe(config, limit)
+        guards.check_scaling(config, limit)
+        longest = guards.longest_probe(config, limit)
         with torch.inference_mode(), self.autocast():
-            self.engine.one_length = checks.depends_on_batch(
+            self.engine.one_length = guards.depends_on_batch(
                 tokenizer, compute, self.runtime.device, self.precision, longest
             )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.errors import DataError
 from ..models import saved
-from . import checks, end_tokens
+from . import end_tokens, guards
 
 # Weights that a checkpoint may contain and the model may leave unused. Any other unused weight means that a part of the
 # model would be silently dropped, such as ANCE's head.
@@ -70,7 +70,7 @@ def load_checkpoint(
             f"{left_out[0]} first: it is another model, or its head must become a module of its own (docs/models.md, "
             "Converting pickled weights). Remove weights that are not needed from the file."
         )
-    checks.check_weights(folder, model)
+    guards.check_weights(folder, model)
     adapt_forward(model)
     # transformers keeps weights in their stored type. (A tokenizer has none.)
     return model.float() if hasattr(model, "float") else model

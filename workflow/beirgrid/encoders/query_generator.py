@@ -11,8 +11,8 @@ import numpy as np
 from ..config import models
 from ..core.compute import Runtime
 from ..core.progress import Progress
-from .checks import check_finite
 from .engine import Tokens, windows
+from .guards import check_finite
 from .headed import HeadedModel
 
 if TYPE_CHECKING:

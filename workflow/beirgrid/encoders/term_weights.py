@@ -12,8 +12,8 @@ from ..config.models import TermWeightsModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from .checks import check_finite
 from .engine import windows
+from .guards import check_finite
 from .headed import HeadedModel
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ class MetricTable(NamedTuple):
         return {mark for row in self.rows for cell in row.cells for mark in cell.marks}
 
 
-class Facts(NamedTuple):
+class CellFacts(NamedTuple):
     """The data of a cell."""
 
     value: float = math.nan
@@ -120,7 +120,7 @@ def _table(
     deviations = _deviations(answers, metric)
 
     def cells(column: Column) -> list[GridCell]:
-        of_column = {system: facts.get((system, column.key), Facts()) for system in grid.systems}
+        of_column = {system: facts.get((system, column.key), CellFacts()) for system in grid.systems}
         values = [fact.value for fact in of_column.values() if not math.isnan(fact.value)]
         best = texts.value((min if lower else max)(values)) if len(values) > 1 else ""
         ends = [end for fact in of_column.values() for end in fact[:3] if not math.isnan(end)]
@@ -149,13 +149,14 @@ def _table(
             )
         return made
 
-    first = pd.Series([facts.get((system, columns[0].key), Facts()).value for system in grid.systems], dtype="float64")
+    leading = columns[0].key
+    first = pd.Series([facts.get((system, leading), CellFacts()).value for system in grid.systems], dtype="float64")
     ranks = map(texts.count, first.rank(method="min", ascending=lower))
     rows = zip(grid.systems, ranks, zip(*map(cells, columns), strict=True), strict=True)
     return MetricTable(metric, lower, columns, [Row(s, rank, list(of)) for s, rank, of in rows], _meant(grid, metric))
 
 
-def bar(fact: Facts, least: float, most: float) -> Markup:
+def bar(fact: CellFacts, least: float, most: float) -> Markup:
     """Draw a value as a tick on its interval, as SVG, between the lowest and the highest end of its column."""
     if math.isnan(fact.value) or most == least:
         return Markup()
@@ -173,11 +174,11 @@ def _meant(grid: GridSummary, metric: str) -> str:
     return "; ".join(f"{name} of {', '.join(of)}" for name, of in rows.items())
 
 
-def _flaw(facts: dict[tuple[str, str], Facts], system: str, column: Column) -> str:
+def _flaw(facts: dict[tuple[str, str], CellFacts], system: str, column: Column) -> str:
     """Return the warnings about a cell's value. A mean has those of its datasets."""
     if not column.names:
         return facts[system, column.key].detail
-    details = ((name, facts.get((system, name), Facts()).detail) for name in column.names.split(", "))
+    details = ((name, facts.get((system, name), CellFacts()).detail) for name in column.names.split(", "))
     return "; ".join(f"{name}: {detail}" for name, detail in details if detail)
 
 
@@ -191,10 +192,10 @@ def means(across: pd.DataFrame) -> list[Column]:
     ]
 
 
-def _means_of(across: pd.DataFrame) -> dict[tuple[str, str], Facts]:
+def _means_of(across: pd.DataFrame) -> dict[tuple[str, str], CellFacts]:
     """Return the means over datasets, by system and set of datasets."""
     return {
-        (row.system, row.over): Facts(
+        (row.system, row.over): CellFacts(
             row.mean,
             row.low_queries,
             row.high_queries,
@@ -212,7 +213,7 @@ def _deviations(answers: Answers, metric: str) -> dict[tuple[str, str], str]:
     return {(row.system, row.mean_of or row.dataset): texts.value(row.deviation) for row in texts.rows(done)}
 
 
-def _scores_of(answers: Answers, metric: str) -> dict[tuple[str, str], Facts]:
+def _scores_of(answers: Answers, metric: str) -> dict[tuple[str, str], CellFacts]:
     """Return the scores of one metric by system and dataset, including the parts of averaged datasets."""
     tests = answers.significance[answers.significance["metric"] == metric]
     differences = {
@@ -222,7 +223,7 @@ def _scores_of(answers: Answers, metric: str) -> dict[tuple[str, str], Facts]:
     groups = answers.groups[(answers.groups["metric"] == metric) & answers.groups["in_best_group"]]
     among_best = set(zip(groups["system"], groups["dataset"], strict=True))
     return {
-        (key := (row.system, row.dataset)): Facts(
+        (key := (row.system, row.dataset)): CellFacts(
             row.value, row.low, row.high, row.status, row.detail, differences.get(key, ""), key in among_best
         )
         for row in texts.rows(answers.scores[answers.scores["metric"] == metric])

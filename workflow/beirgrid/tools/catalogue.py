@@ -136,7 +136,7 @@ def _download(registry: _Registry, model: str) -> float:
     """Return the download size of a checkpoint from the hub, in MB."""
     if registry.config.models[model].origin != "checkpoint":
         return 0.0
-    return registry.resources.work("fetch_model", model=model)["model_download_mb"]
+    return registry.resources.work("fetch_model", model=model)["download_mb"]
 
 
 def _datasets(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
