@@ -70,4 +70,5 @@ def test_the_literal_command_runs_every_kind_of_stage_on_the_nodes_it_belongs_to
     assert re.search(r"^[\d.]+ jobs per minute; left: about 0:", shown, re.MULTILINE)
     last = shown[shown.rindex("finished after 0:") :]
     assert beirgrid("status", "--directory", checkout).stdout.strip() == last.strip()
-    assert re.search(r"^small( +0\.\d{4})+$", last, re.MULTILINE)
+    scores = beirgrid("report", "--directory", checkout).stdout
+    assert re.search(r"^small( +0\.\d{4}\S*)+$", scores, re.MULTILINE), scores

@@ -23,6 +23,7 @@ import pytest
 from checkpoints import _config, _tokenizer
 from helpers import ROOT, main, python, quick_first
 from safetensors.numpy import load_file
+from stage_words import stage_job
 
 from beirgrid.collections import collection, training_data
 from beirgrid.core.compute import Runtime
@@ -260,7 +261,9 @@ def kill(folder: Path, recipe: dict[str, Any], **paths: Path) -> None:
     for option, path in paths.items():
         arguments += [f"--{option}", str(path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-    done = subprocess.run([python(), "-c", KILLED, *arguments], env=environment, capture_output=True, check=False)
+    words, job = stage_job(*arguments)
+    command = [python(), "-c", KILLED, *words]
+    done = subprocess.run(command, env=environment, input=job.encode(), capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (folder / "model").exists()
     assert list(folder.glob(".model-state-*/checkpoint-18"))

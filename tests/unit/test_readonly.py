@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from helpers import ROOT, write_collection
+from stage_words import stage_job
 
 from beirgrid.core import files
 from beirgrid.runs import runs
@@ -43,12 +44,13 @@ def interpreter(request, tmp_path):
         if not read_only and request.param == "home and packages":
             pytest.skip("only root may mount folders read-only")
 
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def call(*arguments: str, job: str = "") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *arguments]
         return subprocess.run(
             _mounted(command) if read_only else command,
             cwd=tmp_path,
             env=environment,
+            input=job,
             text=True,
             capture_output=True,
             check=False,
@@ -79,7 +81,8 @@ def test_local_data_are_fetched_and_evaluated(interpreter, tmp_path):
         ],
     ]
     for command in commands:
-        done = interpreter("-m", "beirgrid", *command)
+        words, job = stage_job(*command)
+        done = interpreter("-m", "beirgrid", *words, job=job)
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
     assert files.read_json(tmp_path / "m.json")["facts"]["means"] == {"mrr@10": 0.75}

@@ -337,6 +337,7 @@ def test_the_analyses_are_a_target_of_their_own(finished, tmp_path):
     done = run(work / "grid.yaml", work, "all", "analyses", "--report", str(work / "own.html"))
     assert done.returncode == 0, done.stdout
     assert (work / "own.html").read_text().count("captions.json") == len(captions)
+    assert job_counts(run(work / "grid.yaml", work)) == {"report": 1}  # the page shows the analyses now
     for target in ([], ["analyses"]):
         again = run(work / "grid.yaml", work, *target, "-n")
         assert "Nothing to be done" in again.stdout, again.stdout
