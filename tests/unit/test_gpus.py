@@ -143,7 +143,7 @@ def test_batch_sizes_are_checked(tokens):
 
 
 def _with_model(compute: compute.Compute) -> None:
-    """Have a signature of a stage that runs a model."""
+    """Stand for a stage that runs a model, by the signature alone."""
 
 
 @pytest.mark.parametrize(("bfloat16", "taken"), [(True, "bfloat16"), (False, "float32")])

@@ -102,11 +102,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     """Parse a command line. Unknown words are passed to Snakemake by the commands that run it, and are errors
     otherwise.
     """
-    purpose, raw = (
-        "Evaluate retrieval systems on BEIR's collections and on your own.",
-        argparse.RawDescriptionHelpFormatter,
-    )
-    parser = _Parser(prog="beirgrid", description=purpose, epilog=_EXAMPLES, formatter_class=raw)
+    parser = _Parser("beirgrid", epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.description = "Evaluate retrieval systems on BEIR's collections and on your own."
     about = "show the version, its commit and the commit's date"
     parser.add_argument("--version", action=_Version, nargs=0, help=about)
     places = {"": parser.add_subparsers(dest="command", required=True, metavar="command")}

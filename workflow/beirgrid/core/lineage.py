@@ -7,18 +7,15 @@ inputs of a command that reach the same kind of ancestor must reach the same one
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import files, provenance
 from .errors import DataError
+from .provenance import SHARED, Origin
 
-# Ancestors that all inputs share, by the options that take them. The files of a job that has several are named so, too.
-_SHARED = ("corpus", "queries", "training_queries", "checkpoint", "run")
 # The rows of a shard: the first, the last + 1, and how many the corpus has.
 _ROWS = "documents"
 # What must be the same behind some inputs. Another model may stand behind a run, and other data behind a model.
@@ -45,26 +42,6 @@ class Fact(NamedTuple):
         return f"{self.path} (SHA-256 {str(self.value)[:8]}…)" if self.path else shown
 
 
-@dataclass
-class Origin:
-    """The inputs of a command by option, and the facts that it states about its output."""
-
-    inputs: dict[str, list[Path]]
-    made: Mapping[str, Any]
-
-    def as_json(self, folder: Path) -> dict[str, Any]:
-        """Return the origin as keys of a record, with paths relative to the record's folder."""
-
-        def entry(option: str, path: Path) -> dict[str, Any]:
-            identity = provenance.recorded(path).identity(whole=option in _SHARED)
-            return {"path": os.path.relpath(path, folder), **identity}
-
-        return {
-            "inputs": {option: [entry(option, path) for path in paths] for option, paths in self.inputs.items()},
-            "lineage": {name: {"value": value} for name, value in self.made.items()},
-        }
-
-
 class Ancestry:
     """What stands behind artifacts. Each record is read once."""
 
@@ -79,7 +56,7 @@ class Ancestry:
             DataError: something behind the input was made again since, with another content.
         """
         recorded, own = self.recorded(path), dict[str, Fact]()
-        if option in _SHARED and (path.exists() or recorded.known_hashes):  # the stage itself reports a missing file
+        if option in SHARED and (path.exists() or recorded.known_hashes):  # the stage itself reports a missing file
             own[option] = Fact(recorded.identity(whole=True)["sha256"], path)
         if recorded.place is None:
             return own
@@ -87,11 +64,11 @@ class Ancestry:
             stated = recorded.record.get("lineage", {})
             behind = {name: Fact(fact["value"]) for name, fact in stated.items() if "path" not in fact}
         for name in recorded.record.get("outputs", {}):  # the queries that qrels were fetched with
-            if (kind := Path(name).stem) in _SHARED and (file := recorded.place.parent / name).is_file():
+            if (kind := Path(name).stem) in SHARED and (file := recorded.place.parent / name).is_file():
                 behind.setdefault(kind, Fact(self.recorded(file).identity(whole=True)["sha256"], file))
         for role, source, told in recorded.inputs:
             self._compare(source, told, path)
-            if role in _SHARED and told.get("sha256"):
+            if role in SHARED and told.get("sha256"):
                 behind.setdefault(role, Fact(told["sha256"], source))
         for role, source, _ in recorded.inputs:
             behind = {**self.facts(role, source), **behind}

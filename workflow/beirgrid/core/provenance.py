@@ -15,10 +15,11 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator
 
@@ -27,12 +28,11 @@ from .errors import ConfigError, DataError
 from .portable import portable
 from .version import full_version
 
-if TYPE_CHECKING:
-    from .lineage import Origin
-
 # Files of at most this many bytes are compared by SHA-256, larger files by size alone.
 HASHED = 2**24
 _NONE = object()
+# Ancestors that all inputs share, by the options that take them. The files of a job that has several are named so, too.
+SHARED = ("corpus", "queries", "training_queries", "checkpoint", "run")
 # Names of records of several files.
 _OF_SEVERAL = ("dataset", "model", "tables", "report", "analyses")
 # Words of the running command, and the job that a rule passed to it.
@@ -46,6 +46,26 @@ class Stamp(NamedTuple):
     name: str
     version: int
     packages: tuple[str, ...] = ()
+
+
+@dataclass
+class Origin:
+    """The inputs of a command by option, and the facts that it states about its output."""
+
+    inputs: dict[str, list[Path]]
+    made: Mapping[str, Any]
+
+    def as_json(self, folder: Path) -> dict[str, Any]:
+        """Return the origin as keys of a record, with paths relative to the record's folder."""
+
+        def entry(option: str, path: Path) -> dict[str, Any]:
+            identity = recorded(path).identity(whole=option in SHARED)
+            return {"path": os.path.relpath(path, folder), **identity}
+
+        return {
+            "inputs": {option: [entry(option, path) for path in paths] for option, paths in self.inputs.items()},
+            "lineage": {name: {"value": value} for name, value in self.made.items()},
+        }
 
 
 @cache
@@ -311,7 +331,7 @@ def asked_of(record: Mapping[str, Any]) -> Any:
 
 
 def explanation(record: Mapping[str, Any], params: Mapping[str, Any]) -> str:
-    """Say how the settings of a record differ from the params of its job. Records before 0.2.0 have no settings."""
+    """Return how the settings of a record differ from the params of its job. Records before 0.2.0 have no settings."""
     made, asked = record.get("stage_version"), params.get("version")
     reasons = [f"stage version {made} → {asked}"] if made != asked else []
     if isinstance(before := asked_of(record), Mapping):

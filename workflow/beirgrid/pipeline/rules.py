@@ -196,7 +196,7 @@ class Rules:
         return reruns.reason(Path(self.grid.own(job.record)), lambda: self.params_of(job))
 
     def force_if_outdated(self, job: Job) -> None:
-        """Have Snakemake run a job whose record does not match, as ``--forcerun`` does.
+        """Force a job whose record does not match to run, as ``--forcerun`` does.
 
         Input functions call this: Snakemake has no interface for further reasons to rerun a job. It asks for the inputs
         of all jobs before it decides which of them run.

@@ -18,7 +18,7 @@ from .events import Execution, RunningJob
 # Seconds between two lines where the output is no terminal.
 _PAUSE = 10.0
 # What is shown of what Snakemake tells without a warning: lines of these modules, and lines that begin so.
-_MODULES = ("apptainer", "conda", "reruns")
+_MODULES = ("apptainer", "conda")
 _STARTS = ("Complete log", "Nothing to be done", "Terminating processes", "Trying to restart job", "Will exit")
 # Warnings that each run has: the SLURM plugin guesses an account, and a run that failed has written tables.
 _USUAL = (
