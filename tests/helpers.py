@@ -61,6 +61,12 @@ def copy_checkout(target: Path) -> Path:
     return Path(shutil.copytree(ROOT, target, symlinks=True, ignore=made))
 
 
+def install_beside(folder: Path, *pins: str) -> None:
+    """Install packages, without what they require, into a folder that a Python path or an environment may name."""
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
+    subprocess.run([*install, "--ignore-requires-python", "--target", folder, *pins], check=True)
+
+
 def unpack(archive: Path, folder: Path) -> Path:
     """Unpack an archive into a folder and return the folder. Python 3.11.0 to 3.11.3 have no filters of members."""
     shutil.unpack_archive(archive, folder, **{"filter": "data"} if hasattr(tarfile, "data_filter") else {})

@@ -23,6 +23,7 @@ import pytest
 import requests
 from checkpoints import opened, save_chat, save_cross_encoder, save_plain
 from endpoint_server import Served, serving
+from helpers import install_beside
 
 from beirgrid.config.endpoint_entries import Endpoint
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
@@ -34,6 +35,7 @@ pytestmark = [pytest.mark.environments, pytest.mark.usefixtures("endpoint_key")]
 
 # infinity 0.0.78 needs package releases of its time, but uses the PyTorch of the tests.
 PACKAGES = ["infinity-emb[server]==0.0.78", "sentence-transformers==3.4.1", "transformers==4.48.3", "optimum<2"]
+SERVER = ["fastapi==0.165.0", "opentelemetry-api==1.45.2"]  # of transformers' server, beside the packages of the tests
 TEXTS = ["a cat", "the dog and the cat", "zebra", "numbers 1 2 3 and (brackets)", "a longer text " * 9]
 
 
@@ -58,10 +60,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(command: list[str], url: str) -> Iterator[None]:
-    """Run a server until the block ends."""
+def running(command: list[str], url: str, packages: Path | None = None) -> Iterator[None]:
+    """Run a server, with more packages than its environment has, until the block ends."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "NO_PROXY": "127.0.0.1"}
-    environment.pop("PYTHONPATH", None)
+    environment["PYTHONPATH"] = str(packages or "")
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:
             for _ in range(600):
@@ -182,7 +184,8 @@ def test_chats_of_transformers_server(asked, tmp_path):
     url = f"http://127.0.0.1:{port}"
     command = [str(Path(sys.executable).with_name("transformers")), "serve", "--device", "cpu", "--dtype", "float32"]
     asking = messages("a query", TEXTS[:3])
-    with running([*command, "--host", "127.0.0.1", "--port", str(port), str(folder)], url):
+    install_beside(tmp_path / "packages", *SERVER)
+    with running([*command, "--host", "127.0.0.1", "--port", str(port), str(folder)], url, tmp_path / "packages"):
         client = asked(f"{url}/v1", str(folder), body={"max_tokens": 24})
         answer = client.chat(asking)
         assert client.facts()["tokens"] > 24

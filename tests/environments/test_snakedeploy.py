@@ -11,12 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, copy_checkout
+from helpers import ROOT, copy_checkout, install_beside
 
 pytestmark = pytest.mark.environments
 
 # Beside what the tests have. snakedeploy 0.17.1 declares no support for Python 3.13.
-PACKAGES = ["snakedeploy==0.17.1", "pygithub==2.10.0", "pynacl==1.6.2", "toml==0.10.2"]
+PACKAGES = ["snakedeploy==0.17.1", "pygithub==2.10.0", "pynacl==1.6.2", "toml==0.10.2", "pyjwt==2.15.1"]
+PACKAGES += ["cryptography==50.0.2", "cffi==2.1.1", "pycparser==3.12"]
 URL = "https://github.com/beirgrid/beirgrid"
 CONFIG = "grid: {systems: [bm25-flat], datasets: [demo]}\nmetrics: [main]\n"
 
@@ -41,8 +42,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _git(repository, "add", "--all")
     _git(repository, "commit", "--quiet", "--message", "All")
     _git(repository, "tag", "v1")
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
-    subprocess.run([*install, "--ignore-requires-python", "--target", folder / "packages", *PACKAGES], check=True)
+    install_beside(folder / "packages", *PACKAGES)
     environment = _environment(folder) | {"PYTHONPATH": str(folder / "packages")}
     program = "from snakedeploy.client import main; main()"
     command = [sys.executable, "-c", program, "deploy-workflow", URL, folder / "mine", "--tag", "v1"]

