@@ -166,6 +166,12 @@ def main(words: Sequence[str]) -> int:
         return __main__.main(arguments)
 
 
+def set_step(*words: object) -> None:
+    """Run a command of ``beirgrid set`` in this process; its errors are raised."""
+    arguments = __main__._parse(["set", *map(str, words)])
+    arguments.call(arguments)
+
+
 def beirgrid(*words: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run a command, or a stage with the job that its words describe."""
     arguments, text = stage_job(*words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import re
@@ -12,23 +11,17 @@ from pathlib import Path
 import pytest
 from checkpoints import save_fixed_answer
 from endpoint_server import Served, serving
+from helpers import set_step
 
 from beirgrid.core import files
 from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.search import lucene
-from beirgrid.sets import commands, documents, generated_queries
+from beirgrid.sets import documents, generated_queries
 from beirgrid.sets.evaluation_set import EvaluationSet
 from beirgrid.sets.pools import PooledPair
 from beirgrid.sets.store import Grading
 
 FILLER = "the passage goes on with words that stand in every other one of these passages as well and say no more"
-
-
-def call(*arguments: object) -> None:
-    parser = argparse.ArgumentParser()
-    commands.add_arguments(parser)
-    found = parser.parse_args(list(map(str, arguments)))
-    found.run(found)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +77,7 @@ def test_queries_that_lead_back_to_their_passage_are_kept_and_marked(made, serve
         return f'Sure:\n"what is thing{number} about"'
 
     served.chat = write
-    call("queries", "notes", "--generate", 12, "--with", "writer.yaml", "--seed", 3)
+    set_step("queries", "notes", "--generate", 12, "--with", "writer.yaml", "--seed", 3)
     found = rows(made)
     assert len(found) == 12
     for row in found:
@@ -100,15 +93,15 @@ def test_queries_that_lead_back_to_their_passage_are_kept_and_marked(made, serve
     assert facts["left_out"]["round_trip"] > 0 < facts["left_out"]["empty"]
     assert (made.folder / "spent.tsv").is_file()
 
-    call("check", "notes")
+    set_step("check", "notes")
     assert "12 of 12 queries are synthetic" in capsys.readouterr().out
     query, document = found[0]["_id"], found[0]["metadata"]["source"]
     made.store.add_pool([PooledPair(query, document, 1.0)])
     made.store.judge(Grading("ann", query, document, 3))
-    call("accept", "notes")
-    call("check", "notes")
+    set_step("accept", "notes")
+    set_step("check", "notes")
     assert "1 of 1 queries are synthetic\nversion 1" in capsys.readouterr().out
-    call("export", "notes", "--output", "out")
+    set_step("export", "notes", "--output", "out")
     exported = (tmp_path / "out/queries.jsonl").read_text().splitlines()
     assert all(json.loads(line)["metadata"] == {"synthetic": True} for line in exported)
     assert "A model wrote the queries: they are synthetic." in (tmp_path / "out/README.md").read_text()
@@ -116,7 +109,7 @@ def test_queries_that_lead_back_to_their_passage_are_kept_and_marked(made, serve
 
 def test_near_duplicates_go_and_the_sample_follows_the_seed(made, served):
     served.chat = lambda messages: f"the words that stand in passages about thing{things(messages) // 4 * 4}"
-    call("queries", "notes", "--generate", 40, "--with", "writer.yaml")
+    set_step("queries", "notes", "--generate", 40, "--with", "writer.yaml")
     facts = EvaluationSet(made.folder).description.queries
     assert facts["left_out"]["near_duplicates"] > 0
     texts = [row["text"] for row in rows(made)]
@@ -124,22 +117,22 @@ def test_near_duplicates_go_and_the_sample_follows_the_seed(made, served):
     served.chat = lambda messages: f"thing{things(messages)}"
     sources = []
     for seed in (1, 1, 2):
-        call("queries", "notes", "--generate", 5, "--with", "writer.yaml", "--seed", seed)
+        set_step("queries", "notes", "--generate", 5, "--with", "writer.yaml", "--seed", seed)
         sources.append([row["metadata"]["source"] for row in rows(made)])
     assert sources[0] == sources[1] != sources[2]
 
 
 def test_a_failed_server_leaves_the_queries_as_they_were_and_asks_nothing_twice(made, served):
     served.chat = lambda messages: f"thing{things(messages)}"
-    call("queries", "notes", "--generate", 5, "--with", "writer.yaml")
+    set_step("queries", "notes", "--generate", 5, "--with", "writer.yaml")
     before = (made.folder / "queries.jsonl").read_bytes()
     served.asked.clear()
     served.faults.extend([None] * 6 + [400])
     with pytest.raises(DataError, match="no usable answer"):
-        call("queries", "notes", "--generate", 20, "--with", "writer.yaml", "--seed", 9)
+        set_step("queries", "notes", "--generate", 20, "--with", "writer.yaml", "--seed", 9)
     assert (made.folder / "queries.jsonl").read_bytes() == before
     served.faults.clear()
-    call("queries", "notes", "--generate", 20, "--with", "writer.yaml", "--seed", 9)
+    set_step("queries", "notes", "--generate", 20, "--with", "writer.yaml", "--seed", 9)
     assert len(rows(made)) == 20
     assert len(served.asked) == 21
 
@@ -147,7 +140,7 @@ def test_a_failed_server_leaves_the_queries_as_they_were_and_asks_nothing_twice(
 def test_personal_data_in_generated_queries_is_flagged(made, served, capsys):
     served.chat = lambda messages: f"who is ann@thing{things(messages)}.org of thing{things(messages)}"
     with pytest.raises(BeirgridError, match=r"writer\.yaml: no query is left"):
-        call("queries", "notes", "--generate", 3, "--with", "writer.yaml")
+        set_step("queries", "notes", "--generate", 3, "--with", "writer.yaml")
     assert "3 queries seem to hold an e-mail address: q1, q2, q3" in capsys.readouterr().err
 
 
@@ -158,13 +151,13 @@ def test_a_local_generator_writes_queries(made, tiny_models, tmp_path):
     texts = [documents.Document(f"d{n}", "", f"{words} {n} " * 2) for n in range(6)]
     small = EvaluationSet.create(tmp_path / "small", texts, "here")
     checkpoint = tiny_models["query-generator"]
-    call("queries", "small", "--generate", 3, "--with", checkpoint)
+    set_step("queries", "small", "--generate", 3, "--with", checkpoint)
     facts = EvaluationSet(small.folder).description.queries
     assert list(facts["sha256"]) == ["model.safetensors"]
     assert facts["checkpoint"] == "query-generator"
     first = rows(small)
     assert all(row["metadata"]["synthetic"] for row in first)
-    call("queries", "small", "--generate", 3, "--with", checkpoint)
+    set_step("queries", "small", "--generate", 3, "--with", checkpoint)
     assert rows(small) == first
 
 
@@ -172,7 +165,7 @@ def test_a_decoder_writes_queries(tmp_path):
     """The decoder writes the same words for each passage, so one query is left."""
     texts = [documents.Document(f"d{n}", "", "How to bake rustic bread, again and again. " * 4) for n in range(4)]
     small = EvaluationSet.create(tmp_path / "small", texts, "here")
-    call("queries", small.folder, "--generate", 2, "--with", save_fixed_answer(tmp_path / "writer", "rustic"))
+    set_step("queries", small.folder, "--generate", 2, "--with", save_fixed_answer(tmp_path / "writer", "rustic"))
     assert [row["text"] for row in rows(small)] == ["rustic"]
     facts = EvaluationSet(small.folder).description.queries
     assert (facts["checkpoint"], facts["prompt"]) == ("writer", generated_queries.PROMPT)
@@ -184,20 +177,19 @@ def test_wrong_arguments_are_explained(made, served):
         [],
         ["--generate", 3],
         ["--with", "writer.yaml"],
-        ["--generate", 0, "--with", "writer.yaml"],
         ["--from", "x.csv", "--with", "writer.yaml"],
         ["--generate", 3, "--with", "writer.yaml", "--sample", 2],
     ):
         with pytest.raises(BeirgridError, match="say where the queries come from"):
-            call("queries", "notes", *arguments)
+            set_step("queries", "notes", *arguments)
     served.chat = lambda messages: "?"
     with pytest.raises(BeirgridError, match=r"none of 10 passages gave a query .* \(10 empty, 0 lost\)"):
-        call("queries", "notes", "--generate", 2, "--with", "writer.yaml")
+        set_step("queries", "notes", "--generate", 2, "--with", "writer.yaml")
 
 
 def test_a_set_of_short_documents_is_refused_before_the_server_is_asked(served, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     EvaluationSet.create(tmp_path / "notes", [documents.Document("short", "", "Short.")], "here")
     with pytest.raises(BeirgridError, match="notes has no document of 20 words"):
-        call("queries", "notes", "--generate", 2, "--with", "writer.yaml")
+        set_step("queries", "notes", "--generate", 2, "--with", "writer.yaml")
     assert not served.asked

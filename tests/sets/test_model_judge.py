@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import re
@@ -12,12 +11,13 @@ import numpy as np
 import pytest
 from checkpoints import save_fixed_answer
 from endpoint_server import KEY, Served, serving
+from helpers import set_step
 from scipy.stats import kendalltau
 from sklearn.metrics import cohen_kappa_score
 
 from beirgrid.core.errors import BeirgridError, ConfigError, DataError
 from beirgrid.models import endpoints
-from beirgrid.sets import chat_models, commands, documents, estimates, findings, model_judge, queries
+from beirgrid.sets import chat_models, documents, estimates, findings, model_judge, queries
 from beirgrid.sets.evaluation_set import EvaluationSet
 from beirgrid.sets.pools import PooledPair
 from beirgrid.sets.store import Grading
@@ -255,13 +255,6 @@ def test_a_model_without_people_is_not_said_to_be_trusted(made, endpoint):
     assert findings.calibration_of(found, {})[0].startswith("No pair was judged by model:org/judge-1 and by people")
 
 
-def command(*arguments: object) -> None:
-    parser = argparse.ArgumentParser()
-    commands.add_arguments(parser)
-    found = parser.parse_args(list(map(str, arguments)))
-    found.run(found)
-
-
 def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):
     """The model answers 2 to everything. One document is longer than the model's window."""
     with (made.folder / "corpus.jsonl").open("a") as stream:
@@ -270,21 +263,21 @@ def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("Grade {passage} for {query}!")
     checkpoint = save_fixed_answer(tmp_path / "two", "2")
-    command("judge", made.folder, "--with", checkpoint, "--prompt", prompt, "--as", "local")
+    set_step("judge", made.folder, "--with", checkpoint, "--prompt", prompt, "--as", "local")
     assert "49 new judgements by a model; 0 answers have no grade" in capsys.readouterr().out
     assert set(made.grades()["model:local"].values()) == {2}
     facts = EvaluationSet(made.folder).description.models["model:local"]
     assert facts["prompt"] == "Grade {passage} for {query}!"
     assert list(facts["sha256"]) == ["model.safetensors"]
     with pytest.raises(BeirgridError, match="another prompt"):
-        command("judge", made.folder, "--with", checkpoint, "--as", "local")
+        set_step("judge", made.folder, "--with", checkpoint, "--as", "local")
     prompt.write_text("Grade {passage}")
     with pytest.raises(ConfigError, match=r"prompt\.txt lacks \{query\}"):
-        command("judge", made.folder, "--with", checkpoint, "--prompt", prompt)
+        set_step("judge", made.folder, "--with", checkpoint, "--prompt", prompt)
     prompt.write_text("x" * 1000 + "{query} {passage}")
     with pytest.raises(DataError, match="without its passage; the model reads 896"):
-        command("judge", made.folder, "--with", checkpoint, "--prompt", prompt)
-    command("judge", made.folder, "--with", checkpoint)
+        set_step("judge", made.folder, "--with", checkpoint, "--prompt", prompt)
+    set_step("judge", made.folder, "--with", checkpoint)
     assert EvaluationSet(made.folder).description.models["model:two"]["prompt"] == model_judge.PROMPT
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
 import json
 
 import pytest
 import yaml
-from helpers import main
+from helpers import main, set_step
 
 from beirgrid.core import files
 from beirgrid.core.errors import BeirgridError, DataError
-from beirgrid.sets import commands, documents, pools, queries
+from beirgrid.sets import documents, pools, queries
 from beirgrid.sets.evaluation_set import EvaluationSet
 from beirgrid.sets.store import Grading
 
@@ -25,13 +24,6 @@ RUNS = {
     "bm25+minilm": ["a", "x", "c"],
 }
 QUERIES = 12
-
-
-def call(*arguments: object) -> None:
-    parser = argparse.ArgumentParser()
-    commands.add_arguments(parser)
-    found = parser.parse_args(list(map(str, arguments)))
-    found.run(found)
 
 
 @pytest.fixture
@@ -65,7 +57,7 @@ def test_documents_that_repeat_another_one_are_named(tmp_path, monkeypatch, caps
     (tmp_path / "docs").mkdir()
     for name, text in (("a", "# Rye\n\nBread"), ("b", "# rye\n\nbread"), ("c", "# Wheat\n\nBread")):
         (tmp_path / f"docs/{name}.md").write_text(text)
-    call("init", "twins", "--documents", "docs")
+    set_step("init", "twins", "--documents", "docs")
     assert "documents that repeat another one: 1 (set.json names them); b.md repeats a.md" in capsys.readouterr().err
     assert EvaluationSet(tmp_path / "twins").description.documents["duplicates"] == {"a.md": ["b.md"]}
 
@@ -75,7 +67,7 @@ def test_files_of_unknown_kinds_are_counted(tmp_path, monkeypatch, capsys):
     (tmp_path / "docs/.git").mkdir(parents=True)
     for name in ("a.md", "b.odt", "c.ODT", "Makefile", ".git/config"):
         (tmp_path / "docs" / name).write_text("Rye bread")
-    call("init", "kinds", "--documents", "docs")
+    set_step("init", "kinds", "--documents", "docs")
     assert "links to elsewhere or of unknown kinds: 3 (2 .odt, 1 without an ending)" in capsys.readouterr().err
 
 
@@ -84,7 +76,7 @@ def test_documents_without_text_are_counted_and_named(tmp_path, monkeypatch, cap
     (tmp_path / "docs").mkdir()
     for name, text in (("a.md", "Rye bread"), ("b.txt", ""), ("c.html", "Rye<script>")):
         (tmp_path / "docs" / name).write_text(text)
-    call("init", "empty", "--documents", "docs")
+    set_step("init", "empty", "--documents", "docs")
     flaws = {
         "b.txt": "it has no text",
         "c.html": "its text may be cut: an element, a comment or a quote does not close",
@@ -95,14 +87,14 @@ def test_documents_without_text_are_counted_and_named(tmp_path, monkeypatch, cap
 
 
 def test_a_second_budget_is_for_other_pairs_and_counts_all_that_is_pooled(made, capsys):
-    call("status", "notes")
+    set_step("status", "notes")
     assert "Next: beirgrid run notes/grid.yaml, then beirgrid set pool notes" in capsys.readouterr().out
     for pairs in (20, 40):
-        call("pool", "notes", "--depth", 3, "--judgements", 20)
+        set_step("pool", "notes", "--depth", 3, "--judgements", 20)
         assert len(made.store.pool()) == pairs
-    call("pool", "notes", "--depth", 3)
+    set_step("pool", "notes", "--depth", 3)
     capsys.readouterr()
-    call("pool", "notes", "--depth", 1)
+    set_step("pool", "notes", "--depth", 1)
     told = capsys.readouterr().out
     assert "0 new pairs to judge, of 36 in the top 1" in told
     assert all(line.endswith(" 0.0%") for line in told.splitlines() if line.startswith(tuple(RUNS)))
@@ -110,14 +102,14 @@ def test_a_second_budget_is_for_other_pairs_and_counts_all_that_is_pooled(made, 
 
 def test_a_version_closes_holes(made, capsys):
     """The first pool has each system's first document, the second all three: a, c and x, then b."""
-    call("pool", "notes", "--depth", 1)
+    set_step("pool", "notes", "--depth", 1)
     judge(made)
-    call("accept", "notes")
-    call("pool", "notes", "--depth", 3)
+    set_step("accept", "notes")
+    set_step("pool", "notes", "--depth", 3)
     judge(made)
-    call("accept", "notes")
+    set_step("accept", "notes")
     capsys.readouterr()
-    call("compare", "notes", 1, 2)
+    set_step("compare", "notes", 1, 2)
     rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
     assert rows["system"][1:] == ["ndcg@10", "v1", "ndcg@10", "v2", "change", "hole@10", "v1", "hole@10", "v2", "ranks"]
     # Three documents were retrieved, of which b was a hole: one of ten places.
@@ -127,14 +119,14 @@ def test_a_version_closes_holes(made, capsys):
 
 
 def test_disagreements_are_adjudicated_in_a_table(made, capsys, tmp_path):
-    call("pool", "notes", "--depth", 1)
+    set_step("pool", "notes", "--depth", 1)
     judge(made)
     for query, document in made.store.pool():
         made.store.judge(Grading("ben", query, document, 3 if document == "0/a" else 2 if document[-1] in "abx" else 0))
     with pytest.raises(BeirgridError, match="disagree on 1 pairs that 'eve' has not judged"):
-        call("accept", "notes", "--resolution", "adjudicated", "--adjudicator", "eve")
+        set_step("accept", "notes", "--resolution", "adjudicated", "--adjudicator", "eve")
     capsys.readouterr()
-    call("status", "notes", "--disagreements", "open.csv")
+    set_step("status", "notes", "--disagreements", "open.csv")
     told = capsys.readouterr().out
     assert "open.csv: 1 pairs with several grades" in told
     assert "Cohen's kappa with the others' majority" in told
@@ -147,8 +139,8 @@ def test_disagreements_are_adjudicated_in_a_table(made, capsys, tmp_path):
         writer = csv.DictWriter(stream, row)
         writer.writeheader()
         writer.writerow({**row, "grade": "1"})
-    call("judge", "notes", "--take-back", "eve", "decided.csv")
-    call("accept", "notes", "--resolution", "adjudicated", "--adjudicator", "eve")
+    set_step("judge", "notes", "--take-back", "eve", "decided.csv")
+    set_step("accept", "notes", "--resolution", "adjudicated", "--adjudicator", "eve")
     version = EvaluationSet(made.folder).description.versions[0]
     assert EvaluationSet(made.folder).qrels(1)["q0"]["0/a"] == 1
     assert {tuple(found["judges"]) for found in version.agreement} == {("ann", "ben")}, "eve saw disagreements alone"
@@ -164,7 +156,7 @@ def test_a_table_of_odd_texts_and_ids_comes_back(tmp_path, monkeypatch, saved):
         odd.store.judge(Grading(name, "-1", "=1+1", grade))
     (tmp_path / "results/runs/bm25").mkdir(parents=True)
     (tmp_path / "results/runs/bm25/odd.run.gz").write_bytes(gzip.compress(b"-1 Q0 =1+1 1 9 bm25\n"))
-    call("status", "odd", "--disagreements", "open.csv")
+    set_step("status", "odd", "--disagreements", "open.csv")
     with (tmp_path / "open.csv").open(newline="") as stream:
         (row,) = csv.DictReader(stream)
     assert not [value for value in row.values() if value[:1] in ("=", "+", "-", "@")], "a spreadsheet runs no cell"
@@ -172,33 +164,33 @@ def test_a_table_of_odd_texts_and_ids_comes_back(tmp_path, monkeypatch, saved):
         writer = csv.DictWriter(stream, row)
         writer.writeheader()
         writer.writerow({**row, "text": saved(row["text"]), "grade": "2"})
-    call("judge", "odd", "--take-back", "eve", "decided.csv")
+    set_step("judge", "odd", "--take-back", "eve", "decided.csv")
     assert odd.grades()["eve"] == {("-1", "=1+1"): 2}
 
 
 def test_a_pool_of_some_queries_is_a_random_sample_that_grows(made, capsys):
-    call("pool", "notes", "--depth", 3, "--queries", 5)
+    set_step("pool", "notes", "--depth", 3, "--queries", 5)
     first = {query for query, _ in made.store.pool()}
     assert len(first) == 5
     assert len(made.store.pool()) == 5 * 4  # all that the four systems found for these queries
     assert EvaluationSet(made.folder).description.pools[0]["queries"] == 5
-    call("pool", "notes", "--depth", 3, "--queries", 8)
+    set_step("pool", "notes", "--depth", 3, "--queries", 8)
     assert first < (second := {query for query, _ in made.store.pool()})
     assert len(second) == 8
-    call("pool", "notes", "--depth", 3)
+    set_step("pool", "notes", "--depth", 3)
     assert {query for query, _ in made.store.pool()} == set(made.queries())
     for wrong in (1, 0, -3):
-        with pytest.raises(BeirgridError, match="--queries must be at least 2"):
-            call("pool", "notes", "--queries", wrong)
+        with pytest.raises(BeirgridError, match="queries: Input should be greater than or equal to 2"):
+            set_step("pool", "notes", "--queries", wrong)
     shares = [sum(int(name[1:]) < 500 for name in pools.sample_queries((f"q{n}" for n in range(1000)), 100))]
     assert 30 < shares[0] < 70, "the sample does not follow the order of the queries"
 
 
 def test_status_leaves_out_a_system_and_its_family(made, capsys):
     """x is found by minilm and the fusion alone: with its family, minilm loses this document, alone it does not."""
-    call("pool", "notes", "--depth", 3)
+    set_step("pool", "notes", "--depth", 3)
     judge(made)
-    call("accept", "notes")
+    set_step("accept", "notes")
     (made.folder.parent / "results/grids/notes").mkdir(parents=True)
     families = {"bm25": "lexical", "bm25-flat": "lexical", "minilm": "dense", "bm25+minilm": "fusion"}
     summary = {
@@ -212,7 +204,7 @@ def test_status_leaves_out_a_system_and_its_family(made, capsys):
     (made.folder.parent / "results/grids/notes/grid.json").write_text(json.dumps({**summary, "families": families}))
     files.write_text(made.folder.parent / "results/grids/damaged/grid.json", "{")
     capsys.readouterr()
-    call("status", "notes")
+    set_step("status", "notes")
     told, warned = capsys.readouterr()
     assert "the grid damaged is left out: " in warned
     best, state, step, *_ = told.splitlines()
@@ -232,38 +224,38 @@ def test_status_leaves_out_a_system_and_its_family(made, capsys):
 
 
 def test_check_finds_what_fetch_would_find(made, capsys):
-    call("check", "notes")
+    set_step("check", "notes")
     shown = capsys.readouterr()
     assert "48 documents, 12 queries, 0 judgements: a run can read them" in shown.out
     assert "has no qrels: its runs will have no scores" in shown.err
-    call("pool", "notes")
+    set_step("pool", "notes")
     judge(made)
-    call("accept", "notes")
-    call("check", "notes")
+    set_step("accept", "notes")
+    set_step("check", "notes")
     assert capsys.readouterr().out.endswith("version 1 of its qrels, judged by people\n")
     (made.folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\t1/a\t1\n")
-    call("check", "notes")
+    set_step("check", "notes")
     assert "its qrels are not an accepted version" in capsys.readouterr().out
     (made.folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq77\t1/a\t1\n")
     with pytest.raises(DataError, match="judge 1 queries that do not exist"):
-        call("check", "notes")
+        set_step("check", "notes")
     with (made.folder / "corpus.jsonl").open("a") as stream:
         stream.write('{"_id": "1/a", "text": "again"}\n')
     with pytest.raises(DataError, match="duplicate"):
-        call("check", "notes")
+        set_step("check", "notes")
 
 
 def test_other_software_reads_an_export(made, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(BeirgridError, match="has no version of its qrels yet"):
-        call("export", "notes", "--output", "out")
-    call("pool", "notes", "--depth", 2)
+        set_step("export", "notes", "--output", "out")
+    set_step("pool", "notes", "--depth", 2)
     judge(made)
-    call("accept", "notes")
-    call("export", "notes", "--output", "out")
+    set_step("accept", "notes")
+    set_step("export", "notes", "--output", "out")
     with pytest.raises(BeirgridError, match="out exists already"):
-        call("export", "notes", "--output", "out")
+        set_step("export", "notes", "--output", "out")
     expected = EvaluationSet(made.folder).qrels(1)
     wanted = (f"{n}/{name}" for n in range(QUERIES) for name in "abcx")
     corpus = {name: (found.title, found.text) for name, found in made.documents(wanted).items()}
@@ -295,7 +287,7 @@ def test_other_software_reads_an_export(made, capsys, monkeypatch, tmp_path):
 def test_the_grid_of_a_set_has_its_name_and_place_whatever_yaml_makes_of_them(tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one.txt").write_text("a document")
-    call("init", place, "--documents", "one.txt")
+    set_step("init", place, "--documents", "one.txt")
     name = place.rpartition("/")[2]
     grid = yaml.safe_load((tmp_path / place / "grid.yaml").read_text())
     assert (grid["grid"]["name"], grid["grid"]["datasets"]) == (name, [name])
@@ -303,12 +295,18 @@ def test_the_grid_of_a_set_has_its_name_and_place_whatever_yaml_makes_of_them(tm
     assert grid["datasets"][name]["corpus"] == name
 
 
-def test_numbers_that_choose_nothing_are_refused(made, tmp_path):
-    (tmp_path / "log.txt").write_text("one\ntwo\n")
-    with pytest.raises(BeirgridError, match="--judgements must be at least 1"):
-        call("pool", made.folder, "--judgements", "-5")
-    with pytest.raises(BeirgridError, match="--sample must be at least 1"):
-        call("queries", made.folder, "--from", tmp_path / "log.txt", "--sample", "-1")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pool", "notes", "--judgements", "-5"], "judgements: Input should be greater than or equal to 1"),
+        (["pool", "notes", "--overlap", "2"], "overlap: Input should be less than or equal to 1"),
+        (["queries", "notes", "--from", "log.txt", "--sample", "0"], "sample: Input should be greater than or equal"),
+        (["queries", "notes", "--generate", "0", "--with", "x.yaml"], "generate: Input should be greater than or eq"),
+    ],
+)
+def test_numbers_that_choose_nothing_are_refused(made, words, message):
+    with pytest.raises(BeirgridError, match=message):
+        set_step(*words)
 
 
 def test_runs_of_another_set_of_the_same_name_make_no_pool(made, tmp_path):
@@ -316,7 +314,7 @@ def test_runs_of_another_set_of_the_same_name_make_no_pool(made, tmp_path):
     path = tmp_path / "results/runs/bm25/notes.run.gz"
     path.write_bytes(gzip.compress(b"q1 Q0 other 1 1.0 x\n"))
     with pytest.raises(DataError, match=r"found document 'other', which .*notes lacks"):
-        call("pool", made.folder)
+        set_step("pool", made.folder)
     assert made.store.pool() == []
 
 
@@ -343,5 +341,5 @@ def test_runs_of_earlier_queries_or_documents_make_no_pool(made, tmp_path, file,
     path = made.folder / file
     path.write_text(path.read_text().replace(before, '"other words"' if '"' in before else "other words"))
     with pytest.raises(DataError, match=message):
-        call("pool", made.folder)
+        set_step("pool", made.folder)
     assert made.store.pool() == []

@@ -47,13 +47,25 @@ COMMANDS = {
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
     "export mteb": ("exchange.mteb:export_mteb", "write scores as MTEB's JSON"),
     "export huggingface": ("exchange.hub:export_huggingface", "write scores as YAML for model pages of the hub"),
-    "set": ("sets.commands:add_arguments", "make an evaluation set: documents, queries, judgements"),
+    "set init": ("sets.commands:init", "make a set from a folder of documents"),
+    "set queries": ("sets.commands:add_queries", "take the queries from a file, sample or generate them"),
+    "set pool": ("sets.commands:make_pool", "choose the pairs to judge, from finished runs"),
+    "set judge": ("sets.commands:judge", "open the judging page for people, or let a model judge"),
+    "set accept": ("sets.commands:accept", "make a version of the qrels from the judgements"),
+    "set status": ("sets.commands:status", "show progress, agreement of judges, and statistical power"),
+    "set check": ("sets.commands:check", "check documents, queries and qrels as a run does"),
+    "set export": ("sets.commands:export", "write the set for BEIR, MTEB and ir_datasets, with a card"),
+    "set compare": ("sets.commands:compare_versions", "compare the ranking of systems under two versions"),
     "latency": ("tools.latency:latency", "measure the latency of systems per query"),
     "doctor": ("tools.doctor:doctor", "check this machine, the file system, the network and SLURM"),
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "analyse": ("paper.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
     "stage": ("pipeline.job:add_arguments", "run one job by hand: a JSON object on standard input, as why prints it"),
     "why": ("tools.why:why", "show which job made a file, and whether the next run makes it again"),
+}
+_GROUPS = {
+    "export": "write the results of a grid for other software",
+    "set": "make an evaluation set: documents, queries, judgements",
 }
 _EXAMPLES = """\
 examples:
@@ -110,8 +122,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     for words, (function, purpose) in COMMANDS.items():
         group, _, word = words.rpartition(" ")
         if group not in places:
-            export = places[""].add_parser(group, help="write the results of a grid for other software")
-            places[group] = export.add_subparsers(dest="kind", required=True, metavar="kind")
+            parser_of_group = places[""].add_parser(group, help=_GROUPS[group])
+            places[group] = parser_of_group.add_subparsers(dest="kind", required=True, metavar="kind")
         places[group].add_parser(word, help=purpose).function = function
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import tempfile
 import webbrowser
@@ -10,11 +9,14 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ..collections import corpora, judged
 from ..collections.collection import pick_documents, read_queries
 from ..collections.sources import LocalSource
+from ..config.values import Size
 from ..core import files, lineage, paths
 from ..core.errors import BeirgridError, DataError, say, show, warn
 from ..results import results_folder, summary
@@ -22,104 +24,38 @@ from ..runs import runs
 from ..tools.run import as_yaml
 from ..tools.text import columned
 from . import chat_models, documents, exports, findings, generated_queries, model_judge, pools, queries, server
-from .agreement import Grades, disagreements, without_adjudicators
+from .agreement import Grades, Resolution, disagreements, without_adjudicators
 from .evaluation_set import EvaluationSet
 
 # Queries with personal data, and endings of files that are left out, that a warning names.
 _NAMED = 5
+Folder = Annotated[Path, "folder of the evaluation set"]
+Results = Annotated[Path, f"{results_folder.PLACE} (default: here)"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the commands under ``set``."""
-    commands = parser.add_subparsers(dest="step", required=True, metavar="step")
-
-    def command(name: str, function: Any, purpose: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
-        added.add_argument("set", type=Path, help="folder of the evaluation set")
-        added.set_defaults(run=function)
-        return added
-
-    step = command("init", init, "make a set from a folder of documents")
-    step.add_argument("--documents", type=Path, required=True, help="folder or file: md, txt, html, pdf, jsonl, csv, …")
-    step.add_argument("--chunk", type=int, metavar="WORDS", help="cut longer documents into chunks of whole paragraphs")
-    step.add_argument("--licence", default="", help="licence of the documents")
-
-    step = command("queries", add_queries, "take the queries from a file, sample them from a log, or generate them")
-    step.add_argument("--from", dest="source", type=Path, metavar="FILE", help="jsonl, csv, tsv, or a query per line")
-    step.add_argument("--generate", type=int, metavar="N", help="let a model write N queries from sampled documents")
-    step.add_argument("--with", dest="model", type=Path, help="this model: a YAML file with endpoint, or a checkpoint")
-    step.add_argument(
-        "--sample", type=int, metavar="N", help="the file is a log: sample N queries by frequency and length"
-    )
-    step.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
-    step.add_argument("--keep-personal", action="store_true", help="keep queries that seem to hold personal data")
-
-    step = command("pool", make_pool, "choose the pairs to judge, from finished runs")
-    step.add_argument("--depth", type=int, default=20, help="documents per run and query (default: 20)")
-    step.add_argument("--method", choices=["depth", "rbp", "change"], default="depth", help="order of the pairs")
-    step.add_argument("--queries", type=int, metavar="N", help="judge a random sample of N queries (default: all)")
-    step.add_argument("--judgements", type=int, metavar="N", help="most pairs to add")
-    step.add_argument(
-        "--overlap", type=float, default=0.1, help="share of queries that every judge judges (default: 0.1)"
-    )
-    step.add_argument("--systems", nargs="+", metavar="SYSTEM", help="systems whose runs count (default: all)")
-    step.add_argument("--results", type=Path, default=Path(), help=f"{results_folder.PLACE} (default: here)")
-
-    step = command("judge", judge, "open the judging page for people, or let a model judge")
-    step.add_argument("--with", dest="model", type=Path, help="let this model judge: a YAML file or a checkpoint")
-    step.add_argument("--prompt", type=Path, metavar="FILE", help="the model's prompt, with {query} and {passage}")
-    step.add_argument("--as", dest="name", default="", help="name of this model as a judge (default: the model's)")
-    step.add_argument("--port", type=int, default=0, help="port on the loopback interface (default: a free one)")
-    step.add_argument("--no-browser", action="store_true", help="print the address only")
-    step.add_argument(
-        "--offline", nargs="+", metavar="JUDGE", help="write an HTML file for each judge without a server"
-    )
-    step.add_argument("--output", type=Path, help="the file that --offline writes for one judge")
-    step.add_argument("--take-back", nargs=2, metavar=("JUDGE", "CSV"), help="store a judge's saved judgements")
-
-    step = command("accept", accept, "make a version of the qrels from the judgements")
-    step.add_argument(
-        "--resolution",
-        choices=["majority", "strictest", "adjudicated"],
-        default="majority",
-        help="grade of a pair on which judges disagree (default: majority)",
-    )
-    step.add_argument("--adjudicator", default="", metavar="JUDGE", help="the judge who decides disagreements")
-    step.add_argument("--without", nargs="+", default=[], metavar="JUDGE", help="judges to leave out")
-    step.add_argument("--model", default="", metavar="NAME", help="use this model's judgements instead of people's")
-
-    step = command("status", status, "show progress, agreement of judges, and statistical power")
-    step.add_argument("--results", type=Path, default=Path(), help=f"{results_folder.PLACE} (default: here)")
-    step.add_argument("--disagreements", type=Path, metavar="CSV", help="write the pairs with different grades")
-
-    command("check", check, "check documents, queries and qrels as a run does")
-
-    step = command("export", export, "write the set for BEIR, MTEB and ir_datasets, with a card")
-    step.add_argument("--output", type=Path, required=True, help="folder to write; it must be new")
-
-    step = command("compare", compare_versions, "compare the ranking of systems under two versions")
-    step.add_argument("versions", type=int, nargs=2, metavar="VERSION", help="numbers of two versions")
-    step.add_argument("--results", type=Path, default=Path(), help=f"{results_folder.PLACE} (default: here)")
-
-
-def init(args: argparse.Namespace) -> None:
-    """Make the folder of a set, with a grid file that runs it."""
-    _refuse_less(args, chunk=20)
-    texts, flaws = documents.read(args.documents, args.chunk)
+def init(
+    folder: Folder,
+    *,
+    source: Annotated[Path, "folder or file: md, txt, html, pdf, jsonl, csv, …", "--documents"],
+    chunk: Annotated[int | None, Field(ge=20), "cut longer documents into chunks of at most N words"] = None,
+    licence: Annotated[str, "licence of the documents"] = "",
+) -> None:
+    """Make a set from a folder of documents, with a grid file that runs it."""
+    texts, flaws = documents.read(source, chunk)
     twins = documents.duplicates(texts)
-    made = EvaluationSet.create(args.set, texts, str(args.documents), licence=args.licence)
+    made = EvaluationSet.create(folder, texts, str(source), licence=licence)
     with made.edit() as description:
         description.documents |= {name: ids for name, ids in (("flaws", flaws), ("duplicates", twins)) if ids}
     name = made.description.name
     grid = {
         "grid": {"name": name, "systems": ["bm25", "minilm", "bm25+minilm"], "datasets": [name]},
-        "corpora": {name: {"source": "local", "path": str(args.set)}},
+        "corpora": {name: {"source": "local", "path": str(folder)}},
         "datasets": {name: {"corpus": name, "queries_are_documents": False}},
     }
     comment = f"# Runs the evaluation set {name}. Until the set has qrels, the grid makes runs only."
-    files.write_text(args.set / "grid.yaml", f"{comment}\n{as_yaml(grid)}")
-    show(f"{args.set}: {len(texts):,} documents from {args.documents}")
-    if unread := documents.unread(args.documents):
+    files.write_text(folder / "grid.yaml", f"{comment}\n{as_yaml(grid)}")
+    show(f"{folder}: {len(texts):,} documents from {source}")
+    if unread := documents.unread(source):
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in unread.most_common(_NAMED))
         warn(f"files left out, as they are links to elsewhere or of unknown kinds: {unread.total():,} ({kinds})")
     if flaws:
@@ -129,151 +65,177 @@ def init(args: argparse.Namespace) -> None:
         original, (twin, *_) = next(iter(twins.items()))
         number = sum(map(len, twins.values()))
         warn(f"documents that repeat another one: {number:,} (set.json names them); {twin} repeats {original}, say")
-    show(f"Next: beirgrid set queries {args.set} --from FILE")
+    show(f"Next: beirgrid set queries {folder} --from FILE")
 
 
-def _refuse_less(args: argparse.Namespace, **least: int) -> None:
-    for name, number in least.items():
-        if (value := getattr(args, name)) is not None and value < number:
-            raise BeirgridError(f"--{name} must be at least {number}")
-
-
-def add_queries(args: argparse.Namespace) -> None:
-    """Write the queries of a set."""
-    made = EvaluationSet(args.set)
+def add_queries(
+    folder: Folder,
+    *,
+    source: Annotated[Path | None, "jsonl, csv, tsv, or a query per line", "--from"] = None,
+    generate: Annotated[Size | None, "let a model write N queries from sampled documents"] = None,
+    model: Annotated[Path | None, "this model: a YAML file with endpoint, or a checkpoint", "--with"] = None,
+    sample: Annotated[Size | None, "the file is a log: sample N queries by frequency and length"] = None,
+    seed: Annotated[int, "seed of the sampling (default: 0)"] = 0,
+    keep_personal: Annotated[bool, "keep queries that seem to hold personal data"] = False,
+) -> None:
+    """Take the queries from a file, sample them from a log, or generate them."""
+    made = EvaluationSet(folder)
     facts: dict[str, Any]
     if made.store.path.exists():
-        raise BeirgridError(f"{args.set} has a pool for its queries already; make another set for other queries")
-    _refuse_less(args, sample=1)
-    if args.source and not (args.generate or args.model):
-        found, facts = queries.read(args.source), {"from": str(args.source)}
-    elif args.source or args.sample is not None or not args.model or (args.generate or 0) < 1:
+        raise BeirgridError(f"{folder} has a pool for its queries already; make another set for other queries")
+    if source and not (generate or model):
+        chosen, facts = queries.read(source), {"from": str(source)}
+    elif source or sample or not model or not generate:
         raise BeirgridError("say where the queries come from: --from FILE [--sample N], or --generate N --with MODEL")
     else:
-        found, facts = generated_queries.generate(made, args.generate, args.model, args.seed)
+        chosen, facts = generated_queries.generate(made, generate, model, seed)
         say(f"{facts['passages']:,} passages were read; left out: {facts['left_out']}")
-    suspects = queries.personal(found)
+    suspects = queries.personal(chosen)
     for what, number in Counter(suspects.values()).items():
         names = [identifier for identifier, held in suspects.items() if held == what][:_NAMED]
         warn(f"{number:,} queries seem to hold {what}: {', '.join(names)}{', …' * (number > _NAMED)}")
-    if suspects and not args.keep_personal:
-        found = [query for query in found if query.id not in suspects]
+    if suspects and not keep_personal:
+        chosen = [query for query in chosen if query.id not in suspects]
         facts["left_out_as_personal"] = len(suspects)
         say(f"{len(suspects)} queries are left out; --keep-personal keeps them")
-    if args.sample:
-        found = queries.sample(found, args.sample, args.seed)
-        facts["sampled_with_seed"] = args.seed
-    found, dropped = queries.without_near_duplicates(found)
+    if sample:
+        chosen = queries.sample(chosen, sample, seed)
+        facts["sampled_with_seed"] = seed
+    chosen, dropped = queries.without_near_duplicates(chosen)
     if dropped:
         first, twin = next(iter(dropped.items()))
         facts["near_duplicates_left_out"] = len(dropped)
         say(f"{len(dropped)} near duplicates are left out; {first} is nearly {twin}, say")
-    if not found:
-        raise BeirgridError(f"{args.source or args.model}: no query is left")
-    made.write_queries(found, **facts)
-    show(f"{args.set}: {len(found):,} queries")
-    show(f"Next: beirgrid run {args.set / 'grid.yaml'}, then beirgrid set pool {args.set}")
+    if not chosen:
+        raise BeirgridError(f"{source or model}: no query is left")
+    made.write_queries(chosen, **facts)
+    show(f"{folder}: {len(chosen):,} queries")
+    show(f"Next: beirgrid run {folder / 'grid.yaml'}, then beirgrid set pool {folder}")
 
 
-def make_pool(args: argparse.Namespace) -> None:
-    """Add the pairs to judge to the pool of a set."""
-    _refuse_less(args, depth=1, queries=2, judgements=1)
-    if not 0 <= args.overlap <= 1:
-        raise BeirgridError("--overlap is a share of the queries, from 0 to 1")
-    made = EvaluationSet(args.set)
-    rankings = _rankings(made, args.results, args.systems)
-    facts = {"method": args.method, "depth": args.depth, "systems": sorted(rankings)}
-    if args.queries:
-        sample = set(pools.sample_queries(made.queries(), args.queries))
-        facts["queries"] = len(sample)
+def make_pool(
+    folder: Folder,
+    *,
+    depth: Annotated[Size, "documents per run and query"] = 20,
+    method: Annotated[pools.Method, "order of the pairs"] = "depth",
+    queries: Annotated[int | None, Field(ge=2), "judge a random sample of N queries (default: all)"] = None,
+    judgements: Annotated[Size | None, "most pairs to add"] = None,
+    overlap: Annotated[float, Field(ge=0, le=1), "share of queries that every judge judges"] = 0.1,
+    systems: Annotated[tuple[str, ...], "systems whose runs count (default: all)"] = (),
+    results: Results = Path(),
+) -> None:
+    """Choose the pairs to judge, from finished runs."""
+    made = EvaluationSet(folder)
+    rankings = _rankings(made, results, systems)
+    facts: dict[str, Any] = {"method": method, "depth": depth, "systems": sorted(rankings)}
+    if queries:
+        some = set(pools.sample_queries(made.queries(), queries))
+        facts["queries"] = len(some)
         rankings = {
-            system: {query: ranked for query, ranked in of_system.items() if query in sample}
+            system: {query: ranked for query, ranked in of_system.items() if query in some}
             for system, of_system in rankings.items()
         }
     earlier = made.store.pool() if made.store.path.is_file() else []
-    pool = pools.pool(rankings, args.method, args.depth, args.judgements, set(earlier))
-    _refuse_other_documents(made, args.results, {pair.document for pair in pool.pairs})
-    new = made.store.add_pool(pool.pairs, args.overlap)
+    pool = pools.pool(rankings, method, depth, judgements, set(earlier))
+    _refuse_other_documents(made, results, {pair.document for pair in pool.pairs})
+    new = made.store.add_pool(pool.pairs, overlap)
     with made.edit() as description:
-        description.pools.append({**facts, "candidates": pool.candidates, "new": new, "overlap": args.overlap})
-    show(f"{args.set}: {new:,} new pairs to judge, of {pool.candidates:,} in the top {args.depth} of all runs")
+        description.pools.append({**facts, "candidates": pool.candidates, "new": new, "overlap": overlap})
+    show(f"{folder}: {new:,} new pairs to judge, of {pool.candidates:,} in the top {depth} of all runs")
     show(f"The pool has {len(earlier) + new:,} pairs now.")
     rows = [[system, str(pool.complete[system]), f"{pool.left_out[system]:.1%}"] for system in rankings]
     show(*columned(["system", "all judged to depth", "RBP weight left out"], rows))
-    show(f"Next: beirgrid set judge {args.set}")
+    show(f"Next: beirgrid set judge {folder}")
 
 
-def judge(args: argparse.Namespace) -> None:
-    """Serve the page on which people judge, or write it, or take a file of judgements back."""
-    made = EvaluationSet(args.set)
+def judge(
+    folder: Folder,
+    *,
+    model: Annotated[Path | None, "let this model judge: a YAML file or a checkpoint", "--with"] = None,
+    prompt: Annotated[Path | None, "file with the model's prompt, with {query} and {passage}"] = None,
+    name: Annotated[str, "name of this model as a judge (default: the model's)", "--as"] = "",
+    port: Annotated[int, "port on the loopback interface (default: a free one)"] = 0,
+    no_browser: Annotated[bool, "print the address only"] = False,
+    offline: Annotated[tuple[str, ...], "write an HTML file for each of these judges without a server"] = (),
+    output: Annotated[Path | None, "the file that --offline writes for one judge"] = None,
+    take_back: Annotated[tuple[str, Path] | None, "store the judgements of this judge from this CSV file"] = None,
+) -> None:
+    """Open the judging page for people, write it or take back what it saved, or let a model judge."""
+    made = EvaluationSet(folder)
     if not made.store.path.is_file():
-        raise BeirgridError(f"{args.set} has no pool: beirgrid set pool makes it")
-    if args.model:
-        _judge_by_model(made, args)
+        raise BeirgridError(f"{folder} has no pool: beirgrid set pool makes it")
+    if model:
+        with chat_models.open_chat(model, folder, "judgements") as opened:
+            graded = [*model_judge.judge(made, opened, name, model_judge.read_prompt(prompt) if prompt else "")]
+        skipped = sum(judgement.grade is None for judgement in graded)
+        show(f"{folder}: {len(graded):,} new judgements by a model; {skipped:,} answers have no grade")
+        show(f"Next: people judge some queries whole (beirgrid set judge {folder}), then beirgrid set status {folder}")
         return
     judging = server.Judging(made)
-    if args.take_back:
-        name, path = args.take_back
-        show(f"{server.take_back(judging, name, Path(path)):,} judgements of {name} are stored")
+    if take_back:
+        show(f"{server.take_back(judging, *take_back):,} judgements of {take_back[0]} are stored")
         return
-    if args.offline:
-        if args.output and len(args.offline) > 1:
+    if offline:
+        if output and len(offline) > 1:
             raise BeirgridError("--output names the file of one judge")
-        for name, pairs in server.divided(judging, args.offline).items():
-            output = args.output or Path(f"{made.description.name}-{name}.html")
-            files.write_text(output, server.offline(judging, name, pairs))
-            show(f"{output}: {len(pairs):,} pairs. Open it in a browser, judge, and save the judgements as CSV")
-            show(f"Then: beirgrid set judge {args.set} --take-back {name!r} FILE.csv")
+        for person, pairs in server.divided(judging, offline).items():
+            path = output or Path(f"{made.description.name}-{person}.html")
+            files.write_text(path, server.offline(judging, person, pairs))
+            show(f"{path}: {len(pairs):,} pairs. Open it in a browser, judge, and save the judgements as CSV")
+            show(f"Then: beirgrid set judge {folder} --take-back {person!r} FILE.csv")
         return
-    running, listening, address = server.serve(judging, args.port)
+    running, listening, address = server.serve(judging, port)
     print(f"Judge at {address}\nEvery judgement is stored at once. Ctrl-C ends the page.", flush=True)
-    if not args.no_browser:
+    if not no_browser:
         webbrowser.open(address)
     with suppress(KeyboardInterrupt):
         running.run([listening])
-    print(f"\nNext: beirgrid set status {args.set}, then beirgrid set accept {args.set}")
+    print(f"\nNext: beirgrid set status {folder}, then beirgrid set accept {folder}")
 
 
-def _judge_by_model(made: EvaluationSet, args: argparse.Namespace) -> None:
-    prompt = model_judge.read_prompt(args.prompt) if args.prompt else ""
-    with chat_models.open_chat(args.model, args.set, "judgements") as model:
-        given = list(model_judge.judge(made, model, args.name, prompt))
-    skipped = sum(judgement.grade is None for judgement in given)
-    show(f"{args.set}: {len(given):,} new judgements by a model; {skipped:,} answers have no grade")
-    show(f"Next: people judge some queries whole (beirgrid set judge {args.set}), then beirgrid set status {args.set}")
-
-
-def accept(args: argparse.Namespace) -> None:
-    """Make a version of the qrels."""
-    made = EvaluationSet(args.set)
-    if args.resolution == "adjudicated" and not args.adjudicator:
+def accept(
+    folder: Folder,
+    *,
+    resolution: Annotated[Resolution, "grade of a pair on which judges disagree"] = "majority",
+    adjudicator: Annotated[str, "the judge who decides disagreements"] = "",
+    without: Annotated[tuple[str, ...], "judges to leave out"] = (),
+    model: Annotated[str, "use this model's judgements instead of people's"] = "",
+) -> None:
+    """Make a version of the qrels from the judgements."""
+    made = EvaluationSet(folder)
+    if resolution == "adjudicated" and not adjudicator:
         raise BeirgridError("--resolution adjudicated needs --adjudicator JUDGE")
-    version = made.accept(args.resolution, args.adjudicator, args.without, args.model)
+    version = made.accept(resolution, adjudicator, without, model)
     show(
-        f"{args.set}: version {version.number} has {version.judgements:,} judgements of {version.queries:,} queries "
+        f"{folder}: version {version.number} has {version.judgements:,} judgements of {version.queries:,} queries "
         f"by {', '.join(version.judges)} ({version.resolution})"
     )
     show(*findings.judge_agreement(without_adjudicators(made.people(), made.adjudicators)))
-    show(f"Next: run the grid again (beirgrid run {args.set / 'grid.yaml'}), and its tables show this version")
+    show(f"Next: run the grid again (beirgrid run {folder / 'grid.yaml'}), and its tables show this version")
 
 
-def status(args: argparse.Namespace) -> None:
-    """Show what a set has, and what its judgements can tell."""
-    made = EvaluationSet(args.set)
+def status(
+    folder: Folder,
+    *,
+    results: Results = Path(),
+    table: Annotated[Path | None, "write the pairs with different grades to this CSV file", "--disagreements"] = None,
+) -> None:
+    """Show progress, agreement of judges, and statistical power."""
+    made = EvaluationSet(folder)
     about = made.description
     texts, asked = (facts.get("number", 0) for facts in (about.documents, about.queries))
     if about.versions:
-        rankings, judgements = _rankings(made, args.results), made.qrels(about.versions[-1].number)
-        grids = [*results_folder.of_grids(results_folder.locate(args.results).folder, summary.read).values()]
+        rankings, judgements = _rankings(made, results), made.qrels(about.versions[-1].number)
+        grids = [*results_folder.of_grids(results_folder.locate(results).folder, summary.read).values()]
         planned = [{grid.compare[0], other} for grid in grids if about.name in grid.rows for other in grid.compare[1:]]
         tested = findings.paired_tests(judgements, rankings, planned)
         show(*findings.opening(judgements, rankings, tested))
     show(f"{about.name}: {texts:,} documents, {asked:,} queries")
     if not asked:
-        show(f"Next: beirgrid set queries {args.set}")
+        show(f"Next: beirgrid set queries {folder}")
         return
     if not made.store.path.is_file():
-        show(f"Next: beirgrid run {args.set / 'grid.yaml'}, then beirgrid set pool {args.set}")
+        show(f"Next: beirgrid run {folder / 'grid.yaml'}, then beirgrid set pool {folder}")
         return
     grades, people = made.grades(), made.people()
     graded = {pair for of_judge in people.values() for pair in of_judge}
@@ -283,17 +245,17 @@ def status(args: argparse.Namespace) -> None:
         show(f"  {name}: {len(of_judge):,} graded, {skipped[name]:,} skipped")
     regular = without_adjudicators(people, made.adjudicators)
     show(*findings.judge_agreement(regular), *findings.agreement_of_each(regular))
-    if args.disagreements:
-        number = _write_disagreements(args.disagreements, made, people)
+    if table:
+        number = _write_disagreements(table, made, people)
         show(
-            f"{args.disagreements}: {number:,} pairs with several grades. Fill in the column grade, then: beirgrid set "
-            f"judge {args.set} --take-back ADJUDICATOR {args.disagreements}"
+            f"{table}: {number:,} pairs with several grades. Fill in the column grade, then: beirgrid set judge "
+            f"{folder} --take-back ADJUDICATOR {table}"
         )
-    rankings = _rankings(made, args.results)
+    rankings = _rankings(made, results)
     for model in grades.keys() - people.keys():
         show(*findings.calibration_of(model_judge.calibration(made, model), rankings))
     if not about.versions:
-        show(f"Next: beirgrid set judge {args.set}, then beirgrid set accept {args.set}")
+        show(f"Next: beirgrid set judge {folder}, then beirgrid set accept {folder}")
         return
     newest = about.versions[-1]
     show(
@@ -305,35 +267,40 @@ def status(args: argparse.Namespace) -> None:
     show(*findings.reusability(judgements, rankings, families, depth))
 
 
-def check(args: argparse.Namespace) -> None:
-    """Check a set as the stage fetch does."""
-    made = EvaluationSet(args.set)
+def check(folder: Folder) -> None:
+    """Check documents, queries and qrels as a run does."""
+    made = EvaluationSet(folder)
     name, source = made.description.name, LocalSource(made.corpus)
     made.queries()  # before the documents, which take longer
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "corpus.parquet"
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / "corpus.parquet"
         number = corpora.write(name, made.corpus, source, path)["documents"]
-        found = judged.read(name, made.dataset, made.corpus, source, path)
-    for warning in found.warnings:
+        read = judged.read(name, made.dataset, made.corpus, source, path)
+    for warning in read.warnings:
         warn(warning)
-    facts = f"{number:,} documents, {len(found.texts):,} queries, {found.facts['judgements']:,} judgements"
-    show(f"{args.set}: {facts}: a run can read them", *found.facts.get("marks", ()))
+    facts = f"{number:,} documents, {len(read.texts):,} queries, {read.facts['judgements']:,} judgements"
+    show(f"{folder}: {facts}: a run can read them", *read.facts.get("marks", ()))
 
 
-def export(args: argparse.Namespace) -> None:
-    """Write a set in the layouts of BEIR, MTEB and ir_datasets."""
-    version = exports.write(EvaluationSet(args.set), args.output)
-    show(f"{args.output}: version {version.number} of {args.set}, {version.judgements:,} judgements; see its README.md")
+def export(folder: Folder, *, output: Annotated[Path, "folder to write; it must be new"]) -> None:
+    """Write the newest version of a set in the layouts of BEIR, MTEB and ir_datasets, with a card."""
+    version = exports.write(EvaluationSet(folder), output)
+    show(f"{output}: version {version.number} of {folder}, {version.judgements:,} judgements; see its README.md")
 
 
-def compare_versions(args: argparse.Namespace) -> None:
-    """Show the scores and ranks of all systems under two versions of the qrels."""
-    made = EvaluationSet(args.set)
-    versions = [(number, made.qrels(number)) for number in args.versions]
-    show(*findings.changes(versions, _rankings(made, args.results)))
+def compare_versions(
+    folder: Folder,
+    versions: Annotated[tuple[int, int], "numbers of two versions"],
+    *,
+    results: Results = Path(),
+) -> None:
+    """Compare the scores and ranks of all systems under two versions of the qrels."""
+    made = EvaluationSet(folder)
+    read = [(number, made.qrels(number)) for number in versions]
+    show(*findings.changes(read, _rankings(made, results)))
 
 
-def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] | None = None) -> dict[str, Any]:
+def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] = ()) -> dict[str, Any]:
     """Return the runs of a set: system to query to document ids.
 
     Raises:
