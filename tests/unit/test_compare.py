@@ -308,8 +308,8 @@ def test_a_folder_that_cannot_be_read_is_no_missing_system(copy):
         (["{a}:t", "{b}"], "has no system 't' (it has base, s)"),
         (["{a}:base", "{b}:s", "--datasets", "y"], "have no cell in common"),
         (["{a}", "{b}", "--output", "x.txt"], "--output: x.txt must end in .csv or .json"),
-        (["{a}", "{b}", "--tolerance", "-1"], "-1 is not 0 or a number above 0"),
-        (["{a}"], "the following arguments are required: B"),
+        (["{a}", "{b}", "--tolerance", "-1"], "tolerance: Input should be greater than or equal to 0 (here '-1')"),
+        (["{a}"], "the following arguments are required: b"),
     ],
 )
 def test_what_cannot_be_compared_at_all_is_one_message(work, capsys, arguments, message):

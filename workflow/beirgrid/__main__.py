@@ -42,7 +42,7 @@ COMMANDS = {
     "report": ("tools.refresh:report", "write the tables and the report of a grid from its finished cells"),
     "show": ("tools.show:show_cell", "show the scores of a system on a dataset, or what one query found"),
     "search": ("tools.search:search", "search with a system of a finished grid"),
-    "compare": ("tools.compare:add_arguments", "compare two systems, grids or results folders, cell by cell"),
+    "compare": ("tools.compare:compare", "compare two systems, grids or results folders, cell by cell"),
     "export table": ("exchange.paper_table:export_table", "print a table for a paper, in LaTeX or Markdown"),
     "export trec": ("exchange.trec:export_trec", "write runs and qrels in TREC format"),
     "export mteb": ("exchange.mteb:export_mteb", "write scores as MTEB's JSON"),
@@ -60,7 +60,7 @@ COMMANDS = {
     "doctor": ("tools.doctor:doctor", "check this machine, the file system, the network and SLURM"),
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "analyse": ("paper.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
-    "stage": ("pipeline.job:add_arguments", "run one job by hand: a JSON object on standard input, as why prints it"),
+    "stage": ("pipeline.job:stage", "run one job by hand: a JSON object on standard input, as why prints it"),
     "why": ("tools.why:why", "show which job made a file, and whether the next run makes it again"),
 }
 _GROUPS = {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import importlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast, get_origin, get_type_hints
+from typing import Annotated, Any, cast, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,10 +21,13 @@ from .stage import functions
 _PARTS = ("inputs", "outputs", "settings", "options")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``beirgrid stage``."""
-    parser.add_argument("name", help="function of the job, such as rerank or index_lexical")
-    parser.set_defaults(run=lambda args: run(args.name, sys.stdin.buffer.read()))
+def stage(name: Annotated[str, "function of the job, such as rerank or index_lexical"]) -> None:
+    """Run one job, a JSON object on standard input.
+
+    Raises:
+        BeirgridError: as ``run``.
+    """
+    run(name, sys.stdin.buffer.read())
 
 
 def run(name: str, text: bytes) -> None:

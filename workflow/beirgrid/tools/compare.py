@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,25 +17,17 @@ import pandas as pd
 from ..analysis import ranking_overlap, significance
 from ..analysis.tables import EvaluatedDataset, by_units, read_dataset
 from ..config.metric_names import metric_key, parse_metric, written
-from ..config.values import SEED_LIMIT
+from ..config.values import NotNegative, Seed
 from ..core import files, provenance
 from ..core.errors import BeirgridError, DataError, say, show
 from ..results import results_folder, scores
 from ..results.answers import guarded
 from ..results.results_folder import Result, Results
 from ..runs import runs
-from .options import names
+from .options import NameLists
 from .text import columned
 
 SAME, DIFFERENT, NOT_COMPARABLE = 0, 1, 2
-_PLACES = """\
-A and B are PLACE, PLACE:SYSTEM or SYSTEM. PLACE is a folder in which grids ran, its results folder, the folder of one
-grid (results/grids/NAME), the grid.json of that grid, or NAME, if that grid ran in the working directory. Without it,
-PLACE is the working directory. --directory names another directory. If only A or B names a system, the other side has
-the same system. If neither names one, all systems that both have are compared.
-
-exit status: 0 all compared values are the same within the tolerance; 1 a value differs, or a cell is in A or B only;
-2 something cannot be compared."""
 # Columns of the values, one row per metric of a pair of cells. Differences are second minus first.
 COLUMNS = [
     *("system", "other", "dataset", "metric", "queries", "first_seeds", "second_seeds", "first", "second"),
@@ -48,8 +39,6 @@ COLUMNS = [
 _FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256")
 # Longest printed value of a differing condition.
 _LONGEST = 48
-
-
 # The run of a cell, or those of all its seeds.
 Runs = tuple[Result, ...]
 
@@ -66,6 +55,16 @@ class Side(NamedTuple):
     text: str
     results: Results
     system: str
+
+
+class Asked(NamedTuple):
+    """What of two sides is compared, and how: the options of the command."""
+
+    metrics: list[str]
+    datasets: tuple[str, ...]
+    baseline: str
+    tolerance: float
+    seed: int
 
 
 class Differences(NamedTuple):
@@ -93,57 +92,46 @@ class Differences(NamedTuple):
         return DIFFERENT if self.only or not self.values["same"].all() else SAME
 
 
-# Command --------------------------------------------------------------------------------------------------------------
+def compare(
+    a: Annotated[str, "the reference"],
+    b: Annotated[str, "second side, compared with A"],
+    *,
+    directory: Annotated[Path, "base folder of A and B"] = Path(),
+    metrics: Annotated[NameLists, "metrics, such as nDCG@10 (default: all that both have)"] = (),
+    datasets: Annotated[NameLists, "datasets (default: all)"] = (),
+    baseline: Annotated[str, "baseline in A and B for effect ratios; needs repro-eval"] = "",
+    tolerance: Annotated[NotNegative, "largest difference that counts as equal"] = 0.0,
+    seed: Annotated[Seed, "seed of intervals and tests"] = 0,
+    output: Annotated[Path | None, "file for all values, .csv or .json"] = None,
+) -> int:
+    """Compare two systems, grids or results folders, cell by cell.
 
+    A and B are PLACE, PLACE:SYSTEM or SYSTEM. PLACE is a folder in which grids ran, its results folder, the folder of
+    one grid (results/grids/NAME), the grid.json of that grid, or NAME, if that grid ran in the working directory.
+    Without it, PLACE is the working directory. --directory names another directory. If only A or B names a system, the
+    other side has the same system. If neither names one, all systems that both have are compared.
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command line of ``python -m beirgrid compare``."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = _PLACES
-    lists: dict[str, Any] = {"type": names, "nargs": "+", "default": [], "metavar": "X,Y"}
-    parser.add_argument("a", metavar="A", help="the reference")
-    parser.add_argument("b", metavar="B", help="second side, compared with A")
-    parser.add_argument("--directory", default=Path(), type=Path, help="base folder of A and B")
-    parser.add_argument("--metrics", **lists, help="metrics, such as nDCG@10 (default: all that both have)")
-    parser.add_argument("--datasets", **lists, help="datasets (default: all)")
-    parser.add_argument("--baseline", default="", help="baseline in A and B for effect ratios; needs repro-eval")
-    parser.add_argument("--tolerance", type=_tolerance, default=0.0, help="largest difference that counts as equal")
-    parser.add_argument("--seed", type=_seed, default=0, help="seed of intervals and tests (default: 0)")
-    parser.add_argument("--output", type=Path, help="file for all values, .csv or .json")
-    parser.set_defaults(run=run)
+    exit status: 0 all compared values are the same within the tolerance; 1 a value differs, or a cell is in A or B
+    only; 2 something cannot be compared.
 
-
-def _tolerance(text: str) -> float:
-    if not 0 <= (value := float(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not 0 or a number above 0")
-    return value
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal() or len(text) > 10 or int(text) >= SEED_LIMIT:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number below {SEED_LIMIT:,}")
-    return int(text)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Compare, print, and return the exit status."""
-    if args.output and args.output.suffix not in (".csv", ".json"):
-        raise NotComparableError(f"--output: {args.output} must end in .csv or .json")
+    Raises:
+        NotComparableError: a side has no results or no such system, or the sides have no cell in common.
+    """
+    if output and output.suffix not in (".csv", ".json"):
+        raise NotComparableError(f"--output: {output} must end in .csv or .json")
     try:
-        args.metrics = list(dict.fromkeys(map(metric_key, itertools.chain(*args.metrics))))
-        args.datasets = list(itertools.chain(*args.datasets))
-        for metric in args.metrics:
+        asked = Asked(list(dict.fromkeys(map(metric_key, metrics))), datasets, baseline, tolerance, seed)
+        for metric in asked.metrics:
             parse_metric(metric)
-        first, second = (_side(text, args.directory, args.baseline) for text in (args.a, args.b))
-        report = compare(first, second, args)
+        differences = _differences(*(_side(text, directory, baseline) for text in (a, b)), asked)
     except BeirgridError as error:
         raise NotComparableError(str(error)) from None
-    if args.output:
-        _write(report, args)
-    show(*_lines(report, args))
-    for refused in report.refused:
+    if output:
+        _write(differences, output, {"a": a, "b": b, "seeds": differences.seeds, "tolerance": tolerance})
+    show(f"A: {a}", f"B: {b}", *_lines(differences, tolerance))
+    for refused in differences.refused:
         say(f"cannot be compared: {refused}")
-    return report.exit_status
+    return differences.exit_status
 
 
 def _side(text: str, directory: Path, baseline: str) -> Side:
@@ -153,10 +141,10 @@ def _side(text: str, directory: Path, baseline: str) -> Side:
         place, _, system = text.rpartition(":")
     try:
         results = results_folder.find(place, directory=directory)
-    except BeirgridError:
+    except DataError:
         here = None
-        with contextlib.suppress(BeirgridError):
-            here = results_folder.find("", directory=directory)
+        with contextlib.suppress(DataError):
+            here = results_folder.find(directory)
         if system or not here or text not in here.systems:
             raise
         results, system = here, text
@@ -170,27 +158,29 @@ def _side(text: str, directory: Path, baseline: str) -> Side:
 # Differences ----------------------------------------------------------------------------------------------------------
 
 
-def compare(first: Side, second: Side, args: argparse.Namespace) -> Differences:
-    """Compare two sides.
+def _differences(first: Side, second: Side, asked: Asked) -> Differences:
+    """Compare the cells of two sides.
 
     Raises:
         NotComparableError: they have no cell in common.
     """
     sides = (first, second)
     known = {dataset for side in sides for _, dataset in side.results.cells}
-    if unknown := [dataset for dataset in args.datasets if dataset not in known]:
+    if unknown := [dataset for dataset in asked.datasets if dataset not in known]:
         raise NotComparableError(f"--datasets: neither {first.text} nor {second.text} has {unknown[0]!r}")
     tables, only, refused = list[pd.DataFrame](), list[dict[str, str]](), list[str]()
     seeds, changed = dict[tuple[str, str], Runs](), Counter[tuple[str, str, str, str]]()
-    for systems, dataset, pair in _pairs(first, second, args.datasets):
+    for systems, dataset, pair in _pairs(first, second):
+        if asked.datasets and dataset not in asked.datasets:
+            continue
         if not all(pair):
             place = int(not pair[0])
             only.append({"side": "AB"[place], "system": systems[place], "dataset": dataset})
             continue
         seeds |= {(side, name): of for side, name, of in zip("AB", systems, pair, strict=True) if len(of) > 1}
-        bases = [side.results.runs(args.baseline).get(dataset, ()) for side in sides] if args.baseline else []
+        bases = [side.results.runs(asked.baseline).get(dataset, ()) for side in sides] if asked.baseline else []
         try:
-            values = _compare_cells(*pair, bases if all(bases) else [], args)
+            values = _compare_cells(*pair, bases if all(bases) else [], asked)
         except DataError as error:
             refused.append(f"{' and '.join(dict.fromkeys(systems))} on {dataset}: {error}")
             continue
@@ -199,7 +189,7 @@ def compare(first: Side, second: Side, args: argparse.Namespace) -> Differences:
         differing = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
         changed.update((*key, a.get(key, ""), b.get(key, "")) for key in differing)
     if not tables and not refused:
-        raise NotComparableError(f"{first.text} and {second.text} have no cell in common: {_have(*sides)}")
+        raise NotComparableError(f"{first.text} and {second.text} have no cell in common (beirgrid list runs)")
     values = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=COLUMNS)
     values["p_holm"] = values["p"].groupby(values["metric"]).transform(lambda p: significance.holm(p.to_numpy(float)))
     columns = ("step", "condition", "a", "b", "cells")
@@ -212,29 +202,17 @@ def compare(first: Side, second: Side, args: argparse.Namespace) -> Differences:
     )
 
 
-def _pairs(
-    first: Side, second: Side, datasets: Collection[str]
-) -> Iterator[tuple[tuple[str, str], str, tuple[Runs, Runs]]]:
+def _pairs(first: Side, second: Side) -> Iterator[tuple[tuple[str, str], str, tuple[Runs, Runs]]]:
     """Yield the systems, the dataset and the cells that are compared. The cell of a side that lacks it is empty."""
     pairs = [(name, name) for name in dict.fromkeys([*first.results.systems, *second.results.systems])]
     if first.system or second.system:
         pairs = [(first.system or second.system, second.system or first.system)]
     for one, other in pairs:
         a, b = first.results.runs(one), second.results.runs(other)
-        yield from (
-            ((one, other), name, (a.get(name, ()), b.get(name, ())))
-            for name in {**a, **b}
-            if not datasets or name in datasets
-        )
+        yield from (((one, other), name, (a.get(name, ()), b.get(name, ()))) for name in {**a, **b})
 
 
-def _have(*sides: Side) -> str:
-    return "; ".join(
-        f"{side.text} has {', '.join(f'{name} on {dataset}' for name, dataset in side.results.cells)}" for side in sides
-    )
-
-
-def _compare_cells(first: Runs, second: Runs, bases: Sequence[Runs], args: argparse.Namespace) -> pd.DataFrame:
+def _compare_cells(first: Runs, second: Runs, bases: Sequence[Runs], asked: Asked) -> pd.DataFrame:
     """Return a row per metric of two cells of one dataset. A query's score is its mean over the seeds.
 
     Args:
@@ -247,14 +225,14 @@ def _compare_cells(first: Runs, second: Runs, bases: Sequence[Runs], args: argpa
     cells = [first, second, *bases]
     of_runs = [scores.read_cell(of.scores, of.per_query, of.system, of.dataset)[0] for of in itertools.chain(*cells)]
     known, *others = [of_run.means for of_run in of_runs[: len(first) + len(second)]]
-    metrics = args.metrics or [metric for metric in known if all(metric in means for means in others)]
+    metrics = asked.metrics or [metric for metric in known if all(metric in means for means in others)]
     if not metrics:
         raise DataError(f"{first[0].per_query} and {second[0].per_query} have no metric in common")
     named = {f"{i:06}": of.per_query for i, of in enumerate(itertools.chain(*cells))}  # read_dataset sorts the names
     read = read_dataset(first[0].dataset, named, metrics, scores.main_metric(first[0].scores))
     parts = np.split(read.scores, np.cumsum(list(map(len, cells)))[:-1], axis=1)
     means = read._replace(systems=("",) * len(parts), scores=np.stack([part.mean(axis=1) for part in parts], axis=1))
-    tables = [measure(of_units, tolerance=args.tolerance, seed=args.seed) for (of_units,) in by_units([means])]
+    tables = [measure(of_units, tolerance=asked.tolerance, seed=asked.seed) for (of_units,) in by_units([means])]
     seeds = {"first_seeds": len(first), "second_seeds": len(second)}
     return pd.concat(tables, ignore_index=True).assign(**seeds, **_compare_rankings(first, second))
 
@@ -372,32 +350,28 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 # Output ---------------------------------------------------------------------------------------------------------------
 
 
-def _write(report: Differences, args: argparse.Namespace) -> None:
-    """Write every value, and to JSON all else that was found too."""
-    with files.atomic(args.output) as temporary:
-        if args.output.suffix == ".csv":
-            guarded(report.values).to_csv(temporary, index=False)
+def _write(differences: Differences, output: Path, about: Mapping[str, Any]) -> None:
+    """Write the values as CSV, or everything as JSON with ``about`` before it."""
+    with files.atomic(output) as temporary:
+        if output.suffix == ".csv":
+            guarded(differences.values).to_csv(temporary, index=False)
             return
         content = {
-            "a": args.a,
-            "b": args.b,
-            "seeds": report.seeds,
-            "tolerance": args.tolerance,
-            "values": json.loads(report.values.to_json(orient="records", double_precision=15)),
-            "only": report.only,
-            "cannot_be_compared": report.refused,
-            "conditions": report.conditions,
-            "exit_status": report.exit_status,
+            **about,
+            "values": json.loads(differences.values.to_json(orient="records", double_precision=15)),
+            "only": differences.only,
+            "cannot_be_compared": differences.refused,
+            "conditions": differences.conditions,
+            "exit_status": differences.exit_status,
         }
         temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _lines(report: Differences, args: argparse.Namespace) -> Iterator[str]:
+def _lines(differences: Differences, tolerance: float) -> Iterator[str]:
     """Yield what is printed: the values that differ, cells of one side, and what differs in how they were computed."""
-    differing = report.values[~report.values["same"].astype(bool)]
-    yield f"A: {args.a}"
-    yield f"B: {args.b}"
-    for of_system in report.seeds:
+    values = differences.values
+    differing = values[~values["same"].astype(bool)]
+    for of_system in differences.seeds:
         members = f"{len(of_system['seeds'])} seeds ({', '.join(of_system['seeds'])})"
         yield f"{of_system['system']} in {of_system['side']}: the score of a query is its mean over {members}"
     if len(differing):
@@ -406,43 +380,28 @@ def _lines(report: Differences, args: argparse.Namespace) -> Iterator[str]:
         yield "interval: 95 %, BCa bootstrap over queries. p: paired randomisation test, Holm's correction over the"
         yield "cells of a metric. tau, RBO: Kendall's tau union and rank-biased overlap of the runs."
     yield ""
-    same = len(report.values) - len(differing)
-    cells = len(report.values.groupby(["system", "other", "dataset"]))
-    yield f"Cells compared: {cells:,}"
-    yield f"Values that are the same within {args.tolerance:g}: {same:,} of {len(report.values):,}"
-    for cell in report.only:
-        yield f"only in {cell['side']}: {cell['system']} on {cell['dataset']}"
-    if report.conditions:
+    yield f"Cells compared: {len(values.groupby(['system', 'other', 'dataset'])):,}"
+    yield f"Values that are the same within {tolerance:g}: {len(values) - len(differing):,} of {len(values):,}"
+    yield from (f"only in {cell['side']}: {cell['system']} on {cell['dataset']}" for cell in differences.only)
+    if differences.conditions:
         yield ""
         yield "What differs in how these cells were computed:"
-        rows = [[_short(str(value)) for value in condition.values()] for condition in report.conditions]
-        yield from columned(["step", "condition", "A", "B", "cells"], rows)
+        rows = [list(map(str, condition.values())) for condition in differences.conditions]
+        short = [[text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for text in row] for row in rows]
+        yield from columned(["step", "condition", "A", "B", "cells"], short)
 
 
 def _table(values: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    ratios = values["effect_ratio"].notna().any()
-    columns = ["dataset", "system", "metric", "A", "B", "B - A", "interval", "p", "RMSE", "tau", "RBO"]
-    columns += ["effect ratio", "delta RI"] if ratios else []
+    """Return the columns and the rows of the values that are printed."""
+    more = {"rmse": "RMSE", "kendall_tau_union": "tau", "rank_biased_overlap": "RBO"}
+    if values["effect_ratio"].notna().any():
+        more |= {"effect_ratio": "effect ratio", "relative_improvement_delta": "delta RI"}
     rows = []
     for row in values.to_dict("records"):
         system = row["system"] if row["system"] == row["other"] else f"{row['system']} / {row['other']}"
-        more = [_number(row["effect_ratio"]), _number(row["relative_improvement_delta"])] if ratios else []
-        rows.append(
-            [
-                *(row["dataset"], system, written(row["metric"]), _number(row["first"]), _number(row["second"])),
-                f"{row['difference']:+.4f}",
-                f"[{row['low']:+.4f}, {row['high']:+.4f}]" if not math.isnan(row["low"]) else "",
-                "<0.0001" if row["p_holm"] < 0.0001 else f"{row['p_holm']:.4f}",
-                *(_number(row[name]) for name in ("rmse", "kendall_tau_union", "rank_biased_overlap")),
-                *more,
-            ]
-        )
-    return columns, rows
-
-
-def _number(value: Any) -> str:
-    return "" if value is None or math.isnan(value) else f"{value:.4f}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        interval = f"[{row['low']:+.4f}, {row['high']:+.4f}]" if not math.isnan(row["low"]) else ""
+        p = "<0.0001" if row["p_holm"] < 0.0001 else f"{row['p_holm']:.4f}"
+        means = [f"{row['first']:.4f}", f"{row['second']:.4f}", f"{row['difference']:+.4f}"]
+        others = ["" if pd.isna(row[name]) else f"{row[name]:.4f}" for name in more]
+        rows.append([row["dataset"], system, written(row["metric"]), *means, interval, p, *others])
+    return ["dataset", "system", "metric", "A", "B", "B - A", "interval", "p", *more.values()], rows

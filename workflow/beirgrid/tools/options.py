@@ -9,9 +9,10 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from ..core import provenance
+from ..core.errors import BeirgridError, ConfigError
 from ..pipeline.job import arguments
 from ..results import results_folder
 
@@ -21,13 +22,20 @@ def names(text: str) -> list[str]:
     return text.replace(",", " ").split()
 
 
-# Names in one word, with commas between them.
+# Names in one word, or in several, with commas between them.
 Names = Annotated[tuple[str, ...], BeforeValidator(names)]
+NameLists = Annotated[tuple[str, ...], AfterValidator(lambda words: tuple(names(" ".join(words))))]
 # Options of Snakemake that commands share.
 ConfigFiles = Annotated[tuple[Path, ...], "same as Snakemake's --configfile", "--configfile", "--configfiles"]
 Directory = Annotated[Path, "same as Snakemake's --directory: the folder that contains results/"]
 # A working folder, as commands that read results find it.
 ResultsPlace = Annotated[Path, results_folder.PLACE]
+
+
+class UsageError(BeirgridError):
+    """An option has a wrong value."""
+
+    exit_status = 2  # as for an option that argparse does not know
 
 
 def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -> None:
@@ -66,13 +74,16 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -
             parser.add_argument(name, **({} if required or listed else {"nargs": "?"}) | settings)
 
     def run(args: argparse.Namespace) -> Any:
-        values = arguments(function, {name: value for name, value in vars(args).items() if name in parameters})
+        try:
+            values = arguments(function, {name: value for name, value in vars(args).items() if name in parameters})
+        except ConfigError as error:
+            raise UsageError(str(error)) from None
         provenance.use_command(args.typed, {})
         return function(**values)
 
     if "snakemake" in parameters:
         parser.usage = f"{parser.format_usage().removeprefix('usage: ').rstrip()} [options and targets of Snakemake]"
-    parser.set_defaults(call=run)  # an option of evaluate is --run
+    parser.set_defaults(call=run)
 
 
 def _without_none(kind: Any) -> Any:
