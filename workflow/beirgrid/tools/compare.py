@@ -123,7 +123,7 @@ def compare(
         asked = Asked(list(dict.fromkeys(map(metric_key, metrics))), datasets, baseline, tolerance, seed)
         for metric in asked.metrics:
             parse_metric(metric)
-        differences = _differences(*(_side(text, directory, baseline) for text in (a, b)), asked)
+        differences = _differences(_side(a, directory, baseline), _side(b, directory, baseline), asked)
     except BeirgridError as error:
         raise NotComparableError(str(error)) from None
     if output:
