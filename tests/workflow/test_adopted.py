@@ -48,4 +48,4 @@ def test_a_changed_setting_is_noticed_in_a_kept_folder(folder):
     text = (folder / "grid.yaml").read_text()
     (folder / "grid.yaml").write_text(text.replace("fields: flat", "fields: flat\n    k1: 1.2"))
     done = run(folder / "grid.yaml", folder, "-n")
-    assert "results/runs/flat/c.json (stage version 8 → 10, k1 0.9 → 1.2)" in done.stdout, done.stdout
+    assert "results/runs/flat/c.json (stage version 8 → 11, k1 0.9 → 1.2)" in done.stdout, done.stdout

@@ -11,7 +11,7 @@ from .grid import Grid
 from .sizes import QUERY_WORDS, Amounts, Sizes, met_postings
 from .stage import Cost, Inputs, Settings, Stage, output
 
-MINE = Stamp("mine", 7, ("faiss-cpu", "pyserini", "torch", "sentence-transformers"))
+MINE = Stamp("mine", 8, ("faiss-cpu", "pyserini", "torch", "sentence-transformers"))
 
 
 class Mine(Stage):

@@ -13,7 +13,7 @@ from .grid import Grid
 from .sizes import Amounts, Sizes, met_postings
 from .stage import Cost, Inputs, OfFamily, Settings, Stage
 
-RETRIEVE = Stamp("retrieve", 10, ("faiss-cpu", "pyserini", "torch", "sentence-transformers"))
+RETRIEVE = Stamp("retrieve", 11, ("faiss-cpu", "pyserini", "torch", "sentence-transformers"))
 _RUN = {"run": paths.RUN, "record": paths.RUN_RECORD}
 _WRITTEN = 15e-6  # MB per hit, gzip; measured
 

@@ -10,7 +10,7 @@ from .grid import Grid
 from .sizes import QUERY_WORDS, Amounts, Sizes
 from .stage import Cost, Inputs, Settings, Stage
 
-TRAIN = Stamp("train", 3, ("torch", "transformers", "sentence-transformers"))
+TRAIN = Stamp("train", 4, ("torch", "transformers", "sentence-transformers"))
 
 
 class Train(Stage):

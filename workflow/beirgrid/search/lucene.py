@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import subprocess
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -23,12 +22,10 @@ import numpy as np
 
 from ..config.values import unread_by_bm25
 from ..core import environment, files
-from ..core.errors import BeirgridError, DataError, quoted, say, warn
+from ..core.errors import BeirgridError, DataError, quoted, say
 
 COLLECTIONS = {"flat": "BeirFlatCollection", "multifield": "BeirMultifieldCollection"}
 MINIMUM_JAVA = 21
-# Minimum heap in MB. With less, Java fails or spends its time in garbage collection.
-_LEAST_MEMORY = 64
 # In the C locale, Java cannot open non-ASCII paths.
 _LOCALE = "C.UTF-8"
 # Java option that skips the second compiler, for short work. It breaks even at about 80 MB of text.
@@ -36,12 +33,8 @@ _SHORT = "-XX:TieredStopAtLevel=1"
 SHORT_TEXT_BYTES, SHORT_INDEX_BYTES = 50_000_000, 10_000_000
 # Replaces log4j's configuration, which is slow to load.
 _PLAIN_LOG = "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory"
-# Lucene allows 1,024 clauses per query: one per distinct token and field.
-MOST_TOKENS = {"flat": 1024, "multifield": 512}
-# Longest text that Anserini reads, in Java characters (characters beyond U+FFFF count twice).
-_LONGEST_TEXT = 20_000_000
-# Points at which a query may be cut: after a word, or after 30 characters of a longer one (Chinese has no spaces).
-_CUT = re.compile(r"\S{1,30}")
+# Distinct tokens of a query. Lucene would refuse a query of more than 1,024 of them.
+_MOST_TOKENS = 2**31 - 1
 # The text form of Lucene's FieldDoc, with the score and the bytes of the id.
 _HIT = re.compile(r"doc=\d+ score=(\S+) shardIndex=-?\d+ fields=\[\S+, \[([0-9a-f ]*)\]\]")
 # Anserini breaks ties by subtracting k × STEP from the k-th of consecutive scores that lie within NEAR.
@@ -73,8 +66,6 @@ def java() -> str:
 
 def _options(memory_mb: int, size: int, short: int) -> list[str]:
     """Return Java's options for a heap size. Data of fewer than ``short`` bytes skips the second compiler."""
-    if memory_mb < _LEAST_MEMORY:
-        raise BeirgridError(f"a heap of {memory_mb} MB is too small for Lucene; give --memory {_LEAST_MEMORY} or more")
     return [f"-Xmx{memory_mb}m", *([_SHORT] if size < short else [])]
 
 
@@ -106,17 +97,6 @@ def _hint(text: str, memory_mb: int) -> str:
     if "UnsupportedClassVersionError" in text:
         return f"; Java {MINIMUM_JAVA} or newer is needed, and {java()} is older"
     return f"; the heap of {memory_mb} MB is too small" if "OutOfMemoryError" in text else ""
-
-
-def check_length(document: str, *texts: str) -> None:
-    """Raise DataError if a document has a longer text than Anserini reads."""
-    for text in texts:
-        # No character counts more than twice.
-        if len(text) * 2 > _LONGEST_TEXT and (length := len(text.encode("utf-16-le")) // 2) > _LONGEST_TEXT:
-            raise DataError(
-                f"document {quoted(document)} has a text of {length:,} characters, and BM25 indexes at most "
-                f"{_LONGEST_TEXT:,}: shorten the text, or remove the BM25 systems"
-            )
 
 
 def _check_language(language: str) -> None:
@@ -203,7 +183,7 @@ class Searcher:
         java_class = _java_class(_options(memory_mb, files.size(index), SHORT_INDEX_BYTES))
         from jnius import cast
 
-        self.index, self.memory_mb, self.most_tokens = index, memory_mb, MOST_TOKENS[fields]
+        self.index, self.memory_mb = index, memory_mb
         with _explained(index, memory_mb):
             opened = java_class("io.anserini.search.SimpleSearcher")(str(index.absolute()))
             self.close: Callable[[], None] = opened.close
@@ -212,10 +192,10 @@ class Searcher:
             self._analyzer, self._generator = opened.get_analyzer(), opened.generator
             self._order = opened.BREAK_SCORE_TIES_BY_DOCID
             reader = cast("org.apache.lucene.index.IndexReader", opened.reader)
-            self._searcher = java_class("org.apache.lucene.search.IndexSearcher")(reader)
+            searcher = java_class("org.apache.lucene.search.IndexSearcher")
+            searcher.setMaxClauseCount(_MOST_TOKENS)
+            self._searcher = searcher(reader)
             self._searcher.setSimilarity(opened.get_similarity())
-            self._analyze = java_class("io.anserini.analysis.AnalyzerUtils").analyze
-            self._set = java_class("java.util.HashSet")
             self._describe = java_class("org.apache.commons.lang3.builder.ToStringBuilder").reflectionToString
             self._fields: Any = "contents"
             if fields == "multifield":
@@ -235,27 +215,6 @@ class Searcher:
             found = _HIT.findall(self._describe(hits))
         scores = _separated(np.array([score for score, _ in found], np.float32))
         return [_id(name) for _, name in found], scores
-
-    def count_tokens(self, text: str) -> int:
-        """Count the distinct tokens of a text under the index's analyzer."""
-        from jnius import cast
-
-        with _explained(self.index, self.memory_mb):
-            return int(self._set(cast("java.util.Collection", self._analyze(self._analyzer, text))).size())
-
-    def shorten(self, query: str, text: str) -> str:
-        """Truncate a query, with a warning, to the number of distinct tokens that Lucene allows."""
-        # A token has at least one character.
-        if len(text) <= self.most_tokens or (total := self.count_tokens(text)) <= self.most_tokens:
-            return text
-        ends = [0, *(match.end() for match in _CUT.finditer(text))]
-        place = bisect_right(ends, self.most_tokens, key=lambda end: self.count_tokens(text[:end])) - 1
-        kept = text[: ends[place]]
-        warn(
-            f"query {quoted(query)} has {total:,} distinct tokens and is cut to its first "
-            f"{self.count_tokens(kept):,}: Lucene allows at most {self.most_tokens:,}"
-        )
-        return kept
 
 
 def _id(name: str) -> str:
@@ -298,8 +257,7 @@ def search(
 ) -> dict[str, Ranked]:
     """Search all queries with BM25 and return document ids and scores of each, best first.
 
-    A query that is empty, or whose words occur in no document, has no results. A query with more distinct tokens than
-    Lucene allows is truncated.
+    A query that is empty, or whose words occur in no document, has no results.
 
     Args:
         fields: ``flat`` or ``multifield``, as in the build.
@@ -325,8 +283,7 @@ def search(
             detach()  # a thread must detach from Java before it ends
 
     with closing(searcher), ThreadPoolExecutor(threads) as pool:
-        texts = [searcher.shorten(query, text) for query, text in queries.items()]
-        return dict(zip(queries, pool.map(find, texts), strict=True))
+        return dict(zip(queries, pool.map(find, queries.values()), strict=True))
 
 
 def search_texts(

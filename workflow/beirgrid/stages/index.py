@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -45,17 +44,9 @@ def index_lexical(
             folder.mkdir()
             whole = collection.read_documents(corpus)
             documents = collection.read_expanded(corpus, expansions) if expansions else whole
-            collection.write_jsonl(_checked(documents), folder / "corpus.jsonl")
+            collection.write_jsonl(documents, folder / "corpus.jsonl")
             lucene.build_index(folder, index, fields, language, threads, memory)
         facts.update(documents=collection.count(corpus), bytes=files.size(output))
-
-
-def _checked(blocks: Iterable[list[collection.Document]]) -> Iterator[list[collection.Document]]:
-    """Yield blocks of documents after checking that Anserini can read their texts."""
-    for documents in blocks:
-        for document in documents:
-            lucene.check_length(document.id, document.title, document.text)
-        yield documents
 
 
 def index_vectors(
