@@ -234,15 +234,6 @@ def test_a_damaged_ledger_is_named_and_nothing_is_sent(
     assert not served.asked
 
 
-def test_an_entry_of_a_clock_that_was_wrong_holds_nobody_up(
-    served: Served, client: Callable[..., Client], tmp_path: Path
-) -> None:
-    (tmp_path / "spent.tsv").write_text(f"{time.time() + 1e6:.3f}\t5\t5\t0.0\n")
-    started = time.monotonic()
-    client(requests_per_minute=3).embed(TEXTS)
-    assert time.monotonic() - started < 1
-
-
 def test_no_request_exceeds_the_budget(served: Served, client: Callable[..., Client]) -> None:
     asked = client(price={"input": 100.0}, budget=0.05)
     texts = [[f"text {number}"] for number in range(1000)]
@@ -288,21 +279,6 @@ def test_a_failed_request_costs_nothing(served: Served, client: Callable[..., Cl
     asked = client(price={"request": 1.0}, budget=0.001)
     asked.embed(TEXTS)
     assert asked.usage.price == pytest.approx(0.001)
-
-
-@pytest.mark.parametrize("limit", [{"requests_per_minute": 3}, {"tokens_per_minute": 200}])
-def test_limits_per_minute_are_kept(
-    served: Served, client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, limit: dict[str, int]
-) -> None:
-    monkeypatch.setattr(endpoints, "_MINUTE", 1.0)
-    times = []
-    asked = client(**limit)
-    for _ in range(7):
-        asked.embed(["a"])
-        times.append(time.time())
-    most = 3 if "requests_per_minute" in limit else 200 // (asked.usage.tokens // 7)
-    assert times[-1] - times[0] > 0.9  # a turn begins when a request is sent, a time when it was answered
-    assert all(sum(start <= moment < start + 0.9 for moment in times) <= most for start in times)
 
 
 def test_several_requests_run_at_the_same_time(served: Served, client: Callable[..., Client]) -> None:

@@ -18,7 +18,6 @@ from snakemake.iocontainers import Wildcards
 from beirgrid import config
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import RATES, Resources
-from beirgrid.pipeline.sizes import WORD_PIECES
 from beirgrid.pipeline.stage import stages
 
 MODEL_RULES = {rule for rule, stage in stages().items() if stage.runs_models}
@@ -321,12 +320,12 @@ def test_a_constraint_matches_exactly_its_names(tracked):
 ENDPOINT = {"model": "m", "url": "https://example.org/v1", "batch": 10, "concurrency": 4}
 
 
-def test_served_models_take_the_time_that_their_limits_allow(tmp_path, monkeypatch):
+def test_served_models_take_the_time_of_their_requests(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    def served(family: str, **limits: int) -> Resources:
+    def served(family: str) -> Resources:
         raw = tracked_configuration()
-        entry = {"family": family, "endpoint": ENDPOINT | limits, "size": {"parameters": 100_000.0}}
+        entry = {"family": family, "endpoint": ENDPOINT, "size": {"parameters": 100_000.0}}
         raw["models"]["served"] = entry | ({"similarity": "dot"} if family == "dense" else {})
         reranked = {"first_stage": "bm25", "reranker": "served", "depth": 100}
         raw["systems"]["served"] = {"retriever": "served"} if family == "dense" else reranked
@@ -339,11 +338,6 @@ def test_served_models_take_the_time_that_their_limits_allow(tmp_path, monkeypat
     assert plain.memory < 1000  # whatever the size of the model
     assert served("dense").kind("encode_dense", encoding) == "cpu"
     assert served("dense").of("fetch_model", model="served").download == 0
-    limited = served("dense", requests_per_minute=10).of("encode_dense", **encoding)
-    assert limited.seconds == pytest.approx(5183 / 10 * 6, rel=0.05)
-    words = 213.63
-    limited = served("dense", tokens_per_minute=10_000).of("encode_dense", **encoding)
-    assert limited.seconds == pytest.approx(5183 * words * WORD_PIECES / 10_000 * 60, rel=0.05)
 
     scoring = {"reranker": "served", "dataset": "scifact", "first": "bm25"}
     pairs = served("cross-encoder").of("score", **scoring)

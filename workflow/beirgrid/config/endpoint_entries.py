@@ -50,8 +50,6 @@ class Endpoint(Entry):
     )
     batch: Size = Field(32, description="Texts per request.")
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(4, description="Requests of a job at the same time.")
-    requests_per_minute: Size | None = Field(None, description="Limit of all jobs together.")
-    tokens_per_minute: Annotated[int, Field(ge=1)] | None = Field(None, description="Limit of all jobs together.")
     timeout: Positive = Field(120.0, description="Seconds without a byte of an answer before a request is repeated.")
     price: Price = Field(Price(), description="What the server charges.")
     budget: Positive | None = Field(

@@ -120,8 +120,8 @@ class Runtime:
         # Only some CPUs multiply bfloat16, and results should not depend on the machine.
         return "float32" if self.kind == "cpu" else "float16"
 
-    def resolve_training(self, precision: str | None = None) -> str:
-        """Return the precision of training. ``auto`` never means float16, because gradients would overflow it."""
+    def resolve_wide(self, precision: str | None = None) -> str:
+        """Return a precision of float32's range, unless float16 is named: for gradients and for writing texts."""
         if self.automatic(precision) and self.kind == "cuda":
             return self.wide
         return self.resolve(precision)

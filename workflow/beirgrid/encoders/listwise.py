@@ -86,7 +86,7 @@ class ListwiseScorer(LoadedModel[ListwiseReranker], Scorer):
         self.tokenizer = self.model.tokenizer
         if not self.tokenizer.chat_template:
             raise DataError(f"{folder} is no chat model: its tokenizer has no chat template")
-        self.fit_precision(self.model, self.tokenizer)
+        self.precision = runtime.resolve_wide(entry.precision)
         self.model.to(getattr(torch, self.precision))
         positions = getattr(self.model.config, "max_position_embeddings", None)
         self.limit: int | None = entry.max_length or positions

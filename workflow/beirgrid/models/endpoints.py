@@ -39,7 +39,6 @@ _COUNTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_toke
 _MOST_TOKENS = 10**12
 # Keys of a request that limit the generated tokens.
 _LIMITS = ("max_tokens", "max_completion_tokens")
-_MINUTE = 60.0
 # A key: printable ASCII without blanks, quotes and backslashes. One of fewer characters than the second value is the
 # placeholder of a server that asks for none, and may be a word of an answer.
 _KEY, _SHORTEST_KEY = r"[!#-&(-\[\]-~]+", 8
@@ -76,42 +75,36 @@ class Usage(NamedTuple):
 
 
 class Ledger:
-    """Spending on an endpoint, in a file that all its jobs append to, so that they share its limits and its budget.
+    """Spending on an endpoint, in a file that all its jobs append to, so that they share its budget.
 
     A line has the time, number, tokens and price of a request. A request is entered with its upper bounds before it is
-    sent, and corrected by a second line of the same time. The entry of a job that was killed stays.
+    sent, and corrected by a second line. The entry of a job that was killed stays.
     """
 
     def __init__(self, path: Path, endpoint: Endpoint) -> None:
         self.path, self.endpoint = path, endpoint
         self.read, self.spent = 0, 0.0
-        self.recent: list[tuple[float, float, float]] = []  # time, requests, tokens
 
-    def enter(self, most: Usage) -> float:
-        """Enter a request's upper bounds as soon as the limits per minute allow it; return the entry's time.
+    def enter(self, most: Usage) -> None:
+        """Enter a request's upper bounds.
 
         Raises:
             BudgetError: the request could exceed the budget.
         """
-        while True:
-            with files.locked(self.path):
-                self._catch_up()
-                budget = self.endpoint.budget
-                if budget is not None and self.spent + most.price > budget:
-                    raise BudgetError(
-                        f"{self.path}: {self.spent:.4f} of the budget of {budget:g} are spent, and the next request "
-                        f"may cost up to {most.price:.4f}. Raise endpoint.budget to continue: all responses are kept"
-                    )
-                if self._is_allowed(most):
-                    now = time.time()
-                    self._append(now, most)
-                    return now
-            time.sleep(0.1)
+        with files.locked(self.path):
+            self._catch_up()
+            budget = self.endpoint.budget
+            if budget is not None and self.spent + most.price > budget:
+                raise BudgetError(
+                    f"{self.path}: {self.spent:.4f} of the budget of {budget:g} are spent, and the next request "
+                    f"may cost up to {most.price:.4f}. Raise endpoint.budget to continue: all responses are kept"
+                )
+            self._append(most)
 
-    def correct(self, entered: float, most: Usage, used: Usage) -> None:
+    def correct(self, most: Usage, used: Usage) -> None:
         """Replace a request's upper bounds by its actual usage."""
         with files.locked(self.path):
-            self._append(entered, Usage(0, used.tokens - most.tokens, used.price - most.price))
+            self._append(Usage(0, used.tokens - most.tokens, used.price - most.price))
 
     def _catch_up(self) -> None:
         """Read the new lines. One that a full disk has cut is no entry."""
@@ -120,30 +113,17 @@ class Ledger:
             for line in stream:
                 self.read += len(line)
                 if len(fields := line.split()) == 4:
-                    at, requests, tokens, price = map(float, fields)
-                    self.spent += price
-                    self.recent.append((at, requests, tokens))
-        now = time.time()  # an entry of a clock that was wrong is of no minute
-        self.recent = [entry for entry in self.recent if now - _MINUTE < entry[0] < now + _MINUTE]
+                    self.spent += float(fields[3])
 
-    def _is_allowed(self, most: Usage) -> bool:
-        """Tell whether the limits per minute allow a request now. The first of a minute may exceed them."""
-        limits = (self.endpoint.requests_per_minute, self.endpoint.tokens_per_minute)
-        for limit, wanted, column in zip(limits, (1, most.tokens), (1, 2), strict=True):
-            taken = sum(entry[column] for entry in self.recent)
-            if limit is not None and taken > 0 and taken + wanted > limit:
-                return False
-        return True
-
-    def _append(self, at: float, usage: Usage) -> None:
+    def _append(self, usage: Usage) -> None:
         with self.path.open("a") as stream:
-            stream.write(f"{at:.3f}\t{usage.requests}\t{usage.tokens}\t{usage.price:.9f}\n")
+            stream.write(f"{time.time():.3f}\t{usage.requests}\t{usage.tokens}\t{usage.price:.9f}\n")
 
 
 class Client:
     """Sends requests to a model server, and repeats failed ones.
 
-    Requests respect the account's limits. Responses are cached in the folder ``answers``, if given, so an answered
+    Requests respect the account's budget. Responses are cached in the folder ``answers``, if given, so an answered
     request is never sent again. What a server answers is without the key before anything else sees it.
 
     Attributes:
@@ -298,7 +278,8 @@ class Client:
     def _answer(self, path: str, sent: bytes, most: Usage, parse: Callable[[Any], Any]) -> tuple[Any, Any, Usage]:
         """Send a request, again while its answer has no such content; return answer, parsed content and usage."""
         for _ in range(ATTEMPTS):
-            entered, used = self.ledger.enter(most), Usage()
+            self.ledger.enter(most)
+            used = Usage()
             try:
                 text = self._post(path, sent)
                 used = most  # an unreadable response is paid for too
@@ -309,7 +290,7 @@ class Client:
                 reason = f"{type(error).__name__}: {error}"
                 self._announce(reason)
             finally:
-                self.ledger.correct(entered, most, used)
+                self.ledger.correct(most, used)
         raise self._failure(path, reason)
 
     def _post(self, path: str, sent: bytes) -> str:

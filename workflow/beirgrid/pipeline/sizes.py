@@ -220,13 +220,10 @@ class Sizes:
         if not entry.endpoint:
             flops = self.read_flops(model, texts, words) + self.sampling_flops(model, answers * RANKED / SAMPLED_PIECES)
             return {"model_flops": flops, "weights_mb": self.weights_mb(model)}
-        together, seconds, limits = entry.endpoint.batch, REQUEST_SECONDS, entry.endpoint
+        together, seconds = entry.endpoint.batch, REQUEST_SECONDS
         if isinstance(entry, entries.ListwiseReranker):
             together, seconds = entry.window, ANSWER_SECONDS
-        requests, tokens = texts / together, texts * words * WORD_PIECES
-        allowed = [(requests, limits.requests_per_minute), (tokens, limits.tokens_per_minute)]
-        waiting = [60 * amount / limit for amount, limit in allowed if limit]
-        return {"served_seconds": max([requests * seconds / limits.concurrency, *waiting])}
+        return {"served_seconds": texts / together * seconds / entry.endpoint.concurrency}
 
     def sampling_flops(self, model: str, queries: float) -> float:
         """Return the FLOPs of sampling queries with a query generator."""

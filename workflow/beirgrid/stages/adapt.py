@@ -81,7 +81,7 @@ def adapt(
     origin = lineage.check({"base": base, "examples": examples})
     recorded = provenance.record(ADAPT, record, recipe.given(), [output], origin=origin)
     with recorded as facts, compute.start() as runtime:
-        precision = runtime.resolve_training(recipe.precision)
+        precision = runtime.resolve_wide(recipe.precision)
         inputs = {
             "recipe": recipe.given(),
             "precision": precision,

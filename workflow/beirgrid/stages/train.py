@@ -235,7 +235,7 @@ def _fit(examples: list[dict[str, Any]], base: Path, recipe: TrainRecipe, runtim
             args=arguments(
                 CrossEncoderTrainingArguments,
                 runtime,
-                runtime.resolve_training(),
+                runtime.resolve_wide(),
                 output_dir=folder,
                 num_train_epochs=recipe.epochs,
                 per_device_train_batch_size=recipe.batch,
