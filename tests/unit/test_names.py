@@ -291,12 +291,9 @@ def test_locked_names_stand_beside_locked_commits():
     assert lock.read()["some/model"] == {"commit": "f" * 40, "files": {}}
 
 
-@pytest.mark.parametrize("damage", ['{"names": []}', '{"names": {"models": {"a/b": {}}}}', '{"names": {"models": 1}}'])
-def test_a_damaged_lock_file_is_refused(damage):
-    Path(lock.LOCK).write_text(damage)
-    with pytest.raises(DataError, match="is damaged: restore it, or remove it"):
-        lock.names()
-    with pytest.raises((ConfigError, DataError), match="is damaged: restore it, or remove it"):
+def test_a_damaged_lock_file_is_refused():
+    Path(lock.LOCK).write_text("<<<<<<< main")
+    with pytest.raises(DataError, match="is damaged"):
         load(QWEN)
 
 

@@ -320,10 +320,8 @@ def test_a_lock_file_of_another_commit_than_was_fetched_is_refused(grid, hub, tm
         grid()
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", '{"some/model": 1}', '{"some/model": {"commit": 1, "files": {}}}', "<<<"]
-)
+@pytest.mark.parametrize("content", ["", "<<<<<<< main"])
 def test_a_damaged_lock_file_is_refused(grid, content):
     Path(lock.LOCK).write_text(content)
-    with pytest.raises(ConfigError, match=r"checkpoints\.lock\.json is damaged: restore it, or remove it"):
+    with pytest.raises(ConfigError, match=r"checkpoints\.lock\.json is damaged"):
         grid()

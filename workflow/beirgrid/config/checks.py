@@ -12,7 +12,7 @@ from ..core.families import RERANKERS
 from . import entries, lock
 from .entries import Config
 from .metric_names import parse_metric
-from .places import is_folder, resolve_path, run_file
+from .places import is_folder, resolve_path
 from .values import Refers, unread_by_bm25
 
 REGISTRIES = {"corpora": "corpus", "datasets": "dataset", "models": "model", "systems": "system"}
@@ -252,8 +252,7 @@ def grid_problems(config: Config) -> Iterator[str]:
         yield from _leakage_problems(config, name)
         if config.models[name].revision == lock.RESOLVE and (checkpoint := config.models[name].checkpoint):
             yield from _lock_problems(name, checkpoint)
-    for where, path, folder in _own_files(config):
-        yield from place_problems(where, path, folder)
+    yield from _absent_folders(config)
 
 
 def _leakage_problems(config: Config, model: str) -> Iterator[str]:
@@ -285,36 +284,20 @@ def _lock_problems(model: str, checkpoint: str) -> Iterator[str]:
         )
 
 
-def _own_files(config: Config) -> Iterator[tuple[str, Path, bool]]:
-    """Yield the key and the path of each file or folder of the user that the grid reads, and whether it is a folder."""
-    datasets = searched_datasets(config)
-    supplied = {row: dataset.corpus or "" for row, dataset in datasets.items()}
-    supplied = {row: corpus for row, corpus in supplied.items() if not absent_folder(config.corpora[corpus])}
-    for corpus in sorted({*supplied.values()}):
-        if isinstance(entry := config.corpora[corpus], entries.LocalCorpus):
-            yield f"corpora.{corpus}.path", resolve_path(entry.path), True
+def _absent_folders(config: Config) -> Iterator[str]:
+    """Yield the user's folders that the grid reads and that are not there. Snakemake names a file that is not."""
+    for corpus in sorted({dataset.corpus or "" for dataset in searched_datasets(config).values()}):
+        entry = config.corpora[corpus]
+        if isinstance(entry, entries.LocalCorpus) and not entry.supplied:
+            yield from folder_problems(f"corpora.{corpus}.path", resolve_path(entry.path))
     for name in models_behind(config, config.grid.systems):
         if (own := config.models[name].folder) is not None:
-            yield f"models.{name}.path", resolve_path(own), True
-    for name in with_parts(config.systems, config.grid.systems):
-        system = config.systems[name]
-        if isinstance(system, entries.Bm25) and isinstance(system.expansion, entries.LocalExpansion):
-            for corpus in sorted({*supplied.values()}):
-                path = resolve_path(system.expansion.path.replace("{corpus}", corpus))
-                yield f"systems.{name}.expansion.path", path, False
-        if isinstance(system, entries.External):
-            yield from ((f"systems.{name}.run", run_file(system.run, row), False) for row in supplied)
+            yield from folder_problems(f"models.{name}.path", resolve_path(own))
 
 
-def place_problems(where: str, path: Path, folder: bool = True) -> Iterator[str]:
-    """Yield a problem if a user's folder is absent, or a file or folder lies among those that the workflow writes.
-
-    Snakemake names a file that is absent.
-    """
-    here = Path.cwd().resolve()
-    if folder and not is_folder(path):
+def folder_problems(where: str, path: Path) -> Iterator[str]:
+    """Yield a problem if a user's folder is not there, or lies where the workflow replaces files."""
+    if not is_folder(path):
         yield f"{where}: there is no folder {path}"
-    elif (own := path.resolve()) == here or own in here.parents:
-        yield f"{where}: the grid runs in {own} or below it, so its results would count as files of it; move it"
-    elif own.is_relative_to(here / "results"):
-        yield f"{where}: {own} lies in results/, whose files the workflow replaces; move it out of there"
+    elif path.resolve().is_relative_to(Path("results").absolute()):
+        yield f"{where}: {path} lies in results/, whose files the workflow replaces; move it out of there"

@@ -30,21 +30,12 @@ def read() -> dict[str, Any]:
     """Return the lock file's content, by checkpoint: ``commit``, and ``files`` with their SHA-256.
 
     Raises:
-        DataError: the file does not have the form that this module writes.
+        DataError: the file is damaged.
     """
     if not Path(LOCK).is_file():
         return {}
-    try:
-        locked = files.read_json(LOCK)
-        checkpoints = [entry for name, entry in locked.items() if name != _NAMES]
-        whole = all(isinstance(entry["commit"], str) and isinstance(entry["files"], dict) for entry in checkpoints)
-        for kind in _KINDS if _NAMES in locked else ():
-            whole = whole and all(isinstance(facts["mteb"], str) for facts in locked[_NAMES][kind].values())
-    except (ValueError, AttributeError, KeyError, TypeError):
-        whole = False
-    if not whole:
-        raise DataError(f"{Path(LOCK).absolute()} is damaged: restore it, or remove it to resolve the commits again")
-    return dict(locked)
+    with files.reading(LOCK):
+        return dict(files.read_json(LOCK))
 
 
 def names() -> dict[str, dict[str, Any]]:

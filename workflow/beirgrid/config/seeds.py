@@ -54,7 +54,7 @@ def _folder_problems(where: str, model: entries.ModelEntry, seeds: int | None) -
         yield f"{where}: is one folder for each seed, and the systems of the model must have as many seeds"
         return
     folders = [resolve_path(_folder(model, number)) for number in range(1, seeds + 1)]
-    yield from (problem for folder in folders for problem in checks.place_problems(where, folder))
+    yield from (problem for folder in folders for problem in checks.folder_problems(where, folder))
     for first, second in combinations(filter(is_folder, folders), 2):
         if _same_weights(first, second):
             yield f"{where}: two seeds have the same weights ({first}, {second}); copy the right ones"
