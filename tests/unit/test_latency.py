@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import main
+from helpers import main, write_collection
 
 from beirgrid.core import paths
 from beirgrid.results.efficiency import LATENCY_COLUMNS, read_latency
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.runs import runs
 from beirgrid.tools import latency, open_systems
 
 
@@ -82,8 +83,73 @@ def test_measurements_join_those_of_other_hardware(tmp_path):
 
 
 def test_percentiles_are_in_milliseconds():
-    seconds = np.arange(1, 102) / 1000
-    assert latency._statistics(seconds) == pytest.approx({"p50_ms": 51, "p95_ms": 96, "p99_ms": 100, "mean_ms": 51})
+    opened = open_systems.OpenSystem(lambda text: runs.EMPTY, 9, "a processor")
+    timing = latency._Timing("retrieve", 9, np.arange(1, 102) / 1000, [["d"]] * 101, 10.1)
+    (row,) = latency._rows(opened, [timing])
+    assert row.items() >= {"p50_ms": 51, "p95_ms": 96, "p99_ms": 100, "queries_per_second": 10}.items()
+    assert row["mean_ms"] == pytest.approx(51)
+    assert (row["documents"], row["queries"]) == (1, 101)
+
+
+# Takes 50 ms for each query, beside its start, and finds nothing for the word "none".
+PROGRAM = """
+import json, sys, time
+corpus, queries, run = sys.argv[1:]
+ids = [json.loads(line)["_id"] for line in open(corpus)]
+open("started", "a").write("x")
+with open(run, "w") as out:
+    for line in open(queries):
+        time.sleep(0.05)
+        query = json.loads(line)
+        if "none" not in query["text"]:
+            out.writelines(f"{query['_id']} Q0 {one} 1 {rank} x\\n" for rank, one in enumerate(ids))
+"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch) -> None:
+    """A grid whose system is a program."""
+    monkeypatch.chdir(tmp_path)
+    Path("program.py").write_text(PROGRAM)
+    documents = [{"_id": f"d{i}", "title": "", "text": f"text {i}"} for i in range(3)]
+    queries = [{"_id": "q1", "text": "one"}, {"_id": "q2", "text": "none"}]
+    judged = {"test": [(query["_id"], "d1", 1) for query in queries]}
+    entry = json.dumps({"source": "local", "path": str(write_collection(tmp_path / "raw", documents, queries, judged))})
+    corpus, record = (path.format(corpus="c") for path in (paths.CORPUS, paths.CORPUS_RECORD))
+    assert main(["fetch", "corpus", "--name", "c", "--entry", entry, "--output", corpus, "--record", record]) == 0
+    dataset = ["--name", "d", "--entry", '{"corpus": "c"}', "--corpus-entry", entry, "--corpus", corpus]
+    texts, qrels, of_dataset = (path.format(dataset="d") for path in (paths.QUERIES, paths.QRELS, paths.DATASET_RECORD))
+    made = ["--queries", texts, "--qrels", qrels, "--record", of_dataset]
+    assert main(["fetch", "dataset", *dataset, *made]) == 0
+    run, of_run = (path.format(system="own", dataset="d") for path in (paths.RUN, paths.RUN_RECORD))
+    words = ["--system", "own", "--command", "python3 program.py {corpus} {queries} {run}"]
+    words += ["--corpus", corpus, "--queries", texts, "--allow", "missing-queries", "--output", run, "--record", of_run]
+    assert main(["retrieve", "program", *words]) == 0
+    cell = Cell(system="own", dataset="d", scores="s", per_query="p", records=(record, of_dataset, of_run))
+    grid = GridSummary(systems=("own",), rows=("d",), datasets={"d": DatasetSummary()}, metrics=("p@1",), cells=(cell,))
+    place = Path(paths.GRID_SUMMARY.format(grid="g"))
+    place.parent.mkdir(parents=True)
+    place.write_text(grid.model_dump_json(exclude_defaults=True))
+    Path("started").unlink()
+
+
+@pytest.mark.parametrize("users", ["1", "2"])
+def test_a_program_is_started_for_each_query_if_it_is_named(program, capsys, users):
+    words = ["latency", "--dataset", "d", "--warm-up", "1", "--concurrency", users]
+    assert main([*words, "--systems", "own"]) == 0, capsys.readouterr().err
+    assert Path("started").read_text() == "xxx"
+    (row,) = read_latency(Path("results/grids/g/tables/latency.csv")).to_dict("records")
+    assert 50 < row["p50_ms"] < 30_000
+    assert (row["queries"], row["documents"], row["hardware"]) == (2, 1.5, open_systems.cpu_name())
+
+
+def test_a_program_that_is_not_named_does_not_start(program, capsys):
+    """The folder may be somebody else's."""
+    assert main(["latency", "--dataset", "d"]) == 1
+    assert "own is left out: it starts a program; --systems own measures it" in capsys.readouterr().err
+    assert main(["search", "own", "d", "text"]) == 1
+    assert "'own' is a program, which only latency starts, with --systems own" in capsys.readouterr().err
+    assert not Path("started").exists()
 
 
 @pytest.mark.parametrize("version", ["0.2", "0.3"])

@@ -52,7 +52,7 @@ def index_program(
     with provenance.record(INDEX_PROGRAM, record, settings, [output], origin=origin) as facts:
         with files.atomic(output, directory=True) as index, files.scratch(f"{output}-input") as folder:
             folder.mkdir()
-            facts["build_seconds"] = _run(command, folder, corpus, {}, {"index": index, "threads": threads})
+            facts["build_seconds"] = run_command(command, folder, corpus, {}, {"index": index, "threads": threads})
             if not files.size(index):
                 raise BeirgridError("the index_command wrote nothing to {index}")
         facts.update(documents=collection.count(corpus), bytes=files.size(output))
@@ -89,7 +89,7 @@ def retrieve_program(
             places = {"run": run, "depth": limits.searched(collection.count(corpus)), "threads": threads} | (
                 {"index": index} if index else {}
             )
-            facts["search_seconds"] = _run(command, folder, corpus, texts, places)
+            facts["search_seconds"] = run_command(command, folder, corpus, texts, places)
             if index:
                 _check_unchanged(index)
             if not run.is_file():
@@ -109,12 +109,14 @@ def _check_unchanged(index: Path) -> None:
         raise BeirgridError(f"the command changed its {{index}}, which it may only read: {error}") from None
 
 
-def _run(command: str, folder: Path, corpus: Path, queries: Mapping[str, str], places: Mapping[str, object]) -> float:
+def run_command(
+    command: str, folder: Path, corpus: Path, queries: Mapping[str, str], places: Mapping[str, object]
+) -> float:
     """Run a program's command on files in BEIR's layout, without qrels.
 
     Args:
         command: the command line, split like a shell does. No shell runs it.
-        corpus: corpus.parquet, which is exported if the command names {corpus}.
+        corpus: corpus.parquet, which is exported if the command names {corpus} and ``places`` does not.
         places: values of other names in braces. Paths are made absolute.
 
     Returns:
@@ -124,7 +126,7 @@ def _run(command: str, folder: Path, corpus: Path, queries: Mapping[str, str], p
         BeirgridError: the command cannot start, or fails.
     """
     given = {"corpus": folder / "corpus.jsonl", "queries": folder / "queries.jsonl", **places}
-    if "corpus" in places_of(command):
+    if "corpus" in places_of(command) and "corpus" not in places:
         collection.write_jsonl(collection.read_documents(corpus), folder / "corpus.jsonl")
     rows = (json.dumps({"_id": query, "text": text}, ensure_ascii=False) + "\n" for query, text in queries.items())
     files.write_text(folder / "queries.jsonl", "".join(rows))

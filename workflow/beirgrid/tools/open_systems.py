@@ -10,7 +10,7 @@ import shlex
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ import numpy as np
 
 from ..collections import collection
 from ..config.indexes import Flat
+from ..config.systems import places_of
 from ..core import files, lineage, paths, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import BeirgridError, DataError
@@ -27,9 +28,12 @@ from ..pipeline import job
 from ..pipeline.stage import functions
 from ..runs import fusion, runs
 from ..search import approximate, engine, lucene, maxsim
+from ..stages.program import run_command
 
 # Stages whose steps can be reopened.
-_STAGES = ("retrieve", "score", "rerank", "fuse")
+_STAGES = ("retrieve", "retrieve_program", "score", "rerank", "fuse")
+# Id of the query that a program is given.
+_QUERY = "query"
 
 
 class Step(NamedTuple):
@@ -42,38 +46,56 @@ class Step(NamedTuple):
 
 
 class OpenSystem(NamedTuple):
-    """An open system, for several threads: ``find`` searches, and ``ranking`` looks up the ids of what it returns."""
+    """An open system, for several threads.
 
-    find: Callable[[str], Any]
-    ranking: Callable[[Any], runs.Ranking]
+    Attributes:
+        rank: returns the ranking of a query.
+        depth: documents that it retrieves, or reranks.
+        hardware: of its model, or of this machine.
+        precision: of its model.
+        first: the first stage of a reranked system.
+        read: returns the texts of documents to rerank, by id.
+        score: scores texts for a query, float32 [texts].
+    """
+
+    rank: Callable[[str], runs.Ranking]
+    depth: int
     hardware: str
     precision: str = ""
+    first: OpenSystem | None = None
+    read: Callable[[set[str]], dict[str, str]] = lambda ids: {}
+    score: Callable[[str, list[str]], np.ndarray] = lambda text, documents: np.zeros(0)
 
-    def rank(self, text: str) -> runs.Ranking:
-        """Return the ranking of a query."""
-        return self.ranking(self.find(text))
 
-
-def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> OpenSystem:
+def open_system(system: str, dataset: str, device: str, stack: ExitStack, programs: bool = False) -> OpenSystem:
     """Open a system and its components from the records in the working directory.
 
     Args:
         dataset: a dataset on which the system was run; it names the corpus that is searched.
         device: where models run: auto, cpu or cuda.
         stack: closes what is opened.
+        programs: whether commands of records may start. A folder of somebody else may have any command.
 
     Raises:
-        BeirgridError: the system is a run of other software.
+        BeirgridError: the system is a run of other software, or a program that may not start.
         DataError: a record, an index or a model is missing or damaged.
     """
     path = paths.RUN_RECORD.format(system=system, dataset=dataset)
     step = read_step(path)
     if step.stage == "retrieve":
-        return open_search(step, device, stack)
+        return _open_search(step, device, stack)
+    if step.stage == "retrieve_program":
+        if programs:
+            return _open_program(step, stack)
+        raise BeirgridError(
+            f"{system!r} is a program, which only latency starts, with --systems {system}: {step.values['command']}"
+        )
+    parts = [step.values["first_stage"]] if step.stage == "rerank" else step.values.get("runs", ())
+    opened = [open_system(*_cell(run), device, stack, programs) for run in parts]
     if step.stage == "rerank":
-        return _open_reranked(step, device, stack)
+        return _open_reranked(step, opened[0], device, stack)
     if step.stage == "fuse":
-        return _open_fused(step, device, stack)
+        return _open_fused(step, opened)
     raise BeirgridError(f"{system!r} cannot be searched: its run on {dataset!r} is of other software ({path})")
 
 
@@ -112,25 +134,28 @@ def held_back(log: Path | None = None) -> Iterator[None]:
                     kept.write(text)
 
 
-def _open_reranked(step: Step, device: str, stack: ExitStack) -> OpenSystem:
-    first = open_system(*_cell(step.values["first_stage"]), device, stack)
+def _open_reranked(step: Step, first: OpenSystem, device: str, stack: ExitStack) -> OpenSystem:
     values, depth = read_step(step.values["scores"]).values, step.values["depth"]
-    runtime, computing = start(values, device, stack), threading.Lock()
+    runtime, computing = _start(values, device, stack), threading.Lock()
     scorer = open_scorer(values["checkpoint"], values["model"], runtime)
+
+    def read(ids: set[str]) -> dict[str, str]:
+        return {document.id: document.joined for document in collection.pick_documents(values["corpus"], ids)}
+
+    def score(text: str, documents: list[str]) -> np.ndarray:
+        with computing:
+            return scorer.score([text] * len(documents), documents) if documents else np.zeros(0, np.float32)
 
     def rank(text: str) -> runs.Ranking:
         ranking = first.rank(text)
-        top = {d.id: d.joined for d in collection.pick_documents(values["corpus"], set(ranking.ids[:depth]))}
-        with computing:
-            scores = scorer.score([text] * len(top), list(top.values())).tolist() if top else []
-        found = {("", document): of_pair for document, of_pair in zip(top, scores, strict=True)}
-        return runs.reordered("", ranking, found, depth)
+        top = read({*ranking.ids[:depth]})
+        of_pairs = zip(top, score(text, list(top.values())).tolist(), strict=True)
+        return runs.reordered("", ranking, {("", document): of_pair for document, of_pair in of_pairs}, depth)
 
-    return OpenSystem(rank, lambda ranking: ranking, hardware(runtime), scorer.precision)
+    return OpenSystem(rank, depth, _hardware(runtime), scorer.precision, first, read, score)
 
 
-def _open_fused(step: Step, device: str, stack: ExitStack) -> OpenSystem:
-    parts = [open_system(*_cell(run), device, stack) for run in step.values["runs"]]
+def _open_fused(step: Step, parts: Sequence[OpenSystem]) -> OpenSystem:
     method, depth = step.values["method"], step.values["depth"]
     options = {name: step.values[name] for name in ("k", "norm", "weights")}
     if step.values["tune"]:
@@ -140,7 +165,25 @@ def _open_fused(step: Step, device: str, stack: ExitStack) -> OpenSystem:
         return fusion.fuse([{"": part.rank(text)} for part in parts], method, depth, **options)[""]
 
     neural = next((part for part in parts if part.precision), parts[0])
-    return neural._replace(find=rank, ranking=lambda ranking: ranking)
+    return OpenSystem(rank, depth, neural.hardware, neural.precision)
+
+
+def _open_program(step: Step, stack: ExitStack) -> OpenSystem:
+    """Open a program, which starts anew for each query. The documents that its command reads are written once."""
+    values, folder = step.values, Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    places = {"depth": values["depth"], "threads": values["threads"], "corpus": folder / "corpus.jsonl"}
+    places |= {"index": values["index"]} if values["index"] else {}
+    if "corpus" in places_of(values["command"]):
+        collection.write_jsonl(collection.read_documents(values["corpus"]), places["corpus"])
+
+    def rank(text: str) -> runs.Ranking:
+        place = Path(tempfile.mkdtemp(dir=folder))
+        run = place / "run.trec"
+        run_command(values["command"], place, values["corpus"], {_QUERY: text}, {**places, "run": run})
+        found_nothing = run.is_file() and not run.stat().st_size
+        return runs.EMPTY if found_nothing else runs.read(run).get(_QUERY, runs.EMPTY)
+
+    return OpenSystem(rank, values["depth"], cpu_name())
 
 
 def read_step(path: str | Path) -> Step:
@@ -179,36 +222,31 @@ def _job(stage: str, record: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return name, job.options_of_words(job.stage_function(name), words)
 
 
-def start(values: Mapping[str, Any], device: str, stack: ExitStack) -> Runtime:
+def _start(values: Mapping[str, Any], device: str, stack: ExitStack) -> Runtime:
     """Start the runtime of a command, on the requested device or else the command's own."""
     compute: Compute = dataclasses.replace(values["compute"], device=device)
     return stack.enter_context(compute.start())
 
 
-def open_search(step: Step, device: str, stack: ExitStack) -> OpenSystem:
-    """Open the index and, if any, the model of a retrieval."""
+def _open_search(step: Step, device: str, stack: ExitStack) -> OpenSystem:
+    """Open the index and, if any, the model of a retrieval. All ids of the corpus are held in memory."""
     values, depth = step.values, step.values["depth"]
     if step.function == "retrieve_lexical":
         options = {name: values[name] for name in ("fields", "language", "k1", "b")}
         searcher = lucene.Searcher(values["index"], **options, memory_mb=values["memory"])
-        return OpenSystem(
-            lambda text: searcher.search(text, depth), lambda found: runs.canonical("", *found), cpu_name()
-        )
-    runtime = start(values, device, stack)
+        return OpenSystem(lambda text: runs.canonical("", *searcher.search(text, depth)), depth, cpu_name())
+    runtime = _start(values, device, stack)
     encoder, computing = open_encoder(values["checkpoint"], values["model"], runtime), threading.Lock()
+    ids = collection.read_ids(values["corpus"], np.arange(collection.count(values["corpus"]))[None])
 
-    def find(text: str) -> Any:
+    def rank(text: str) -> runs.Ranking:
         with computing:  # tokenizer and model are not thread-safe
             vectors = encoder.encode_queries([text])
-        return _search_vectors(step, vectors, depth)
-
-    def ranking(found: Any) -> runs.Ranking:
-        scores, rows = (np.asarray(of_queries[0]) for of_queries in found)
+        scores, rows = (np.asarray(of_queries[0]) for of_queries in _search_vectors(step, vectors, depth))
         scores, rows = scores[rows >= 0], rows[rows >= 0]
-        ids = collection.read_ids(values["corpus"], [rows]).take(rows).to_pylist()
-        return runs.canonical("", ids, scores, depth)
+        return runs.canonical("", ids.take(rows).to_pylist(), scores, depth)
 
-    return OpenSystem(find, ranking, hardware(runtime), encoder.precision)
+    return OpenSystem(rank, depth, _hardware(runtime), encoder.precision)
 
 
 def _search_vectors(step: Step, vectors: Any, depth: int) -> Any:
@@ -223,7 +261,7 @@ def _search_vectors(step: Step, vectors: Any, depth: int) -> Any:
     return engine(values["model"].family).find(values["indexes"], vectors, depth, Compute(device="cpu"))
 
 
-def hardware(runtime: Runtime) -> str:
+def _hardware(runtime: Runtime) -> str:
     """Return the name of the GPU or of the processor that a runtime uses."""
     return runtime.hardware if runtime.kind == "cuda" else cpu_name()
 
