@@ -153,10 +153,15 @@ def snakemake(*arguments: str | Path, cwd: Path = ROOT, timeout: int = 600) -> s
     )
 
 
-def forked_snakemake(*given: Any) -> list[str]:
-    """Return the command of ``run.snakemake`` with the Python that forks Snakemake and its jobs."""
-    words = run.snakemake(*given)
-    return [python(), "-m", *words[words.index("snakemake") :]]
+def forked_snakemake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands run Snakemake with the Python that forks Snakemake and its jobs."""
+    command = run.Snakemake.command
+
+    def forked(how: run.Snakemake, configfiles: Sequence[Path]) -> list[str]:
+        words = command(how, configfiles)
+        return [python(), "-m", *words[words.index("snakemake") :]]
+
+    monkeypatch.setattr(run.Snakemake, "command", forked)
 
 
 def main(words: Sequence[str]) -> int:

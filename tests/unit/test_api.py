@@ -159,7 +159,7 @@ def test_results_that_were_moved_are_not_worked_on_in_place(tmp_path):
 
 @pytest.mark.slow
 def test_grids_run_from_python(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr("beirgrid.tools.notebook.snakemake", forked_snakemake)
+    forked_snakemake(monkeypatch)
     scores = beirgrid.grid(systems=["bm25-flat"], datasets=["demo"], metrics=["ndcg@10"], directory=tmp_path)
     assert scores.to_dict("list")["system"] == ["bm25-flat"]
     assert 0.5 < scores["value"].item() < 0.6

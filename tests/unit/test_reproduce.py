@@ -103,7 +103,7 @@ def test_the_page_of_results_has_each_score_beside_its_value(monkeypatch):
 
 @pytest.mark.slow
 def test_the_demo_is_reproduced(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr("beirgrid.tools.reproduce.snakemake_command", forked_snakemake)
+    forked_snakemake(monkeypatch)
     assert main(["reproduce", "bm25-flat", "demo", "--directory", str(tmp_path), "--cores", "2"]) == 0
     said = capfd.readouterr().out
     assert "demo     0.5333" in said

@@ -112,11 +112,8 @@ def test_a_model_of_the_hub_is_pinned_when_it_is_fetched():
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("config.json", "[1]", r"config\.json holds no JSON object"),
-        ("config.json", '{"architectures": 5}', "do not say its family"),
+        ("config.json", '{"architectures": null}', "do not say its family"),
         ("config.json", "{", r"config\.json is damaged"),
-        ("modules.json", '{"a": 1}', r"modules\.json holds no JSON list"),
-        ("config_sentence_transformers.json", "[1]", r"config_sentence_transformers\.json holds no JSON object"),
     ],
 )
 def test_files_of_a_checkpoint_that_say_nothing_are_named(tmp_path, name, content, message):

@@ -103,10 +103,7 @@ class _Parser(argparse.ArgumentParser):
             module, _, name = self.function.partition(":")
             function = getattr(importlib.import_module(f"beirgrid.{module}"), name)
             self.function = ""
-            if name == "add_arguments":
-                function(self)
-            else:
-                importlib.import_module("beirgrid.tools.options").add_options(self, function)
+            importlib.import_module("beirgrid.tools.options").add_options(self, function)
         return super().parse_known_args(*arguments, **options)
 
 
@@ -146,7 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         args = _parse(arguments)
-        ended = int((args.call if "call" in args else args.run)(args) or 0)
+        ended = int(args.call(args) or 0)
         sys.stdout.flush()  # flushed here, so that a full disk gets its message
         return ended
     except BeirgridError as error:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..config.metric_names import STANDARD, metric_key
+import pandas as pd
+
+from ..config.metric_names import STANDARD, metric_key, written
 from ..config.places import is_file
 from ..core.errors import BeirgridError
+from ..results import summary, table_files
+from ..results.answers import read_answers
 from ..results.scores import load_scores
-from .run import describe_model, grid_name, keep_grid, snakemake
-
-if TYPE_CHECKING:
-    import pandas as pd
+from .run import Snakemake, describe_model, grid_name, keep_grid
 
 
 def grid(
@@ -51,7 +53,8 @@ def grid(
     Example:
         >>> beirgrid.grid(systems=["bm25", "minilm"], datasets=["scifact"])  # doctest: +SKIP
     """
-    return _run({}, list(systems), list(datasets), list(metrics), name, Path(directory), profile, options)
+    described = {"name": name or grid_name(systems, datasets), "systems": list(systems), "datasets": list(datasets)}
+    return _run({"grid": described}, metrics, Path(directory), profile, options)
 
 
 def evaluate(
@@ -97,26 +100,44 @@ def evaluate(
         entries = {"systems": {system: {"run": str(path.resolve())}}}
     else:
         system, entries = describe_model(str(model_or_run), family)
-    return _run(entries, [system], [dataset], list(metrics), "", Path(directory), profile, options)
+    described = {"name": grid_name([system], [dataset]), "systems": [system], "datasets": [dataset]}
+    return _run({**entries, "grid": described}, metrics, Path(directory), profile, options)
 
 
 def _run(
-    entries: dict[str, Any],
-    systems: list[str],
-    datasets: list[str],
-    metrics: list[str],
-    name: str,
-    directory: Path,
-    profile: str,
-    options: Sequence[str],
+    content: dict[str, Any], metrics: Sequence[str], directory: Path, profile: str, options: Sequence[str]
 ) -> pd.DataFrame:
-    described = {"name": name or grid_name(systems, datasets), "systems": systems, "datasets": datasets}
-    content = {**entries, "grid": described, **({"metrics": metrics} if metrics else {})}
-    path = keep_grid(content, directory)
-    command = snakemake([path], profile, directory, ["--quiet", "host", "rules", *options])
-    if subprocess.run(command, check=False).returncode:
+    path = keep_grid(content | ({"metrics": list(metrics)} if metrics else {}), directory)
+    how = Snakemake(profile=profile, directory=directory, snakemake=("--quiet", "host", "rules", *options))
+    if subprocess.run(how.command([path]), check=False).returncode:
         raise BeirgridError(f"the grid did not finish: beirgrid status --directory {directory} shows why")
-    from .grid_scores import GridScores
+    scores = load_scores(path.parent)
+    shown = GridScores(scores[scores["metric"].isin(list(map(metric_key, metrics)))] if metrics else scores)
+    shown.attrs["grid"] = str(path.parent.absolute())
+    return shown
 
-    found = load_scores(path.parent)
-    return GridScores.of(found[found["metric"].isin(list(map(metric_key, metrics)))] if metrics else found, path.parent)
+
+class GridScores(pd.DataFrame):
+    """Scores of a grid. A notebook shows them like the top of a report; otherwise this is a DataFrame."""
+
+    @property
+    def _constructor(self) -> Any:
+        return pd.DataFrame
+
+    def _repr_html_(self) -> str:
+        from ..page import drawing, figures
+        from ..page.answer import answer
+
+        folder = Path(self.attrs["grid"])
+        answers = read_answers(folder / "tables")
+        grid = table_files.ordered(summary.read(folder / "grid.json"), answers)
+        metric, systems = grid.metrics[0], list(grid.systems)
+        rows = answers.scores[(answers.scores["metric"] == metric) & answers.scores["value"].notna()]
+        rows = rows[rows["system"].isin(systems) & rows["dataset"].isin(list(grid.rows))]
+        values = rows.pivot(index="dataset", columns="system", values="value").reindex(columns=systems)
+        with drawing.style():
+            picture = drawing.content(figures.forest(rows, metric).figure, "svg").decode()
+        said = answer(grid, answers)
+        sentences = escape(" ".join([*said.sentences, *said.caveats]))
+        table = values.rename_axis(index=None, columns=None).to_html(float_format="{:.4f}".format, na_rep="")
+        return f"<p>{sentences}</p><p>{escape(written(metric))}</p>{table}{picture[picture.index('<svg') :]}"

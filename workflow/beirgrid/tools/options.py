@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -43,10 +44,14 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -
 
     The first text in a parameter's annotation is its help; further ones are its names, unless these follow from the
     parameter. A list that a BeforeValidator reads takes one word, other lists take several. The parameter ``snakemake``
-    takes the words that the command does not know. The function's docstring is the description, without its errors.
+    takes the words that the command does not know. A parameter that is a dataclass stands for its fields. The
+    function's docstring is the description, without its errors.
     """
-    kinds, annotated = get_type_hints(function), get_type_hints(function, include_extras=True)
-    parameters = inspect.signature(function).parameters
+    sources: list[Any] = [function, *filter(dataclasses.is_dataclass, get_type_hints(function).values())]
+    annotated = {name: of for source in sources for name, of in get_type_hints(source, include_extras=True).items()}
+    kinds = {name: of for source in sources for name, of in get_type_hints(source).items()}
+    parameters = {name: of for source in sources for name, of in inspect.signature(source).parameters.items()}
+    parameters = {name: of for name, of in parameters.items() if not dataclasses.is_dataclass(kinds[name])}
     parser.description, _, parser.epilog = inspect.cleandoc(function.__doc__ or "").partition("\n")
     parser.epilog = parser.epilog.partition("Raises:\n")[0].strip()
     parser.formatter_class, parser.allow_abbrev = argparse.RawDescriptionHelpFormatter, False

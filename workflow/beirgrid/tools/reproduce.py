@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
@@ -21,9 +20,7 @@ from ..pipeline.summaries import PUBLISHED
 from ..results import published
 from ..results.answers import DONE, read_answers
 from .configfiles import merged
-from .options import Directory
-from .run import Plain, Profile, describe_model, grid_name, keep_grid
-from .run import snakemake as snakemake_command
+from .run import Snakemake, describe_model, grid_name, keep_grid
 from .text import columned
 
 # Verdicts that are not deviations.
@@ -35,10 +32,7 @@ def reproduce(
     benchmark: Annotated[str, "a benchmark or dataset"] = "",
     *,
     metric: Annotated[str, AfterValidator(metric_key), "metric to compare"] = "ndcg@10",
-    profile: Profile = "local",
-    directory: Directory = Path(),
-    plain: Plain = False,
-    snakemake: tuple[str, ...] = (),
+    how: Snakemake,
 ) -> int:
     """Run a system where values of it are published, and compare; return 0 if each is reproduced or close.
 
@@ -49,11 +43,11 @@ def reproduce(
     rows = _datasets(system, benchmark, metric)
     grid = {"name": f"reproduce-{grid_name([system], rows)}", "systems": [system], "datasets": rows}
     content: dict[str, Any] = {**entries, "grid": grid, "metrics": [metric]}
-    path = keep_grid(content, directory)
-    status = subprocess.run(snakemake_command([path], profile, directory, snakemake, plain), check=False).returncode
-    if status or {"-n", "--dry-run", "--dryrun"} & {*snakemake}:
+    path = keep_grid(content, how.directory)
+    status = subprocess.run(how.command([path]), check=False).returncode
+    if status or {"-n", "--dry-run", "--dryrun"} & {*how.snakemake}:
         return status
-    verdicts = read_answers(directory / paths.TABLES.format(grid=grid["name"])).verdicts
+    verdicts = read_answers(how.directory / paths.TABLES.format(grid=grid["name"])).verdicts
     of_rows = verdicts["dataset"].isin(rows) | (verdicts["class"] == published.MEAN)
     found = verdicts[(verdicts["system"] == local_name(system)) & of_rows]
     print(*report(found, merged([path])), sep="\n")

@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -29,18 +30,46 @@ from .options import ConfigFiles, Directory, Names
 
 _GRIDS = CHECKOUT / "config" / "grids"
 _PROFILES = CHECKOUT / "profiles"
-# Types of options for Snakemake's profile and output.
-Profile = Annotated[str, "local, slurm, conda, or a profile of your own"]
-Plain = Annotated[bool, "show Snakemake's own lines", "-v"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snakemake:
+    """How commands run Snakemake. ``snakemake`` has the words that a command does not know."""
+
+    profile: Annotated[str, "local, slurm, conda, or a profile of your own"] = "local"
+    directory: Directory = Path()
+    plain: Annotated[bool, "show Snakemake's own lines", "-v"] = False
+    snakemake: tuple[str, ...] = ()
+
+    def command(self, configfiles: Sequence[Path]) -> list[str]:
+        """Return the command that runs Snakemake with this workflow."""
+        command = [sys.executable, "-P", interrupts.__file__, "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
+        command += ["--logger", "beirgrid"] * (not self.plain)
+        command += ["--configfile", *(str(path.absolute()) for path in configfiles)]
+        # Otherwise Snakemake would use profiles/default of the working directory.
+        command += ["--workflow-profile", str(_PROFILES / "default")]
+        # An option with one value comes last: a target after --configfile would be a file of it.
+        return [*command, "--profile", profile(self.profile), "--directory", str(self.directory), *self.snakemake]
+
+    def replace_this_process(self, configfiles: Sequence[Path]) -> NoReturn:
+        """Run Snakemake in place of this process.
+
+        Raises:
+            BeirgridError: a configfile is missing.
+        """
+        if missing := [path for path in configfiles if not path.is_file()]:
+            raise BeirgridError(f"there is no configfile {missing[0]}")
+        command = self.command(configfiles)
+        if _was_killed(self.directory):
+            subprocess.run([*command, "--unlock"], capture_output=True, check=False)
+        sys.stdout.flush()
+        os.execv(command[0], command)  # noqa: S606 - no shell is wanted
 
 
 def demo(
     *,
     published: Annotated[bool, "write a report of published values alone, at once: 17 systems × 14 datasets"] = False,
-    profile: Profile = "local",
-    directory: Directory = Path(),
-    plain: Plain = False,
-    snakemake: tuple[str, ...] = (),
+    how: Snakemake,
 ) -> None:
     """Run every kind of stage on the embedded collection, or write a page of published values.
 
@@ -48,12 +77,12 @@ def demo(
         BeirgridError: there are words for Snakemake, which a page of published values does not run.
     """
     if not published:
-        become_snakemake([_GRIDS / "demo.yaml"], profile, directory, snakemake, plain)
+        how.replace_this_process([_GRIDS / "demo.yaml"])
     from . import published_page
 
-    if snakemake:
-        raise BeirgridError(f"--published runs nothing: leave out {' '.join(snakemake)}")
-    published_page.write(_GRIDS / "published.yaml", directory)
+    if how.snakemake:
+        raise BeirgridError(f"--published runs nothing: leave out {' '.join(how.snakemake)}")
+    published_page.write(_GRIDS / "published.yaml", how.directory)
 
 
 def run(
@@ -66,10 +95,7 @@ def run(
     metrics: Annotated[Names, "metrics, such as nDCG@10,R@100"] = (),
     name: Annotated[str, "name of the grid (default: made of systems and datasets)"] = "",
     configfile: ConfigFiles = (),
-    profile: Profile = "local",
-    directory: Directory = Path(),
-    plain: Plain = False,
-    snakemake: tuple[str, ...] = (),
+    how: Snakemake,
 ) -> NoReturn:
     """Run a grid: a configfile, a ready-made grid by name (beirgrid list grids), or systems and datasets.
 
@@ -85,7 +111,7 @@ def run(
     Raises:
         BeirgridError: no grid is named, or one is named twice.
     """
-    configfiles, words, described = list(configfile), list(snakemake), bool(systems or model)
+    configfiles, words, described = list(configfile), list(how.snakemake), bool(systems or model)
     first = words[0] if words else "-"
     is_grid = first in ready_made() or first.endswith((".yaml", ".yml"))  # beside --configfile; else a target
     if described and configfiles:
@@ -94,31 +120,14 @@ def run(
         content = describe(systems, datasets, model, family, against)
         content["grid"] |= {"name": name} if name else {}
         content |= {"metrics": list(metrics)} if metrics else {}
-        configfiles = [keep_grid(content, directory)]
+        configfiles = [keep_grid(content, how.directory)]
     elif not first.startswith("-") and (is_grid or not configfiles):
         configfiles.insert(0, find_grid(words.pop(0)))
     elif not configfiles:
         raise BeirgridError("which grid? Name a configfile, a ready-made grid, or --systems and --datasets")
     if datasets and not described:
         raise BeirgridError("--datasets goes with --systems or --model; a configfile has its own datasets")
-    become_snakemake(configfiles, profile, directory, words, plain)
-
-
-def become_snakemake(
-    configfiles: Sequence[Path], profile: str, directory: Path, words: Sequence[str], plain: bool
-) -> NoReturn:
-    """Replace this process by Snakemake.
-
-    Raises:
-        BeirgridError: a configfile is missing.
-    """
-    if missing := [path for path in configfiles if not path.is_file()]:
-        raise BeirgridError(f"there is no configfile {missing[0]}")
-    command = snakemake(configfiles, profile, directory, words, plain)
-    if _was_killed(directory):
-        subprocess.run([*command, "--unlock"], capture_output=True, check=False)
-    sys.stdout.flush()
-    os.execv(command[0], command)  # noqa: S606 - no shell is wanted
+    replace(how, snakemake=tuple(words)).replace_this_process(configfiles)
 
 
 def _was_killed(directory: Path) -> bool:
@@ -128,19 +137,6 @@ def _was_killed(directory: Path) -> bool:
             last = events.read(directory / events.EVENTS)
             return last.alive is False and not last.over
     return False
-
-
-def snakemake(
-    configfiles: Sequence[Path], named: str, directory: Path, options: Sequence[str], plain: bool = False
-) -> list[str]:
-    """Return the command that runs Snakemake with this workflow, with Snakemake's own lines if ``plain``."""
-    command = [sys.executable, "-P", interrupts.__file__, "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
-    command += ["--logger", "beirgrid"] * (not plain)
-    command += ["--configfile", *(str(path.absolute()) for path in configfiles)]
-    # Otherwise Snakemake would use profiles/default of the working directory.
-    command += ["--workflow-profile", str(_PROFILES / "default")]
-    # An option with one value comes last: a target after --configfile would be a file of it.
-    return [*command, "--profile", profile(named), "--directory", str(directory), *options]
 
 
 def ready_made() -> list[str]:
@@ -215,11 +211,11 @@ def describe(
     return {**content, "grid": grid}
 
 
-def grid_name(systems: list[str], datasets: list[str]) -> str:
+def grid_name(systems: Sequence[str], datasets: Sequence[str]) -> str:
     """Return a readable and unique name for a grid of these systems and datasets."""
     whole = "-".join([*systems, *datasets])
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", whole).strip("-._")
-    digest = hashlib.sha256(json.dumps([systems, datasets]).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps([list(systems), list(datasets)]).encode()).hexdigest()
     return name if len(name) <= 50 and name == whole else f"{name[:50]}-{digest[:8]}"
 
 
@@ -290,12 +286,12 @@ def _entry_name(text: str) -> str:
 
 def _of_folder(folder: Path, family: str) -> dict[str, Any]:
     """Return the entry of a checkpoint in a folder, as its own files describe it."""
-    modules = _read(folder / "modules.json", list)
-    config, saved = (_read(folder / name, dict) for name in ("config.json", "config_sentence_transformers.json"))
+    modules = _read(folder / "modules.json", [])
+    config, saved = (_read(folder / name, {}) for name in ("config.json", "config_sentence_transformers.json"))
     if not (modules or config):
         raise ConfigError(f"--model: {folder} has neither config.json nor modules.json: it is no checkpoint")
     types = [module["type"].rpartition(".")[2] for module in modules]
-    architectures = named if isinstance(named := config.get("architectures"), list) else []
+    architectures = config.get("architectures") or []
     similarity = saved.get("similarity_fn_name") or ("cosine" if not types or "Normalize" in types else "dot")
     family = family or _family(types, architectures, similarity)
     if not family:
@@ -318,11 +314,9 @@ def _family(types: list[str], architectures: list[str], similarity: str) -> str:
     return "cross-encoder" if any(name.endswith("ForSequenceClassification") for name in architectures) else ""
 
 
-def _read(path: Path, kind: type[Any]) -> Any:
+def _read(path: Path, default: Any) -> Any:
+    """Return what a JSON file of a checkpoint holds, or the default if it is absent."""
     if not path.is_file():
-        return kind()
+        return default
     with files.reading(path):
-        content = files.read_json(path)
-    if not isinstance(content, kind):
-        raise ConfigError(f"--model: {path} holds no JSON {'object' if kind is dict else 'list'}")
-    return content
+        return files.read_json(path)
