@@ -28,9 +28,8 @@ setup-dev: .venv/ready-dev ## also install the packages of tests, lint, docs and
 	.venv/bin/python requirements/install.py --dev
 	@touch $@
 
-demo: .venv/ready ## run every kind of stage on the embedded collection and print the path of the report
+demo: .venv/ready ## run the workflow on the embedded collection and print the path of the report
 	@$(RUN) beirgrid demo
-	@echo "Each machine trains demo-ce itself, so its numbers differ by up to 0.01 from machine to machine."
 	@echo "Report: $$PWD/results/grids/demo/report/index.html"
 
 picture: demo ## take docs/report.png from the demo's report (needs Chromium; CHROMIUM=...)

@@ -74,7 +74,7 @@ class Paper:
         return self._vectors(ids, len(ids))[[token not in self.punctuation for token in ids]]
 
 
-def _encoder(folder: Path, precision: str = "float32", **changes: int) -> LateInteractionEncoder:
+def _encoder(folder: Path, precision: str = "float32", **changes: int | str) -> LateInteractionEncoder:
     return opened(LateInteractionEncoder, folder, {**SPEC, **changes}, precision, BUDGET)
 
 
@@ -124,6 +124,23 @@ def test_a_checkpoint_without_projection_is_refused(tiny_models, tmp_path):
         _encoder(tiny_models["dense"])
     with pytest.raises(DataError, match="no token projection"):
         _encoder(save_dense(tmp_path / "dense").parent / "dense-bert")
+
+
+def test_vectors_without_a_projection_are_those_of_the_last_layer(tiny_models):
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    folder, texts = tiny_models["dense"], [*_texts(20), "ab " * 60]
+    tokenizer, bert = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    expected = []
+    with torch.inference_mode():
+        for text in texts:
+            ids = tokenizer(text, truncation=True, max_length=48, return_tensors="pt")
+            expected.append(torch.nn.functional.normalize(bert(**ids).last_hidden_state[0], dim=-1).numpy())
+    vectors = _encoder(folder, head="none", query_length=48)
+    for encoded in (vectors.encode_documents(texts), vectors.encode_queries(texts)):
+        assert encoded.counts.tolist() == [len(one) for one in expected]
+        np.testing.assert_allclose(encoded.vectors, np.concatenate(expected), atol=1e-5)
 
 
 # Search of invented vectors

@@ -316,7 +316,11 @@ class LateInteractionModel(ModelEntry):
     """One vector per token."""
 
     family: Literal["late-interaction"] = Field(description="Decides how the checkpoint is opened and searched.")
-    head: Literal["bge-m3"] | None = Field(None, description="Vectors of tokens are those of BGE-M3's third head.")
+    head: Literal["bge-m3", "none"] | None = Field(
+        None,
+        description="Vectors of tokens are those of BGE-M3's third head (bge-m3), or the last layer's of a checkpoint "
+        "that has no projection of tokens (none). By default, the checkpoint must have one.",
+    )
     query_model: Annotated[str | None, Refers(("models",))] = Field(
         None, description="Model that encodes the queries, if the query encoder is a separate model (DPR)."
     )

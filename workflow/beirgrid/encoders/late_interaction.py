@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from .cutting import Beginning
 from .engine import windows
 from .loading import load_checkpoint
 from .protocol import Scorer
+from .sparse import transformer
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +37,16 @@ def _check_projection(folder: Path) -> None:
         raise DataError(f"{folder} is not a late-interaction model: it has no token projection")
 
 
+def _without_projection(folder: str, *, local_files_only: bool, trust_remote_code: bool, **options: Any) -> Any:
+    """Build a MultiVectorEncoder of a checkpoint's last layer."""
+    from sentence_transformers import MultiVectorEncoder
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+    return MultiVectorEncoder(
+        modules=[transformer(folder, local_files_only, trust_remote_code), MultiVectorMask()], **options
+    )
+
+
 class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
     """Encodes a text to one vector per token (MultiVectorEncoder); opens checkpoints of PyLate and Stanford's ColBERT.
 
@@ -47,8 +58,9 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
         from sentence_transformers import MultiVectorEncoder
 
         super().__init__(entry, runtime)
+        heads = {None: MultiVectorEncoder, "bge-m3": m3.vectors_of_tokens, "none": _without_projection}
         self.model = load_checkpoint(
-            m3.vectors_of_tokens if entry.head else MultiVectorEncoder,
+            heads[entry.head],
             folder,
             unused="pooler",
             spare="linear.weight",  # projection in Stanford's checkpoints; becomes a module
