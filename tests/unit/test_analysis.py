@@ -269,7 +269,7 @@ def test_a_grid_whose_main_metric_is_of_groups_counts_each_group_once():
         (system, "x"): CellState("done", "", per_query=pd.DataFrame({"main": spread[:, i]}, queries))
         for i, system in enumerate("ab")
     }
-    assert compare_grid(summary, cells, {}).pairs["queries"].tolist() == [9]
+    assert compare_grid(summary, cells).pairs["queries"].tolist() == [9]
 
 
 @pytest.mark.parametrize("metric", NAMES)

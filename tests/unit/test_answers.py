@@ -17,7 +17,6 @@ import pandas as pd
 import pytest
 from helpers import main, python, quick_first
 
-from beirgrid.analysis import tables as statistics
 from beirgrid.core import files, lineage, paths, provenance
 from beirgrid.core.errors import DataError
 from beirgrid.pipeline.evaluate import EVALUATE
@@ -206,27 +205,6 @@ def test_a_page_of_the_tables_of_another_grid_is_refused(grid, capsys):
     words = ["page", "--grid", "results/grids/test/grid.json", "--tables", str(TABLES)]
     assert main([*words, "--output", "page.html", "--record", "page.json"]) == 1
     assert "scores.csv has other cells than the grid" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_statistics_are_computed_once(grid, monkeypatch):
-    computed = []
-    compare = statistics.compare
-    monkeypatch.setattr(statistics, "compare", lambda data, **k: computed.append(data.name) or compare(data, **k))
-    main(["report"])
-    main(["report"])
-    assert computed == ["x", "y"]
-    write_cell("a", "y", 0.6)
-    kept = Path(paths.GRID_FOLDER.format(grid="test"), "statistics")
-    (kept / "compared-x.pairs.parquet").write_text("{")
-    (kept / "compared-gone.pairs.parquet").write_bytes((kept / "compared-y.pairs.parquet").read_bytes())
-    (kept / "compared-x.json").write_text("{}")  # as earlier versions kept them
-    main(["report"])
-    assert computed == ["x", "y", "x", "y"]
-    assert {path.name.split(".")[0] for path in kept.iterdir()} == {"compared-x", "compared-y", "across"}
-    assert {path.suffix for path in kept.iterdir()} == {".parquet"}
-    main(["report"])
-    assert computed == ["x", "y", "x", "y"]
 
 
 @pytest.mark.slow

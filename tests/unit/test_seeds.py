@@ -300,7 +300,7 @@ def finished(tmp_path, monkeypatch) -> tuple[GridSummary, dict[str, np.ndarray]]
 
 def answer(grid: GridSummary) -> Answers:
     """Return the tables of what is there."""
-    return aggregate.compute(grid, aggregate.load(grid, (), Path("kept")))[0]
+    return aggregate.compute(grid, aggregate.load(grid, ()))
 
 
 def row(table: pd.DataFrame, system: str, dataset: str) -> pd.Series:

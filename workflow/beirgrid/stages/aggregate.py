@@ -21,18 +21,17 @@ from ..core.provenance import Record
 from ..pipeline.aggregate import AGGREGATE
 from ..pipeline.evaluate import EVALUATE
 from ..results import cells as grid_cells
-from ..results import kept, table_files
 from ..results import published as references
+from ..results import table_files
 from ..results.answers import DONE, Answers, columns, guarded, typed
 from ..results.cells import Cells, CellState, RecordedStep
 from ..results.efficiency import efficiency, price_of_queries
-from ..results.kept import Kept
 from ..results.published import Published
 from ..results.summary import GridSummary, SummaryFile
 from ..runs import runs
 
-# In a grid's folder: the cache of computed statistics, and the lock for writing tables.
-STATISTICS, LOCK = "statistics", ".lock"
+# In a grid's folder: the lock for writing tables.
+LOCK = ".lock"
 # Table of a grid with datasets without qrels.
 AGREEMENT = "agreement.csv"
 
@@ -57,12 +56,11 @@ def aggregate(
         files.locked(output.parent / LOCK),
         provenance.record(AGGREGATE, record, settings, outputs) as facts,
     ):
-        loaded = load(grid, published, output.parent)
+        loaded = load(grid, published)
         grid_cells.refuse_unfinished(loaded.cells)
-        answers, statistics = compute(grid, loaded)
+        answers = compute(grid, loaded)
         table_files.write(answers, grid, output)
         _write_agreement(grid, output / AGREEMENT)
-        kept.write(output.parent / STATISTICS, statistics, loaded.kept)
         facts["cells"] = len(grid.systems) * len(grid.rows)
         facts["verdicts"] = answers.verdicts["verdict"].value_counts().to_dict()
 
@@ -91,19 +89,16 @@ class Loaded(NamedTuple):
     Attributes:
         cells: state of each cell, with its values per query.
         shown: published values of the files that the grid shows.
-        kept: cached statistics, by name.
     """
 
     cells: Cells
     published: list[Published]
     shown: list[Published]
-    kept: dict[str, Kept]
 
 
 def load(
     grid: GridSummary,
     published: Iterable[Path],
-    folder: Path,
     failures: Mapping[str, str] | None = None,
     *,
     running: bool = False,
@@ -111,7 +106,6 @@ def load(
     """Load the inputs of a grid's tables.
 
     Args:
-        folder: folder of the grid, with cached statistics.
         failures: as in ``cells.find``.
         running: as in ``cells.find``.
 
@@ -121,30 +115,29 @@ def load(
     cells = grid_cells.find(grid, failures, running=running)
     values = {path.stem: list(references.read([path], _tolerances(grid))) for path in published}
     shown = [value for name in grid.show_published for value in values.get(name, ())]
-    return Loaded(cells, [value for found in values.values() for value in found], shown, kept.read(folder / STATISTICS))
+    return Loaded(cells, list(chain(*values.values())), shown)
 
 
-def compute(grid: GridSummary, loaded: Loaded) -> tuple[Answers, Mapping[str, Kept]]:
-    """Compute all result tables from the state of each cell, and the statistics to cache. Reads and writes nothing."""
-    found = compare_grid(grid, loaded.cells, loaded.kept)
-    scores = collect_scores(grid, loaded.cells, found.intervals)
+def compute(grid: GridSummary, loaded: Loaded) -> Answers:
+    """Compute all result tables from the state of each cell. Reads and writes nothing."""
+    compared = compare_grid(grid, loaded.cells)
+    scores = collect_scores(grid, loaded.cells, compared.intervals)
     made = [step for step in grid_cells.steps_of(loaded.cells) if step.record["stage"] != EVALUATE.name]
-    answers = Answers(
+    return Answers(
         scores=scores,
-        seeds=collect_seeds(grid, scores, found.across),
+        seeds=collect_seeds(grid, scores, compared.across),
         verdicts=judge(scores, loaded.published, _tolerances(grid), grid.meant, grid.counted_once),
         costs=collect_costs(made),
         efficiency=efficiency(made),
         steps=collect_steps(loaded.cells),
         per_query=collect_per_query(grid, loaded.cells),
-        significance=found.significance,
-        pairs=found.pairs,
-        groups=found.groups,
-        across=found.across,
-        zero_shot=found.zero_shot,
+        significance=compared.significance,
+        pairs=compared.pairs,
+        groups=compared.groups,
+        across=compared.across,
+        zero_shot=compared.zero_shot,
         published=collect_published(grid, loaded.shown),
     )
-    return answers, found.kept
 
 
 def _tolerances(grid: GridSummary) -> dict[str, float]:

@@ -66,16 +66,14 @@ def refresh(grid: GridSummary) -> Answers:
     Tables or a page that change are no longer those of the run's own record, so the record goes: the next run makes it
     again.
     """
-    from ..results import kept, table_files
+    from ..results import table_files
     from ..stages import aggregate
     from ..stages.report import illustrated
 
     folder, page = Path(paths.GRID_FOLDER.format(grid=grid.name)), Path(paths.REPORT.format(grid=grid.name))
     failures, running = _last_run()
     with files.locked(folder / aggregate.LOCK):
-        loaded = aggregate.load(grid, PUBLISHED, folder, failures, running=running)
-        answers, statistics = aggregate.compute(grid, loaded)
-        kept.write(folder / aggregate.STATISTICS, statistics, loaded.kept)
+        answers = aggregate.compute(grid, aggregate.load(grid, PUBLISHED, failures, running=running))
         of_tables, of_page = (Path(path.format(grid=grid.name)) for path in (paths.TABLES_RECORD, paths.REPORT_RECORD))
         if table_files.write(answers, grid, of_tables.parent):
             of_tables.unlink(missing_ok=True)
