@@ -185,15 +185,6 @@ def test_files_and_captions(tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == found
 
 
-def test_a_forest_has_the_intervals_of_its_table():
-    rows = [("one", "a", 0.5, 0.4, 0.6), ("one", "b", 0.3, math.nan, math.nan), ("two", "b", 0.2, 0.1, 0.3)]
-    table = pd.DataFrame(rows, columns=["dataset", "system", "value", "low", "high"])
-    one, two = figures.forest(table, "ndcg@10").figure.axes
-    assert next(path.vertices.tolist() for path in one.collections[0].get_paths()) == [[0.4, 1], [0.6, 1]]
-    assert [line.get_xdata().tolist() for line in (one.lines[1], two.lines[1])] == [[0.5, 0.3], [0.2]]
-    assert [label.get_text() for label in one.get_yticklabels()] == ["b", "a"]
-
-
 def test_queries_are_counted_before_their_curve_is_thinned():
     differences = np.concatenate([np.full(700, 0.5), np.zeros(20), np.full(300, -0.25)])
     (axis,) = figures.by_query({"one": differences}, "a", "b", "ndcg@10").figure.axes

@@ -20,27 +20,6 @@ if TYPE_CHECKING:
 _DRAWN_QUERIES = 500
 
 
-def forest(scores: pd.DataFrame, metric: str) -> DrawnFigure:
-    """Draw scores with their intervals, a panel for each dataset and a line for each system.
-
-    Args:
-        scores: columns ``dataset``, ``system``, ``value``, ``low`` and ``high``; without an end, there is no interval.
-    """
-    lines = drawing.unique_names(scores["system"])
-    figure = drawing.panels(
-        scores.assign(line=scores["system"]), _draw_intervals, lines=lines, sharex=False, x=written(metric)
-    )
-    text = f"{written(metric)} of each system with its 95 % interval. The line is the highest value."
-    return DrawnFigure(figure, "Scores with intervals", text, "scores.csv, across.csv")
-
-
-def _draw_intervals(axis: Axes, rows: pd.DataFrame) -> None:
-    axis.axvline(rows["value"].max(), color=drawing.LINE)
-    axis.hlines(rows["at"], rows["low"], rows["high"], color="C0")
-    axis.plot(rows["value"], rows["at"], "o", color="C0", markersize=4)
-    axis.grid(visible=False)
-
-
 def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, metric: str) -> DrawnFigure:
     """Draw the difference of two systems for each query in descending order, a panel for each dataset.
 
