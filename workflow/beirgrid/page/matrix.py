@@ -47,26 +47,43 @@ class Column(NamedTuple):
 
 
 class GridCell(NamedTuple):
-    """The content of a cell. ``text`` is its value or the reason that it has none, explained by ``detail``.
+    """The content of a cell.
 
-    ``flaw`` is a warning about the value. ``exact`` has six decimals. ``deviation`` is over the system's seeds.
-    ``to_baseline`` and ``to_published`` are differences, or empty; a star marks a significant one. ``marks`` are the
-    signs behind the value: a circle for a system that is not distinguishable from the best, a double dagger for one
-    that was trained on the dataset (a question mark if that is not known), a section sign for a flaw, and the verdict.
+    ``detail`` is the reason for a missing value, or a warning about the value; that of a mean names the datasets.
+    ``to_baseline`` and ``to_published`` are differences, or empty; a star marks a significant one. ``deviation`` is
+    over the system's seeds. ``among_best``: not distinguishable from the best. ``marks`` are the signs behind the
+    value: a circle for a system among the best, a double dagger for one that was trained on the dataset (a question
+    mark if that is not known), a section sign for a warning, and the verdict.
     """
 
-    text: str
-    detail: str
-    exact: str
-    interval: str
-    to_baseline: str
-    to_published: str
-    verdict: str
-    best: bool
-    marks: str
-    deviation: str
-    flaw: str
-    bar: Markup
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    status: str = PENDING
+    detail: str = ""
+    to_baseline: str = ""
+    among_best: bool = False
+    to_published: str = ""
+    verdict: str = ""
+    best: bool = False
+    marks: str = ""
+    deviation: str = ""
+    bar: Markup = Markup()
+
+    @property
+    def text(self) -> str:
+        """The value, or the reason that it has none."""
+        return texts.value(self.value) or self.status
+
+    @property
+    def exact(self) -> str:
+        """The value with six decimals."""
+        return "" if math.isnan(self.value) else f"{self.value:.6f}"
+
+    @property
+    def interval(self) -> str:
+        """The ends of the interval."""
+        return texts.interval(self.low, self.high)
 
 
 class Row(NamedTuple):
@@ -92,16 +109,8 @@ class MetricTable(NamedTuple):
         return {mark for row in self.rows for cell in row.cells for mark in cell.marks}
 
 
-class CellFacts(NamedTuple):
-    """The data of a cell."""
-
-    value: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    status: str = PENDING
-    detail: str = ""
-    to_baseline: str = ""
-    among_best: bool = False
+# Cells by system and key of the column.
+Facts = dict[tuple[str, str], GridCell]
 
 
 def tables(grid: GridSummary, answers: Answers) -> list[MetricTable]:
@@ -117,51 +126,47 @@ def _table(
     across = answers.across[answers.across["metric"] == metric]
     columns = [*means(across), *(Column(name, name) for name in grid.rows)]
     facts = {**_means_of(across), **_scores_of(answers, metric)}
-    deviations = _deviations(answers, metric)
+    done = answers.seeds[(answers.seeds["metric"] == metric) & (answers.seeds["status"] == DONE)]
+    deviations = {(row.system, row.mean_of or row.dataset): texts.value(row.deviation) for row in texts.rows(done)}
 
     def cells(column: Column) -> list[GridCell]:
-        of_column = {system: facts.get((system, column.key), CellFacts()) for system in grid.systems}
-        values = [fact.value for fact in of_column.values() if not math.isnan(fact.value)]
+        of_column = {system: facts.get((system, column.key), GridCell()) for system in grid.systems}
+        values = [cell.value for cell in of_column.values() if not math.isnan(cell.value)]
         best = texts.value((min if lower else max)(values)) if len(values) > 1 else ""
-        ends = [end for fact in of_column.values() for end in fact[:3] if not math.isnan(end)]
-        made = []
-        for system, fact in of_column.items():
+        ends = [end for cell in of_column.values() for end in cell[:3] if not math.isnan(end)]
+        drawn = []
+        for system, cell in of_column.items():
             verdict, difference = verdicts.get((system, column.key, metric), ("", math.nan))
-            is_best = texts.value(fact.value) == best != ""  # as are all values that round to the best one
-            flaw = "" if math.isnan(fact.value) else _flaw(facts, system, column)
-            circle = "°" if fact.among_best and not is_best else ""
+            is_best = texts.value(cell.value) == best != ""  # as are all values that round to the best one
+            detail = _detail(facts, system, column, cell)
             trained = TRAINING[NO if column.names else grid.trained(system, column.key)]
-            made.append(
-                GridCell(
-                    text=texts.value(fact.value) or fact.status,
-                    detail="" if texts.value(fact.value) else fact.detail,
-                    exact="" if math.isnan(fact.value) else f"{fact.value:.6f}",
-                    interval=texts.interval(fact.low, fact.high),
-                    to_baseline=fact.to_baseline,
+            flaw = FLAW if detail and not math.isnan(cell.value) else ""
+            drawn.append(
+                cell._replace(
+                    detail=detail,
                     to_published=texts.difference(difference),
                     verdict=verdict,
                     best=is_best,
-                    marks=circle + trained + (FLAW if flaw else "") + MARKS.get(verdict, ""),
+                    marks="°" * (cell.among_best and not is_best) + trained + flaw + MARKS.get(verdict, ""),
                     deviation=deviations.get((system, column.names or column.key), ""),
-                    flaw=flaw,
-                    bar=bar(fact, min(ends), max(ends)) if ends else Markup(),
+                    bar=bar(cell, min(ends), max(ends)) if ends else Markup(),
                 )
             )
-        return made
+        return drawn
 
-    leading = columns[0].key
-    first = pd.Series([facts.get((system, leading), CellFacts()).value for system in grid.systems], dtype="float64")
+    of_columns = [*map(cells, columns)]
+    first = pd.Series([cell.value for cell in of_columns[0]], dtype="float64")
     ranks = map(texts.count, first.rank(method="min", ascending=lower))
-    rows = zip(grid.systems, ranks, zip(*map(cells, columns), strict=True), strict=True)
-    return MetricTable(metric, lower, columns, [Row(s, rank, list(of)) for s, rank, of in rows], _meant(grid, metric))
+    rows = [Row(*of) for of in zip(grid.systems, ranks, map(list, zip(*of_columns, strict=True)), strict=True)]
+    return MetricTable(metric, lower, columns, rows, _meant(grid, metric))
 
 
-def bar(fact: CellFacts, least: float, most: float) -> Markup:
+def bar(cell: GridCell, least: float, most: float) -> Markup:
     """Draw a value as a tick on its interval, as SVG, between the lowest and the highest end of its column."""
-    if math.isnan(fact.value) or most == least:
+    if math.isnan(cell.value) or most == least:
         return Markup()
-    low, value, high = (f"{100 * (end - least) / (most - least):.1f}" for end in (fact.low, fact.value, fact.high))
-    line = "" if math.isnan(fact.low) else f'<path d="M{low} 3H{high}"/>'
+    low, value, high = (f"{100 * (end - least) / (most - least):.1f}" for end in (cell.low, cell.value, cell.high))
+    line = "" if math.isnan(cell.low) else f'<path d="M{low} 3H{high}"/>'
     svg = f'<svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">{line}<path d="M{value} 0v6"/></svg>'
     return Markup(svg)  # noqa: S704, numbers alone
 
@@ -174,11 +179,11 @@ def _meant(grid: GridSummary, metric: str) -> str:
     return "; ".join(f"{name} of {', '.join(of)}" for name, of in rows.items())
 
 
-def _flaw(facts: dict[tuple[str, str], CellFacts], system: str, column: Column) -> str:
-    """Return the warnings about a cell's value. A mean has those of its datasets."""
-    if not column.names:
-        return facts[system, column.key].detail
-    details = ((name, facts.get((system, name), CellFacts()).detail) for name in column.names.split(", "))
+def _detail(facts: Facts, system: str, column: Column, cell: GridCell) -> str:
+    """Return the detail of a cell. A mean that has a value has the warnings of its datasets."""
+    if not column.names or math.isnan(cell.value):
+        return cell.detail
+    details = ((name, facts.get((system, name), GridCell()).detail) for name in column.names.split(", "))
     return "; ".join(f"{name}: {detail}" for name, detail in details if detail)
 
 
@@ -192,10 +197,10 @@ def means(across: pd.DataFrame) -> list[Column]:
     ]
 
 
-def _means_of(across: pd.DataFrame) -> dict[tuple[str, str], CellFacts]:
-    """Return the means over datasets, by system and set of datasets."""
+def _means_of(across: pd.DataFrame) -> Facts:
+    """Return the means over datasets."""
     return {
-        (row.system, row.over): CellFacts(
+        (row.system, row.over): GridCell(
             row.mean,
             row.low_queries,
             row.high_queries,
@@ -207,13 +212,7 @@ def _means_of(across: pd.DataFrame) -> dict[tuple[str, str], CellFacts]:
     }
 
 
-def _deviations(answers: Answers, metric: str) -> dict[tuple[str, str], str]:
-    """Return standard deviations over complete sets of seeds, by system and by the column's key or names."""
-    done = answers.seeds[(answers.seeds["metric"] == metric) & (answers.seeds["status"] == DONE)]
-    return {(row.system, row.mean_of or row.dataset): texts.value(row.deviation) for row in texts.rows(done)}
-
-
-def _scores_of(answers: Answers, metric: str) -> dict[tuple[str, str], CellFacts]:
+def _scores_of(answers: Answers, metric: str) -> Facts:
     """Return the scores of one metric by system and dataset, including the parts of averaged datasets."""
     tests = answers.significance[answers.significance["metric"] == metric]
     differences = {
@@ -223,7 +222,7 @@ def _scores_of(answers: Answers, metric: str) -> dict[tuple[str, str], CellFacts
     groups = answers.groups[(answers.groups["metric"] == metric) & answers.groups["in_best_group"]]
     among_best = set(zip(groups["system"], groups["dataset"], strict=True))
     return {
-        (key := (row.system, row.dataset)): CellFacts(
+        (key := (row.system, row.dataset)): GridCell(
             row.value, row.low, row.high, row.status, row.detail, differences.get(key, ""), key in among_best
         )
         for row in texts.rows(answers.scores[answers.scores["metric"] == metric])
@@ -242,12 +241,9 @@ def _verdicts(verdicts: pd.DataFrame) -> dict[tuple[str, str, str], tuple[str, f
 
 def counts(grid: GridSummary, answers: Answers) -> dict[str, int]:
     """Count the cells by status. A cell is done when all of its metrics are."""
-    statuses = (
-        shown_scores(answers.scores, grid)
-        .groupby(["system", "dataset"], sort=False)["status"]
-        .agg(lambda found: next((status for status in found if status != DONE), DONE))
-    )
-    return {str(status): int(number) for status, number in statuses.value_counts().items()}
+    statuses = shown_scores(answers.scores, grid).sort_values("status", key=lambda names: names == DONE, kind="stable")
+    numbers = statuses.drop_duplicates(["system", "dataset"])["status"].value_counts()
+    return {str(status): int(number) for status, number in numbers.items()}
 
 
 def failures(grid: GridSummary, answers: Answers) -> list[dict[str, Any]]:

@@ -109,7 +109,7 @@ def render(
         systems=systems,
         not_run=not_run if len(answers.published) else None,
         verdicts=sections.verdicts(answers),
-        verdict_columns=sections.VERDICT_COLUMNS,
+        verdict_columns=list(sections.VERDICT_COLUMNS),
         verdict_names=[name for name in reversed(grids.VERDICTS) if name not in ("", SCORE_IS_PUBLISHED)],
         published_counts=verdict_counts(answers.verdicts, recorded=False),
         recorded_counts=verdict_counts(answers.verdicts, recorded=True),

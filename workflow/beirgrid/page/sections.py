@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +22,17 @@ from .answer import Difference, differences, mean_difference
 from .matrix import VERDICTS, means
 
 Rows = list[list[str]]
-# How a table's row reads in each column.
-Columns = dict[str, Callable[[Any], str]]
+# The column of a table that stands under each title, or the two ends of an interval.
+Columns = dict[str, str | tuple[str, str]]
+# How numbers of these columns read; the others have four decimals.
+FORMATS: dict[str, Callable[[float], str]] = {
+    **dict.fromkeys(("queries", "datasets", "wins", "ties", "losses", "seeds"), texts.count),
+    "difference": texts.difference,
+    **dict.fromkeys(("p_randomisation", "p_holm", "p_t", "p_t_holm", "p_sign"), texts.probability),
+    **dict.fromkeys(("effect", "mean_rank"), texts.short),
+    **{"borda": lambda count: texts.short(count, 1), "change": texts.percent, "published": "{:g}".format},
+    "tolerance": lambda tolerance: "" if pd.isna(tolerance) else f"{tolerance:g}",
+}
 # Maximum pairs on the page. If there are more, only those of the first metric are included, up to this number.
 MOST_PAIRS = 20_000
 # Maximum per-query values on the page, and the range of queries listed per dataset.
@@ -32,8 +41,9 @@ MOST_VALUES, LISTED = 60_000, range(20, 500)
 MOST_CHARACTERS = 100
 # Label of a system with published values only.
 NOT_RUN = "published, not run here"
-VERDICT_COLUMNS = ["system", "dataset", "metric", "value", "precision", "reference", "difference", "tolerance"]
-VERDICT_COLUMNS += ["verdict", "source"]
+VERDICT_COLUMNS: Columns = {name: name for name in ("system", "dataset", "metric", "value", "precision")}
+VERDICT_COLUMNS |= {"reference": "published"}
+VERDICT_COLUMNS |= {name: name for name in ("difference", "tolerance", "verdict", "source")}
 
 
 class ByMetric(NamedTuple):
@@ -68,19 +78,17 @@ def baseline_of(answers: Answers) -> str:
 def against_baseline(grid: GridSummary, answers: Answers) -> ByMetric:
     """Tabulate the tests of each system against the baseline."""
     columns: Columns = {
-        "system": lambda row: row.system,
-        "dataset": lambda row: row.dataset,
-        "queries": lambda row: texts.count(row.queries),
-        "value": lambda row: texts.value(row.mean),
-        "interval": lambda row: texts.interval(row.low, row.high),
-        f"difference to {baseline_of(answers)}": lambda row: texts.difference(row.difference),
-        "interval of the difference": lambda row: texts.interval(row.difference_low, row.difference_high),
-        "p (randomisation)": lambda row: texts.probability(row.p_randomisation),
-        "p (Holm)": lambda row: texts.probability(row.p_holm),
-        "p (t test)": lambda row: texts.probability(row.p_t),
-        "p (t test, Holm)": lambda row: texts.probability(row.p_t_holm),
-        "effect size": lambda row: texts.short(row.effect),
-        "note": lambda row: row.note,
+        **{
+            "system": "system",
+            "dataset": "dataset",
+            "queries": "queries",
+            "value": "mean",
+            "interval": ("low", "high"),
+        },
+        f"difference to {baseline_of(answers)}": "difference",
+        "interval of the difference": ("difference_low", "difference_high"),
+        **{"p (randomisation)": "p_randomisation", "p (Holm)": "p_holm"},
+        **{"p (t test)": "p_t", "p (t test, Holm)": "p_t_holm", "effect size": "effect", "note": "note"},
     }
     tests = answers.significance[answers.significance["baseline"] != ""]
     return _by_metric("baseline", grid, tests, columns, 2, ("note",))
@@ -88,55 +96,39 @@ def against_baseline(grid: GridSummary, answers: Answers) -> ByMetric:
 
 def over_datasets(grid: GridSummary, answers: Answers) -> ByMetric:
     """Tabulate means over datasets, ranks, and comparisons with the baseline."""
-    baseline = baseline_of(answers)
+    baseline, table = baseline_of(answers), answers.across.copy()
+    tested = ["low_datasets", "high_datasets", "p_t", "p_sign"]
+    table[tested] = table[tested].where(table["datasets"] >= LEAST_DATASETS)  # fewer say nothing about others
     columns: Columns = {
-        "system": lambda row: row.system,
-        "over": lambda row: row.over,
-        "datasets": lambda row: texts.count(row.datasets),
-        "mean": lambda row: texts.value(row.mean),
-        "interval (queries)": lambda row: texts.interval(row.low_queries, row.high_queries),
-        # Fewer datasets say nothing about others.
-        "interval (datasets and queries)": lambda row: (
-            texts.interval(row.low_datasets, row.high_datasets) if row.datasets >= LEAST_DATASETS else ""
-        ),
-        "mean rank": lambda row: texts.short(row.mean_rank),
-        "Borda count": lambda row: texts.short(row.borda, 1),
-        f"change against {baseline} (%)" if baseline else "change (%)": lambda row: texts.percent(row.change),
-        "wins": lambda row: texts.count(row.wins),
-        "ties": lambda row: texts.count(row.ties),
-        "losses": lambda row: texts.count(row.losses),
-        "p (t test)": lambda row: texts.probability(row.p_t) if row.datasets >= LEAST_DATASETS else "",
-        "p (sign test)": lambda row: texts.probability(row.p_sign) if row.datasets >= LEAST_DATASETS else "",
+        **{"system": "system", "over": "over", "datasets": "datasets", "mean": "mean"},
+        "interval (queries)": ("low_queries", "high_queries"),
+        "interval (datasets and queries)": ("low_datasets", "high_datasets"),
+        **{"mean rank": "mean_rank", "Borda count": "borda"},
+        f"change against {baseline} (%)" if baseline else "change (%)": "change",
+        **{"wins": "wins", "ties": "ties", "losses": "losses", "p (t test)": "p_t", "p (sign test)": "p_sign"},
     }
     if grid.trained_on or grid.training_unknown:
-        columns |= {
-            "own zero-shot mean": lambda row: (
-                f"{own} ({row.own_zero_shot_datasets})" if (own := texts.value(row.own_zero_shot_mean)) else ""
-            ),
-            "trained on": lambda row: row.trained_on,
-            "not known": lambda row: row.training_unknown,
-        }
-    columns["note"] = lambda row: row.note
+        table["own"] = [
+            f"{own} ({row.own_zero_shot_datasets})" if (own := texts.value(row.own_zero_shot_mean)) else ""
+            for row in texts.rows(table)
+        ]
+        columns |= {"own zero-shot mean": "own", "trained on": "trained_on", "not known": "training_unknown"}
+    columns["note"] = "note"
     words = ("over", "own zero-shot mean", "trained on", "not known", "note")
-    return _by_metric("across", grid, answers.across, columns, 1, words)
+    return _by_metric("across", grid, table, columns, 1, words)
 
 
 def over_seeds(grid: GridSummary, answers: Answers) -> ByMetric:
     """Tabulate mean and standard deviation of each system with seeds, with the value of each seed."""
     titles = {table_files.joined(table_files.averaged_rows(grid)): table_files.mean_name(grid)}
     titles |= {column.names: column.title for column in means(answers.across)}
-    named = answers.seeds["dataset"].where(answers.seeds["mean_of"] == "", answers.seeds["mean_of"].map(titles))
-    columns: Columns = {
-        "system": lambda row: row.system,
-        "dataset": lambda row: row.dataset,
-        "mean": lambda row: texts.value(row.mean),
-        "standard deviation": lambda row: texts.value(row.deviation),
-        "seeds": lambda row: f"{row.seeds}" if row.seeds == row.of else f"{row.seeds} of {row.of}",
-        "each seed": lambda row: row.values,
-        "status": lambda row: row.status,
-    }
-    words = ("seeds", "each seed", "status")
-    return _by_metric("seeds", grid, answers.seeds.assign(dataset=named), columns, 2, words, titles.values())
+    table = answers.seeds.copy()
+    table["dataset"] = table["dataset"].where(table["mean_of"] == "", table["mean_of"].map(titles))
+    some = " of " + table["of"].astype(str)
+    table["seeds"] = table["seeds"].astype(str) + some.where(table["seeds"] < table["of"], "")
+    columns: Columns = {name: name for name in ("system", "dataset", "mean")}
+    columns |= {"standard deviation": "deviation", "seeds": "seeds", "each seed": "values", "status": "status"}
+    return _by_metric("seeds", grid, table, columns, 2, ("seeds", "each seed", "status"), titles.values())
 
 
 def _by_metric(
@@ -151,8 +143,20 @@ def _by_metric(
     """Format the rows of a table by metric."""
     rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
     for row in _in_order(table, grid, means):
-        rows[row.metric].append([cell(row) for cell in columns.values()])
+        rows[row.metric].append(_formatted(row, columns))
     return ByMetric(name, list(columns), headers, words, rows)
+
+
+def _formatted(row: Any, columns: Columns) -> list[str]:
+    """Return the texts of a row of a table in these columns."""
+    cells = []
+    for column in columns.values():
+        value = [getattr(row, end) for end in column] if isinstance(column, tuple) else getattr(row, column)
+        if isinstance(value, list):
+            cells.append(texts.interval(*value))
+        else:
+            cells.append(value if isinstance(value, str) else FORMATS.get(str(column), texts.value)(value))
+    return cells
 
 
 def _in_order(table: pd.DataFrame, grid: GridSummary, means: Iterable[str] = ()) -> Iterable[Any]:
@@ -213,7 +217,7 @@ def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, 
         known = of_datasets.get((row.metric, row.system, row.other), {})
         shared = [known[name] for name in row.names.split(", ") if name in known]
         means = [_rounded(number, 4) for number in (row.mean, row.other_mean, row.difference)]
-        over = mean_difference(shared) if len(shared) == row.datasets else Difference(math.nan, math.nan, math.nan)
+        over = mean_difference(shared) if len(shared) == row.datasets else Difference(nan, nan, nan)
         p = None if pd.isna(over.p) else float(texts.probability(over.p))
         numbers = [*means, _rounded(over.low, 4), _rounded(over.high, 4), p]
         found[row.metric][f"{systems[row.system]}-{systems[row.other]}"] = [int(row.datasets), *numbers]
@@ -299,21 +303,18 @@ def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
 def verdicts(answers: Answers) -> Rows:
     """Return the scores with a reference value in the columns ``VERDICT_COLUMNS``, deviations first."""
     order = {name: number for number, name in enumerate(reversed(VERDICTS))}
-    judged = answers.verdicts[answers.verdicts["published"].notna()]
-    judged = judged.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
-    return [
-        [
-            row.system,
-            row.dataset,
-            written(row.metric),
-            texts.value(row.value) or row.status,
-            row.precision,
-            f"{row.published:g}",
-            texts.difference(row.difference),
-            "" if row.protocol or math.isnan(row.tolerance) else f"{row.tolerance:g}",
-            row.verdict,
-            ("own: " if row.recorded else "")
-            + ". ".join(filter(None, [row.source + (f" ({row.note})" if row.note else ""), row.protocol, row.commit])),
-        ]
-        for row in texts.rows(judged)
+    table = answers.verdicts[answers.verdicts["published"].notna()]
+    table = table.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
+    table["recorded"] = table["recorded"].fillna(value=False)
+    sources = [
+        ("own: " if row.recorded else "")
+        + ". ".join(filter(None, [row.source + (f" ({row.note})" if row.note else ""), row.protocol, row.commit]))
+        for row in texts.rows(table)
     ]
+    table = table.assign(
+        metric=table["metric"].map(written),
+        value=table["value"].map(texts.value).where(table["value"].notna(), table["status"]),
+        tolerance=table["tolerance"].where(table["protocol"] == ""),
+        source=sources,
+    )
+    return [_formatted(row, VERDICT_COLUMNS) for row in texts.rows(table)]

@@ -77,7 +77,7 @@ def analyse(
 
 def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, drawing.DrawnFigure]:
     """Draw the figures for which a grid has data, by name."""
-    holes, depth, measured, histogram = (
+    holes, curves, measured, histogram = (
         tables[name][tables[name]["dataset"].isin(list(grid.rows))]
         for name in ("holes", "depth", "lengths", "length_histogram")
     )
@@ -87,8 +87,8 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, dra
         others = against[(against["system"] != against["baseline"]) & against["wins"].notna()]
         if (others["datasets"] > 1).any():
             drawn["wins"] = figures.wins(against, grid.metrics[0])
-        if len(depth):
-            drawn["depth"] = depth_curves(depth)
+        if len(curves):
+            drawn["depth"] = depth_curves(curves)
         if len(holes):
             drawn |= {"holes": figures.hole_rates(holes), "ndcg_judged": figures.judged_only(holes)}
             drawn["lengths_retrieved"] = figures.retrieved_lengths(measured, histogram)
