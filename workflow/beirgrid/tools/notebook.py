@@ -125,7 +125,6 @@ class GridScores(pd.DataFrame):
         return pd.DataFrame
 
     def _repr_html_(self) -> str:
-        from ..page import drawing, figures
         from ..page.answer import answer
 
         folder = Path(self.attrs["grid"])
@@ -135,9 +134,7 @@ class GridScores(pd.DataFrame):
         rows = answers.scores[(answers.scores["metric"] == metric) & answers.scores["value"].notna()]
         rows = rows[rows["system"].isin(systems) & rows["dataset"].isin(list(grid.rows))]
         values = rows.pivot(index="dataset", columns="system", values="value").reindex(columns=systems)
-        with drawing.style():
-            picture = drawing.content(figures.forest(rows, metric).figure, "svg").decode()
         said = answer(grid, answers)
         sentences = escape(" ".join([*said.sentences, *said.caveats]))
         table = values.rename_axis(index=None, columns=None).to_html(float_format="{:.4f}".format, na_rep="")
-        return f"<p>{sentences}</p><p>{escape(written(metric))}</p>{table}{picture[picture.index('<svg') :]}"
+        return f"<p>{sentences}</p><p>{escape(written(metric))}</p>{table}"
