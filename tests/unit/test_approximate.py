@@ -60,7 +60,7 @@ def test_an_index_finds_most_of_the_best_in_fewer_bytes(tmp_path, kind, least, s
 
 
 @pytest.mark.parametrize("there", [Hnsw(kind="hnsw"), Int8(kind="int8"), Binary(kind="binary"), Flat()])
-@pytest.mark.parametrize("asked", [Hnsw(kind="hnsw", links=16), Int8(kind="int8"), Binary(kind="binary"), Flat()])
+@pytest.mark.parametrize("asked", [Hnsw(kind="hnsw"), Int8(kind="int8"), Binary(kind="binary"), Flat()])
 def test_an_index_of_another_kind_is_named(tmp_path, there, asked):
     """A file without a record replaced the index."""
     path = tmp_path / "0.faiss"
@@ -68,7 +68,7 @@ def test_an_index_of_another_kind_is_named(tmp_path, there, asked):
     if there == asked:
         assert approximate.search_shards([path], _vectors(1, 2), 5, asked)[1].shape == (1, 5)
         return
-    with pytest.raises(DataError, match=rf"{path} (is an index of another kind|was built with|is damaged)"):
+    with pytest.raises(DataError, match=rf"{path} (is an index of another kind|is damaged)"):
         approximate.search_shards([path], _vectors(1, 2), 5, asked)
 
 

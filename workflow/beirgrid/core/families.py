@@ -21,7 +21,7 @@ class Family:
         embeddings: suffix of a shard of vectors; empty for a family that encodes no corpus.
         index: suffix of the index of a shard of vectors.
         encoder: the class or function in ``encoders`` that opens its checkpoints, with its module.
-        search: module in ``search`` that stores, indexes and searches its vectors (``search.Store``).
+        search: module in ``search`` that stores, indexes and searches its vectors (see there).
         folder: whether a shard of vectors is a folder. The search also reads such a shard, so it is kept.
         index_folder: whether the index of a shard is a folder.
         like: another family whose suffixes, rules and costs this family shares; without it, the family has its own.

@@ -1,11 +1,21 @@
-"""Search engines: BM25, inner product, impact scores, MaxSim."""
+"""Search engines: BM25, inner product, impact scores, MaxSim.
+
+A module here stores, indexes and searches the vectors of a model family:
+
+- ``write_vectors(path, blocks, documents, dimension)`` writes the vectors of a shard, block by block as the family's
+  encoder yields them, to a file or into an empty folder. It returns facts for their record.
+- ``index_vectors(vectors, path)`` indexes what ``write_vectors`` wrote. It returns settings and facts for the record of
+  the index, and raises DataError if the vectors are damaged.
+- ``find(shards, queries, depth, compute)`` is what ``find`` here calls. Late interaction has none: its search takes
+  options.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
@@ -16,53 +26,23 @@ from ..core.families import FAMILIES
 Found = tuple[Sequence[np.ndarray] | np.ndarray, Sequence[np.ndarray] | np.ndarray]
 
 
-class Store(Protocol):
-    """Storage and indexing of a model family's vectors; implemented by modules."""
-
-    def write_vectors(self, path: Path, blocks: Iterable[Any], documents: int, dimension: int) -> dict[str, int]:
-        """Write the vectors of a shard, block by block, and return facts for their record.
-
-        Args:
-            path: file, or empty folder, to write.
-            blocks: vectors of consecutive documents, from the family's encoder.
-        """
-        ...
-
-    def index_vectors(self, vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, int]]:
-        """Index what ``write_vectors`` wrote, and return settings and facts for the record of the index.
-
-        Args:
-            path: file, or empty folder, to write.
-
-        Raises:
-            DataError: the vectors are damaged.
-        """
-        ...
-
-
-class SearchEngine(Store, Protocol):
-    """A store whose search takes no options (late interaction is not one)."""
-
-    def find(self, shards: Sequence[Path], queries: Any, depth: int, compute: Compute) -> Found:
-        """Search indexes and merge the results.
-
-        Args:
-            shards: the indexes of a corpus, in row order.
-            queries: query vectors, from the family's encoder.
-            depth: documents per query.
-            compute: the device, for a search that can run on a GPU.
-
-        Raises:
-            DataError: an index is damaged, or does not fit the queries.
-        """
-        ...
-
-
-def store(family: str) -> Store:
+def module(family: str) -> Any:
     """Return the search module of a family."""
-    return cast(Store, importlib.import_module(f".{FAMILIES[family].search}", __name__))
+    return importlib.import_module(f".{FAMILIES[family].search}", __name__)
 
 
-def engine(family: str) -> SearchEngine:
-    """Return the search module of a family whose search takes no options."""
-    return cast(SearchEngine, store(family))
+def find(family: str, shards: Sequence[Path], queries: Any, depth: int, compute: Compute) -> Found:
+    """Search the indexes of a corpus and merge the results.
+
+    Args:
+        family: family of the model, with a search that takes no options.
+        shards: the indexes, in row order.
+        queries: query vectors, from the family's encoder.
+        depth: documents per query.
+        compute: the device, for a search that can run on a GPU.
+
+    Raises:
+        DataError: an index is damaged, or does not fit the queries.
+    """
+    best: Found = module(family).find(shards, queries, depth, compute)
+    return best

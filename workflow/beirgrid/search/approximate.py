@@ -105,7 +105,7 @@ def search_shards(
         documents, the row is -1.
 
     Raises:
-        DataError: an index is damaged, was built with other parameters, or has another dimension than the queries.
+        DataError: an index is damaged, of another kind, or has another dimension than the queries.
     """
     import faiss
 
@@ -127,31 +127,15 @@ def search_shards(
 
 
 def _read(path: Path, kind: AnyIndex) -> Any:
-    """Read an index of ``write_index``.
-
-    Raises:
-        DataError: the index is damaged, of another kind, or built with other parameters.
-    """
+    """Read an index of ``write_index``; raise DataError if it is damaged or of another kind."""
     import faiss
 
-    if isinstance(kind, Binary):
-        with files.reading(path):
-            index = faiss.read_index_binary(str(path))
-        flat.check_kind(path, index, _CLASSES[kind.kind])
-        return index
-    index = flat.read_index(path, _CLASSES[kind.kind])
-    expected = kind.built()
-    for key, value in _built_with(index, kind).items():
-        if value != expected[key]:
-            raise DataError(f"{path} was built with `{key}: {value}`, not {expected[key]}. {files.REMEDY}")
+    if not isinstance(kind, Binary):
+        return flat.read_index(path, _CLASSES[kind.kind])
+    with files.reading(path):
+        index = faiss.read_index_binary(str(path))
+    flat.check_kind(path, index, _CLASSES[kind.kind])
     return index
-
-
-def _built_with(index: Any, kind: AnyIndex) -> dict[str, int]:
-    """Return the build parameters that an index stores."""
-    if isinstance(kind, Hnsw):
-        return {"links": index.hnsw.nb_neighbors(1), "construction": index.hnsw.efConstruction}
-    return {"codes": index.pq.M} if isinstance(kind, IvfPq) else {}
 
 
 def _search(index: Any, queries: np.ndarray, depth: int, kind: AnyIndex) -> tuple[np.ndarray, np.ndarray]:

@@ -26,7 +26,7 @@ _KINDS = ("IndexFlatIP", "IndexIDMap")
 def write_vectors(
     path: Path, blocks: Iterable[np.ndarray | tuple[np.ndarray, np.ndarray]], documents: int, dimension: int
 ) -> dict[str, int]:
-    """Write the vectors of a shard as float32 .npy [documents, dimension] (``search.Store``).
+    """Write the vectors of a shard as float32 .npy [documents, dimension].
 
     If documents have several vectors, blocks are vectors and their counts by document. The file is then float32
     [vectors, dimension], and a second array follows: the counts, int64 [documents].
@@ -52,7 +52,7 @@ def write_vectors(
 
 
 def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, int]]:
-    """Build a shard's flat index; vectors for cosine already have length 1 (``search.Store``)."""
+    """Build a shard's flat index; vectors for cosine already have length 1."""
     with files.reading(vectors):
         rows = np.load(vectors, mmap_mode="r")
         if rows.ndim != 2 or not rows.size:
@@ -177,7 +177,7 @@ def _of_documents(
 
 
 def find(shards: Iterable[Path], queries: np.ndarray, depth: int, compute: Compute) -> tuple[np.ndarray, np.ndarray]:
-    """Search the indexes of shards on the device that ``compute`` chooses (``search.Engine``)."""
+    """Search the indexes of shards on the device that ``compute`` chooses."""
     with compute.start() as runtime:
         return search_shards(shards, queries, depth, runtime.device)
 

@@ -30,7 +30,7 @@ SCORES = 2**22
 def write_vectors(
     path: Path, blocks: Iterable[scipy.sparse.csr_matrix], documents: int, dimension: int
 ) -> dict[str, int]:
-    """Write the weights of a shard as a float32 CSR matrix [documents, vocabulary], .npz (``search.Store``)."""
+    """Write the weights of a shard as a float32 CSR matrix [documents, vocabulary], .npz."""
     import scipy.sparse
 
     weights = scipy.sparse.vstack(list(blocks), format="csr")
@@ -40,7 +40,7 @@ def write_vectors(
 
 
 def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, int]]:
-    """Invert the weights of a shard into postings with exact float32 impacts (``search.Store``)."""
+    """Invert the weights of a shard into postings with exact float32 impacts."""
     import scipy.sparse
 
     with files.reading(vectors):
@@ -103,7 +103,7 @@ def search_shards(
 def find(
     shards: Iterable[Path], queries: scipy.sparse.csr_matrix, depth: int, compute: Compute
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Search shards on the CPU, whatever device ``compute`` names (``search.Engine``), with PyTorch's threads."""
+    """Search shards on the CPU, whatever device ``compute`` names, with PyTorch's threads."""
     import torch  # loaded already, to encode the queries
 
     return search_shards(shards, queries, depth, torch.get_num_threads())

@@ -56,7 +56,7 @@ class TokenVectors(NamedTuple):
 
 
 def write_vectors(path: Path, blocks: Iterable[TokenVectors], documents: int, dimension: int) -> dict[str, int]:
-    """Write the token vectors of a shard into a folder as float16, block by block (``search.Store``).
+    """Write the token vectors of a shard into a folder as float16, block by block.
 
     Rounding to float16 changes the dot product of two unit vectors by at most 2^-11, so the score of a query of 32
     tokens by at most 0.016.
@@ -78,7 +78,7 @@ def write_vectors(path: Path, blocks: Iterable[TokenVectors], documents: int, di
 
 
 def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, int]]:
-    """Index the token vectors of a shard for candidate generation (``search.Store``)."""
+    """Index the token vectors of a shard for candidate generation."""
     import faiss
 
     shard = TokenShard(vectors)

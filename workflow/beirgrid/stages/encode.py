@@ -64,7 +64,7 @@ def encode(
             collection.read_blocks(corpus, start, early, FIRST), collection.read_blocks(corpus, early, stop, WINDOW)
         )
         separator = model.separator if isinstance(model, DenseModel) else " "
-        write = search.store(model.family).write_vectors
+        write = search.module(model.family).write_vectors
         written = pipeline.behind(
             partial(write, temporary, documents=stop - start, dimension=opened.dimension),
             _encoded(opened, documents, separator, progress),

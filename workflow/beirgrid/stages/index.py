@@ -65,7 +65,7 @@ def index_vectors(
     origin = lineage.check({"vectors": vectors}, made={"index": None, "dimensions": None})
     with provenance.record(INDEX, record, settings, [output], origin=origin) as facts:
         with files.atomic(output, directory=row.index_folder) as temporary:
-            described, counts = search.store(family).index_vectors(vectors, temporary)
+            described, counts = search.module(family).index_vectors(vectors, temporary)
         settings.update(described)
         # For a family whose shards are folders, the search also reads the vectors.
         facts.update(counts, bytes=files.size(output) + (files.size(vectors) if row.folder else 0))

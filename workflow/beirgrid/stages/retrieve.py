@@ -25,7 +25,7 @@ from ..models.endpoints import kept_answers
 from ..pipeline.retrieve import RETRIEVE
 from ..runs import runs
 from ..runs.limits import Limits
-from ..search import Found, approximate, engine, flat, lucene, maxsim
+from ..search import Found, approximate, find, flat, lucene, maxsim
 
 System = Annotated[str, "name of the system, used as the tag of the run"]
 Queries = Annotated[Artifact, "queries.parquet"]
@@ -114,7 +114,7 @@ def retrieve_vectors(
     settings = {**model.given(), "depth": asked.depth}
 
     def search(vectors: Any, depth: int) -> Found:
-        return engine(model.family).find(indexes, vectors, depth, compute)
+        return find(model.family, indexes, vectors, depth, compute)
 
     origin = lineage.check(asked.inputs | {"indexes": indexes})
     with provenance.record(RETRIEVE, asked.record, settings, [asked.output], origin=origin) as facts:

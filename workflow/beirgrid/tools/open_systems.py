@@ -27,7 +27,7 @@ from ..encoders import open_encoder, open_scorer
 from ..pipeline import job
 from ..pipeline.stage import functions
 from ..runs import fusion, runs
-from ..search import approximate, engine, lucene, maxsim
+from ..search import approximate, find, lucene, maxsim
 from ..stages.program import run_command
 
 # Stages whose steps can be reopened.
@@ -258,7 +258,7 @@ def _search_vectors(step: Step, vectors: Any, depth: int) -> Any:
     if step.function == "retrieve_dense":
         cut = approximate.truncate(vectors, values["dimensions"], values["model"].similarity)
         return approximate.search_shards(values["indexes"], cut, depth, values["index"] or Flat())
-    return engine(values["model"].family).find(values["indexes"], vectors, depth, Compute(device="cpu"))
+    return find(values["model"].family, values["indexes"], vectors, depth, Compute(device="cpu"))
 
 
 def _hardware(runtime: Runtime) -> str:
