@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, get_origin, get_type_hints
 
 from beirgrid.pipeline import job
 from beirgrid.pipeline.stage import functions
@@ -25,8 +28,31 @@ def stage_job(*words: str | Path) -> tuple[list[str], str]:
         name, others = first, [kind, *others]
     else:
         return [*map(str, words)], ""
-    options = job.options_of_words(job.stage_function(name), filter(None, others))
+    options = _options(job.stage_function(name), filter(None, others))
     return ["stage", name], json.dumps({"options": options})
+
+
+def _options(function: Callable[..., Any], words: Iterable[str]) -> dict[str, Any]:
+    """Return the values of words: ``--queries a b --depth 10``."""
+    hints = get_type_hints(function)
+    for kind in [kind for kind in hints.values() if dataclasses.is_dataclass(kind)]:
+        hints |= get_type_hints(kind)
+    texts: dict[str, list[str]] = {}
+    for word in words:
+        if word.startswith("--"):
+            texts[word[2:].replace("-", "_")] = []
+        else:
+            texts[next(reversed(texts))].append(word)
+    return {name: _value(hints.get(name), values) for name, values in texts.items()}
+
+
+def _value(kind: Any, texts: list[str]) -> Any:
+    if get_origin(kind) in (list, tuple):
+        return texts
+    if kind is bool:
+        return True
+    text = " ".join(texts)
+    return json.loads(text) if text.startswith("{") and kind is not str else text
 
 
 def stage_command(*words: str | Path, python: str | Path = sys.executable) -> list[str]:

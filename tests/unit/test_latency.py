@@ -152,20 +152,12 @@ def test_a_program_that_is_not_named_does_not_start(program, capsys):
     assert not Path("started").exists()
 
 
-@pytest.mark.parametrize("version", ["0.2", "0.3"])
-def test_a_recorded_search_with_a_model_is_opened_with_all_of_its_options(tmp_path, version):
-    """Records of version 0.2 have a command line, later ones a job."""
-    words = "retrieve dense --system d --checkpoint c --corpus x --queries q --output o --record r --indexes 0.faiss"
-    model = '{"family": "dense", "similarity": "cosine"}'
-    command = f"python -m beirgrid {words} --depth 7 --model '{model}'"
-    record = {"stage": "retrieve", "command": command, "settings": {}, "facts": {}, "seconds": 1, "peak_memory_mb": 1}
-    if version != "0.2":
-        inputs = {"checkpoint": "c", "corpus": "x", "queries": "q", "indexes": ["0.faiss"]}
-        settings = {"depth": 7, "model": json.loads(model)}
-        outputs = {"output": "o", "record": "r"}
-        job = {"stage": "retrieve_dense", "inputs": inputs, "outputs": outputs, "settings": settings}
-        record |= {"command": "python -m beirgrid stage retrieve_dense", "job": job | {"options": {"system": "d"}}}
-    (tmp_path / "r.json").write_text(json.dumps(record))
+def test_a_recorded_search_with_a_model_is_opened_with_all_of_its_options(tmp_path):
+    settings = {"depth": 7, "model": {"family": "dense", "similarity": "cosine"}}
+    parts = {"inputs": {"checkpoint": "c", "corpus": "x", "queries": "q", "indexes": ["0.faiss"]}, "settings": settings}
+    job = {"stage": "retrieve_dense", **parts, "outputs": {"output": "o", "record": "r"}, "options": {"system": "d"}}
+    record = {"stage": "retrieve", "job": job, "settings": {}, "facts": {}, "seconds": 1, "peak_memory_mb": 1}
+    (tmp_path / "r.json").write_text(json.dumps(record | {"command": "python -m beirgrid stage retrieve_dense"}))
     step = open_systems.read_step(tmp_path / "r.json")
     assert (step.function, step.values["depth"], step.values["checkpoint"].name) == ("retrieve_dense", 7, "c")
     assert step.values["model"].family == "dense"

@@ -7,8 +7,8 @@ import functools
 import importlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, cast, get_origin, get_type_hints
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -92,32 +92,3 @@ def arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[s
     except ValidationError as error:
         raise ConfigError("; ".join(explain(error, "", nested))) from None
     return validated
-
-
-def options_of_words(function: Callable[..., Any], words: Iterable[str]) -> dict[str, Any]:
-    """Return the values of a command line of version 0.2: ``--queries a b --depth 10``.
-
-    Raises:
-        ValueError: the words are no options, or a value is damaged JSON.
-    """
-    hints = get_type_hints(function)
-    for kind in [kind for kind in hints.values() if dataclasses.is_dataclass(kind)]:
-        hints |= get_type_hints(kind)
-    texts: dict[str, list[str]] = {}
-    for word in words:
-        if word.startswith("--"):
-            texts[word[2:].replace("-", "_")] = []
-        elif texts:
-            texts[next(reversed(texts))].append(word)
-        else:
-            raise ValueError(f"{word!r} is no option")
-    return {name: _value(hints.get(name), values) for name, values in texts.items()}
-
-
-def _value(kind: Any, texts: list[str]) -> Any:
-    if get_origin(kind) in (list, tuple):
-        return texts
-    if kind is bool:
-        return True
-    text = " ".join(texts)
-    return json.loads(text) if text.startswith("{") and kind is not str else text

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import os
 import platform
-import shlex
 import sys
 import tempfile
 import threading
@@ -20,12 +19,11 @@ import numpy as np
 from ..collections import collection
 from ..config.indexes import Flat
 from ..config.systems import places_of
-from ..core import files, lineage, paths, provenance
+from ..core import lineage, paths, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import BeirgridError, DataError
 from ..encoders import open_encoder, open_scorer
 from ..pipeline import job
-from ..pipeline.stage import functions
 from ..runs import fusion, runs
 from ..search import approximate, find, lucene, maxsim
 from ..stages.program import run_command
@@ -199,27 +197,15 @@ def read_step(path: str | Path) -> Step:
     if stage not in _STAGES:
         return Step(stage, "", {}, {})
     try:
-        name, options = _job(stage, record)
-        values = job.arguments(job.stage_function(name), options)
+        name = record["job"]["stage"]
+        values = job.arguments(job.stage_function(name), job.options(record["job"]))
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-    except (BeirgridError, ValueError) as error:
-        why = f"{path}: it records a job of another version of beirgrid ({error}). {files.REMEDY}"
-        raise DataError(why) from None
+    except (BeirgridError, KeyError) as error:
+        why = f"it records a job of another version of beirgrid ({error})"
+        raise DataError(f"{path}: {why}. Delete this record, and run the grid again") from None
     grouped = values.pop("asked", None)  # what every search with a model takes
     return Step(stage, name, values | (vars(grouped) if grouped else {}), record["facts"])
-
-
-def _job(stage: str, record: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the function and the values of a recorded job. Records before version 0.3 have a command line instead."""
-    if "job" in record:
-        return record["job"]["stage"], job.options(record["job"])
-    words = shlex.split(record["command"])
-    words, name = words[words.index(stage) + 1 :], stage
-    if stage == "retrieve":
-        own = f"retrieve_{words.pop(0).replace('-', '_')}"
-        name = own if own in functions() else "retrieve_vectors"
-    return name, job.options_of_words(job.stage_function(name), words)
 
 
 def _start(values: Mapping[str, Any], device: str, stack: ExitStack) -> Runtime:
