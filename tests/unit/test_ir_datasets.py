@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import io
 import itertools
@@ -37,7 +35,6 @@ from beirgrid.collections import collection
 from beirgrid.collections.downloads import one_at_a_time
 from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.core import files
-from beirgrid.core.errors import DataError
 
 HEADER = "query-id\tcorpus-id\tscore\n"
 META = {
@@ -436,19 +433,6 @@ def test_whoever_may_write_to_a_shared_home_may_lock_in_it(home, monkeypatch):
     (lock,) = (home / "locks").iterdir()
     assert stat.S_IMODE((home / "locks").stat().st_mode) == 0o2770
     assert stat.S_IMODE(lock.stat().st_mode) == 0o660
-
-
-def test_a_file_system_without_locks_is_told(home, monkeypatch):
-    def missing(*_: object) -> None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-
-    home.mkdir()
-    monkeypatch.setattr(fcntl, "flock", missing)
-    with (
-        pytest.raises(DataError, match=r"without file locks .*set IR_DATASETS_HOME"),
-        one_at_a_time("beir/x"),
-    ):
-        pass
 
 
 # ---- archives that are flawed although their checksum is right

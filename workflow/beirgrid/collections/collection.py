@@ -109,18 +109,6 @@ def read_blocks(corpus: str | Path, start: int, stop: int, size: int) -> Iterato
             yield group[first : first + size]
 
 
-def block_rows(corpus: str | Path, start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the first row, and the one after the last, of each block that ``read_blocks`` yields."""
-    with files.reading(corpus):
-        metadata = pq.read_metadata(corpus)
-    first = 0
-    for group in range(metadata.num_row_groups):
-        end = first + metadata.row_group(group).num_rows
-        for row in range(max(first, start), min(end, stop), size):
-            yield row, min(row + size, end, stop)
-        first = end
-
-
 def shard_rows(corpus: str | Path, shard: int, size: int, last: bool) -> tuple[int, int]:
     """Return the first row of a shard and the one after its last; the last shard must end with the corpus."""
     total = count(corpus)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import os
 import stat
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import files
-from ..core.errors import DataError, say
+from ..core.errors import say
 
 
 def size(identifier: str) -> tuple[str, float]:
@@ -39,11 +38,7 @@ def _listed() -> dict[str, Any]:
 
 @contextmanager
 def one_at_a_time(identifier: str) -> Iterator[None]:
-    """Hold the lock of the file with the documents of an id, across all machines that share ir_datasets' folder.
-
-    Raises:
-        DataError: the folder is on a file system without locks.
-    """
+    """Hold the lock of the file with the documents of an id, across all machines that share ir_datasets' folder."""
     from filelock import FileLock, Timeout
     from ir_datasets.util import home_path
 
@@ -63,11 +58,5 @@ def one_at_a_time(identifier: str) -> Iterator[None]:
     except Timeout:
         say(f"waiting for another job that fetches {name}")
         held = lock.acquire()
-    except OSError as error:
-        if error.errno != errno.ENOSYS:
-            raise
-        raise DataError(
-            f"{home} is on a file system without file locks (flock): set IR_DATASETS_HOME to a folder on another one"
-        ) from None
     with held:
         yield

@@ -88,15 +88,7 @@ def _run(main: str, arguments: list[str], folder: Path, memory_mb: int) -> None:
     # Anserini only logs an exception in a thread, drops the documents and exits with 0.
     if done.returncode != 0 or re.search(r"^\S*(Exception|Error)\b.*\n\s+at ", done.stdout, re.MULTILINE):
         reason = next((line for line in done.stdout.splitlines() if re.search("Exception|Error", line)), "")
-        hint = _hint(done.stdout, memory_mb)
-        raise BeirgridError(f"{main} failed with exit status {done.returncode}: {reason}{hint}")
-
-
-def _hint(text: str, memory_mb: int) -> str:
-    """Return a hint for Java's known errors."""
-    if "UnsupportedClassVersionError" in text:
-        return f"; Java {MINIMUM_JAVA} or newer is needed, and {java()} is older"
-    return f"; the heap of {memory_mb} MB is too small" if "OutOfMemoryError" in text else ""
+        raise BeirgridError(f"{main} failed with exit status {done.returncode}: {reason}")
 
 
 def _check_language(language: str) -> None:
@@ -154,7 +146,7 @@ def _java_class(options: list[str]) -> Callable[[str], Any]:
 
 
 @contextmanager
-def _explained(index: Path, memory_mb: int) -> Iterator[None]:
+def _explained(index: Path) -> Iterator[None]:
     """Convert a Java exception to one message."""
     from jnius import JavaException
 
@@ -162,7 +154,7 @@ def _explained(index: Path, memory_mb: int) -> Iterator[None]:
         yield
     except JavaException as error:
         reason = f"{error.classname}: {error.innermessage}".splitlines()[0][:300]
-        raise BeirgridError(f"searching {index}: {reason}{_hint(str(error), memory_mb)}") from None
+        raise BeirgridError(f"searching {index}: {reason}") from None
 
 
 class Searcher:
@@ -183,8 +175,8 @@ class Searcher:
         java_class = _java_class(_options(memory_mb, files.size(index), SHORT_INDEX_BYTES))
         from jnius import cast
 
-        self.index, self.memory_mb = index, memory_mb
-        with _explained(index, memory_mb):
+        self.index = index
+        with _explained(index):
             opened = java_class("io.anserini.search.SimpleSearcher")(str(index.absolute()))
             self.close: Callable[[], None] = opened.close
             opened.set_bm25(k1, b)
@@ -209,7 +201,7 @@ class Searcher:
         Raises:
             BeirgridError: Java or Lucene fails.
         """
-        with _explained(self.index, self.memory_mb):
+        with _explained(self.index):
             query = self._generator.buildQuery(self._fields, self._analyzer, text)
             hits = self._searcher.search(query, depth, self._order, True)
             found = _HIT.findall(self._describe(hits))

@@ -8,7 +8,6 @@ Vectors are read from disk on demand, and indexes are mapped one at a time, so m
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -109,14 +108,12 @@ class TokenShard:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with files.reading(folder), (folder / "vectors.npy").open("rb") as stream:
+        with files.reading(folder):
             self.offsets: np.ndarray = np.load(folder / "offsets.npy")
-            np.lib.format.read_magic(stream)
-            (self.tokens, self.dimension), _, self.dtype = np.lib.format.read_array_header_1_0(stream)
-            self.begin = stream.tell()
-            rows = (stream.seek(0, os.SEEK_END) - self.begin) / (self.dimension * self.dtype.itemsize)
-            if rows != self.tokens or self.offsets[0] or self.offsets[-1] != rows or (np.diff(self.offsets) < 0).any():
-                raise ValueError(f"offsets.npy counts {self.offsets[-1]:,} tokens, and vectors.npy has {rows:,}")
+            vectors: Any = np.load(folder / "vectors.npy", mmap_mode="r")
+            (self.tokens, self.dimension), self.dtype, self.begin = vectors.shape, vectors.dtype, vectors.offset
+            if self.offsets[0] or self.offsets[-1] != self.tokens or (np.diff(self.offsets) < 0).any():
+                raise ValueError(f"offsets.npy counts {self.offsets[-1]:,} tokens, and vectors.npy has {self.tokens:,}")
 
     def __len__(self) -> int:
         """Return the number of documents."""

@@ -62,8 +62,8 @@ def expand(
         }
         state = provenance.state_folder(EXPAND, output, inputs)
         schema = collection.EXPANSION_SCHEMAS[model.family]
-        blocks = collection.block_rows(corpus, start, stop, BLOCK)
-        parts = {state / f"{first}.parquet": (first, end) for first, end in blocks}
+        firsts = range(start, stop, BLOCK)
+        parts = {state / f"{first}.parquet": (first, min(first + BLOCK, stop)) for first in firsts}
         missing = {
             part: (first, end)
             for part, (first, end) in parts.items()
@@ -74,8 +74,8 @@ def expand(
             say(f"expand shard {shard}: an earlier attempt finished {stop - start - new:,} documents")
         progress = Progress(f"expand shard {shard}", new, "documents")
         for part, (first, end) in missing.items():
-            [documents] = collection.read_blocks(corpus, first, end, BLOCK)
-            rows = opened.expansions([document.joined for document in documents], progress)
+            texts = [document.joined for group in collection.read_documents(corpus, first, end) for document in group]
+            rows = opened.expansions(texts, progress)
             expanded.write_part(part, pa.table(rows, schema))
         expanded.join(parts, output, schema)
         shutil.rmtree(state)
