@@ -116,15 +116,6 @@ def test_of_two_long_texts_of_nearly_one_length_the_longer_one_keeps_more(tiny_m
         assert read == whole
 
 
-@pytest.mark.parametrize("idle", [" ", "\n", "\0", "x", "é", "7"])
-def test_many_characters_in_which_there_is_no_token_is_shortened(tiny_models, idle):
-    text = "ab " + idle * 200_000 + " cd ef"
-    tokenizer = _real()
-    short = cutting.cut(tokenizer, text, 64)
-    assert len(short) < 2000
-    assert tokenizer(short)["input_ids"] == tokenizer(text)["input_ids"]
-
-
 def test_scores_and_vectors_of_long_texts_are_those_of_what_is_read(tiny_models):
     choose = random.Random(0)
     texts = ["".join(choose.choices("abcdefghij    ", k=length)).strip() for length in (20, 300, 5000, 6000)]

@@ -7,7 +7,7 @@ Names that the lock file lacks are resolved once, which imports mteb.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from . import lock
 from .tasks import mteb_names
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
-# Keys of a system that name models, and keys that name systems.
-_MODELS, _SYSTEMS = ("retriever", "reranker"), ("first_stage",)
+# Keys of a system that name models, and keys of the grid and of a system that name systems.
+_MODELS, _SYSTEMS = ("retriever", "reranker"), ("systems", "baseline", "compare", "first_stage", "of")
 _LONGEST = 80  # characters of a name
 # Models that mteb loads without the code of their checkpoints, but whose published scores were measured before mteb had
 # a loader for them. Their authors describe attention in both directions, which is in that code.
@@ -99,7 +99,9 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
         by_row: mteb's tasks by datasets.
     """
     own = {name: entry for name, entry in raw["models"].items() if _is_id(name) and isinstance(entry, Mapping)}
-    columns, parts = list(_columns(raw)), list(_models(raw["systems"]))
+    systems = raw["systems"].values()
+    columns = [name for entry in (raw["grid"], *systems) for name in _ids(entry, _SYSTEMS)]
+    parts = [name for entry in systems for name in _ids(entry, _MODELS)]
     wanted = dict.fromkeys(name for name in [*own, *columns, *parts] if "family" not in own.get(name, ()))
     if not wanted and not own:
         return raw
@@ -117,32 +119,24 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
     for name in wanted | dict.fromkeys(own):
         facts = locked.get(name) if name in wanted else None
         models[local_name(name)] = _entry(name, facts, own.get(name, {}), tasks)
-    systems = {name: _local_system(entry) for name, entry in raw["systems"].items()}
+    local_systems = {name: _with_local_names(entry) for name, entry in raw["systems"].items()}
     for name in columns:
         system = _system(name, models[local_name(name)])
-        if systems.setdefault(local_name(name), system) != system:
+        if local_systems.setdefault(local_name(name), system) != system:
             raise ConfigError(f"systems.{local_name(name)} is another system than that of {name}: give it another name")
-    grid = {key: _local(value) for key, value in raw["grid"].items()}
     _check_documents({name: locked[name] for name in wanted}, own, {row: tasks[row] for row in rows if row in tasks})
-    return {**raw, "models": models, "systems": systems, "grid": grid}
+    return {**raw, "models": models, "systems": local_systems, "grid": _with_local_names(raw["grid"])}
 
 
 def _is_id(name: Any) -> bool:
     return isinstance(name, str) and bool(_ID.fullmatch(name))
 
 
-def _columns(raw: Mapping[str, Any]) -> Iterator[str]:
-    entries = [entry for entry in raw["systems"].values() if isinstance(entry, Mapping)]
-    places = [raw["grid"].get("systems"), [raw["grid"].get("baseline")], raw["grid"].get("compare")]
-    places += [[entry.get(key) for key in _SYSTEMS] for entry in entries] + [entry.get("of") for entry in entries]
-    for names in places:
-        yield from filter(_is_id, names if isinstance(names, list) else ())
-
-
-def _models(systems: Mapping[str, Any]) -> Iterator[str]:
-    for entry in systems.values():
-        if isinstance(entry, Mapping):
-            yield from filter(_is_id, (entry.get(key) for key in _MODELS))
+def _ids(entry: Any, keys: Iterable[str]) -> list[str]:
+    """Return the ids on the hub that stand under some keys of an entry, alone or in lists."""
+    values = [entry.get(key) for key in keys] if isinstance(entry, Mapping) else []
+    names = (name for value in values for name in (value if isinstance(value, list) else [value]))
+    return [str(name) for name in names if _is_id(name)]
 
 
 def _local(value: Any) -> Any:
@@ -152,11 +146,11 @@ def _local(value: Any) -> Any:
     return local_name(value) if _is_id(value) else value
 
 
-def _local_system(entry: Any) -> Any:
-    """Return the entry of a system with ids in their local form."""
+def _with_local_names(entry: Any) -> Any:
+    """Return the entry of the grid or a system with ids in their local form."""
     if not isinstance(entry, Mapping):
         return entry
-    return {key: _local(value) if key in (*_MODELS, *_SYSTEMS, "of") else value for key, value in entry.items()}
+    return {key: _local(value) if key in (*_MODELS, *_SYSTEMS) else value for key, value in entry.items()}
 
 
 def _system(name: str, model: Mapping[str, Any]) -> dict[str, Any]:

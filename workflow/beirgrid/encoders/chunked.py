@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -11,6 +10,7 @@ import numpy as np
 
 from ..config.models import AnsweringReranker, Chunks, CrossEncoder, DenseModel
 from ..core.errors import DataError
+from ..core.pipeline import ahead
 from ..core.progress import Progress
 from ..search.maxsim import TokenVectors
 from . import cutting
@@ -92,27 +92,18 @@ class ChunkedEncoder(Chunked[TextEncoder[Any, Any]], Encoder[np.ndarray | TokenV
         self, blocks: Iterable[list[str]], role: str, progress: Progress | None
     ) -> Iterator[np.ndarray | TokenVectors]:
         """Yield the vectors of each block of documents."""
-        coming, found = deque[np.ndarray](), [np.empty((0, self.dimension), np.float32)]
-
-        def chunked() -> Iterator[list[str]]:
-            for texts in blocks:
-                cut = [self.cut(text) for text in texts]
-                coming.append(np.array([*map(len, cut)], np.int64))
-                yield from windows([chunk for of_text in cut for chunk in of_text])
-
-        read = done = 0
-        for vectors in self.open.encode_blocks(chunked()):
-            found.append(vectors)
-            read += len(vectors)
-            counts = coming[0]
-            before, done = done, int(np.searchsorted(np.cumsum(counts), read, "right"))
-            if progress:
-                progress.add(done - before)
-            if done == len(counts):
-                coming.popleft()
-                self.count += read
-                yield self._documents(np.concatenate(found), counts)
-                found, read, done = found[:1], 0, 0
+        for cut in ahead(([self.cut(text) for text in texts] for texts in blocks), 1):
+            counts = np.array([*map(len, cut)], np.int64)
+            ends, encoded = np.cumsum(counts), [np.empty((0, self.dimension), np.float32)]
+            read = done = 0
+            for vectors in self.open.encode_blocks(windows([chunk for of_text in cut for chunk in of_text])):
+                encoded.append(vectors)
+                read += len(vectors)
+                before, done = done, int(np.searchsorted(ends, read, "right"))
+                if progress:
+                    progress.add(done - before)
+            self.count += read
+            yield self._documents(np.concatenate(encoded), counts)
 
     def _documents(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray | TokenVectors:
         if self.chunks.aggregate != "mean":

@@ -6,7 +6,6 @@ the first tokens. So a tokenizer gets only the beginning of a long text. The mod
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -19,11 +18,6 @@ CHARACTERS = 8
 CHUNK = 2**16
 # Characters searched backwards for the end of a word.
 WORD = 1000
-# Runs that WordPiece turns into nothing (white space, NUL) or into one unknown token (letters and digits of one word).
-# Keeping 1,000 characters of such a run gives the same tokens. CJK scripts are excluded.
-_IDLE = re.compile(
-    r"([ \t\r\n]{1000})[ \t\r\n]+|(\x00{1000})\x00+|([^\W_\u2000-\U0010ffff]{1000})[^\W_\u2000-\U0010ffff]+"
-)
 
 
 class Beginning(NamedTuple):
@@ -39,10 +33,7 @@ class Beginning(NamedTuple):
 
 
 def cut(tokenizer: Any, text: str, tokens: int, before: str = "") -> str:
-    """Shorten a text so that its first ``tokens`` tokens after the text ``before`` are unchanged.
-
-    Runs without a second token (a megabyte of white space) are shortened as well.
-    """
+    """Shorten a text so that its first ``tokens`` tokens after the text ``before`` are unchanged."""
     if len(before) + len(text) <= (tokens + MARGIN) * CHARACTERS:
         return text
     return _beginning(tokenizer, before + text if before else text, tokens)[len(before) :]
@@ -57,8 +48,6 @@ def _beginning(tokenizer: Any, text: str, tokens: int) -> str:
         # One token less per part: a part may end within a word, which then counts twice.
         if sum(max(len(ids) - 1, 0) for ids in pieces(tokenizer, beginning)) >= tokens + MARGIN:
             return beginning
-        if size == (tokens + MARGIN) * CHARACTERS and type(tokenizer.backend_tokenizer.model).__name__ == "WordPiece":
-            text = _IDLE.sub(r"\1\2\3", text)
         size *= 2
     return text
 

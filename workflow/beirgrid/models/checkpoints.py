@@ -150,12 +150,7 @@ def _copy(name: str, folder: Path, target: Path, entry: ModelEntry) -> None:
             raise DataError(f"model {name!r}: {folder} has more than {_MOST:,} files: name the checkpoint's folder")
         copy = target / path.relative_to(folder)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            shutil.copy2(path, copy)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise DataError(f"model {name!r}: {path} cannot be copied: {error}") from error
+        shutil.copy2(path, copy)
 
 
 def _refuse_outside(name: str, folder: Path) -> None:

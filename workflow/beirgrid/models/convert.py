@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,9 +23,7 @@ def convert(folder: Path, names: list[str]) -> None:
 
     Raises:
         DataError: a file is damaged or holds more than tensors.
-        OSError: the disk is full.
     """
-    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     for name in names:
@@ -36,12 +32,7 @@ def convert(folder: Path, names: list[str]) -> None:
             weights = _without_head(folder, weights)
         # Tensors that share memory (tied embeddings) are written in full under each name.
         weights = {key: tensor.detach().contiguous().clone() for key, tensor in weights.items()}
-        try:
-            save_file(weights, folder / _converted(name), metadata={"format": "pt"})
-        except SafetensorError as error:
-            if os.strerror(errno.ENOSPC) in str(error):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from None
-            raise
+        save_file(weights, folder / _converted(name), metadata={"format": "pt"})
     if (index := folder / "pytorch_model.bin.index.json").is_file():
         with files.reading(index):
             listed = {weight: _converted(name) for weight, name in files.read_json(index)["weight_map"].items()}
