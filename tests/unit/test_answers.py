@@ -29,7 +29,8 @@ from beirgrid.results.scores import Scores, load_scores
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages import report
 from beirgrid.stages.aggregate import aggregate
-from beirgrid.tools import events, outline, refresh
+from beirgrid.tools import events
+from beirgrid.tools.report import LINES, PUBLISHED, outline, refresh
 
 QUERIES = [f"q{i}" for i in range(8)]
 SETTINGS = "0123456789abcdef"
@@ -193,7 +194,7 @@ def test_the_report_command_makes_tables_and_page(grid, capsys):
 def test_the_rule_makes_the_same_tables(grid):
     main(["report"])
     partial = {path.name: path.read_bytes() for path in TABLES.iterdir()}
-    aggregate(grid=grid, published=tuple(refresh.PUBLISHED), output=TABLES, record=RECORD)
+    aggregate(grid=grid, published=tuple(PUBLISHED), output=TABLES, record=RECORD)
     assert {path.name: path.read_bytes() for path in TABLES.iterdir() if path.name != RECORD.name} == partial
     main(["report"])  # nothing has changed: the record still describes the tables
     assert not list(provenance.mismatches(RECORD, provenance.read_record(RECORD)))
@@ -210,7 +211,7 @@ def test_a_page_of_the_tables_of_another_grid_is_refused(grid, capsys):
 @pytest.mark.slow
 def test_a_page_that_analyses_change_is_made_again_by_the_next_run(grid):
     main(["report"])
-    aggregate(grid=grid, published=tuple(refresh.PUBLISHED), output=TABLES, record=RECORD)
+    aggregate(grid=grid, published=tuple(PUBLISHED), output=TABLES, record=RECORD)
     page, record = (Path(path.format(grid="test")) for path in (paths.REPORT, paths.REPORT_RECORD))
     report.page(grid=grid, tables=TABLES, output=page, record=record)
     figures = page.parents[1] / "figures"
@@ -360,7 +361,9 @@ DAMAGES = [
 
 @pytest.mark.parametrize("damage", quick_first(DAMAGES))
 def test_damaged_and_foreign_files_are_never_a_number(grid, damage, monkeypatch):
-    monkeypatch.setattr(report, "illustrated", lambda *_: "")  # pictures take most of the time, and nothing reads them
+    monkeypatch.setattr(
+        "beirgrid.tools.report.illustrated", lambda *_: ""
+    )  # pictures take most of the time, and nothing reads them
     main(["report"])
     message = damage(grid.cells[0])
     assert main(["report"]) == 0
@@ -461,7 +464,7 @@ def test_scores_can_be_loaded_of_a_folder(grid, tmp_path, capsys):
 
 def test_a_refresh_waits_for_another(grid):
     with files.locked(Path(paths.GRID_FOLDER.format(grid="test"), ".lock")):
-        other = threading.Thread(target=refresh.refresh, args=[grid])
+        other = threading.Thread(target=refresh, args=[grid])
         other.start()
         time.sleep(0.5)
         assert not TABLES.exists()
@@ -500,7 +503,7 @@ def test_a_run_prints_its_tables_and_writes_them_unless_its_last_job_did(
     grid, rules, failed, refreshed, monkeypatch, capfd
 ):
     monkeypatch.setattr(events.sys, "executable", python())
-    aggregate(grid=grid, published=tuple(refresh.PUBLISHED), output=TABLES, record=RECORD)
+    aggregate(grid=grid, published=tuple(PUBLISHED), output=TABLES, record=RECORD)
     page = Path(paths.REPORT.format(grid="test"))
     _recorded(*rules, failed=failed)
     assert page.is_file() == refreshed
@@ -546,8 +549,8 @@ def test_a_run_ends_in_25_lines(systems, datasets, width):
     described = {row: DatasetSummary(corpus=row) for row in rows}
     grid = GridSummary(systems=tuple(names), rows=tuple(rows), datasets=described, metrics=("ndcg@10",))
     answers = Answers(*(typed(name, table if name == "scores" else pd.DataFrame()) for name in Answers._fields))
-    lines = list(outline.outline(grid, answers, Path("/work/index.html"), width))
-    assert len(lines) <= outline.LINES
+    lines = list(outline(grid, answers, Path("/work/index.html"), width))
+    assert len(lines) <= LINES
     assert lines[-1] == "Report: /work/index.html"
     assert all(len(line) <= 2 * width for line in lines)
     assert sum("system-" in line for line in lines) >= min(systems, 2) - 1
@@ -568,8 +571,8 @@ def test_all_that_a_run_has_to_say_at_its_end_fits_in_25_lines():
     answers = Answers(*(typed(name, given.get(name, pd.DataFrame())) for name in Answers._fields))
     described = {row: DatasetSummary(corpus=row, not_supplied=("/d2",) if row == "d2" else ()) for row in rows}
     grid = GridSummary(systems=systems, rows=rows, datasets=described, metrics=("ndcg@10",))
-    lines = list(outline.outline(grid, answers, Path("/work/index.html"), 160))
-    assert len(lines) <= outline.LINES
+    lines = list(outline(grid, answers, Path("/work/index.html"), 160))
+    assert len(lines) <= LINES
     for start in (
         "Against published",
         "Against values recorded",

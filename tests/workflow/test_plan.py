@@ -139,7 +139,6 @@ def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
         ("device: \udcff", [], "grid.yaml: 'utf-8' codec can't decode byte 0xff"),
         ("grid: {datasets: {}}", [], "grid.yaml: grid.datasets: {} has no key to merge, so ['scifact', 'nfcorpus'"),
         ("device: cpu", ["--config", "grid={datasets: {}}"], "--config: grid.datasets: {} has no key to merge"),
-        ("encode: &e {keep: *e}", [], "grid.yaml: nested too deep, or a mapping that contains itself"),
         ("device: cpu\ndevice: cuda", [], "grid.yaml cannot be read as YAML: device stands twice"),
         ("device: cpu", ["--config", "foo"], "--config: Invalid config definition"),
         ("device: cpu", ["--jobs", "0"], "jobs: Input should be greater than or equal to 1"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from ..core import files, paths, provenance
+from ..core import files, paths
 from ..core.errors import DataError, warn
 
 # Help of the options for ``locate``.
@@ -27,8 +27,7 @@ class Result:
 
     Attributes:
         scores: means of the metrics, the record of the evaluation.
-        records: records of the steps before the evaluation. Without a grid's summary, only those of corpus, dataset and
-            run.
+        records: records of the steps before the evaluation. Without a grid's summary, only those of dataset and run.
         language: language of the corpus, an ISO 639-1 code; empty without a grid's summary.
     """
 
@@ -154,7 +153,10 @@ def find(place: str | Path, grid: str = "", directory: Path = Path()) -> Results
     for of_grid, systems in of_grids(folder, lambda path: _summary(path, folder)).values():
         cells |= of_grid
         seeds |= {name: members for name, members in systems.items() if len(members) > len(seeds.get(name, ()))}
-    keys = _with_scores(folder)
+    keys = list[tuple[str, str]]()
+    for system in sorted(filter(Path.is_dir, (folder / "metrics").iterdir())):
+        with files.reading(system):  # an unreadable folder is an error, which a glob would ignore
+            keys += sorted((system.name, path.stem) for path in system.iterdir() if path.suffix == ".json")
     if not keys:
         raise DataError(f"{folder} has no scores: no cell of a grid is finished there")
     return Results(folder, None, {key: cells.get(key) or _result(folder, *key) for key in keys}, seeds)
@@ -169,15 +171,6 @@ def of_grids(folder: Path, read: Callable[[Path], GridT]) -> dict[str, GridT]:
         except DataError as error:
             warn(f"the grid {path.parent.name} is left out: {error}")
     return read_of
-
-
-def _with_scores(folder: Path) -> list[tuple[str, str]]:
-    """List the cells with scores. An unreadable folder is an error, which a glob would ignore."""
-    cells: list[tuple[str, str]] = []
-    for system in filter(Path.is_dir, (folder / "metrics").iterdir()):
-        with files.reading(system):
-            cells += ((system.name, path.stem) for path in system.iterdir() if path.suffix == ".json")
-    return sorted(cells)
 
 
 def _grids(place: Path) -> dict[str, Path]:
@@ -203,23 +196,8 @@ def _result(
 ) -> Result:
     """Return the files of a cell. Paths of records are relative to their grid's working folder."""
 
-    def place(pattern: str, **names: str) -> Path:
-        return folder / Path(pattern.format(**names)).relative_to("results")
+    def place(pattern: str) -> Path:
+        return folder / Path(pattern.format(system=system, dataset=dataset)).relative_to("results")
 
-    cell = {"system": system, "dataset": dataset}
-    if records is None:
-        known = [place(paths.DATASET_RECORD, **cell), place(paths.RUN_RECORD, **cell)]
-        if corpus := _corpus(known[0]):
-            known.insert(0, place(paths.CORPUS_RECORD, corpus=corpus))
-    else:
-        known = [place(record) for record in records]
-    scores, per_query, run = (place(pattern, **cell) for pattern in (paths.METRICS, paths.PER_QUERY, paths.RUN))
-    return Result(system, dataset, scores, per_query, run, tuple(known), language)
-
-
-def _corpus(record: Path) -> str:
-    """Return the corpus in a dataset's record; empty if unreadable."""
-    try:
-        return str(provenance.read_record(record)["settings"].get("corpus", ""))
-    except DataError:
-        return ""
+    behind = tuple(map(place, (paths.DATASET_RECORD, paths.RUN_RECORD) if records is None else records))
+    return Result(system, dataset, place(paths.METRICS), place(paths.PER_QUERY), place(paths.RUN), behind, language)

@@ -41,9 +41,6 @@ def merged(
             update_config(raw, load_configfile(path))
         except (WorkflowError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: {_where_broken(path) or error}") from None
-        except RecursionError:
-            why = "nested too deep, or a mapping that contains itself (an alias *x below its own anchor &x)"
-            raise ConfigError(f"{path}: {why}") from None
     try:
         update_config(raw, given := parse_config(list(settings)))
         update_config(raw, more or {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from ..results.published import SCORE_IS_PUBLISHED, Published, read
 from ..results.summary import GridSummary
 from ..stages.report import illustrated
 from .configfiles import merged
-from .outline import outline
+from .report import outline
 
 _CELL = ["system", "dataset", "metric"]
 # Columns of intervals over queries, which published values lack.
@@ -33,7 +32,7 @@ def write(configfile: Path, directory: Path) -> None:
     answers = tables(grid, read(PUBLISHED, grid.tolerances))
     page = directory / paths.REPORT.format(grid=grid.name)
     files.replace_text(page, illustrated(grid, answers))
-    show(*outline(grid, answers, page.absolute(), shutil.get_terminal_size((120, 24)).columns))
+    show(*outline(grid, answers, page.absolute()))
 
 
 def tables(grid: GridSummary, values: Iterable[Published]) -> Answers:

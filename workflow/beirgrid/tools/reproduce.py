@@ -104,32 +104,33 @@ def differences(row: dict[str, Any], config: Config) -> Iterator[str]:
     if row["status"] != DONE:
         yield f"no score: {row['status']}"
         return
-    if row["commit"] and "another" in row["commit"]:
-        yield f"revision: {row['commit']}; here {row['checkpoints']}"
-    elif not row["commit"] and row["checkpoints"]:
-        yield f"revision: the source names no commit; here {row['checkpoints']}"
     system = config.systems.get(row["system"])
     model = config.models.get(getattr(system, "retriever", None) or getattr(system, "reranker", None) or "")
-    if (prompts := getattr(model, "prompts", None)) is not None:
-        of_row = prompts.datasets.get(row["dataset"])
-        query = of_row.query if of_row and of_row.query is not None else prompts.query
-        ours = f"{query!r} before queries, {prompts.document!r} before documents"
-        yield f"prompt: here {'those of the checkpoint' if prompts.own else ours}"
+    told = {"revision": "", "prompt": _prompt(model, row["dataset"]), "collection": ""}
+    if "another" in (row["commit"] or "") or (row["checkpoints"] and not row["commit"]):
+        told["revision"] = f"{row['commit'] or 'the source names no commit'}; here {row['checkpoints']}"
     if length := getattr(model, "max_length", None):
-        yield f"length: texts are cut at {length} tokens here"
+        told["length"] = f"texts are cut at {length} tokens here"
     if row["precision"]:
         loaded = mteb_models().get(getattr(model, "checkpoint", None) or "")
-        yield f"precision: here {row['precision']}" + (
-            f"; mteb loads {loaded.output}" if loaded and loaded.output else ""
-        )
+        theirs = f"; mteb loads {loaded.output}" if loaded and loaded.output else ""
+        told["precision"] = f"here {row['precision']}{theirs}"
     if row["mteb"]:
-        yield f"task version: measured with mteb {row['mteb']}"
-    if row["dataset_revision"]:
-        corpus = config.corpora.get(config.datasets[row["dataset"]].corpus or "")
-        ours = corpus.revision if isinstance(corpus, HubCorpus | MtebCorpus) else ""
-        if not ours.startswith(row["dataset_revision"]):
-            where = f"commit {ours}" if ours else f"{corpus.source} {corpus.id}" if corpus else "several collections"
-            yield f"collection: measured on commit {row['dataset_revision']} of the hub's; here {where}"
-    for key in ("note", "protocol"):
-        if row[key]:
-            yield f"{key}: {row[key]}"
+        told["task version"] = f"measured with mteb {row['mteb']}"
+    corpus = config.corpora.get(config.datasets[row["dataset"]].corpus or "")
+    revision = corpus.revision if isinstance(corpus, HubCorpus | MtebCorpus) else ""
+    if row["dataset_revision"] and not revision.startswith(row["dataset_revision"]):
+        here = f"commit {revision}" if revision else f"{corpus.source} {corpus.id}" if corpus else "several collections"
+        told["collection"] = f"measured on commit {row['dataset_revision']} of the hub's; here {here}"
+    told |= {key: row[key] for key in ("note", "protocol")}
+    yield from (f"{key}: {text}" for key, text in told.items() if text)
+
+
+def _prompt(model: Any, dataset: str) -> str:
+    """Return what a model puts before texts; empty where it has no prompts."""
+    prompts = getattr(model, "prompts", None)
+    if prompts is None or prompts.own:
+        return "here those of the checkpoint" if prompts else ""
+    of_dataset = prompts.datasets.get(dataset)
+    query = of_dataset.query if of_dataset and of_dataset.query is not None else prompts.query
+    return f"here {query!r} before queries, {prompts.document!r} before documents"
