@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import posixpath
 import re
@@ -29,11 +30,34 @@ _IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "co
 _LARGEST, _LONGEST = 200 * 2**20, 300
 # A character after the end of a page. A text that does not end with it has an element or a quote that does not close.
 _END = "\ue000"
-# What markitdown adds to the text of a file: pictures, marks of footnotes, addresses of links, and white space.
-_ADDED = re.compile(r"!\[.*?\]\(.*?\)|\[\[\d+\]\]\(.*?\)|\]\(.*?\)|\W|_")
+# Elements of a page that do not end a word: 100<b>0</b> is one.
+_WITHIN_WORDS = re.compile(
+    "a|abbr|acronym|b|bdi|bdo|big|cite|code|del|dfn|em|font|i|ins|kbd|mark|nobr|q|s|samp|small|span|strike|strong|su[bp]"
+    "|tt|u|var|wbr"
+)
+# Encodings as browsers read them: by their extensions.
+_EXTENDED = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "gb2312": "gb18030",
+    "big5": "big5hkscs",
+}
+# Characters of a PDF that stand for shapes of a font, not for letters. Bullets of Symbol are not among them.
+_NO_LETTERS = re.compile("[\0-\x08\x0e-\x1f\ue000-\uefff\uf100-\uf8ff\ufffd]")
+# Notes of a PDF without a text of their own: links, windows of other notes, and form fields.
+_SILENT_NOTES = ("/Link", "/Popup", "/Widget")
+# What markitdown adds to the text of a file: marks of footnotes, addresses of links and pictures, and white space.
+_ADDED = re.compile(r"\[\[\d+\]\]\(.*?\)|\]\(.*?\)|\W|_")
+# Attributes of Office files with texts: descriptions of pictures, watermarks, choices of form fields.
+_DESCRIPTIONS = ("descr", "title", "alt", "string", "listEntry")
 # Parts of Word and PowerPoint files whose texts are examples.
 _EXAMPLES = re.compile("master|layout|theme|glossary", re.IGNORECASE)
-_EMBEDDED = re.compile(r"embeddings/.*(?<!\.xlsx)$|afchunk", re.IGNORECASE)
+_EMBEDDED = re.compile(r"embeddings/.*(?<!\.xlsx)$", re.IGNORECASE)
+# Parts of Excel files beside the cells.
+_BESIDE_CELLS = re.compile(r"xl/(comments|threadedComments|drawings/drawing)")
 # A row of a table by the names of its columns, with its place.
 Row = tuple[dict[str, Any], str]
 # Title and text of a file that is one document, and what is missing of the text. Each may be empty.
@@ -196,22 +220,39 @@ def _html(content: bytes) -> _Text:
     Python's own parser, unlike lxml and html5lib, has no largest depth and no end before the end of the file.
     """
     from bs4 import BeautifulSoup
-    from bs4.element import CData, NavigableString, RubyParenthesisString, RubyTextString
 
     # Python's parser before 3.13.6 takes <!--> for the begin of a comment, and --!> for no end of one.
     source = re.sub(r"<!--(?:-?>|.*?--!?>)", "", _decoded(content), flags=re.DOTALL)
     page = BeautifulSoup(source + _END, "html.parser")
     title = " ".join(page.title.get_text().split()) if page.title else ""
     unclosed = [name for name in ("noscript", "template") if len(page(name)) > source.lower().count(f"</{name}")]
-    for unseen in [*page("title", limit=1), *page("noscript")]:
+    for unseen in [*page("title", limit=1), *page("noscript"), *page("template", shadowrootmode=None)]:
         unseen.extract()
-    for picture in page("img", alt=True):
-        picture.replace_with(str(picture["alt"]))
-    text = page.get_text("\n", types=(NavigableString, CData, RubyTextString, RubyParenthesisString))
+    for picture in page(["img", "area"], alt=True):
+        picture.replace_with(f"\n{picture['alt']}\n")
+    for frame in page("iframe", srcdoc=True):
+        frame.append(_html(str(frame["srcdoc"]).encode())[1])
+    text = _joined(page)
     is_cut = unclosed or not text.endswith(_END)
     pieces = (" ".join(line.split()) for line in text.removesuffix(_END).splitlines())
     flaw = "its text may be cut: an element, a comment or a quote does not close" if is_cut else ""
     return title.removesuffix(_END), "\n".join(filter(None, pieces)), flaw
+
+
+def _joined(page: Any) -> str:
+    """Join the texts of a page: without a break between two of one paragraph, as a word may be partly bold."""
+    from bs4.element import CData, NavigableString, RubyParenthesisString, RubyTextString, Tag, TemplateString
+
+    seen = (NavigableString, CData, RubyParenthesisString, RubyTextString, TemplateString)
+    texts, last = [], None
+    for element in page.descendants:
+        if isinstance(element, Tag):
+            last = last if _WITHIN_WORDS.fullmatch(element.name) else None
+        elif type(element) in seen:
+            paragraph = next(parent for parent in element.parents if not _WITHIN_WORDS.fullmatch(parent.name))
+            texts.append(element if paragraph is last else f"\n{element}")
+            last = paragraph
+    return "".join(texts)
 
 
 def _decoded(content: bytes) -> str:
@@ -221,7 +262,8 @@ def _decoded(content: bytes) -> str:
     content, encoding = EncodingDetector.strip_byte_order_mark(content)
     declared = EncodingDetector.find_declared_encoding(content, is_html=True) or "utf-8"
     if not encoding:
-        encoding = "utf-8" if declared.startswith("utf-16") else declared  # in UTF-16, it could not be read
+        declared = "utf-8" if declared.startswith("utf-16") else declared  # in UTF-16, it could not be read
+        encoding = _EXTENDED.get(codecs.lookup(declared).name, declared)
     return _checked(content.decode(encoding), "a page")
 
 
@@ -229,15 +271,16 @@ def _epub(path: Path) -> _Text:
     """Return a book: its metadata, the pages of its spine in order, and other pages, such as a table of contents."""
     from lxml import etree
 
-    texts, unread, flaw = [], [], ""
+    texts, unread = [], []
     with zipfile.ZipFile(path) as book:
         container = etree.fromstring(book.read("META-INF/container.xml"))
-        main = next(container.iter("{*}rootfile")).attrib["full-path"]
+        main, *others = (rendition.attrib["full-path"] for rendition in container.iter("{*}rootfile"))
+        flaw = f"its text may be cut: {others[0]} is not read" if others else ""
         package = etree.fromstring(book.read(main))
         items = {item.get("id"): item for item in package.iter("{*}item")}
         spine = [item.get("idref") for item in package.iter("{*}itemref")]
-        others = [name for name, item in items.items() if "html" in item.get("media-type", "") + item.get("href", "")]
-        for name in dict.fromkeys([*spine, *others]):
+        pages = [name for name, item in items.items() if "html" in item.get("media-type", "") + item.get("href", "")]
+        for name in dict.fromkeys([*spine, *pages]):
             try:
                 _, text, flaw_of_page = _html(_member(book, main, items[name].attrib["href"]))
             except (LookupError, ValueError, RuntimeError, DataError, zipfile.BadZipFile, zlib.error):
@@ -247,6 +290,8 @@ def _epub(path: Path) -> _Text:
             flaw = flaw or flaw_of_page
     if unread:
         flaw = f"{len(unread)} of its {len(unread) + len(texts)} pages are absent or cannot be read: {unread[0]} first"
+    elif not any(texts):
+        flaw = "its pages have no text"
     facts = [fact.strip() for element in package.iter("{*}metadata") for fact in element.itertext() if fact.strip()]
     title = next((element.text or "" for element in package.iter("{*}title")), "")
     return title, "\n\n".join(filter(None, ["\n".join(facts), *texts])), flaw
@@ -263,13 +308,21 @@ def _pdf(path: Path) -> _Text:
 
     reader = pypdf.PdfReader(path)
     pages = [page.extract_text().strip() for page in reader.pages]
-    notes = [note.get_object().get("/Contents") for page in reader.pages for note in page.annotations or ()]
-    fields = (reader.get_form_text_fields() or {}).values()
+    notes = [note.get_object() for page in reader.pages for note in page.annotations or ()]
+    fields = [field.value for field in (reader.get_fields() or {}).values() if field.field_type in ("/Tx", "/Ch")]
+    texts = [str(text) for text in [*pages, *(note.get("/Contents") for note in notes), *fields] if text]
+    drawn = [note for note in notes if not note.get("/Contents") and note.get("/Subtype") not in _SILENT_NOTES]
+    flaws = {
+        f"{pages.count('')} of its {len(pages)} pages have no text: scans need character recognition first": ""
+        in pages,
+        "pages are absent": reader.root_object["/Pages"].get("/Count", 0) > len(pages),
+        "the letters of some characters are not known": any(map(_NO_LETTERS.search, texts)),
+        f"{len(drawn)} of its notes are drawings, which are not read": drawn,
+        "its form (XFA) is not read": "/XFA" in reader.root_object.get("/AcroForm", ()),
+        "its attached files are not read": reader.attachments,
+    }
     title = (reader.metadata.title if reader.metadata else None) or ""
-    flaw = "its attached files are not read" if reader.attachments else ""
-    if "" in pages:
-        flaw = f"{pages.count('')} of its {len(pages)} pages have no text: scans need character recognition first"
-    return title, "\n\n".join(str(text) for text in [*pages, *notes, *fields] if text), flaw
+    return title, "\n\n".join(texts), "; ".join(flaw for flaw, holds in flaws.items() if holds)
 
 
 def _office(path: Path) -> _Text:
@@ -281,7 +334,9 @@ def _office(path: Path) -> _Text:
     with path.open("rb") as file:
         text = reader().convert(file, StreamInfo(extension=kind)).markdown
     others, flaw = _left_out(path, _ADDED.sub("", text))
-    text = re.sub(r"<!-- Slide number: \d+ -->\n", "", text)
+    text = re.sub(r"<!-- Slide number: \d+ -->\n?", "", text)
+    if kind == ".docx":
+        text = re.sub(r"(?<=\w)\*+(?=\w)", "", text)  # a word that is partly bold
     text = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", text)
     title, text = _headed(re.sub(r"\\([_*])", r"\1", text))  # no marks, but characters of the file
     return title, "\n\n".join(filter(None, [text, *others])), flaw
@@ -299,9 +354,13 @@ def _left_out(path: Path, letters: str) -> tuple[list[str], str]:
         parts = {name: etree.fromstring(archive.read(name)) for name in names if name.endswith((".xml", ".rels"))}
     paragraphs: dict[Any, str] = {}
     for part in (part for name, part in parts.items() if not _EXAMPLES.search(name)):
-        for run in part.iter("{*}t", "{*}tab", "{*}br", "{*}v"):
+        for run in part.iter("{*}t", "{*}tab", "{*}br", "{*}v", "{*}text"):
             owner = next(run.iterancestors("{*}p", "{*}pt"), run)
             paragraphs[owner] = paragraphs.get(owner, "") + (run.text or " ")
+        for element in part.iter("{*}*"):
+            for name, value in element.attrib.items():
+                if {etree.QName(name).localname, etree.QName(element).localname} & {*_DESCRIPTIONS}:
+                    paragraphs[element, name] = value
     others, end = [], 0
     for paragraph in paragraphs.values():
         own = re.sub(r"\W|_", "", paragraph)
@@ -316,6 +375,8 @@ def _left_out(path: Path, letters: str) -> tuple[list[str], str]:
         folder = posixpath.join("/", name, "../..")
         for link in part.iter("{*}Relationship"):
             target = posixpath.normpath(posixpath.join(folder, link.get("Target", "")))[1:]
+            if link.get("Type", "").endswith("/aFChunk"):
+                flaws.append(f"{target} is not read")
             is_part = target.endswith(".xml") and link.get("TargetMode") != "External"
             if is_part and target.lower() not in known and not _EXAMPLES.search(target):
                 flaws.append(f"{target} is absent")
@@ -346,6 +407,13 @@ def _excel(path: Path, name: str) -> Iterator[Document]:
         sheets = {sheet.title: rows for sheet in books[0].worksheets if (rows := [*_filled(sheet)])}
         if empty := sum(map(_without_values, *(book.worksheets for book in books))):
             warn(f"{path}: {empty} formulas have no values, so they are not read: save it in a spreadsheet program")
+        with zipfile.ZipFile(path) as archive:
+            parts = archive.namelist()
+            links = b"".join(archive.read(part) for part in parts if part.endswith("workbook.xml.rels"))
+        if (number := len(re.findall(rb'/worksheet"', links))) != len(books[0].worksheets):
+            raise DataError(f"{path}: only {len(books[0].worksheets)} of its {number} sheets can be read")
+        if beside := [part for part in parts if _BESIDE_CELLS.match(part)]:
+            warn(f"{path}: comments, text boxes, charts and pictures beside the cells are not read ({beside[0]}, say)")
         for book in books:
             book.close()
     tables = {sheet: rows for sheet, rows in sheets.items() if len(rows) > 1}
@@ -380,7 +448,9 @@ def _parquet(path: Path) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
     with files.reading(path):
-        for batch in pq.ParquetFile(path).iter_batches(1000):
+        table = pq.ParquetFile(path)
+        lines.check_columns(table.schema_arrow.names, str(path))
+        for batch in table.iter_batches(1000):
             yield from ((row, f"{path}") for row in batch.to_pylist())
 
 
