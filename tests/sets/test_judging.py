@@ -153,6 +153,10 @@ def _word(body: str, links: dict[str, str] | None = None, **parts: str) -> dict[
     }
 
 
+def _rendition(path: str) -> str:
+    return f'<rootfile full-path="{path}"/>'
+
+
 def _book(pages: dict[str, str | bytes], listed: str = "", spine: str | None = None) -> dict[str, str | bytes]:
     """The files of an EPUB; ``listed`` are further items, ``spine`` the names in the order of reading."""
     items = "".join(f'<item id="{name}" href="{name}" media-type="application/xhtml+xml"/>' for name in pages)
@@ -160,7 +164,7 @@ def _book(pages: dict[str, str | bytes], listed: str = "", spine: str | None = N
     metadata = '<metadata xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Baking</dc:title></metadata>'
     package = f"<manifest>{items}{listed}</manifest><spine>{order}</spine>"
     return {
-        "META-INF/container.xml": '<container><rootfiles><rootfile full-path="a.opf"/></rootfiles></container>',
+        "META-INF/container.xml": f"<container><rootfiles>{_rendition('a.opf')}</rootfiles></container>",
         "a.opf": f'<package xmlns="http://www.idpf.org/2007/opf">{metadata}{package}</package>',
         **pages,
     }
@@ -183,6 +187,13 @@ SHOWN = "its text may be cut: "
             "",
         ),
         (_word(_paragraph("see ![a](b) [c](d)")), "see a [c](d)\n\nsee ![a](b) [c](d)", ""),
+        (
+            _word('<w:p><w:drawing descr="a loaf"/></w:p>', top='<w:p><w:pict><w:path string="DRAFT"/></w:pict></w:p>'),
+            "a loaf\n\nDRAFT",
+            "",
+        ),
+        (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye**", ""),
+        (_word(_paragraph("Rye"), {"a.htm": "aFChunk"}) | {"word/a.htm": "x"}, "Rye", f"{SHOWN}word/a.htm is not read"),
         (
             _word(NOTE, {"footnotes.xml": "footnotes"}, footnotes='<w:footnote w:id="2"><w:p/></w:footnote>'),
             "Rye[[1]](#footnote-2)\n\n1. [↑](#footnote-ref-2)",
@@ -213,6 +224,13 @@ SHOWN = "its text may be cut: "
             "Baking\n\nRye",
             "3 of its 4 pages are absent or cannot be read: c first",
         ),
+        (_book({"a": "<img>"}), "Baking", "its pages have no text"),
+        (
+            _book({"a": "Rye"})
+            | {"META-INF/container.xml": '<c><rootfile full-path="a.opf"/><rootfile full-path="b"/></c>'},
+            "Baking\n\nRye",
+            f"{SHOWN}b is not read",
+        ),
         (_book({"a": "Rye<script>Oats"}), "Baking\n\nRye", f"{SHOWN}an element, a comment or a quote does not close"),
     ],
 )
@@ -232,15 +250,38 @@ def test_diagrams_of_slides_and_notes_of_pages_are_read(tmp_path):
     talk.save(tmp_path / "a.pptx")
     with zipfile.ZipFile(tmp_path / "a.pptx", "a") as parts:
         parts.writestr("ppt/diagrams/data1.xml", "<d><p><t>in a </t><t>diagram</t></p></d>")
+        parts.writestr("ppt/comments/comment1.xml", "<c><text>in a comment</text></c>")
+    talk.slides[0].shapes.title.text = ""
+    talk.save(tmp_path / "blank.pptx")
     page = pypdf.PdfWriter()
     page.add_blank_page(200, 200)
     page.add_annotation(0, annotations.FreeText(text="in a note", rect=(0, 0, 9, 9)))
+    page.add_annotation(0, annotations.FreeText(text="\ufffd", rect=(0, 0, 9, 9)))
+    page.add_annotation(0, annotations.Rectangle(rect=(0, 0, 9, 9)))
     page.add_attachment("oats.txt", b"oats")
     page.add_blank_page(200, 200)
+    name, text = pypdf.generic.NameObject, pypdf.generic.TextStringObject
+    choice = {name("/FT"): name("/Ch"), name("/T"): text("flour"), name("/V"): text("of a list")}
+    fields = pypdf.generic.ArrayObject([page._add_object(pypdf.generic.DictionaryObject(choice))])
+    form = {name("/Fields"): fields, name("/XFA"): text("rye")}
+    page._root_object[name("/AcroForm")] = pypdf.generic.DictionaryObject(form)
+    page._root_object["/Pages"][name("/Count")] = pypdf.generic.NumberObject(3)
     page.write(tmp_path / "b.pdf")
     found, flaws = documents.read(tmp_path)
-    assert [document.text for document in found] == ["in a diagram", "in a note"]
-    assert flaws == {"b.pdf": "2 of its 2 pages have no text: scans need character recognition first"}
+    assert [document.text for document in found] == [
+        "in a diagram\n\nin a comment",
+        "in a note\n\n\ufffd\n\nof a list",
+        "",
+    ]
+    assert flaws["b.pdf"].split("; ") == [
+        "2 of its 2 pages have no text: scans need character recognition first",
+        "pages are absent",
+        "the letters of some characters are not known",
+        "1 of its notes are drawings, which are not read",
+        "its form (XFA) is not read",
+        "its attached files are not read",
+    ]
+    assert flaws["blank.pptx"] == "it has no text"
 
 
 def _zip(path: Path, files: dict[str, str | bytes]) -> None:
@@ -301,6 +342,11 @@ def test_duplicates_are_named():
     assert documents.duplicates(documents.Document(name, "", text) for name, text in texts) == {"a": ["b", "d"]}
 
 
+with pa.BufferOutputStream() as _file:
+    pq.write_table(pa.table([["rye"], ["oats"]], names=["text", "text"]), _file)
+TWICE = _file.getvalue().to_pybytes()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -309,6 +355,7 @@ def test_duplicates_are_named():
         ("a.txt", b"\xff\xfe", "a.txt:1: not UTF-8"),
         ("a.html", b" ", "no document with text (a.html: it has no text)"),
         ("a.parquet", b"PAR1", "a.parquet is damaged"),
+        ("a.parquet", TWICE, "a.parquet: two columns are named 'text'"),
         ("a.html", b"<!-- nothing -->", "no document with text (a.html: it has no text)"),
         ("a.csv", b"id,text\n", "no document with text (its tables have no rows)"),
         ("a.csv", b"id,text\n1,a, b\n", "a.csv row 1 has 3 columns, the header 2: put texts with ',' in quotes"),
@@ -356,6 +403,15 @@ DEEP = "".join(f"<font color=red>word{i}<br>" for i in range(400))
         ("<ruby>one<rp>(</rp><rt>end", "one", "end"),
         ("<template>no</template><noscript>no</noscript>one<p>end<noscript></noscript>", "one", "end"),
         ("one<img alt='two' src='x'>end", "one", "end"),
+        ("one<map><area alt='two'></map>end", "one", "end"),
+        ("<p>o<b>n</b><!-- x -->e</p>e<span>n<wbr>d</span>", "one", "end"),
+        ("<table><td>one<td>end<br></table>", "one", "end"),
+        (
+            "<iframe srcdoc='&lt;p>one&lt;p>three'></iframe><template shadowrootmode=open><p>end</template>",
+            "one",
+            "end",
+        ),
+        ("<meta charset=iso-8859-1><p>“onë”<p>end".encode("cp1252"), "“onë”", "end"),
         ("\ufeff<p>onë<p>end".encode("utf-16-le"), "onë", "end"),
         ("<meta charset=latin1><p>onë<p>end".encode("latin1"), "onë", "end"),
         ("<meta charset=utf-16><p>onë<p>end".encode(), "onë", "end"),
@@ -439,6 +495,7 @@ def test_rows_of_excel_are_not_lost(tmp_path, monkeypatch):
         book.active.append(row)
     book.active["XFD1048576"] = " "  # the last cell of the largest sheet
     book.create_sheet("notes").append(["no rows"])
+    book.active["B3"].comment = openpyxl.comments.Comment("aside", "Ann")
     book.save(tmp_path / "a.xlsx")
     said: list[str] = []
     monkeypatch.setattr(documents, "warn", said.append)
@@ -446,12 +503,18 @@ def test_rows_of_excel_are_not_lost(tmp_path, monkeypatch):
     assert [(document.id, document.text) for document in found] == [("1", "x"), ("2", "y"), ("3", "")]
     assert flaws == {"3": "it has no text"}
     assert [line.partition(": ")[2] for line in said] == [
+        "comments, text boxes, charts and pictures beside the cells are not read (xl/comments/comment1.xml, say)",
         "its only row is taken for names of columns",
         "column 3 (1 values), note (2 values)",
     ]
     book.active["C2"] = "text"
     book.save(tmp_path / "a.xlsx")
     with pytest.raises(DataError, match=r"a\.xlsx, sheet Sheet: two columns are named 'text'"):
+        documents.read(tmp_path)
+    with zipfile.ZipFile(tmp_path / "a.xlsx") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist() if name != "xl/worksheets/sheet2.xml"}
+    _zip(tmp_path / "a.xlsx", parts)
+    with pytest.raises(DataError, match=r"a\.xlsx: only 1 of its 2 sheets can be read"):
         documents.read(tmp_path)
 
 
@@ -557,7 +620,11 @@ def test_queries_are_read_and_checked(tmp_path, monkeypatch):
     path.write_text("words\nx\n")
     with pytest.raises(DataError, match=r"row 1: no column query, text, q \(it has words\)"):
         queries.read(path)
-    for row, message in (("what is, say, x", "has 3 columns, the header 2"), ("x,0", "'0' is not a number of times")):
+    for row, message in (
+        ("what is, say, x", "has 3 columns, the header 2"),
+        ("x,0", "'0' is not a number of times"),
+        ("x,", "'' is not a"),
+    ):
         path.write_text(f"query,count\n{row}\n")
         with pytest.raises(DataError, match=message):
             queries.read(path)
@@ -981,7 +1048,9 @@ def test_an_offline_page_holds_its_pairs_as_data(made):
     assert page.count("</script>") == 1
 
 
-def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path):
+def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(server, "warn", said.append)
     judging, path = server.Judging(made), tmp_path / "back.csv"
     rows = [
         ("query", "document", "grade", "reason"),
@@ -1005,6 +1074,10 @@ def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path):
     rows[3] = ("q2", "d2", "0", "")
     write()
     assert server.take_back(judging, "ann", path) == 2
+    assert said == [f"{path}: 1 rows have neither a grade nor a reason"]
+    path.write_text("query,document,grade,comment,by ben\nq2,d2,0,unsure,1\n")
+    assert server.take_back(judging, "ann", path) == 1
+    assert said[1:] == [f"{path}: columns that are not read: comment"]
     path.write_text('query,document,grade,reason\nq1,d1,3,"unsure\nq2,d2,0,\n')
     with pytest.raises(BeirgridError, match=r"back\.csv row 1: unexpected end of data"):
         server.take_back(judging, "ann", path)

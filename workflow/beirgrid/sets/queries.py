@@ -68,7 +68,7 @@ def read(path: Path) -> list[SetQuery]:
         ids.check(identifier, place)
         if "\n" in text and lines.kind(path) == ".csv":
             raise DataError(f"{place}: a line break within the query. Does it begin with a quote that does not close?")
-        times = next((row[key] for key in _COUNTS if row.get(key) not in (None, "")), 1)
+        times = next((row[key] for key in _COUNTS if row.get(key) is not None), 1)
         if not re.fullmatch(r"[0-9]{1,12}", str(times)) or not int(str(times)):
             raise DataError(f"{place}: {times!r} is not a number of times")
         if query := " ".join(text.split()):

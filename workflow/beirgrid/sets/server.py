@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..collections import lines
 from ..collections.collection import Document
-from ..core.errors import BeirgridError, DataError, lone_surrogate
+from ..core.errors import BeirgridError, DataError, lone_surrogate, warn
 from .evaluation_set import EvaluationSet
 from .store import Grading
 
@@ -32,6 +32,8 @@ _PAGE = Path(__file__).with_name("judge.html")
 _DATA = "/*DATA*/null"
 # Beginnings of cells that spreadsheets run, and of those that have a quote before it already.
 _FORMULA = re.compile(r"['\s]*[=+\-@]")
+# Columns of files that come back: those of judges, and of disagreements.
+_COLUMNS = re.compile(r"(query|document|grade|reason|query_text|title|text)$|by ")
 # Largest request, in bytes.
 _LONGEST = 100_000
 # Names of this machine. Others are refused, against DNS rebinding.
@@ -99,7 +101,7 @@ def check_judge(name: str) -> str:
 def _judgement(judge: str, row: dict[str, Any], grades: Iterable[int]) -> Grading:
     """Parse a judgement from a request of the page or a row of a file."""
     query, document, grade = str(row.get("query")), str(row.get("document")), row.get("grade")
-    reason = " ".join(str(row.get("reason") or "").split())[:500]
+    reason = " ".join(str(row.get("reason") or "").split())
     if grade in (None, ""):
         if not reason:
             raise BeirgridError("a skipped document needs a reason")
@@ -208,11 +210,14 @@ def take_back(judging: Judging, judge: str, path: Path) -> int:
         BeirgridError: a grade is not valid; names the row. Nothing is stored then.
     """
     rows: dict[tuple[str, str], tuple[Grading, str]] = {}
+    empty, unread = 0, set()
     for row, place in lines.table(path):
         if lacking := [name for name in ("query", "document", "grade") if name not in row]:
             raise DataError(f"{place} has no column {lacking[0]!r}: is the file saved with commas between its columns?")
+        unread |= {name for name, value in row.items() if value and not _COLUMNS.match(name)}
         if not row.get("grade") and not row.get("reason"):
-            continue  # the judge left this row empty
+            empty += 1
+            continue
         try:
             row = {name: unquoted(value) for name, value in row.items()}
             judgement = _judgement(check_judge(judge), row, judging.set.description.grades)
@@ -227,6 +232,10 @@ def take_back(judging: Judging, judge: str, path: Path) -> int:
     if strangers := rows.keys() - set(judging.store.pool()):
         query, document = min(strangers)
         raise BeirgridError(f"{path}: the pool does not have document {document!r} of query {query!r}")
+    if unread:
+        warn(f"{path}: columns that are not read: {', '.join(sorted(unread))}")
+    if empty:
+        warn(f"{path}: {empty:,} rows have neither a grade nor a reason")
     for judgement, _ in rows.values():
         judging.store.judge(judgement)
     return len(rows)
