@@ -226,7 +226,7 @@ def _html(content: bytes) -> _Text:
     page = BeautifulSoup(source + _END, "html.parser")
     title = " ".join(page.title.get_text().split()) if page.title else ""
     unclosed = [name for name in ("noscript", "template") if len(page(name)) > source.lower().count(f"</{name}")]
-    for unseen in [*page("title", limit=1), *page("noscript"), *page("template", shadowrootmode=None)]:
+    for unseen in [*page("title", limit=1), *page("noscript"), *page("template", shadowrootmode=False)]:
         unseen.extract()
     for picture in page(["img", "area"], alt=True):
         picture.replace_with(f"\n{picture['alt']}\n")
