@@ -445,7 +445,7 @@ def test_what_the_how_to_page_adds_is_valid(raw, root, tmp_path):
     grids = [example for example in examples if "grid" in example]
     assert [set(example.get("datasets", ())) for example in grids] == [
         set(),  # only names, which are in the lock file of the checkout
-        *({name} for name in ("mine", "miracl-sw", "nano-scifact", "bright-aops")),
+        *({name} for name in ("mine", "miracl-sw", "nano-scifact")),
     ]
     for example in grids:
         for name in {"miracl-sw", "nano-scifact"} & set(

@@ -122,44 +122,6 @@ def test_beir_layout(tmp_path, fetch):
     assert_whole(tmp_path / "out", JUDGED)
 
 
-def bright(excluded: tuple[list[str], list[str]]) -> dict[str, dict[str, Rows]]:
-    """Return the configurations of BRIGHT: a split per domain; documents without titles; queries with their qrels."""
-    first, second = ({"query": row["text"], "id": row["_id"], "gold_answer": "…"} for row in QUERIES[:2])
-    examples = [
-        {**first, "gold_ids": ["d3"], "gold_ids_long": ["N/A"], "excluded_ids": excluded[0]},
-        {**second, "gold_ids": ["d1"], "gold_ids_long": ["N/A"], "excluded_ids": excluded[1]},
-    ]
-    documents = [{"id": row["_id"], "content": row["text"]} for row in DOCUMENTS]
-    return {
-        "documents": {"biology": documents, "pony": documents[:1]},
-        "examples": {"biology": examples, "pony": examples[:1]},
-    }
-
-
-def test_bright_layout(tmp_path, fetch):
-    """A query's row names its excluded documents, which are not in the qrels."""
-    identifier = hub(tmp_path / "hub", bright((["N/A"], ["d2", "d3"])))
-    assert fetch(identifier, documents="biology", split="biology")[0] == 0
-    out = tmp_path / "out"
-    assert pq.read_table(out / "corpus.parquet")["text"].to_pylist() == [row["text"] for row in DOCUMENTS]
-    assert collection.read_queries(out / "queries.parquet") == {"q2": "second", "q1": "première"}
-    assert read_qrels(out / "qrels.tsv") == {"q2": {"d3": 1}, "q1": {"d1": 1}}
-    assert collection.read_excluded(out / "queries.parquet") == {"q1": {"d2", "d3"}}
-    assert json.loads((out / "dataset.json").read_text())["facts"]["excluded"] == 2
-
-
-def test_a_relevant_document_is_not_excluded(tmp_path, fetch):
-    identifier = hub(tmp_path / "hub", bright((["d2"], ["d1"])))
-    error = the_error(fetch(identifier, documents="biology", split="biology"))
-    assert error == "query 'q1' of dataset 'tiny' excludes the relevant document 'd1'"
-
-
-def test_a_split_of_bright_must_be_named(tmp_path, fetch):
-    identifier = hub(tmp_path / "hub", bright((["N/A"], ["N/A"])))
-    assert "'documents' has no split 'documents' (it has biology, pony)" in the_error(fetch(identifier))
-    assert "'examples' has no split 'test'" in the_error(fetch(identifier, documents="biology"))
-
-
 GOOD = {
     "default": {"test": qrels(QRELS)},
     "corpus": {"corpus": DOCUMENTS},
@@ -170,9 +132,7 @@ GOOD = {
 @pytest.mark.parametrize(
     ("changes", "entry", "message"),
     [
-        pytest.param(
-            {"corpus": None}, {}, "configuration corpus or documents .it has default, queries.", id="no-corpus"
-        ),
+        pytest.param({"corpus": None}, {}, "configuration corpus .it has default, queries.", id="no-corpus"),
         pytest.param({"default": None}, {}, "has no configuration default or qrels", id="no-qrels"),
         pytest.param({}, {"split": "dev"}, "'default' has no split 'dev' .it has test.", id="no-split"),
         pytest.param(

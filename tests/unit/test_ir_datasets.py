@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import ir_datasets
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, beirgrid, main, python
+from helpers import ROOT, beirgrid, main, python, write_bright_leetcode
 from ir_datasets.datasets import beir
 from ir_datasets.datasets.base import Dataset, FilteredQueries
 from ir_datasets.formats import GenericDoc, GenericQuery
@@ -520,24 +519,12 @@ def test_the_command_names_an_unknown_id(home, tmp_path):
     assert names(out) == []
 
 
-def test_what_brights_qrels_exclude_is_not_judged(tmp_path, monkeypatch):
+@pytest.mark.parametrize("clash", [False, True])
+def test_what_brights_qrels_exclude_is_not_judged(tmp_path, monkeypatch, clash):
     """ir_datasets has it as a grade of -100."""
-    rows = {
-        "docs": [{"id": f"leetcode/{i}", "content": f"text {i}"} for i in range(3)],
-        "queries": [
-            {"id": "7", "query": "how", "reasoning": "", "gold_answer": "", "gold_ids": [0], "excluded_ids": [1, 2]},
-            {"id": "8", "query": "why", "reasoning": "", "gold_answer": "", "gold_ids": [2], "excluded_ids": ["N/A"]},
-        ],
-    }
-    for row in rows["queries"]:
-        for key in ("gold_ids", "excluded_ids"):
-            row[key] = [f"leetcode/{i}" if i != "N/A" else i for i in row[key]]
-    (tmp_path / "home" / "bright").mkdir(parents=True)
-    reasons = ("Gemini-1.0", "claude-3-opus", "gpt4", "grit", "llama3-70b")
-    names = [*rows, *(f"{reason}_reason.queries" for reason in reasons)]
-    for name in names:  # in the places of what it has downloaded
-        table = pa.Table.from_pylist(rows.get(name, rows["queries"]))
-        pq.write_table(table, tmp_path / "home" / "bright" / f"leetcode.{name}.parquet")
+    ids = [f"leetcode/{i}" for i in range(3)]
+    rows = [("7", "how", ids[0], ids if clash else ids[1:]), ("8", "why", ids[2], [])]
+    write_bright_leetcode(tmp_path / "home", {name: f"text {name}" for name in ids}, rows)
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
     source = json.dumps({"source": "ir_datasets", "id": "bright/leetcode", "documents": 3})
     corpus, made = tmp_path / "corpus.parquet", tmp_path / "made.json"
@@ -549,7 +536,11 @@ def test_what_brights_qrels_exclude_is_not_judged(tmp_path, monkeypatch):
         ("dataset", "--entry", dataset, "--corpus-entry", source, "--corpus", corpus, *outputs),
     ):
         done = beirgrid("fetch", *arguments, *common)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0 or (clash and arguments[0] == "dataset"), done.stderr
+    if clash:
+        error = the_error((done.returncode, done.stderr))
+        assert error == "query '7' of dataset 'tiny' excludes the relevant document 'leetcode/0'"
+        return
     assert read_qrels(tmp_path / "qrels.tsv") == {"7": {"leetcode/0": 1}, "8": {"leetcode/2": 1}}
     assert collection.read_excluded(tmp_path / "queries.parquet") == {"7": {"leetcode/1", "leetcode/2"}}
 

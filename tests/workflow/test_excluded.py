@@ -6,7 +6,7 @@ import random
 
 import pytest
 import yaml
-from helpers import Rows, hub
+from helpers import write_bright_leetcode, write_collection
 from small import run
 
 from beirgrid.collections import collection
@@ -23,28 +23,38 @@ SYSTEMS = {
 
 
 @pytest.mark.slow
-def test_excluded_documents_are_dropped_before_the_cut(tiny_models, tmp_path):
-    """The same queries twice, in BRIGHT's layout: with exclusions, of more documents than a run holds, and without."""
+def test_excluded_documents_are_dropped_before_the_cut(tiny_models, tmp_path, monkeypatch):
+    """The same queries twice: with exclusions, of more documents than a run holds, and without."""
     choose = random.Random(0)
     words = ["".join(choose.choices("abcdefghij", k=4)) for _ in range(30)]
-    documents = [{"id": f"d{i}", "content": " ".join(choose.choices(words, k=9))} for i in range(60)]
-    excluded = [sorted(f"d{i}" for i in choose.sample(range(60), size)) for size in (0, 5, 30, 30)]
-    free: Rows = []
+    texts = {f"d{i}": " ".join(choose.choices(words, k=9)) for i in range(60)}
+    excluded = [sorted(choose.sample([*texts], size)) for size in (0, 5, 30, 30)]
+    rows = []
     for number, ids in enumerate(excluded):
-        gold = next(document["id"] for document in documents if document["id"] not in ids)
-        query = " ".join(choose.choices(words, k=4))
-        free.append({"id": f"q{number}", "query": query, "gold_ids": [gold], "excluded_ids": ["N/A"]})
-    bound = [{**row, "excluded_ids": ids or ["N/A"]} for row, ids in zip(free, excluded, strict=True)]
-    source = hub(tmp_path / "hub", {"documents": {"d": documents}, "examples": {"free": free, "bound": bound}})
+        gold = next(name for name in texts if name not in ids)
+        rows.append((f"q{number}", " ".join(choose.choices(words, k=4)), gold, ids))
+    write_bright_leetcode(tmp_path / "home", texts, rows)
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
+    write_collection(
+        tmp_path / "free",
+        [{"_id": name, "text": text} for name, text in texts.items()],
+        [{"_id": name, "text": text} for name, text, *_ in rows],
+        {"test": [(name, gold, 1) for name, _, gold, _ in rows]},
+    )
     models = {
         "tiny-dense": {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"},
         "tiny-splade": {"family": "sparse", "path": str(tiny_models["splade"])},
         "tiny-colbert": {"family": "late-interaction", "path": str(tiny_models["late-interaction"])},
     }
-    corpus = {"source": "huggingface", "id": source, "revision": "1" * 40, "split": "d", "documents": 60}
     settings = {
-        "corpora": {"tiny": corpus},
-        "datasets": {name: {"corpus": "tiny", "split": name, "queries": 4} for name in ("free", "bound")},
+        "corpora": {
+            "free": {"source": "local", "path": str(tmp_path / "free"), "documents": 60},
+            "bound": {"source": "ir_datasets", "id": "bright/leetcode", "documents": 60},
+        },
+        "datasets": {
+            "free": {"corpus": "free", "queries": 4},
+            "bound": {"corpus": "bound", "id": "bright/leetcode", "queries": 4},
+        },
         "models": models,
         "systems": SYSTEMS,
         "grid": {"systems": list(SYSTEMS), "datasets": ["free", "bound"]},

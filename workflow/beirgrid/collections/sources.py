@@ -101,7 +101,7 @@ class LocalSource:
 
     def documents(self) -> Iterator[SourceDocument]:
         for row, place in json_lines(self._file("corpus.jsonl")):
-            yield SourceDocument(read_id(row, place), read_text(row, "title", place), _body(row, "text", place), place)
+            yield SourceDocument(read_id(row, place), read_text(row, "title", place), _body(row, place), place)
 
     def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:
         for row, place in json_lines(self._file("queries.jsonl")):
@@ -171,11 +171,11 @@ def read_text(row: dict[str, Any], key: str, place: str, required: bool = False)
     return encodable(value, key, place)
 
 
-def _body(row: dict[str, Any], key: str, place: str) -> str:
+def _body(row: dict[str, Any], place: str) -> str:
     """Return the text of a document, which may lack it; raise DataError if another key may have it."""
-    if key not in row and not row.keys() <= {"_id", "id", "title", "metadata"}:
-        raise DataError(f"{place}: no {key!r} (it has {', '.join(row)})")
-    return read_text(row, key, place)
+    if "text" not in row and not row.keys() <= {"_id", "id", "title", "metadata"}:
+        raise DataError(f"{place}: no 'text' (it has {', '.join(row)})")
+    return read_text(row, "text", place)
 
 
 def encodable(text: str, key: str, place: str) -> str:
@@ -259,48 +259,39 @@ def _remedy() -> str:
 
 @dataclass(frozen=True)
 class HubSource:
-    """A dataset of the Hugging Face hub at a pinned commit, in BEIR, NanoBEIR, MTEB or BRIGHT layout.
+    """A dataset of the Hugging Face hub at a pinned commit, in BEIR, NanoBEIR or MTEB layout.
 
-    The first three layouts have configurations ``corpus`` and ``queries``. Their qrels are a configuration too, or a
-    separate dataset (BeIR/scifact-qrels) that the entry names. BRIGHT has ``documents`` and ``examples``, with a split
-    per corpus. An example is a query with its relevant and its excluded documents. Only data files are read: no code of
-    a dataset runs.
+    It has configurations ``corpus`` and ``queries``. Its qrels are a configuration too, or a separate dataset
+    (BeIR/scifact-qrels) that the entry names. Only data files are read: no code of a dataset runs.
     """
 
     corpus: HubCorpus
 
     def documents(self) -> Iterator[SourceDocument]:
-        name, split = self._named("corpus", "documents"), self.corpus.split or ""
-        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, split):
-            text = _body(row, "content" if "content" in row else "text", place)
-            yield SourceDocument(read_id(row, place), read_text(row, "title", place), text, place)
+        names, split = (self._named("corpus"),), self.corpus.split or ""
+        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, names, split):
+            yield SourceDocument(read_id(row, place), read_text(row, "title", place), _body(row, place), place)
 
     def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:
-        name = ("query", *self._named("queries", "examples"))  # in mteb's order, as are those of qrels
-        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, name, dataset.split):
-            yield SourceQuery(
-                read_id(row, place), read_text(row, "query" if "query" in row else "text", place, required=True), place
-            )
+        names = ("query", self._named("queries"))  # in mteb's order, as are those of qrels
+        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, names, dataset.split):
+            yield SourceQuery(read_id(row, place), read_text(row, "text", place, required=True), place)
 
-    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
         identifier, revision = self.corpus.id, self.corpus.revision
         if dataset.id:
             assert dataset.revision is not None, "the configuration is checked"
             identifier, revision = dataset.id, dataset.revision
-        names = self._named("qrels", "examples")
-        names = names if self.corpus.subset else ("default", *names)
+        names = (self._named("qrels"),) if self.corpus.subset else ("default", "qrels")
         for row, place in _hub_rows(identifier, revision, names, dataset.split):
-            if "gold_ids" in row:
-                yield from _example(row, place)
-                continue
             grade = row.get("score", 1)  # NanoBEIR lists only relevant documents, without scores
             if isinstance(grade, bool) or not isinstance(grade, int | float) or not float(grade).is_integer():
                 raise DataError(f"{place}: the score {quoted(grade)} is not a whole number")
             yield Judgement(read_id(row, place, "query-id"), read_id(row, place, "corpus-id"), int(grade), place)
 
-    def _named(self, first: str, *others: str) -> tuple[str, ...]:
-        """Return the names of configurations to try: the subset's, then the dataset's."""
-        return (f"{self.corpus.subset}-{first}",) if self.corpus.subset else (first, *others)
+    def _named(self, name: str) -> str:
+        """Return the name of a configuration, for the subset if the entry has one."""
+        return f"{self.corpus.subset}-{name}" if self.corpus.subset else name
 
 
 @dataclass(frozen=True)
@@ -392,23 +383,6 @@ class MtebSource:
         return loaded
 
 
-def _example(row: dict[str, Any], place: str) -> Iterator[Judgement | Exclusion]:
-    """Yield the relevant and the excluded documents of a BRIGHT example (["N/A"] means none)."""
-    query = read_id(row, place)
-    for document in _ids(row, "gold_ids", place):
-        yield Judgement(query, document, 1, place)
-    for document in _ids(row, "excluded_ids", place):
-        if document != "N/A":
-            yield Exclusion(query, document, place)
-
-
-def _ids(row: dict[str, Any], key: str, place: str) -> list[str]:
-    values = row.get(key)
-    if not isinstance(values, list):
-        raise DataError(f"{place}: {key!r} should be a list, got {type(values).__name__}")
-    return [read_id({key: value}, place, key) for value in values]
-
-
 def _hub_rows(
     identifier: str, revision: str, configurations: tuple[str, ...], split: str = ""
 ) -> Iterator[tuple[dict[str, Any], str]]:
@@ -430,12 +404,12 @@ def _hub_rows(
         if name is None:
             raise DataError(
                 f"{identifier} has no configuration {' or '.join(configurations)} (it has {', '.join(have)}), "
-                "so it is not in BEIR, NanoBEIR, MTEB or BRIGHT layout"
+                "so it is not in BEIR, NanoBEIR or MTEB layout"
             )
         splits = datasets.load_dataset(identifier, name, revision=revision)
         chosen = next((key for key in (split, name) if key in splits), None)
         # Queries and documents often have a single split of any name; qrels must have the requested one.
-        if chosen is None and (len(splits) > 1 or name in ("qrels", "default", "examples")):
+        if chosen is None and (len(splits) > 1 or name in ("qrels", "default")):
             raise DataError(
                 f"{identifier}: its configuration {name!r} has no split {split or name!r} (it has {', '.join(splits)})"
             )

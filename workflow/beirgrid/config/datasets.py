@@ -59,7 +59,7 @@ class HubCorpus(CorpusEntry):
     source: Literal["huggingface"] = Field(description="Where the corpus comes from.")
     id: str = Field(description="Dataset on the Hugging Face hub with the documents.")
     revision: Revision = Field(description="Commit of the Hugging Face dataset, 40 hex digits.")
-    split: Name | None = Field(None, description="Split of the documents, if the dataset has several (BRIGHT).")
+    split: Name | None = Field(None, description="Split of the documents, if the dataset has several.")
     subset: Name | None = Field(
         None, description="Subset, if the dataset has several in MTEB's layout ({subset}-corpus, -queries, -qrels)."
     )
