@@ -126,7 +126,7 @@ def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
     assert "no system is named 'bm52'; did you mean 'bm25'?" in done.stderr
     assert "Traceback" not in done.stderr
     done = beirgrid("plan", "--configfile", tmp_path / "none.yaml", "--directory", tmp_path)
-    assert "there is no configfile" in done.stderr
+    assert done.stderr == f"beirgrid plan: error: No such file or directory ({tmp_path}/none.yaml)\n"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Iterator
 from json import dumps
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from ..config import CHECKOUT, absent_folder, models_behind, resolve_path
-from ..config.entries import Config, LocalCorpus, Reranked, Retriever
+from ..config.entries import LocalCorpus, Reranked, Retriever
 from ..config.metric_names import NAMES, STANDARD, lower_is_better, written
 from ..config.names import local_name
 from ..config.registry import mteb_models
@@ -49,7 +50,8 @@ def catalogue(
     Raises:
         BeirgridError: a configfile is wrong, or no grid ran in the folder.
     """
-    rows = (row for row in _KINDS[kind](configfile, directory) if row.get("here", True) or not here)
+    grid = Grid(merged([path.absolute() for path in configfile]))
+    rows = (row for row in _KINDS[kind](grid, directory) if row.get("here", True) or not here)
     shown = [row for row in rows if _fits(row, words)]
     if json:
         print(dumps(shown, indent=1, ensure_ascii=False))
@@ -76,24 +78,14 @@ def _shown(value: Any) -> str:
     )
 
 
-class _Registry:
-    """The configuration, and the folder in which grids run."""
-
-    def __init__(self, configfiles: Iterable[Path], directory: Path) -> None:
-        self.config: Config = merged([path.absolute() for path in configfiles])
-        self.grid = Grid(self.config)
-        self.resources = Resources(self.grid)
-        self.folder = results_folder.working_folder(directory)[0]
-
-    def has(self, pattern: str, **names: str) -> bool:
-        """Tell whether a file of the working folder is there."""
-        return (self.folder / pattern.format(**names)).is_file()
+def _has(directory: Path, pattern: str, **names: str) -> bool:
+    """Tell whether a file of the working folder of a place is there."""
+    return (results_folder.working_folder(directory)[0] / pattern.format(**names)).is_file()
 
 
-def _systems(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
+def _systems(grid: Grid, directory: Path) -> Iterator[Row]:
     """Yield the systems: their kind, what they are made of, what they download, and the datasets that they ran on."""
-    registry = _Registry(configfiles, directory)
-    config, done = registry.config, _finished(registry.folder)
+    config, done, resources = grid.config, _finished(directory), Resources(grid)
     for name, entry in config.systems.items():
         models = [model for model in models_behind(config, [name]) if model in config.models]
         own = entry.retriever if isinstance(entry, Retriever) else entry.reranker if isinstance(entry, Reranked) else ""
@@ -102,15 +94,15 @@ def _systems(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
             "system": name,
             "kind": family or entry.kind,
             "models": models,
-            "download MB": round(sum(_download(registry, model) for model in models)),
+            "download MB": round(sum(_download(resources, model) for model in models)),
             "here": sorted(dataset for system, dataset in done if system == name),
         }
 
 
-def _models(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
+def _models(grid: Grid, directory: Path) -> Iterator[Row]:
     """Yield the registered models, then mteb's: who runs them, their family, where they come from, and their size."""
-    registry = _Registry(configfiles, directory)
-    for name, entry in registry.config.models.items():
+    resources = Resources(grid)
+    for name, entry in grid.config.models.items():
         origin = "trained here" if entry.origin == "train" else str(getattr(entry, entry.origin))
         yield {
             "model": name,
@@ -119,30 +111,28 @@ def _models(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
             "from": entry.endpoint.model if entry.endpoint else origin,
             "million parameters": entry.size.parameters,
             "licence": entry.licence,
-            "download MB": round(_download(registry, name)),
+            "download MB": round(_download(resources, name)),
             "pickled": entry.pickled,
             "runs code": entry.trust_remote_code,
-            "here": registry.has(paths.MODEL_RECORD, model=registry.grid.weights_of(name)),
+            "here": _has(directory, paths.MODEL_RECORD, model=grid.weights_of(name)),
             "reason": "",
         }
     for model in mteb_models().values():
         row = {"model": model.name, "engine": model.engine, "family": model.family, "from": "mteb"}
         about = {"million parameters": model.parameters, "licence": model.licence}
         about |= {"output": model.output, "reason": model.reason}
-        yield row | about | {"here": registry.has(paths.MODEL_RECORD, model=local_name(model.name))}
+        yield row | about | {"here": _has(directory, paths.MODEL_RECORD, model=local_name(model.name))}
 
 
-def _download(registry: _Registry, model: str) -> float:
+def _download(resources: Resources, model: str) -> float:
     """Return the download size of a checkpoint from the hub, in MB."""
-    if registry.config.models[model].origin != "checkpoint":
-        return 0.0
-    return registry.resources.work("fetch_model", model=model)["download_mb"]
+    of_hub = resources.config.models[model].origin == "checkpoint"
+    return resources.work("fetch_model", model=model)["download_mb"] if of_hub else 0.0
 
 
-def _datasets(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
+def _datasets(grid: Grid, directory: Path) -> Iterator[Row]:
     """Yield the datasets: their sizes, their licence, what they download, and whether they are supplied."""
-    registry = _Registry(configfiles, directory)
-    config = registry.config
+    config, sizes = grid.config, Resources(grid).sizes
     for name, entry in config.datasets.items():
         if entry.mean_of:
             about = {"dataset": name, "corpus": f"mean of {len(entry.mean_of)}", "task": entry.task}
@@ -161,14 +151,14 @@ def _datasets(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
             "queries": entry.queries,
             "licence": source.licence,
             "from": str(resolve_path(source.path)) if isinstance(source, LocalCorpus) else source.id,
-            "download MB": round(registry.resources.sizes.download_mb(corpus)),
+            "download MB": round(sizes.download_mb(corpus)),
             "supply": str(missing or ""),
-            "here": registry.has(paths.CORPUS_RECORD, corpus=corpus)
-            and registry.has(paths.DATASET_RECORD, dataset=name),
+            "here": _has(directory, paths.CORPUS_RECORD, corpus=corpus)
+            and _has(directory, paths.DATASET_RECORD, dataset=name),
         }
 
 
-def _metrics(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
+def _metrics(grid: Grid, directory: Path) -> Iterator[Row]:
     """Yield the metrics."""
     for name in NAMES:
         used = [written(metric) for metric in STANDARD if metric.split("@")[0] == name]
@@ -177,20 +167,20 @@ def _metrics(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
         yield {"metric": metric, "written": written(metric), "by default": used, "less is better": better}
 
 
-def _grids(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
+def _grids(grid: Grid, directory: Path) -> Iterator[Row]:
     """Yield the ready-made grids, and those that ran in the folder, with the number of finished cells."""
     folder = results_folder.working_folder(directory)[0]
     for path in sorted((CHECKOUT / "config" / "grids").glob("*.yaml")):
         comments = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
         sentence = " ".join(line.lstrip("# ") for line in comments).partition(". ")[0].rstrip(".")
         yield {"grid": path.stem, "cells": None, "finished": None, "description": sentence, "here": False}
-    for name, grid in results_folder.of_grids(folder / "results", results_folder.find).items():
-        finished = sum(cell.scores.is_file() for cell in grid.cells.values())
+    for name, of_grid in results_folder.of_grids(folder / "results", results_folder.find).items():
+        finished = sum(cell.scores.is_file() for cell in of_grid.cells.values())
         place = str(folder / paths.GRID_FOLDER.format(grid=name))
-        yield {"grid": name, "cells": len(grid.cells), "finished": finished, "description": place, "here": True}
+        yield {"grid": name, "cells": len(of_grid.cells), "finished": finished, "description": place, "here": True}
 
 
-def _runs(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
+def _runs(grid: Grid, directory: Path) -> Iterator[Row]:
     """Yield the finished cells of the folder, with their scores."""
     for cell in results_folder.find(directory).cells.values():
         if cell.scores.is_file():
@@ -199,12 +189,11 @@ def _runs(configfiles: Iterable[Path], directory: Path) -> Iterator[Row]:
             yield {"system": cell.system, "dataset": cell.dataset, "queries": found.queries, **shown}
 
 
-def _finished(folder: Path) -> list[tuple[str, str]]:
-    """Return the cells of a folder that have scores; none where no grid ran."""
-    try:
-        return list(results_folder.find(folder).cells)
-    except DataError:
-        return []
+def _finished(directory: Path) -> list[tuple[str, str]]:
+    """Return the cells that have scores; none where no grid ran."""
+    with contextlib.suppress(DataError):
+        return list(results_folder.find(results_folder.working_folder(directory)[0]).cells)
+    return []
 
 
 _KINDS = {

@@ -13,7 +13,6 @@ import numpy as np
 from snakemake.iocontainers import Wildcards
 
 from ..collections import collection, qrels
-from ..config import is_folder
 from ..config.metric_names import parse_metric
 from ..core import files, paths, provenance
 from ..core.errors import BeirgridError, DataError
@@ -26,7 +25,7 @@ from ..runs import runs
 from ..runs.limits import Limits
 from ..search.maxsim import TokenVectors, maxsim
 from .configfiles import merged
-from .run import describe_collection
+from .run import describe_collection, is_own_collection
 
 try:
     from sentence_transformers.base.evaluation import BaseEvaluator
@@ -130,10 +129,10 @@ def _fetch(dataset: str, directory: Path) -> str:
         ConfigError: the dataset is not registered.
         BeirgridError: the dataset is a mean of others, or cannot be fetched.
     """
-    name, entries, registered = dataset, dict[str, Any](), dataset in merged([]).datasets
-    if is_folder(Path(dataset).expanduser()) and ("/" in dataset or not registered):
+    name, entries = dataset, dict[str, Any]()
+    if is_own_collection(dataset):
         name, entries = describe_collection(dataset)
-    elif not registered and (directory / paths.DATASET_RECORD.format(dataset=dataset)).is_file():
+    elif (directory / paths.DATASET_RECORD.format(dataset=dataset)).is_file() and dataset not in merged([]).datasets:
         return dataset  # of the configuration of a grid that ran there
     grid = Grid(merged([], more={**entries, "grid": {"systems": ["bm25"], "datasets": [name]}}))
     if parts := grid.config.datasets[name].mean_of:

@@ -6,10 +6,12 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from logging import LogRecord
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
+from snakemake_interface_logger_plugins.common import LogEvent
 
 from .. import config as configuration
 from ..config.values import Size
@@ -51,8 +53,6 @@ def plan(
         BeirgridError: a configfile is missing or wrong.
     """
     configfiles = [path.absolute() for path in [*([find_grid(grid)] if grid else []), *configfile]]
-    if missing := [path for path in configfiles if not path.is_file()]:
-        raise BeirgridError(f"there is no configfile {missing[0]}")
     directory.mkdir(parents=True, exist_ok=True)
     os.chdir(directory)
     Path(".snakemake").absolute().mkdir(exist_ok=True)  # here, because Snakemake would fail with a traceback
@@ -66,8 +66,8 @@ def plan(
 def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device: str | None) -> Row:
     """Plan the grid in the working directory; return the plan for JSON, with sizes in MB."""
     resources = _resources(grid := Grid(merged(configfiles, settings)), device)
-    options = [*_option("--configfile", configfiles), *_option("--config", settings)]
-    planned = dict(_jobs(resources, options))
+    options = [*(["--configfile", *configfiles] if configfiles else []), *(["--config", *settings] if settings else [])]
+    planned = dict(_jobs(resources, list(map(str, options))))
     everything = jobs_behind(grid, *(artifacts.scores(grid, *cell) for cell in grid.runs))
     everything += [Job("aggregate", ()), Job("report", ())]
     rules: dict[str, list[Row]] = {}
@@ -89,7 +89,7 @@ def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device
             rule: _sums(rows) | {key: max(row[key] for row in rows) for key in ("mem_mb", "runtime")}
             for rule, rows in rules.items()
         },
-        "too_large": list(_too_large(resources, planned)),
+        "too_large": [line for rows in rules.values() for line in _too_large(rows)],
         "cells": list(_cells(grid, planned)),
         "actual": list(_actual(resources, everything)),
     }
@@ -109,30 +109,24 @@ def _resources(grid: Grid, device: str | None) -> Resources:
     return resources
 
 
-def _option(name: str, values: Iterable[Any]) -> list[str]:
-    return [name, *map(str, values)] if values else []
-
-
 def _jobs(resources: Resources, options: list[str]) -> Iterator[tuple[Job, Row]]:
     """Yield the jobs that Snakemake would run, from the log of a dry run, with their estimates."""
     from snakemake import cli
     from snakemake.logging import logger
 
     records: list[LogRecord] = []
-
-    def collect(record: LogRecord) -> bool:
-        if str(getattr(record, "event", "")) == "job_info":
-            records.append(record)
-        return True
-
     # On a cluster, each job has its own cores.
-    cores = str(1000 if resources.cores == resources.config.nodes.cpu.cores else resources.cores)
+    cores = 1000 if resources.cores == resources.config.nodes.cpu.cores else resources.cores
     command = ["--dry-run", "--nolock", "--cores", cores, "--snakefile", configuration.CHECKOUT / "Snakefile"]
     # Snakemake would prefer a profile of the working directory, which can run code.
     command += ["--workflow-profile", configuration.CHECKOUT / "profiles" / "default"]
     said = io.StringIO()
-    # A filter, because Snakemake clears its logger's handlers when it starts.
-    logger.addFilter(collect)
+
+    def collect(record: LogRecord) -> bool:
+        records.append(record)
+        return True
+
+    logger.addFilter(collect)  # a filter, because Snakemake clears its logger's handlers when it starts
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             cli.main([*map(str, command), *options])
@@ -142,48 +136,43 @@ def _jobs(resources: Resources, options: list[str]) -> Iterator[tuple[Job, Row]]
     finally:
         logger.removeFilter(collect)
     for told in map(vars, records):
-        if (rule := told["rule_name"]) != "all":
-            wildcards = dict(told["wildcards"])
-            need, job = resources.of(rule, **wildcards), Job(rule, tuple(sorted(wildcards.items())))
+        if told.get("event") == LogEvent.JOB_INFO and told["rule_name"] != "all":
+            rule, wildcards = told["rule_name"], dict(told["wildcards"])
             on_gpu = resources.device == "cuda" and bool(told["resources"].get("gpu", 0))
-            yield (
-                job,
-                {
-                    "name": " ".join([rule, *wildcards.values()]),
-                    "need": need,
-                    "jobs": 1,
-                    "gpu_hours": need.seconds / 3600 * on_gpu,
-                    "cpu_hours": need.seconds / 3600 * told["threads"] * (not on_gpu),
-                    "download_mb": need.download,
-                    "kept_mb": need.kept,
-                    "temporary_mb": need.temporary,
-                    # Not those of the dry run: with ``device: auto``, rules ask for what a job needs on any machine.
-                    "mem_mb": resources.mem_mb(rule, wildcards, 1),
-                    "runtime": resources.runtime(rule, wildcards, 1),
-                },
-            )
+            yield Job(rule, tuple(sorted(wildcards.items()))), _row_of(resources, rule, wildcards, told, on_gpu)
 
 
-def _too_large(resources: Resources, planned: dict[Job, Row]) -> Iterator[str]:
-    """Yield, per rule and limit, the job that exceeds the node's limit most, without safety margins."""
-    beyond: dict[tuple[str, ...], list[tuple[float, float, str]]] = {}
-    for job, row in planned.items():
-        wildcards, need = dict(job.wildcards), row["need"]
-        node = resources.kind(job.rule, wildcards)
-        memory, minutes = resources.limits(job.rule, wildcards).mem_mb, resources.most_minutes(job.rule, wildcards)
-        for key, wanted, most, unit in (
-            ("mem_mb", need.memory, memory, "MB"),
-            ("runtime", need.seconds / 60, minutes, "minutes"),
-        ):
-            if wanted > most:
-                beyond.setdefault((job.rule, node, key, unit), []).append((wanted, most, row["name"]))
-    for (_, node, key, unit), jobs in beyond.items():
-        expected, allowed, name = max(jobs)
-        others = f" (and {len(jobs) - 1:,} more jobs of this rule)" if len(jobs) > 1 else ""
-        yield (
-            f"{name}: {expected:,.0f} {unit} expected, but nodes.{node}.{key} allows {allowed:,}{others}: "
-            "raise it if your nodes have more, or set a smaller encode.shard (or small_corpus: 0)"
-        )
+def _row_of(resources: Resources, rule: str, wildcards: dict[str, str], told: Row, on_gpu: bool) -> Row:
+    """Return the estimates of a job, and what its node allows."""
+    need = resources.of(rule, **wildcards)
+    memory, minutes = resources.limits(rule, wildcards).mem_mb, resources.most_minutes(rule, wildcards)
+    return {
+        "name": " ".join([rule, *wildcards.values()]),
+        "jobs": 1,
+        "gpu_hours": need.seconds / 3600 * on_gpu,
+        "cpu_hours": need.seconds / 3600 * told["threads"] * (not on_gpu),
+        "download_mb": need.download,
+        "kept_mb": need.kept,
+        "temporary_mb": need.temporary,
+        # Not those of the dry run: with ``device: auto``, rules ask for what a job needs on any machine.
+        "mem_mb": resources.mem_mb(rule, wildcards, 1),
+        "runtime": resources.runtime(rule, wildcards, 1),
+        "node": resources.kind(rule, wildcards),
+        "expected": {"mem_mb": (need.memory, memory, "MB"), "runtime": (need.seconds / 60, minutes, "minutes")},
+    }
+
+
+def _too_large(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield, per limit of a node, the job of a rule that exceeds it most, without safety margins."""
+    for key in rows[0]["expected"]:
+        beyond = [row for row in rows if row["expected"][key][0] > row["expected"][key][1]]
+        if beyond:
+            worst = max(beyond, key=lambda row: row["expected"][key][0])
+            wanted, most, unit = worst["expected"][key]
+            others = f" (and {len(beyond) - 1:,} more jobs of this rule)" if len(beyond) > 1 else ""
+            advice = "raise it if your nodes have more, or set a smaller encode.shard (or small_corpus: 0)"
+            limit = f"nodes.{worst['node']}.{key} allows {most:,}{others}"
+            yield f"{worst['name']}: {wanted:,.0f} {unit} expected, but {limit}: {advice}"
 
 
 def _cells(grid: Grid, planned: dict[Job, Row]) -> Iterator[Row]:
@@ -197,24 +186,23 @@ def _cells(grid: Grid, planned: dict[Job, Row]) -> Iterator[Row]:
             yield {"system": system, "dataset": dataset, "supplied": bool(parts), **sums}
 
 
-def _actual(resources: Resources, jobs: list[Job]) -> Iterator[dict[str, Any]]:
+def _actual(resources: Resources, jobs: list[Job]) -> Iterator[Row]:
     """Yield, per rule, the estimated and the actual use of finished jobs, which their records have."""
-    finished: dict[str, list[tuple[Need, dict[str, Any], int]]] = {}
+    finished: dict[str, list[tuple[Need, Row, int]]] = {}
     for job in jobs:
         with contextlib.suppress(BeirgridError):  # a missing or damaged record: the job is to run
             record, wildcards = provenance.read_record(resources.grid.own(job.record)), dict(job.wildcards)
-            asked = resources.mem_mb(job.rule, wildcards, 1)
-            finished.setdefault(job.rule, []).append((resources.of(job.rule, **wildcards), record, asked))
+            told = (resources.of(job.rule, **wildcards), record, resources.mem_mb(job.rule, wildcards, 1))
+            finished.setdefault(job.rule, []).append(told)
     for rule, done in finished.items():
-        needs, records, asked_mb = zip(*done, strict=True)
         yield {
             "rule": rule,
             "jobs": len(done),
-            "planned_seconds": sum(need.seconds for need in needs),
-            "seconds": sum(record["seconds"] for record in records),
-            "asked_mb": max(asked_mb),
-            "planned_mb": max(need.memory for need in needs),
-            "peak_mb": max(record["peak_memory_mb"] for record in records),
+            "planned_seconds": sum(need.seconds for need, _, _ in done),
+            "seconds": sum(record["seconds"] for _, record, _ in done),
+            "asked_mb": max(asked for _, _, asked in done),
+            "planned_mb": max(need.memory for need, _, _ in done),
+            "peak_mb": max(record["peak_memory_mb"] for _, record, _ in done),
         }
 
 

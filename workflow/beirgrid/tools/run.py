@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -201,7 +201,7 @@ def describe(
         systems = [*dict.fromkeys([*(against or ["bm25"]), *systems]), system]
     rows = []
     for row in datasets or ["scifact"]:
-        if is_folder(Path(row).expanduser()) and ("/" in row or row not in merged([]).datasets):
+        if is_own_collection(row):
             row, entries = describe_collection(row)
             content |= {key: {**content.get(key, {}), **of} for key, of in entries.items()}
         rows.append(row)
@@ -229,34 +229,34 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
     Raises:
         ConfigError: there is no such model, or its family is not known.
     """
-    folder = Path(model).expanduser()
+    folder, config, entry = Path(model).expanduser(), merged([]), dict[str, Any]()
+    taken = {*config.systems, *config.models, *(name.removeprefix("bm25+") for name in config.systems)}
     if is_folder(folder):
-        found = _of_folder(folder.resolve(), family)
-        name = _entry_name(folder.resolve().name)
+        entry, name = _of_folder(folder.resolve(), family), _free_name(folder.resolve().name, taken)
     elif "/" in model and not model.startswith((".", "/", "~")):
         if not family:  # from mteb
             return model, {}
-        found = {"checkpoint": model, "revision": "resolve", "family": family}
-        found |= {"similarity": "cosine"} if family == "dense" else {}
-        name = _entry_name(model.rpartition("/")[2])
+        entry = {"checkpoint": model, "revision": "resolve", "family": family}
+        entry |= {"similarity": "cosine"} if family == "dense" else {}
+        name = _free_name(model.rpartition("/")[2], taken)
+    elif model in config.systems:
+        return model, {}
+    elif model in config.models:
+        name, family = model, config.models[model].family
     else:
-        config = merged([])
-        if model not in {*config.systems, *config.models}:
-            near = nearest(model, {*config.systems, *config.models})
-            raise ConfigError(
-                f"--model: {model!r} is no folder, no registered model, and no id owner/name of the hub{near}"
-            )
-        if model in config.systems:
-            return model, {}
-        found, name = {}, model
-        family = config.models[model].family
-    system, kind = name, found.get("family", family)
-    if kind in families_with_role("reranker"):
-        system = f"bm25+{name}"
-        entry = {"first_stage": "bm25", "reranker": name}
-    else:
-        entry = {"retriever": name}
-    return system, {**({"models": {name: found}} if found else {}), "systems": {system: entry}}
+        near = nearest(model, {*config.systems, *config.models})
+        raise ConfigError(
+            f"--model: {model!r} is no folder, no registered model, and no id owner/name of the hub{near}"
+        )
+    models = {"models": {name: entry}} if entry else {}
+    if entry.get("family", family) in families_with_role("reranker"):
+        return f"bm25+{name}", {**models, "systems": {f"bm25+{name}": {"first_stage": "bm25", "reranker": name}}}
+    return name, {**models, "systems": {name: {"retriever": name}}}
+
+
+def is_own_collection(row: str) -> bool:
+    """Tell whether a row is a folder; a registered dataset is named without a slash."""
+    return is_folder(Path(row).expanduser()) and ("/" in row or row not in merged([]).datasets)
 
 
 def describe_collection(folder: str) -> tuple[str, dict[str, Any]]:
@@ -270,18 +270,16 @@ def describe_collection(folder: str) -> tuple[str, dict[str, Any]]:
     if not splits or (len(splits) > 1 and "test" not in splits):
         found = f"it has those of {', '.join(splits)}" if splits else "there are none"
         raise ConfigError(f"{path} needs relevance judgements in qrels/test.tsv; {found}")
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.name).strip("-._") or "mine"
     config = merged([])
-    name = f"my-{name}" if name in {*config.datasets, *config.corpora} else name
+    name = _free_name(path.name, {*config.datasets, *config.corpora})
     dataset = {"corpus": name, "split": "test" if "test" in splits else splits[0]}
     return name, {"corpora": {name: {"source": "local", "path": str(path)}}, "datasets": {name: dataset}}
 
 
-def _entry_name(text: str) -> str:
-    """Return a name for a model: what messages, tables and paths call it."""
-    name = re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-._@")[:60] or "model"
-    registered = merged([])
-    return f"my-{name}" if {*registered.systems, *registered.models} & {name, f"bm25+{name}"} else name
+def _free_name(text: str, taken: Collection[str]) -> str:
+    """Return a name for an entry: what messages, tables and paths call it."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:60] or "mine"
+    return f"my-{name}" if name in taken else name
 
 
 def _of_folder(folder: Path, family: str) -> dict[str, Any]:
