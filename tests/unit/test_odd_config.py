@@ -23,75 +23,29 @@ from beirgrid.pipeline.rules import Rules
 from beirgrid.pipeline.summaries import Summary
 
 # Long values in the configfiles below.
-LONG = {"A5000": "a" * 5000, "A300": "a" * 300, "A81": "a" * 81, "CAPS64": "A" * 64, "ONES40": "1" * 40}
+LONG = {"A300": "a" * 300, "A81": "a" * 81, "CAPS64": "A" * 64, "ONES40": "1" * 40}
 LONG["ZEROS40"] = "0" * 40
 # Parts of the message, and configfiles over the tracked configuration that it refuses.
 REFUSED: dict[str, list[str]] = {
     "retrieve.depth: Input should be a valid integer": [
         "retrieve: {depth: 1000.0}",
-        "retrieve: {depth: 1e3}",
         "retrieve: {depth: true}",
-        "retrieve: {depth: null}",
         "retrieve: {depth: '1_000'}",
-        "retrieve: {depth: .nan}",
     ],
     "retrieve.depth: Input should be less than or equal to 1000000": ["retrieve: {depth: 2147483647}"],
-    "retrieve.depth: Input should be greater than or equal to 1": ["retrieve: {depth: 0}", "retrieve: {depth: -5}"],
-    "retrieve: Input should be a valid dictionary or instance of RetrieveSettings": [
-        "retrieve: [100]",
-        "retrieve: deep",
-        "retrieve:",
-    ],
-    "grid.systems: Input should be a valid tuple": [
-        "grid: {systems: {bm25: 1}}",
-        "grid: {systems: bm25}",
-        "grid: {systems: !!set {bm25}}",
-    ],
+    "retrieve.depth: Input should be greater than or equal to 1": ["retrieve: {depth: 0}"],
+    "retrieve: Input should be a valid dictionary or instance of RetrieveSettings": ["retrieve:"],
+    "grid.systems: Input should be a valid tuple": ["grid: {systems: bm25}"],
     "grid.systems: Value should have at least 1 item after validation, not 0": ["grid: {systems: []}"],
-    "grid.systems.0: Input should be a valid string": [
-        "grid: {systems: [null]}",
-        "grid: {systems: [[bm25]]}",
-        "grid: {systems: [25]}",
-        "grid: {systems: &a [*a]}",
-    ],
+    "grid.systems.0: Input should be a valid string": ["grid: {systems: [null]}"],
     "grid.systems: 'bm25' is listed twice": ["grid: {systems: [bm25, bm25]}"],
-    "grid: Input should be a valid dictionary or instance of GridSettings": ["grid:"],
     "models: should be a mapping of names to entries": ["models:"],
     "models.x: Input should be a valid dictionary or object to extract fields from": ["models: {x: }"],
-    "systems.x.k: Input should be a valid integer": ["systems: {x: {fusion: rrf, of: [bm25, minilm], k: 60.0}}"],
-    "systems.x.k: Input should be less than or equal to 1000000": [
-        "systems: {x: {fusion: rrf, of: [bm25, minilm], k: 2147483647}}"
-    ],
-    "systems.x.k1: Input should be a finite number": [
-        "systems: {x: {retriever: bm25, k1: .nan}}",
-        "systems: {x: {retriever: bm25, k1: .inf}}",
-    ],
+    "systems.x.k1: Input should be a finite number": ["systems: {x: {retriever: bm25, k1: .nan}}"],
     "systems.x.k1: Input should be a valid number": ["systems: {x: {retriever: bm25, k1: yes}}"],
-    "systems.x.b: Input should be a finite number": ["systems: {x: {retriever: bm25, b: -.inf}}"],
-    "systems.x.weights.1: Input should be a finite number": [
-        "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [1, .inf]}}"
-    ],
     "systems.x.weights: Input should be 'tuned'": ["systems: {x: {fusion: wsum, of: [bm25, minilm], weights: '1,1'}}"],
-    "tolerances.exact: Input should be a finite number": ["tolerances: {exact: .nan}"],
-    "systems.x.candidates: Input should be less than or equal to 1000000": [
-        "systems: {x: {retriever: colbertv2, candidates: 2147483647}}"
-    ],
-    "systems.x.depth: Input should be less than or equal to 1000000": [
-        "systems: {x: {first_stage: bm25, reranker: ms-marco-minilm, depth: 2147483647}}"
-    ],
-    "encode.shard: Input should be less than or equal to 100000000": ["encode: {shard: 2147483647}"],
-    "encode.batch_tokens.cpu: Input should be less than or equal to 1000000": [
-        "encode: {batch_tokens: {cpu: 2147483647}}"
-    ],
-    "models.minilm.max_length: Input should be less than or equal to 1000000": [
-        "models: {minilm: {max_length: 2147483647}}"
-    ],
-    "models.colbertv2.query_length: ": ["models: {colbertv2: {query_length: 2147483647}}"],
     "systems.x.index.links: Input should be greater than or equal to 2": [
         "systems: {x: {retriever: minilm, index: {kind: hnsw, links: 0}}}"
-    ],
-    "systems.x.index.m: Extra inputs are not permitted": [
-        "systems: {x: {retriever: minilm, index: {kind: hnsw, m: 0}}}"
     ],
     "datasets.demo.queries_are_documents: Input should be a valid boolean": [
         "datasets: {demo: {queries_are_documents: maybe}}"
@@ -102,7 +56,6 @@ REFUSED: dict[str, list[str]] = {
     "systems.x: Input tag 'mean' found using 'fusion' does not match any of the expected tags: 'rrf', 'wsum'": [
         "systems: {x: {fusion: mean, of: [bm25, minilm]}}"
     ],
-    "models.minilm-gpl.train: Extra inputs are not permitted": ["models: {minilm-gpl: {train: {'': 1}}}"],
     "models.doct5query.seed: Input should be less than or equal to 4294967295": [
         "models: {doct5query: {seed: 4294967296}}"
     ],
@@ -120,17 +73,9 @@ REFUSED: dict[str, list[str]] = {
     "datasets: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$'": [
         'datasets: {"a/b": {corpus: demo}}'
     ],
-    "corpora: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$'": [
-        'corpora: {"a b": {source: local, path: /}}'
-    ],
-    "models: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$'": [
-        'models: {"{x}": {family: dense}}'
-    ],
     "systems: the name: Input should be a valid string": [
         "systems: {2019: {retriever: bm25}}",
-        "systems: {2019-01-01: {retriever: bm25}}",
         "systems: {no: {retriever: bm25}}",
-        "systems: {~: {retriever: bm25}}",
     ],
     "systems: 'bm25' and 'BM25' differ by case only": ["systems: {BM25: {retriever: bm25}}"],
     "metrics: 'ndcg@10\\n' is not a metric of the form": ['metrics: ["ndcg@10\\n"]'],
@@ -148,13 +93,10 @@ REFUSED: dict[str, list[str]] = {
     "corpora.demo.language: String should match pattern '^[a-z]{2}$'": ['corpora: {demo: {language: "en\\n"}}'],
     "corpora.demo.path: String should match pattern '^[^\\x00-\\x1f\\x7f]{1,4095}$'": [
         'corpora: {demo: {path: ""}}',
-        'corpora: {demo: {path: "a\\nb"}}',
         'corpora: {demo: {path: "a\\0b"}}',
-        "corpora: {demo: {path: A5000}}",
     ],
     "corpora.demo.path: there is no": ["corpora: {demo: {path: /A300}}"],
     "models.minilm.path: there is no folder /aaa": ["models: {minilm: {path: /A300}}"],
-    "corpora.demo.path: Input should be a valid string": ["corpora: {demo: {path: [a, b]}}"],
     "corpora.demo.path: there is no folder": [
         "corpora: {demo: {path: ~nobody-at-all/x}}",
         "corpora: {demo: {path: loop}}",
@@ -167,32 +109,14 @@ REFUSED: dict[str, list[str]] = {
         "models: {minilm: {path: link}}",
     ],
     "models.x.checkpoint: String should match pattern '^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9_][": [
-        "models: {x: {family: dense, similarity: dot, checkpoint: a b, revision: ONES40}}",
-        "models: {x: {family: dense, similarity: dot, checkpoint: 'https://hub/a/b', revision: ONES40}}",
+        "models: {x: {family: dense, similarity: dot, checkpoint: 'https://hub/a/b', revision: ONES40}}"
     ],
-    "systems.x.expansion.id: String should match pattern '^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9": [
-        "systems: {x: {retriever: bm25, expansion: {source: huggingface, id: /b, files: [f], revision: ONES40}}}"
-    ],
-    "device: Input should be 'auto', 'cpu' or 'cuda'": ["device: {cuda: 0}", "device:"],
-    "encode.precision: Input should be 'auto', 'float32', 'bfloat16' or 'float16'": ["encode: {precision: 16}"],
-    "small_corpus: Input should be greater than or equal to 0": ["small_corpus: -1"],
     "nodes.cpu.mem_mb: Input should be a valid integer": ["nodes: {cpu: {mem_mb: 64GB}}"],
-    "nodes.tpu: Extra inputs are not permitted": ["nodes: {tpu: {mem_mb: 64000}}"],
-    "models.minilm.prompts.query: Input should be a valid string": ["models: {minilm: {prompts: {query: 5}}}"],
-    "models.minilm.size.parameters: Input should be greater than 0": ["models: {minilm: {size: {parameters: -1}}}"],
-    "models.minilm.size.parameters: Input should be a finite number": ["models: {minilm: {size: {parameters: .nan}}}"],
-    "models.x.train.learning_rate: Input should be a finite number": [
-        "models: {x: {family: dense, similarity: cosine, train: {recipe: tsdae, base: minilm, learning_rate: .nan}}}"
-    ],
     "models.x.files.a: String should match pattern '^[0-9a-f]{64}$'": [
         "models: {x: {family: cross-encoder, package: p, files: {a: CAPS64}}}"
     ],
     "datasets.x.mean_of: 'x' is itself a mean": ["datasets: {x: {mean_of: [x]}}"],
     "datasets.x.mean_of: Value should have at least 1 item after validation, not 0": ["datasets: {x: {mean_of: []}}"],
-    "systems.x.k1: Input should be less than or equal to 1000": ["systems: {x: {retriever: bm25, k1: 1.0e+300}}"],
-    "systems.x.seeds: Input should be a valid integer": [
-        "systems: {x: {first_stage: bm25, reranker: demo-reranker, seeds: [1, 2]}}"
-    ],
     "systems.x.seeds: Input should be greater than or equal to 2": [
         "systems: {x: {first_stage: bm25, reranker: demo-reranker, seeds: 1}}"
     ],
@@ -200,22 +124,13 @@ REFUSED: dict[str, list[str]] = {
         "systems: {x: {retriever: minilm, index: {links: 3}}}"
     ],
     "systems.x.index: Extra inputs are not permitted": ["systems: {x: {retriever: splade-v3, index: {kind: hnsw}}}"],
-    "systems.x.index.probes: Input should be greater than or equal to 1": [
-        "systems: {x: {retriever: minilm, index: {kind: ivfpq, probes: 0}}}"
-    ],
-    "models.minilm.prompts.datasets.demo: Input should be a valid dictionary or instance of DatasetPrompts": [
-        "models: {minilm: {prompts: {datasets: {demo: x}}}}"
-    ],
     "models.minilm.prompts.datasets.demo.query: Field required": [
         "models: {minilm: {prompts: {datasets: {demo: {document: x}}}}}"
     ],
     "datasets.demo.split: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$'": [
         "datasets: {demo: {split: ../../etc/passwd}}"
     ],
-    "grid.name: Input should be a valid string": ["grid: {name: !!binary aGk=}"],
-    "metrics: 'ndcg@+1' is not a metric of the form": ['metrics: ["ndcg@+1"]'],
     "metrics: 'ndcg@010' is not a metric of the form": ['metrics: ["ndcg@010"]'],
-    "datasets.x.mean_of: 'demo' is listed twice": ["datasets: {x: {mean_of: [demo, demo]}}"],
     "systems x → x form a cycle": ["systems: {x: {fusion: rrf, of: [bm25, x]}}"],
 }
 
