@@ -8,7 +8,6 @@ import socket
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from beirgrid.__main__ import main
@@ -70,23 +69,6 @@ def test_a_gpu_that_pytorch_does_not_see_is_a_problem(programs, monkeypatch, cap
     assert findings[0].found == "NVIDIA H200, 580.1, 143771 MiB"
     assert findings[1].state == "problem"
     assert "TORCH=cuda" in findings[1].advice or "driver" in findings[1].advice
-
-
-def test_vectors_that_are_far_from_the_cpus_are_a_problem():
-    vectors = np.eye(2, dtype=np.float32)
-    off = np.float32([[1, 0.01], [0, 1]])
-    wrong, right = (doctor.compared("cuda", precision, off, vectors) for precision in ("float32", "float16"))
-    assert (wrong.what, wrong.state) == ("model on cuda, float32", "problem")
-    assert wrong.found == "vectors are 0.01 from the CPU's in float32 (tolerance 0.0001)"
-    assert "do not trust results of cuda" in wrong.advice
-    assert (right.state, right.advice) == ("ok", "")
-
-
-@pytest.mark.slow
-def test_models_compute_the_same_in_each_number_format_of_this_machine():
-    checked = list(doctor._models("cpu"))
-    assert [finding.what for finding in checked] == ["model on cpu, float32", "model on cpu, bfloat16"]
-    assert [finding.state for finding in checked] == ["ok", "ok"]
 
 
 def test_a_network_that_is_out_of_reach_is_noted(monkeypatch, capsys):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
 import os
 import platform
@@ -14,9 +12,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from json import dumps, loads
+from json import dumps
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import psutil
 import requests
@@ -36,8 +34,6 @@ _LEAST_MEMORY, _LEAST_DISK = 4_000, 5_000
 _PATIENCE, _LONGEST = 5, 60
 # Seconds by which the clock of a file server may differ: Snakemake compares times of files with each other.
 _CLOCK = 2.0
-# Documents that a model encodes.
-_DOCUMENTS = 64
 # profiles/slurm asks squeue every three minutes at most.
 _LONGEST_POLL = 180
 # Addresses that grids download from, and what to do without them.
@@ -48,9 +44,6 @@ _ADDRESSES = {
         "put their files into ~/.ir_datasets/downloads, or use collections that are here (source: local)",
     ),
 }
-# The largest difference between unit vectors (Euclidean distance) that a number format may bring. TF32 products, which
-# PyTorch leaves off, would differ by about 1e-3.
-TOLERANCE = {"float32": 1e-4, "float16": 0.02, "bfloat16": 0.1}
 
 
 class Finding(NamedTuple):
@@ -72,14 +65,11 @@ def doctor(
     directory: Annotated[Path, "folder in which grids will run"] = Path(),
     configfile: ConfigFiles = (),
     offline: Annotated[bool, "skip the network checks"] = False,
-    models: Annotated[
-        bool, "encode documents of the demo, and compare number formats, on a CPU too (about a minute)"
-    ] = False,
     json: Annotated[bool, "print JSON"] = False,
 ) -> int:
     """Print the findings; return 1 if something must be mended before a grid can run."""
     findings = []
-    for finding in examine(directory, merged(configfile).nodes, offline, models):
+    for finding in examine(directory, merged(configfile).nodes, offline):
         findings.append(finding)
         if not json:
             advice = [f"    {finding.advice}"] if finding.advice else []
@@ -90,7 +80,7 @@ def doctor(
     return int(any(finding.state == "problem" for finding in findings))
 
 
-def examine(directory: Path, nodes: Nodes, offline: bool = False, models: bool = False) -> Iterator[Finding]:
+def examine(directory: Path, nodes: Nodes, offline: bool = False) -> Iterator[Finding]:
     """Yield the findings about this machine and the folder of grids, whose jobs have the limits of ``nodes``."""
     yield Finding("beirgrid", "ok", f"{dated_version()}, {CHECKOUT}")
     cores = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores"
@@ -108,7 +98,7 @@ def examine(directory: Path, nodes: Nodes, offline: bool = False, models: bool =
         except requests.RequestException as error:
             yield Finding(f"network, {what}", "note", f"{url} is out of reach ({type(error).__name__})", advice)
     yield from _slurm(nodes)
-    yield from _pytorch(models)  # last: a broken driver may end this process
+    yield from _pytorch()  # last: a broken driver may end this process
 
 
 def _folder(what: str, place: Path, other: str) -> Iterator[Finding]:
@@ -191,8 +181,8 @@ def _number(text: str) -> float:
     return 1440 * int(days or 0) + 60 * hours + minutes + seconds / 60
 
 
-def _pytorch(models: bool) -> Iterator[Finding]:
-    """Yield PyTorch, the GPUs of the machine, whether PyTorch sees them, and whether it computes vectors right."""
+def _pytorch() -> Iterator[Finding]:
+    """Yield PyTorch, the GPUs of the machine, and whether PyTorch sees them."""
     gpus = _output("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
     try:
         import torch
@@ -208,43 +198,6 @@ def _pytorch(models: bool) -> Iterator[Finding]:
         yield _checked("GPU", count > 0, f"PyTorch sees {count or 'none of them'}", advice, "problem")
     else:
         yield Finding("GPU", "note", "none here: models run on the CPU", "plan says how long that takes")
-    if models or count:
-        device = "cuda" if count else "cpu"
-        try:
-            with contextlib.redirect_stderr(io.StringIO()):  # bars of libraries
-                yield from _models(device)
-        except RuntimeError as error:
-            yield Finding(f"model on {device}", "problem", str(error), "update driver and PyTorch, or use device: cpu")
-
-
-def _models(device: str) -> Iterator[Finding]:
-    """Yield how far vectors of each number format are from those of the CPU, on some documents of the demo."""
-    from ..core.compute import Compute
-    from ..encoders import open_encoder
-    from ..models import checkpoints
-
-    def vectors(device: Any, precision: Any) -> Any:
-        with Compute(device=device, precision=precision).start() as runtime:
-            return open_encoder(folder, model, runtime).encode_documents(texts)
-
-    model = merged([]).models["minilm"]
-    corpus = (CHECKOUT / "workflow" / "resources" / "demo" / "corpus.jsonl").read_text(encoding="utf-8")
-    texts = ["{title} {text}".format(**loads(line)) for line in corpus.splitlines()[:_DOCUMENTS]]
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place, "checkpoint")
-        checkpoints.fetch("minilm", model, folder)
-        expected = vectors("cpu", "float32")
-        for precision in TOLERANCE:
-            if (device, precision) != ("cpu", "float16"):  # which takes minutes
-                yield compared(device, precision, vectors(device, precision), expected)
-
-
-def compared(device: str, precision: str, vectors: Any, expected: Any) -> Finding:
-    """Compare vectors of a device and number format with those of a CPU in float32, both float32 [texts, dimension]."""
-    distance, tolerance = float(((vectors - expected) ** 2).sum(1).max() ** 0.5), TOLERANCE[precision]
-    seen = f"vectors are {distance:.1g} from the CPU's in float32 (tolerance {tolerance:g})"
-    advice = f"do not trust results of {device} in this format: update driver and PyTorch"
-    return _checked(f"model on {device}, {precision}", distance <= tolerance, seen, advice, "problem")
 
 
 def _output(*command: str) -> str | None:
