@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
-from statsmodels.stats.inter_rater import aggregate_raters, fleiss_kappa
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
@@ -69,13 +68,11 @@ def test_leaving_a_system_out_names_the_pairs_that_it_alone_brings():
     assert pools.leave_out(RUNS, ["a", "c"], 2) == {("q1", "d2"), ("q2", "e1"), ("q2", "e2")}
 
 
-def test_kappas_equal_other_implementations():
+def test_kappa_equals_another_implementation():
     random = np.random.default_rng(1)
     for _ in range(20):
         first, second = random.integers(0, 4, (2, 50))
         assert agreement.cohen(np.array([first, second])) == pytest.approx(cohen_kappa_score(first, second), abs=1e-12)
-        values = random.choice(4, (5, 30), p=[0.4, 0.3, 0.2, 0.1]).astype(float)
-        assert agreement.fleiss(values) == pytest.approx(fleiss_kappa(aggregate_raters(values.T)[0]), abs=1e-12)
 
 
 def test_alpha_equals_the_worked_example():
@@ -104,29 +101,11 @@ def test_coefficients_have_intervals_and_name_their_judges():
         ("Cohen's kappa", ("ann", "ben"), 100),
         ("Cohen's kappa", ("ann", "cem"), 50),
         ("Cohen's kappa", ("ben", "cem"), 50),
-        ("Fleiss' kappa", ("ann", "ben", "cem"), 50),
         ("Krippendorff's alpha (ordinal)", ("ann", "ben", "cem"), 100),
     ]
     assert all(coefficient.low <= coefficient.value <= coefficient.high for coefficient in found)
     assert found[1].value == found[1].low == found[1].high == 1
     assert agreement.coefficients({"ann": truth}) == []
-
-
-def test_agreement_is_shown_per_judge():
-    """ann and ben grade alike, cem one grade higher, but on query 1."""
-    pairs = [(f"q{query}", f"d{document}") for query in range(4) for document in range(8)]
-    ann = {pair: int(pair[1][1]) % 3 for pair in pairs}
-    cem = {pair: grade + (pair[0] != "q1") for pair, grade in ann.items()}
-    judges = {
-        found.judges[0]: (found, higher) for found, higher in agreement.by_judge({"ann": ann, "ben": ann, "cem": cem})
-    }
-    assert judges["cem"][0].value == pytest.approx(
-        cohen_kappa_score([cem[pair] for pair in pairs], [ann[pair] for pair in pairs])
-    )
-    assert judges["cem"][0].low <= judges["cem"][0].value <= judges["cem"][0].high < 1
-    # Of two grades that the others give, the lower counts: ann's and ben's is what ann and ben have with each other.
-    assert [(found.value, higher) for found, higher in (judges["ann"], judges["ben"])] == [(1, 0)] * 2
-    assert judges["cem"][1] == 0.75
 
 
 def test_who_adjudicates_does_not_count_as_a_judge():

@@ -129,7 +129,7 @@ def test_disagreements_are_adjudicated_in_a_table(made, capsys, tmp_path):
     set_step("status", "notes", "--disagreements", "open.csv")
     told = capsys.readouterr().out
     assert "open.csv: 1 pairs with several grades" in told
-    assert "Cohen's kappa with the others' majority" in told
+    assert "Cohen's kappa of ann, ben: " in told
     (row,) = csv.DictReader((tmp_path / "open.csv").open())
     assert row == {
         **{"query": "q0", "document": "0/a", "query_text": "query 0", "title": "A: é", "text": "Text a of 0."},

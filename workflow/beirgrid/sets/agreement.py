@@ -1,10 +1,10 @@
-"""Agreement of judges: Cohen's kappa, Fleiss' kappa and Krippendorff's alpha, with bootstrap intervals over queries."""
+"""Agreement of judges: Cohen's kappa and Krippendorff's alpha, with bootstrap intervals over queries."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ Pair = tuple[str, str]
 Grades = Mapping[str, Mapping[Pair, int]]
 Resolution = Literal["majority", "strictest", "adjudicated"]
 _RESAMPLES = 1000
+_ALPHA = "Krippendorff's alpha (ordinal)"
 
 
 class Coefficient(NamedTuple):
@@ -40,25 +41,14 @@ def cohen(values: np.ndarray) -> float:
     return (observed - expected) / (1 - expected) if expected < 1 else float("nan")
 
 
-def fleiss(values: np.ndarray) -> float:
-    """Compute Fleiss' kappa.
-
-    Args:
-        values: grades, float [judges, pairs], without NaN.
-    """
-    counts, judges = _counts(values), len(values)
-    observed = float(np.mean(((counts**2).sum(1) - judges) / (judges * (judges - 1))))
-    expected = float(((counts.sum(0) / counts.sum()) ** 2).sum())
-    return (observed - expected) / (1 - expected) if expected < 1 else float("nan")
-
-
 def krippendorff(values: np.ndarray) -> float:
     """Compute Krippendorff's alpha for ordinal grades. A judge may lack any pair.
 
     Args:
         values: grades, float [judges, pairs], NaN where a judge has none.
     """
-    counts = _counts(values)
+    of_grades = np.unique(values[~np.isnan(values)])
+    counts: np.ndarray = (values[..., None] == of_grades).sum(0)  # judges who gave each grade to each pair
     counts = counts[counts.sum(1) >= 2]
     if not counts.size:
         return float("nan")
@@ -74,36 +64,14 @@ def krippendorff(values: np.ndarray) -> float:
     return float(1 - (coincidences * distance).sum() / expected) if expected > 0 else float("nan")
 
 
-def _counts(values: np.ndarray) -> np.ndarray:
-    """Count the judges who gave each grade to each pair: int [pairs, grades] of grades [judges, pairs]."""
-    grades = np.unique(values[~np.isnan(values)])
-    counts: np.ndarray = (values[..., None] == grades).sum(0)
-    return counts
-
-
 def coefficients(grades: Grades) -> list[Coefficient]:
-    """Compute Cohen's kappa of each pair of judges, and Fleiss' kappa and Krippendorff's alpha of all judges.
+    """Compute Cohen's kappa of each pair of judges, and Krippendorff's alpha of all judges.
 
-    Intervals are percentiles of 1,000 bootstrap samples of queries. Fleiss' kappa uses the pairs that all judges
-    graded.
+    Intervals are percentiles of 1,000 bootstrap samples of queries.
     """
     grades = dict(sorted(grades.items()))
-    found = [_kappa(dict(two)) for two in itertools.combinations(grades.items(), 2)]
-    if len(grades) > 2:
-        found.append(_with_interval("Fleiss' kappa", fleiss, grades, _graded_by(grades, len(grades))))
-    if found:
-        found.append(_with_interval("Krippendorff's alpha (ordinal)", krippendorff, grades, _graded_by(grades, 2)))
-    return found
-
-
-def by_judge(grades: Grades) -> list[tuple[Coefficient, float]]:
-    """Return each judge's kappa against the majority of the others, and how much higher the judge's mean grade is."""
-    found = []
-    for judge, of_judge in grades.items():
-        others, _ = resolve({other: of_other for other, of_other in grades.items() if other != judge}, "majority")
-        higher = [grade - others[pair] for pair, grade in of_judge.items() if pair in others]
-        found.append((_kappa({judge: of_judge, "the others": others}), float(np.mean(higher)) if higher else 0.0))
-    return found
+    computed = [_with_interval("Cohen's kappa", cohen, dict(two)) for two in itertools.combinations(grades.items(), 2)]
+    return [*computed, _with_interval(_ALPHA, krippendorff, grades)] if computed else []
 
 
 def without_adjudicators(grades: Grades, adjudicators: Collection[str]) -> Grades:
@@ -151,27 +119,10 @@ def _by_pair(grades: Grades) -> dict[Pair, dict[str, int]]:
     return pairs
 
 
-def _graded_by(grades: Grades, judges: int) -> list[Pair]:
-    """Return the pairs that at least so many judges graded."""
-    return [pair for pair, given in _by_pair(grades).items() if len(given) >= judges]
-
-
-def _values(grades: Grades, pairs: Iterable[Pair]) -> np.ndarray:
-    """Return the grades of all judges for some pairs: float [judges, pairs], NaN where a judge has none."""
-    return np.array([[of_judge.get(pair, np.nan) for pair in pairs] for of_judge in grades.values()], float)
-
-
-def _kappa(grades: Grades) -> Coefficient:
-    """Return Cohen's kappa of two judges on the pairs that both graded."""
-    return _with_interval("Cohen's kappa", cohen, grades, _graded_by(grades, len(grades)))
-
-
-def _with_interval(
-    name: str, statistic: Callable[[np.ndarray], float], grades: Grades, pairs: Iterable[Pair]
-) -> Coefficient:
-    """Return a statistic of grades with the percentiles of bootstrap samples of queries."""
-    pairs = sorted(pairs)
-    values = _values(grades, pairs)
+def _with_interval(name: str, statistic: Callable[[np.ndarray], float], grades: Grades) -> Coefficient:
+    """Return a statistic of the pairs that two judges graded, with the percentiles of bootstrap samples of queries."""
+    pairs = sorted(pair for pair, of_pair in _by_pair(grades).items() if len(of_pair) >= 2)
+    values = np.array([[of_judge.get(pair, np.nan) for pair in pairs] for of_judge in grades.values()], float)
     if not pairs:
         return Coefficient(name, tuple(grades), 0, *[float("nan")] * 3)
     _, query = np.unique([query for query, _ in pairs], return_inverse=True)

@@ -243,8 +243,7 @@ def status(
     skipped = Counter(judgement.judge for judgement in made.store.judgements() if judgement.grade is None)
     for name, of_judge in grades.items():
         show(f"  {name}: {len(of_judge):,} graded, {skipped[name]:,} skipped")
-    regular = without_adjudicators(people, made.adjudicators)
-    show(*findings.judge_agreement(regular), *findings.agreement_of_each(regular))
+    show(*findings.judge_agreement(without_adjudicators(people, made.adjudicators)))
     if table:
         number = _write_disagreements(table, made, people)
         show(

@@ -56,17 +56,6 @@ def judge_agreement(grades: agreement.Grades) -> list[str]:
     return [_coefficient(found) for found in agreement.coefficients(grades) if found.pairs]
 
 
-def agreement_of_each(grades: agreement.Grades) -> list[str]:
-    """Report each judge's agreement with the others."""
-    rows = [
-        [found.judges[0], f"{found.pairs:,}", _interval(*found[3:]), f"{higher:+.2f}"]
-        for found, higher in agreement.by_judge(grades)
-        if found.pairs
-    ]
-    headings = ["judge", "pairs", "Cohen's kappa with the others' majority", "mean grade above theirs"]
-    return [*columned(headings, rows)] if rows else []
-
-
 def _coefficient(found: agreement.Coefficient) -> str:
     return f"  {found.name} of {', '.join(found.judges)}: {_interval(*found[3:])}, {found.pairs:,} pairs"
 

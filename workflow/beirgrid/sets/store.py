@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
@@ -15,8 +14,6 @@ from .pools import PooledPair, draw
 
 # Seconds without a judgement after which a judge's query goes to the next judge.
 STALE = 1800
-# Free bytes below which SQLite cannot write.
-_BLOCKS = 65_536
 # Prefix of the judge names of models. Names of people have no colon.
 MODEL = "model:"
 _SCHEMA = """
@@ -71,10 +68,7 @@ class JudgementStore:
                     raise
                 connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
-            # Without a free block, SQLite speaks of an I/O error only.
-            is_full = "full" in str(error) or shutil.disk_usage(self.path.parent).free < _BLOCKS
-            what = "the disk is full: free space and judge on" if is_full else str(error)
-            raise BeirgridError(f"{self.path}: {what}. All judgements before this one are kept") from error
+            raise BeirgridError(f"{self.path}: {error}. All judgements before this one are kept") from error
         except sqlite3.DatabaseError as error:
             raise DataError(f"{self.path} is damaged ({error})") from error
 
@@ -100,14 +94,14 @@ class JudgementStore:
         with self._connect() as connection:
             return set(connection.execute("SELECT query, document FROM pool WHERE shared"))
 
-    def judge(self, judgement: Grading, now: float | None = None) -> None:
+    def judge(self, judgement: Grading) -> None:
         """Store a judgement. It replaces earlier ones of the same judge and pair.
 
         Raises:
             DataError: the pool does not have the pair.
         """
         judge, query, document, _, _ = judgement
-        now = now or time.time()
+        now = time.time()
         with self._connect() as connection:
             known = connection.execute("SELECT 1 FROM pool WHERE query=? AND document=?", (query, document)).fetchone()
             if not known:
@@ -135,39 +129,38 @@ class JudgementStore:
             )
             return list({row[:3]: Grading(*row) for row in rows}.values())
 
-    def next(self, judge: str, now: float | None = None) -> tuple[str, str] | None:
+    def next(self, judge: str) -> tuple[str, str] | None:
         """Return a judge's next pair, or None if nothing is left.
 
         A judge gets all pairs of a query in a row, in an order that reveals neither system nor rank. A query that is
         not shared belongs to the judge who began it, until that judge pauses for half an hour.
         """
-        now = now or time.time()
         with self._connect() as connection:
             claimed = {query for (query,) in connection.execute("SELECT query FROM claims WHERE judge=?", (judge,))}
-            waiting = sorted(self._waiting(connection, judge, now), key=lambda row: row[0] not in claimed)
+            waiting = sorted(self._waiting(connection, judge), key=lambda row: row[0] not in claimed)
             if not waiting:
                 return None
             query, document, shared = waiting[0]
             if not shared:
-                connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (query, judge, now))
+                connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (query, judge, time.time()))
             return query, document
 
-    def waiting(self, judge: str, now: float | None = None) -> list[tuple[str, str]]:
+    def waiting(self, judge: str) -> list[tuple[str, str]]:
         """Return all pairs that wait for a judge, in the judge's order."""
         with self._connect() as connection:
-            return [row[:2] for row in self._waiting(connection, judge, now or time.time())]
+            return [row[:2] for row in self._waiting(connection, judge)]
 
-    def progress(self, judge: str, now: float | None = None) -> dict[str, int]:
+    def progress(self, judge: str) -> dict[str, int]:
         """Return how many pairs a judge has graded or skipped, and how many wait for the judge (or for any)."""
         with self._connect() as connection:
-            left = self._waiting(connection, judge, now or time.time())
+            left = self._waiting(connection, judge)
             judged = connection.execute(
                 "SELECT DISTINCT query, document FROM judgements WHERE judge=? AND undone=0", (judge,)
             )
             return {"judged": len(judged.fetchall()), "left": len(left)}
 
     @staticmethod
-    def _waiting(connection: sqlite3.Connection, judge: str, now: float) -> list[tuple[str, str, bool]]:
+    def _waiting(connection: sqlite3.Connection, judge: str) -> list[tuple[str, str, bool]]:
         """Return the pairs that wait for a judge, in the judge's order, and whether all judges judge them.
 
         People share the pool, whatever a model judged. A model judges the whole pool.
@@ -175,7 +168,7 @@ class JudgementStore:
         values = {
             "judge": judge,
             "person": not judge.startswith(MODEL),
-            "now": now,
+            "now": time.time(),
             "stale": STALE,
             "model": f"{MODEL}*",
         }
