@@ -77,6 +77,7 @@ def draw_figures(grid: GridSummary) -> None:
     files.write_json(folder / "captions.json", {f"f{number}": "A figure" for number in range(10)})
 
 
+@pytest.mark.slow
 def test_the_papers_page_has_all_steps_and_figures_in_at_most_three_megabytes_beside_the_figures(paper):
     assert paper.name == "paper"
     draw_figures(paper)

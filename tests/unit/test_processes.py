@@ -55,6 +55,7 @@ def _run(*options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_killed_run_is_known_to_be_left_over(killed):
     assert run._was_killed(killed)
     assert _run("--unlock").returncode == 0
@@ -73,6 +74,7 @@ def test_the_lock_of_a_run_that_cannot_be_seen_stays(killed):
     assert not run._was_killed(killed)
 
 
+@pytest.mark.slow
 def test_a_second_run_is_refused_beside_another(killed):
     assert _run("--unlock").returncode == 0
     for name in ("go", "begun"):
