@@ -157,6 +157,7 @@ def test_a_pickled_adapter_is_converted(tmp_path):
         ({"rank_pattern": {"query": 8}}, "rank_pattern: "),
         ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights: pissa"),
         ({"peft_type": "IA3"}, "peft_type: IA3"),
+        ({"r": 8}, r"weights of another rank than adapter_config\.json says \(r: 8\)"),
     ],
 )
 def test_what_is_no_plain_lora_is_refused(tmp_path, settings, message):
@@ -165,7 +166,12 @@ def test_what_is_no_plain_lora_is_refused(tmp_path, settings, message):
         fetched(tmp_path / "model", base, save_adapter(tmp_path / "adapter", base, "bert", **settings))
 
 
-def test_an_adapter_of_another_model_is_refused(tmp_path):
+def test_an_adapter_of_another_model_is_refused_or_named(tmp_path, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(checkpoints, "warn", said.append)
     base, other = save_base(tmp_path / "base", "bert"), save_base(tmp_path / "other", "decoder")
     with pytest.raises(DataError, match=r"changes 'layers\.0\.self_attn\.v_proj', which the checkpoint of its base"):
         fetched(tmp_path / "model", base, save_adapter(tmp_path / "adapter", other, "decoder"))
+    named = save_adapter(tmp_path / "named", base, "bert", base_model_name_or_path="a/bert")
+    assert fetched(tmp_path / "second", base, named)["base"] == "a/bert"
+    assert said == [f"model 'lora': its adapter names the base 'a/bert', the entry {str(base)!r}"]

@@ -35,7 +35,7 @@ def merge(adapter: Path, folder: Path) -> dict[str, Any]:
         folder: the checkpoint of its base, which is changed.
 
     Returns:
-        how many layers are changed, and their rank and scale.
+        how many layers are changed, their rank and scale, and the base that the adapter names.
 
     Raises:
         DataError: the adapter is no plain LoRA, or does not fit the checkpoint.
@@ -47,6 +47,8 @@ def merge(adapter: Path, folder: Path) -> dict[str, Any]:
     scale = config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank)
     factors = _factors(adapter)
     layers = len(factors)
+    if {first.shape[0] for first, _ in factors.values()} != {rank}:
+        raise DataError(f"its adapter has weights of another rank than {CONFIG} says (r: {rank})")
     for path in sorted(folder.glob("*.safetensors")):
         weights = load_file(path)
         changed = [name for name in weights if _layer(name.removesuffix(".weight")) in factors]
@@ -65,7 +67,7 @@ def merge(adapter: Path, folder: Path) -> dict[str, Any]:
         if path.is_file() and not fnmatch(path.name, "adapter_*"):
             (copy := folder / path.relative_to(adapter)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, copy)
-    return {"layers": layers, "rank": rank, "scale": scale}
+    return {"layers": layers, "rank": rank, "scale": scale, "base": config.get("base_model_name_or_path")}
 
 
 def _config(adapter: Path) -> dict[str, Any]:

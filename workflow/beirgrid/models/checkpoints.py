@@ -17,7 +17,7 @@ from typing import Any
 from ..config import lock, resolve_path
 from ..config.models import ModelEntry
 from ..core import files
-from ..core.errors import DataError
+from ..core.errors import DataError, warn
 from . import adapters, convert, saved
 
 # Pickled weights can run code when loaded, so they are neither fetched nor opened, …
@@ -58,6 +58,8 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
                 facts["adapter"] = of_adapter | adapters.merge(folder, target)
             except DataError as error:
                 raise DataError(f"model {name!r}: {error}") from None
+        if (base := facts["adapter"]["base"]) not in (None, entry.checkpoint, entry.path):
+            warn(f"model {name!r}: its adapter names the base {base!r}, the entry {entry.checkpoint or entry.path!r}")
         _refuse_outside(name, target)
     if not any(target.glob("**/*.safetensors")):
         raise DataError(

@@ -162,20 +162,20 @@ class Client:
                 timeout=httpx2.Timeout(endpoint.timeout, connect=30.0),
                 http_client=self._http_client(),
             )
-        except httpx2.InvalidURL as error:
-            raise ConfigError(f"endpoint.url: {error}") from None
+        except httpx2.InvalidURL:  # whose message repeats a part of the address, which may be a password
+            raise ConfigError("endpoint.url: its host or port is not valid") from None
 
     def embed(self, texts: Sequence[str], *, query: bool = False, dimension: int | None = None) -> np.ndarray:
         """Embed the texts of one request: float32 [texts, dimension].
 
         Args:
             query: whether the texts are queries.
-            dimension: expected dimension; None accepts any.
+            dimension: expected dimension; None accepts that of the endpoint, or any.
         """
         body: dict[str, Any] = {"model": self.endpoint.model, "input": [self._sent(text) for text in texts]}
         if self.endpoint.dimensions:
             body["dimensions"] = self.endpoint.dimensions
-        parse = partial(_vectors, texts=len(texts), dimension=dimension)
+        parse = partial(_vectors, texts=len(texts), dimension=dimension or self.endpoint.dimensions)
         vectors: np.ndarray = self._ask("/embeddings", body, parse, query=query)
         return vectors
 
@@ -403,8 +403,8 @@ def _finite(numbers: Any, dimensions: int) -> np.ndarray:
     """Return numbers in lists so deep as an array, float32."""
     with np.errstate(over="ignore"):
         values = np.asarray(numbers, np.float32)
-    if values.ndim != dimensions:
-        raise ValueError("it has lists in place of numbers")
+    if values.ndim != dimensions or not values.size:
+        raise ValueError("it has lists in place of numbers, or none")
     if not np.isfinite(values).all():
         raise ValueError("it has values that are NaN or infinite")
     return values
