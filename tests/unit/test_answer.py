@@ -352,26 +352,18 @@ def test_a_grid_without_a_score_says_so(status):
     assert said == (["No cell has a score yet."], [f"2 cells have no score: 2 {status}."], [])
 
 
-def test_costs_deviations_and_seeds_are_those_of_the_tables():
+def test_deviations_and_seeds_are_those_of_the_tables():
     grid, found = made({"d": {"bm25": 0.3, "a": 0.6}}, baseline="bm25", seeds={})
-    costs = [("bm25", "index", 2.0, 3e6, "i"), ("a", "fetch", 1.0, 9e6, "f"), ("a", "index", 4.5, 1e6, "j")]
-    costs.append(("a", "index", 4.5, 1e6, "j"))  # another dataset with the same index
-    costs = pd.DataFrame(costs, columns=["system", "stage", "seconds", "bytes", "record"])
     away = [0.02, -0.05, 0.03, 0.04]
     verdicts = pd.DataFrame({"system": "a", "dataset": "d", "metric": "ndcg@10", "difference": away, "published": 0.5})
     verdicts = verdicts.assign(verdict="deviates", recorded=False)
     seeds = pd.DataFrame([{"system": "a", "dataset": "d", "metric": "ndcg@10", "deviation": 0.0123, "seeds": 3}])
     found = found._replace(
-        costs=typed("costs", costs),
         verdicts=typed("verdicts", verdicts),
         seeds=typed("seeds", seeds.assign(status="done")),
     )
     said = answer(grid, found)
     assert ": 0.6000 ± 0.0123 over 3 seeds [" in said.sentences[0]
-    assert said.more[-2:] == [
-        "The steps of a took 5.5 s and wrote indexes of 1.0 MB.",
-        "The steps of bm25 took 2.0 s and wrote indexes of 3.0 MB.",
-    ]
     assert said.caveats == [
         "4 scores deviate from published values: a on d (nDCG@10 -0.0500), a on d (nDCG@10 +0.0400), a on d (nDCG@10 "
         "+0.0300) and 1 more.",

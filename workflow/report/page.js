@@ -129,24 +129,16 @@ function show(api, view) {
   api.rows().invalidate("dom");
 }
 
-/** Hide the columns and rows that the filters leave out, and the cells with another verdict. */
+/** Hide the columns and rows that the filters leave out. */
 function filter(api) {
-  const [task, domain, family, verdict] = ["task", "domain", "family", "verdict"].map(chosen);
-  const reads = (cell) => cell.dataset.reads ?? "no reference";
-  const columns = api.columns().indexes().toArray().filter((column) => column > 0);
-  const matching = new Set();
-  for (const column of columns) {
+  const [task, domain, family] = ["task", "domain", "family"].map(chosen);
+  for (const column of api.columns().indexes().toArray().filter((column) => column > 0)) {
     const { mean, ...of } = api.column(column).header().dataset;
-    const cells = api.column(column).nodes().toArray();
-    for (const cell of cells) cell.classList.toggle("unmatched", Boolean(verdict) && reads(cell) !== verdict);
-    const found = cells.filter((cell) => !cell.classList.contains("unmatched"));
-    const shown = mean === undefined ? (!task || of.task === task) && (!domain || of.domain === domain) : !task && !domain;
-    if (shown && mean === undefined) found.forEach((cell) => matching.add(api.cell(cell).index().row));
-    api.column(column).visible(shown && (!verdict || (mean === undefined && found.length > 0)), false);
+    const matches = (!task || of.task === task) && (!domain || of.domain === domain);
+    api.column(column).visible(mean === undefined ? matches : !task && !domain, false);
   }
-  const systems = api.rows().indexes().toArray().map((row) => one("th", api.row(row).node()).textContent);
-  api.search.fixed("filters", (_text, _row, index) =>
-    (!family || data.families[systems[index]] === family) && (!verdict || matching.has(index)));
+  const familyOf = (row) => data.families[one("th", api.row(row).node()).textContent];
+  api.search.fixed("filters", (_text, _row, index) => !family || familyOf(index) === family);
   api.draw();
 }
 
@@ -256,7 +248,6 @@ function facts(name, ...keys) {
   return row ? columns.map((column, number) => [column, row[number]]).filter(([column]) => !SAID.has(column)) : [];
 }
 
-
 /** Show all that is known of a cell. */
 function open(cell) {
   const api = grid();
@@ -274,12 +265,11 @@ function open(cell) {
     ["value", cell.dataset.detail === undefined ? exact : cell.dataset.reads],
     ["", cell.dataset.detail],
     ["flaw", cell.dataset.flaw],
+    ["deviation over seeds", one("small", cell)?.textContent],
     ["95 % interval", mean === undefined ? cell.dataset.interval : ""],
     ["queries", about?.queries],
-    ["cost", about?.cost],
     ["precision", about?.precision],
     ["mean of", about?.parts.join(", ")],
-    ...facts("seeds", system, title),
     ...(mean === undefined ? facts("baseline", system, key) : facts("across", system, key)),
   ];
   for (const [name, text] of lines.filter(([, text]) => text)) {
@@ -419,7 +409,7 @@ one("#view").addEventListener("change", () => {
   show(grid(), chosen("view"));
   filter(grid());
 });
-for (const id of ["task", "domain", "family", "verdict"]) one(`#${id}`)?.addEventListener("change", () => filter(grid()));
+for (const id of ["task", "domain", "family"]) one(`#${id}`)?.addEventListener("change", () => filter(grid()));
 for (const id of ["first", "second"]) one(`#${id}`)?.addEventListener("change", compare);
 one("#grid").addEventListener("click", ({ target }) => {
   const cell = target.closest(".grid td");

@@ -73,19 +73,10 @@ def read(grid: str, scores: pd.DataFrame) -> Analyses:
     Raises:
         DataError: a file is damaged.
     """
-    folder = Path(paths.GRID_FOLDER.format(grid=grid))
-    return Analyses(
-        list(_figures(folder / "figures")),
-        list(_tables(folder / "tables")),
-        _outdated(Path(paths.ANALYSES_RECORD.format(grid=grid)), scores),
-    )
-
-
-def _outdated(record: Path, scores: pd.DataFrame) -> bool:
-    if not record.is_file():
-        return False
+    folder, record = Path(paths.GRID_FOLDER.format(grid=grid)), Path(paths.ANALYSES_RECORD.format(grid=grid))
     digest = hashlib.sha256(to_csv("scores", scores).encode()).hexdigest()
-    return bool(provenance.read_record(record)["facts"].get("scores") != digest)
+    outdated = record.is_file() and provenance.read_record(record)["facts"].get("scores") != digest
+    return Analyses(list(_figures(folder / "figures")), list(_tables(folder / "tables")), outdated)
 
 
 def _figures(folder: Path) -> Iterator[Figure]:
@@ -107,22 +98,20 @@ def _tables(folder: Path) -> Iterator[Table]:
             with files.reading(path):
                 table = unguarded(pd.read_csv(path, dtype=str, keep_default_na=False))
             table.columns = table.columns.str.replace("_", " ").str.replace("pool@", "pool to depth ")
-            columns = list(map(str, table))
-            texts = [column for column in columns if column in NAMES or not _is_numeric(table[column])]
-            for column in set(columns) - set(texts):
-                table[column] = table[column].map(_short)
-            rows = table.to_numpy().tolist() if len(table) <= MOST_ROWS else []
+            words = []
+            for column in table:
+                numbers = pd.to_numeric(table[column], errors="coerce").astype("float64")
+                if column in NAMES or numbers[table[column] != ""].isna().any():
+                    words.append(str(column))
+                else:
+                    table[column] = numbers.map(_short)
             if len(table):
-                yield Table(name, caption, columns, texts, rows, len(table))
+                rows = table.to_numpy().tolist() if len(table) <= MOST_ROWS else []
+                yield Table(name, caption, list(map(str, table)), words, rows, len(table))
 
 
-def _is_numeric(column: pd.Series) -> bool:
-    return bool(pd.to_numeric(column[column != ""], errors="coerce").notna().all())
-
-
-def _short(number: str) -> str:
-    """Format a number with four significant digits, and all digits before the point."""
-    if not number:
+def _short(number: float) -> str:
+    """Format a number with four significant digits, and all digits before the point; empty without one."""
+    if pd.isna(number):
         return ""
-    value = float(number)
-    return f"{value:.0f}" if value.is_integer() or abs(value) >= 1000 else f"{value:.4g}"
+    return f"{number:.0f}" if number.is_integer() or abs(number) >= 1000 else f"{number:.4g}"

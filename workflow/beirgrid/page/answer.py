@@ -31,7 +31,7 @@ class Answer(NamedTuple):
     Attributes:
         sentences: the answer.
         caveats: what weakens it, and what is not known yet.
-        more: the tests behind it, and costs.
+        more: the tests behind it.
     """
 
     sentences: list[str]
@@ -52,6 +52,10 @@ class Difference(NamedTuple):
     p: float = math.nan
     queries: int = 0
 
+    def __neg__(self) -> Difference:
+        """Return the difference of the systems in the other order."""
+        return self._replace(size=-self.size, low=-self.high, high=-self.low)
+
     def __str__(self) -> str:
         """Format the difference and its interval."""
         return f"{texts.difference(self.size)} {texts.interval(self.low, self.high)}".rstrip()
@@ -62,17 +66,13 @@ def differences(pairs: pd.DataFrame) -> dict[tuple[str, str, str], dict[str, Dif
 
     ``p`` is that of the randomisation test, without a correction.
     """
-    known: dict[tuple[str, str, str], dict[str, Difference]] = {}
-    for row in texts.rows(pairs):
-        size, low, high, tested = (
-            row.difference,
-            row.difference_low,
-            row.difference_high,
-            (row.p_randomisation, row.queries),
-        )
-        known.setdefault((row.metric, row.system, row.other), {})[row.dataset] = Difference(size, low, high, *tested)
-        known.setdefault((row.metric, row.other, row.system), {})[row.dataset] = Difference(-size, -high, -low, *tested)
-    return known
+    by_pair: dict[tuple[str, str, str], dict[str, Difference]] = {}
+    columns = ["difference", "difference_low", "difference_high", "p_randomisation", "queries"]
+    keys = pairs[["metric", "system", "other", "dataset"]].itertuples(index=False)
+    for (metric, system, other, dataset), numbers in zip(keys, pairs[columns].itertuples(index=False), strict=True):
+        by_pair.setdefault((metric, system, other), {})[dataset] = Difference(*numbers)
+        by_pair.setdefault((metric, other, system), {})[dataset] = -Difference(*numbers)
+    return by_pair
 
 
 def mean_difference(differences: Sequence[Difference]) -> Difference:
@@ -102,9 +102,8 @@ def answer(grid: GridSummary, answers: Answers) -> Answer:
     if across["mean"].notna().any():
         best = _leader(grid, answers, across.dropna(subset="mean"))
     else:
-        best = Answer(
-            ["No system has a score on every dataset." if finished.get(DONE) else "No cell has a score yet."], [], []
-        )
+        lacking = "No system has a score on every dataset." if finished.get(DONE) else "No cell has a score yet."
+        best = Answer([lacking], [], [])
     planned = _planned(grid, answers)
     if planned.sentences:
         best = planned._replace(more=[*best.sentences, *planned.more, *best.more])
@@ -125,13 +124,12 @@ def _planned(grid: GridSummary, answers: Answers) -> Answer:
     """Return the differences of the first planned system to each of the others, per dataset and over them."""
     mine, others = (grid.compare[0], grid.compare[1:]) if grid.compare else ("", ())
     metric = grid.metrics[0]
-    known = differences(answers.pairs[answers.pairs["metric"] == metric])
-    of_pairs = {other: known.get((metric, mine, other), {}) for other in others}
-    tested = {
-        other: {name: of[name] for name in grid.counted_once if name in of}
-        for other, of in of_pairs.items()
-        if of.keys() & {*grid.counted_once}
-    }
+    by_pair = differences(answers.pairs[answers.pairs["metric"] == metric])
+    tested: dict[str, dict[str, Difference]] = {}
+    for other in others:
+        of_pair = by_pair.get((metric, mine, other), {})
+        if of_datasets := {name: of_pair[name] for name in grid.counted_once if name in of_pair}:
+            tested[other] = of_datasets
     number = sum(map(len, tested.values()))
     correction = f", Bonferroni's correction for {number} comparisons" if number > 1 else ""
     sentences, tests = [], []
@@ -201,26 +199,28 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answ
     best = f"the {'lowest' if lower else 'highest'} {written(lead.metric)}" if others else written(lead.metric)
     sentences, caveats, more = [f"{lead.system} has {best} on {_score(answers, lead)}."], list(_training(lead)), []
     tests, by = _tests(answers, compared, lead)
-    alike: list[str] = []
+    alike, test = list[str](), by
     if not others:
         caveats.append("No other system is compared.")
-    elif answers.pairs.empty and lead.datasets < LEAST_DATASETS:
-        caveats.append("No test compares the systems on a dataset, because there are no values of single queries.")
     elif 1 < lead.datasets < LEAST_DATASETS:
         sentences.append(_one_by_one(answers.pairs, others, lead))
-        more.append(_told_by(f"randomised Tukey HSD test, Bonferroni's correction for {lead.datasets} datasets"))
+        test = f"randomised Tukey HSD test, Bonferroni's correction for {lead.datasets} datasets"
     else:
-        rivals, apart, test = others, {*tests.index[tests["p"] <= SIGNIFICANT]}, by
+        rivals, apart = others, {name for name, of in tests.items() if of.p <= SIGNIFICANT}
         if lead.system != lead.baseline:
             rivals = [name for name in others if name != lead.baseline]
             apart, test = _apart(answers.pairs, compared, lead)
         alike = [name for name in rivals if name not in apart]
-        if rivals:
-            sentences.append(_alike(rivals, alike))
-            more.append(_told_by(test))
-    if lead.system in tests.index:
-        (more if len(sentences) > 1 else sentences).append(_difference(lead, tests.loc[lead.system], by))
-        alike += [lead.baseline] if tests.loc[lead.system, "p"] > SIGNIFICANT else []
+        if alike:
+            sentences.append(f"{texts.few(alike)} cannot be told apart from it.")
+        elif rivals:
+            number = f"each of the {len(rivals)} other systems" if len(rivals) > 1 else rivals[0]
+            sentences.append(f"It can be told apart from {number}.")
+    if len(sentences) > 1:
+        more.append(f"Systems are told apart by a {test}, {SIGNIFICANT:g}.")
+    if lead.system in tests:
+        (more if len(sentences) > 1 else sentences).append(_difference(lead, tests[lead.system], by))
+        alike += [lead.baseline] if tests[lead.system].p > SIGNIFICANT else []
     elif grid.baseline and grid.baseline not in (lead.system, *others):
         caveats.append(f"The baseline {grid.baseline} is not compared, because it lacks scores.")
     if lead.datasets == 1:
@@ -230,12 +230,7 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answ
     caveats += _unjudged(answers.scores, [lead.system], grid)
     if lead.datasets >= LEAST_DATASETS and lead.note:
         caveats.append(f"Note: {lead.note}.")
-    costs = _costs(grid, answers.costs, list(dict.fromkeys([lead.system, lead.baseline or lead.system])))
-    return Answer(sentences, caveats, [*more, *costs])
-
-
-def _told_by(test: str) -> str:
-    return f"Systems are told apart by a {test}, {SIGNIFICANT:g}."
+    return Answer(sentences, caveats, more)
 
 
 def _of_lead(table: pd.DataFrame, lead: Any) -> pd.DataFrame:
@@ -252,7 +247,8 @@ def _score(answers: Answers, lead: Any) -> str:
         seeds = seeds[seeds["dataset"] == lead.names]
     else:
         zero_shot = " that no compared system was trained on" if lead.over == ZERO_SHOT else ""
-        ends = (getattr(lead, f"low_{_resampled(lead)}"), getattr(lead, f"high_{_resampled(lead)}"))
+        resampled = "datasets" if lead.datasets >= LEAST_DATASETS else "queries"
+        ends = (getattr(lead, f"low_{resampled}"), getattr(lead, f"high_{resampled}"))
         where = f"average over {lead.datasets} datasets{zero_shot}"
         seeds = seeds[seeds["mean_of"] == lead.names]
     spread = [f"± {texts.value(row.deviation)} over {row.seeds} seeds" for row in texts.rows(seeds)]
@@ -261,28 +257,25 @@ def _score(answers: Answers, lead: Any) -> str:
     return f"{where}{counted}: " + " ".join(filter(None, [texts.value(lead.mean), *spread, texts.interval(*ends)]))
 
 
-def _tests(answers: Answers, compared: pd.DataFrame, lead: Any) -> tuple[pd.DataFrame, str]:
-    """Return difference, low, high, corrected p and queries of each system against the baseline, and the test's name.
+def _tests(answers: Answers, compared: pd.DataFrame, lead: Any) -> tuple[dict[str, Difference], str]:
+    """Return the difference of each system to the baseline, with its corrected p value, and the test's name.
 
     Few datasets have no p value.
     """
     if lead.datasets == 1:
-        tests, suffix = _of_lead(answers.significance, lead).query("baseline != ''"), ""
-        p, by = tests["p_holm"], "paired randomisation test, Holm's correction"
+        table, ends = _of_lead(answers.significance, lead).query("baseline != ''"), ""
+        table, by = table.assign(p=table["p_holm"]), "paired randomisation test, Holm's correction"
     else:
-        tests = compared[(compared["baseline"] != compared["system"]) & compared["difference"].notna()]
-        suffix, by = f"_{_resampled(lead)}", f"paired t test over the {lead.datasets} datasets, Bonferroni's correction"
+        table = compared[(compared["baseline"] != compared["system"]) & compared["difference"].notna()]
+        # Few datasets say nothing about other datasets.
+        ends = "_datasets" if lead.datasets >= LEAST_DATASETS else "_queries"
+        by = f"paired t test over the {lead.datasets} datasets, Bonferroni's correction"
         # The table has no corrected p value. Bonferroni's is never below Holm's.
-        p = (tests["p_t"] * (len(tests) if lead.datasets >= LEAST_DATASETS else math.nan)).clip(upper=1)
-    columns = ["system", "difference", f"difference_low{suffix}", f"difference_high{suffix}"]
-    queries = tests.get("queries")
-    tests = tests[columns].set_axis(["system", "difference", "low", "high"], axis=1).assign(p=p, queries=queries)
-    return tests.set_index("system"), f"{by} for {len(tests)} systems" if len(tests) > 1 else by.split(",")[0]
-
-
-def _resampled(lead: Any) -> str:
-    """Return what the interval of a mean over datasets resamples: few datasets say nothing about other datasets."""
-    return "datasets" if lead.datasets >= LEAST_DATASETS else "queries"
+        number = len(table) if lead.datasets >= LEAST_DATASETS else math.nan
+        table = table.assign(p=(table["p_t"] * number).clip(upper=1), queries=0)
+    columns = ["difference", f"difference_low{ends}", f"difference_high{ends}", "p", "queries"]
+    tests = {system: Difference(*of) for system, *of in table[["system", *columns]].itertuples(index=False)}
+    return tests, f"{by} for {len(tests)} systems" if len(tests) > 1 else by.split(",")[0]
 
 
 def _apart(pairs: pd.DataFrame, compared: pd.DataFrame, lead: Any) -> tuple[set[str], str]:
@@ -324,47 +317,28 @@ def _one_by_one(pairs: pd.DataFrame, others: Sequence[str], lead: Any) -> str:
     return f"{text if alike else text.capitalize()}."
 
 
-def _alike(rivals: Sequence[str], alike: Sequence[str]) -> str:
-    """Phrase which systems cannot be told apart from the leader."""
-    if alike:
-        return f"{texts.few(alike)} cannot be told apart from it."
-    others = f"each of the {len(rivals)} other systems" if len(rivals) > 1 else rivals[0]
-    return f"It can be told apart from {others}."
-
-
-def _difference(lead: Any, tested: pd.Series, test: str) -> str:
+def _difference(lead: Any, tested: Difference, test: str) -> str:
     """Phrase the leader's difference to the baseline."""
-    size = Difference(tested["difference"], tested["low"], tested["high"])
-    if pd.isna(tested["p"]):
-        return f"The mean of {lead.system} differs from that of the baseline {lead.baseline} by {size}."
-    p = f"p = {texts.probability(tested['p'])}, {test}"
-    if tested["p"] <= SIGNIFICANT:
-        return f"{lead.system} differs from the baseline {lead.baseline} by {size} ({p})."
-    return f"{lead.system} cannot be told apart from the baseline {lead.baseline}: the difference is {size} ({p})."
+    if math.isnan(tested.p):
+        return f"The mean of {lead.system} differs from that of the baseline {lead.baseline} by {tested}."
+    p = f"p = {texts.probability(tested.p)}, {test}"
+    if tested.p <= SIGNIFICANT:
+        return f"{lead.system} differs from the baseline {lead.baseline} by {tested} ({p})."
+    return f"{lead.system} cannot be told apart from the baseline {lead.baseline}: the difference is {tested} ({p})."
 
 
-def _few_queries(tests: pd.DataFrame) -> Iterator[str]:
+def _few_queries(tests: dict[str, Difference]) -> Iterator[str]:
     """Yield a sentence if no outcome of the test against the baseline could have been significant.
 
     The test flips signs of differences. The observed outcome and its mirror image are equally extreme, so p >= 2 / 2 **
     queries.
     """
-    smallest = min(1, len(tests) * 2.0 ** (1 - int(tests["queries"].max()))) if len(tests) else 0
+    smallest = min(1, len(tests) * 2.0 ** (1 - max(of.queries for of in tests.values()))) if tests else 0
     if smallest > SIGNIFICANT:
         yield f"So few queries cannot show a difference to the baseline: p is at least {texts.probability(smallest)}."
 
 
 # What else to know ----------------------------------------------------------------------------------------------------
-
-
-def _costs(grid: GridSummary, costs: pd.DataFrame, systems: Sequence[str]) -> Iterator[str]:
-    """Yield sentences on the time and disk of systems' steps. A shared step counts once."""
-    for system in systems:
-        steps = costs[costs["system"].isin([system, *grid.seeds.get(system, ())])].drop_duplicates("record")
-        if len(steps):
-            size = texts.megabytes(steps.loc[steps["stage"].isin(["index", "index_program"]), "bytes"].sum())
-            indexes = f" and wrote indexes of {size} MB" if size not in ("", "0.0") else ""
-            yield f"The steps of {system} took {steps['seconds'].sum():.1f} s{indexes}."
 
 
 def _deviations(verdicts: pd.DataFrame) -> Iterator[str]:

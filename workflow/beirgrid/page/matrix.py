@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -17,18 +18,8 @@ from . import texts
 
 # Verdicts in ascending priority: a cell with several references shows the last one.
 VERDICTS = (
-    "",
-    NOT_SUPPLIED,
-    NOT_JUDGED,
-    PENDING,
-    FAILED,
-    "no reference",
-    SCORE_IS_PUBLISHED,
-    OTHER_PROTOCOL,
-    OTHER_COMMIT,
-    "reproduced",
-    "close",
-    "deviates",
+    *("", NOT_SUPPLIED, NOT_JUDGED, PENDING, FAILED, "no reference"),
+    *(SCORE_IS_PUBLISHED, OTHER_PROTOCOL, OTHER_COMMIT, "reproduced", "close", "deviates"),
 )
 MARKS = {"reproduced": "✓", "close": "≈", "deviates": "✗"}
 # Significance level for corrected p values.
@@ -104,9 +95,9 @@ class MetricTable(NamedTuple):
     meant: str = ""
 
     @property
-    def marks(self) -> set[str]:
-        """The signs that some cell has."""
-        return {mark for row in self.rows for cell in row.cells for mark in cell.marks}
+    def marks(self) -> list[str]:
+        """The signs of all cells."""
+        return [mark for row in self.rows for cell in row.cells for mark in cell.marks]
 
 
 # Cells by system and key of the column.
@@ -149,7 +140,7 @@ def _table(
                     best=is_best,
                     marks="°" * (cell.among_best and not is_best) + trained + flaw + MARKS.get(verdict, ""),
                     deviation=deviations.get((system, column.names or column.key), ""),
-                    bar=bar(cell, min(ends), max(ends)) if ends else Markup(),
+                    bar=bar(cell, ends),
                 )
             )
         return drawn
@@ -161,9 +152,9 @@ def _table(
     return MetricTable(metric, lower, columns, rows, _meant(grid, metric))
 
 
-def bar(cell: GridCell, least: float, most: float) -> Markup:
+def bar(cell: GridCell, ends: Sequence[float]) -> Markup:
     """Draw a value as a tick on its interval, as SVG, between the lowest and the highest end of its column."""
-    if math.isnan(cell.value) or most == least:
+    if math.isnan(cell.value) or (least := min(ends)) == (most := max(ends)):
         return Markup()
     low, value, high = (f"{100 * (end - least) / (most - least):.1f}" for end in (cell.low, cell.value, cell.high))
     line = "" if math.isnan(cell.low) else f'<path d="M{low} 3H{high}"/>'
@@ -231,12 +222,12 @@ def _scores_of(answers: Answers, metric: str) -> Facts:
 
 def _verdicts(verdicts: pd.DataFrame) -> dict[tuple[str, str, str], tuple[str, float]]:
     """Return the verdict of highest priority of each (system, dataset, metric), with its difference."""
-    known: dict[tuple[str, str, str], tuple[str, float]] = {}
+    first: dict[tuple[str, str, str], tuple[str, float]] = {}
     for row in texts.rows(verdicts):
         key = (row.system, row.dataset, row.metric)
-        if VERDICTS.index(row.verdict) > VERDICTS.index(known.get(key, ("", math.nan))[0]):
-            known[key] = (row.verdict, row.difference)
-    return known
+        if VERDICTS.index(row.verdict) > VERDICTS.index(first.get(key, ("",))[0]):
+            first[key] = (row.verdict, row.difference)
+    return first
 
 
 def counts(grid: GridSummary, answers: Answers) -> dict[str, int]:

@@ -20,7 +20,6 @@ from ..core.checkout import CHECKOUT
 from ..core.version import dated_version
 from ..results import table_files as data_tables
 from ..results.answers import Answers, verdict_counts
-from ..results.published import SCORE_IS_PUBLISHED
 from ..results.summary import GridSummary
 from . import about, analyses, sections, steps, texts
 from . import matrix as grids
@@ -63,24 +62,23 @@ def render(
     environment.globals["filled"] = sections.filled
     grid = data_tables.ordered(grid, answers)
     arranged = steps.collect(grid, answers.steps)
-    by_metric = [
-        sections.against_baseline(grid, answers),
-        sections.over_datasets(grid, answers),
-        sections.two_systems(grid),
-        sections.over_seeds(grid, answers),
-        sections.not_run_here(grid, answers),
-        about.leaderboard(grid, answers),
-    ]
+    by_metric = {
+        table.name: table.without_empty()
+        for table in (
+            sections.against_baseline(grid, answers),
+            sections.over_datasets(grid, answers),
+            sections.ByMetric("pair", sections.PAIR_COLUMNS, 1, (), {metric: [] for metric in grid.metrics}),
+            about.not_run_here(grid, answers),
+            about.leaderboard(grid, answers),
+        )
+    }
     pairs, whole = sections.pairs(grid, answers)
-    by_metric = [table.without_empty() for table in by_metric]
-    baseline, across, pair, seeds, not_run, systems = by_metric
-    tables = grids.tables(grid, answers)
     data = {
         "systems": grid.systems,
         "datasets": grid.rows,
         "families": grid.families,
         "cells": _cells(grid, answers, arranged),
-        "tables": {table.name: table._asdict() for table in by_metric},
+        "tables": {name: table._asdict() for name, table in by_metric.items()},
         "baseline": sections.baseline_of(answers),
         "compare": grid.compare,
         "pairs": pairs,
@@ -90,27 +88,19 @@ def render(
     return environment.get_template("index.html.j2").render(
         version=dated_version(),
         grid=grid,
+        answers=answers,
+        rows=[grid.datasets[row] for row in grid.rows],
         answer=answer(grid, answers),
         all_published=all_published(answers),
-        significant=len(answers.significance) > 0,
-        tasks=sorted({grid.datasets[row].task for row in grid.rows} - {""}),
-        domains=sorted({grid.datasets[row].domain for row in grid.rows} - {""}),
-        tables=tables,
-        marks=set[str]().union(*(table.marks for table in tables)),
+        tables=grids.tables(grid, answers),
         signs=SIGNS,
         counts=grids.counts(grid, answers),
         failures=grids.failures(grid, answers),
         notes=data_tables.notes(grid, answers.scores),
-        baseline_name=sections.baseline_of(answers),
-        baseline=baseline,
-        across=across,
-        pair=pair,
-        seeds=seeds,
-        systems=systems,
-        not_run=not_run if len(answers.published) else None,
+        baseline_name=data["baseline"],
+        by_metric=by_metric,
         verdicts=sections.verdicts(answers),
         verdict_columns=list(sections.VERDICT_COLUMNS),
-        verdict_names=[name for name in reversed(grids.VERDICTS) if name not in ("", SCORE_IS_PUBLISHED)],
         published_counts=verdict_counts(answers.verdicts, recorded=False),
         recorded_counts=verdict_counts(answers.verdicts, recorded=True),
         datasets=about.datasets(grid, answers),
@@ -154,24 +144,13 @@ def _library() -> bytes:
 
 
 def _cells(grid: GridSummary, answers: Answers, arranged: steps.Steps) -> dict[str, dict[str, Any]]:
-    """Return the content of each cell's dialog, by system and dataset: queries, precision, cost, steps, components."""
-    rows = answers.scores.drop_duplicates(["system", "dataset"])
+    """Return the content of each cell's dialog, by system and dataset: queries, precision, steps, components."""
     cells: dict[str, dict[str, Any]] = {system: {} for system in grid.systems}
-    for row in texts.rows(rows[rows["system"].isin(list(grid.systems)) & rows["dataset"].isin(list(grid.rows))]):
-        numbers = arranged.of_cell.get((row.system, row.dataset), [])
+    for row in texts.rows(data_tables.shown_scores(answers.scores, grid).drop_duplicates(["system", "dataset"])):
         cells[row.system][row.dataset] = {
             "queries": texts.count(row.queries),
             "precision": row.precision,
-            "cost": _cost([arranged.steps[number] for number in numbers]),
-            "steps": numbers,
+            "steps": arranged.of_cell.get((row.system, row.dataset), []),
             "parts": list(grid.datasets[row.dataset].mean_of),
         }
     return cells
-
-
-def _cost(of_cell: list[steps.ShownStep]) -> str:
-    """Phrase the time and memory of a cell's steps."""
-    if not of_cell:
-        return ""
-    seconds, memory = sum(step.seconds for step in of_cell), max(step.peak_memory_mb for step in of_cell)
-    return f"{seconds:.1f} s in all steps, including shared steps; at most {memory:.0f} MB of memory"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,28 +9,23 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ..collections import collection
-from ..config.metric_names import lower_is_better, written
-from ..config.registry import mteb_models
+from ..config.metric_names import written
 from ..core import paths
-from ..results import table_files
 from ..results.answers import LEAST_DATASETS, Answers
-from ..results.published import OTHER_PROTOCOL
 from ..results.summary import GridSummary
 from . import texts
 from .answer import Difference, differences, mean_difference
-from .matrix import VERDICTS, means
+from .matrix import VERDICTS
 
 Rows = list[list[str]]
 # The column of a table that stands under each title, or the two ends of an interval.
 Columns = dict[str, str | tuple[str, str]]
-# How numbers of these columns read; the others have four decimals.
-FORMATS: dict[str, Callable[[float], str]] = {
-    **dict.fromkeys(("queries", "datasets", "wins", "ties", "losses", "seeds"), texts.count),
-    "difference": texts.difference,
-    **dict.fromkeys(("p_randomisation", "p_holm", "p_t", "p_t_holm", "p_sign"), texts.probability),
-    **dict.fromkeys(("effect", "mean_rank"), texts.short),
-    **{"borda": lambda count: texts.short(count, 1), "change": texts.percent, "published": "{:g}".format},
-    "tolerance": lambda tolerance: "" if pd.isna(tolerance) else f"{tolerance:g}",
+# Formats of numbers by column; the others have four decimals.
+FORMATS = {
+    **dict.fromkeys(("queries", "datasets", "wins", "ties", "losses"), ".0f"),
+    **dict.fromkeys(("p_randomisation", "p_holm", "p_t", "p_t_holm", "p_sign"), ".2g"),
+    **dict.fromkeys(("effect", "mean_rank"), ".2f"),
+    **{"borda": ".1f", "change": "+.1%", "published": "g", "tolerance": "g"},
 }
 # Maximum pairs on the page. If there are more, only those of the first metric are included, up to this number.
 MOST_PAIRS = 20_000
@@ -39,11 +33,13 @@ MOST_PAIRS = 20_000
 MOST_VALUES, LISTED = 60_000, range(20, 500)
 # Characters of a query in a list.
 MOST_CHARACTERS = 100
-# Label of a system with published values only.
-NOT_RUN = "published, not run here"
-VERDICT_COLUMNS: Columns = {name: name for name in ("system", "dataset", "metric", "value", "precision")}
-VERDICT_COLUMNS |= {"reference": "published"}
-VERDICT_COLUMNS |= {name: name for name in ("difference", "tolerance", "verdict", "source")}
+VERDICT_COLUMNS: Columns = {
+    **{name: name for name in ("system", "dataset", "metric", "value", "precision")},
+    "reference": "published",
+    **{name: name for name in ("difference", "tolerance", "verdict", "source", "note", "protocol", "commit")},
+}
+# Columns of the table that compares two chosen systems. The page's script fills in the rows.
+PAIR_COLUMNS = ["dataset", "first", "second", "difference", "interval", "p", "p (Holm)", "p (Tukey HSD)", "effect size"]
 
 
 class ByMetric(NamedTuple):
@@ -104,31 +100,11 @@ def over_datasets(grid: GridSummary, answers: Answers) -> ByMetric:
         "interval (queries)": ("low_queries", "high_queries"),
         "interval (datasets and queries)": ("low_datasets", "high_datasets"),
         **{"mean rank": "mean_rank", "Borda count": "borda"},
-        f"change against {baseline} (%)" if baseline else "change (%)": "change",
+        f"change against {baseline}" if baseline else "change": "change",
         **{"wins": "wins", "ties": "ties", "losses": "losses", "p (t test)": "p_t", "p (sign test)": "p_sign"},
+        "note": "note",
     }
-    if grid.trained_on or grid.training_unknown:
-        table["own"] = [
-            f"{own} ({row.own_zero_shot_datasets})" if (own := texts.value(row.own_zero_shot_mean)) else ""
-            for row in texts.rows(table)
-        ]
-        columns |= {"own zero-shot mean": "own", "trained on": "trained_on", "not known": "training_unknown"}
-    columns["note"] = "note"
-    words = ("over", "own zero-shot mean", "trained on", "not known", "note")
-    return _by_metric("across", grid, table, columns, 1, words)
-
-
-def over_seeds(grid: GridSummary, answers: Answers) -> ByMetric:
-    """Tabulate mean and standard deviation of each system with seeds, with the value of each seed."""
-    titles = {table_files.joined(table_files.averaged_rows(grid)): table_files.mean_name(grid)}
-    titles |= {column.names: column.title for column in means(answers.across)}
-    table = answers.seeds.copy()
-    table["dataset"] = table["dataset"].where(table["mean_of"] == "", table["mean_of"].map(titles))
-    some = " of " + table["of"].astype(str)
-    table["seeds"] = table["seeds"].astype(str) + some.where(table["seeds"] < table["of"], "")
-    columns: Columns = {name: name for name in ("system", "dataset", "mean")}
-    columns |= {"standard deviation": "deviation", "seeds": "seeds", "each seed": "values", "status": "status"}
-    return _by_metric("seeds", grid, table, columns, 2, ("seeds", "each seed", "status"), titles.values())
+    return _by_metric("across", grid, table, columns, 1, ("over", "note"))
 
 
 def _by_metric(
@@ -138,11 +114,15 @@ def _by_metric(
     columns: Columns,
     headers: int,
     words: tuple[str, ...],
-    means: Iterable[str] = (),
 ) -> ByMetric:
-    """Format the rows of a table by metric."""
+    """Format the rows of the grid's metrics, datasets and systems by metric, in the order of the grid."""
     rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
-    for row in _in_order(table, grid, means):
+    table = table[table["metric"].isin(list(grid.metrics)) & table["system"].isin(list(grid.systems))]
+    if "dataset" in table:
+        table = table[table["dataset"].isin(list(grid.rows))]
+    places = {name: place for place, name in enumerate([*grid.rows, *grid.systems])}
+    by = [column for column in ("dataset", "over", "system") if column in table]
+    for row in texts.rows(table.sort_values(by, key=lambda of: of.map(lambda x: places.get(x, x)), kind="stable")):
         rows[row.metric].append(_formatted(row, columns))
     return ByMetric(name, list(columns), headers, words, rows)
 
@@ -154,31 +134,11 @@ def _formatted(row: Any, columns: Columns) -> list[str]:
         value = [getattr(row, end) for end in column] if isinstance(column, tuple) else getattr(row, column)
         if isinstance(value, list):
             cells.append(texts.interval(*value))
+        elif column == "difference":
+            cells.append(texts.difference(value))
         else:
-            cells.append(value if isinstance(value, str) else FORMATS.get(str(column), texts.value)(value))
+            cells.append(value if isinstance(value, str) else texts.number(value, FORMATS.get(str(column), ".4f")))
     return cells
-
-
-def _in_order(table: pd.DataFrame, grid: GridSummary, means: Iterable[str] = ()) -> Iterable[Any]:
-    """Select the rows of the grid's metrics and datasets, sorted by dataset and system in grid order.
-
-    Rows of the averages named ``means`` come first.
-    """
-    table = table[table["metric"].isin(list(grid.metrics)) & table["system"].isin(list(grid.systems))]
-    datasets = [*means, *grid.rows]
-    if "dataset" in table:
-        table = table[table["dataset"].isin(datasets)]
-    places = {name: place for place, name in enumerate([*datasets, *grid.systems])}
-    by = [column for column in ("dataset", "over", "system") if column in table]
-    return table.sort_values(
-        by, key=lambda names: names.map(lambda name: places.get(name, name)), kind="stable"
-    ).itertuples()
-
-
-def two_systems(grid: GridSummary) -> ByMetric:
-    """Return the header of the table that compares two chosen systems. The page's script fills in the rows."""
-    columns = ["dataset", "first", "second", "difference", "interval", "p", "p (Holm)", "p (Tukey HSD)", "effect size"]
-    return ByMetric("pair", columns, 1, (), {metric: [] for metric in grid.metrics})
 
 
 def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list[list[Any]]]], bool]:
@@ -254,67 +214,14 @@ def _rounded(number: float, digits: int) -> float | None:
     return None if pd.isna(number) else round(number, digits)
 
 
-def not_run_here(grid: GridSummary, answers: Answers) -> ByMetric:
-    """Tabulate systems with published values and the grid's systems, by their means over the grid's datasets.
-
-    A system that lacks one of these datasets has no mean and no rank.
-    """
-    averaged = table_files.averaged_rows(grid)
-    own = table_files.shown_scores(answers.scores, grid).assign(own=True)
-    both = pd.concat([own, answers.published.assign(own=False)], ignore_index=True)
-    columns = ["system", "measured", "parameters (M)", "rank", "mean", "difference to the best run here", *grid.rows]
-    sizes = {name: facts.parameters for name, facts in grid.models.items()}
-    for name, checkpoint in zip(answers.published["system"], answers.published["checkpoint"], strict=True):
-        model = mteb_models().get(checkpoint or name)
-        sizes[name] = model.parameters if model else None
-    rows: dict[str, Rows] = {}
-    for metric in grid.metrics:
-        of_metric = both[both["metric"] == metric]
-        values = of_metric.pivot(index="system", columns="dataset", values="value").reindex(columns=list(grid.rows))
-        means = values[averaged].mean(axis=1, skipna=False)
-        lower = lower_is_better(metric)
-        ranks = means.rank(method="min", ascending=lower)
-        ours = means[means.index.isin(list(grid.systems))]
-        best = ours.min() if lower else ours.max()
-        marked = [(OTHER_PROTOCOL, of_metric["protocol"].fillna("") != ""), ("card", of_metric["class"] == "card")]
-        marks = {
-            mark: {*of_metric[rows_of_mark].set_index(["system", "dataset"]).index} for mark, rows_of_mark in marked
-        }
-        order = ranks.sort_values(kind="stable").index
-        rows[metric] = [
-            [
-                str(system),
-                "here" if system in grid.systems else NOT_RUN,
-                "" if sizes.get(str(system)) is None else f"{sizes[str(system)]:,g}",
-                texts.count(ranks[system]),
-                texts.value(means[system]),
-                texts.difference(means[system] - best),
-                *(
-                    texts.value(values.loc[system, name])
-                    + next((f" ({mark})" for mark, cells in marks.items() if (system, name) in cells), "")
-                    for name in grid.rows
-                ),
-            ]
-            for system in order
-        ]
-    return ByMetric("published", columns, 2, ("measured",), rows)
-
-
 def verdicts(answers: Answers) -> Rows:
     """Return the scores with a reference value in the columns ``VERDICT_COLUMNS``, deviations first."""
     order = {name: number for number, name in enumerate(reversed(VERDICTS))}
     table = answers.verdicts[answers.verdicts["published"].notna()]
     table = table.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
-    table["recorded"] = table["recorded"].fillna(value=False)
-    sources = [
-        ("own: " if row.recorded else "")
-        + ". ".join(filter(None, [row.source + (f" ({row.note})" if row.note else ""), row.protocol, row.commit]))
-        for row in texts.rows(table)
-    ]
     table = table.assign(
         metric=table["metric"].map(written),
         value=table["value"].map(texts.value).where(table["value"].notna(), table["status"]),
         tolerance=table["tolerance"].where(table["protocol"] == ""),
-        source=sources,
     )
     return [_formatted(row, VERDICT_COLUMNS) for row in texts.rows(table)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,11 +44,16 @@ def collect(grid: GridSummary, table: pd.DataFrame) -> Steps:
     numbers: dict[tuple[str, ...], int] = {}
     of_cell: dict[tuple[str, str], list[int]] = {}
     for cell in (*grid.cells, *grid.unjudged):
-        for paths in _shards([path for path in (*cell.records, cell.scores) if path in records], records):
-            if paths not in numbers:
-                numbers[paths] = len(steps)
-                steps.append(_step(paths, [records[path] for path in paths]))
-            of_cell.setdefault((cell.system, cell.dataset), []).append(numbers[paths])
+        shards: dict[tuple[str, Path], list[Any]] = {}
+        for path in (*cell.records, cell.scores):
+            if path in records:
+                shards.setdefault((records[path].stage, Path(path).parent), []).append(records[path])
+        for rows in shards.values():
+            key = tuple(row.record for row in rows)
+            if key not in numbers:
+                numbers[key] = len(steps)
+                steps.append(_step(rows))
+            of_cell.setdefault((cell.system, cell.dataset), []).append(numbers[key])
     for system, dataset in product(grid.systems, grid.datasets):
         cells = product(grid.seeds.get(system, (system,)), grid.datasets[dataset].mean_of or (dataset,))
         behind = [number for cell in cells for number in of_cell.get(cell, ())]
@@ -57,24 +61,16 @@ def collect(grid: GridSummary, table: pd.DataFrame) -> Steps:
     return Steps(steps, of_cell)
 
 
-def _shards(paths: Iterable[str], records: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Group records by stage and folder, so that shards are together."""
-    together: dict[tuple[str, Path], list[str]] = {}
-    for path in paths:
-        together.setdefault((records[path].stage, Path(path).parent), []).append(path)
-    return [tuple(group) for group in together.values()]
-
-
-def _step(paths: tuple[str, ...], records: list[Any]) -> ShownStep:
-    first = records[0]
-    place = Path(paths[0])
+def _step(shards: list[Any]) -> ShownStep:
+    first = shards[0]
+    place = Path(first.record)
     return ShownStep(
         stage=first.stage,
-        about=str(place.parent if len(paths) > 1 else place.with_suffix("")),
-        shards=len(paths),
-        seconds=sum(record.seconds for record in records),
-        peak_memory_mb=max(record.peak_memory_mb for record in records),
-        finished=max(record.finished for record in records),
+        about=str(place.parent if len(shards) > 1 else place.with_suffix("")),
+        shards=len(shards),
+        seconds=sum(shard.seconds for shard in shards),
+        peak_memory_mb=max(shard.peak_memory_mb for shard in shards),
+        finished=max(shard.finished for shard in shards),
         packages=first.packages,
         command=first.command,
     )

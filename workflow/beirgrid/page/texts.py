@@ -16,6 +16,11 @@ def rows(table: pd.DataFrame) -> Iterable[Any]:
     return table.itertuples()
 
 
+def number(number: float, form: str) -> str:
+    """Format a number; empty without one."""
+    return "" if pd.isna(number) else format(number, form)
+
+
 def value(number: float) -> str:
     """Format a score with four decimals; empty without one."""
     return "" if pd.isna(number) else f"{number:.4f}"
@@ -36,24 +41,9 @@ def probability(p: float) -> str:
     return "" if pd.isna(p) else f"{p:.2g}"
 
 
-def short(number: float, digits: int = 2) -> str:
-    """Format a number with ``digits`` decimals; empty without one."""
-    return "" if pd.isna(number) else f"{number:.{digits}f}"
-
-
-def percent(share: float) -> str:
-    """Format a relative change in percent; empty without one."""
-    return "" if pd.isna(share) else f"{100 * share:+.1f}"
-
-
 def count(number: float) -> str:
     """Format a whole number; empty without one."""
     return "" if pd.isna(number) else f"{int(number)}"
-
-
-def megabytes(size: float) -> str:
-    """Format bytes as megabytes; empty without a number."""
-    return "" if pd.isna(size) or not size else f"{size / 1e6:.1f}"
 
 
 def few(names: Sequence[str]) -> str:
