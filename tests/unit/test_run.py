@@ -113,7 +113,7 @@ def test_a_model_of_the_hub_is_pinned_when_it_is_fetched():
     ("name", "content", "message"),
     [
         ("config.json", '{"architectures": null}', "do not say its family"),
-        ("config.json", "{", r"config\.json is damaged"),
+        ("config.json", "{", "is damaged .*Expecting property name"),
     ],
 )
 def test_files_of_a_checkpoint_that_say_nothing_are_named(tmp_path, name, content, message):

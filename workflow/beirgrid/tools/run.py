@@ -24,6 +24,7 @@ from ..config import CHECKOUT, is_folder
 from ..core import files, interrupts, paths
 from ..core.errors import BeirgridError, ConfigError, nearest, say
 from ..core.families import families_with_role
+from ..models import saved
 from . import events
 from .configfiles import merged
 from .options import ConfigFiles, Directory, Names
@@ -284,13 +285,13 @@ def _free_name(text: str, taken: Collection[str]) -> str:
 
 def _of_folder(folder: Path, family: str) -> dict[str, Any]:
     """Return the entry of a checkpoint in a folder, as its own files describe it."""
-    modules = _read(folder / "modules.json", [])
-    config, saved = (_read(folder / name, {}) for name in ("config.json", "config_sentence_transformers.json"))
+    with files.reading(folder):
+        modules, config, stated = saved.modules(folder), saved.read(folder / "config.json"), saved.settings(folder)
     if not (modules or config):
         raise ConfigError(f"--model: {folder} has neither config.json nor modules.json: it is no checkpoint")
     types = [module["type"].rpartition(".")[2] for module in modules]
     architectures = config.get("architectures") or []
-    similarity = saved.get("similarity_fn_name") or ("cosine" if not types or "Normalize" in types else "dot")
+    similarity = stated.get("similarity_fn_name") or ("cosine" if not types or "Normalize" in types else "dot")
     family = family or _family(types, architectures, similarity)
     if not family:
         raise ConfigError(
@@ -310,11 +311,3 @@ def _family(types: list[str], architectures: list[str], similarity: str) -> str:
     if "Pooling" in types:
         return "dense"
     return "cross-encoder" if any(name.endswith("ForSequenceClassification") for name in architectures) else ""
-
-
-def _read(path: Path, default: Any) -> Any:
-    """Return what a JSON file of a checkpoint holds, or the default if it is absent."""
-    if not path.is_file():
-        return default
-    with files.reading(path):
-        return files.read_json(path)
