@@ -381,13 +381,13 @@ def qrels(rows: str) -> dict[str, Content]:
     Bad("trec-grade-is-a-word", {"qrels/test.tsv": "q1 0 d1 high\n"}, QRELS_FILE + ":1: the score 'high'"),
     Bad(
         "header-of-unknown-names",
-        {"qrels/test.tsv": "frage\tdoc_id\tscore\nq1\td1\t1\n"},
-        QRELS_FILE + r":1: the header 'frage\\tdoc_id\\tscore' does not name each column once \(query: query-id, ",
+        {"qrels/test.tsv": "frage\tcorpus_id\tscore\nq1\td1\t1\n"},
+        QRELS_FILE + r":1: the header 'frage\\tcorpus_id\\tscore' does not name each of query-id, corpus-id",
     ),
     Bad(
         "header-that-names-a-column-twice",
-        {"qrels/test.tsv": "query-id\tcorpus-id\tscore\tgrade\nq1\td1\t1\t1\n"},
-        QRELS_FILE + ":1: the header .* does not name each column once",
+        {"qrels/test.tsv": "query-id\tcorpus-id\tscore\tscore\nq1\td1\t1\t1\n"},
+        QRELS_FILE + ":1: the header .* does not name each of",
     ),
     Bad("score-of-5,000-digits", qrels(f"q1\td2\t{'9' * 5000}\n"), QRELS_FILE + r":5: '9+\.\.\.9+' is not a relevance"),
     Bad(
@@ -825,7 +825,7 @@ def test_an_empty_query_that_nobody_judged_does_no_harm(run, tmp_path):
     assert list(collection.read_queries(tmp_path / "out" / "queries.parquet")) == ["q2", "q1"]
 
 
-@pytest.mark.parametrize("header", ["", HEADER, "query_id\tdoc_id\trelevance\n"], ids=["none", "beir", "another"])
+@pytest.mark.parametrize("header", ["", HEADER, "query_id\tCorpus-ID\tscore\n"], ids=["none", "beir", "another"])
 @pytest.mark.parametrize("grade", [-2, 0, 1, 3])
 def test_grades_are_kept_with_any_header(run, tmp_path, header, grade):
     folder = lay(tmp_path / "folder", {"qrels/test.tsv": f"{header}q1\td1\t{grade}\nq1\td2\t1\nq2\td3\t-1\n"})
@@ -845,9 +845,8 @@ def test_grades_are_kept_with_any_header(run, tmp_path, header, grade):
     [
         ("score\tcorpus-id\tquery-id\n", "{2}\t{1}\t{0}\n"),
         ("corpus-id\tquery-id\tscore\n", "{1}\t{0}\t{2}\n"),
-        ("annotator\tdoc_id\tRelevance\tquery_id\n", "me\t{1}\t{2}\t{0}\n"),
-        ("qid docid grade\n", "{0} {1} {2}\n"),
-        ("qid iter docno rel\n", "{0} 0 {1} {2}\n"),
+        ("annotator\tcorpus_id\tScore\tquery_id\n", "me\t{1}\t{2}\t{0}\n"),
+        ("query-id corpus-id score\n", "{0} {1} {2}\n"),
         ("", "{0} 0 {1} {2}\n"),
         ("", "{0}\tQ0\t{1}\t{2}\n"),
         ("", "  {0}  0.5 {1}\t{2} \r\n"),

@@ -13,13 +13,8 @@ from . import ids, lines
 
 # Largest absolute relevance grade.
 MAX_GRADE = 100
-# Known column names in the header of a qrels file, in lower case, with hyphens for underscores and spaces.
-_HEADERS = {
-    "query": ("query-id", "query", "qid", "topic-id", "topic"),
-    "document": ("corpus-id", "doc-id", "docid", "document-id", "document", "doc", "docno", "did", "passage-id", "pid"),
-    "score": ("score", "relevance", "rel", "grade", "label", "judgement", "judgment"),
-}
-_COLUMNS = {name: column for column, names in _HEADERS.items() for name in names}
+# Names of the columns in the header of a qrels file.
+_HEADER = ("query-id", "corpus-id", "score")
 _WHOLE = "[+-]?[0-9]+"
 
 
@@ -111,17 +106,15 @@ def say_overruled(pairs: int) -> str:
 def _header(line: str, place: str) -> _Layout | None:
     """Parse the header of a qrels file; return None if the first line is a judgement."""
     separator = "\t" if "\t" in line else None
-    names = [re.sub("[ _]", "-", name.strip().lower()) for name in line.split(separator)]
-    found = [_COLUMNS.get(name, "") for name in names]
-    if all(found.count(column) == 1 for column in _HEADERS):
-        query, document, score = (found.index(column) for column in _HEADERS)
-        expected = f"the columns of the header ({', '.join(names)})"
-        changed = names.index("changed") if "changed" in names else None
-        return _Layout(expected, separator, len(names), (query, document, score), changed)
-    if any(found) and not re.fullmatch(_WHOLE, names[-1]):
-        known = "; ".join(f"{column}: {', '.join(names)}" for column, names in _HEADERS.items())
-        raise DataError(f"{place}: the header {quoted(line)} does not name each column once ({known})")
-    return None
+    names = [name.strip().lower().replace("_", "-") for name in line.split(separator)]
+    if not any(name in _HEADER for name in names) or re.fullmatch(_WHOLE, names[-1]):
+        return None
+    if any(names.count(name) != 1 for name in _HEADER):
+        raise DataError(f"{place}: the header {quoted(line)} does not name each of {', '.join(_HEADER)} once")
+    query, document, score = map(names.index, _HEADER)
+    expected = f"the columns of the header ({', '.join(names)})"
+    changed = names.index("changed") if "changed" in names else None
+    return _Layout(expected, separator, len(names), (query, document, score), changed)
 
 
 def _grade(text: str, place: str) -> int:
