@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def test_partitions_and_the_type_of_gpu_come_from_the_configuration(make, device
     needs = make(nodes=NODES, device=device)
     for rule, job in JOBS.items():
         asked = {
-            name: value(Wildcards(fromdict=job))
+            name: value(Wildcards(fromdict=job)) or None
             for name, value in needs.directives(stages()[rule]).items()
             if name in PLACES
         }
@@ -85,7 +86,8 @@ def test_partitions_and_the_type_of_gpu_come_from_the_configuration(make, device
             assert not plain
             assert asked == {"slurm_partition": "accelerated", "gpu": 1, "gpu_model": "h200"}, rule
         else:
-            assert asked == {"slurm_partition": "short"}, rule
+            assert {name for name, value in asked.items() if value} == {"slurm_partition"}, rule
+            assert asked["slurm_partition"] == "short", rule
     assert not {"slurm_partition", "gpu_model"} & set(make(nodes={}).directives(stages()["encode_dense"]))
 
 
@@ -249,33 +251,30 @@ def test_a_model_of_ones_own_is_as_large_as_its_files(make, root, tiny_models):
     assert needs.sizes.model("genq@scifact") == needs.sizes.model("tas-b")
 
 
-def test_a_corpus_of_unknown_size_is_guessed_until_it_is_fetched(make, root, tmp_path):
+def test_a_corpus_of_unknown_size_is_guessed_until_it_is_fetched(make, tmp_path):
     unknown = {"demo": None}
-    assert make(unknown).sizes.documents("demo") == 336  # so few that all lines are read
+    assert 336 / 3 < make(unknown).sizes.documents("demo") < 336 * 3
     made = tmp_path / "results/corpora/demo/corpus.json"
     made.parent.mkdir(parents=True)
     made.write_text(json.dumps({"facts": {"documents": 77}}))
     assert make(unknown).sizes.documents("demo") == 77
     assert make().sizes.documents("demo") == 336
+    made.write_text("{")  # fetching it says what is wrong
+    assert make(unknown).sizes.documents("demo") > 100
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_the_texts_of_a_local_collection_are_sampled_and_its_queries_counted(make, tmp_path, ending):
+def test_a_local_collection_is_as_large_as_its_file(make, tmp_path, ending):
     folder, raw = tmp_path / "own", tracked_configuration()
-    (folder / "qrels").mkdir(parents=True)
-    documents = [json.dumps({"_id": f"d{n}", "title": "one", "text": "word " * 80}) for n in range(2000)]
-    queries = [json.dumps({"_id": f"q{n}", "text": "a b c d e"}) for n in range(40)]
-    qrels = ["query-id\tcorpus-id\tscore", *(f"q{n}\td{number}\t1" for n in range(30) for number in (n, n + 1))]
-    for name, lines in (("corpus.jsonl", documents), ("queries.jsonl", queries), ("qrels/test.tsv", qrels)):
-        text = "".join(f"{line}\n" for line in lines).encode()
-        (folder / f"{name}{ending}").write_bytes(gzip.compress(text, mtime=0) if ending else text)
+    folder.mkdir()
+    words = random.Random(0).choices([f"{number:x}" * 3 for number in range(4096)], k=160_000)
+    lines = [json.dumps({"_id": f"d{n}", "text": " ".join(words[n * 80 : n * 80 + 80])}) + "\n" for n in range(2000)]
+    text = "".join(lines).encode()
+    (folder / f"corpus.jsonl{ending}").write_bytes(gzip.compress(text) if ending else text)
     corpora = raw["corpora"] | {"own": {"source": "local", "path": str(folder)}}
     sizes = make(corpora=corpora, datasets=raw["datasets"] | {"own": {"corpus": "own"}}).sizes
-    assert (sizes.queries("own"), sizes.words["own"], sizes.query_words["own"]) == (30, 81, 5)
-    if not ending:  # how far gzip shrinks a text is assumed
-        assert sizes.documents("own") == pytest.approx(2000, rel=0.01)
-    (folder / f"corpus.jsonl{ending}").write_bytes(b"{")  # fetching it says what is wrong
-    assert make(corpora=corpora).sizes.documents("own") >= 1
+    assert sizes.text_mb("own") == pytest.approx(len(text) / 1e6, rel=0.5 if ending else 0.001)
+    assert (sizes.queries("own"), sizes.query_words["own"]) == (1000, 12)
 
 
 def test_a_model_of_one_width_takes_longer_for_long_texts_by_more_than_their_length(make, registered, tiny_models):

@@ -17,8 +17,6 @@ try:
         log_to_standard_error()
         configuration.refuse_misread(workflow.configfiles, workflow.config_settings.config, config)
     grid = Grid(configuration.load(config))
-    if workflow.is_main_process:
-        published.check(PUBLISHED, grid.config.tolerances, grid.config.grid.show.published)
 except BeirgridError as error:
     raise WorkflowError(str(error)) from None
 
@@ -43,6 +41,7 @@ NEURAL = f"{ENVIRONMENTS}/neural{'-cpu' if grid.config.device == 'cpu' else ''}.
 def begin():
     """Check the surroundings of a run, and write what its jobs read. Snakemake holds the lock of the folder."""
     try:
+        published.check(PUBLISHED, grid.config.tolerances, grid.config.grid.show.published)
         environment.check_temporary_folder()
         processes.refuse_beside_others()
         processes.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)

@@ -27,9 +27,14 @@ _MODEL_KEYS = ("checkpoint", "revision", "path", "package", "adapter", "files", 
 _PUBLISHED_QUERIES, _PUBLISHED_BYTES = 40, 36
 
 
+def _resolved(keys: Settings) -> Settings:
+    """Make the folder that an entry names, and that of its adapter, absolute: a job may start elsewhere."""
+    places = {name: _resolved(value) for name, value in keys.items() if name == "adapter"}
+    return keys | places | ({"path": str(resolve_path(keys["path"]))} if keys.get("path") else {})
+
+
 def _corpus_entry(grid: Grid, corpus: str) -> Settings:
-    entry = grid.config.corpora[corpus].given(*_CORPUS_KEYS)
-    return entry | {"path": str(resolve_path(entry["path"]))} if "path" in entry else entry
+    return _resolved(grid.config.corpora[corpus].given(*_CORPUS_KEYS))
 
 
 def _local_files(grid: Grid, corpus: str, *names: str) -> list[str]:
@@ -118,11 +123,7 @@ class FetchExpansion(Stage):
         return map(str, sorted(path.iterdir()) if path.is_dir() else [path])
 
     def settings(self, grid: Grid, system: str, corpus: str) -> Settings:
-        entry = grid.expansion(system, corpus)
-        keys = entry.given()
-        if isinstance(entry, entries.LocalExpansion):
-            keys |= {"path": str(resolve_path(entry.path))}
-        return {"entry": keys}
+        return {"entry": _resolved(grid.expansion(system, corpus).given())}
 
     def options(self, grid: Grid, system: str, corpus: str) -> Settings:
         return {"name": system}
@@ -169,10 +170,7 @@ class FetchModel(Stage):
             keys.pop("trust_remote_code", None)  # fetches no code, whatever it says
         if entry.folder is not None:  # a folder has no place on the hub
             keys = {key: value for key, value in keys.items() if key not in ("checkpoint", "revision")}
-            keys["path"] = str(resolve_path(entry.folder))
-        if entry.adapter and entry.adapter.path:
-            keys["adapter"] = keys["adapter"] | {"path": str(resolve_path(entry.adapter.path))}
-        return {"entry": keys}
+        return {"entry": _resolved(keys)}
 
     def options(self, grid: Grid, model: str) -> Settings:
         """Name the sides with a prompt: a checkpoint's own prompt for another side is refused."""

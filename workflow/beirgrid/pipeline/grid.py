@@ -25,6 +25,7 @@ class Grid:
 
     def __init__(self, config: entries.Config) -> None:
         self.config = config
+        self.inputs: dict[Any, Any] = {}  # of each job (stage.Job.inputs)
 
     # Contents of the grid
 

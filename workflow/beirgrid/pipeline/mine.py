@@ -51,7 +51,7 @@ class Mine(Stage):
         }
         return {"precision": grid.config.encode.precision, "recipe": recipe}
 
-    def uses_gpu(self, grid: Grid, model: str) -> bool:
+    def runs_model(self, grid: Grid, model: str) -> bool:
         return bool(grid.training_as(entries.Gpl, model).dense_miners)
 
     def work(self, sizes: Sizes, model: str) -> Amounts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..config import entries
 from ..config.places import is_file
 from ..config.systems import command_words
 from ..core import paths
@@ -29,14 +28,10 @@ def _command_files(command: str) -> list[str]:
 class _Program(Stage):
     """A command of the user's. It asks for a GPU if its entry says so."""
 
-    takes, systems = ("threads",), ("program",)
+    takes, gpu, systems = ("threads",), True, ("program",)
 
     def uses_gpu(self, grid: Grid, system: str, **_: str) -> bool:
         return bool(grid.program(system).gpu)
-
-    def may_use_gpu(self, grid: Grid) -> bool:
-        systems = grid.config.systems.values()
-        return any(entry.gpu for entry in systems if isinstance(entry, entries.Program))
 
     def work(self, sizes: Sizes, system: str, **_: str) -> Amounts:
         entry = sizes.grid.program(system)

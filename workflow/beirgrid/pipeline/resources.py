@@ -104,7 +104,7 @@ class Resources:
         }
         if stage.downloads:
             resources["network"] = 1
-        if self.may_use_gpu(stage):
+        if self.config.device != "cpu" and (stage.runs_models or stage.gpu):
             resources["gpu"] = signed(lambda wildcards: int(self.kind(rule, wildcards) == "gpu"))
             if limits.gpu.gpu_model:
                 resources["gpu_model"] = signed(lambda wildcards: self.limits(rule, wildcards).gpu_model)
@@ -124,7 +124,7 @@ class Resources:
 
     def _of(self, rule: str, **wildcards: str) -> Need:
         stage = stages()[rule]
-        runs_model = stage.runs_models and stage.runs_model(self.grid, **wildcards)
+        runs_model = stage.runs_model(self.grid, **wildcards)
         return need(stage, self.work(rule, **wildcards), self.rates, runs_model, self.config.encode.keep)
 
     def mem_mb(self, rule: str, wildcards: Wildcards, attempt: int) -> int:
@@ -156,15 +156,10 @@ class Resources:
 
     # Nodes
 
-    def may_use_gpu(self, stage: Stage) -> bool:
-        """Tell whether any job of a rule requests a GPU."""
-        return self.config.device != "cpu" and stage.may_use_gpu(self.grid)
-
     def kind(self, rule: str, wildcards: Wildcards) -> str:
         """Return the kind of node that a job runs on."""
-        stage = stages()[rule]
-        gpu = self.may_use_gpu(stage) and stage.uses_gpu(self.grid, **dict(wildcards.items()))
-        return "gpu" if gpu else "cpu"
+        may = self.config.device != "cpu"
+        return "gpu" if may and stages()[rule].uses_gpu(self.grid, **dict(wildcards.items())) else "cpu"
 
     def limits(self, rule: str, wildcards: Wildcards) -> NodeLimits:
         """Return the limits of the node that a job runs on."""

@@ -31,11 +31,15 @@ class Rule:
 
     def __init__(self, rules: Rules, stage: Stage) -> None:
         self.rules, self.grid, self.stage = rules, rules.grid, stage
-        self._settings: dict[tuple[tuple[str, str], ...], str] = {}
 
-    def inputs(self, wildcards: Any) -> dict[str, Any]:
+    @cached_property
+    def inputs(self) -> Callable[[Any], dict[str, Any]]:
+        """The input function."""
+        return signed(self._inputs)
+
+    def _inputs(self, wildcards: Any) -> dict[str, Any]:
         """Return the inputs of a job by option, and its local files."""
-        job = Job(self.stage.rule, tuple(wildcards.items()))
+        job = Job.of(self.stage.rule, wildcards.items())
         self.rules.force_if_outdated(job)
         given = job.inputs(self.grid)
         found: dict[str, Any] = {
@@ -69,11 +73,8 @@ class Rule:
         return {"version": self.stage.stamp.version, "settings": signed(self.settings), **files}
 
     def settings(self, wildcards: Any) -> str:
-        """Return the settings of a job as JSON. Snakemake and the records ask for them often."""
-        key = tuple(wildcards.items())
-        if key not in self._settings:
-            self._settings[key] = json.dumps(_with_values(self.stage.settings(self.grid, **dict(key))))
-        return self._settings[key]
+        """Return the settings of a job as JSON."""
+        return json.dumps(_with_values(self.stage.settings(self.grid, **dict(wildcards.items()))))
 
     def asked(self, wildcards: Any) -> Settings:
         """Return the params of a job that change its output."""

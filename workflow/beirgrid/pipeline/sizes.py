@@ -6,15 +6,9 @@ The work of jobs follows from them. Data is in MB, arithmetic in FLOPs.
 from __future__ import annotations
 
 import contextlib
-import gzip
-import json
 import math
 from collections.abc import Mapping
 from functools import cache, cached_property
-from itertools import islice
-from pathlib import Path
-from statistics import fmean
-from typing import IO, NamedTuple
 
 from ..collections import downloads
 from ..config import entries
@@ -31,8 +25,8 @@ DOCUMENTS, DOCUMENT_WORDS, QUERIES, QUERY_WORDS = 100_000, 150.0, 1000, 12.0
 MODEL = {"parameters": 110.0, "embeddings": 24.0, "dimensions": 768.0}
 # Subword tokens per word of English, approximately.
 WORD_PIECES = 1.35
-# Lines sampled from a local text file, and its compression ratio under gzip.
-SAMPLED_LINES, GZIPPED = 500, 3
+# Compression ratio of texts under gzip.
+GZIPPED = 3
 # Terms per document of sparse models: SPARTA's cap, and an assumption for SPLADE.
 SPARSE_TERMS = {"sparta": 2000, "splade": 300, "bge-m3": 100}
 # Tokens of a sampled query, and the cost of sampling a token relative to encoding one with the whole model. CPU:
@@ -60,7 +54,6 @@ class Sizes:
         self.model = cache(self._model)
         self.queries = cache(self._count_queries)
         self._guessed = cache(self._guess)
-        self._sampled = cache(_sample)
 
     def documents(self, corpus: str, shard: int | None = None) -> int:
         """Return the number of documents of a corpus or shard, estimated if unregistered."""
@@ -69,35 +62,26 @@ class Sizes:
         return documents if shard is None or not registered else min(size, documents - shard * size)
 
     def _guess(self, corpus: str) -> int:
-        """Return the number of documents of a fetched corpus, or an estimate from its file."""
-        fetched = Path(paths.CORPUS_RECORD.format(corpus=corpus))
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # missing, or damaged and made again
-            return max(1, int(files.read_json(fetched)["facts"]["documents"]))
-        file = self._local(corpus, "corpus.jsonl")
-        return max(1, round(self._sampled(file).lines)) if file else DOCUMENTS
-
-    def _local(self, corpus: str | None, name: str) -> Path | None:
-        """Return a file of a local collection, if it exists."""
-        entry = self.config.corpora.get(corpus or "")
-        return find_local(resolve_path(entry.path), name) if isinstance(entry, LocalCorpus) else None
+        """Return the number of documents of a fetched corpus, or an estimate from the size of its file."""
+        entry = self.config.corpora[corpus]
+        file = find_local(resolve_path(entry.path), "corpus.jsonl") if isinstance(entry, LocalCorpus) else None
+        if fetched := _fetched(paths.CORPUS_RECORD.format(corpus=corpus), "documents"):
+            return fetched
+        if not file:
+            return DOCUMENTS
+        whole = file.stat().st_size * (GZIPPED if file.suffix == ".gz" else 1)
+        return max(1, round(whole / (WORD_BYTES * DOCUMENT_WORDS)))
 
     @cached_property
     def words(self) -> dict[str, float]:
         """Words per document of each corpus."""
         known = {self.config.datasets[name].corpus: words for name, words in self._statistics("document_words").items()}
-        return {corpus: known.get(corpus) or self._words_in(corpus, "corpus.jsonl") for corpus in self.config.corpora}
+        return {corpus: known.get(corpus, DOCUMENT_WORDS) for corpus in self.config.corpora}
 
     @cached_property
     def query_words(self) -> dict[str, float]:
         """Words per query of each dataset."""
-        known = self._statistics("query_words")
-        datasets = self.config.datasets.items()
-        return {name: known.get(name) or self._words_in(entry.corpus, "queries.jsonl") for name, entry in datasets}
-
-    def _words_in(self, corpus: str | None, name: str) -> float:
-        """Return the mean words per text of a local file; the default without one."""
-        file = self._local(corpus, name)
-        return self._sampled(file).words if file else {"corpus.jsonl": DOCUMENT_WORDS}.get(name, QUERY_WORDS)
+        return dict.fromkeys(self.config.datasets, QUERY_WORDS) | self._statistics("query_words")
 
     def _statistics(self, key: str) -> dict[str, float]:
         """Look up a statistic per dataset; parts of an averaged dataset inherit its value."""
@@ -110,16 +94,9 @@ class Sizes:
         }
 
     def _count_queries(self, dataset: str) -> int:
-        """Count the queries of a dataset: registered, fetched, or judged in local qrels."""
-        entry = self.config.datasets[dataset]
-        if entry.queries:
-            return entry.queries
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # as for a corpus
-            return max(1, int(files.read_json(Path(paths.DATASET_RECORD.format(dataset=dataset)))["facts"]["queries"]))
-        if not (qrels := self._local(entry.corpus, f"qrels/{entry.split}.tsv")):
-            return QUERIES
-        with _opened(qrels) as lines:
-            return max(1, len({line.split("\t", 1)[0] for line in lines}) - 1)  # a header
+        """Return the queries of a dataset: registered, fetched, or by default."""
+        fetched = _fetched(paths.DATASET_RECORD.format(dataset=dataset), "queries")
+        return self.config.datasets[dataset].queries or fetched or QUERIES
 
     def judged(self, dataset: str) -> float:
         """Return the number of relevant judgements of a dataset, by default two per query."""
@@ -136,7 +113,7 @@ class Sizes:
             return 0.0
         file, size = downloads.size(entry.id)
         if not size:
-            return self.text_mb(corpus) / 3  # approximate compression of JSON lines
+            return self.text_mb(corpus) / GZIPPED
         others = {self.config.datasets[name].corpus or "" for name in self.grid.datasets}
         return size / max(
             1, sum(downloads.size(getattr(self.config.corpora[name], "id", "") or "")[0] == file for name in others)
@@ -246,30 +223,11 @@ def met_postings(queries: float, words: float, documents: float) -> float:
     return queries * (words * documents / 50 + 5e5)
 
 
-class _Sample(NamedTuple):
-    """Estimated number of lines of a text file, and mean words per text."""
-
-    lines: float
-    words: float
-
-
-def _sample(path: Path) -> _Sample:
-    """Estimate lines and words of a text file from its first lines. A damaged line ends the sample."""
-    sizes: list[int] = []
-    words: list[int] = []
-    with contextlib.suppress(OSError, EOFError, ValueError, AttributeError), _opened(path) as lines:
-        for line in islice(lines, SAMPLED_LINES):
-            row = json.loads(line)
-            words.append(len(f"{row.get('title') or ''} {row.get('text') or ''}".split()))
-            sizes.append(len(line.encode()))
-    whole = path.stat().st_size * (GZIPPED if path.suffix == ".gz" else 1)
-    if not sizes:
-        return _Sample(whole / (WORD_BYTES * DOCUMENT_WORDS), DOCUMENT_WORDS)
-    return _Sample(len(sizes) if len(sizes) < SAMPLED_LINES else whole * len(sizes) / sum(sizes), fmean(words))
-
-
-def _opened(path: Path) -> IO[str]:
-    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+def _fetched(record: str, fact: str) -> int:
+    """Return a count in the record of fetched data; 0 without one."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # missing, or damaged and made again
+        return max(1, int(files.read_json(record)["facts"][fact]))
+    return 0
 
 
 def _size_on_disk(model: ModelEntry) -> dict[str, float]:

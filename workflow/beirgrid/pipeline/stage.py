@@ -28,10 +28,15 @@ class Cost(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job of the grid: its rule and wildcards."""
+    """A job of the grid: its rule, and its wildcards in alphabetical order."""
 
     rule: str
     wildcards: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, rule: str, wildcards: Iterable[tuple[str, object]]) -> Job:
+        """Name the job of a rule with these wildcards."""
+        return cls(rule, tuple(sorted((name, str(value)) for name, value in wildcards)))
 
     @property
     def stage(self) -> Stage:
@@ -45,8 +50,10 @@ class Job(NamedTuple):
         return fill(outputs.get("record", outputs.get(self.stage.main, "")), **dict(self.wildcards))
 
     def inputs(self, grid: Grid) -> Inputs:
-        """Return the inputs of the job."""
-        return self.stage.inputs(grid, **dict(self.wildcards))
+        """Return the inputs of the job. They are asked for several times, and kept with the grid."""
+        if self not in grid.inputs:
+            grid.inputs[self] = self.stage.inputs(grid, **dict(self.wildcards))
+        return grid.inputs[self]
 
 
 class Output(NamedTuple):
@@ -63,7 +70,7 @@ class Output(NamedTuple):
 
 def output(rule: str, name: str, **wildcards: object) -> Output:
     """Name an output of a rule's job."""
-    return Output(Job(rule, tuple((key, str(value)) for key, value in wildcards.items())), name)
+    return Output(Job.of(rule, wildcards.items()), name)
 
 
 Inputs = Mapping[str, Output | Sequence[Output]]
@@ -77,7 +84,8 @@ class Stage:
         run: function of its jobs, with its module, which is imported only then. ``beirgrid stage`` takes its name.
         stamp: name, version and packages in its records. Raise the version when a change of code changes the output.
         outputs: patterns of the outputs, by name. The function takes ``main`` as ``output``, others by their names.
-        runs_models: whether its jobs run a model, so that they may ask for a GPU.
+        runs_models: whether its jobs run a model.
+        gpu: whether its jobs may ask for a GPU although they run no model.
         downloads: whether its jobs download. Profiles limit how many of them run at the same time.
         group: which jobs of small corpora share a cluster job: those of shards or those of cells.
         named: wildcards that the function takes.
@@ -94,6 +102,7 @@ class Stage:
     outputs: Mapping[str, str]
     main: ClassVar[str] = ""
     runs_models: ClassVar[bool] = False
+    gpu: ClassVar[bool] = False
     downloads: ClassVar[bool] = False
     group: ClassVar[Literal["shard", "cell", ""]] = ""
     named: ClassVar[tuple[str, ...]] = ()
@@ -139,10 +148,6 @@ class Stage:
     def runs_model(self, grid: Grid, *_: Any, **wildcards: Any) -> bool:
         """Tell whether a job starts PyTorch."""
         return self.runs_models and not grid.endpoint(wildcards)
-
-    def may_use_gpu(self, grid: Grid) -> bool:
-        """Tell whether any job asks for a GPU if the configuration allows one."""
-        return self.runs_models
 
     def uses_gpu(self, grid: Grid, *_: Any, **wildcards: Any) -> bool:
         """Tell whether a job asks for a GPU if the configuration allows one."""

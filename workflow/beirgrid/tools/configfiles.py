@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from .. import config as configuration
+from ..config import yaml_files
 from ..core.errors import ConfigError
 
 _BASE = ("datasets", "systems", "config")
@@ -16,12 +17,11 @@ _BASE = ("datasets", "systems", "config")
 
 def with_defaults(config: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration over the registry and the settings that come with beirgrid."""
-    from snakemake.common.configfile import load_configfile
     from snakemake.utils import update_config
 
     raw: dict[str, Any] = {}
     for name in _BASE:
-        update_config(raw, load_configfile(configuration.CHECKOUT / "config" / f"{name}.yaml"))
+        update_config(raw, yaml_files.read(configuration.CHECKOUT / "config" / f"{name}.yaml"))
     update_config(raw, config)
     return raw
 

@@ -139,7 +139,7 @@ def _jobs(resources: Resources, options: list[str]) -> Iterator[tuple[Job, Row]]
         if told.get("event") == LogEvent.JOB_INFO and told["rule_name"] != "all":
             rule, wildcards = told["rule_name"], dict(told["wildcards"])
             on_gpu = resources.device == "cuda" and bool(told["resources"].get("gpu", 0))
-            yield Job(rule, tuple(sorted(wildcards.items()))), _row_of(resources, rule, wildcards, told, on_gpu)
+            yield Job.of(rule, wildcards.items()), _row_of(resources, rule, wildcards, told, on_gpu)
 
 
 def _row_of(resources: Resources, rule: str, wildcards: dict[str, str], told: Row, on_gpu: bool) -> Row:
@@ -181,8 +181,7 @@ def _cells(grid: Grid, planned: dict[Job, Row]) -> Iterator[Row]:
         for system in grid.config.grid.systems:
             parts = [part for part in grid.parts(dataset) if part not in grid.not_supplied]
             ends = [artifacts.scores(grid, member, part) for part in parts for member in grid.members(system)]
-            behind = (Job(job.rule, tuple(sorted(job.wildcards))) for job in jobs_behind(grid, *ends))
-            sums = _sums(planned[job] for job in behind if job in planned)
+            sums = _sums(planned[job] for job in jobs_behind(grid, *ends) if job in planned)
             yield {"system": system, "dataset": dataset, "supplied": bool(parts), **sums}
 
 
