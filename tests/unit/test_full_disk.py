@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from helpers import beirgrid, quick_first, write_collection
 
-from beirgrid.core import environment
-from beirgrid.core.errors import BeirgridError
 from beirgrid.runs import runs
 
 
@@ -125,12 +123,3 @@ def test_a_full_disk_is_named_and_nothing_is_left(inputs, tiny_models, full_disk
     assert "No space left on device" in done.stderr or "disk is full" in done.stderr
     left = {path.name for path in full_disk.rglob("*") if path.is_file()}
     assert left == {"filler", "finished"}
-
-
-@pytest.mark.parametrize("free", [0, 40_000])
-def test_a_full_folder_for_temporary_files_is_named(full_disk, monkeypatch, free):
-    """Snakemake's scheduler writes there."""
-    (full_disk / "filler").write_bytes(b"x" * max(shutil.disk_usage(full_disk).free - free, 0))
-    monkeypatch.setenv("TMPDIR", str(full_disk))
-    with pytest.raises(BeirgridError, match=r"TMPDIR: nothing can be written to .*No space left"):
-        environment.check_temporary_folder()

@@ -379,12 +379,12 @@ def test_a_corpus_of_another_source_is_refused(site, monkeypatch, capsys, tmp_pa
 
 
 ORDERS = {
-    "in another order": (lambda shards: [shards[1], shards[0], shards[2]], "begins with document 9"),
-    "twice": (lambda shards: [shards[0], shards[1], shards[1]], "twice"),
-    "the last one missing": (lambda shards: shards[:2], "ends with document 16"),
-    "the first one missing": (lambda shards: shards[1:], "begins with document 9"),
-    "one missing": (lambda shards: [shards[0], shards[2]], "begins with document 17"),
-    "one more": (lambda shards: [*shards, shards[0]], "twice"),
+    "in another order": (lambda shards: [shards[1], shards[0], shards[2]], "9 to 16 of 22, 1 to 8"),
+    "twice": (lambda shards: [shards[0], shards[1], shards[1]], "9 to 16 of 22, 9 to 16"),
+    "the last one missing": (lambda shards: shards[:2], "1 to 8 of 22, 9 to 16 of 22"),
+    "the first one missing": (lambda shards: shards[1:], "9 to 16 of 22, 17"),
+    "one missing": (lambda shards: [shards[0], shards[2]], "1 to 8 of 22, 17"),
+    "one more": (lambda shards: [*shards, shards[0]], "of 22, 1 to 8 of 22"),
 }
 LISTS = [
     ("dense one", DENSE_ONE),

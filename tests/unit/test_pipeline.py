@@ -1,4 +1,4 @@
-"""Work in two threads: order, back-pressure, errors of either side."""
+"""Work in a second thread: order, back-pressure, errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from beirgrid.core.pipeline import ahead, behind
+from beirgrid.core.pipeline import ahead
 
 
 class Counted:
@@ -26,7 +26,7 @@ class Counted:
 
 
 def _threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith(("ahead", "behind"))]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("ahead")]
 
 
 def test_items_come_in_order_and_only_so_far_ahead():
@@ -58,47 +58,3 @@ def test_whoever_stops_asking_ends_the_thread_ahead():
     time.sleep(0.05)
     assert items.taken == taken <= 5
     assert not _threads()
-
-
-def test_results_behind_are_of_all_items():
-    assert behind(sum, Counted(1000)) == 499500
-    assert not _threads()
-
-
-def test_an_error_behind_ends_the_production():
-    items = Counted(10**9)
-
-    def full(received: Iterator[int]) -> None:
-        for item in received:
-            if item == 5:
-                raise OSError(28, "No space left on device")
-
-    with pytest.raises(OSError, match="No space left"):
-        behind(full, items)
-    assert items.taken <= 5 + 1 + 1 + 1
-    assert not _threads()
-
-
-def test_an_error_of_the_production_is_not_taken_for_the_end():
-    finished = []
-
-    def write(received: Iterator[int]) -> None:
-        for _ in received:
-            pass
-        finished.append(True)
-
-    with pytest.raises(ValueError, match="unreadable"):
-        behind(write, Counted(9, fail_at=4))
-    assert not finished
-    assert not _threads()
-
-
-def test_a_slow_writer_holds_the_production_back():
-    items = Counted(40)
-
-    def write(received: Iterator[int]) -> None:
-        for item in received:
-            time.sleep(0.001)
-            assert items.taken <= item + 1 + 1 + 1
-
-    behind(write, items)

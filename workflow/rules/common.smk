@@ -42,7 +42,6 @@ def begin():
     """Check the surroundings of a run, and write what its jobs read. Snakemake holds the lock of the folder."""
     try:
         published.check(PUBLISHED, grid.config.tolerances, grid.config.grid.show.published)
-        environment.check_temporary_folder()
         processes.refuse_beside_others()
         processes.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
         # Read by aggregate, report and analyses.

@@ -8,13 +8,13 @@ the folder of its number. What no seed changes (other checkpoints, corpora, syst
 
 from __future__ import annotations
 
+import filecmp
 import re
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from ..core import files
 from . import checks, entries
 from .models import SEED
 from .places import is_folder, resolve_path
@@ -66,7 +66,7 @@ def _same_weights(one: Path, other: Path) -> bool:
         sorted(path.relative_to(folder) for kind in ("*.safetensors", "*.bin") for path in folder.rglob(kind))
         for folder in (one, other)
     ]
-    return names[0] == names[1] != [] and all(files.equal(one / name, other / name) for name in names[0])
+    return names[0] == names[1] != [] and all(filecmp.cmp(one / name, other / name, shallow=False) for name in names[0])
 
 
 def _folder(model: entries.ModelEntry, number: int) -> str:

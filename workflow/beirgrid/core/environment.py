@@ -13,7 +13,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .errors import BeirgridError
 from .interrupts import show_interrupts
 
 
@@ -39,19 +38,6 @@ def temporary_folder() -> str:
     folder = tempfile.mkdtemp(prefix="beirgrid-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def check_temporary_folder() -> None:
-    """Raise BeirgridError unless 1 MB can be written to $TMPDIR, where Snakemake's scheduler and the stages write."""
-    folder = os.environ.get("TMPDIR", "")
-    try:
-        folder = folder or tempfile.gettempdir()
-        with tempfile.TemporaryFile(dir=folder) as stream:
-            stream.write(bytes(2**20))
-            stream.flush()
-    except OSError as error:
-        where = f"TMPDIR: nothing can be written to {folder or 'any folder for temporary files'} ({error.strerror})"
-        raise BeirgridError(f"{where}; free space there, or set TMPDIR to another folder") from None
 
 
 def die_with_parent() -> None:

@@ -125,33 +125,20 @@ def check(
                         f"{first}, of the second {fact}"
                     )
         if not isinstance(inputs[option], str | Path):
-            _check_shards(option, paths, told)
+            _check_shards(paths, told)
     for name, value in (asked or {}).items():
         if name in known and (fact := known[name][1]).value != value:
             raise DataError(f"{known[name][0]} has the {name} {fact}, but the command asks for {Fact(value)}")
     return Origin({option: list(map(Path, paths)) for option, paths in given.items()}, made or {})
 
 
-def _check_shards(option: str, paths: Sequence[Path], told: Sequence[Mapping[str, Fact]]) -> None:
+def _check_shards(paths: Sequence[Path], told: Sequence[Mapping[str, Fact]]) -> None:
     """Refuse shards that do not cover the corpus in order, if their records name their rows."""
-    if not all(_ROWS in facts for facts in told):
-        return
-    if twice := next((path for number, path in enumerate(paths) if path in paths[:number]), None):
-        raise DataError(f"--{option.replace('_', '-')} names {twice} twice: name each shard once, in order")
-    end = 0
-    for number, (path, facts) in enumerate(zip(paths, told, strict=True)):
-        first, stop, total = facts[_ROWS].value
-        if first != end:
-            before = (
-                f"{paths[number - 1]} ends with document {end:,}" if number else "the corpus begins with document 1"
-            )
-            raise DataError(
-                f"{path} begins with document {first + 1:,}, but {before}: name the shards of the corpus in order, "
-                "each once"
-            )
-        end = stop
-    if end != total:
+    rows = [facts[_ROWS].value for facts in told if _ROWS in facts]
+    ends = [0, *(stop for _, stop, _ in rows)]
+    if len(rows) == len(told) and ([first for first, _, _ in rows] != ends[:-1] or ends[-1] != rows[-1][2]):
+        documents = ", ".join(f"{first + 1:,} to {stop:,} of {total:,}" for first, stop, total in rows)
         raise DataError(
-            f"{paths[-1]} ends with document {end:,}, but the corpus {told[-1].get('corpus', Fact(''))} has "
-            f"{total:,}: name all shards of the corpus"
+            f"{', '.join(map(str, paths))} are not all shards of a corpus, each once and in order: they have the "
+            f"documents {documents}"
         )

@@ -53,7 +53,8 @@ class Job(NamedTuple):
         """Return the inputs of the job. They are asked for several times, and kept with the grid."""
         if self not in grid.inputs:
             grid.inputs[self] = self.stage.inputs(grid, **dict(self.wildcards))
-        return grid.inputs[self]
+        inputs: Inputs = grid.inputs[self]
+        return inputs
 
 
 class Output(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Generator, Iterable
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from .. import search
 from ..collections import collection
 from ..config.models import DenseModel, Model, ModelEntry
 from ..config.values import Size
-from ..core import files, lineage, pipeline, provenance
+from ..core import files, lineage, provenance
 from ..core.compute import Compute
 from ..core.errors import quoted
 from ..core.families import FAMILIES
@@ -65,10 +65,8 @@ def encode(
         )
         separator = model.separator if isinstance(model, DenseModel) else " "
         write = search.module(model.family).write_vectors
-        written = pipeline.behind(
-            partial(write, temporary, documents=stop - start, dimension=opened.dimension),
-            _encoded(opened, documents, separator, progress),
-        )
+        with closing(_encoded(opened, documents, separator, progress)) as encoded:
+            written = write(temporary, encoded, stop - start, opened.dimension)
         facts.update(
             written,
             **opened.facts(),
@@ -87,7 +85,7 @@ def _made(model: ModelEntry) -> dict[str, Any]:
 
 def _encoded(
     encoder: Encoder[Any], blocks: Iterable[list[collection.Document]], separator: str, progress: Progress
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """Encode and check each block of documents; yield its vectors."""
     check = CollapseCheck(encoder)
     read: deque[tuple[list[collection.Document], list[str]]] = deque()
