@@ -71,7 +71,7 @@ def test_feed_forward_networks_see_all_tokens_but_the_last_one_a_token_of_each_t
         module = next(part for path, part in encoder.transformer.named_modules() if path.endswith(name.format(layer)))
         module.register_forward_hook(lambda _, inputs, __, layer=layer: seen.update({layer: inputs[0].shape[1]}))
     encoder.encode_documents(TEXTS)
-    assert seen == {0: max(len(ids) for ids in encoder.read(TEXTS)), 1: 1}
+    assert seen == {0: encoder.tokenized(TEXTS, "document").lengths.max(), 1: 1}
 
 
 def test_what_reads_more_than_first_tokens_gets_all_of_them(tiny_models):

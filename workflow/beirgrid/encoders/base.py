@@ -19,7 +19,7 @@ from . import cutting, guards
 from .engine import TOKENIZED, Engine, Forward, Tokens, parts, windows
 from .kernels import last_layer, linear
 from .loading import encoder_of
-from .protocol import Encoder, Reader, Scorer
+from .protocol import Encoder, OpenModel, Scorer
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ MOST_LABELS = 2
 _LISTS = {"common": {"return_tensors": None}, "text": {"padding": False, "return_attention_mask": False}}
 
 
-class LoadedModel(Reader, Generic[EntryT]):
+class LoadedModel(OpenModel, Generic[EntryT]):
     """A model in evaluation mode, on a device, in a precision.
 
     Attributes:
@@ -226,14 +226,6 @@ class LoadedModel(Reader, Generic[EntryT]):
             options["processing_kwargs"] = _LISTS
         features: Mapping[str, Any] = self.model.preprocess(inputs, task=task, **options)
         return features
-
-    def read(self, texts: list[str]) -> list[list[int]]:
-        """Return the token ids that the model reads of each text."""
-        limit = self.model.max_seq_length
-        with self.reading:
-            read = self.model.tokenizer(self.cut(texts), truncation=True, max_length=limit, verbose=False)
-        ids: list[list[int]] = read["input_ids"]
-        return ids
 
 
 class TextEncoder(LoadedModel[EntryT], Encoder[VectorsT], Generic[EntryT, VectorsT]):

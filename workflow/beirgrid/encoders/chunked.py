@@ -17,12 +17,12 @@ from . import cutting
 from .base import LoadedModel, PairScorer, TextEncoder
 from .cutting import Beginning
 from .engine import FIRST, parts, windows
-from .protocol import Encoder, Reader, Scorer, unit_length
+from .protocol import Encoder, OpenModel, Scorer, unit_length
 
 OpenT = TypeVar("OpenT", bound=LoadedModel[Any])
 
 
-class Chunked(Reader, Generic[OpenT]):
+class Chunked(OpenModel, Generic[OpenT]):
     """The chunks of a model that is open. ``count`` is the number of chunks that it has read."""
 
     def __init__(self, chunks: Chunks, model: OpenT, most: int | None) -> None:
@@ -38,10 +38,6 @@ class Chunked(Reader, Generic[OpenT]):
     def facts(self) -> dict[str, Any]:
         """Return the facts of the model for the record of an artifact."""
         return dict(self.open.facts())
-
-    def read(self, texts: list[str]) -> list[list[int]]:
-        """Return the token ids that the model reads of each text."""
-        return self.open.read(texts)
 
     def cut(self, text: str) -> list[str]:
         """Return the chunks of a document."""

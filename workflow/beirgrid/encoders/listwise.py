@@ -100,11 +100,6 @@ class ListwiseScorer(LoadedModel[ListwiseReranker], Scorer):
         """Return the counts of windows so far."""
         return dict(self.listwise.counts)
 
-    def read(self, texts: list[str]) -> list[list[int]]:
-        """Return the token ids of texts."""
-        found: list[list[int]] = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        return found
-
     def score_beginnings(
         self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
     ) -> np.ndarray:
@@ -120,7 +115,7 @@ class ListwiseScorer(LoadedModel[ListwiseReranker], Scorer):
         """Return what the model answers, without a chain of thought where its template can leave that out."""
         prompt = tokens(self.model, asked)
         order = " > ".join(f"[{number}]" for number in range(1, self.entry.window + 1))
-        answer = len(self.read([order])[0]) + _MARGIN
+        answer = len(self.tokenizer(order, add_special_tokens=False)["input_ids"]) + _MARGIN
         read = prompt["input_ids"].shape[1]
         if self.limit and read + answer > self.limit:
             raise DataError(

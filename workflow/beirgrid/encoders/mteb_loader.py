@@ -19,13 +19,13 @@ from ..core.progress import Progress
 from ..models import saved
 from .cutting import Beginning
 from .engine import parts
-from .protocol import Reader, Scorer, TextsAlone, unit_length
+from .protocol import OpenModel, Scorer, TextsAlone, unit_length
 
 # Pairs per call of a loader, and its batch size.
 _BATCH = 32
 
 
-class MtebModel(Reader):
+class MtebModel(OpenModel):
     """Base of encoders and scorers.
 
     Attributes:

@@ -21,8 +21,8 @@ from .engine import windows
 Vectors = TypeVar("Vectors")
 
 
-class Reader:
-    """A model that exposes the tokens it reads.
+class OpenModel:
+    """A model that is open.
 
     Attributes:
         precision: format of the model's matrix products: ``float32``, ``bfloat16`` or ``float16``.
@@ -30,16 +30,12 @@ class Reader:
 
     precision: str
 
-    def read(self, texts: list[str]) -> list[list[int]]:
-        """Return the token ids that the model reads of each text; by default its bytes, for a library or a server."""
-        return [list(text.encode()) for text in texts]
-
     def facts(self) -> dict[str, Any]:
         """Return ``device``, ``precision`` and similar facts for the record of an artifact."""
         raise NotImplementedError
 
 
-class Encoder(Reader, Generic[Vectors]):
+class Encoder(OpenModel, Generic[Vectors]):
     """A model that encodes documents and queries. A progress counts each text as one.
 
     Attributes:
@@ -103,7 +99,7 @@ class TextsAlone(DenseVectors):
         raise NotImplementedError
 
 
-class Scorer(Reader):
+class Scorer(OpenModel):
     """A model that scores pairs of query and document. A higher score is a better match.
 
     Long texts are truncated before tokenization: ``begin`` truncates each text once, and ``score_beginnings`` scores

@@ -17,13 +17,13 @@ from ..models.probe import LEDGER, PROBE, alike, probe, reached
 from .cutting import Beginning
 from .engine import parts
 from .listwise import Listwise, of_queries
-from .protocol import Reader, Scorer, TextsAlone, unit_length
+from .protocol import OpenModel, Scorer, TextsAlone, unit_length
 
 # Device and precision in records of served models.
 DEVICE, PRECISION = "endpoint", "an unknown precision"
 
 
-class _Served(Reader):
+class _Served(OpenModel):
     """Base of served models: client, probe, facts for records."""
 
     precision = PRECISION

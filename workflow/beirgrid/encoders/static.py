@@ -43,10 +43,6 @@ class StaticEncoder(TextsAlone):
         """Return device and precision for the record of an artifact."""
         return {"device": "cpu", "precision": self.precision, "kernels": self.runtime.kernels}
 
-    def read(self, texts: list[str]) -> list[list[int]]:
-        """Return the token ids of each text."""
-        return [found.ids for found in self.model[0].tokenizer.encode_batch(texts, add_special_tokens=False)]
-
     def encoded(self, texts: list[str], role: str) -> np.ndarray:
         """Return the vectors of one block, from sentence-transformers."""
         options = {"normalize_embeddings": self.normalise, "show_progress_bar": False, "batch_size": 256}

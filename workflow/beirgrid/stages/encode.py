@@ -87,7 +87,7 @@ def _encoded(
     encoder: Encoder[Any], blocks: Iterable[list[collection.Document]], separator: str, progress: Progress
 ) -> Generator[Any, None, None]:
     """Encode and check each block of documents; yield its vectors."""
-    check = CollapseCheck(encoder)
+    check = CollapseCheck(encoder.precision)
     read: deque[tuple[list[collection.Document], list[str]]] = deque()
 
     def texts_of(documents: list[collection.Document]) -> list[str]:

@@ -217,7 +217,7 @@ def _retrieve(
         vectors = encoder.encode_queries(list(texts.values()))
         checked = vectors.sums() if isinstance(vectors, maxsim.TokenVectors) else vectors
         check_finite(checked, [f"query {quoted(query)}" for query in texts], encoder.precision)
-        collapse = CollapseCheck(encoder)
+        collapse = CollapseCheck(encoder.precision)
         collapse.add(checked, list(texts.values()))
         collapse.check("all queries")
         facts: dict[str, Any] = dict(encoder.facts())
