@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.text import Text
 from snakemake.settings.enums import Quietness
 from snakemake.settings.types import OutputSettings
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -44,7 +43,7 @@ def _screen(path: Path) -> str:
     """Return the screen of a run."""
     console = status.terminal(file=io.StringIO(), width=120)
     for part in status.screen(events.read(path)):
-        console.print(part, soft_wrap=isinstance(part, Text))
+        console.print(part, soft_wrap=True)
     return "\n".join(map(str.rstrip, console.file.getvalue().split("\n")))
 
 

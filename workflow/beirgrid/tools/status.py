@@ -12,8 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
 
-from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from ..config.values import Size
@@ -21,6 +20,7 @@ from ..core.errors import printable
 from ..results import results_folder
 from .events import EVENTS, Execution, RunningJob, read, tail
 from .options import ResultsPlace
+from .text import aligned
 
 # Limits of a screen: lines of a failed job's log, and failed or running jobs.
 _LINES, _JOBS = 5, 12
@@ -39,7 +39,7 @@ def status(
         if watch:
             console.clear()
         for part in screen(current):
-            console.print(part, soft_wrap=isinstance(part, Text))
+            console.print(part, soft_wrap=True)
         if not watch or current.alive is False:
             return
         time.sleep(watch)
@@ -51,17 +51,18 @@ def terminal(**settings: Any) -> Console:
     return Console(highlight=False, markup=False, emoji=False, **settings)
 
 
-def screen(current: Execution) -> Iterator[RenderableType]:
+def screen(current: Execution) -> Iterator[Text]:
     """Yield the parts of the screen of a run."""
     yield text(f"{_headline(current)}\n")
-    yield _stages(current)
+    yield text("\n".join(_stages(current)))
     yield text(speed(current))
     if warned := warnings(current):
         yield text(warned, "yellow")
     if at_work := current.in_state("running"):
         yield text(f"\n{'Running' if current.alive is not False else 'Running when it died'}, {len(at_work)}:")
-        rows = [[f"  {job.name}", clock(time.time() - job.since), job.work] for job in at_work]
-        yield _table([*rows[:_JOBS], *[[f"  and {len(rows) - _JOBS} more"]] * (len(rows) > _JOBS)])
+        rows = [[f"  {job.name}", clock(time.time() - job.since), job.work] for job in at_work[:_JOBS]]
+        rows += [[f"  and {len(at_work) - _JOBS} more", "", ""]] * (len(at_work) > _JOBS)
+        yield text("\n".join(aligned(rows, [True, True, True])))
     if failed := current.in_state("failed"):
         yield text(f"\nFailed, {len(failed)}:")
         for job in failed[:_JOBS]:
@@ -71,16 +72,6 @@ def screen(current: Execution) -> Iterator[RenderableType]:
 def text(lines: str, style: str = "") -> Text:
     """Return lines to print, without control characters."""
     return Text("\n".join(map(printable, lines.split("\n"))), style)
-
-
-def _table(rows: list[list[Any]]) -> Table:
-    """Return rows as a table, with numbers flush right. Zeros are left out."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for of_last in rows[-1]:
-        table.add_column(justify="right" if isinstance(of_last, int) else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(text(str(cell or "")) for cell in row))
-    return table
 
 
 def failure(job: RunningJob) -> Iterator[Text]:
@@ -102,8 +93,8 @@ def _headline(current: Execution) -> str:
     return f"running for {since} ({where})" + ("" if current.alive else ", which cannot be checked from here")
 
 
-def _stages(current: Execution) -> Table:
-    """Tabulate the jobs of each stage by their state."""
+def _stages(current: Execution) -> Iterator[str]:
+    """Yield the lines of a table of the jobs of each stage by their state. Zeros are left out."""
     total = current.facts["jobs"]
     states = {state: Counter(job.rule for job in current.in_state(state)) for state in ("done", "running", "failed")}
     rows: list[list[Any]] = []
@@ -112,7 +103,8 @@ def _stages(current: Execution) -> Table:
         of = max(total.get(rule, 0), sum(counts))
         rows.append([rule, *counts, of - sum(counts), of])
     sums = [sum(column) for column in list(zip(*rows, strict=True))[1:]] or [0] * 5
-    return _table([["stage", *states, "waiting", "of"], *rows, ["total", *sums]])
+    cells = [[str(cell or "") for cell in row] for row in [*rows, ["total", *sums]]]
+    yield from aligned([["stage", *states, "waiting", "of"], *cells], [True, *[False] * 5])
 
 
 def speed(current: Execution) -> str:
