@@ -168,7 +168,7 @@ def test_queries_come_from_a_commit_of_the_hub(corpus, tmp_path):
         assert not any("run.py" in asked for asked in hub.asked)
         for revision, pattern, message in (
             (commit, "*.csv", "has no files *.csv"),
-            ("0" * 40, "*", "cannot be fetched"),
+            ("0" * 40, "*", "somebody/queries at 000000000000 cannot be read ("),
         ):
             failed = fetch(hub, revision, pattern)
             assert failed.returncode == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import shutil
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,7 @@ from ..config.published_expansions import HubExpansion, LocalExpansion, Publishe
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from . import collection, corpora
-from .sources import encodable, json_lines, read_id, read_text
+from .sources import encodable, errors_of_library, json_lines, read_id, read_text
 
 # Documents per bucket, whose queries are in memory together.
 BUCKET = 65_536
@@ -43,19 +42,12 @@ def obtain(entry: LocalExpansion | HubExpansion, folder: Path) -> Path:
     """
     if isinstance(entry, LocalExpansion):
         return resolve_path(entry.path)
-    from httpx2 import HTTPError  # not wrapped by the hub's client
     from huggingface_hub import snapshot_download
 
-    try:
+    with errors_of_library(f"{entry.id} at {entry.revision[:12]}"):
         snapshot_download(
             entry.id, repo_type="dataset", revision=entry.revision, local_dir=folder, allow_patterns=list(entry.files)
         )
-    except (HTTPError, OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise
-        reason = (str(error).splitlines() or [""])[0]
-        where = f"{entry.id} at revision {entry.revision}"
-        raise DataError(f"{where} cannot be fetched ({type(error).__name__}: {reason})") from error
     shutil.rmtree(folder / ".cache", ignore_errors=True)
     if not any(folder.iterdir()):
         raise DataError(f"{entry.id} at revision {entry.revision} has no files {', '.join(entry.files)}")

@@ -192,7 +192,7 @@ class IrDatasetsSource:
     corpus: IrDatasetsCorpus
 
     def documents(self) -> Iterator[SourceDocument]:
-        with _errors_of_library(self.corpus.id, _remedy()):
+        with errors_of_library(self.corpus.id, _remedy()):
             loaded = self._load(self.corpus.id)
             # ir_datasets yields the first document only after the download.
             with downloads.one_at_a_time(self.corpus.id):
@@ -210,7 +210,7 @@ class IrDatasetsSource:
 
     def queries(self, dataset: Dataset) -> Iterator[SourceQuery]:
         assert dataset.id is not None
-        with _errors_of_library(dataset.id, _remedy()):
+        with errors_of_library(dataset.id, _remedy()):
             for query in self._load(dataset.id).queries_iter():
                 place = f"{dataset.id} query {query.query_id!a}"
                 text = (
@@ -220,7 +220,7 @@ class IrDatasetsSource:
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Exclusion]:
         assert dataset.id is not None
-        with _errors_of_library(dataset.id, _remedy()):
+        with errors_of_library(dataset.id, _remedy()):
             loaded = self._load(dataset.id)
             if not loaded.has_qrels():
                 raise DataError(
@@ -349,7 +349,7 @@ class MtebSource:
         where = {"path": self._task.metadata.dataset["path"], "revision": self.corpus.revision}
         language = self.corpus.subset.removeprefix("eng-")  # that of the documents, in mFollowIRCrossLingual
         name = "qrel_diff" if language == "default" else f"qrel_diff-{language}"
-        with _errors_of_library(f"{name} of {self.corpus.task}"):
+        with errors_of_library(f"{name} of {self.corpus.task}"):
             if name not in datasets.get_dataset_config_names(**where):
                 return {}
             rows = datasets.load_dataset(name=name, split="qrel_diff", **where)
@@ -376,7 +376,7 @@ class MtebSource:
     def _loaded(self) -> dict[str, Any]:
         """The data from the task's own code: corpus, queries, relevant_docs and top_ranked."""
         task = self._task
-        with _errors_of_library(f"{self.corpus.task} at {self.corpus.revision[:12]}"):
+        with errors_of_library(f"{self.corpus.task} at {self.corpus.revision[:12]}"):
             task.load_data()
             task.convert_v1_dataset_format_to_v2(num_proc=None)  # needed after older loading code
             loaded: dict[str, Any] = task.dataset[self.corpus.subset][self.corpus.split]
@@ -393,7 +393,7 @@ def _hub_rows(
     import datasets
 
     datasets.disable_progress_bars()
-    with _errors_of_library(f"{identifier} at {revision[:12]}"):
+    with errors_of_library(f"{identifier} at {revision[:12]}"):
         have = datasets.get_dataset_config_names(identifier, revision=revision)
         name = next((name for name in configurations if name in have), None)
         if limiting := [one for one in have if one in ("top_ranked", "instruction")]:
@@ -423,7 +423,7 @@ def _hub_rows(
 
 
 @contextmanager
-def _errors_of_library(what: str, remedy: str = "") -> Iterator[None]:
+def errors_of_library(what: str, remedy: str = "") -> Iterator[None]:
     """Convert any exception of a library on a missing, unreachable or broken dataset to one DataError.
 
     Libraries raise many types; ir_datasets, for example, does not expect broken archives with the right MD5. A full
@@ -436,4 +436,5 @@ def _errors_of_library(what: str, remedy: str = "") -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES):
             raise
-        raise DataError(f"{what} cannot be read ({type(error).__name__}: {error}).{remedy}") from error
+        reason = " ".join(str(error).split())  # the hub's have several lines
+        raise DataError(f"{what} cannot be read ({type(error).__name__}: {reason}).{remedy}") from error

@@ -40,6 +40,8 @@ _LEAST_WORDS = 20
 _DEPTH = 10
 # Most passages to read per kept query.
 _PASSAGES_PER_QUERY = 5
+# Heap of BM25, in MB.
+_MEMORY = 1500
 
 # Writes a query for each passage.
 Writer = Callable[[list[Document]], Iterable[str]]
@@ -64,15 +66,17 @@ def generate(made: EvaluationSet, number: int, model: Path, seed: int) -> tuple[
     found: list[queries.SetQuery] = []
     left_out = Counter(empty=0, round_trip=0, near_duplicates=0)
     read, progress = 0, Progress("queries", number, "queries")
-    with _writer(model, made, seed) as (write, facts), _searcher(made) as finds:
+    with _writer(model, made, seed) as (write, facts), tempfile.TemporaryDirectory() as folder:
+        index = _build_index(made, Path(folder))
         while len(found) < number and read < len(chosen):
             documents = [passages[identifier] for identifier in chosen[read : read + number - len(found)]]
-            fresh = []
-            for document, text in zip(documents, write(documents), strict=True):
+            fresh, written = [], [_tidy(text) for text in write(documents)]
+            best = lucene.search_texts(index, written, language="en", depth=_DEPTH, threads=1, memory_mb=_MEMORY)
+            for document, query, retrieved in zip(documents, written, best, strict=True):
                 read += 1
-                if not (query := _tidy(text)):
+                if not query:
                     left_out["empty"] += 1
-                elif document.id not in finds(query):
+                elif document.id not in retrieved:
                     left_out["round_trip"] += 1
                 else:
                     fresh.append(queries.SetQuery(f"q{read}", query, synthetic=True, source=document.id))
@@ -121,17 +125,10 @@ def _writer(model: Path, made: EvaluationSet, seed: int) -> Iterator[tuple[Write
         yield write, {**answering.identity, "prompt": PROMPT}
 
 
-@contextmanager
-def _searcher(made: EvaluationSet) -> Iterator[Callable[[str], list[str]]]:
-    """Yield a function that returns the ids of the best documents for a query, by BM25 over the set's documents."""
-    options: dict[str, Any] = {"fields": "flat", "language": "en", "memory_mb": 1500}
-    with tempfile.TemporaryDirectory() as folder:
-        documents, index = Path(folder, "documents"), Path(folder, "index")
-        documents.mkdir()
-        collection.write_jsonl(([document] for document in made.each_document()), documents / "corpus.jsonl")
-        lucene.build_index(documents, index, threads=1, **options)
-        searcher = lucene.Searcher(index, k1=0.9, b=0.4, **options)
-        try:
-            yield lambda query: searcher.search(query, _DEPTH)[0]
-        finally:
-            searcher.close()
+def _build_index(made: EvaluationSet, folder: Path) -> Path:
+    """Index the set's documents for BM25 in an empty folder, and return the index."""
+    documents, index = folder / "documents", folder / "index"
+    documents.mkdir()
+    collection.write_jsonl(([document] for document in made.each_document()), documents / "corpus.jsonl")
+    lucene.build_index(documents, index, fields="flat", language="en", threads=1, memory_mb=_MEMORY)
+    return index
