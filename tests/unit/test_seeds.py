@@ -439,10 +439,10 @@ def test_a_missing_seed_shows_and_the_mean_says_what_it_is_over(finished):
 def test_the_page_shows_seeds_where_there_are_some(finished):
     grid, _ = finished
     page = render(grid, answer(grid))
-    assert 'id="seeds-table"' in page
+    assert f"<small>± {row(answer(grid).seeds, 's', 'x')['deviation']:.4f}</small>" in page
     assert "Mean over 3 seeds: s (seeds.csv)." in page
     without = grid.model_copy(update={"systems": ("base",), "seeds": {}, "cells": (grid.cells[0], grid.cells[4])})
-    assert 'id="seeds-table"' not in render(without, answer(without))
+    assert "<small>±" not in render(without, answer(without))
 
 
 def test_analyses_take_the_tables_of_a_grid_with_seeds(finished):

@@ -85,7 +85,7 @@ def test_seeds_give_other_scores_and_the_tables_their_mean(small_grid, tiny_mode
         assert row["mean"] == pytest.approx(statistics.mean(values))
         assert row["deviation"] == pytest.approx(statistics.stdev(values))
         assert scores[row["system"], row["metric"]] == pytest.approx(statistics.mean(values))
-    assert 'id="seeds-table"' in (results / "grids/grid/report/index.html").read_text()
+    assert "<small>± " in (results / "grids/grid/report/index.html").read_text()
     assert "Nothing to be done" in run(configfile, tmp_path).stdout
     assert run(configfile, tmp_path, "analyses").returncode == 0
     trade_offs = pd.read_csv(results / "grids/grid/tables/trade_offs.csv")
