@@ -39,8 +39,8 @@ def rows(rankings: Mapping[str, Rankings]) -> Iterator[dict[str, Any]]:
     compared = queries[: max(1, _MOST // max(1, len(pairs)))]
     for pair in pairs:
         first, other = ({query: rankings[name].get(query, ()) for query in compared} for name in pair)
-        found = compare(first, other)
-        alike = {"overlap@10": found.overlap, "rbo": found.rank_biased, "tau": found.tau}
+        likeness = compare(first, other)
+        alike = {"overlap@10": likeness.overlap, "rbo": likeness.rank_biased, "tau": likeness.tau}
         yield {"system": pair[0], "other": pair[1], "queries": len(compared), **alike, **pooled(*pair)}
 
 

@@ -153,9 +153,9 @@ def mean_intervals(
         return Interval(*np.full((2, values.shape[1]), np.nan))
     distribution = resampled_means(values, rng, parts=parts, resamples=resamples)
     estimates = query_weights(len(values), parts) @ values
-    found = bca_interval(distribution, estimates, _mean_influence(values, parts))
+    interval = bca_interval(distribution, estimates, _mean_influence(values, parts))
     # Rounded sums can leave the range of the values, which no mean leaves.
-    return Interval(*(np.clip(end, values.min(axis=0), values.max(axis=0)) for end in found))
+    return Interval(*(np.clip(end, values.min(axis=0), values.max(axis=0)) for end in interval))
 
 
 def _mean_influence(values: np.ndarray, parts: Sequence[int] | None) -> np.ndarray:
@@ -204,15 +204,15 @@ def paired_effects(
     # Squares around the mean lose no digits to rounding, and the resamples' squares of many queries need few digits.
     squares = (differences - mean) ** 2 if whole else np.zeros((count, 0))
     precision = np.float32 if count > EXACT_SQUARES else np.float64
-    found, found_squares = _resampled([scores, squares.astype(precision)], rng, parts, resamples)
-    means = found[:, first] - found[:, second]
+    of_scores, of_squares = _resampled([scores, squares.astype(precision)], rng, parts, resamples)
+    means = of_scores[:, first] - of_scores[:, second]
     interval = bca_interval(means, mean, _mean_influence(differences, parts))
     if not whole:
         return Effects(mean, interval, np.full(len(first), np.nan), none)
     effect = _standardised(mean, squares.mean(axis=0), count)
     if count < 3:
         return Effects(mean, interval, effect, none)
-    resampled = _standardised(means, found_squares - (means - mean) ** 2, count)
+    resampled = _standardised(means, of_squares - (means - mean) ** 2, count)
     left = (differences - mean) / (count - 1)  # what the mean loses with each query
     jackknife = _standardised(mean - left, (count * squares.mean(axis=0) - squares) / (count - 1) - left**2, count - 1)
     effect_interval = bca_interval(resampled, effect, jackknife.mean(axis=0) - jackknife)
@@ -257,8 +257,8 @@ def p_with(system: int, systems: int, p: np.ndarray) -> np.ndarray:
     matrix = np.ones((systems, systems))
     first, second = pairs_of(systems)
     matrix[first, second] = matrix[second, first] = p
-    found: np.ndarray = matrix[system]
-    return found
+    row: np.ndarray = matrix[system]
+    return row
 
 
 def randomisation(

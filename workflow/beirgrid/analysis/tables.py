@@ -166,8 +166,8 @@ def compare(
         seed: seed of all random numbers.
         permutations: permutations of each test that is not exact; as many as the test has by itself, if None.
     """
-    found = [_compare(of_units, baseline, seed, resamples, permutations) for (of_units,) in by_units([dataset])]
-    return Comparison(*(pd.concat(tables, ignore_index=True) for tables in zip(*found, strict=True)))
+    of_metrics = [_compare(of_units, baseline, seed, resamples, permutations) for (of_units,) in by_units([dataset])]
+    return Comparison(*(pd.concat(tables, ignore_index=True) for tables in zip(*of_metrics, strict=True)))
 
 
 def _compare(
@@ -202,12 +202,12 @@ def _compare(
 def intervals(dataset: EvaluatedDataset, *, seed: int = 0, resamples: int = significance.RESAMPLES) -> pd.DataFrame:
     """Return the mean of each system and metric with its BCa bootstrap interval, as ``compare`` has them."""
     tables = []
-    for (found,) in by_units([dataset]):
-        flat = found.scores.reshape(len(found.scores), -1)
+    for (units,) in by_units([dataset]):
+        flat = units.scores.reshape(len(units.scores), -1)
         numbers = significance.generator(seed, dataset.name, "bootstrap")
-        interval = significance.mean_intervals(flat, numbers, parts=found.parts, resamples=resamples)
-        rows = pd.MultiIndex.from_product([found.systems, found.metrics], names=["system", "metric"]).to_frame(False)
-        means = over_datasets.ScoreMatrix(flat, found.parts).means()
+        interval = significance.mean_intervals(flat, numbers, parts=units.parts, resamples=resamples)
+        rows = pd.MultiIndex.from_product([units.systems, units.metrics], names=["system", "metric"]).to_frame(False)
+        means = over_datasets.ScoreMatrix(flat, units.parts).means()
         tables.append(
             rows.assign(dataset=dataset.name, queries=len(flat), mean=means, low=interval.low, high=interval.high)
         )
@@ -340,8 +340,8 @@ def compare_across(
         rows["trained_on"] = [", ".join(known[system]) for system in rows["system"]]
         rows["training_unknown"] = [", ".join(untold[system]) for system in rows["system"]]
         if compared:
-            found = [_across(of_units, compared, baseline, seed, resamples) for of_units in by_units(chosen)]
-            rows = rows.merge(pd.concat(found, ignore_index=True), "left", ["metric", "system"])
+            measures = [_across(of_units, compared, baseline, seed, resamples) for of_units in by_units(chosen)]
+            rows = rows.merge(pd.concat(measures, ignore_index=True), "left", ["metric", "system"])
         if whole:
             not_shown = {system: {*known[system], *untold[system]} for system in whole}
             rows = rows.merge(_own_zero_shot(datasets, whole, not_shown), "left", ["metric", "system"])
@@ -400,8 +400,8 @@ def summarise(
     table = pd.DataFrame({"system": list(systems), "mean": means.mean(axis=0), **ranks, "note": ""})
     if baseline is None or baseline not in systems:
         return table
-    found = over_datasets.against(means, list(systems).index(baseline), lower_is_better=lower_is_better)
-    return table.assign(baseline=baseline, **found)
+    compared = over_datasets.against(means, list(systems).index(baseline), lower_is_better=lower_is_better)
+    return table.assign(baseline=baseline, **compared)
 
 
 def zero_shot_pairs(

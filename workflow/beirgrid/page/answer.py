@@ -175,7 +175,7 @@ def _power(untold: Sequence[tuple[str, Difference]]) -> Iterator[str]:
     ]
     if least:
         difference, name, queries = max(least)
-        counted = texts.counted(queries, "query", "queries")
+        counted = texts.quantity(queries, "query", "queries")
         yield f"The {counted} of {name} can only tell differences above {difference:.2g}."
 
 
@@ -253,7 +253,7 @@ def _score(answers: Answers, lead: Any) -> str:
         seeds = seeds[seeds["mean_of"] == lead.names]
     spread = [f"± {texts.value(row.deviation)} over {row.seeds} seeds" for row in texts.rows(seeds)]
     queries = int(scores["queries"].sum())
-    counted = f" ({texts.counted(queries, 'query', 'queries')})" if queries else ""
+    counted = f" ({texts.quantity(queries, 'query', 'queries')})" if queries else ""
     return f"{where}{counted}: " + " ".join(filter(None, [texts.value(lead.mean), *spread, texts.interval(*ends)]))
 
 
@@ -350,13 +350,13 @@ def _deviations(verdicts: pd.DataFrame) -> Iterator[str]:
     ]
     if named:
         deviate = "deviates from a published value" if len(named) == 1 else "deviate from published values"
-        yield f"{texts.counted(len(named), 'score', 'scores')} {deviate}: {texts.few(named)}."
+        yield f"{texts.quantity(len(named), 'score', 'scores')} {deviate}: {texts.few(named)}."
 
 
 def _missing(finished: dict[str, int], across: pd.DataFrame) -> Iterator[str]:
     """Yield sentences on cells without a score and systems that are not compared."""
     states = ", ".join(f"{finished[name]} {name}" for name in STATUSES if name != DONE and finished.get(name))
     if missing := sum(finished.values()) - finished.get(DONE, 0):
-        yield f"{texts.counted(missing, 'cell has', 'cells have')} no score: {states}."
+        yield f"{texts.quantity(missing, 'cell has', 'cells have')} no score: {states}."
     for note, systems in across[across["mean"].isna() & (across["datasets"] > 1)].groupby("note", sort=False)["system"]:
         yield f"Not compared: {texts.few(list(systems))} ({note})."

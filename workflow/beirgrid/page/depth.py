@@ -55,9 +55,9 @@ def settings_of(cell: Cell) -> dict[str, Any]:
     record = Path(paths.RUN_RECORD.format(system=cell.system, dataset=cell.dataset))
     if not record.is_file():  # an external run
         return {}
-    found = provenance.read_record(record)
-    settings = dict(found["settings"])
-    if found["stage"] == "rerank":
+    run = provenance.read_record(record)
+    settings = dict(run["settings"])
+    if run["stage"] == "rerank":
         # A cell's records are in step order, so the last record of pair scores is the system's own.
         place = next(Path(path) for path in reversed(cell.records) if Path(path).match("pairs/*/*/*.json"))
         settings |= {"first_stage": place.stem, "scores": place}
@@ -71,7 +71,7 @@ def of_cell(cell: Cell, qrels: Mapping[str, Mapping[str, int]], metric: str) -> 
         return None
     named = {"system": settings["first_stage"], "dataset": cell.dataset}
     first = runs.read(provenance.artifact(paths.RUN.format(**named)))
-    needed = {(query, document) for query, found in first.items() for document in found.ids[: settings["depth"]]}
+    needed = {(query, document) for query, ranking in first.items() for document in ranking.ids[: settings["depth"]]}
     scores = pairs.read_parts(pairs.parts_of(settings["scores"], pairs.read_manifest(settings["scores"])), needed)
     values = curve(first, scores, qrels, settings["depth"], metric)
     facts = (cell.system, cell.dataset, settings["first_stage"], metric)

@@ -56,8 +56,8 @@ def readable(grid: GridSummary) -> Iterator[str]:
 
 def _runs(grid: GridSummary, dataset: str) -> dict[str, Path]:
     """Return the runs of a dataset by system, without systems with seeds."""
-    found = {system: Path(paths.RUN.format(system=system, dataset=dataset)) for system in grid.systems}
-    return {system: path for system, path in found.items() if path.is_file()}
+    of_system = {system: Path(paths.RUN.format(system=system, dataset=dataset)) for system in grid.systems}
+    return {system: path for system, path in of_system.items() if path.is_file()}
 
 
 def documents(grid: GridSummary, queries: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
@@ -89,9 +89,9 @@ def _of_dataset(grid: GridSummary, dataset: str, queries: Sequence[str]) -> dict
         ranks = [of[query].index(document) + 1 if document in of[query] else 0 for of in ranked.values()]
         title, text, words = document, "", list[str]()
         if entry.show_text and document in known:
-            found = known[document]
-            title, text = cut(found.title, CHARACTERS) or document, cut(found.text, CHARACTERS)
-            words = matched_words(texts.get(query, ""), found.joined)
+            shown = known[document]
+            title, text = cut(shown.title, CHARACTERS) or document, cut(shown.text, CHARACTERS)
+            words = matched_words(texts.get(query, ""), shown.joined)
         return [title, text, judged.get(query, {}).get(document), ", ".join(words), ranks]
 
     return {"systems": list(ranked), "queries": {query: [row(query, of) for of in shown[query]] for query in queries}}
@@ -121,7 +121,7 @@ def cut(text: str, characters: int) -> str:
 
 def curves(grid: GridSummary, metric: str) -> pd.DataFrame:
     """Return the depth curves of reranking systems, on the smallest datasets within the page's limit."""
-    found, left = [pd.DataFrame(columns=depth.DEPTH_COLUMNS)], MOST_RERANKED
+    of_cells, left = [pd.DataFrame(columns=depth.DEPTH_COLUMNS)], MOST_RERANKED
     for dataset in readable(grid):
         judged = qrels.read(paths.QRELS.format(dataset=dataset))
         for cell in grid.cells:
@@ -130,8 +130,8 @@ def curves(grid: GridSummary, metric: str) -> pd.DataFrame:
                 continue
             left -= len(judged)
             if left < 0:
-                return pd.concat(found, ignore_index=True)
+                return pd.concat(of_cells, ignore_index=True)
             curve = depth.of_cell(cell, judged, grid.meant(metric, dataset))
             if curve is not None:
-                found.append(curve)
-    return pd.concat(found, ignore_index=True)
+                of_cells.append(curve)
+    return pd.concat(of_cells, ignore_index=True)

@@ -76,7 +76,7 @@ def content(figure: Figure, suffix: str) -> bytes:
     if suffix != "svg":
         return file.getvalue()
     text = file.getvalue().decode().replace(INK, "currentColor").replace(LINE, "var(--line)")
-    return re.sub("<svg [^>]*>", lambda found: found[0] + _THEME, text, count=1).encode()
+    return re.sub("<svg [^>]*>", lambda start: start[0] + _THEME, text, count=1).encode()
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -149,7 +149,7 @@ def _table(
     first = pd.Series([cell.value for cell in of_columns[0]], dtype="float64")
     ranks = map(texts.count, first.rank(method="min", ascending=lower))
     rows = [Row(*of) for of in zip(grid.systems, ranks, map(list, zip(*of_columns, strict=True)), strict=True)]
-    return MetricTable(metric, lower, columns, rows, _meant(grid, metric))
+    return MetricTable(metric, lower, columns, rows, _main_metrics(grid, metric))
 
 
 def bar(cell: GridCell, ends: Sequence[float]) -> Markup:
@@ -162,7 +162,7 @@ def bar(cell: GridCell, ends: Sequence[float]) -> Markup:
     return Markup(svg)  # noqa: S704, numbers alone
 
 
-def _meant(grid: GridSummary, metric: str) -> str:
+def _main_metrics(grid: GridSummary, metric: str) -> str:
     """Return which metric the main one of each row is; empty for another metric."""
     rows: dict[str, list[str]] = {}
     for row in grid.rows if metric == MAIN else ():

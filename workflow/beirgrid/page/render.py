@@ -59,7 +59,7 @@ def render(
         lstrip_blocks=True,
     )
     environment.filters |= {"breakable": breakable, "large": large, "written": written}
-    environment.globals["filled"] = sections.filled
+    environment.globals["filled_columns"] = sections.filled_columns
     grid = data_tables.ordered(grid, answers)
     arranged = steps.collect(grid, answers.steps)
     by_metric = {
@@ -107,13 +107,13 @@ def render(
         steps=arranged.steps,
         analyses=analyses.read(grid.name, answers.scores),
         pictures=pictures,
-        per_query=_packed(sections.per_query(grid, answers)),
-        documents=_packed(dict(documents)),
+        per_query=_archive(sections.per_query(grid, answers)),
+        documents=_archive(dict(documents)),
         all_pairs=whole,
-        data=_packed(data),
+        data=_archive(data),
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),  # noqa: S704, a file of the package
         script=Markup((TEMPLATES / "page.js").read_text(encoding="utf-8")),  # noqa: S704
-        library=_compressed(_library()),
+        library=_gzip_text(_library()),
         library_version=importlib.metadata.version(LIBRARY_PACKAGE),
     )
 
@@ -129,12 +129,12 @@ def breakable(name: str) -> Markup:
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[-_+@.])", name))
 
 
-def _packed(content: Any) -> str:
+def _archive(content: Any) -> str:
     """Pack content for the page's script as JSON."""
-    return _compressed(json.dumps(content).encode())
+    return _gzip_text(json.dumps(content).encode())
 
 
-def _compressed(content: bytes) -> str:
+def _gzip_text(content: bytes) -> str:
     """Compress bytes by gzip in base64, so that no text in them can end an HTML element."""
     return base64.b64encode(gzip.compress(content, mtime=0)).decode("ascii")
 

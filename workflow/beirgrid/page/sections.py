@@ -56,12 +56,12 @@ class ByMetric(NamedTuple):
 
     def without_empty(self) -> ByMetric:
         """Return the table without the columns that are empty for each metric."""
-        kept = filled([row for rows in self.rows.values() for row in rows], self.columns, self.headers)
+        kept = filled_columns([row for rows in self.rows.values() for row in rows], self.columns, self.headers)
         rows = {metric: [[row[n] for n in kept] for row in of_metric] for metric, of_metric in self.rows.items()}
         return self._replace(columns=[self.columns[n] for n in kept], rows=rows)
 
 
-def filled(rows: Rows, columns: list[str], headers: int) -> list[int]:
+def filled_columns(rows: Rows, columns: list[str], headers: int) -> list[int]:
     """Return the numbers of the columns to show: those with a text in some row, and the first ``headers``."""
     return [n for n in range(len(columns)) if n < headers or not rows or any(row[n] for row in rows)]
 
@@ -123,11 +123,11 @@ def _by_metric(
     places = {name: place for place, name in enumerate([*grid.rows, *grid.systems])}
     by = [column for column in ("dataset", "over", "system") if column in table]
     for row in texts.rows(table.sort_values(by, key=lambda of: of.map(lambda x: places.get(x, x)), kind="stable")):
-        rows[row.metric].append(_formatted(row, columns))
+        rows[row.metric].append(_row_texts(row, columns))
     return ByMetric(name, list(columns), headers, words, rows)
 
 
-def _formatted(row: Any, columns: Columns) -> list[str]:
+def _row_texts(row: Any, columns: Columns) -> list[str]:
     """Return the texts of a row of a table in these columns."""
     cells = []
     for column in columns.values():
@@ -154,15 +154,15 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list
         table = table[table["metric"] == grid.metrics[0]].head(MOST_PAIRS)
     systems = {name: number for number, name in enumerate(grid.systems)}
     datasets = {name: number for number, name in enumerate(grid.rows)}
-    found: dict[str, dict[str, list[list[Any]]]] = {}
+    by_pair: dict[str, dict[str, list[list[Any]]]] = {}
     for row in texts.rows(table):
-        of_pair = found.setdefault(row.metric, {}).setdefault(f"{systems[row.system]}-{systems[row.other]}", [])
+        of_pair = by_pair.setdefault(row.metric, {}).setdefault(f"{systems[row.system]}-{systems[row.other]}", [])
         tests = (row.p_holm, row.p_tukey, row.p_randomisation)
         differences = (row.difference, row.difference_low, row.difference_high)
-        tested = [_rounded(number, 4) for number in differences]
+        tested = [_decimal(number, 4) for number in differences]
         tested += [None if pd.isna(p) else float(texts.probability(p)) for p in tests]
-        of_pair.append([datasets[row.dataset], *tested, _rounded(row.effect, 2), int(row.queries)])
-    return found, whole
+        of_pair.append([datasets[row.dataset], *tested, _decimal(row.effect, 2), int(row.queries)])
+    return by_pair, whole
 
 
 def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, list[Any]]]:
@@ -172,16 +172,16 @@ def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, 
     """
     of_datasets = differences(answers.pairs)
     systems = {name: number for number, name in enumerate(grid.systems)}
-    found: dict[str, dict[str, list[Any]]] = {metric: {} for metric in grid.metrics}
+    by_pair: dict[str, dict[str, list[Any]]] = {metric: {} for metric in grid.metrics}
     for row in texts.rows(answers.zero_shot[answers.zero_shot["datasets"] > 0]):
         known = of_datasets.get((row.metric, row.system, row.other), {})
         shared = [known[name] for name in row.names.split(", ") if name in known]
-        means = [_rounded(number, 4) for number in (row.mean, row.other_mean, row.difference)]
+        means = [_decimal(number, 4) for number in (row.mean, row.other_mean, row.difference)]
         over = mean_difference(shared) if len(shared) == row.datasets else Difference(nan, nan, nan)
         p = None if pd.isna(over.p) else float(texts.probability(over.p))
-        numbers = [*means, _rounded(over.low, 4), _rounded(over.high, 4), p]
-        found[row.metric][f"{systems[row.system]}-{systems[row.other]}"] = [int(row.datasets), *numbers]
-    return found
+        numbers = [*means, _decimal(over.low, 4), _decimal(over.high, 4), p]
+        by_pair[row.metric][f"{systems[row.system]}-{systems[row.other]}"] = [int(row.datasets), *numbers]
+    return by_pair
 
 
 def per_query(grid: GridSummary, answers: Answers) -> dict[str, dict[str, Any]]:
@@ -191,7 +191,7 @@ def per_query(grid: GridSummary, answers: Answers) -> dict[str, dict[str, Any]]:
     their texts. ``above`` counts, over all queries, those on which the row's system scores higher than the column's.
     """
     listed = max(LISTED.start, min(LISTED.stop, MOST_VALUES // (len(grid.systems) * len(grid.rows))))
-    found = {}
+    by_dataset = {}
     for dataset in grid.rows:
         values = answers.of_queries(dataset)
         if values.empty:
@@ -200,17 +200,17 @@ def per_query(grid: GridSummary, answers: Answers) -> dict[str, dict[str, Any]]:
         shown = values.loc[spread.sort_values(ascending=False, kind="stable").index[:listed]]
         path = Path(paths.QUERIES.format(dataset=dataset))
         queries = collection.read_queries(path) if path.is_file() and grid.datasets[dataset].show_text else {}
-        found[dataset] = {
+        by_dataset[dataset] = {
             "count": len(values),
             "ids": list(map(str, shown.index)),
             "texts": [queries.get(str(query), "")[:MOST_CHARACTERS] for query in shown.index],
             "values": {system: shown[system].round(4).tolist() for system in shown},
             "above": {system: values.lt(values[system], axis=0).sum().to_dict() for system in values},
         }
-    return found
+    return by_dataset
 
 
-def _rounded(number: float, digits: int) -> float | None:
+def _decimal(number: float, digits: int) -> float | None:
     return None if pd.isna(number) else round(number, digits)
 
 
@@ -224,4 +224,4 @@ def verdicts(answers: Answers) -> Rows:
         value=table["value"].map(texts.value).where(table["value"].notna(), table["status"]),
         tolerance=table["tolerance"].where(table["protocol"] == ""),
     )
-    return [_formatted(row, VERDICT_COLUMNS) for row in texts.rows(table)]
+    return [_row_texts(row, VERDICT_COLUMNS) for row in texts.rows(table)]

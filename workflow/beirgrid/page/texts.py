@@ -52,6 +52,6 @@ def few(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
-def counted(number: int, one: str, several: str) -> str:
+def quantity(number: int, one: str, several: str) -> str:
     """Join a number with its noun."""
     return f"{number} {one if number == 1 else several}"

@@ -98,7 +98,7 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, dra
             drawn["overlap"] = figures.overlap_heatmap(tables["overlap"])
             domains = {name: entry.domain for name, entry in grid.datasets.items()}
             drawn["overlap_map"] = figures.overlap_map(tables["map"], domains)
-    return {name: found for name, found in drawn.items() if found}
+    return {name: figure for name, figure in drawn.items() if figure}
 
 
 class Analysed(NamedTuple):

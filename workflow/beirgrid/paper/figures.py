@@ -224,7 +224,7 @@ def write(drawn: Mapping[str, DrawnFigure], folder: Path) -> None:
 
     The folder is replaced, so it has no figure of an earlier grid.
     """
-    captions = {name: f"{found.title}. {found.caption} Numbers: {found.table}." for name, found in drawn.items()}
+    captions = {name: f"{figure.title}. {figure.caption} Numbers: {figure.table}." for name, figure in drawn.items()}
     with drawing.style(), files.atomic(folder, directory=True) as temporary:
         for name, (figure, *_) in drawn.items():
             for suffix in drawing.FORMATS:

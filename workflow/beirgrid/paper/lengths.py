@@ -77,13 +77,13 @@ def measure(
 def together(parts: Sequence[Mapping[Group, GroupLengths]]) -> dict[Group, GroupLengths]:
     """Combine the lengths of several datasets. A system that lacks one of them is left out."""
     groups = dict.fromkeys(group for part in parts for group in part)
-    found: dict[Group, GroupLengths] = {}
+    lengths: dict[Group, GroupLengths] = {}
     for group in groups:
         of_group = [part[group] for part in parts if group in part]
         if group.kind == RETRIEVED and len(of_group) < len(parts):
             continue  # a system without one of the datasets
-        found[group] = GroupLengths(np.concatenate([m.words for m in of_group]), sum(m.unknown for m in of_group))
-    return found
+        lengths[group] = GroupLengths(np.concatenate([m.words for m in of_group]), sum(m.unknown for m in of_group))
+    return lengths
 
 
 def describe(dataset: str, measured: Mapping[Group, GroupLengths]) -> Lengths:

@@ -80,7 +80,7 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     """
     look = _Look(grid, failures or {}, running)
     cells = {(cell.system, cell.dataset): look.at(cell) for cell in grid.cells}
-    cells = {key: found._replace(detail=portable.without_folders(found.detail)) for key, found in cells.items()}
+    cells = {key: state._replace(detail=portable.without_folders(state.detail)) for key, state in cells.items()}
     for name in (name for name, entry in grid.datasets.items() if entry.not_judged):
         unjudged = CellState(NOT_JUDGED, "; ".join(look.marks(name)))
         cells |= dict.fromkeys(((system, name) for system in (*grid.systems, *grid.members)), unjudged)
@@ -89,18 +89,18 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
         cells[key] = cells[key]._replace(steps=tuple(look.steps(cell)))
     for system, members in grid.seeds.items():
         for dataset in dict.fromkeys(cell.dataset for cell in grid.cells):
-            found = {member: cells[member, dataset] for member in members}
-            cells[system, dataset] = _over_seeds(system, dataset, found)
+            of_members = {member: cells[member, dataset] for member in members}
+            cells[system, dataset] = _over_seeds(system, dataset, of_members)
     return cells
 
 
 def _over_seeds(system: str, dataset: str, members: Mapping[str, CellState]) -> CellState:
     """Combine the seeds of a system on a dataset: if all are done, average their scores per query."""
     status, detail = combined(members)
-    steps = tuple(step for found in members.values() for step in found.steps)
+    steps = tuple(step for state in members.values() for step in state.steps)
     if status != DONE:
         return CellState(status, detail, steps=steps)
-    tables = [found.per_query for found in members.values() if found.per_query is not None]
+    tables = [state.per_query for state in members.values() if state.per_query is not None]
     per_query = sum(tables[1:], tables[0]) / len(tables)
     means = {str(metric): float(mean) for metric, mean in per_query.mean().items()}
     scores = Scores(system=system, dataset=dataset, queries=len(per_query), means=means)
@@ -109,9 +109,9 @@ def _over_seeds(system: str, dataset: str, members: Mapping[str, CellState]) -> 
 
 def refuse_unfinished(cells: Cells) -> None:
     """Raise DataError unless every cell with qrels is done."""
-    for (system, dataset), found in cells.items():
-        if found.status not in (DONE, NOT_JUDGED):
-            raise DataError(found.detail or f"{system} on {dataset} has no scores. {files.REMEDY}")
+    for (system, dataset), state in cells.items():
+        if state.status not in (DONE, NOT_JUDGED):
+            raise DataError(state.detail or f"{system} on {dataset} has no scores. {files.REMEDY}")
 
 
 def combined(parts: Mapping[str, CellState | None]) -> tuple[str, str]:
@@ -119,15 +119,15 @@ def combined(parts: Mapping[str, CellState | None]) -> tuple[str, str]:
 
     The detail lists the missing parts or, if none is missing, the parts' details.
     """
-    states = {name: found.status if found else NOT_SUPPLIED for name, found in parts.items()}
+    states = {name: state.status if state else NOT_SUPPLIED for name, state in parts.items()}
     if len(parts) == 1:
-        found = next(iter(parts.values()))
-        return (found.status, found.detail) if found else (NOT_SUPPLIED, "")
+        only = next(iter(parts.values()))
+        return (only.status, only.detail) if only else (NOT_SUPPLIED, "")
     status = next((state for state in (NOT_SUPPLIED, NOT_JUDGED, FAILED, PENDING) if state in states.values()), DONE)
     lacking = [f"{name} ({state})" for name, state in states.items() if state != DONE]
     if lacking:
         return status, f"lacks {', '.join(lacking)}"
-    return status, "; ".join(f"{name}: {found.detail}" for name, found in parts.items() if found and found.detail)
+    return status, "; ".join(f"{name}: {state.detail}" for name, state in parts.items() if state and state.detail)
 
 
 class _Look:
@@ -139,7 +139,7 @@ class _Look:
         self.running = running
         self.ancestry = lineage.Ancestry()
         self.record = cache(self._record)
-        self.judged = cache(self._judged)
+        self.judged = cache(self._judged_queries)
 
     def at(self, cell: Cell) -> CellState:
         """Return the state of a cell."""
@@ -157,10 +157,10 @@ class _Look:
                 return CellState(PENDING, "", steps=steps)
             return CellState(FAILED, failure or reason, steps=steps)
         try:
-            found, table = self._numbers(cell)
+            scores, table = self._numbers(cell)
         except DataError as error:
             return CellState(FAILED, str(error), steps=steps)
-        return CellState(DONE, self._flaw(cell, steps), found, table, steps)
+        return CellState(DONE, self._flaw(cell, steps), scores, table, steps)
 
     def marks(self, dataset: str) -> list[str]:
         """Return the warnings in a dataset's record."""
@@ -197,7 +197,7 @@ class _Look:
         except DataError as error:
             yield f"{error}. {files.REMEDY}"
 
-    def _judged(self, dataset: str) -> frozenset[str] | None:
+    def _judged_queries(self, dataset: str) -> frozenset[str] | None:
         """Return the judged queries of a dataset, if the grid names its qrels."""
         path = self.grid.datasets[dataset].qrels if dataset in self.grid.datasets else ""
         return frozenset(judgements.read(provenance.artifact(path))) if path else None
@@ -208,14 +208,14 @@ class _Look:
         Raises:
             DataError: a file is damaged, or belongs to another run, corpus, dataset or grid.
         """
-        found, table = read_cell(cell.scores, cell.per_query, cell.system, cell.dataset, self.grid.metrics)
+        scores, table = read_cell(cell.scores, cell.per_query, cell.system, cell.dataset, self.grid.metrics)
         judged = self.judged(cell.dataset)
         if judged is not None and judged != set(table.index):
             raise DataError(
                 f"{cell.per_query}: it has {len(table)} queries, but not the {len(judged)} queries in the qrels of "
                 f"{cell.dataset}. {files.REMEDY}"
             )
-        return found, table
+        return scores, table
 
     def _flaw(self, cell: Cell, steps: Iterable[RecordedStep]) -> str:
         """Return the warnings about a cell's score: marks of the dataset, and judged queries that a run lacks.
@@ -247,5 +247,5 @@ def _marks(records: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def steps_of(cells: Cells) -> Iterator[RecordedStep]:
     """Yield each readable step behind each cell. A mean over seeds repeats its seeds' steps."""
-    for (system, _), found in cells.items():
-        yield from (step for step in found.steps if step.system == system)
+    for (system, _), state in cells.items():
+        yield from (step for step in state.steps if step.system == system)

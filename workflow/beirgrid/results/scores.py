@@ -45,11 +45,11 @@ def read(path: str | Path) -> Scores:
         DataError: the file is missing, damaged, or has no scores.
     """
     with files.reading(path):
-        found = files.read_json(path)
-    if not isinstance(found, dict):
-        found = {}
+        content = files.read_json(path)
+    if not isinstance(content, dict):
+        content = {}
     try:
-        return Scores.model_validate(found.get("scores") or found.get("facts"))  # 0.1.0 wrote scores to facts
+        return Scores.model_validate(content.get("scores") or content.get("facts"))  # 0.1.0 wrote scores to facts
     except ValidationError:
         raise DataError(f"{path} has no scores. {files.REMEDY}") from None
 
@@ -91,16 +91,16 @@ def read_cell(
     Raises:
         DataError: a file is damaged, or belongs to another run, dataset or grid.
     """
-    found = read(path)
-    table = read_per_query(provenance.artifact(per_query), metrics or list(found.means))
-    if (found.system, found.dataset) != (system, dataset):
-        raise DataError(f"{path} has the scores of {found.system} on {found.dataset}. {files.REMEDY}")
-    if len(table) != found.queries:
-        raise DataError(f"{per_query} has {len(table)} queries, {path} says {found.queries}. {files.REMEDY}")
-    for metric in metrics or found.means:
-        if not abs(found.means.get(metric, float("nan")) - table[metric].mean()) <= _ROUNDING:
+    scores = read(path)
+    table = read_per_query(provenance.artifact(per_query), metrics or list(scores.means))
+    if (scores.system, scores.dataset) != (system, dataset):
+        raise DataError(f"{path} has the scores of {scores.system} on {scores.dataset}. {files.REMEDY}")
+    if len(table) != scores.queries:
+        raise DataError(f"{per_query} has {len(table)} queries, {path} says {scores.queries}. {files.REMEDY}")
+    for metric in metrics or scores.means:
+        if not abs(scores.means.get(metric, float("nan")) - table[metric].mean()) <= _ROUNDING:
             raise DataError(f"{per_query} and {path} have different means of {metric}. {files.REMEDY}")
-    return found, table
+    return scores, table
 
 
 def main_metric(path: str | Path) -> str:

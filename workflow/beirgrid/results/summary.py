@@ -125,8 +125,8 @@ class GridSummary(Entry):
         """Return what a metric of the grid is on a dataset; that of a mean whose parts have several is ``main``."""
         if metric != MAIN:
             return metric
-        found = {self.datasets[part].metric for part in self.datasets[dataset].mean_of or (dataset,)}
-        return found.pop() if len(found) == 1 else MAIN
+        metrics = {self.datasets[part].metric for part in self.datasets[dataset].mean_of or (dataset,)}
+        return metrics.pop() if len(metrics) == 1 else MAIN
 
     def trained(self, system: str, row: str) -> str:
         """Tell whether a row is in a system's training data: yes, no or unknown."""

@@ -85,9 +85,9 @@ def read(grid: GridSummary, folder: Path) -> Answers:
     for name in Answers._fields:
         provenance.artifact(folder / file_name(name))
     answers = read_answers(folder)
-    found = set(answers.scores[["system", "dataset", "metric"]].itertuples(index=False, name=None))
+    cells = set(answers.scores[["system", "dataset", "metric"]].itertuples(index=False, name=None))
     wanted = {(cell.system, cell.dataset, metric) for cell in grid.cells for metric in grid.metrics}
-    if wanted - found or {system for system, _, _ in found} - {*grid.systems, *grid.members}:
+    if wanted - cells or {system for system, _, _ in cells} - {*grid.systems, *grid.members}:
         raise DataError(f"{folder / 'scores.csv'} has other cells than the grid. {files.REMEDY}")
     return answers
 
@@ -144,9 +144,9 @@ def notes(grid: GridSummary, scores: pd.DataFrame) -> list[str]:
 
 
 def _pivot(table: pd.DataFrame, grid: GridSummary, column: str) -> pd.DataFrame:
-    found = table.pivot(index="dataset", columns="system", values=column).astype(object)
-    found = found.reindex(index=list(grid.rows), columns=list(grid.systems))
-    return found.astype("float64") if column in ("value", "deviation") else found
+    wide_table = table.pivot(index="dataset", columns="system", values=column).astype(object)
+    wide_table = wide_table.reindex(index=list(grid.rows), columns=list(grid.systems))
+    return wide_table.astype("float64") if column in ("value", "deviation") else wide_table
 
 
 def _lacking(status: pd.DataFrame, grid: GridSummary) -> list[str]:
