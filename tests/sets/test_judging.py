@@ -193,6 +193,7 @@ SHOWN = "its text may be cut: "
             "",
         ),
         (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye**", ""),
+        (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:strike/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye~~", ""),
         (_word(_paragraph("Rye"), {"a.htm": "aFChunk"}) | {"word/a.htm": "x"}, "Rye", f"{SHOWN}word/a.htm is not read"),
         (
             _word(NOTE, {"footnotes.xml": "footnotes"}, footnotes='<w:footnote w:id="2"><w:p/></w:footnote>'),
@@ -412,6 +413,7 @@ DEEP = "".join(f"<font color=red>word{i}<br>" for i in range(400))
             "end",
         ),
         ("<meta charset=iso-8859-1><p>“onë”<p>end".encode("cp1252"), "“onë”", "end"),
+        ("<meta charset=tis-620><p>“ก”<p>end".encode("cp874"), "“ก”", "end"),
         ("\ufeff<p>onë<p>end".encode("utf-16-le"), "onë", "end"),
         ("<meta charset=latin1><p>onë<p>end".encode("latin1"), "onë", "end"),
         ("<meta charset=utf-16><p>onë<p>end".encode(), "onë", "end"),

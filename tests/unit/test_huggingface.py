@@ -91,6 +91,14 @@ def test_mteb_layout(tmp_path, fetch, suffix):
     assert_whole(tmp_path / "out", JUDGED)
 
 
+def test_folders_of_one_name_have_their_own_rows(tmp_path, fetch):
+    """The library's cache takes two folders with the same name and README for one."""
+    for place, documents in (("before", [{**row, "text": "another"} for row in DOCUMENTS]), ("after", DOCUMENTS)):
+        layout = {"default": {"test": qrels(QRELS)}, "corpus": {"corpus": documents}, "queries": {"queries": QUERIES}}
+        assert fetch(hub(tmp_path / place / "hub", layout))[0] == 0
+    assert_whole(tmp_path / "out", JUDGED)
+
+
 def test_mteb_layout_with_other_names(tmp_path, fetch):
     """Newer repositories call the id ``id``, the qrels ``qrels``, all splits ``test``, and have real-valued scores."""
     layout = {

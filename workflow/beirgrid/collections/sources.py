@@ -406,7 +406,8 @@ def _hub_rows(
                 f"{identifier} has no configuration {' or '.join(configurations)} (it has {', '.join(have)}), "
                 "so it is not in BEIR, NanoBEIR or MTEB layout"
             )
-        splits = datasets.load_dataset(identifier, name, revision=revision)
+        # The library's cache knows a folder by its name and README alone: it would give the rows of an earlier one.
+        splits = datasets.load_dataset(identifier, name, revision=revision, streaming=Path(identifier).is_dir())
         chosen = next((key for key in (split, name) if key in splits), None)
         # Queries and documents often have a single split of any name; qrels must have the requested one.
         if chosen is None and (len(splits) > 1 or name in ("qrels", "default")):

@@ -44,6 +44,8 @@ _EXTENDED = {
     "euc_kr": "cp949",
     "gb2312": "gb18030",
     "big5": "big5hkscs",
+    "tis-620": "cp874",
+    "iso8859-11": "cp874",
 }
 # Characters of a PDF that stand for shapes of a font, not for letters. Bullets of Symbol are not among them.
 _NO_LETTERS = re.compile("[\0-\x08\x0e-\x1f\ue000-\uefff\uf100-\uf8ff\ufffd]")
@@ -336,7 +338,7 @@ def _office(path: Path) -> _Text:
     others, flaw = _left_out(path, _ADDED.sub("", text))
     text = re.sub(r"<!-- Slide number: \d+ -->\n?", "", text)
     if kind == ".docx":
-        text = re.sub(r"(?<=\w)\*+(?=\w)", "", text)  # a word that is partly bold
+        text = re.sub(r"(?<=\w)(\*+|~~)(?=\w)", "", text)  # a word that is partly bold or struck out
     text = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", text)
     title, text = _headed(re.sub(r"\\([_*])", r"\1", text))  # no marks, but characters of the file
     return title, "\n\n".join(filter(None, [text, *others])), flaw
