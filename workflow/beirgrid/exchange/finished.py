@@ -71,7 +71,7 @@ class ExportedCell:
         return ", ".join(sorted(precisions(self.records)))
 
 
-def finished(directory: Path, grid: str, output: Path) -> tuple[Results, list[ExportedCell]]:
+def finished_cells(directory: Path, grid: str, output: Path) -> tuple[Results, list[ExportedCell]]:
     """Return the results and their finished cells, after checking runs and scores against their records.
 
     Raises:
@@ -79,14 +79,14 @@ def finished(directory: Path, grid: str, output: Path) -> tuple[Results, list[Ex
     """
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise DataError(f"--output: {output} is not an empty folder; name a new one")
-    found = results_folder.find(directory, grid)
-    cells = [ExportedCell(result) for result in found.cells.values() if result.scores.is_file()]
+    results = results_folder.find(directory, grid)
+    cells = [ExportedCell(result) for result in results.cells.values() if result.scores.is_file()]
     if not cells:
-        raise DataError(f"{found.summary or found.folder} has no finished cell")
-    if waiting := len(found.cells) - len(cells):
+        raise DataError(f"{results.summary or results.folder} has no finished cell")
+    if waiting := len(results.cells) - len(cells):
         warn(f"export leaves out {waiting:,} unfinished cells")
     for cell in cells:
         scores.evaluated_run(cell.result.run, cell.result.scores)
         if not cell.scores.means:
             raise DataError(f"{cell.result.scores} has no metric. {files.REMEDY}")
-    return found, cells
+    return results, cells

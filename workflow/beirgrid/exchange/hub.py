@@ -14,7 +14,7 @@ from ..config.tasks import tasks
 from ..core import files
 from ..core.errors import DataError, warn
 from ..results.scores import unanswered
-from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finished
+from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finished_cells
 from .mteb import main_score, task_of
 
 
@@ -31,11 +31,11 @@ def export_huggingface(
         DataError: there is no finished cell, a file is damaged, ndcg@10 was not computed, no dataset is known on the
             hub, or the output is not empty.
     """
-    named = dict(map(_named, hub_datasets))
+    named = dict(map(_pair, hub_datasets))
     if len(named) < len(hub_datasets):
         raise DataError("--hub-datasets names a dataset twice")
     known = {dataset: task.hub for dataset, task in tasks().items()} | named
-    _, cells = finished(directory, grid, output)
+    _, cells = finished_cells(directory, grid, output)
     if absent := sorted(named.keys() - {cell.result.dataset for cell in cells}):
         raise DataError(f"--hub-datasets: no finished cell is on the dataset {absent[0]!r}")
     unknown = sorted({cell.result.dataset for cell in cells} - set(known))
@@ -54,7 +54,7 @@ def export_huggingface(
                 temporary.write_text(text, encoding="utf-8")
 
 
-def _named(text: str) -> tuple[str, str]:
+def _pair(text: str) -> tuple[str, str]:
     dataset, _, hub = text.partition("=")
     if not dataset or not re.fullmatch(r"[\w.-]+/[\w.-]+", hub, re.ASCII):
         raise DataError(f"--hub-datasets: {text!r} is not of the form DATASET=ORGANISATION/NAME")

@@ -12,7 +12,7 @@ from ..core import files
 from ..core.errors import DataError
 from ..core.version import full_version
 from ..results.scores import unanswered
-from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finished
+from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finished_cells
 
 # mteb's names of our metrics, where they differ.
 _METRICS = {"p": "precision", "success": "hit_rate"}
@@ -29,7 +29,7 @@ def export_mteb(*, output: Output, directory: Directory = Path(), grid: GridName
     Raises:
         DataError: there is no finished cell, a file is damaged, ndcg@10 was not computed, or the output is not empty.
     """
-    _, cells = finished(directory, grid, output)
+    _, cells = finished_cells(directory, grid, output)
     with files.atomic(output, directory=True) as folder:
         for cell in cells:
             place = folder / f"beirgrid__{cell.result.system}" / full_version()

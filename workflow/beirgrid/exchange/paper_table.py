@@ -100,9 +100,9 @@ def paper_table(grid: GridSummary, answers: Answers, metric: str, *, by_mean: bo
             place = dict(zip(best_two[row], (1, 2), strict=False)).get(_text(value), 0)
             than = "".join(letters[other] for other in systems if (system, other, row) in better and letters)
             mark = table_files.TRAINING[wide.trained.loc[row, system]]
-            found = scores.loc[(system, row)] if (system, row) in scores.index else None
+            score = scores.loc[(system, row)] if (system, row) in scores.index else None
             interval = (
-                "" if found is None or pd.isna(found["low"]) else f"[{_text(found['low'])}, {_text(found['high'])}]"
+                "" if score is None or pd.isna(score["low"]) else f"[{_text(score['low'])}, {_text(score['high'])}]"
             )
             cells.append(PaperCell(_text(value), place, than, mark, interval))
         rows.append((f"{system} ({letters[system]})" if letters else system, cells))
@@ -118,9 +118,9 @@ def _text(value: float) -> str:
 
 def _better(pairs: pd.DataFrame, *, lower: bool) -> set[tuple[str, str, str]]:
     """Return (system, other, dataset) where the system is significantly better than the other."""
-    found = pairs[pairs["p_tukey"] <= _LEVEL]
-    ahead = (found["difference"] < 0) if lower else (found["difference"] > 0)
-    named = zip(found["system"], found["other"], found["dataset"], ahead, strict=True)
+    certain = pairs[pairs["p_tukey"] <= _LEVEL]
+    ahead = (certain["difference"] < 0) if lower else (certain["difference"] > 0)
+    named = zip(certain["system"], certain["other"], certain["dataset"], ahead, strict=True)
     return {(first, second, dataset) if wins else (second, first, dataset) for first, second, dataset, wins in named}
 
 

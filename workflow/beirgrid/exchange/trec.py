@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..collections import qrels
 from ..core import files
-from .finished import Directory, ExportedCell, GridName, Output, finished
+from .finished import Directory, ExportedCell, GridName, Output, finished_cells
 
 # An empty file would look truncated, so a run without documents is an empty header of ir_metadata.
 _NOTHING = b"# ir_metadata.start\n# ir_metadata.end\n"
@@ -20,7 +20,7 @@ def export_trec(*, output: Output, directory: Directory = Path(), grid: GridName
     Raises:
         DataError: there is no finished cell, a file is damaged, or the output is not empty.
     """
-    _, cells = finished(directory, grid, output)
+    _, cells = finished_cells(directory, grid, output)
     with files.atomic(output, directory=True) as folder:
         for cell in cells:
             _write_run(folder / "runs" / cell.result.dataset / f"{cell.result.system}.trec", cell.result.run)

@@ -37,29 +37,29 @@ def adopt(
     Raises:
         DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.
     """
-    found, texts, limits = runs.read(path), collection.read_queries(queries), Limits(queries, depth)
-    known = [query for query in texts if query in found]
+    run, texts, limits = runs.read(path), collection.read_queries(queries), Limits(queries, depth)
+    known = [query for query in texts if query in run]
     if not known:
-        examples = ", ".join(quoted(query) for query in list(found)[:3]) or "nothing"
+        examples = ", ".join(quoted(query) for query in list(run)[:3]) or "nothing"
         raise DataError(
             f"{path} has none of the {len(texts):,} queries of the dataset that have qrels "
             f"({quoted(next(iter(texts)))}, say). It has {examples}. Is it the run of another dataset?"
         )
-    if (lacking := [query for query in texts if query not in found]) and "missing-queries" not in allow:
+    if (lacking := [query for query in texts if query not in run]) and "missing-queries" not in allow:
         raise DataError(
             f"{path} lacks {len(lacking):,} of the {len(texts):,} queries of the dataset that have qrels "
             f"({quoted(lacking[0])}, say). Was it cut short? If the system found nothing for them, set "
             "allow: [missing-queries] in the entry of the system: they then count 0."
         )
-    _check_documents(path, found, corpus)
-    kept = {query: limits.ranking(query, *found[query]) if query in found else runs.EMPTY for query in texts}
+    _check_documents(path, run, corpus)
+    kept = {query: limits.ranking(query, *run[query]) if query in run else runs.EMPTY for query in texts}
     facts = {
         "queries": len(texts),
         "queries_lacking": len(lacking),
         "queries_without_documents": sum(not ranking.ids for ranking in kept.values()),
-        "queries_without_qrels": len(found) - len(known),
+        "queries_without_qrels": len(run) - len(known),
         "excluded_documents": sum(
-            len(limits.excluded.get(query, set()).intersection(found[query].ids)) for query in known
+            len(limits.excluded.get(query, set()).intersection(run[query].ids)) for query in known
         ),
     }
     runs.write(output, kept, system)
@@ -71,9 +71,9 @@ def adopt(
     return facts
 
 
-def _check_documents(path: Path, found: runs.Run, corpus: Path) -> None:
+def _check_documents(path: Path, run: runs.Run, corpus: Path) -> None:
     """Raise DataError, naming the line, if the run ranks a document that the corpus lacks."""
-    ranked = {document for ranking in found.values() for document in ranking.ids}
+    ranked = {document for ranking in run.values() for document in ranking.ids}
     if unknown := ranked - collection.known_ids(corpus, ranked):
         line = next(line for line in runs.lines(path) if line.document in unknown)
         raise DataError(

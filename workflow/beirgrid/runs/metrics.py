@@ -48,7 +48,7 @@ def evaluate_run(
     if isinstance(run, str | Path):
         ranked = runs.read(run)
     else:
-        ranked = {query: runs.canonical(query, found, list(found.values())) for query, found in run.items()}
+        ranked = {query: runs.canonical(query, scores, list(scores.values())) for query, scores in run.items()}
     grades, changes = judgements.read_with_changes(qrels) if isinstance(qrels, str | Path) else (qrels, {})
     return {name: float(np.mean(values)) for name, values in per_query(ranked, grades, metrics, changes).items()}
 

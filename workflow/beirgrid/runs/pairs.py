@@ -50,9 +50,9 @@ def read_manifest(path: Path) -> Manifest:
         DataError: the file is missing, damaged, or not a manifest.
     """
     with files.reading(path):
-        found = files.read_json(path)
+        content = files.read_json(path)
     try:
-        return Manifest.model_validate(found["pairs"])
+        return Manifest.model_validate(content["pairs"])
     except (ValidationError, KeyError, TypeError):
         raise DataError(f"{path} is not a manifest of pair scores. {files.REMEDY}") from None
 
@@ -78,8 +78,8 @@ def spent_on(parts: Collection[Path], pairs: Collection[Pair]) -> dict[str, floa
     for part in parts:
         with files.reading(part):
             table = pq.read_table(part, columns=["query", "document"])
-        found = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)
-        share = sum(pair in pairs for pair in found) / len(table)
+        of_part = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)
+        share = sum(pair in pairs for pair in of_part) / len(table)
         for name, number in json.loads((table.schema.metadata or {}).get(_SPENT, "{}")).items():
             total[name] = total.get(name, 0.0) + share * number
     return {name: round(number, 6) for name, number in total.items()}
@@ -98,8 +98,8 @@ def read_parts(parts: Collection[Path], pairs: Collection[Pair]) -> PairScores:
             warn(f"{error}: its pairs are scored again")
             part.unlink(missing_ok=True)
             continue
-        found = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)
+        of_part = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)
         scores.update(
-            (pair, score) for pair, score in zip(found, table["score"].to_pylist(), strict=True) if pair in pairs
+            (pair, score) for pair, score in zip(of_part, table["score"].to_pylist(), strict=True) if pair in pairs
         )
     return scores

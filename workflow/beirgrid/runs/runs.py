@@ -203,13 +203,13 @@ def read_top(path: str | Path, queries: Iterable[str], depth: int) -> dict[str, 
     Raises:
         DataError: the file is damaged.
     """
-    found: dict[bytes, list[str]] = {query.encode(): [] for query in queries}
+    tops: dict[bytes, list[str]] = {query.encode(): [] for query in queries}
     with files.reading(path), gzip.open(path, "rb") as stream:
         for line in stream:
-            documents = found.get(line[: line.index(b" ")])
+            documents = tops.get(line[: line.index(b" ")])
             if documents is not None and len(documents) < depth:
                 documents.append(line.split()[2].decode())
-    return {query.decode(): documents for query, documents in found.items()}
+    return {query.decode(): documents for query, documents in tops.items()}
 
 
 def _ascend(of_queries: Iterable[np.ndarray]) -> bool:

@@ -22,7 +22,7 @@ from ..core.errors import BeirgridError, DataError, say, show, warn
 from ..results import results_folder, summary
 from ..runs import runs
 from ..tools.run import as_yaml
-from ..tools.text import columned
+from ..tools.text import table_lines
 from . import chat_models, documents, exports, findings, generated_queries, model_judge, pools, queries, server
 from .agreement import Grades, Resolution, disagreements, without_adjudicators
 from .evaluation_set import EvaluationSet
@@ -144,7 +144,7 @@ def make_pool(
     show(f"{folder}: {new:,} new pairs to judge, of {pool.candidates:,} in the top {depth} of all runs")
     show(f"The pool has {len(earlier) + new:,} pairs now.")
     rows = [[system, str(pool.complete[system]), f"{pool.left_out[system]:.1%}"] for system in rankings]
-    show(*columned(["system", "all judged to depth", "RBP weight left out"], rows))
+    show(*table_lines(["system", "all judged to depth", "RBP weight left out"], rows))
     show(f"Next: beirgrid set judge {folder}")
 
 

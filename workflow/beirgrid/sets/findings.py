@@ -11,7 +11,7 @@ import numpy as np
 
 from ..analysis.significance import holm, student
 from ..runs import metrics, runs
-from ..tools.text import columned
+from ..tools.text import table_lines
 from . import agreement, estimates, pools
 from .model_judge import Calibration
 
@@ -78,7 +78,7 @@ def changes(versions: Sequence[tuple[int, Grades]], rankings: pools.Rankings) ->
         for system in after
     ]
     named = [f"{metric} v{number}" for metric in (METRIC, HOLES) for number, _ in versions]
-    lines = [*columned(["system", *named[:2], "change", *named[2:], "ranks"], rows)]
+    lines = [*table_lines(["system", *named[:2], "change", *named[2:], "ranks"], rows)]
     lines.append(f"{HOLES} is the share of the first 10 documents that nobody judged for the query.")
     first, second = (grades.keys() for _, grades in versions)
     if first != second:
@@ -139,7 +139,7 @@ def comparisons(tested: Sequence[PairedTest], planned: Sequence[set[str]] = ()) 
     number = sum({test.first, test.second} not in planned for test in tested)
     how = f"Paired t tests, p corrected for {number} comparisons (Holm){', but not if planned' if planned else ''}:"
     verdicts = (_verdict(*test, 1 if {test.first, test.second} in planned else number) for test in tested)
-    return [told, *columned(headings, rows), how, *verdicts]
+    return [told, *table_lines(headings, rows), how, *verdicts]
 
 
 def _smallest(differences: np.ndarray, queries: int) -> str:
@@ -197,7 +197,7 @@ def calibration_of(found: Calibration, rankings: pools.Rankings) -> list[str]:
     grades = sorted({grade for pair in found.confusion for grade in pair})
     rows = [[str(grade), *(f"{found.confusion[grade, other]:,}" for other in grades)] for grade in grades]
     headings = ["people's grade", *(f"model's {grade}" for grade in grades)]
-    lines = [_coefficient(found.kappa), f"Pairs by people's grade and that of {model}:", *columned(headings, rows)]
+    lines = [_coefficient(found.kappa), f"Pairs by people's grade and that of {model}:", *table_lines(headings, rows)]
     if len(found.by_people) < 2:
         return [*lines, "People judged fewer than two queries whole: the model's bias cannot be corrected."]
     both = {query: found.by_model[query] for query in found.by_people}
@@ -222,7 +222,7 @@ def _corrections(
     lines = [
         f"{METRIC} of {number + len(rest[best]):,} queries that {model} judged, corrected by the {number:,} that "
         f"people judged whole ({interval}):",
-        *columned(["system", "by the model", "by people", "corrected", f"{best} leads by"], rows),
+        *table_lines(["system", "by the model", "by people", "corrected", f"{best} leads by"], rows),
     ]
     if others:
         tau = _tau(*({system: float(found.mean()) for system, found in of.items()} for of in (both, people)))
@@ -245,7 +245,7 @@ def reusability(grades: Grades, rankings: pools.Rankings, families: Mapping[str,
         rows.append([system, family, *itertools.chain(*cells)])
     columns = ["system", "family", "alone: pairs", "change", "rank", "with its family: pairs", "change", "rank"]
     told = f"Had a system, or its family, not been in the pool (judged pairs lost, its {METRIC}, its rank):"
-    return [told, *columned(columns, rows)] if len(rows) > 1 else []
+    return [told, *table_lines(columns, rows)] if len(rows) > 1 else []
 
 
 def _without(

@@ -21,7 +21,7 @@ from ..pipeline.resources import Resources
 from ..results import results_folder, scores
 from .configfiles import merged
 from .options import ConfigFiles, ResultsPlace
-from .text import columned
+from .text import table_lines
 
 Row = dict[str, Any]
 # Names of a list that a table shows.
@@ -57,18 +57,18 @@ def catalogue(
         print(dumps(shown, indent=1, ensure_ascii=False))
     elif shown:
         columns = list(dict.fromkeys(name for row in shown for name in row))
-        show(*columned(list(map(written, columns)), [[_shown(row.get(name)) for name in columns] for row in shown]))
+        show(*table_lines(list(map(written, columns)), [[_text(row.get(name)) for name in columns] for row in shown]))
     else:
         print(f"no {kind}" + (f" with {' '.join(words)}" if words else ""))
 
 
 def _fits(row: Row, words: Iterable[str]) -> bool:
-    text = " ".join(map(_shown, row.values())).lower()
-    values = {f"{column}={_shown(value)}".lower() for column, value in row.items()}
+    text = " ".join(map(_text, row.values())).lower()
+    values = {f"{column}={_text(value)}".lower() for column, value in row.items()}
     return all(word in (values if word.partition("=")[0] in row else text) for word in map(str.lower, words))
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else ""
     if isinstance(value, list):
@@ -85,7 +85,7 @@ def _has(directory: Path, pattern: str, **names: str) -> bool:
 
 def _systems(grid: Grid, directory: Path) -> Iterator[Row]:
     """Yield the systems: their kind, what they are made of, what they download, and the datasets that they ran on."""
-    config, done, resources = grid.config, _finished(directory), Resources(grid)
+    config, done, resources = grid.config, _scored_cells(directory), Resources(grid)
     for name, entry in config.systems.items():
         models = [model for model in models_behind(config, [name]) if model in config.models]
         own = entry.retriever if isinstance(entry, Retriever) else entry.reranker if isinstance(entry, Reranked) else ""
@@ -184,12 +184,12 @@ def _runs(grid: Grid, directory: Path) -> Iterator[Row]:
     """Yield the finished cells of the folder, with their scores."""
     for cell in results_folder.find(directory).cells.values():
         if cell.scores.is_file():
-            found = scores.read(cell.scores)
-            shown = {metric: round(value, 4) for metric, value in found.means.items()}
-            yield {"system": cell.system, "dataset": cell.dataset, "queries": found.queries, **shown}
+            of_cell = scores.read(cell.scores)
+            shown = {metric: round(value, 4) for metric, value in of_cell.means.items()}
+            yield {"system": cell.system, "dataset": cell.dataset, "queries": of_cell.queries, **shown}
 
 
-def _finished(directory: Path) -> list[tuple[str, str]]:
+def _scored_cells(directory: Path) -> list[tuple[str, str]]:
     """Return the cells that have scores; none where no grid ran."""
     with contextlib.suppress(DataError):
         return list(results_folder.find(results_folder.working_folder(directory)[0]).cells)

@@ -25,7 +25,7 @@ from ..results.answers import guarded
 from ..results.results_folder import Result, Results
 from ..runs import runs
 from .options import NameLists
-from .text import columned
+from .text import table_lines
 
 SAME, DIFFERENT, NOT_COMPARABLE = 0, 1, 2
 # Columns of the values, one row per metric of a pair of cells. Differences are second minus first.
@@ -376,7 +376,7 @@ def _lines(differences: Differences, tolerance: float) -> Iterator[str]:
         yield f"{of_system['system']} in {of_system['side']}: the score of a query is its mean over {members}"
     if len(differing):
         yield ""
-        yield from columned(*_table(differing))
+        yield from table_lines(*_table(differing))
         yield "interval: 95 %, BCa bootstrap over queries. p: paired randomisation test, Holm's correction over the"
         yield "cells of a metric. tau, RBO: Kendall's tau union and rank-biased overlap of the runs."
     yield ""
@@ -388,7 +388,7 @@ def _lines(differences: Differences, tolerance: float) -> Iterator[str]:
         yield "What differs in how these cells were computed:"
         rows = [list(map(str, condition.values())) for condition in differences.conditions]
         short = [[text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for text in row] for row in rows]
-        yield from columned(["step", "condition", "A", "B", "cells"], short)
+        yield from table_lines(["step", "condition", "A", "B", "cells"], short)
 
 
 def _table(values: pd.DataFrame) -> tuple[list[str], list[list[str]]]:

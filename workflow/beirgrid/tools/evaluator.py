@@ -181,13 +181,13 @@ def _similarity(model: Any, queries: Any, documents: Any) -> np.ndarray:
         asked = TokenVectors(np.concatenate(queries).astype(np.float32), counts[0])
         return maxsim(asked, np.concatenate(documents).astype(np.float32), np.cumsum(counts[1]) - counts[1])
     if hasattr(model, "similarity_fn_name"):  # of sentence-transformers, whose similarity takes any floats
-        queries, documents = _doubled(queries), _doubled(documents)
+        queries, documents = _in_float64(queries), _in_float64(documents)
     if hasattr(model, "similarity"):
         return np.asarray(model.similarity(queries, documents).float().cpu(), np.float32)
-    return np.asarray(_doubled(queries) @ _doubled(documents).T, np.float32)
+    return np.asarray(_in_float64(queries) @ _in_float64(documents).T, np.float32)
 
 
-def _doubled(vectors: Any) -> Any:
+def _in_float64(vectors: Any) -> Any:
     """Return vectors in float64, as in a grid: float32 scores of equal vectors differ by their place in a block."""
     if isinstance(vectors, list):  # token vectors
         return vectors

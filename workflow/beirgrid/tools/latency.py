@@ -21,7 +21,7 @@ from ..core.errors import BeirgridError, warn
 from ..results import results_folder, summary
 from ..results.efficiency import LATENCY_COLUMNS, read_latency
 from ..results.summary import Cell
-from .open_systems import OpenSystem, cpu_name, held_back, open_system, read_step
+from .open_systems import OpenSystem, cpu_name, hold_back_output, open_system, read_step
 
 # Reranking depths to measure, in addition to the system's own. Each depth is measured separately.
 DEPTHS = (10, 50, 100, 200)
@@ -77,7 +77,7 @@ def latency(
             continue
         texts = list(collection.read_queries(paths.QUERIES.format(dataset=dataset)).values())[:queries]
         log = output.with_suffix(".log")
-        with held_back(log), ExitStack() as stack, ThreadPoolExecutor(concurrency) as users:
+        with hold_back_output(log), ExitStack() as stack, ThreadPoolExecutor(concurrency) as users:
             opened = open_system(name, dataset, device, stack, programs=True)
             list(users.map(opened.rank, texts[:warm_up]))
             timings = list(_whole(opened, texts, users) if concurrency > 1 else _steps(opened, texts))
@@ -114,7 +114,7 @@ class _Timing(NamedTuple):
 
 def _whole(opened: OpenSystem, texts: Sequence[str], users: ThreadPoolExecutor) -> Iterator[_Timing]:
     """Time a system under several users."""
-    total, timed = _timed(lambda queries: list(users.map(partial(_timed, opened.rank), queries)), texts)
+    total, timed = _stopwatch(lambda queries: list(users.map(partial(_stopwatch, opened.rank), queries)), texts)
     ids = [ranking.ids for _, ranking in timed]
     yield _Timing(WHOLE, max(map(len, ids)), np.array([seconds for seconds, _ in timed]), ids, total)
 
@@ -125,7 +125,7 @@ def _steps(opened: OpenSystem, texts: Sequence[str]) -> Iterator[_Timing]:
     If a query found fewer documents, only those are reranked.
     """
     search = opened.first or opened
-    timed = [_timed(search.rank, text) for text in texts]
+    timed = [_stopwatch(search.rank, text) for text in texts]
     seconds, ids = np.array([of_query for of_query, _ in timed]), [ranking.ids for _, ranking in timed]
     if not opened.first:
         yield _Timing(RETRIEVE, opened.depth, seconds, ids, seconds.sum())
@@ -135,13 +135,13 @@ def _steps(opened: OpenSystem, texts: Sequence[str]) -> Iterator[_Timing]:
     for depth in depths:
         tops = [[documents[document] for document in of_query[:depth]] for of_query in ids]
         pairs = zip(texts, tops, strict=True)
-        of_depth = np.array([_timed(partial(opened.score, text), top)[0] for text, top in pairs])
+        of_depth = np.array([_stopwatch(partial(opened.score, text), top)[0] for text, top in pairs])
         yield _Timing(RERANK, depth, of_depth, ids, of_depth.sum(), as_run=False)
         both = seconds + of_depth
         yield _Timing(BOTH, depth, both, ids, both.sum(), as_run=depth == opened.depth)
 
 
-def _timed(function: Callable[[Any], Any], argument: Any) -> tuple[float, Any]:
+def _stopwatch(function: Callable[[Any], Any], argument: Any) -> tuple[float, Any]:
     started = time.perf_counter()
     result = function(argument)
     return time.perf_counter() - started, result

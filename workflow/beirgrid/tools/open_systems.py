@@ -103,7 +103,7 @@ def _cell(run: Path) -> tuple[str, str]:
 
 
 @contextmanager
-def held_back(log: Path | None = None) -> Iterator[None]:
+def hold_back_output(log: Path | None = None) -> Iterator[None]:
     """Hold back what Java and other libraries print; print it on standard error only if the block fails.
 
     Args:
@@ -258,5 +258,5 @@ def cpu_name() -> str:
     information = Path("/proc/cpuinfo")
     lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
     fields = (line.partition(":") for line in lines)
-    found = (value.strip() for key, _, value in fields if key.strip() == "model name" and value.strip())
-    return next(found, platform.processor() or platform.machine())
+    names = (value.strip() for key, _, value in fields if key.strip() == "model name" and value.strip())
+    return next(names, platform.processor() or platform.machine())

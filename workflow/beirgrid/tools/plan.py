@@ -25,7 +25,7 @@ from ..pipeline.stage import Job, jobs_behind
 from .configfiles import merged
 from .options import ConfigFiles, Directory
 from .run import find_grid
-from .text import columned
+from .text import table_lines
 
 SUMS = ("jobs", "GPU h", "CPU h", "download", "kept", "until used")
 _KEYS = ("jobs", "gpu_hours", "cpu_hours", "download_mb", "kept_mb", "temporary_mb")
@@ -217,7 +217,7 @@ def _text(plan: Row, cells: bool) -> Iterator[str]:
     if total["jobs"]:
         rows = [[rule, *_row(of), _size(of["mem_mb"]), f"{of['runtime']} min"] for rule, of in plan["rules"].items()]
         yield ""
-        yield from columned(["stage", *SUMS, "memory", "time"], [*rows, ["total", *_row(total), "", ""]])
+        yield from table_lines(["stage", *SUMS, "memory", "time"], [*rows, ["total", *_row(total), "", ""]])
         yield ""
         yield "CPU hours are hours of one core. Memory and time are what the largest job of a stage asks for."
         yield "Kept: size of the files that stay. Until used: size of the files that are deleted after their last use."
@@ -232,7 +232,7 @@ def _text(plan: Row, cells: bool) -> Iterator[str]:
             [cell["dataset"], cell["system"], *(_row(cell) if cell["supplied"] else ["not supplied"] + [""] * 5)]
             for cell in plan["cells"]
         ]
-        yield from columned(["dataset", "system", *SUMS], rows)
+        yield from table_lines(["dataset", "system", *SUMS], rows)
     if plan["actual"]:
         yield ""
         yield "Finished jobs, estimated and actual:"
@@ -243,7 +243,7 @@ def _text(plan: Row, cells: bool) -> Iterator[str]:
             for row in plan["actual"]
         ]
         sums = [sum(row[key] for row in plan["actual"]) for key in ("planned_seconds", "seconds")]
-        yield from columned(columns, [*rows, ["total", "", *_times(*sums), "", "", ""]])
+        yield from table_lines(columns, [*rows, ["total", "", *_times(*sums), "", "", ""]])
 
 
 def _times(planned: float, took: float) -> list[str]:

@@ -21,7 +21,7 @@ from ..results import published
 from ..results.answers import DONE, read_answers
 from .configfiles import merged
 from .run import Snakemake, describe_model, grid_name, keep_grid
-from .text import columned
+from .text import table_lines
 
 # Verdicts that are not deviations.
 _AGREES = ("reproduced", "close", published.OTHER_PROTOCOL)
@@ -49,9 +49,9 @@ def reproduce(
         return status
     verdicts = read_answers(how.directory / paths.TABLES.format(grid=grid["name"])).verdicts
     of_rows = verdicts["dataset"].isin(rows) | (verdicts["class"] == published.MEAN)
-    found = verdicts[(verdicts["system"] == local_name(system)) & of_rows]
-    print(*report(found, merged([path])), sep="\n")
-    return int(bool((~found["verdict"].isin(_AGREES)).any()))
+    own = verdicts[(verdicts["system"] == local_name(system)) & of_rows]
+    print(*report(own, merged([path])), sep="\n")
+    return int(bool((~own["verdict"].isin(_AGREES)).any()))
 
 
 def _datasets(system: str, benchmark: str, metric: str) -> list[str]:
@@ -86,7 +86,7 @@ def report(verdicts: pd.DataFrame, config: Config) -> Iterator[str]:
     rows: Any = verdicts.to_dict("records")
     forms = {"dataset": "", "value": ".4f", "published": ".4f", "difference": "+.4f", "tolerance": ".4f", "verdict": ""}
     cells = [["" if pd.isna(row[name]) else format(row[name], form) for name, form in forms.items()] for row in rows]
-    yield from columned(list(forms), cells)
+    yield from table_lines(list(forms), cells)
     for row in rows:
         if row["verdict"] != "reproduced":
             yield f"\n{row['dataset']}: {row['verdict']} from {row['source'] or 'no source'}"

@@ -269,8 +269,8 @@ def describe_collection(folder: str) -> tuple[str, dict[str, Any]]:
     path = Path(folder).expanduser().resolve()
     splits = sorted({file.name.partition(".")[0] for file in path.glob("qrels/*.tsv*")})
     if not splits or (len(splits) > 1 and "test" not in splits):
-        found = f"it has those of {', '.join(splits)}" if splits else "there are none"
-        raise ConfigError(f"{path} needs relevance judgements in qrels/test.tsv; {found}")
+        there = f"it has those of {', '.join(splits)}" if splits else "there are none"
+        raise ConfigError(f"{path} needs relevance judgements in qrels/test.tsv; {there}")
     config = merged([])
     name = _free_name(path.name, {*config.datasets, *config.corpora})
     dataset = {"corpus": name, "split": "test" if "test" in splits else splits[0]}

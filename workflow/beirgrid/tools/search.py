@@ -51,16 +51,16 @@ def search(
     """
     os.chdir(results_folder.working_folder(directory)[0])
     refuse_unknown(system, dataset)
-    from .open_systems import held_back, open_system
+    from .open_systems import hold_back_output, open_system
 
     text = " ".join(query)
-    with held_back(), ExitStack() as stack:
+    with hold_back_output(), ExitStack() as stack:
         ranking = open_system(system, dataset, device, stack).rank(text)
-    found = hits(text, ranking, dataset, depth)
+    listed = hits(text, ranking, dataset, depth)
     if json:
-        print(dumps([hit._asdict() for hit in found], ensure_ascii=False, indent=1))
+        print(dumps([hit._asdict() for hit in listed], ensure_ascii=False, indent=1))
     else:
-        show(*list(_lines(found)) or ["no document was found"])
+        show(*list(_lines(listed)) or ["no document was found"])
 
 
 def refuse_unknown(system: str, dataset: str) -> None:
@@ -81,9 +81,9 @@ def hits(query: str, ranking: Ranking, dataset: str, depth: int) -> list[Hit]:
     """Return the first documents of a ranking with their texts."""
     from ..page.documents import matched_words
 
-    found = documents(dataset, ranking.ids[:depth])
+    texts = documents(dataset, ranking.ids[:depth])
     return [
-        Hit(rank, float(score), name, found[name].title, found[name].text, matched_words(query, found[name].joined))
+        Hit(rank, float(score), name, texts[name].title, texts[name].text, matched_words(query, texts[name].joined))
         for rank, (name, score) in enumerate(zip(ranking.ids[:depth], ranking.scores, strict=False), start=1)
     ]
 
@@ -94,13 +94,13 @@ def documents(dataset: str, ids: Collection[str]) -> dict[str, Document]:
 
     about: dict[str, Any] = provenance.read_record(paths.DATASET_RECORD.format(dataset=dataset))["settings"]
     corpus = paths.CORPUS.format(corpus=about["corpus"])
-    found = {document.id: document for document in collection.pick_documents(corpus, set(ids))}
-    collection.refuse_unknown(corpus, "document", ids, found)
-    return found
+    by_id = {document.id: document for document in collection.pick_documents(corpus, set(ids))}
+    collection.refuse_unknown(corpus, "document", ids, by_id)
+    return by_id
 
 
-def _lines(found: list[Hit]) -> Iterator[str]:
-    for hit in found:
+def _lines(listed: list[Hit]) -> Iterator[str]:
+    for hit in listed:
         yield f"{hit.rank:>3}  {hit.score:.4f}  {hit.id}  {hit.title}".rstrip()
         yield f"     {excerpt(hit.text, hit.matched)}"
         if hit.matched:

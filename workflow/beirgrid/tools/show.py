@@ -15,7 +15,7 @@ from ..results import results_folder, scores
 from ..results.results_folder import Result, Results
 from .options import ResultsPlace
 from .search import documents, excerpt, refuse_unknown
-from .text import aligned
+from .text import column_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:
         [written(str(name)), f"{mean:.4f}", "" if np.isnan(a) else f"[{a:.4f}, {b:.4f}]"]
         for name, mean, a, b in ends.loc[list(values), ["mean", "low", "high"]].itertuples()
     ]
-    yield from aligned([["metric", "mean", "interval (95 %)"], *rows], [True, False, True])
+    yield from column_lines([["metric", "mean", "interval (95 %)"], *rows], [True, False, True])
     texts = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset))
     ordered = values[metric].sort_values(kind="stable")
     yield ""
@@ -83,10 +83,10 @@ def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:
     yield ""
     extremes = ordered if len(ordered) <= 2 * _QUERIES else ordered.iloc[[*range(_QUERIES), *range(-_QUERIES, 0)]]
     rows = [[str(query), f"{value:.4f}", excerpt(texts.get(str(query), ""))[:80]] for query, value in extremes.items()]
-    yield from aligned([["query", written(metric), "text"], *rows], [True, False, True])
+    yield from column_lines([["query", written(metric), "text"], *rows], [True, False, True])
 
 
-def _query(found: Results, cell: Result, values: dict[str, float], query: str, depth: int) -> Iterator[str]:
+def _query(results: Results, cell: Result, values: dict[str, float], query: str, depth: int) -> Iterator[str]:
     """Yield a query's documents, with grades and with their ranks in the other systems of the dataset."""
     from ..collections import collection, qrels
     from ..runs import runs
@@ -96,8 +96,8 @@ def _query(found: Results, cell: Result, values: dict[str, float], query: str, d
     text = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset)).get(query, "")
     yield f"query {query}: {text}"
     yield f"{cell.system}: " + ", ".join(f"{written(name)} {value:.4f}" for name, value in values.items())
-    others = [system for system, dataset in found.cells if dataset == cell.dataset and system != cell.system]
-    files = {system: found.cells[system, cell.dataset].run for system in [cell.system, *others]}
+    others = [system for system, dataset in results.cells if dataset == cell.dataset and system != cell.system]
+    files = {system: results.cells[system, cell.dataset].run for system in [cell.system, *others]}
     rankings = {
         system: runs.read(provenance.artifact(run)).get(query, runs.EMPTY).ids
         for system, run in files.items()
@@ -119,6 +119,6 @@ def _query(found: Results, cell: Result, values: dict[str, float], query: str, d
     ]
     yield ""
     columns = [*(f"rank in {system}" for system in ranks), "grade", "document", "title"]
-    yield from aligned([columns, *rows], [*(False for _ in ranks), False, True, True])
+    yield from column_lines([columns, *rows], [*(False for _ in ranks), False, True, True])
     yield ""
     yield "-: the system did not find the document. ?: nobody judged the document."

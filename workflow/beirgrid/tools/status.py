@@ -20,7 +20,7 @@ from ..core.errors import printable
 from ..results import results_folder
 from .events import EVENTS, Execution, RunningJob, read, tail
 from .options import ResultsPlace
-from .text import aligned
+from .text import column_lines
 
 # Limits of a screen: lines of a failed job's log, and failed or running jobs.
 _LINES, _JOBS = 5, 12
@@ -62,7 +62,7 @@ def screen(current: Execution) -> Iterator[Text]:
         yield text(f"\n{'Running' if current.alive is not False else 'Running when it died'}, {len(at_work)}:")
         rows = [[f"  {job.name}", clock(time.time() - job.since), job.work] for job in at_work[:_JOBS]]
         rows += [[f"  and {len(at_work) - _JOBS} more", "", ""]] * (len(at_work) > _JOBS)
-        yield text("\n".join(aligned(rows, [True, True, True])))
+        yield text("\n".join(column_lines(rows, [True, True, True])))
     if failed := current.in_state("failed"):
         yield text(f"\nFailed, {len(failed)}:")
         for job in failed[:_JOBS]:
@@ -104,7 +104,7 @@ def _stages(current: Execution) -> Iterator[str]:
         rows.append([rule, *counts, of - sum(counts), of])
     sums = [sum(column) for column in list(zip(*rows, strict=True))[1:]] or [0] * 5
     cells = [[str(cell or "") for cell in row] for row in [*rows, ["total", *sums]]]
-    yield from aligned([["stage", *states, "waiting", "of"], *cells], [True, *[False] * 5])
+    yield from column_lines([["stage", *states, "waiting", "of"], *cells], [True, *[False] * 5])
 
 
 def speed(current: Execution) -> str:
