@@ -198,15 +198,12 @@ def test_a_large_environment_is_taken_along(start):
     assert job.communicate(timeout=30)[0] == "100000\n"
 
 
-@pytest.mark.parametrize(("owner", "name"), [("", ""), ("no number", ""), ("1", "long" * 50)])
-def test_a_job_whose_server_cannot_start_runs_by_itself(owner, name, tmp_path):
-    """The folder has no owner, or a wrong one, or its name is longer than the address of a socket."""
+@pytest.mark.parametrize("owner", ["", "no number"])
+def test_a_job_whose_server_cannot_start_runs_by_itself(owner, tmp_path):
     assert forks.connect(tmp_path / "socket", ["false"]) is None
-    folder = tmp_path / name
-    folder.mkdir(exist_ok=True)
     if owner:
-        (folder / "owner").write_text(owner)
-    done = job("--help", folder=folder)
+        (tmp_path / "owner").write_text(owner)
+    done = job("--help", folder=tmp_path)
     assert "function of the job" in done.stdout
     assert done.returncode == 0
 
@@ -237,7 +234,7 @@ WRITTEN = SCORES | {"outputs": {"output": "scores.json", "per_query": "queries.p
 
 def test_commands_are_forked_as_they_start_by_themselves(tmp_path):
     """Help, an error's message and status, and a record are the same, except times and memory."""
-    folder = tmp_path / "forks"
+    folder = tmp_path / ("long" * 50)  # longer than the address of a socket
     folder.mkdir()
     (folder / "owner").write_text(str(os.getpid()))
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
