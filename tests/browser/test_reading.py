@@ -192,6 +192,14 @@ def test_deviations_over_seeds_stand_in_their_cells(show):
     assert page.locator(".metric.chosen small").first.is_visible()
 
 
+def test_a_mean_has_the_name_of_its_column_in_its_dialog(show):
+    grid = pages.grid(3, 2)
+    tables = pages.tables(grid)
+    page = show(grid, tables._replace(across=pd.concat([tables.across, tables.across.assign(over="zero-shot")])))
+    cell(page, "bm25-flat", "zero-shot").click()
+    assert page.get_by_role("dialog").locator("h2").inner_text() == "bm25-flat on mean of 2 (zero-shot), nDCG@10"
+
+
 def test_captions_stay_texts(show, tmp_path):
     """They have names from other people."""
     pages.analyses(tmp_path, HOSTILE)

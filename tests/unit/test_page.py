@@ -145,6 +145,13 @@ def test_cells_of_systems_that_were_trained_on_the_dataset_are_marked(monkeypatc
     assert "so zero-shot means leave the system out (doct5query)" in page
 
 
+@pytest.mark.parametrize(("size", "offered"), [((1, 1), False), ((2, 1), True), ((1, 3), True)])
+def test_filters_are_offered_where_there_is_a_choice(monkeypatch, tmp_path, size, offered):
+    monkeypatch.chdir(tmp_path)
+    grid = pages.grid(*size)
+    assert ("<summary>Filter" in render(grid, pages.tables(grid))) is offered
+
+
 def test_figures_stand_in_the_page_with_their_captions(monkeypatch, tmp_path):
     """Figures are images, so the content of an SVG cannot become part of the page."""
     monkeypatch.chdir(tmp_path)

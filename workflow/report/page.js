@@ -235,8 +235,8 @@ function compare() {
 
 // A cell -------------------------------------------------------------------------------------------------------------
 
-const texts = (row) => [...row.cells].map((cell) => cell.textContent);
-const verdicts = Map.groupBy(all("#verdicts-table tbody tr"), (row) => JSON.stringify(texts(row).slice(0, 3)));
+const verdicts = Map.groupBy(all("#verdicts-table tbody tr"), ({ cells }) =>
+  JSON.stringify([...cells].slice(0, 3).map((cell) => cell.textContent)));
 
 // What a dialog says by itself, or does not need beside a value.
 const SAID = new Set(["system", "dataset", "over", "queries", "value", "mean", "interval", "status"]);
@@ -256,13 +256,12 @@ function open(cell) {
   const system = one("th", cell.parentNode).textContent;
   const about = data.cells[system][key];
   const dialog = one("#cell");
-  const title = mean === undefined ? key : api.column(column).title();
+  const title = mean === undefined ? key : one(".dt-column-title", api.column(column).header()).textContent;
   one("h2", dialog).textContent = `${system} on ${title}, ${measure()}`;
   const list = one("dl", dialog);
   list.replaceChildren();
-  const exact = cell.dataset.value ?? cell.dataset.order;
   const lines = [
-    ["value", cell.dataset.detail === undefined ? exact : cell.dataset.reads],
+    ["value", cell.dataset.reads ?? cell.dataset.value ?? cell.dataset.order],
     ["", cell.dataset.detail],
     ["flaw", cell.dataset.flaw],
     ["deviation over seeds", one("small", cell)?.textContent],
@@ -441,4 +440,3 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => one("#grid .controls").after(...all(".metric").sort((a, b) =>
   metrics.indexOf(a.dataset.metric) - metrics.indexOf(b.dataset.metric))));
 document.documentElement.dataset.ready = "";
-performance.mark("ready");
