@@ -118,3 +118,5 @@ def test_another_similarity_is_refused(tmp_path):
 def test_a_checkpoint_of_another_kind_is_refused(tmp_path):
     with pytest.raises(DataError, match="is saved as a CrossEncoder, not as a SentenceTransformer"):
         saved.check_use(_folder(tmp_path, {"model_type": "CrossEncoder"}), "SentenceTransformer", "dot")
+    with pytest.raises(DataError, match=r"truncates vectors to 3 dimensions \(max_active_dims\)"):
+        saved.check_use(_folder(tmp_path, {"max_active_dims": 3}), "SparseEncoder", "dot")

@@ -107,10 +107,10 @@ def check_use(folder: Path, kind: str, similarity: str) -> None:
     saved = settings(folder)
     if saved.get("model_type", kind) != kind:
         raise DataError(f"{folder} is saved as a {saved['model_type']}, not as a {kind}: give the entry its family")
-    if saved.get("truncate_dim"):
+    if key := next((key for key in ("truncate_dim", "max_active_dims") if saved.get(key)), ""):
         raise DataError(
-            f"{folder}/config_sentence_transformers.json truncates vectors to {saved['truncate_dim']} dimensions "
-            "(truncate_dim): set that to null, and set 'dimensions' in the system"
+            f"{folder}/config_sentence_transformers.json truncates vectors to {saved[key]} dimensions ({key}): set that "
+            "to null. Systems of dense models have the key 'dimensions'"
         )
     own = saved.get("similarity_fn_name")
     # The library writes cosine by default. Unit vectors have the same ranking under every similarity.
