@@ -109,8 +109,8 @@ def check_use(folder: Path, kind: str, similarity: str) -> None:
         raise DataError(f"{folder} is saved as a {saved['model_type']}, not as a {kind}: give the entry its family")
     if key := next((key for key in ("truncate_dim", "max_active_dims") if saved.get(key)), ""):
         raise DataError(
-            f"{folder}/config_sentence_transformers.json truncates vectors to {saved[key]} dimensions ({key}): set that "
-            "to null. Systems of dense models have the key 'dimensions'"
+            f"{folder}/config_sentence_transformers.json truncates vectors to {saved[key]} dimensions ({key}): set "
+            "that to null. Systems of dense models have the key 'dimensions'"
         )
     own = saved.get("similarity_fn_name")
     # The library writes cosine by default. Unit vectors have the same ranking under every similarity.
