@@ -105,8 +105,8 @@ class AnswerScorer(PairScorer[Seq2SeqReranker | DecoderReranker]):
         else:
             written = {"logits_to_keep": 1}
         logits = self.model(**inputs, **written, use_cache=False).logits[:, -1]
-        found = logits[:, self.answers].float()
-        return (found[:, 0] - found[:, 1] if len(self.answers) > 1 else found[:, 0],)
+        scores = logits[:, self.answers].float()
+        return (scores[:, 0] - scores[:, 1] if len(self.answers) > 1 else scores[:, 0],)
 
     def _tokens(self, queries: list[str], documents: list[str]) -> list[list[int]]:
         """Return the token ids of each pair."""
@@ -127,9 +127,9 @@ class AnswerScorer(PairScorer[Seq2SeqReranker | DecoderReranker]):
 
     def _ids(self, texts: list[str], limit: int | None = None) -> list[list[int]]:
         options = {"truncation": True, "max_length": limit} if limit else {}
-        found: list[list[int]] = self.tokenizer(texts, add_special_tokens=False, verbose=False, **options)["input_ids"]
-        return found
+        ids: list[list[int]] = self.tokenizer(texts, add_special_tokens=False, verbose=False, **options)["input_ids"]
+        return ids
 
 
 def _filled(part: str, query: str, document: str) -> str:
-    return _PLACE.sub(lambda found: query if found[1] == "query" else document, part)
+    return _PLACE.sub(lambda place: query if place[1] == "query" else document, part)

@@ -47,13 +47,13 @@ class Chunked(OpenModel, Generic[OpenT]):
                 return cutting.windows(tokenizer, cutting.cut(tokenizer, text, tokens), tokens, tokens)[:1]
             return cutting.windows(tokenizer, text, tokens, self.chunks.stride)
 
-    def aggregated(self, found: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    def aggregated(self, results: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return the mean or maximum of the results of each document's chunks, which are as many as ``counts`` says."""
         starts = np.cumsum(counts) - counts
         if self.chunks.aggregate == "max":
-            best: np.ndarray = np.maximum.reduceat(found, starts)
+            best: np.ndarray = np.maximum.reduceat(results, starts)
             return best
-        means: np.ndarray = (np.add.reduceat(found, starts, dtype=np.float64).T / counts).T
+        means: np.ndarray = (np.add.reduceat(results, starts, dtype=np.float64).T / counts).T
         return means.astype(np.float32)
 
 

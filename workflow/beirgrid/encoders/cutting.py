@@ -90,14 +90,14 @@ def windows(tokenizer: Any, text: str, tokens: int, stride: int) -> list[str]:
     ]
     if len(spans) <= tokens:
         return [text]
-    found, begin, end = list[str](), 0, 0
+    chunks, begin, end = list[str](), 0, 0
     while end < len(spans):
         end = min(begin + tokens, len(spans))
         while (more := len(_ids(tokenizer, _between(text, spans, begin, end))) - tokens) > 0 and end > begin + 1:
             end = max(end - more, begin + 1)
-        found.append(_between(text, spans, begin, end))
+        chunks.append(_between(text, spans, begin, end))
         begin = min(begin + stride, end)
-    return found
+    return chunks
 
 
 def _between(text: str, spans: list[tuple[int, int]], begin: int, end: int) -> str:
@@ -105,8 +105,8 @@ def _between(text: str, spans: list[tuple[int, int]], begin: int, end: int) -> s
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:
-    found: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return found
+    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids
 
 
 def for_pair(tokenizer: Any, text: str, tokens: int, counted: bool) -> Beginning:
@@ -117,13 +117,13 @@ def for_pair(tokenizer: Any, text: str, tokens: int, counted: bool) -> Beginning
     beginning = cut(tokenizer, text, tokens)
     if not counted:
         return Beginning(beginning)
-    found = tokenizer(beginning, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    if len(found["input_ids"]) < tokens + MARGIN:
+    encoding = tokenizer(beginning, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    if len(encoding["input_ids"]) < tokens + MARGIN:
         return Beginning(beginning)
     # A tokenizer keeps every combination of overflow chunks of both sides. In a script with one token per letter, a
     # beginning of this many characters would take 27 MB per pair.
     read = tokens + MARGIN
-    starts = [start for start, _ in found["offset_mapping"]]
+    starts = [start for start, _ in encoding["offset_mapping"]]
     if tokenizer.truncation_side == "right":
         beginning = beginning[: starts[read]] if len(starts) > read else beginning
     shorter = beginning[: starts[tokens + MARGIN // 2]]

@@ -112,9 +112,9 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
         pad_with_the_end(model.tokenizer)
         own = [module.pooling_mode for module in model if isinstance(module, Pooling)]
         if pooling and own != [pooling]:
-            found = own[0] if own else "without a pooling module"
+            of_file = own[0] if own else "without a pooling module"
             raise DataError(
-                f"pooling is {pooling}, but the checkpoint's modules.json has it {found}: leave 'pooling' out"
+                f"pooling is {pooling}, but the checkpoint's modules.json has it {of_file}: leave 'pooling' out"
             )
         return model
 

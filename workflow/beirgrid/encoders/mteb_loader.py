@@ -94,8 +94,8 @@ class MtebScorer(MtebModel, Scorer):
         scores = [np.empty(0, np.float32)]
         for part in parts(list(zip(queries, documents, strict=True)), _BATCH):
             asked, read = [query.text for query, _ in part], [document.text for _, document in part]
-            found = self.model.predict(_loaded(text=asked, query=asked), _loaded(text=read), **_of_task(self.task))
-            scores.append(_numbers(found).reshape(len(part)))
+            predicted = self.model.predict(_loaded(text=asked, query=asked), _loaded(text=read), **_of_task(self.task))
+            scores.append(_numbers(predicted).reshape(len(part)))
             if progress:
                 progress.add(len(part))
         return np.concatenate(scores)
@@ -132,7 +132,7 @@ def _loaded(**columns: list[str]) -> Any:
     return DataLoader(Dataset.from_dict(columns), batch_size=_BATCH)
 
 
-def _numbers(found: Any) -> np.ndarray:
-    if hasattr(found, "cpu"):
-        found = found.detach().cpu().float().numpy()
-    return np.asarray(found, np.float32)
+def _numbers(output: Any) -> np.ndarray:
+    if hasattr(output, "cpu"):
+        output = output.detach().cpu().float().numpy()
+    return np.asarray(output, np.float32)

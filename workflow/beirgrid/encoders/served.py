@@ -13,7 +13,7 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..models.endpoints import Client
-from ..models.probe import LEDGER, PROBE, alike, probe, reached
+from ..models.probe import LEDGER, PROBE, is_same_model, probe, with_connection
 from .cutting import Beginning
 from .engine import parts
 from .listwise import Listwise, of_queries
@@ -31,10 +31,10 @@ class _Served(OpenModel):
     def __init__(self, folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path | None = None) -> None:
         assert entry.endpoint is not None
         self.entry = entry
-        endpoint = reached(entry.endpoint, runtime.connection)
+        endpoint = with_connection(entry.endpoint, runtime.connection)
         with files.reading(folder / PROBE):
             self.probed: list[Any] = files.read_json(folder / PROBE)["probe"]
-        if not alike(self.probed, probe(entry.family, endpoint, folder)):
+        if not is_same_model(self.probed, probe(entry.family, endpoint, folder)):
             raise DataError(
                 f"the server's model {endpoint.model!r} has changed since {folder.parent} was fetched: it answers the "
                 f"same texts differently. Give the new model an entry of its own, or delete {folder.parent} to rerun "

@@ -46,8 +46,8 @@ class StaticEncoder(TextsAlone):
     def encoded(self, texts: list[str], role: str) -> np.ndarray:
         """Return the vectors of one block, from sentence-transformers."""
         options = {"normalize_embeddings": self.normalise, "show_progress_bar": False, "batch_size": 256}
-        found: np.ndarray = self.model.encode(texts, prompt=self.model.prompts.get(role) or "", **options)
-        return found
+        vectors: np.ndarray = self.model.encode(texts, prompt=self.model.prompts.get(role) or "", **options)
+        return vectors
 
 
 def is_static(folder: Path) -> bool:

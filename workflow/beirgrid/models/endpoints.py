@@ -379,8 +379,8 @@ def _scores(answer: Any, documents: int) -> np.ndarray:
     rows = answer if isinstance(answer, list) else answer.get("results", answer.get("data"))
     if not all("index" in row for row in rows):  # servers sort them by score
         raise ValueError("its rows have no index, which says whose score it is")
-    found = _in_order(rows, documents)
-    return _finite([row["relevance_score" if "relevance_score" in row else "score"] for row in found], 1)
+    ordered = _in_order(rows, documents)
+    return _finite([row["relevance_score" if "relevance_score" in row else "score"] for row in ordered], 1)
 
 
 def _content(answer: Any) -> str:

@@ -28,7 +28,7 @@ _TEXTS = (
 _SAME, _SCORE = 0.995, 0.02
 
 
-def reached(endpoint: Endpoint, connection: str) -> Endpoint:
+def with_connection(endpoint: Endpoint, connection: str) -> Endpoint:
     """Return an endpoint with the connection settings from JSON."""
     return Endpoint.model_validate_json(json.dumps({**json.loads(connection or "{}"), **endpoint.identity()}))
 
@@ -53,16 +53,16 @@ def probe(family: str, endpoint: Endpoint, folder: Path) -> list[Any]:
     """
     client = Client(endpoint, folder.parent / LEDGER)
     if family == "dense":
-        found = client.embed(_TEXTS)
+        answer = client.embed(_TEXTS)
     elif family == "cross-encoder":
-        found = client.rerank(_TEXTS[0], _TEXTS)
+        answer = client.rerank(_TEXTS[0], _TEXTS)
     else:
         return [client.stated_model([{"role": "user", "content": "Answer with the number 1 alone."}])]
-    rounded: list[Any] = np.round(found.astype(np.float64), 5).tolist()
+    rounded: list[Any] = np.round(answer.astype(np.float64), 5).tolist()
     return rounded
 
 
-def alike(before: list[Any], now: list[Any]) -> bool:
+def is_same_model(before: list[Any], now: list[Any]) -> bool:
     """Tell whether two responses to the probe come from one model."""
     if before == now or isinstance(before[0], str) or isinstance(now[0], str):
         return before == now

@@ -32,7 +32,7 @@ def settings(folder: Path) -> dict[str, Any]:
     return saved
 
 
-def stated(folder: Path) -> dict[str, Any]:
+def own_settings(folder: Path) -> dict[str, Any]:
     """Return a checkpoint's own settings: pooling, length, similarity and prompts."""
     saved = settings(folder)
     own = {key: saved[key] for key in ("similarity_fn_name", "prompts", "default_prompt_name") if saved.get(key)}

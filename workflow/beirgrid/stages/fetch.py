@@ -149,13 +149,13 @@ def fetch_model(
     with provenance.record(FETCH, record, entry.given(), [output]) as facts:
         with files.atomic(output, directory=True) as temporary:
             if entry.endpoint:
-                facts |= probe.fetch(entry.family, probe.reached(entry.endpoint, connection), temporary)
+                facts |= probe.fetch(entry.family, probe.with_connection(entry.endpoint, connection), temporary)
             else:
                 facts |= checkpoints.fetch(name, entry, temporary)
                 pickles = facts.get("converted", {}).get("files", ())
                 facts["files"] = checkpoints.verify(name, temporary, entry.files, pickles)
                 saved.check_prompts(name, temporary, prompts)
-        facts |= {"bytes": files.size(output)} | ({} if entry.endpoint else {"states": saved.stated(output)})
+        facts |= {"bytes": files.size(output)} | ({} if entry.endpoint else {"states": saved.own_settings(output)})
         facts |= {"entry": source} if source else {}
 
 

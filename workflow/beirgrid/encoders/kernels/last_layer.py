@@ -77,14 +77,14 @@ def _probe(transformer: Any) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def _equal(found: torch.Tensor, expected: torch.Tensor) -> bool:
+def _equal(numbers: torch.Tensor, expected: torch.Tensor) -> bool:
     """Return whether numbers are the same up to the rounding of the products that they come from."""
     import torch
 
-    kind = found.device.type
+    kind = numbers.device.type
     low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
     tolerance = _TOLERANCE[str(low).removeprefix("torch.")]
-    return bool((found - expected).abs().max() <= tolerance * expected.abs().max())
+    return bool((numbers - expected).abs().max() <= tolerance * expected.abs().max())
 
 
 def _known(layer: Any) -> Compute | None:
@@ -105,15 +105,15 @@ def _by_pytorch(attention: Any) -> bool:
 
 def _bert(layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     parts, first = layer.attention.self, hidden[:, :1]
-    found = _attended(parts, mask, parts.query(first), parts.key(hidden), parts.value(hidden))
-    result: torch.Tensor = layer.feed_forward_chunk(layer.attention.output(found, first))
+    attended = _attended(parts, mask, parts.query(first), parts.key(hidden), parts.value(hidden))
+    result: torch.Tensor = layer.feed_forward_chunk(layer.attention.output(attended, first))
     return result
 
 
 def _distilbert(layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     parts, first = layer.attention, hidden[:, :1]
-    found = parts.out_lin(_attended(parts, mask, parts.q_lin(first), parts.k_lin(hidden), parts.v_lin(hidden)))
-    first = layer.sa_layer_norm(found + first)
+    attended = parts.out_lin(_attended(parts, mask, parts.q_lin(first), parts.k_lin(hidden), parts.v_lin(hidden)))
+    first = layer.sa_layer_norm(attended + first)
     result: torch.Tensor = layer.output_layer_norm(layer.ffn(first) + first)
     return result
 
@@ -125,5 +125,5 @@ def _attended(module: Any, mask: torch.Tensor | None, *parts: torch.Tensor) -> t
     width = module.attention_head_size
     query, key, value = (part.view(*part.shape[:2], -1, width).transpose(1, 2) for part in parts)
     mask = None if mask is None else mask[:, :, :1]  # the first token's mask
-    found = sdpa_attention_forward(module, query, key, value, mask, scaling=module.scaling, is_causal=False)[0]
-    return found.flatten(2)
+    attended = sdpa_attention_forward(module, query, key, value, mask, scaling=module.scaling, is_causal=False)[0]
+    return attended.flatten(2)

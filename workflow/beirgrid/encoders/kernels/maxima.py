@@ -48,8 +48,8 @@ class Maxima:
         first = tokens[torch.arange(texts, device=tokens.device), mask.int().argmax(1)]
         rows = tokens.where(mask[:, :, None], first[:, None]).flatten(0, 1)
         with torch.autocast(tokens.device.type, enabled=False):
-            found = torch.cat([block(rows).view(texts, longest, -1).amax(1) for block in self.blocks], 1)
-        return found.masked_fill_(~mask.any(1, keepdim=True), -torch.inf)
+            largest = torch.cat([block(rows).view(texts, longest, -1).amax(1) for block in self.blocks], 1)
+        return largest.masked_fill_(~mask.any(1, keepdim=True), -torch.inf)
 
 
 def _layer(terms: torch.Tensor, bias: torch.Tensor, *, reorder: bool) -> torch.nn.Linear:
