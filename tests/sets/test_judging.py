@@ -1040,7 +1040,7 @@ def test_files_for_several_judges_share_the_queries_and_repeat_those_of_the_over
     shared = made.store.shared()
     assert 0 < len(shared) < 30
     dan = made.store.next("dan")  # a query that dan has begun on the page is in no file, unless all judge it
-    files = server.divided(server.Judging(made), ["ann", "ben", "cem"])
+    files = server.pairs_by_judge(server.Judging(made), ["ann", "ben", "cem"])
     own = [set(pairs) - shared for pairs in files.values()]
     assert all(shared <= set(pairs) for pairs in files.values())
     assert sum(map(len, own)) == len(set.union(*own)) == 30 - len(shared) - (dan not in shared)

@@ -151,17 +151,17 @@ class Ids(NamedTuple):
         return self.names.take(np.searchsorted(self.rows, rows))
 
 
-def read_ids(corpus: str | Path, found: Sequence[np.ndarray] | np.ndarray) -> Ids:
+def read_ids(corpus: str | Path, retrieved: Sequence[np.ndarray] | np.ndarray) -> Ids:
     """Read the ids of retrieved rows, with at most one row group of the corpus in memory.
 
     Args:
         corpus: corpus.parquet.
-        found: int64 rows per query; negative rows mean no document.
+        retrieved: int64 rows per query; negative rows mean no document.
 
     Raises:
         DataError: a row is beyond the corpus.
     """
-    rows = np.unique(np.concatenate(list(found)))
+    rows = np.unique(np.concatenate(list(retrieved)))
     rows = rows[rows >= 0]
     if len(rows) and rows[-1] >= (total := count(corpus)):
         raise DataError(
@@ -179,7 +179,7 @@ def read_ids(corpus: str | Path, found: Sequence[np.ndarray] | np.ndarray) -> Id
 def known_ids(corpus: str | Path, ids: set[str]) -> set[str]:
     """Return the subset of ``ids`` that the corpus contains."""
     chosen = pa.array(sorted(ids), pa.string())
-    return {found for _, group in id_groups(corpus) for found in group.filter(pc.is_in(group, chosen)).to_pylist()}
+    return {name for _, group in id_groups(corpus) for name in group.filter(pc.is_in(group, chosen)).to_pylist()}
 
 
 def id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:

@@ -94,7 +94,7 @@ def _repeated_ids(hashes: array[int], source: Source) -> dict[str, list[str]]:
     for document in source.documents():
         if hash_of(document.id) in suspects:
             places.setdefault(document.id, []).append(document.place)
-    return {identifier: found for identifier, found in places.items() if len(found) > 1}
+    return {identifier: of_id for identifier, of_id in places.items() if len(of_id) > 1}
 
 
 def _first_of_each(source: Source, repeated: set[str]) -> Iterator[SourceDocument]:

@@ -137,7 +137,7 @@ def _own_documents(
     """
     own = named if dataset.queries_are_documents is True else set()
     if dataset.queries_are_documents == "auto" and named:
-        own = {found.id for found in collection.pick_documents(documents, named) if _same_text(texts[found.id], found)}
+        own = {one.id for one in collection.pick_documents(documents, named) if _same_text(texts[one.id], one)}
     # With "true", the query's own document may be judged not relevant. It is dropped, as in beir.
     least = 1 if dataset.queries_are_documents is True else -MAX_GRADE
     if judged := [query for query in texts if query in own and grades.get(query, {}).get(query, least - 1) >= least]:

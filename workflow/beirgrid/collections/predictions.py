@@ -69,11 +69,11 @@ def read(path: Path) -> Iterator[Predicted]:
     inside = (
         file for file in path.rglob("*") if not any(part.startswith(".") for part in file.relative_to(path).parts)
     )
-    found = sorted(file for file in inside if file.is_file()) if path.is_dir() else [path]
-    for file in found:
-        if (zipped := file.with_name(f"{file.name}.gz")) in found:
+    paths = sorted(file for file in inside if file.is_file()) if path.is_dir() else [path]
+    for file in paths:
+        if (zipped := file.with_name(f"{file.name}.gz")) in paths:
             raise DataError(f"{path} has both {file.name} and {zipped.name}: keep one of them")
-    rows = [file for file in found if file.name.endswith((".jsonl", ".jsonl.gz", ".json.gz"))]
+    rows = [file for file in paths if file.name.endswith((".jsonl", ".jsonl.gz", ".json.gz"))]
     if not rows:
         raise DataError(f"{path} has no .jsonl files")
     for file in rows:
@@ -119,15 +119,15 @@ def write(
     with pq.ParquetWriter(output, schema) as writer:
         for start in range(0, documents, BUCKET):
             part = names.slice(start, BUCKET).to_pylist()
-            found = _read_bucket(scratch / str(start // BUCKET))
-            if missing := [name for name in part if not found.get(name)]:
+            of_bucket = _read_bucket(scratch / str(start // BUCKET))
+            if missing := [name for name in part if not of_bucket.get(name)]:
                 without += len(missing)
                 if "missing-documents" not in entry.allow:
                     raise DataError(
                         f"there are no queries for the document {quoted(missing[0])}. If some documents may have none, "
                         "add allow: [missing-documents] to the expansion"
                     )
-            rows = [found.get(name, [])[: entry.queries] for name in part]
+            rows = [of_bucket.get(name, [])[: entry.queries] for name in part]
             queries += sum(map(len, rows))
             for first in range(0, len(rows), collection.ROW_GROUP):
                 writer.write_table(pa.table([rows[first : first + collection.ROW_GROUP]], schema))
@@ -158,12 +158,12 @@ def _fill_buckets(predicted: Iterable[Predicted], names: pa.ChunkedArray, folder
 
 def _read_bucket(path: Path) -> dict[str, list[str]]:
     """Read a bucket's queries by document id."""
-    found: dict[str, list[str]] = {}
+    queries: dict[str, list[str]] = {}
     whole: set[str] = set()
     for row in (Predicted(*json.loads(line)) for line in path.open(encoding="utf-8")) if path.is_file() else ():
-        if row.id in whole or (row.whole and row.id in found):
+        if row.id in whole or (row.whole and row.id in queries):
             raise DataError(f"{row.place}: the document {quoted(row.id)} has queries already")
         if row.whole:
             whole.add(row.id)
-        found.setdefault(row.id, []).extend(row.queries)
-    return found
+        queries.setdefault(row.id, []).extend(row.queries)
+    return queries

@@ -81,21 +81,21 @@ def read(path: str | Path) -> dict[str, dict[str, int]]:
 
 def read_with_changes(path: str | Path) -> tuple[dict[str, dict[str, int]], dict[str, set[str]]]:
     """Return what ``read`` does, and query id to the documents whose column ``changed`` is 1; no query without it."""
-    found: dict[str, dict[str, int]] = {}
+    grades: dict[str, dict[str, int]] = {}
     changes: dict[str, set[str]] = {}
     overruled = 0
     with files.reading(path):
         for query, document, grade, _, changed in judgements(Path(path)):
-            of_query = found.setdefault(query, {})
+            of_query = grades.setdefault(query, {})
             overruled += of_query.get(document, grade) != grade
             of_query[document] = grade
             if changed:
                 changes.setdefault(query, set()).add(document)
-    if not found:
+    if not grades:
         raise DataError(f"{path} has no judgements. {files.REMEDY}")
     if overruled:
         warn(f"{path}: {say_overruled(overruled)}")
-    return found, changes
+    return grades, changes
 
 
 def say_overruled(pairs: int) -> str:

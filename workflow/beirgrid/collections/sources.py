@@ -120,13 +120,13 @@ class LocalSource:
         if is_unjudged(self.corpus) or not about.is_file():
             return ""
         with files.reading(about):
-            versions = {found["sha256"]: found for found in files.read_json(about)["versions"]}
-        found = versions.get(files.sha256(self._file(f"qrels/{dataset.split}.tsv")))
-        if found is None:
+            versions = {accepted["sha256"]: accepted for accepted in files.read_json(about)["versions"]}
+        accepted = versions.get(files.sha256(self._file(f"qrels/{dataset.split}.tsv")))
+        if accepted is None:
             return "its qrels are not an accepted version (set.json)"
-        models = [judge.removeprefix("model:") for judge in found["judges"] if judge.startswith("model:")]
+        models = [judge.removeprefix("model:") for judge in accepted["judges"] if judge.startswith("model:")]
         by = f"judged by a model ({models[0]})" if models else "judged by people"
-        return f"version {found['number']} of its qrels, {by}"
+        return f"version {accepted['number']} of its qrels, {by}"
 
     def _file(self, name: str) -> Path:
         forms = local_forms(self.folder, name)

@@ -48,9 +48,9 @@ def derive(document: Document, ways: Collection[str], sentences: int, choose: ra
     pairs = []
     if "titles" in ways and document.title and document.text:
         pairs.append((document.title, document.text))
-    found = re.split(r"(?<=[.!?])\s+", document.text)
-    if "sentences" in ways and len(found) > 2:
-        for held_out in choose.sample(range(len(found)), min(sentences, len(found))):
-            rest = " ".join(found[:held_out] + found[held_out + 1 :])
-            pairs.append((found[held_out], f"{document.title} {rest}".strip()))
+    parts = re.split(r"(?<=[.!?])\s+", document.text)
+    if "sentences" in ways and len(parts) > 2:
+        for held_out in choose.sample(range(len(parts)), min(sentences, len(parts))):
+            rest = " ".join(parts[:held_out] + parts[held_out + 1 :])
+            pairs.append((parts[held_out], f"{document.title} {rest}".strip()))
     return pairs

@@ -166,24 +166,24 @@ def _search_signs(index: Any, queries: np.ndarray, depth: int, oversampling: int
     _, rows = index.search(_signs(queries), min(index.ntotal, depth * oversampling))
     codes = faiss.vector_to_array(index.xb).reshape(index.ntotal, -1)
     best = np.empty((len(queries), depth), np.float32), np.empty((len(queries), depth), np.int64)
-    for number, (query, found) in enumerate(zip(queries, np.sort(rows, axis=1), strict=True)):
-        signs = np.unpackbits(codes[found], axis=1, count=dimension).astype(np.float32) * 2 - 1
+    for number, (query, candidates) in enumerate(zip(queries, np.sort(rows, axis=1), strict=True)):
+        signs = np.unpackbits(codes[candidates], axis=1, count=dimension).astype(np.float32) * 2 - 1
         scores = signs @ query / np.float32(np.sqrt(dimension))
         order = np.argsort(-scores, kind="stable")[:depth]
-        best[0][number], best[1][number] = scores[order], found[order]
+        best[0][number], best[1][number] = scores[order], candidates[order]
     return best
 
 
-def recalls(found: np.ndarray, exact: np.ndarray, depths: Sequence[int]) -> dict[str, float]:
+def recalls(retrieved: np.ndarray, exact: np.ndarray, depths: Sequence[int]) -> dict[str, float]:
     """Return the recall of an exact search's best documents at each depth, averaged over queries.
 
     Args:
-        found: int64 rows [queries, documents], best first; -1 means no document.
+        retrieved: int64 rows [queries, documents], best first; -1 means no document.
         exact: int64 rows [queries, documents] of an exact search.
         depths: cut-offs.
     """
     shares = {}
     for depth in sorted({min(depth, exact.shape[1]) for depth in depths}):
-        both = [len(np.intersect1d(a[:depth], b[:depth])) / depth for a, b in zip(found, exact, strict=True)]
+        both = [len(np.intersect1d(a[:depth], b[:depth])) / depth for a, b in zip(retrieved, exact, strict=True)]
         shares[str(depth)] = round(float(np.mean(both)), 5)
     return shares

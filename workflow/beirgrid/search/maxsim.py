@@ -142,14 +142,14 @@ class TokenShard:
     def read(self, tokens: np.ndarray) -> np.ndarray:
         """Read the vectors of tokens (ascending and unique): float32 [tokens, dimension]."""
         cuts = (np.flatnonzero(np.diff(tokens) != 1) + 1).tolist()  # consecutive tokens are read at once
-        found = np.empty((len(tokens), self.dimension), self.dtype)
+        rows = np.empty((len(tokens), self.dimension), self.dtype)
         width = self.dimension * self.dtype.itemsize
         with (self.folder / "vectors.npy").open("rb") as stream:
             for low, high in pairwise([0, *cuts, len(tokens)]):
                 stream.seek(self.begin + int(tokens[low]) * width)
-                if stream.readinto(found[low:high].data) != (high - low) * width:
+                if stream.readinto(rows[low:high].data) != (high - low) * width:
                     raise DataError(f"{stream.name} is truncated: delete its folder and run again")
-        return found.astype(np.float32)
+        return rows.astype(np.float32)
 
 
 def build_index(shard: TokenShard, seed: int = 0) -> Any:
@@ -227,15 +227,15 @@ def search(
     for batch in _batches(queries, QUERY_TOKENS):
         nearest = _nearest_tokens(folders, indexes, batch.vectors, candidates)
         tokens = np.split(nearest, np.cumsum(batch.counts)[:-1])
-        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in tokens]
+        scored: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in tokens]
         for shard, first_document, first_token in _opened(folders, dimension):
             for number, query in enumerate(_batches(batch, 1)):
                 for documents, vectors, first in shard.blocks(shard.documents_of(tokens[number] - first_token)):
-                    found[number].append((maxsim(query, vectors, first)[0], documents + first_document))
+                    scored[number].append((maxsim(query, vectors, first)[0], documents + first_document))
                 if progress:
                     progress.add(1)
-        scores += [np.concatenate([np.zeros(0, np.float32), *(values for values, _ in parts)]) for parts in found]
-        rows += [np.concatenate([np.zeros(0, np.int64), *(documents for _, documents in parts)]) for parts in found]
+        scores += [np.concatenate([np.zeros(0, np.float32), *(values for values, _ in parts)]) for parts in scored]
+        rows += [np.concatenate([np.zeros(0, np.int64), *(documents for _, documents in parts)]) for parts in scored]
     return scores, rows
 
 
@@ -292,6 +292,6 @@ def search_exhaustively(
             if progress:
                 progress.add(len(batch.counts))
         heap.finalize()
-        scores += [values[found >= 0] for values, found in zip(heap.D, heap.I, strict=True)]
-        rows += [found[found >= 0] for found in heap.I]
+        scores += [values[ranked >= 0] for values, ranked in zip(heap.D, heap.I, strict=True)]
+        rows += [ranked[ranked >= 0] for ranked in heap.I]
     return scores, rows

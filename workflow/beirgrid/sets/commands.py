@@ -178,7 +178,7 @@ def judge(
     if offline:
         if output and len(offline) > 1:
             raise BeirgridError("--output names the file of one judge")
-        for person, pairs in server.divided(judging, offline).items():
+        for person, pairs in server.pairs_by_judge(judging, offline).items():
             path = output or Path(f"{made.description.name}-{person}.html")
             files.write_text(path, server.offline(judging, person, pairs))
             show(f"{path}: {len(pairs):,} pairs. Open it in a browser, judge, and save the judgements as CSV")
@@ -322,11 +322,11 @@ def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] = ()) -
         if other := [query for query, text in searched.items() if asked.get(query) != text]:
             of_set = f"than {made.folder} has, {other[0]!r} first"
             raise DataError(f"the runs in {folder} are of other queries {of_set}: run the grid again")
-    found = {system: {query: ranking.ids for query, ranking in runs.read(have[system]).items()} for system in wanted}
-    for system, of_system in found.items():
+    rankings = {system: {query: ranking.ids for query, ranking in runs.read(have[system]).items()} for system in wanted}
+    for system, of_system in rankings.items():
         if strangers := of_system.keys() - asked.keys():
             raise DataError(f"the run of {system} is of other queries than {made.folder} has, {min(strangers)!r} first")
-    return found
+    return rankings
 
 
 def _refuse_other_documents(made: EvaluationSet, results: Path, pooled: set[str]) -> None:
@@ -350,5 +350,5 @@ def _write_disagreements(path: Path, made: EvaluationSet, grades: Grades) -> int
         writer.writerow(names)
         for (query, document), given in pairs:
             shown = (query, document, asked[query], *texts[document][1:])
-            writer.writerow([*map(server.quoted, shown), *(given.get(name, "") for name in judges), ""])
+            writer.writerow([*map(server.cell_of_text, shown), *(given.get(name, "") for name in judges), ""])
     return len(pairs)

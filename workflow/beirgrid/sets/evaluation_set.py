@@ -232,7 +232,7 @@ class EvaluationSet:
                 resolution=how,
                 adjudicator=adjudicator,
                 guideline=description.guideline,
-                agreement=[_json(found) for found in measured if found.pairs],
+                agreement=[_json(coefficient) for coefficient in measured if coefficient.pairs],
                 sha256=files.sha256(path),
             )
             description.versions.append(version)
@@ -274,9 +274,9 @@ def _read_description(folder: Path) -> Description:
         raise DataError(f"{path}: {error}") from None
 
 
-def _json(found: Coefficient) -> dict[str, Any]:
+def _json(coefficient: Coefficient) -> dict[str, Any]:
     """Return a coefficient with None for NaN, which JSON lacks."""
-    facts = {**found._asdict(), "judges": list(found.judges)}
+    facts = {**coefficient._asdict(), "judges": list(coefficient.judges)}
     return {key: None if value != value else value for key, value in facts.items()}
 
 

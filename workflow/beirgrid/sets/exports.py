@@ -39,7 +39,7 @@ def write(made: EvaluationSet, output: Path) -> Version:
         write_json_lines(folder / "queries.jsonl", rows)
         (folder / "qrels").mkdir()
         shutil.copyfile(made.folder / f"versions/{version.number}.tsv", folder / "qrels/test.tsv")
-        judged = [(query, document, grade) for query, found in grades.items() for document, grade in found.items()]
+        judged = [(query, document, grade) for query, of in grades.items() for document, grade in of.items()]
         trec = (f"{query} 0 {document} {grade}\n" for query, document, grade in judged)
         (folder / "qrels/test.trec").write_text("".join(trec), encoding="utf-8")
         # Hugging Face's datasets reads a folder in one format. A .tsv would make it parse JSON as CSV.

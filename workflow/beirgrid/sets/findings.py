@@ -53,11 +53,12 @@ def _tau(first: Mapping[str, float], second: Mapping[str, float]) -> str:
 
 def judge_agreement(grades: agreement.Grades) -> list[str]:
     """Report the judges' coefficients of agreement."""
-    return [_coefficient(found) for found in agreement.coefficients(grades) if found.pairs]
+    return [_coefficient(coefficient) for coefficient in agreement.coefficients(grades) if coefficient.pairs]
 
 
-def _coefficient(found: agreement.Coefficient) -> str:
-    return f"  {found.name} of {', '.join(found.judges)}: {_interval(*found[3:])}, {found.pairs:,} pairs"
+def _coefficient(coefficient: agreement.Coefficient) -> str:
+    name, judges, pairs, value, low, high = coefficient
+    return f"  {name} of {', '.join(judges)}: {_interval(value, low, high)}, {pairs:,} pairs"
 
 
 def _interval(value: float, low: float, high: float, digits: int = 3) -> str:
@@ -98,11 +99,11 @@ class PairedTest(NamedTuple):
 
 def paired_tests(grades: Grades, rankings: pools.Rankings, planned: Sequence[set[str]] = ()) -> list[PairedTest]:
     """Test all pairs of systems. Holm's correction is for all pairs but the planned ones, which need none."""
-    found = values(grades, rankings)
-    pairs = list(itertools.combinations(sorted(found, key=lambda name: -found[name].mean()), 2))
+    measured = values(grades, rankings)
+    pairs = list(itertools.combinations(sorted(measured, key=lambda name: -measured[name].mean()), 2))
     if not pairs:
         return []
-    differences = np.stack([found[first] - found[second] for first, second in pairs], axis=1)
+    differences = np.stack([measured[first] - measured[second] for first, second in pairs], axis=1)
     p, others = student(differences), [set(pair) not in planned for pair in pairs]
     p[others] = holm(p[others])
     return [PairedTest(*pair, differences[:, at], float(p[at])) for at, pair in enumerate(pairs)]
@@ -143,8 +144,8 @@ def comparisons(tested: Sequence[PairedTest], planned: Sequence[set[str]] = ()) 
 
 
 def _smallest(differences: np.ndarray, queries: int) -> str:
-    found = estimates.smallest_difference(differences, queries)
-    return "" if math.isnan(found) else f"{found:.4f}"
+    difference = estimates.smallest_difference(differences, queries)
+    return "" if math.isnan(difference) else f"{difference:.4f}"
 
 
 def _verdict(first: str, second: str, differences: np.ndarray, p: float, tests: int) -> str:
@@ -160,13 +161,13 @@ def _verdict(first: str, second: str, differences: np.ndarray, p: float, tests: 
     if not seen:
         return f"Open: {first} and {second} have the same mean."
     low, high = ttest_1samp(differences, 0).confidence_interval()
-    found = f"{_interval(seen, low, high, 4)}, p {p:.2g}"
+    size = f"{_interval(seen, low, high, 4)}, p {p:.2g}"
     if p < _LEVEL:
-        return f"Closed: {first} is better than {second} by {found}."
+        return f"Closed: {first} is better than {second} by {size}."
     level = _LEVEL / tests if low > 0 else _LEVEL
     queries = estimates.queries_needed(differences, seen, level)
     needed = f"{queries:,} queries find it with a probability of 0.8; there are {len(differences):,}."
-    state = f"{first} and {second} differ by {found}."
+    state = f"{first} and {second} differ by {size}."
     if low > 0:
         return f"Open among {tests} comparisons: {state} Closed if no other one was planned. Otherwise {needed}"
     return f"Open: {state} If this is the true difference, {needed}"
@@ -189,20 +190,21 @@ def _next_step(grades: Grades, rankings: pools.Rankings, is_open: bool) -> str:
     return "Next: nothing more needs to be judged to tell the best system."
 
 
-def calibration_of(found: Calibration, rankings: pools.Rankings) -> list[str]:
+def calibration_of(calibration: Calibration, rankings: pools.Rankings) -> list[str]:
     """Report how far a model's judgements can be trusted, and the means that people's sample corrects."""
-    model = found.kappa.judges[0]  # "model:…" sorts before "people"
-    if not found.kappa.pairs:
+    model = calibration.kappa.judges[0]  # "model:…" sorts before "people"
+    if not calibration.kappa.pairs:
         return [f"No pair was judged by {model} and by people: nothing says how far the model can be trusted."]
-    grades = sorted({grade for pair in found.confusion for grade in pair})
-    rows = [[str(grade), *(f"{found.confusion[grade, other]:,}" for other in grades)] for grade in grades]
+    grades = sorted({grade for pair in calibration.confusion for grade in pair})
+    rows = [[str(grade), *(f"{calibration.confusion[grade, other]:,}" for other in grades)] for grade in grades]
     headings = ["people's grade", *(f"model's {grade}" for grade in grades)]
-    lines = [_coefficient(found.kappa), f"Pairs by people's grade and that of {model}:", *table_lines(headings, rows)]
-    if len(found.by_people) < 2:
+    counts = [f"Pairs by people's grade and that of {model}:", *table_lines(headings, rows)]
+    lines = [_coefficient(calibration.kappa), *counts]
+    if len(calibration.by_people) < 2:
         return [*lines, "People judged fewer than two queries whole: the model's bias cannot be corrected."]
-    both = {query: found.by_model[query] for query in found.by_people}
-    rest = {query: grades for query, grades in found.by_model.items() if query not in both}
-    return lines + _corrections(model, *(values(of, rankings) for of in (found.by_people, both, rest)))
+    both = {query: calibration.by_model[query] for query in calibration.by_people}
+    rest = {query: grades for query, grades in calibration.by_model.items() if query not in both}
+    return lines + _corrections(model, *(values(of, rankings) for of in (calibration.by_people, both, rest)))
 
 
 def _corrections(
@@ -225,7 +227,7 @@ def _corrections(
         *table_lines(["system", "by the model", "by people", "corrected", f"{best} leads by"], rows),
     ]
     if others:
-        tau = _tau(*({system: float(found.mean()) for system, found in of.items()} for of in (both, people)))
+        tau = _tau(*({system: float(of_system.mean()) for system, of_system in of.items()} for of in (both, people)))
         lines.append(f"Kendall's tau of the systems under the model and under people, on these queries: {tau}")
     return lines
 
@@ -240,7 +242,7 @@ def reusability(grades: Grades, rankings: pools.Rankings, families: Mapping[str,
     rows = []
     for system in means:
         family = families.get(system, "")
-        relatives = [name for name, found in parts.items() if name == system or family in found]
+        relatives = [name for name, of_system in parts.items() if name == system or family in of_system]
         cells = (_without(grades, rankings, means, system, without, depth) for without in ([system], relatives))
         rows.append([system, family, *itertools.chain(*cells)])
     columns = ["system", "family", "alone: pairs", "change", "rank", "with its family: pairs", "change", "rank"]

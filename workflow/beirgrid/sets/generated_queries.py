@@ -58,18 +58,18 @@ def generate(made: EvaluationSet, number: int, model: Path, seed: int) -> tuple[
     Raises:
         BeirgridError: no document is long enough, or no passage gives a query.
     """
-    long = [found.id for found in made.each_document() if len(found.text.split()) >= _LEAST_WORDS]
+    long = [document.id for document in made.each_document() if len(document.text.split()) >= _LEAST_WORDS]
     chosen = random.Random(seed).sample(long, min(len(long), number * _PASSAGES_PER_QUERY))  # noqa: S311
     if not chosen:
         raise BeirgridError(f"{made.folder} has no document of {_LEAST_WORDS} words, so that a query could be about it")
     passages = made.documents(chosen)
-    found: list[queries.SetQuery] = []
+    kept: list[queries.SetQuery] = []
     left_out = Counter(empty=0, round_trip=0, near_duplicates=0)
     read, progress = 0, Progress("queries", number, "queries")
     with _writer(model, made, seed) as (write, facts), tempfile.TemporaryDirectory() as folder:
         index = _build_index(made, Path(folder))
-        while len(found) < number and read < len(chosen):
-            documents = [passages[identifier] for identifier in chosen[read : read + number - len(found)]]
+        while len(kept) < number and read < len(chosen):
+            documents = [passages[identifier] for identifier in chosen[read : read + number - len(kept)]]
             fresh, written = [], [_tidy(text) for text in write(documents)]
             best = lucene.search_texts(index, written, language="en", depth=_DEPTH, threads=1, memory_mb=_MEMORY)
             for document, query, retrieved in zip(documents, written, best, strict=True):
@@ -80,16 +80,16 @@ def generate(made: EvaluationSet, number: int, model: Path, seed: int) -> tuple[
                     left_out["round_trip"] += 1
                 else:
                     fresh.append(queries.SetQuery(f"q{read}", query, synthetic=True, source=document.id))
-            before = len(found)
-            found, twins = queries.without_near_duplicates([*found, *fresh])
+            before = len(kept)
+            kept, twins = queries.without_near_duplicates([*kept, *fresh])
             left_out["near_duplicates"] += len(twins)
-            progress.add(len(found) - before)
-    if not found:
+            progress.add(len(kept) - before)
+    if not kept:
         raise BeirgridError(
             f"{model}: none of {read} passages gave a query that finds its passage again "
             f"({left_out['empty']} empty, {left_out['round_trip']} lost)"
         )
-    return found, {"synthetic": True, **facts, "seed": seed, "passages": read, "left_out": dict(left_out)}
+    return kept, {"synthetic": True, **facts, "seed": seed, "passages": read, "left_out": dict(left_out)}
 
 
 def _tidy(text: str) -> str:
@@ -111,8 +111,8 @@ def _writer(model: Path, made: EvaluationSet, seed: int) -> Iterator[tuple[Write
             generator = GeneratorModel(model, entry, runtime)
 
             def sample(documents: list[Document]) -> list[str]:
-                found = generator.generate([document.join(" ") for document in documents], per_text=1, seed=seed)
-                return [written[0] if written else "" for written in found]
+                generated = generator.generate([document.join(" ") for document in documents], per_text=1, seed=seed)
+                return [written[0] if written else "" for written in generated]
 
             yield sample, chat_models.checkpoint_identity(model)
         return

@@ -50,8 +50,8 @@ _KEPT = 4000
 
 def grade(answer: str) -> int | None:
     """Parse the last grade in a response; None if there is none."""
-    found = _ANSWER.findall(answer) or re.findall(rf"^{_GRADE}\W*$", answer)
-    return int(found[-1]) if found else None
+    grades = _ANSWER.findall(answer) or re.findall(rf"^{_GRADE}\W*$", answer)
+    return int(grades[-1]) if grades else None
 
 
 def read_prompt(path: Path) -> str:

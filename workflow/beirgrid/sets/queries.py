@@ -63,7 +63,7 @@ def read(path: Path) -> list[SetQuery]:
     if lines.kind(path) not in _READERS:
         known = ", ".join(filter(None, _READERS))
         raise DataError(f"{path}: queries come from files that end in {known}, or in one of these and .gz")
-    found, empty = [], 0
+    queries, empty = [], 0
     for identifier, text, (row, place) in named_rows(_READERS[lines.kind(path)](path), _IDS, _TEXTS, _COUNTS, "q"):
         ids.check(identifier, place)
         if "\n" in text and lines.kind(path) == ".csv":
@@ -72,14 +72,14 @@ def read(path: Path) -> list[SetQuery]:
         if not re.fullmatch(r"[0-9]{1,12}", str(times)) or not int(str(times)):
             raise DataError(f"{place}: {times!r} is not a number of times")
         if query := " ".join(text.split()):
-            found.append(SetQuery(identifier, query, int(str(times))))
+            queries.append(SetQuery(identifier, query, int(str(times))))
         else:
             empty += 1
     if empty:
         warn(f"{path}: {empty:,} rows have no query")
-    if not found:
+    if not queries:
         raise DataError(f"{path} has no queries")
-    return found
+    return queries
 
 
 def sample(log: Iterable[SetQuery], size: int, seed: int = 0) -> list[SetQuery]:
@@ -122,13 +122,13 @@ def personal(queries: Iterable[SetQuery]) -> dict[str, str]:
 
 def without_near_duplicates(queries: Iterable[SetQuery]) -> tuple[list[SetQuery], dict[str, str]]:
     """Remove near duplicates of earlier queries; also return which query each one duplicates."""
-    found = [(query, set(re.findall(r"\w+", query.text.casefold())) or {query.text}) for query in queries]
-    often = Counter(word for _, words in found for word in words)
+    worded = [(query, set(re.findall(r"\w+", query.text.casefold())) or {query.text}) for query in queries]
+    often = Counter(word for _, words in worded for word in words)
     kept: list[tuple[SetQuery, set[str]]] = []
     dropped = {}
     # Two sets that share so much share one of these words: each set's rarest, but for those that may differ.
     by_word: dict[str, list[int]] = {}
-    for query, words in found:
+    for query, words in worded:
         rarest = sorted(words, key=lambda word: (often[word], word))
         rarest = rarest[: len(words) - math.ceil(_NEAR * len(words) - 1e-9) + 1]
         others = sorted({number for word in rarest for number in by_word.get(word, ())})

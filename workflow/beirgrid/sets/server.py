@@ -181,7 +181,7 @@ def serve(judging: Judging, port: int = 0) -> tuple[uvicorn.Server, socket.socke
     return uvicorn.Server(config), listening, f"http://127.0.0.1:{listening.getsockname()[1]}/?token={token}"
 
 
-def divided(judging: Judging, judges: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
+def pairs_by_judge(judging: Judging, judges: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
     """Divide the pairs that wait for some judges: each gets all pairs of shared queries, and a share of the others."""
     shared = judging.store.shared()
     waiting = {check_judge(judge): judging.store.waiting(judge) for judge in judges}
@@ -219,7 +219,7 @@ def take_back(judging: Judging, judge: str, path: Path) -> int:
             empty += 1
             continue
         try:
-            row = {name: unquoted(value) for name, value in row.items()}
+            row = {name: text_of_cell(value) for name, value in row.items()}
             judgement = _judgement(check_judge(judge), row, judging.set.description.grades)
         except BeirgridError as error:
             raise BeirgridError(f"{place}: {error}") from None
@@ -241,11 +241,11 @@ def take_back(judging: Judging, judge: str, path: Path) -> int:
     return len(rows)
 
 
-def quoted(text: str) -> str:
+def cell_of_text(text: str) -> str:
     """Return a text that a spreadsheet does not run as a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
-def unquoted(text: str) -> str:
-    """Return the text that ``quoted`` was given."""
+def text_of_cell(text: str) -> str:
+    """Return the text that ``cell_of_text`` was given."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
