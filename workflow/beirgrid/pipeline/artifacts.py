@@ -5,15 +5,7 @@ from __future__ import annotations
 from ..config import entries
 from ..core.families import FAMILIES
 from .grid import Grid
-from .stage import Output, output
-
-_RUNS = {
-    "lexical": "retrieve_lexical",
-    "external": "fetch_run",
-    "program": "retrieve_program",
-    "rerank": "rerank",
-    "fusion": "fuse",
-}
+from .stage import Output, output, rules_of_runs
 
 
 def documents(corpus: str) -> Output:
@@ -34,7 +26,7 @@ def qrels(dataset: str) -> Output:
 def run(grid: Grid, system: str, dataset: str) -> Output:
     """Return the run of a system on a dataset."""
     kind = grid.system(system).kind
-    rule = _RUNS.get(kind) or f"retrieve_{FAMILIES[kind].rule}"
+    rule = rules_of_runs().get(kind) or f"retrieve_{FAMILIES[kind].rule}"
     return output(rule, "run", system=system, dataset=dataset)
 
 

@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ..core.families import FAMILIES, families_like
+from ..core.paths import RUN
 from ..core.provenance import Stamp
 from .grid import fill
 
@@ -181,6 +182,12 @@ def stages() -> dict[str, Stage]:
     names = [module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)]
     modules = [importlib.import_module(f"{package}.{name}") for name in names]
     return {stage.rule: stage for module in modules for stage in getattr(module, "STAGES", ())}
+
+
+@cache
+def rules_of_runs() -> dict[str, str]:
+    """Return the rules that write runs, by the kinds of systems that they are for."""
+    return {kind: each.rule for each in stages().values() if each.outputs.get("run") == RUN for kind in each.systems}
 
 
 @cache
