@@ -17,7 +17,7 @@ class Aggregate(Stage):
     """Tables of a grid, with verdicts."""
 
     rule, run = "aggregate", "stages.aggregate:aggregate"
-    stamp = AGGREGATE
+    stamp, of_grid = AGGREGATE, True
     outputs = {"record": paths.TABLES_RECORD}
     costs = {
         "job": Cost(seconds=5, memory=250, disk=1),  # libraries and the tables of the demo grid; measured

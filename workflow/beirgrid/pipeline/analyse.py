@@ -15,7 +15,7 @@ class Analyse(Stage):
     """Figures and tables of the paper's analyses, from the runs of a grid."""
 
     rule, run = "analyses", "paper.analyse:analyse"
-    stamp = ANALYSE
+    stamp, of_grid = ANALYSE, True
     outputs = {"record": paths.ANALYSES_RECORD}
     costs = {
         # Figures, and words of corpora: measured on a synthetic grid of 17 systems and 14 datasets.

@@ -72,10 +72,12 @@ def need(stage: Stage, work: Mapping[str, float], rates: Mapping[str, float], ru
 
 
 def signed(function: Callable[..., Any], *names: str) -> partial[Any]:
-    """Give a rule function its signature, which Snakemake inspects several times per job."""
+    """Tell Snakemake the arguments of a rule function, which it would find out anew several times per job."""
+    from snakemake.common import overwrite_function_params
+
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("wildcards", *names)]
     signed = partial(function)
-    signed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    overwrite_function_params(signed, inspect.Signature(parameters).parameters)
     return signed
 
 

@@ -22,8 +22,6 @@ from .summaries import PUBLISHED, Summary
 # A folder in the working directory that contains only a link to the package.
 _LINKED = Path(".snakemake/beirgrid/modules")
 KIND = "BEIRGRID_LIBRARIES"  # as tools.forks, which stands above this layer, names it
-# Stages that read the summary of the grid.
-_OF_GRID = ("aggregate", "report", "analyses")
 
 
 class Rule:
@@ -31,6 +29,7 @@ class Rule:
 
     def __init__(self, rules: Rules, stage: Stage) -> None:
         self.rules, self.grid, self.stage = rules, rules.grid, stage
+        self._settings: dict[tuple[tuple[str, str], ...], str] = {}
 
     @cached_property
     def inputs(self) -> Callable[[Any], dict[str, Any]]:
@@ -65,7 +64,7 @@ class Rule:
     def compared(self) -> dict[str, Any]:
         """The params that change the output: version, settings, and the content of local files."""
         state: Callable[[Any], str] | None = None
-        if self.stage.rule in _OF_GRID:
+        if self.stage.of_grid:
             state = signed(self.rules.summary_state)
         elif type(self.stage).files is not Stage.files:
             state = signed(lambda wildcards: reruns.state(self._files(wildcards)))
@@ -73,8 +72,11 @@ class Rule:
         return {"version": self.stage.stamp.version, "settings": signed(self.settings), **files}
 
     def settings(self, wildcards: Any) -> str:
-        """Return the settings of a job as JSON."""
-        return json.dumps(_with_values(self.stage.settings(self.grid, **dict(wildcards.items()))))
+        """Return the settings of a job as JSON. Snakemake and the records ask for them often."""
+        key = tuple(wildcards.items())
+        if key not in self._settings:
+            self._settings[key] = json.dumps(_with_values(self.stage.settings(self.grid, **dict(key))))
+        return self._settings[key]
 
     def asked(self, wildcards: Any) -> Settings:
         """Return the params of a job that change its output."""
@@ -95,7 +97,9 @@ class Rule:
         outputs = {"output" if name == stage.main else name: str(output[name]) for name in stage.outputs}
         return json.dumps(
             {
-                "inputs": _with_values({name: input.get(name) for name in stage.inputs(self.grid, **named)}),
+                "inputs": _with_values(
+                    {name: input.get(name) for name in Job.of(stage.rule, named.items()).inputs(self.grid)}
+                ),
                 "outputs": {name: path for name, path in outputs.items() if name not in options},
                 "settings": json.loads(self.settings(wildcards)),
                 "options": _with_values(options),

@@ -88,6 +88,7 @@ class Stage:
         outputs: patterns of the outputs, by name. The function takes ``main`` as ``output``, others by their names.
         runs_models: whether its jobs run a model.
         gpu: whether its jobs may ask for a GPU although they run no model.
+        of_grid: whether its job reads the summary of a whole grid.
         downloads: whether its jobs download. Profiles limit how many of them run at the same time.
         group: which jobs of small corpora share a cluster job: those of shards or those of cells.
         named: wildcards that the function takes.
@@ -105,6 +106,7 @@ class Stage:
     main: ClassVar[str] = ""
     runs_models: ClassVar[bool] = False
     gpu: ClassVar[bool] = False
+    of_grid: ClassVar[bool] = False
     downloads: ClassVar[bool] = False
     group: ClassVar[Literal["shard", "cell", ""]] = ""
     named: ClassVar[tuple[str, ...]] = ()

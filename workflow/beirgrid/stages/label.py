@@ -38,7 +38,7 @@ def label(
     teacher: Annotated[Artifact, "checkpoint of the cross-encoder"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     queries: Annotated[Artifact, "queries.parquet, from generate"],
-    negatives: Annotated[Artifact, "negatives.parquet, from mine"],
+    negatives: Annotated[Artifact, "hard negatives, .parquet"],
     compute: Compute,
     output: Annotated[Path, "margins.parquet to write (collections.training_data.MARGINS)"],
     record: Record,

@@ -259,7 +259,7 @@ def libraries(kind: str) -> list[str]:
     names = ["ir_measures", "pandas", "pyarrow.compute", "pyarrow.parquet"]
     if kind == "models":
         names = ["faiss", "sentence_transformers", "transformers.models.bert.modeling_bert"]
-    many = [stage for stage in stages().values() if stage.rule not in ("aggregate", "report", "analyses")]
+    many = [stage for stage in stages().values() if not stage.of_grid]
     modules = [stage.run.partition(":")[0] for stage in many if stage.runs_models == (kind == "models")]
     return [*names, *(f"beirgrid.{module}" for module in dict.fromkeys(modules))]
 
