@@ -12,6 +12,7 @@ from helpers import rules, tracked_configuration
 from jobs import JOBS, PROGRAM, PUBLISHED
 
 from beirgrid import config
+from beirgrid.encoders import engine
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import (
     LEAST_MINUTES,
@@ -25,6 +26,7 @@ from beirgrid.pipeline.resources import (
     Resources,
     need,
 )
+from beirgrid.pipeline.sizes import WINDOW, WORD_PIECES
 from beirgrid.pipeline.stage import stages
 
 # Planned memory divided by the recorded memory of a rule's largest recorded job. Java counts its whole heap.
@@ -130,6 +132,17 @@ def test_every_rate_is_of_a_unit_that_takes_seconds():
     tables = [PLAIN, NEURAL, *(stage.costs for stage in stages().values())]
     assert set(RATES) <= {unit for costs in tables for unit, cost in costs.items() if cost.seconds}
     assert all(any(cost) and min(cost) >= 0 for costs in tables for cost in costs.values())
+
+
+def test_late_interaction_asks_for_the_windows_of_long_documents(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    raw = tracked_configuration("grids/paper")
+    raw["models"]["colbert"] |= {"max_length": 8192}
+    raw["datasets"]["scifact"]["statistics"] = {"document_words": 3000}
+    needs = Resources(Grid(config.load(raw | {"device": "cpu"})))
+    window = 2048 * (3000 * WORD_PIECES + 2) * 128 * 4 / 1e6
+    assert needs.of("encode_late_interaction", model="colbert", corpus="scifact", shard="0").memory > 5 * window
+    assert WINDOW == engine.WINDOW
 
 
 def test_an_unknown_unit_is_none_and_rates_divide():

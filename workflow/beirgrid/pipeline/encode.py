@@ -14,11 +14,10 @@ ENCODE = Stamp("encode", 8, ("torch", "transformers", "sentence-transformers"))
 _COSTS = {
     "dense": {"job": Cost(memory=150), "text_mb": Cost(memory=0.5), "vectors_mb": Cost(disk=1)},
     "sparse": {"text_mb": Cost(memory=0.5), "postings_mb": Cost(memory=2.2, disk=1)},  # fitted to SPARTA's shards
-    # float16; the search reads them too
     "late-interaction": {
-        "job": Cost(memory=600),
         "text_mb": Cost(memory=0.5),
-        "token_dimensions_mb": Cost(disk=2),
+        "window_mb": Cost(memory=5.5),  # windows in work, joined and written; fitted to those of 120 and 247 MB
+        "token_dimensions_mb": Cost(disk=2),  # float16; the search reads them too
     },
 }
 

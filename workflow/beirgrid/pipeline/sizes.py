@@ -37,6 +37,8 @@ SAMPLED_PIECES, SAMPLING_COST = 16, {"cpu": 0.33, "cuda": 1.0}
 # Cost of training relative to encoding the same texts: three times the arithmetic, in a library that pads. From the
 # demo's two to three minutes of training on 2 cores (README). On a GPU, it is not measured.
 TRAINING_COST = 6.0
+# Texts whose vectors an encoder has in memory at a time (encoders/engine.py).
+WINDOW = 2048
 # Tokens with which a chat model names a document in an order. Assumed.
 RANKED = 5
 # Assumed seconds per request: a batch of texts, and an ordering by a chat model.
@@ -186,6 +188,7 @@ class Sizes:
             "postings_mb": documents * terms * 8 / 1e6,
             "tokens": tokens,
             "token_dimensions_mb": tokens * dimensions / 1e6,
+            "window_mb": min(1.0, WINDOW / documents) * tokens * dimensions * 4 / 1e6,
         }
 
     def reading(self, model: str, texts: float, words: float) -> Amounts:
