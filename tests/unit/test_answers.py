@@ -479,7 +479,7 @@ def _job(number: int, rule: str) -> dict[str, object]:
 def _recorded(*rules: str, failed: bool = False) -> None:
     """Follow a run of jobs of these rules to its end."""
     logger = logging.Logger("snakemake")
-    logger.addHandler(recorder := events.Recorder("test", {}, lambda: None))
+    logger.addHandler(recorder := events.Recorder("test", lambda: None))
     logger.info("stats", extra={"event": "run_info", "stats": dict.fromkeys(rules, 1)})
     for number, rule in enumerate(rules):
         logger.info("job", extra=_job(number, rule))

@@ -22,7 +22,7 @@ sys.path.insert(0, {str(ROOT / "workflow")!r})
 from beirgrid.tools import events, processes
 from snakemake.logging import logger
 if workflow.is_main_process:
-    logger.addHandler(events.Recorder("grid", {{}}, processes.refuse_beside_others, quiet=True))
+    logger.addHandler(events.Recorder("grid", processes.refuse_beside_others, quiet=True))
 rule all:
     output: "done"
     shell: "touch begun; while [ ! -e go ]; do sleep 0.1; done; touch done"

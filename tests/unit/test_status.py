@@ -32,9 +32,9 @@ def told(tmp_path, monkeypatch):
     return logger, recorder, tmp_path / events.EVENTS
 
 
-def _recorder(config: dict | None = None) -> events.Recorder:
+def _recorder() -> events.Recorder:
     """A recorder that prints no tables."""
-    recorder = events.Recorder("grid", config or {"grid": {}}, lambda: None)
+    recorder = events.Recorder("grid", lambda: None)
     recorder.results = lambda written: None
     return recorder
 

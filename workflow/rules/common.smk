@@ -62,7 +62,7 @@ if workflow.is_main_process:
     stage.workflow = workflow
     if not workflow.output_settings.dryrun:
         quiet = Quietness.ALL in (workflow.output_settings.quiet or ())
-        logger.addHandler(events.Recorder(grid.config.grid.name, config, begin, quiet))
+        logger.addHandler(events.Recorder(grid.config.grid.name, begin, quiet))
 
 
 # The stages of a group take no more cores at once than a node has. Only with a cluster, Snakemake has a number of nodes.

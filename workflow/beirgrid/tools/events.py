@@ -199,16 +199,15 @@ class Recorder(logging.Handler):
     workflow uses this one as a module. ``begin`` is called before the first job; its errors end the run.
     """
 
-    def __init__(self, grid: str, config: dict[str, Any], begin: Callable[[], None], quiet: bool = False) -> None:
+    def __init__(self, grid: str, begin: Callable[[], None], quiet: bool = False) -> None:
         super().__init__()
-        self.grid, self.config, self.begin, self.quiet = grid, config, begin, quiet
+        self.grid, self.begin, self.quiet = grid, begin, quiet
         self.run, self.path = Execution(), EVENTS.absolute()
 
     def emit(self, record: LogRecord) -> None:
         """Write the event of a record, if it has one."""
         event = self.run.follow(record)
         if event and event["event"] == "run":
-            event["config"] = self.config
             self.path = EVENTS.absolute()
             try:
                 self.begin()
