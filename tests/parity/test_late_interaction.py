@@ -126,6 +126,18 @@ def test_a_checkpoint_without_projection_is_refused(tiny_models, tmp_path):
         _encoder(save_dense(tmp_path / "dense").parent / "dense-bert")
 
 
+def test_a_checkpoint_whose_vectors_keep_their_lengths_is_refused(tiny_models, tmp_path):
+    from sentence_transformers import MultiVectorEncoder
+
+    *modules, normalize = MultiVectorEncoder(str(tiny_models["late-interaction"]), device="cpu")
+    assert type(normalize).__name__ == "Normalize"
+    MultiVectorEncoder(modules=modules, device="cpu").save_pretrained(str(tmp_path / "model"))
+    with pytest.raises(DataError, match="its last module is no Normalize"):
+        _encoder(tmp_path / "model")
+    MultiVectorEncoder(modules=[*modules, normalize], device="cpu").save_pretrained(str(tmp_path / "model"))
+    assert _encoder(tmp_path / "model").dimension > 0
+
+
 def test_vectors_without_a_projection_are_those_of_the_last_layer(tiny_models):
     import torch
     from transformers import AutoModel, AutoTokenizer

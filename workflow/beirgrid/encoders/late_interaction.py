@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 
 def _check_projection(folder: Path) -> None:
     """Refuse a checkpoint without a token projection: the library would initialise one at random, or use a dense
-    model's.
+    model's. Also refuse one whose token vectors keep their lengths.
     """
     own = saved.settings(folder)
     late = own.get("model_type") in ("ColBERT", "MultiVectorEncoder") or "query_prefix" in own  # PyLate's
     projected = late and any(module["type"].endswith(".Dense") for module in saved.modules(folder))
     if not projected and "HF_ColBERT" not in (saved.read(folder / "config.json").get("architectures") or []):
         raise DataError(f"{folder} is not a late-interaction model: it has no token projection")
+    if own.get("model_type") == "MultiVectorEncoder" and not saved.normalises(folder):
+        raise DataError(f"{folder}: its last module is no Normalize, but beirgrid compares token vectors of length 1")
 
 
 def _without_projection(folder: str, *, local_files_only: bool, trust_remote_code: bool, **options: Any) -> Any:

@@ -114,7 +114,7 @@ def check_use(folder: Path, kind: str, similarity: str) -> None:
         )
     own = saved.get("similarity_fn_name")
     # The library writes cosine by default. Unit vectors have the same ranking under every similarity.
-    if own not in (None, "cosine", similarity) and not _normalises(folder):
+    if own not in (None, "cosine", similarity) and not normalises(folder):
         raise DataError(
             f"{folder} has the similarity {own!r} (similarity_fn_name in its config_sentence_transformers.json), but "
             f"the entry's similarity is {similarity!r}: change the entry, or that file if it is wrong"
@@ -153,6 +153,7 @@ def modules(folder: Path) -> list[dict[str, Any]]:
     return list(json.loads(path.read_text("utf-8"))) if path.is_file() else []
 
 
-def _normalises(folder: Path) -> bool:
+def normalises(folder: Path) -> bool:
+    """Tell whether the last module of a checkpoint gives its vectors the length 1."""
     ordered = modules(folder)
     return bool(ordered) and str(ordered[-1]["type"]).endswith(".Normalize")
