@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from ..core.errors import BeirgridError, ConfigError
 from .metric_names import USUAL, parse_metric
@@ -127,11 +127,11 @@ def _rows(task: Any, datasets: dict[str, Any]) -> list[str]:
 
 
 def _dataset(task: Any, row: str, subset: str, split: str) -> dict[str, Any]:
-    meta = task.metadata
+    meta, kind = task.metadata, cast(Any, type(task))
     corpus: dict[str, Any] = {"source": "huggingface", "id": meta.dataset["path"], "split": split}
     if subset != "default":
         corpus["subset"] = subset
-    figures = _figures(task, split)
+    figures = _statistics(kind).get(split) or {}
     if reason_to_load(task, figures):
         corpus |= {"source": "mteb", "task": meta.name}
         del corpus["id"]
@@ -154,15 +154,9 @@ def _dataset(task: Any, row: str, subset: str, split: str) -> dict[str, Any]:
     return {"mteb": mteb_version(), "task": meta.name, "corpus": corpus, "dataset": dataset}
 
 
-def _figures(task: Any, split: str) -> Mapping[str, Any]:
-    """Return mteb's statistics of a split, those of its subsets among them."""
-    kind: Any = type(task)
-    return _statistics(kind).get(split) or {}
-
-
 @cache
 def _statistics(kind: Any) -> Mapping[str, Any]:
-    """Return mteb's statistics of a class of tasks, by split, from its file."""
+    """Return mteb's statistics of a class of tasks, by split, from its file; those of subsets are among them."""
     return kind.metadata.descriptive_stats or {}
 
 

@@ -53,7 +53,7 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
         with files.scratch(f"{target}-adapter") as folder:
             folder.mkdir()
             of_adapter = _fetch(name, CheckpointEntry.model_validate(entry.adapter.given()), folder, adapter=True)
-            of_adapter["files"] = _digests(folder, [path for path in folder.rglob("*") if path.is_file()])
+            of_adapter["files"] = _digests(folder)
             try:
                 facts["adapter"] = of_adapter | adapters.merge(folder, target)
             except DataError as error:
@@ -84,7 +84,7 @@ def _fetch(name: str, entry: ModelEntry, target: Path, *, adapter: bool = False)
     if not adapter:
         _refuse_outside(name, target)
     if pickles := [path for path in target.rglob("*") if _PICKLE.fullmatch(path.name)]:
-        digests = _digests(target, pickles)
+        digests = {str(path.relative_to(target)): files.sha256(path) for path in sorted(pickles)}
         _check(name, entry.files, digests)
         try:
             for folder in sorted({path.parent for path in pickles}):
@@ -99,9 +99,9 @@ def _fetch(name: str, entry: ModelEntry, target: Path, *, adapter: bool = False)
     return facts
 
 
-def _digests(folder: Path, paths: Collection[Path]) -> dict[str, str]:
-    """Return the SHA-256 of files by path relative to a folder."""
-    return {str(path.relative_to(folder)): files.sha256(path) for path in sorted(paths)}
+def _digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of the files of a folder, by path relative to it."""
+    return {str(path.relative_to(folder)): files.sha256(path) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def _check(name: str, registered: Mapping[str, str], digests: Mapping[str, str]) -> None:
@@ -198,7 +198,7 @@ def _download(name: str, entry: ModelEntry, target: Path) -> str:
         ) from error
     shutil.rmtree(target / ".cache", ignore_errors=True)
     if entry.revision == lock.RESOLVE:
-        lock.check(checkpoint, _digests(target, [path for path in target.rglob("*") if path.is_file()]))
+        lock.check(checkpoint, _digests(target))
     return str(commit)
 
 
@@ -226,7 +226,7 @@ def verify(
         DataError: a registered file is missing or differs, or the folder has no checkpoint.
     """
     registered = registered or {}
-    digests = _digests(folder, [path for path in folder.rglob("*") if path.is_file()])
+    digests = _digests(folder)
     if missing := sorted(set(registered) - set(digests) - set(converted)):
         raise DataError(f"model {name!r}: the checkpoint has no {missing[0]}")
     _check(name, registered, digests)
