@@ -19,34 +19,24 @@ from .metrics import per_query
 Method = Literal["rrf", "wsum"]
 
 
-class Points(NamedTuple):
-    """The points that a run gives to the documents of a query.
-
-    Attributes:
-        ranked: float64 [documents], of the run's documents, in rank order.
-        others: of each document that only other runs rank.
-    """
-
-    ranked: np.ndarray
-    others: float = 0.0
-
-
 # Takes the scores of a run for a query, float64 [documents], best first, and the number of documents in all its runs.
-Normalise = Callable[[np.ndarray, int], Points]
+# Returns the points of the run's documents, float64 [documents], and those of each document that only other runs rank.
+Normalise = Callable[[np.ndarray, int], tuple[np.ndarray, float]]
 _NORMS: dict[Norm, Normalise] = {
     # 0 for the worst document and 1 for the best.
-    "min-max": lambda scores, _: Points((scores - scores.min()) / (np.ptp(scores) or 1.0)),
+    "min-max": lambda scores, _: ((scores - scores.min()) / (np.ptp(scores) or 1.0), 0.0),
     # Divided by the best score.
-    "max": lambda scores, _: Points(scores / scores.max()),
+    "max": lambda scores, _: (scores / scores.max(), 0.0),
     # Less the worst score, and of sum 1.
-    "sum": lambda scores, _: Points((scores - scores.min()) / ((scores - scores.min()).sum() or 1.0)),
+    "sum": lambda scores, _: ((scores - scores.min()) / ((scores - scores.min()).sum() or 1.0), 0.0),
     # Mean 0 and variance 1.
-    "zmuv": lambda scores, _: Points((scores - scores.mean()) / (scores.std() or 1.0)),
+    "zmuv": lambda scores, _: ((scores - scores.mean()) / (scores.std() or 1.0), 0.0),
     # Equal steps from 1 for the first document; the step below the last document is 0.
-    "rank": lambda scores, _: Points(1 - np.arange(len(scores)) / len(scores)),
+    "rank": lambda scores, _: (1 - np.arange(len(scores)) / len(scores), 0.0),
     # The same over the documents of all runs. Documents without a rank share the mean of the remaining ranks.
-    "borda": lambda scores, documents: Points(
-        1 - np.arange(len(scores)) / documents, 0.5 - (len(scores) - 1) / (2 * documents)
+    "borda": lambda scores, documents: (
+        1 - np.arange(len(scores)) / documents,
+        0.5 - (len(scores) - 1) / (2 * documents),
     ),
 }
 
@@ -74,7 +64,7 @@ def fuse(
     """
     if method == "rrf":
         # Reciprocal rank fusion (Cormack et al., 2009): 1 / (k + rank).
-        normalise, shares = lambda scores, _: Points(1 / (k + 1 + np.arange(len(scores)))), [1.0] * len(parts)
+        normalise, shares = lambda scores, _: (1 / (k + 1 + np.arange(len(scores))), 0.0), [1.0] * len(parts)
     else:
         normalise, shares = _NORMS[norm], list(weights or [1 / len(parts)] * len(parts))
         if norm == "max":
