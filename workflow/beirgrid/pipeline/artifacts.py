@@ -25,9 +25,7 @@ def qrels(dataset: str) -> Output:
 
 def run(grid: Grid, system: str, dataset: str) -> Output:
     """Return the run of a system on a dataset."""
-    kind = grid.system(system).kind
-    rule = rules_of_runs().get(kind) or f"retrieve_{FAMILIES[kind].rule}"
-    return output(rule, "run", system=system, dataset=dataset)
+    return output(rules_of_runs()[grid.system(system).kind], "run", system=system, dataset=dataset)
 
 
 def scores(grid: Grid, system: str, dataset: str) -> Output:
