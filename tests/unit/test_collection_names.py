@@ -26,7 +26,6 @@ from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.results import published
 from beirgrid.results.cells import CellState
-from beirgrid.results.scores import Scores
 from beirgrid.results.summary import DatasetSummary, GridSummary
 from beirgrid.runs.metrics import evaluate_run
 from beirgrid.stages.aggregate import collect_scores
@@ -150,8 +149,7 @@ def test_the_mean_over_a_benchmark_is_that_of_mteb():
         content = {split: {"default": {"main_score": value}} for split, value in values.items()}
         expected.append(TaskResult.from_task_results(task, content, evaluation_time=0).get_score())
     cells = {
-        ("bm25", name): CellState("done", "", Scores(system="bm25", dataset=name, queries=1, means={"ndcg@10": value}))
-        for name, value in scores.items()
+        ("bm25", name): CellState("done", "", pd.DataFrame({"ndcg@10": [value]})) for name, value in scores.items()
     }
     described = {row: DatasetSummary(mean_of=found.datasets[row].mean_of) for row in found.grid.datasets}
     parts = {name: DatasetSummary() for name in scores if name not in described}

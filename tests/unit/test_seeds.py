@@ -26,7 +26,7 @@ from beirgrid.pipeline.fetch import FETCH_RUN
 from beirgrid.pipeline.fuse import FUSE
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.summaries import Summary
-from beirgrid.results import efficiency, table_files
+from beirgrid.results import cells, efficiency, table_files
 from beirgrid.results.answers import Answers, write_answers
 from beirgrid.results.scores import Scores
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
@@ -300,7 +300,7 @@ def finished(tmp_path, monkeypatch) -> tuple[GridSummary, dict[str, np.ndarray]]
 
 def answer(grid: GridSummary) -> Answers:
     """Return the tables of what is there."""
-    return aggregate.compute(grid, aggregate.load(grid, ()))
+    return aggregate.compute(grid, cells.find(grid), ())
 
 
 def row(table: pd.DataFrame, system: str, dataset: str) -> pd.Series:

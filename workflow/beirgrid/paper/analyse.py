@@ -111,7 +111,7 @@ class Analysed(NamedTuple):
 def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[tuple[Cell, pd.DataFrame]]:
     """Yield the finished cells with their values per query, and warn of the others."""
     for cell in grid.cells:
-        status, detail, _, per_query, _ = cells[cell.system, cell.dataset]
+        status, detail, per_query, _ = cells[cell.system, cell.dataset]
         if per_query is None:
             why = f"{status} ({detail})" if detail else status
             warn(f"{cell.system} on {cell.dataset} is left out: it is {why}")

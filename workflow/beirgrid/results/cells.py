@@ -11,7 +11,7 @@ from ..collections import qrels as judgements
 from ..core import files, lineage, portable, provenance
 from ..core.errors import DataError
 from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING
-from .scores import Scores, read_cell, unanswered
+from .scores import read_cell, unanswered
 from .summary import Cell, GridSummary
 
 if TYPE_CHECKING:
@@ -36,14 +36,12 @@ class CellState(NamedTuple):
     Attributes:
         status: done, pending or failed.
         detail: the reason for a missing value, or a warning about the value; otherwise empty.
-        scores: means and number of queries, if done.
         per_query: queries × metrics, float64, if done.
         steps: the readable steps behind the cell.
     """
 
     status: str
     detail: str
-    scores: Scores | None = None
     per_query: pd.DataFrame | None = None
     steps: tuple[RecordedStep, ...] = ()
 
@@ -90,11 +88,11 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     for system, members in grid.seeds.items():
         for dataset in dict.fromkeys(cell.dataset for cell in grid.cells):
             of_members = {member: cells[member, dataset] for member in members}
-            cells[system, dataset] = _over_seeds(system, dataset, of_members)
+            cells[system, dataset] = _over_seeds(of_members)
     return cells
 
 
-def _over_seeds(system: str, dataset: str, members: Mapping[str, CellState]) -> CellState:
+def _over_seeds(members: Mapping[str, CellState]) -> CellState:
     """Combine the seeds of a system on a dataset: if all are done, average their scores per query."""
     status, detail = combined(members)
     steps = tuple(step for state in members.values() for step in state.steps)
@@ -102,9 +100,7 @@ def _over_seeds(system: str, dataset: str, members: Mapping[str, CellState]) -> 
         return CellState(status, detail, steps=steps)
     tables = [state.per_query for state in members.values() if state.per_query is not None]
     per_query = sum(tables[1:], tables[0]) / len(tables)
-    means = {str(metric): float(mean) for metric, mean in per_query.mean().items()}
-    scores = Scores(system=system, dataset=dataset, queries=len(per_query), means=means)
-    return CellState(DONE, detail, scores, per_query, steps)
+    return CellState(DONE, detail, per_query, steps)
 
 
 def refuse_unfinished(cells: Cells) -> None:
@@ -157,10 +153,10 @@ class _Look:
                 return CellState(PENDING, "", steps=steps)
             return CellState(FAILED, failure or reason, steps=steps)
         try:
-            scores, table = self._numbers(cell)
+            table = self._numbers(cell)
         except DataError as error:
             return CellState(FAILED, str(error), steps=steps)
-        return CellState(DONE, self._flaw(cell, steps), scores, table, steps)
+        return CellState(DONE, self._flaw(cell, steps), table, steps)
 
     def marks(self, dataset: str) -> list[str]:
         """Return the warnings in a dataset's record."""
@@ -202,20 +198,20 @@ class _Look:
         path = self.grid.datasets[dataset].qrels if dataset in self.grid.datasets else ""
         return frozenset(judgements.read(provenance.artifact(path))) if path else None
 
-    def _numbers(self, cell: Cell) -> tuple[Scores, pd.DataFrame]:
-        """Read the scores of a cell and its values per query.
+    def _numbers(self, cell: Cell) -> pd.DataFrame:
+        """Read the values per query of a cell, after checking them against its scores.
 
         Raises:
             DataError: a file is damaged, or belongs to another run, corpus, dataset or grid.
         """
-        scores, table = read_cell(cell.scores, cell.per_query, cell.system, cell.dataset, self.grid.metrics)
+        _, table = read_cell(cell.scores, cell.per_query, cell.system, cell.dataset, self.grid.metrics)
         judged = self.judged(cell.dataset)
         if judged is not None and judged != set(table.index):
             raise DataError(
                 f"{cell.per_query}: it has {len(table)} queries, but not the {len(judged)} queries in the qrels of "
                 f"{cell.dataset}. {files.REMEDY}"
             )
-        return scores, table
+        return table
 
     def _flaw(self, cell: Cell, steps: Iterable[RecordedStep]) -> str:
         """Return the warnings about a cell's score: marks of the dataset, and judged queries that a run lacks.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -56,9 +56,9 @@ def aggregate(
         files.locked(output.parent / LOCK),
         provenance.record(AGGREGATE, record, settings, outputs) as facts,
     ):
-        loaded = load(grid, published)
-        grid_cells.refuse_unfinished(loaded.cells)
-        answers = compute(grid, loaded)
+        cells = grid_cells.find(grid)
+        grid_cells.refuse_unfinished(cells)
+        answers = compute(grid, cells, published)
         table_files.write(answers, grid, output)
         _write_agreement(grid, output / AGREEMENT)
         facts["cells"] = len(grid.systems) * len(grid.rows)
@@ -83,60 +83,35 @@ def _write_agreement(grid: GridSummary, path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-class Loaded(NamedTuple):
-    """The inputs of a grid's tables.
-
-    Attributes:
-        cells: state of each cell, with its values per query.
-        shown: published values of the files that the grid shows.
-    """
-
-    cells: Cells
-    published: list[Published]
-    shown: list[Published]
-
-
-def load(
-    grid: GridSummary,
-    published: Iterable[Path],
-    failures: Mapping[str, str] | None = None,
-    *,
-    running: bool = False,
-) -> Loaded:
-    """Load the inputs of a grid's tables.
+def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answers:
+    """Compute all result tables.
 
     Args:
-        failures: as in ``cells.find``.
-        running: as in ``cells.find``.
+        cells: state of each cell, with its values per query.
+        published: files of published values.
 
     Raises:
         ConfigError: a file of published values cannot be read.
     """
-    cells = grid_cells.find(grid, failures, running=running)
     values = {path.stem: list(references.read([path], _tolerances(grid))) for path in published}
     shown = [value for name in grid.show_published for value in values.get(name, ())]
-    return Loaded(cells, list(chain(*values.values())), shown)
-
-
-def compute(grid: GridSummary, loaded: Loaded) -> Answers:
-    """Compute all result tables from the state of each cell. Reads and writes nothing."""
-    compared = compare_grid(grid, loaded.cells)
-    scores = collect_scores(grid, loaded.cells, compared.intervals)
-    made = [step for step in grid_cells.steps_of(loaded.cells) if step.record["stage"] != EVALUATE.name]
+    compared = compare_grid(grid, cells)
+    scores = collect_scores(grid, cells, compared.intervals)
+    made = [step for step in grid_cells.steps_of(cells) if step.record["stage"] != EVALUATE.name]
     return Answers(
         scores=scores,
         seeds=collect_seeds(grid, scores, compared.across),
-        verdicts=judge(scores, loaded.published, _tolerances(grid), grid.meant, grid.counted_once),
+        verdicts=judge(scores, list(chain(*values.values())), _tolerances(grid), grid.meant, grid.counted_once),
         costs=collect_costs(made),
         efficiency=efficiency(made),
-        steps=collect_steps(loaded.cells),
-        per_query=collect_per_query(grid, loaded.cells),
+        steps=collect_steps(cells),
+        per_query=collect_per_query(grid, cells),
         significance=compared.significance,
         pairs=compared.pairs,
         groups=compared.groups,
         across=compared.across,
         zero_shot=compared.zero_shot,
-        published=collect_published(grid, loaded.shown),
+        published=collect_published(grid, shown),
     )
 
 
@@ -158,19 +133,20 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
             parts = {name: cells.get((system, name)) for name in entry.mean_of or (dataset,)}
             status, detail = grid_cells.combined(parts)
             row: dict[str, Any] = {"system": system, "dataset": dataset, "status": status, "detail": detail}
-            found = [part for part in parts.values() if part]
-            means = [part.scores for part in found if part.scores]
+            states = [part for part in parts.values() if part]
+            tables = [part.per_query for part in states if part.per_query is not None]
             if status == DONE:
-                records = [[step.record for step in part.steps] for part in found]
+                records = [[step.record for step in part.steps] for part in states]
                 row["precision"] = ", ".join(sorted(grid_cells.precisions(chain(*records))))
                 commits = sorted({item for of_part in records for item in grid_cells.checkpoints(of_part).items()})
                 row["checkpoints"] = ", ".join(f"{name}@{commit}" for name, commit in commits)
-                row["queries"] = sum(scores.queries for scores in means)
+                row["queries"] = sum(map(len, tables))
                 shares = [record["facts"].get("not_judged") for of_part in records for record in of_part]
                 shares = [share for share in shares if share is not None]
                 row["not_judged"] = sum(shares) / len(shares) if shares else None
             for metric in grid.metrics:
-                value = sum(scores.means[metric] for scores in means) / len(means) if status == DONE else None
+                means = [float(table[metric].to_numpy().mean()) for table in tables]
+                value = sum(means) / len(means) if status == DONE else None
                 rows.append({**row, "metric": metric, "value": value})
     table = pd.DataFrame(rows, columns=[name for name in columns("scores") if name not in ("low", "high")])
     return typed("scores", table.merge(intervals, "left", ["system", "dataset", "metric"]))

@@ -19,7 +19,7 @@ from ..core import files, paths
 from ..core.errors import BeirgridError, DataError, show, warn
 from ..page.answer import all_published, answer
 from ..pipeline.summaries import PUBLISHED
-from ..results import results_folder, summary, table_files
+from ..results import cells, results_folder, summary, table_files
 from ..results.answers import DONE, FAILED, NOT_JUDGED, Answers, verdict_counts
 from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL
 from ..results.summary import GridSummary
@@ -82,7 +82,7 @@ def refresh(grid: GridSummary) -> Answers:
     folder, page = Path(paths.GRID_FOLDER.format(grid=grid.name)), Path(paths.REPORT.format(grid=grid.name))
     failures, running = _last_run()
     with files.locked(folder / aggregate.LOCK):
-        answers = aggregate.compute(grid, aggregate.load(grid, PUBLISHED, failures, running=running))
+        answers = aggregate.compute(grid, cells.find(grid, failures, running=running), PUBLISHED)
         of_tables, of_page = (Path(path.format(grid=grid.name)) for path in (paths.TABLES_RECORD, paths.REPORT_RECORD))
         if table_files.write(answers, grid, of_tables.parent):
             of_tables.unlink(missing_ok=True)
