@@ -246,14 +246,16 @@ def _joined(page: Any) -> str:
     from bs4.element import CData, NavigableString, RubyParenthesisString, RubyTextString, Tag, TemplateString
 
     seen = (NavigableString, CData, RubyParenthesisString, RubyTextString, TemplateString)
-    texts, last = [], None
+    texts, last, paragraphs = [], None, {id(page): page}
     for element in page.descendants:
-        if isinstance(element, Tag):
-            last = last if _WITHIN_WORDS.fullmatch(element.name) else None
-        elif type(element) in seen:
-            paragraph = next(parent for parent in element.parents if not _WITHIN_WORDS.fullmatch(parent.name))
+        paragraph = paragraphs[id(element.parent)]
+        if type(element) in seen:
             texts.append(element if paragraph is last else f"\n{element}")
             last = paragraph
+        elif isinstance(element, Tag) and _WITHIN_WORDS.fullmatch(element.name):
+            paragraphs[id(element)] = paragraph
+        elif isinstance(element, Tag):
+            paragraphs[id(element)], last = element, None
     return "".join(texts)
 
 
