@@ -42,9 +42,7 @@ from .dense import DenseEncoder
 class BinaryEncoder:
     def __init__(self, folder, entry, runtime):
         self.dense = DenseEncoder(folder, DenseModel(family="dense", similarity="cosine"), runtime)
-        self.precision, self.facts, self.read, self.dimension = (
-            self.dense.precision, self.dense.facts, self.dense.read, entry.bits
-        )
+        self.precision, self.facts, self.dimension = self.dense.precision, self.dense.facts, entry.bits
 
     def encode_documents(self, texts, *, progress=None):
         return self.bits(self.dense.encode_documents(texts, progress=progress))
