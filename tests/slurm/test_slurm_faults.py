@@ -113,7 +113,7 @@ def test_a_cancelled_job_of_two_stages_is_run_again_whole_and_nothing_else_is(si
     assert not (site.folder / "results/runs/tiny/small.run.gz").exists()
     assert (site.folder / INDEX).exists()
     _finishes(site, expected, site.start(*on_cpu))
-    assert site.states("encode-0") == ["COMPLETED"]
+    assert site.states("encode-index") == ["COMPLETED"]
     assert site.states("retrieve-model") == ["CANCELLED", "COMPLETED"]
 
 
@@ -122,8 +122,8 @@ def test_a_job_of_two_stages_has_more_memory_at_the_next_attempt(site, small_cor
     site.configfile = small_corpus
     memory = [f"{rule}:mem_mb=600 * 4**(attempt - 1)" for rule in ("encode_dense", "index_dense")]
     _finishes(site, expected, site.start("--config", "device=cpu", "--set-resources", *memory))
-    assert site.states("encode-0") == ["FAILED", "COMPLETED"]
-    assert [job["MinMemoryNode"] for job in site.jobs("encode-0")] == ["600M", "2400M"]
+    assert site.states("encode-index") == ["FAILED", "COMPLETED"]
+    assert [job["MinMemoryNode"] for job in site.jobs("encode-index")] == ["600M", "2400M"]
 
 
 @full
@@ -133,8 +133,8 @@ def test_a_job_of_two_stages_has_the_time_of_both_and_more_at_the_next_attempt(s
     run = site.start("--config", "device=cpu", "--set-resources", *limits)
     site.hang("encode")
     _finishes(site, expected, run)
-    assert site.states("encode-0") == ["TIMEOUT", "COMPLETED"]
-    assert [job["TimeLimit"] for job in site.jobs("encode-0")] == ["00:02:00", "00:04:00"]
+    assert site.states("encode-index") == ["TIMEOUT", "COMPLETED"]
+    assert [job["TimeLimit"] for job in site.jobs("encode-index")] == ["00:02:00", "00:04:00"]
 
 
 @full

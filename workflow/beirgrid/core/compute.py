@@ -193,11 +193,7 @@ def _runtime_folder() -> Path:
     Raises:
         BeirgridError: the folder belongs to another user, who could hold the locks for ever.
     """
-    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
-    if runtime.is_dir() and runtime.stat().st_uid == os.getuid():  # under sudo, the folder is the other user's
-        folder = runtime / "beirgrid"
-    else:
-        folder = Path(tempfile.gettempdir()) / f"beirgrid-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / f"beirgrid-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise BeirgridError(f"{folder} belongs to another user: remove it, or set TMPDIR to a folder of your own")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from ..config.entries import Gpl, NodeLimits
+from ..config.entries import NodeLimits
 from .grid import Grid
 from .sizes import Sizes
 from .stage import Cost, Stage, stages
@@ -172,17 +172,18 @@ class Resources:
         """Return the name of the cluster job that a job shares with others, or None.
 
         Jobs on GPU nodes share none: they would hold the GPU while another stage runs. No group member may depend on
-        another through a job outside the group, so group names include how many training rounds, or reranking and
-        fusion rounds, come first.
+        another through a job outside the group, so group names include how many reranking and fusion rounds come
+        first, and the shards of models that are trained here are encoded in jobs of their own.
         """
         group = stages()[rule].group
         if not group or not self.config.small_corpus or self.kind(rule, wildcards) == "gpu":
             return None
         if group == "cell":
             return self._cell_group(wildcards["system"], wildcards["dataset"])
-        if self.config.device != "cpu" or not self.grid.is_small(wildcards["corpus"]):
+        trained = self.grid.model(wildcards["model"]).training is not None
+        if self.config.device != "cpu" or trained or not self.grid.is_small(wildcards["corpus"]):
             return None
-        return f"encode-{self._rounds(wildcards['model'])}"
+        return "encode-index"
 
     def _cell_group(self, system: str, dataset: str) -> str | None:
         entry, small = self.grid.system(system), self.grid.is_small(self.grid.corpus(dataset))
@@ -194,11 +195,3 @@ class Resources:
             return "retrieve-bm25"
         on_cpu = entry.kind not in ("external", "program") and self.config.device == "cpu"
         return "retrieve-model" if on_cpu else "evaluate"
-
-    def _rounds(self, model: str) -> int:
-        """Return how many training rounds precede a model's encoding."""
-        train = self.grid.model(model).training
-        if not train:
-            return 0
-        others = train.dense_miners if isinstance(train, Gpl) else ()
-        return 1 + max(self._rounds(name) for name in (train.base, *others))
