@@ -140,7 +140,7 @@ def test_a_full_disk_is_told_and_the_same_key_goes_on_when_there_is_space(full_d
         press(page, "3")
         filler.write_bytes(b"x" * shutil.disk_usage(full_disk).free)
         page.keyboard.press("2")
-        page.locator("#message", has_text="the disk is full").wait_for()
+        page.locator("#message", has_text="All judgements before this one are kept").wait_for()
         assert page.locator("#left").inner_text().startswith("1 judged, 11 left")
         filler.unlink()
         press(page, "2")
