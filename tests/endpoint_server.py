@@ -5,6 +5,8 @@ It serves functions of the tests, such as a tiny checkpoint, and produces faults
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
 import threading
 import time
@@ -35,8 +37,8 @@ def shared_words(query: str, documents: list[str]) -> list[float]:
 class Served:
     """The functions of a server, the requests that it got, and the faults of its next answers.
 
-    A fault is a status, a tuple of status and headers, ``cut``, ``hang``, the bytes of an answer,
-    or a function that changes the answer. ``refusal`` is the content of an answer with a
+    A fault is a status, a tuple of status and headers, ``cut``, ``hang``, ``drip`` (of the content), ``drip headers``,
+    the bytes of an answer, or a function that changes the answer. ``refusal`` is the content of an answer with a
     status, unless it is empty.
     """
 
@@ -44,6 +46,7 @@ class Served:
     rerank: Callable[[str, list[str]], list[float]] = shared_words
     chat: Callable[[list[dict[str, str]]], str] = lambda messages: messages[-1]["content"]
     model: str = "served"
+    encoded: bool = False
     counted: bool = True
     hang: float = 3.0
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -59,7 +62,8 @@ class Served:
         usage = {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}} if self.counted else {}
         if path.endswith("/embeddings"):
             rows = self.embed(body["input"]).astype("<f4")[:, : body.get("dimensions")]
-            data = [{"object": "embedding", "index": n, "embedding": row.tolist()} for n, row in enumerate(rows)]
+            shown = [base64.b64encode(row.tobytes()).decode() if self.encoded else row.tolist() for row in rows]
+            data = [{"object": "embedding", "index": number, "embedding": row} for number, row in enumerate(shown)]
             return {"object": "list", "model": self.model, "data": data[::-1], **usage}
         if path.endswith("/rerank") and "texts" in body:  # text-embeddings-inference
             scores = self.rerank(body["query"], body["texts"])
@@ -93,6 +97,9 @@ def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
                 refusal = {"error": {"message": f"no, {self.headers.get('Authorization')}"}}
                 self._send(served.refusal or refusal, status, headers)
                 return
+            if fault in ("drip", "drip headers"):
+                self._drip(fault == "drip")
+                return
             answer = fault if isinstance(fault, bytes) else served.answer(self.path, body)
             self._send(fault(answer) if callable(fault) else answer, cut=fault == "cut")
 
@@ -103,6 +110,20 @@ def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content[: len(content) // 2] if cut else content)
+
+        def _drip(self, content: bool) -> None:
+            """Send a byte of the content, or of a header, each tenth of a second, for up to ten seconds."""
+            self.send_response(200)
+            self.send_header("Content-Length", "100")
+            if content:
+                self.end_headers()
+            else:
+                self.flush_headers()
+                self.wfile.write(b"X-Long: ")
+            with contextlib.suppress(OSError):
+                for _ in range(100):
+                    self.wfile.write(b" ")
+                    time.sleep(0.1)
 
         def log_message(self, *_: Any) -> None:
             pass

@@ -192,7 +192,7 @@ def test_nobody_listens(served: Served, client: Callable[..., Client], capsys: p
     # The first failure is said at once, and once for all threads.
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1
-    assert "Connection refused" in told[0]
+    assert "All connection attempts failed" in told[0]
     assert told[0].startswith("endpoint served at http://127.0.0.1:9: ConnectError")
     assert told[0].endswith("The request is repeated")
 
@@ -317,11 +317,24 @@ def test_the_environment_has_address_and_key(
         client()
 
 
+ECHOES: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "in JSON": lambda key: "".join(f"\\u{ord(letter):04x}" for letter in key),
+    "in JSON within JSON": lambda key: "".join(f"\\\\u{ord(letter):04X}" for letter in key),
+    "with a letter of JSON": lambda key: key.replace("-", "\\u002d"),
+    "in an address": lambda key: key.replace("-", "%2d"),
+    "in an address within an address": lambda key: key.replace("-", "%252D"),
+    "in a page": lambda key: "".join(f"&#{ord(letter)};" for letter in key),
+    "after backslashes": lambda key: rf"\\\\{key}",
+}
+
+
 @pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
 def test_nothing_has_a_key_that_the_server_echoes(
-    served: Served, client: Callable[..., Client], tmp_path: Path, status: int
+    served: Served, client: Callable[..., Client], tmp_path: Path, echo: Callable[[str], str], status: int
 ) -> None:
-    sent = f'{{"model": "m", "choices": [{{"message": {{"content": "You sent {KEY}."}}}}]}}'.encode()
+    sent = f'{{"model": "m", "choices": [{{"message": {{"content": "You sent {echo(KEY)}."}}}}]}}'.encode()
     served.faults.append(sent if status == 200 else status)
     served.refusal = sent
     asked = client(answers=True)
@@ -336,6 +349,15 @@ def test_nothing_has_a_key_that_the_server_echoes(
     contents = [gzip.decompress(content) if path.suffix == ".gz" else content for path, content in files.items()]
     assert len(contents) == (2 if status == 200 else 1)
     assert not [content for content in contents if KEY.encode() in content]
+
+
+def test_a_long_run_of_backslashes_is_searched_for_the_key_in_seconds(
+    served: Served, client: Callable[..., Client]
+) -> None:
+    served.faults.append(json.dumps({"choices": [{"message": {"content": "\\" * 50_000}}]}).encode())
+    started = time.process_time()
+    assert client().chat([{"role": "user", "content": "Hello?"}]) == "\\" * 50_000
+    assert time.process_time() - started < 5
 
 
 def test_scores_without_the_index_of_their_documents_are_refused(served: Served, client: Callable[..., Client]) -> None:
@@ -382,6 +404,24 @@ def test_a_placeholder_for_a_key_stays_a_word_of_answers(
     monkeypatch.setenv("TESTED_KEY", "none")
     served.key, served.chat = "none", lambda messages: "There is none"
     assert client().chat([{"role": "user", "content": "?"}]) == "There is none"
+
+
+def test_an_answer_has_a_largest_size(
+    served: Served, client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoints, "LARGEST", 10_000)
+    served.faults += [b" " * 10_001, (200, {"Content-Encoding": "gzip"})]
+    served.refusal = gzip.compress(b" " * 1_000_000)
+    np.testing.assert_array_equal(client().embed(TEXTS), letters(TEXTS))
+    assert len(served.asked) == 3
+
+
+@pytest.mark.parametrize("fault", ["drip", "drip headers"])
+def test_an_answer_has_a_longest_time(served: Served, client: Callable[..., Client], fault: str) -> None:
+    served.faults.append(fault)
+    started = time.monotonic()
+    np.testing.assert_array_equal(client(timeout=0.2).embed(TEXTS), letters(TEXTS))
+    assert 2 <= time.monotonic() - started < 4
 
 
 def test_a_server_that_counts_wrongly_lowers_no_price(served: Served, client: Callable[..., Client]) -> None:

@@ -6,8 +6,11 @@ infinity, Ollama and llama.cpp speak too, and that of Cohere, Jina and text-embe
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gzip
 import hashlib
+import html
 import json
 import os
 import re
@@ -30,8 +33,10 @@ from ..core.errors import BeirgridError, ConfigError, DataError, printable, quot
 
 # Attempts per request. The OpenAI client waits up to 8 s before each, or up to two minutes if a server asks for that.
 ATTEMPTS = 16
-# Headers of a request. The OpenAI client adds others from the environment, which may hold secrets for another server.
-_HEADERS = {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent"}
+# Largest answer in bytes, and its longest time in multiples of ``timeout``, which is the longest time without a byte.
+LARGEST, TIMEOUTS = 2**28, 10
+# Headers of a request, beside the key.
+_HEADERS = ("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent")
 # Seconds between two messages about repeated requests, whatever the number of threads.
 _QUIET = 5.0
 # Names of the counts of tokens that a model read, wrote, and both; and more than any answer has.
@@ -143,7 +148,7 @@ class Client:
             ConfigError: an environment variable that the endpoint names is not set, or holds no address or key.
         """
         import httpx2  # here, as most jobs ask no server
-        from openai import OpenAI
+        from openai import AsyncOpenAI
 
         self.endpoint, self.answers, self.identity = endpoint, answers, identity
         if endpoint.url is None:
@@ -154,13 +159,15 @@ class Client:
         self.usage = Usage()
         self.mutex = threading.Lock()
         self.quiet_until = 0.0
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
         try:
-            self.openai = OpenAI(
+            self.openai = AsyncOpenAI(
                 base_url=self.url,
                 api_key=self.key or "none",
                 max_retries=ATTEMPTS - 1,
                 timeout=httpx2.Timeout(endpoint.timeout, connect=30.0),
-                http_client=self._http_client(),
+                http_client=_http_client(endpoint, bool(self.key), self._announce),
             )
         except httpx2.InvalidURL:  # whose message repeats a part of the address, which may be a password
             raise ConfigError("endpoint.url: its host or port is not valid") from None
@@ -251,8 +258,9 @@ class Client:
         """Return a request's upper bounds: a token has at least one byte."""
         written = 0
         if "messages" in body:
-            limits = (body.get(name) for name in _LIMITS)
-            written = next((limit for limit in limits if isinstance(limit, int) and limit > 0), 0)
+            written = next((body[name] for name in _LIMITS if body.get(name)), 0)
+            if type(written) is not int or written < 0:
+                raise ConfigError(f"endpoint {self.endpoint.model}: body: {quoted(written)} is no number of tokens")
             if not written and self.endpoint.budget and self.endpoint.price.output:
                 raise ConfigError(
                     f"endpoint {self.endpoint.model}: set body: {{max_tokens: …}} (or max_completion_tokens), so that "
@@ -299,13 +307,14 @@ class Client:
         import openai
 
         options: Any = {"headers": {"Content-Type": "application/json"}}
+        request = self.openai.post(path, cast_to=httpx2.Response, content=sent, options=options)
         try:
-            text = self.openai.post(path, cast_to=httpx2.Response, content=sent, options=options).text
+            text = asyncio.run_coroutine_threadsafe(request, self.loop).result().text
         except openai.APIStatusError as error:
             raise self._failure(path, f"HTTP {error.status_code}: {error.response.text}") from None
         except openai.APIConnectionError as error:
             raise self._failure(path, f"{type(error.__cause__).__name__}: {error.__cause__}") from None
-        return text.replace(self.key, "***") if len(self.key) >= _SHORTEST_KEY else text
+        return self._without_key(text) if len(self.key) >= _SHORTEST_KEY else text
 
     def _failure(self, path: str, reason: str) -> DataError:
         shown = self._shown(reason)
@@ -321,28 +330,56 @@ class Client:
 
     def _shown(self, text: str) -> str:
         """Format a server's text for a message."""
-        return printable(" ".join((text.replace(self.key, "***") if self.key else text).split()))[:300]
+        return printable(" ".join(self._without_key(text).split()))[:300]
 
-    def _http_client(self) -> Any:
-        """Return a client of httpx that says why a request is repeated."""
-        import httpx2
+    def _without_key(self, text: str) -> str:
+        """Return a text with *** for the key, also where its letters are escaped as in JSON, an address or a page."""
+        if not self.key or not any(mark in text for mark in "\\%&"):  # as in numbers, which a pattern searches slowly
+            return text.replace(self.key, "***") if self.key else text
+        # Of a run of backslashes, only the first can begin a match, or else long runs take hours.
+        return re.sub(r"(?<!\\)" + "".join(map(_escaped, self.key)), "***", text, flags=re.IGNORECASE)
 
-        announce, headers = self._announce, _HEADERS | ({"authorization"} if self.key else set())
 
-        class Telling(httpx2.Client):
-            def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-                for name in {*request.headers} - headers:
-                    del request.headers[name]
-                try:
-                    answer = super().send(request, **options)
-                except httpx2.HTTPError as error:
-                    announce(f"{type(error).__name__}: {error}")
-                    raise
-                if answer.status_code in (408, 409, 429) or answer.status_code >= 500:
-                    announce(f"HTTP {answer.status_code}: {answer.text}")
-                return answer
+def _escaped(letter: str) -> str:
+    """Return a pattern of the ways to write a letter of a key."""
+    code, names = ord(letter), re.escape(html.escape(letter))
+    return rf"(?:\\*(?:{re.escape(letter)}|(?:u00|x){code:02x})|%(?:25)*{code:02x}|{names}|&#(?:0*{code}|x0*{code:x});)"
 
-        return Telling(limits=httpx2.Limits(max_connections=self.endpoint.concurrency))
+
+def _http_client(endpoint: Endpoint, keyed: bool, announce: Callable[[str], None]) -> Any:
+    """Return a client of httpx whose answers have a largest size and a longest time, headers included.
+
+    It sends no header that the OpenAI client adds from the environment: these may hold secrets for another server.
+    """
+    import httpx2
+
+    headers = {*_HEADERS, *(["authorization"] if keyed else [])}
+
+    class Bounded(httpx2.AsyncClient):
+        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+            for name in {*request.headers} - headers:
+                del request.headers[name]
+            content = bytearray()
+            try:
+                async with asyncio.timeout(TIMEOUTS * endpoint.timeout):
+                    answer = await super().send(request, **options | {"stream": True})
+                    async with contextlib.aclosing(answer):
+                        async for part in answer.aiter_bytes():
+                            content += part
+                            if len(content) > LARGEST:
+                                raise httpx2.ReadError(f"its answer has over {LARGEST:,} bytes")
+            except (httpx2.HTTPError, TimeoutError) as error:
+                if isinstance(error, TimeoutError):
+                    error = httpx2.ReadTimeout(f"its answer takes over {TIMEOUTS} timeouts")
+                announce(f"{type(error).__name__}: {error}")
+                raise error from None
+            text = content.decode("utf-8-sig", "replace")
+            if answer.status_code in (408, 409, 429) or answer.status_code >= 500:
+                announce(f"HTTP {answer.status_code}: {text}")
+            kept = {name: answer.headers[name] for name in {*answer.headers} & {"retry-after"}}
+            return httpx2.Response(answer.status_code, headers=kept, text=text, request=request)
+
+    return Bounded(limits=httpx2.Limits(max_connections=endpoint.concurrency))
 
 
 @contextmanager
