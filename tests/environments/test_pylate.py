@@ -29,7 +29,7 @@ model = models.ColBERT(sys.argv[1], device="cpu")
 evaluator = beirgrid.Evaluator("demo", metrics=("mrr@10", "recall@100"), directory="results-of-the-demo")
 relevant = {query: {name for name, grade in of.items() if grade > 0} for query, of in evaluator.qrels.items()}
 first = sorted(relevant)[:32]
-documents = {found.id: found.joined for block in collection.read_documents(evaluator.corpus) for found in block}
+documents = {found.id: found.full_text for block in collection.read_documents(evaluator.corpus) for found in block}
 pairs = [(evaluator.queries[query], documents[min(relevant[query])]) for query in first if relevant[query]]
 arguments = SentenceTransformerTrainingArguments(
     "checkpoints", max_steps=6, per_device_train_batch_size=8, learning_rate=1e-3, eval_strategy="steps", eval_steps=2,

@@ -109,7 +109,7 @@ def test_a_generator_writes_the_queries_of_whole_documents(corpus, tiny_models, 
     other = pq.read_table(stage("generate", tmp_path, "other.parquet", {**recipe, "seed": 2}, **inputs)).to_pylist()
     documents = {document.id: document for found in collection.read_documents(corpus) for document in found}
     assert len({row["document"] for row in rows}) == 12
-    assert all(row["positive"] == documents[row["document"]].joined for row in rows)
+    assert all(row["positive"] == documents[row["document"]].full_text for row in rows)
     assert all(row["query"].strip() for row in rows)
     assert {row["query"] for row in rows}.isdisjoint(row["query"] for row in other)
 
@@ -136,7 +136,7 @@ def _mine(corpus: Path, queries: Path, model: Path, folder: Path) -> Path:
 
     documents = [document for rows in collection.read_documents(corpus) for document in rows]
     encoder = SentenceTransformer(str(model), device="cpu")
-    vectors = encoder.encode([document.joined for document in documents], normalize_embeddings=True)
+    vectors = encoder.encode([document.full_text for document in documents], normalize_embeddings=True)
     np.save(folder / "vectors.npy", vectors)
     shard, made = str(folder / "0.faiss"), str(folder / "0.json")
     assert main(["index", "dense", "--vectors", str(folder / "vectors.npy"), "--output", shard, "--record", made]) == 0

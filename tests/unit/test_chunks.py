@@ -298,7 +298,7 @@ def test_runs_are_of_documents_and_another_chunking_is_refused(site, tiny_models
     for name, more in {"whole": {}, "max": _chunks("max"), "mean": _chunks("mean")}.items():
         indexes[name] = _encoded(site, checkpoint, tmp_path / name, whole | more)
         assert _retrieve(site, checkpoint, indexes[name], whole | more, name) == 0
-    texts = [document.joined for block in collection.read_documents(site / "c.parquet") for document in block]
+    texts = [document.full_text for block in collection.read_documents(site / "c.parquet") for document in block]
     queries = open_encoder(checkpoint, whole).encode_queries(
         list(collection.read_queries(site / "queries.parquet").values())
     )

@@ -323,7 +323,7 @@ def test_a_task_with_excluded_documents_is_fetched_by_mtebs_code(tmp_path):
         {"id": "q2", "query": "two", "gold_ids": ["d2"], "gold_ids_long": ["N/A"], "excluded_ids": ["N/A"]},
     ]
     documents = [{"id": f"d{number}", "content": f"text {number}"} for number in (1, 2, 3)]
-    entry = load(BRIGHT).corpora[BRIGHT].given("source", "task", "revision", "split")
+    entry = load(BRIGHT).corpora[BRIGHT].own_keys("source", "task", "revision", "split")
     with serve() as loopback:
         layout = {"documents": {"biology": documents}, "examples": {"biology": examples}}
         served(loopback, tmp_path / "bright", "mteb/BRIGHT", COMMIT, layout)
@@ -338,7 +338,7 @@ def test_a_task_with_excluded_documents_is_fetched_by_mtebs_code(tmp_path):
 def test_an_instruction_follows_its_query_and_candidates_alone_are_ranked(tmp_path):
     """FollowIR: mteb's code reads queries with their instructions and candidates, and the list of changes."""
     name = "Core17InstructionRetrieval"
-    entry = load(name).corpora[name].given("source", "task", "revision", "split")
+    entry = load(name).corpora[name].own_keys("source", "task", "revision", "split")
     queries = ["1-og", "1-changed"]
     layout = {
         "corpus": {"corpus": [{"_id": f"d{n}", "title": "", "text": f"stone {n}"} for n in range(9)]},
@@ -406,7 +406,7 @@ def test_of_several_configurations_those_are_read_that_mteb_reads(tmp_path):
 
 def test_a_subset_is_fetched_from_its_own_configurations(tmp_path):
     entry = (
-        load("MIRACLRetrieval-sw").corpora["MIRACLRetrieval-sw"].given("source", "id", "revision", "split", "subset")
+        load("MIRACLRetrieval-sw").corpora["MIRACLRetrieval-sw"].own_keys("source", "id", "revision", "split", "subset")
     )
     rows = {
         language: {

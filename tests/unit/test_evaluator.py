@@ -37,7 +37,7 @@ def evaluator(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def documents(evaluator) -> dict[str, str]:
-    return {found.id: found.joined for block in collection.read_documents(evaluator.corpus) for found in block}
+    return {found.id: found.full_text for block in collection.read_documents(evaluator.corpus) for found in block}
 
 
 @pytest.mark.slow

@@ -697,7 +697,7 @@ def test_the_same_collection_in_any_form_gives_the_same_files(run, tmp_path, cha
 def test_corpus_and_dataset_read_back_as_they_were_given(run, tmp_path):
     fetch_all(run, lay(tmp_path / "folder"), tmp_path / "out")
     (documents,) = collection.read_documents(tmp_path / "out" / "corpus.parquet")
-    assert [document.joined for document in documents] == [
+    assert [document.full_text for document in documents] == [
         "Third third text",
         "Ärste first text, naïve",
         "second text",

@@ -134,3 +134,11 @@ def test_no_two_modules_and_no_two_public_classes_have_one_name():
     found = (re.findall(r"^class ([A-Z]\w*)", path.read_text(), re.MULTILINE) for path in paths)
     classes = Counter(name for names in found for name in names)
     assert [name for name, count in (modules + classes).items() if count > 1] == []
+
+
+def test_no_public_function_has_a_name_that_says_nothing():
+    for path in (ROOT / "workflow" / "beirgrid").rglob("*.py"):
+        names = re.findall(r"\bdef (\w+)", path.read_text())
+        assert not re.findall(
+            r"\b(?:agreed|alike|asked|found|given|joined|kept|moved|named|told)\b", " ".join(names)
+        ), path

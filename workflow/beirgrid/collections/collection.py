@@ -46,7 +46,7 @@ class Document(NamedTuple):
     text: str
 
     @property
-    def joined(self) -> str:
+    def full_text(self) -> str:
         """Title and text as neural models read them (beir's concatenation)."""
         return self.join(" ")
 

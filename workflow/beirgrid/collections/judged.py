@@ -151,7 +151,7 @@ def _own_documents(
 
 def _same_text(query: str, document: collection.Document) -> bool:
     words = query.split()
-    return words in (document.text.split(), document.joined.split())
+    return words in (document.text.split(), document.full_text.split())
 
 
 def _grades(

@@ -35,7 +35,7 @@ def read(path: Path, raw: bool = False) -> Iterator[tuple[str, str]]:
     number = 0
     opener: Any = gzip.open if path.suffix == ".gz" else open
     try:
-        with files.named(path), opener(path, "rb") as stream:
+        with files.errors_with_name(path), opener(path, "rb") as stream:
             for number, line in enumerate(stream, start=1):
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 if "\r" in text.strip() and not raw:

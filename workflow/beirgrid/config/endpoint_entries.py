@@ -82,8 +82,8 @@ class Endpoint(Entry):
 
     def identity(self) -> dict[str, JsonValue]:
         """Return the given keys that decide which numbers the server gives."""
-        return self.given(*IDENTITY)
+        return self.own_keys(*IDENTITY)
 
     def connection(self) -> dict[str, JsonValue]:
         """Return the given keys that say how the server is reached."""
-        return {key: value for key, value in self.given().items() if key not in IDENTITY}
+        return {key: value for key, value in self.own_keys().items() if key not in IDENTITY}

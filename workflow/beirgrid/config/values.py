@@ -122,7 +122,7 @@ class Entry(BaseModel):
             raise ValueError("; ".join(problems))
         return self
 
-    def given(self, *keys: str) -> dict[str, Any]:
+    def own_keys(self, *keys: str) -> dict[str, Any]:
         """Return the named keys that the entry was given (all without names), as JSON holds them, in that order.
 
         Defaults are left out, so that a new key with a default changes no artifact that exists.

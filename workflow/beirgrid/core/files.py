@@ -134,7 +134,7 @@ def reading(path: str | Path) -> Iterator[None]:
 
 
 @contextmanager
-def named(path: str | Path) -> Iterator[None]:
+def errors_with_name(path: str | Path) -> Iterator[None]:
     """Add the file's name to an OSError of the block. Python omits it when reading an open file fails."""
     try:
         yield
@@ -165,7 +165,7 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def sha256(path: str | Path) -> str:
     """Compute the SHA-256 of a file in blocks, as 64 hex digits."""
-    with named(path), Path(path).open("rb") as stream:
+    with errors_with_name(path), Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -235,8 +235,8 @@ class TextEncoder(LoadedModel[EntryT], Encoder[VectorsT], Generic[EntryT, Vector
         """Yield the vectors of each block of texts."""
         tokenized = (self.tokenized(texts, role) for texts in blocks)
         forward = partial(self.compute, partial(self._forward, role))
-        for batches, order in self.engine.run(tokenized, self.model.tokenizer, forward, self.kept, progress):
-            yield self.in_order(self.joined(batches), order)
+        for batches, order in self.engine.run(tokenized, self.model.tokenizer, forward, self.batch_vectors, progress):
+            yield self.in_order(self.concatenation(batches), order)
 
     def tokenized(self, texts: list[str], role: str) -> Tokens:
         """Tokenize texts, each after the prompt of its role."""
@@ -266,7 +266,7 @@ class TextEncoder(LoadedModel[EntryT], Encoder[VectorsT], Generic[EntryT, Vector
         selected: VectorsT = vectors[rows]  # type: ignore[index]
         return selected
 
-    def kept(self, results: tuple[np.ndarray, ...]) -> VectorsT:
+    def batch_vectors(self, results: tuple[np.ndarray, ...]) -> VectorsT:
         """Convert a batch's results, on the host, to the family's vectors."""
         raise NotImplementedError
 

@@ -127,7 +127,7 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
 
         tokenizer = self.model.tokenizer
         own, known, wrappers = tokenizer.backend_tokenizer.post_processor, tokenizer.get_vocab(), {}
-        sides = self.entry.brackets.given("query", "document") if self.entry.brackets else {}
+        sides = self.entry.brackets.own_keys("query", "document") if self.entry.brackets else {}
         if sides and (added := tokenizer.num_special_tokens_to_add()):
             raise DataError(f"brackets: the tokenizer of {folder} adds {added} tokens itself, so it takes no brackets")
         for role, brackets in sides.items():
@@ -150,6 +150,6 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
         vectors = features["sentence_embedding"].float()
         return (normalize(vectors) if self.entry.similarity == "cosine" else vectors,)
 
-    def kept(self, results: tuple[np.ndarray, ...]) -> np.ndarray:
+    def batch_vectors(self, results: tuple[np.ndarray, ...]) -> np.ndarray:
         """Return the vectors unchanged."""
         return results[0]

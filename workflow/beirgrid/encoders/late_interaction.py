@@ -102,7 +102,7 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
 
         return normalize(features["token_embeddings"].float(), dim=-1), features["attention_mask"].bool()
 
-    def kept(self, results: tuple[np.ndarray, ...]) -> TokenVectors:
+    def batch_vectors(self, results: tuple[np.ndarray, ...]) -> TokenVectors:
         """Drop the vectors of padding and skipped tokens."""
         vectors, kept = results
         return TokenVectors(vectors[kept], kept.sum(1))
@@ -111,7 +111,7 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
         """Select the vectors of texts by their rows."""
         return vectors.texts(rows)
 
-    def joined(self, blocks: list[TokenVectors]) -> TokenVectors:
+    def concatenation(self, blocks: list[TokenVectors]) -> TokenVectors:
         """Concatenate the vectors of all blocks."""
         none = TokenVectors(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64))
         vectors, counts = zip(none, *blocks, strict=True)

@@ -56,7 +56,7 @@ class M3SparseEncoder(SparseTextEncoder):
         left_out = torch.tensor([token for token in special if token is not None], device=ids.device)
         return weights * (features["attention_mask"].bool() & ~torch.isin(ids, left_out)), ids
 
-    def kept(self, results: tuple[np.ndarray, ...]) -> scipy.sparse.csr_matrix:
+    def batch_vectors(self, results: tuple[np.ndarray, ...]) -> scipy.sparse.csr_matrix:
         """Convert to a CSR matrix: a token that occurs more than once has its largest weight."""
         import scipy.sparse
 

@@ -46,11 +46,11 @@ class Encoder(OpenModel, Generic[Vectors]):
 
     def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> Vectors:
         """Encode documents (title and text of each, joined), in the order of the texts."""
-        return self.joined(list(self.vectors(windows(texts), "document", progress)))
+        return self.concatenation(list(self.vectors(windows(texts), "document", progress)))
 
     def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> Vectors:
         """Encode queries, in the order of the texts."""
-        return self.joined(list(self.vectors(windows(texts), "query", progress)))
+        return self.concatenation(list(self.vectors(windows(texts), "query", progress)))
 
     def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[Vectors]:
         """Encode documents block by block, about ``engine.WINDOW`` of them each.
@@ -63,7 +63,7 @@ class Encoder(OpenModel, Generic[Vectors]):
         """Yield the vectors of each block of texts. The role is ``query`` or ``document``."""
         raise NotImplementedError
 
-    def joined(self, blocks: list[Vectors]) -> Vectors:
+    def concatenation(self, blocks: list[Vectors]) -> Vectors:
         """Concatenate the vectors of all blocks."""
         raise NotImplementedError
 
@@ -71,7 +71,7 @@ class Encoder(OpenModel, Generic[Vectors]):
 class DenseVectors(Encoder[np.ndarray]):
     """An encoder of one vector per text: float32 [texts, dimension]."""
 
-    def joined(self, blocks: list[np.ndarray]) -> np.ndarray:
+    def concatenation(self, blocks: list[np.ndarray]) -> np.ndarray:
         """Concatenate the vectors of all blocks."""
         return np.concatenate([np.empty((0, self.dimension), np.float32), *blocks])
 

@@ -64,7 +64,7 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
             progress.add(len(texts) - len(written))
         tokenized = (self._tokenized([texts[row] for row in rows], per_text, seed) for rows in windows(written))
         most = max(1, self.rows // per_text)
-        computed = self.engine.run(tokenized, self.tokenizer, self.results, self.kept, progress, most)
+        computed = self.engine.run(tokenized, self.tokenizer, self.results, self.batch_queries, progress, most)
         for rows, (batches, order) in zip(windows(written), computed, strict=True):
             of_window = [queries for batch in batches for queries in batch]
             finite = np.where([of_window[place].finite for place in order], 0, np.nan)
@@ -99,7 +99,7 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
         finite = torch.cat([part.finite.view(len(numbers), -1) for part in drawn], 1)
         return pieces, finite
 
-    def kept(self, results: tuple[np.ndarray, ...]) -> list[Queries]:
+    def batch_queries(self, results: tuple[np.ndarray, ...]) -> list[Queries]:
         """Decode the queries of each text of a batch."""
         pieces, finite = results
         with self.reading:

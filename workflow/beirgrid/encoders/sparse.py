@@ -97,13 +97,13 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         """Select the term weights: [texts, vocabulary]."""
         return (features["sentence_embedding"].float(),)
 
-    def kept(self, results: tuple[np.ndarray, ...]) -> scipy.sparse.csr_matrix:
+    def batch_vectors(self, results: tuple[np.ndarray, ...]) -> scipy.sparse.csr_matrix:
         """Convert the weights to a CSR matrix."""
         import scipy.sparse
 
         return scipy.sparse.csr_matrix(results[0])
 
-    def joined(self, blocks: list[scipy.sparse.csr_matrix]) -> scipy.sparse.csr_matrix:
+    def concatenation(self, blocks: list[scipy.sparse.csr_matrix]) -> scipy.sparse.csr_matrix:
         """Concatenate the weights of all blocks."""
         import scipy.sparse
 
@@ -115,7 +115,7 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
 
         options = {"prompt": self.model.prompts["query"], "convert_to_sparse_tensor": False, "show_progress_bar": False}
         rows = (self.table.encode_query(part, **options).cpu().numpy() for part in parts(texts, TOKENIZED))
-        return self.joined([*map(scipy.sparse.csr_matrix, rows)])
+        return self.concatenation([*map(scipy.sparse.csr_matrix, rows)])
 
     def _bag_of_pieces(self, texts: list[str]) -> scipy.sparse.csr_matrix:
         import scipy.sparse

@@ -64,7 +64,7 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
         tokenized = map(self.tokenized, windows(texts))
         forward = partial(self.compute, self.results)
         weights: list[PieceWeights] = []
-        for batches, order in self.engine.run(tokenized, self.tokenizer, forward, self.kept, progress):
+        for batches, order in self.engine.run(tokenized, self.tokenizer, forward, self.batch_weights, progress):
             of_window = [text for batch in batches for text in batch]
             weights += [of_window[place] for place in order]
         return weights
@@ -74,7 +74,7 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
         weights = self.model(**inputs).logits[..., 0].float()
         return weights, inputs["input_ids"], inputs["attention_mask"]
 
-    def kept(self, results: tuple[np.ndarray, ...]) -> list[PieceWeights]:
+    def batch_weights(self, results: tuple[np.ndarray, ...]) -> list[PieceWeights]:
         """Split a batch into the weights of each text, without padding."""
         return [PieceWeights(ids[mask > 0], weights[mask > 0]) for weights, ids, mask in zip(*results, strict=True)]
 

@@ -52,7 +52,7 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
     if entry.adapter:
         with files.scratch(f"{target}-adapter") as folder:
             folder.mkdir()
-            of_adapter = _fetch(name, CheckpointEntry.model_validate(entry.adapter.given()), folder, adapter=True)
+            of_adapter = _fetch(name, CheckpointEntry.model_validate(entry.adapter.own_keys()), folder, adapter=True)
             of_adapter["files"] = _digests(folder)
             try:
                 facts["adapter"] = of_adapter | adapters.merge(folder, target)

@@ -91,7 +91,7 @@ def _of_dataset(grid: GridSummary, dataset: str, queries: Sequence[str]) -> dict
         if entry.show_text and document in known:
             shown = known[document]
             title, text = cut(shown.title, CHARACTERS) or document, cut(shown.text, CHARACTERS)
-            words = matched_words(texts.get(query, ""), shown.joined)
+            words = matched_words(texts.get(query, ""), shown.full_text)
         return [title, text, judged.get(query, {}).get(document), ", ".join(words), ranks]
 
     return {"systems": list(ranked), "queries": {query: [row(query, of) for of in shown[query]] for query in queries}}

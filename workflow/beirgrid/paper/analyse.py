@@ -162,7 +162,7 @@ def _count_words(
     ids = {document for of_query in top.values() for documents in of_query.values() for document in documents}
     ids |= {document for grades in qrels.values() for document in grades}
     path = provenance.artifact(paths.CORPUS.format(corpus=corpus))
-    return {document.id: len(document.joined.split()) for document in collection.pick_documents(path, ids)}
+    return {document.id: len(document.full_text.split()) for document in collection.pick_documents(path, ids)}
 
 
 def _dense_systems(done: Iterable[Cell], cells: Cells) -> dict[str, dict[str, str]]:

@@ -39,7 +39,7 @@ class Adapt(Stage):
 
     def settings(self, grid: Grid, model: str) -> Settings:
         base = model_entries.reading(grid.model(grid.training(model).base))
-        recipe = {**recipe_keys(grid, model, *_RECIPE), **grid.model(model).given(*_ENTRY), "base": base}
+        recipe = {**recipe_keys(grid, model, *_RECIPE), **grid.model(model).own_keys(*_ENTRY), "base": base}
         return {"precision": grid.config.encode.precision, "recipe": recipe}
 
     def work(self, sizes: Sizes, model: str) -> Amounts:

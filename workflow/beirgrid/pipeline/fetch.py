@@ -34,7 +34,7 @@ def _resolved(keys: Settings) -> Settings:
 
 
 def _corpus_entry(grid: Grid, corpus: str) -> Settings:
-    return _resolved(grid.config.corpora[corpus].given(*_CORPUS_KEYS))
+    return _resolved(grid.config.corpora[corpus].own_keys(*_CORPUS_KEYS))
 
 
 def _local_files(grid: Grid, corpus: str, *names: str) -> list[str]:
@@ -91,7 +91,7 @@ class FetchDataset(Stage):
         return _local_files(grid, grid.corpus(dataset), "queries.jsonl", *judged)
 
     def settings(self, grid: Grid, dataset: str) -> Settings:
-        entry = grid.config.datasets[dataset].given(*_DATASET_KEYS)
+        entry = grid.config.datasets[dataset].own_keys(*_DATASET_KEYS)
         return {"entry": entry, "corpus_entry": _corpus_entry(grid, grid.corpus(dataset))}
 
     def options(self, grid: Grid, dataset: str) -> Settings:
@@ -123,7 +123,7 @@ class FetchExpansion(Stage):
         return map(str, sorted(path.iterdir()) if path.is_dir() else [path])
 
     def settings(self, grid: Grid, system: str, corpus: str) -> Settings:
-        return {"entry": _resolved(grid.expansion(system, corpus).given())}
+        return {"entry": _resolved(grid.expansion(system, corpus).own_keys())}
 
     def options(self, grid: Grid, system: str, corpus: str) -> Settings:
         return {"name": system}
@@ -165,7 +165,7 @@ class FetchModel(Stage):
         entry = grid.model(model)
         if entry.endpoint:
             return {"entry": {"family": entry.family, "endpoint": entry.endpoint.identity()}}
-        keys = entry.given(*_MODEL_KEYS)
+        keys = entry.own_keys(*_MODEL_KEYS)
         if not entry.trust_remote_code:
             keys.pop("trust_remote_code", None)  # fetches no code, whatever it says
         if entry.folder is not None:  # a folder has no place on the hub

@@ -114,7 +114,7 @@ class IndexApproximate(Stage):
 
     def settings(self, grid: Grid, model: str, corpus: str, variant: str, shard: str) -> Settings:
         entry = grid.variants[variant]
-        similarity = grid.model(model).given("similarity")["similarity"]
+        similarity = grid.model(model).own_keys("similarity")["similarity"]
         return {"index": entry.index.built(), "dimensions": entry.dimensions, "similarity": similarity}
 
     def constraints(self, grid: Grid) -> dict[str, str]:

@@ -19,9 +19,9 @@ _NOT_RUN = {
 
 def running(model: entries.ModelEntry) -> Settings:
     """Return the keys that change what a model computes, without prompts and query lengths."""
-    entry = {key: value for key, value in model.given().items() if key not in _NOT_RUN}
+    entry = {key: value for key, value in model.own_keys().items() if key not in _NOT_RUN}
     if "engine" in entry:  # mteb's loader for this model, which may run the model's code
-        entry |= model.given("checkpoint", "trust_remote_code")
+        entry |= model.own_keys("checkpoint", "trust_remote_code")
     return entry | ({"endpoint": model.endpoint.identity()} if model.endpoint else {})
 
 

@@ -78,7 +78,7 @@ class Rule:
             self._settings[key] = json.dumps(_with_values(self.stage.settings(self.grid, **dict(key))))
         return self._settings[key]
 
-    def asked(self, wildcards: Any) -> Settings:
+    def output_params(self, wildcards: Any) -> Settings:
         """Return the params of a job that change its output."""
         return {name: value(wildcards) if callable(value) else value for name, value in self.compared.items()}
 
@@ -103,7 +103,7 @@ class Rule:
                 "outputs": {name: path for name, path in outputs.items() if name not in options},
                 "settings": json.loads(self.settings(wildcards)),
                 "options": _with_values(options),
-                "digest": provenance.digest(self.asked(wildcards)),
+                "digest": provenance.digest(self.output_params(wildcards)),
             }
         )
 
@@ -184,7 +184,7 @@ class Rules:
 
     def params_of(self, job: Job) -> Settings:
         """Return the params of a job that change its output."""
-        return self._rules[job.rule].asked(dict(job.wildcards))
+        return self._rules[job.rule].output_params(dict(job.wildcards))
 
     @cached_property
     def outdated(self) -> dict[str, str]:

@@ -43,10 +43,10 @@ class Train(Stage):
     def settings(self, grid: Grid, model: str) -> Settings:
         train = grid.training_as(entries.CrossEncoderTraining, model)
         length = grid.model(model).max_length
-        recipe = {**train.given(), "language": grid.language(train.corpus), "max_length": length}
+        recipe = {**train.own_keys(), "language": grid.language(train.corpus), "max_length": length}
         if train.teacher:
             teacher = grid.model(train.teacher)
-            recipe["teacher"] = model_entries.running(teacher) | teacher.given("prompts")
+            recipe["teacher"] = model_entries.running(teacher) | teacher.own_keys("prompts")
         return {"precision": "auto", "recipe": recipe}  # encode.precision is that of models that are not trained here
 
     def work(self, sizes: Sizes, model: str) -> Amounts:

@@ -132,7 +132,7 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
         values.loc[name], group.loc[name], trained.loc[name] = means, False, NO
         flawed.loc[name] = flawed.loc[averaged].any() & means.notna()
         shown.loc[name] = [INCOMPLETE if pd.isna(mean) else f"{mean:.4f}" for mean in means]
-        deviations.loc[name] = seeds[seeds["mean_of"] == joined(averaged)].set_index("system")["deviation"]
+        deviations.loc[name] = seeds[seeds["mean_of"] == name_of_mean(averaged)].set_index("system")["deviation"]
         more += _lacking(status.loc[averaged], grid)
     return Wide(values, shown, deviations, group, trained, flawed, (*more, *notes(grid, answers.scores)))
 
@@ -164,7 +164,7 @@ def averaged_rows(grid: GridSummary) -> list[str]:
     return [row for row in grid.counted_once if grid.datasets[row].corpus != "msmarco"]
 
 
-def joined(datasets: Iterable[str]) -> str:
+def name_of_mean(datasets: Iterable[str]) -> str:
     """Join the names of averaged datasets as in tables: sorted, with commas."""
     return ", ".join(sorted(datasets))
 

@@ -145,7 +145,7 @@ def lines(path: str | Path) -> Iterator[Line]:
     try:
         if not Path(path).stat().st_size:
             raise EOFError("it is empty")
-        with files.named(path), opener(path, "rb") as stream:
+        with files.errors_with_name(path), opener(path, "rb") as stream:
             for number, line in enumerate(stream, start=1):
                 fields = (line.removeprefix(BOM_UTF8) if number == 1 else line).split()
                 if header or (number == 1 and fields == METADATA_START):

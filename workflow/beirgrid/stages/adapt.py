@@ -79,11 +79,11 @@ def adapt(
     from transformers import set_seed
 
     origin = lineage.check({"base": base, "examples": examples})
-    recorded = provenance.record(ADAPT, record, recipe.given(), [output], origin=origin)
+    recorded = provenance.record(ADAPT, record, recipe.own_keys(), [output], origin=origin)
     with recorded as facts, compute.start() as runtime:
         precision = runtime.resolve_wide(recipe.precision)
         inputs = {
-            "recipe": recipe.given(),
+            "recipe": recipe.own_keys(),
             "precision": precision,
             "base": provenance.recorded(base).hashes,
             "examples": provenance.recorded(examples).hashes[examples.name],
@@ -208,7 +208,7 @@ def _examples(recipe: AdaptRecipe, path: Path, cache: Path) -> Dataset:
 def _texts(corpus: Path, most: int, seed: int) -> Iterator[str]:
     """Sample the texts of at most ``most`` documents; blank ones are skipped."""
     for documents in training_data.read_rows(corpus, training_data.sample_rows(count(corpus), most, seed)):
-        yield from (document.joined for document in documents if document.joined.strip())
+        yield from (document.full_text for document in documents if document.full_text.strip())
 
 
 def _damaged(corpus: Path, most: int, seed: int) -> Iterator[dict[str, str]]:
@@ -227,7 +227,7 @@ def _whole(corpus: Path, most: int, seed: int) -> Iterator[dict[str, str]]:
 
 def _prompts(recipe: AdaptRecipe, columns: list[str]) -> dict[str, str] | None:
     roles = {"query": "query", **dict.fromkeys(("positive", "negative", "damaged", "whole"), "document")}
-    prompts = recipe.prompts.given("query", "document")
+    prompts = recipe.prompts.own_keys("query", "document")
     return {column: prompts[roles[column]] for column in columns if roles.get(column) in prompts} or None
 
 

@@ -169,7 +169,7 @@ def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame)
         states = {name: CellState(status, detail) for name, (_, status, detail) in cells.items()}
         return (float(np.mean([value for value, _, _ in cells.values()])), *grid_cells.combined(states))
 
-    sets = dict.fromkeys([table_files.joined(table_files.averaged_rows(grid)), *across["names"]])
+    sets = dict.fromkeys([table_files.name_of_mean(table_files.averaged_rows(grid)), *across["names"]])
     rows = [(name, "", [name]) for name in grid.datasets]
     rows += [("", names, names.split(", ")) for names in sets if ", " in names]
     made: list[dict[str, Any]] = []

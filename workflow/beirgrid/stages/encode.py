@@ -48,7 +48,7 @@ def encode(
             values that are not finite, or one vector for all texts.
     """
     start, stop = collection.shard_rows(corpus, shard, shard_size, last)
-    settings = {**model.given(), "shard": shard, "shard_size": shard_size}
+    settings = {**model.own_keys(), "shard": shard, "shard_size": shard_size}
     made = {"documents": [start, stop, collection.count(corpus)]} | _made(model)
     origin = lineage.check({"checkpoint": checkpoint, "corpus": corpus}, made=made)
     with (

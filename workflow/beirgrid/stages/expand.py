@@ -44,7 +44,7 @@ def expand(
         DataError: the shard does not fit the corpus, or the checkpoint does not match the entry.
     """
     start, stop = collection.shard_rows(corpus, shard, shard_size, last)
-    settings = {**model.given(), "shard": shard, "shard_size": shard_size}
+    settings = {**model.own_keys(), "shard": shard, "shard_size": shard_size}
     origin = lineage.check(
         {"checkpoint": checkpoint, "corpus": corpus}, made={"documents": [start, stop, collection.count(corpus)]}
     )
@@ -74,7 +74,9 @@ def expand(
             say(f"expand shard {shard}: an earlier attempt finished {stop - start - new:,} documents")
         progress = Progress(f"expand shard {shard}", new, "documents")
         for part, (first, end) in missing.items():
-            texts = [document.joined for group in collection.read_documents(corpus, first, end) for document in group]
+            texts = [
+                document.full_text for group in collection.read_documents(corpus, first, end) for document in group
+            ]
             rows = opened.expansions(texts, progress)
             expanded.write_part(part, pa.table(rows, schema))
         expanded.join(parts, output, schema)

@@ -36,7 +36,7 @@ def fetch_corpus(
             documents.
     """
     origin = lineage.check({}, made={"source": _source(entry)})
-    with provenance.record(FETCH, record, entry.given(), [output], origin=origin) as facts:
+    with provenance.record(FETCH, record, entry.own_keys(), [output], origin=origin) as facts:
         with files.atomic(output) as temporary:
             facts.update(corpora.write(name, entry, open_source(entry), temporary))
         facts["bytes"] = files.size(output)
@@ -45,7 +45,7 @@ def fetch_corpus(
 
 def _source(entry: Corpus) -> dict[str, Any]:
     """Return the keys of a corpus's entry that define its source, without local folders."""
-    return entry.given("source", "id", "revision")
+    return entry.own_keys("source", "id", "revision")
 
 
 def fetch_dataset(
@@ -67,7 +67,7 @@ def fetch_dataset(
     Raises:
         DataError: queries, qrels and corpus do not match each other or the dataset's entry.
     """
-    settings = {**entry.given(), "source": corpus_entry.given()}
+    settings = {**entry.own_keys(), "source": corpus_entry.own_keys()}
     origin = lineage.check({"corpus": corpus}, asked={"source": _source(corpus_entry)})
     with provenance.record(FETCH_DATASET, record, settings, [queries, qrels], origin=origin) as facts:
         found = judged.read(name, entry, corpus_entry, open_source(corpus_entry), corpus)
@@ -115,7 +115,7 @@ def fetch_expansion(
     """
     documents = collection.count(corpus)
     origin = lineage.check({"corpus": corpus}, made={"documents": [0, documents, documents]})
-    with provenance.record(FETCH_EXPANSION, record, entry.given(), [output], origin=origin) as facts:
+    with provenance.record(FETCH_EXPANSION, record, entry.own_keys(), [output], origin=origin) as facts:
         with files.scratch(f"{output}-files") as folder, files.scratch(f"{output}-buckets") as buckets:
             folder.mkdir()
             buckets.mkdir()
@@ -146,7 +146,7 @@ def fetch_model(
         DataError: the checkpoint cannot be fetched, differs from its entry, or has prompts that the entry does not
             mention.
     """
-    with provenance.record(FETCH, record, entry.given(), [output]) as facts:
+    with provenance.record(FETCH, record, entry.own_keys(), [output]) as facts:
         with files.atomic(output, directory=True) as temporary:
             if entry.endpoint:
                 facts |= probe.fetch(entry.family, probe.with_connection(entry.endpoint, connection), temporary)

@@ -65,7 +65,7 @@ def generate(
         DataError: an input is damaged, or no document yields a query.
     """
     origin = lineage.check({"corpus": corpus, "generator": generator})
-    recorded = provenance.record(GENERATE, record, recipe.given(), [output], origin=origin)
+    recorded = provenance.record(GENERATE, record, recipe.own_keys(), [output], origin=origin)
     with recorded as facts, compute.start() as runtime:
         rows = training_data.sample_rows(collection.count(corpus), recipe.documents, recipe.seed)
         per_document = recipe.queries_for_each(len(rows))
@@ -99,7 +99,7 @@ def _generator(checkpoint: Path, recipe: GenerateRecipe, runtime: Runtime, per_d
     model = GeneratorModel(checkpoint, recipe.generator, runtime)
 
     def write(documents: list[Document]) -> list[list[tuple[str, str]]]:
-        texts = [document.joined for document in documents]
+        texts = [document.full_text for document in documents]
         queries = model.generate(texts, per_text=per_document, seed=recipe.seed)
         return [[(query, text) for query in found] for text, found in zip(texts, queries, strict=True)]
 

@@ -49,7 +49,7 @@ def label(
         DataError: an input is damaged, or a score is not finite.
     """
     origin = lineage.check({"teacher": teacher, "corpus": corpus, "training_queries": queries, "negatives": negatives})
-    recorded = provenance.record(LABEL, record, recipe.given(), [output], origin=origin)
+    recorded = provenance.record(LABEL, record, recipe.own_keys(), [output], origin=origin)
     with recorded as facts, compute.start() as runtime:
         scorer = open_scorer(teacher, recipe.teacher, runtime)
         with files.reading(queries):
@@ -86,7 +86,7 @@ def _margins(
     documents = {document.id: document for document in collection.pick_documents(corpus, ids)}
     collection.refuse_unknown(corpus, "document", sorted(ids), documents)
     rows = np.repeat(np.arange(len(queries)), [len(found) for found in negatives])
-    texts = [documents[document].joined for found in negatives for document in found]
+    texts = [documents[document].full_text for found in negatives for document in found]
     repeated = [queries[row] for row in rows]
     scores = scorer.score([*queries, *repeated], [*positives, *texts], progress=progress)
     check_finite(scores, [f"query {quoted(query)}" for query in (*queries, *repeated)], scorer.precision)

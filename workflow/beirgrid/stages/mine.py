@@ -63,7 +63,7 @@ def mine(
             f"{models} dense models of the recipe, {len(checkpoints)} --checkpoints and {len(indexes)} "
             "--indexes do not match: give one checkpoint for each model, and the same number of indexes"
         )
-    settings = {**recipe.given(), "bm25": index is not None, "dense": [model.given() for model in recipe.dense]}
+    settings = {**recipe.own_keys(), "bm25": index is not None, "dense": [model.own_keys() for model in recipe.dense]}
     asked = {"fields": "flat", "language": recipe.language, "expanded": False}
     origin = lineage.check({"corpus": corpus, "training_queries": queries, "lucene": index}, asked=asked)
     shards = len(indexes) // max(models, 1)

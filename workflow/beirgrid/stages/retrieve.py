@@ -111,7 +111,7 @@ def retrieve_vectors(
     Raises:
         DataError: an input is damaged, or an index has another dimension (or vocabulary) than the queries' vectors.
     """
-    settings = {**model.given(), "depth": asked.depth}
+    settings = {**model.own_keys(), "depth": asked.depth}
 
     def search(vectors: Any, depth: int) -> Found:
         return find(model.family, indexes, vectors, depth, compute)
@@ -139,7 +139,7 @@ def retrieve_dense(
     Raises:
         DataError: an input is damaged, or an index has another dimension than the queries' vectors.
     """
-    settings = {**model.given(), "depth": asked.depth}
+    settings = {**model.own_keys(), "depth": asked.depth}
     if index:
         settings |= {"index": index.model_dump(mode="json"), "dimensions": dimensions}
     encoded, found = [], []
@@ -189,7 +189,7 @@ def retrieve_late_interaction(
     if candidates is not None and len(indexes) != len(tokens):
         raise DataError(f"--indexes names {len(indexes)} indexes, --tokens {len(tokens)} shards: give one for each")
     how = {"candidates": candidates} if candidates else {"exhaustive": True}
-    settings = {**model.given(), **how, "depth": asked.depth}
+    settings = {**model.own_keys(), **how, "depth": asked.depth}
     origin = lineage.check(asked.inputs | {"tokens": tokens, "indexes": indexes})
     with provenance.record(RETRIEVE, asked.record, settings, [asked.output], origin=origin) as facts:
         every = candidates is None or bool(collection.read_candidates(asked.queries))

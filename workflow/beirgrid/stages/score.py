@@ -60,7 +60,7 @@ def score(
         precision = served.PRECISION if model.endpoint else runtime.resolve(model.precision)
         if precision == "float16":  # used only if the model fits it
             precision = opened().precision
-        settings = {**model.given(), "precision": precision}
+        settings = {**model.own_keys(), "precision": precision}
         # A listwise order depends on all of its documents.
         ordered = (run, depth) if isinstance(model, ListwiseReranker) else None
         store = pairs / _fingerprint(settings, checkpoint, corpus, queries, ordered)
@@ -147,7 +147,7 @@ def _score(scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, st
     asked = {query: scorer.begin(queries[query]) for query in {query for query, _ in part}}
     counted = any(beginning.shorter for beginning in asked.values())
     documents = collection.pick_documents(corpus, {document for _, document in part})
-    read = {document.id: scorer.begin(document.joined, counted=counted) for document in documents}
+    read = {document.id: scorer.begin(document.full_text, counted=counted) for document in documents}
     collection.refuse_unknown(corpus, "document", (document for _, document in part), read)
     pairs = [asked[query] for query, _ in part], [read[document] for _, document in part]
     scores = scorer.score_beginnings(*pairs, progress=progress)

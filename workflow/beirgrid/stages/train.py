@@ -103,7 +103,7 @@ def train(
 def _settings(recipe: TrainRecipe) -> dict[str, Any]:
     """Return the recipe for the record, with defaults, and the teacher's entry as given."""
     settings = recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return settings | ({"teacher": recipe.teacher.given()} if recipe.teacher else {})
+    return settings | ({"teacher": recipe.teacher.own_keys()} if recipe.teacher else {})
 
 
 def _judged(queries: Path | None, qrels: Path | None, documents: dict[str, collection.Document]) -> list[Positive]:
@@ -113,7 +113,7 @@ def _judged(queries: Path | None, qrels: Path | None, documents: dict[str, colle
     texts, judged = collection.read_queries(queries), judgements.read(qrels)
     collection.refuse_unknown(queries, "query", judged, texts)
     return [
-        Positive(texts[query], document, documents[document].joined)
+        Positive(texts[query], document, documents[document].full_text)
         for query, grades in judged.items()
         for document, grade in grades.items()
         if grade > 0 and document in documents
@@ -155,7 +155,7 @@ def _with_negatives(
         for document in choose.sample(everything, min(len(everything), 3 * most)):
             if len(negatives) < most and document not in known and document not in negatives:
                 negatives.append(document)
-        texts = [positive.text, *(documents[negative].joined for negative in negatives)]
+        texts = [positive.text, *(documents[negative].full_text for negative in negatives)]
         examples.append({"query": positive.query, "docs": texts, "labels": [1.0] + [0.0] * len(negatives)})
     return examples
 

@@ -112,7 +112,9 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         texts = _encode(model, list(self.queries.values()), is_query=True)
         rankings: runs.Run = dict.fromkeys(self.queries, runs.EMPTY)
         for block in collection.read_blocks(self.corpus, 0, collection.count(self.corpus), _DOCUMENTS):
-            scores = _similarity(model, texts, _encode(model, [document.joined for document in block], is_query=False))
+            scores = _similarity(
+                model, texts, _encode(model, [document.full_text for document in block], is_query=False)
+            )
             ids = np.array([document.id for document in block], object)
             for (query, best), of_query in zip(rankings.items(), scores, strict=True):
                 # What cannot be among the best is left out here; a score that is no number is refused below.
@@ -143,7 +145,7 @@ def _fetch(dataset: str, directory: Path) -> str:
         for each in jobs_behind(grid, artifacts.queries(name)):
             named, rule = dict(each.wildcards), getattr(rules, each.rule)
             wildcards = Wildcards(fromdict=named)
-            if not _is_made(each.record, provenance.digest(rule.asked(wildcards))):
+            if not _is_made(each.record, provenance.digest(rule.output_params(wildcards))):
                 outputs = {of: fill(path, **named) for of, path in each.stage.outputs.items()}
                 told = rule.job(wildcards, rule.inputs(wildcards), outputs, 1, SimpleNamespace(mem_mb=0))
                 job.run(each.stage.function(grid, **named).partition(":")[2], told.encode())

@@ -138,7 +138,7 @@ def _open_reranked(step: Step, first: OpenSystem, device: str, stack: ExitStack)
     scorer = open_scorer(values["checkpoint"], values["model"], runtime)
 
     def read(ids: set[str]) -> dict[str, str]:
-        return {document.id: document.joined for document in collection.pick_documents(values["corpus"], ids)}
+        return {document.id: document.full_text for document in collection.pick_documents(values["corpus"], ids)}
 
     def score(text: str, documents: list[str]) -> np.ndarray:
         with computing:

@@ -83,7 +83,7 @@ def hits(query: str, ranking: Ranking, dataset: str, depth: int) -> list[Hit]:
 
     texts = documents(dataset, ranking.ids[:depth])
     return [
-        Hit(rank, float(score), name, texts[name].title, texts[name].text, matched_words(query, texts[name].joined))
+        Hit(rank, float(score), name, texts[name].title, texts[name].text, matched_words(query, texts[name].full_text))
         for rank, (name, score) in enumerate(zip(ranking.ids[:depth], ranking.scores, strict=False), start=1)
     ]
 
