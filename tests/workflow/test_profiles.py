@@ -51,7 +51,7 @@ def test_only_one_kind_of_gpu_request_is_made():
     """gres and gpu together conflict in the plugin."""
     assert not any("gres" in rule.resources for rule in rules().values())
     assert {name for name, rule in rules().items() if "gpu" in rule.resources} == {
-        rule for rule, stage in stages().items() if stage.runs_models
+        rule for rule, stage in stages().items() if stage.runs_models or stage.gpu
     }
 
 

@@ -2,51 +2,31 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 import posixpath
 import re
 import signal
 import warnings
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from ..collections import ids, lines
 from ..collections.collection import Document
 from ..collections.sources import json_lines, read_id, read_text
 from ..core import files
 from ..core.errors import BeirgridError, DataError, warn
+from .pages import Text, read_book, read_page, without_nul
 
 # Known names of columns and JSON keys. The first one in a row counts.
 _IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "contents")
 # Largest file that is one document, unpacked, in bytes; and the longest time to read it, in seconds.
 _LARGEST, _LONGEST = 200 * 2**20, 300
-# A character after the end of a page. A text that does not end with it has an element or a quote that does not close.
-_END = "\ue000"
-# Elements of a page that do not end a word: 100<b>0</b> is one.
-_WITHIN_WORDS = re.compile(
-    "a|abbr|acronym|b|bdi|bdo|big|cite|code|del|dfn|em|font|i|ins|kbd|mark|nobr|q|s|samp|small|span|strike|strong|su[bp]"
-    "|tt|u|var|wbr"
-)
-# Encodings as browsers read them: by their extensions.
-_EXTENDED = {
-    "ascii": "cp1252",
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "shift_jis": "cp932",
-    "euc_kr": "cp949",
-    "gb2312": "gb18030",
-    "big5": "big5hkscs",
-    "tis-620": "cp874",
-    "iso8859-11": "cp874",
-}
 # Characters of a PDF that stand for shapes of a font, not for letters. Bullets of Symbol are not among them.
 _NO_LETTERS = re.compile("[\0-\x08\x0e-\x1f\ue000-\uefff\uf100-\uf8ff\ufffd]")
 # Notes of a PDF without a text of their own: links, windows of other notes, and form fields.
@@ -62,8 +42,6 @@ _EMBEDDED = re.compile(r"embeddings/.*(?<!\.xlsx)$", re.IGNORECASE)
 _BESIDE_CELLS = re.compile(r"xl/(comments|threadedComments|drawings/drawing)")
 # A row of a table by the names of its columns, with its place.
 Row = tuple[dict[str, Any], str]
-# Title and text of a file that is one document, and what is missing of the text. Each may be empty.
-_Text = tuple[str, str, str]
 
 
 def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[str, str]]:
@@ -192,17 +170,10 @@ def _chunks(document: Document, most: int) -> Iterator[Document]:
 
 def _source(path: Path) -> str:
     source = "\n".join(line for line, _ in lines.read(path, raw=True)).replace("\r", "\n")
-    return _checked(source, str(path))
+    return without_nul(source, str(path))
 
 
-def _checked(text: str, place: str) -> str:
-    """Return a text; refuse one with NUL characters, which a file in UTF-16 has where it is read as UTF-8."""
-    if "\0" in text:
-        raise DataError(f"{place}: NUL characters: is the file in UTF-16? Save it as UTF-8")
-    return text
-
-
-def _markdown(path: Path) -> _Text:
+def _markdown(path: Path) -> Text:
     """Return a Markdown file with its front matter, which begins with a key, at the end."""
     source = _source(path)
     front = re.match(r"---\n([\w-]+ *:.*?)\n---\n", source, re.DOTALL)
@@ -216,98 +187,7 @@ def _headed(text: str) -> tuple[str, str]:
     return (heading[1], text[heading.end() :].strip()) if heading else ("", text)
 
 
-def _html(content: bytes) -> _Text:
-    """Return the text of a page, each of its pieces on a line of its own.
-
-    Python's own parser, unlike lxml and html5lib, has no largest depth and no end before the end of the file.
-    """
-    from bs4 import BeautifulSoup
-
-    # Python's parser before 3.13.6 takes <!--> for the begin of a comment, and --!> for no end of one.
-    source = re.sub(r"<!--(?:-?>|.*?--!?>)", "", _decoded(content), flags=re.DOTALL)
-    page = BeautifulSoup(source + _END, "html.parser")
-    title = " ".join(page.title.get_text().split()) if page.title else ""
-    unclosed = [name for name in ("noscript", "template") if len(page(name)) > source.lower().count(f"</{name}")]
-    for unseen in [*page("title", limit=1), *page("noscript"), *page("template", shadowrootmode=False)]:
-        unseen.extract()
-    for picture in page(["img", "area"], alt=True):
-        picture.replace_with(f"\n{picture['alt']}\n")
-    for frame in page("iframe", srcdoc=True):
-        frame.append(_html(str(frame["srcdoc"]).encode())[1])
-    text = _joined(page)
-    is_cut = unclosed or not text.endswith(_END)
-    pieces = (" ".join(line.split()) for line in text.removesuffix(_END).splitlines())
-    flaw = "its text may be cut: an element, a comment or a quote does not close" if is_cut else ""
-    return title.removesuffix(_END), "\n".join(filter(None, pieces)), flaw
-
-
-def _joined(page: Any) -> str:
-    """Join the texts of a page: without a break between two of one paragraph, as a word may be partly bold."""
-    from bs4.element import CData, NavigableString, RubyParenthesisString, RubyTextString, Tag, TemplateString
-
-    seen = (NavigableString, CData, RubyParenthesisString, RubyTextString, TemplateString)
-    texts, last, paragraphs = [], None, {id(page): page}
-    for element in page.descendants:
-        paragraph = paragraphs[id(element.parent)]
-        if type(element) in seen:
-            texts.append(element if paragraph is last else f"\n{element}")
-            last = paragraph
-        elif isinstance(element, Tag) and _WITHIN_WORDS.fullmatch(element.name):
-            paragraphs[id(element)] = paragraph
-        elif isinstance(element, Tag):
-            paragraphs[id(element)], last = element, None
-    return "".join(texts)
-
-
-def _decoded(content: bytes) -> str:
-    """Decode a page by its byte order mark or by its declaration, or else as UTF-8."""
-    from bs4.dammit import EncodingDetector
-
-    content, encoding = EncodingDetector.strip_byte_order_mark(content)
-    declared = EncodingDetector.find_declared_encoding(content, is_html=True) or "utf-8"
-    if not encoding:
-        declared = "utf-8" if declared.startswith("utf-16") else declared  # in UTF-16, it could not be read
-        encoding = _EXTENDED.get(codecs.lookup(declared).name, declared)
-    return _checked(content.decode(encoding), "a page")
-
-
-def _epub(path: Path) -> _Text:
-    """Return a book: its metadata, the pages of its spine in order, and other pages, such as a table of contents."""
-    from lxml import etree
-
-    texts, unread = [], []
-    with zipfile.ZipFile(path) as book:
-        container = etree.fromstring(book.read("META-INF/container.xml"))
-        main, *others = (rendition.attrib["full-path"] for rendition in container.iter("{*}rootfile"))
-        flaw = f"its text may be cut: {others[0]} is not read" if others else ""
-        package = etree.fromstring(book.read(main))
-        items = {item.get("id"): item for item in package.iter("{*}item")}
-        spine = [item.get("idref") for item in package.iter("{*}itemref")]
-        pages = [name for name, item in items.items() if "html" in item.get("media-type", "") + item.get("href", "")]
-        for name in dict.fromkeys([*spine, *pages]):
-            try:
-                _, text, flaw_of_page = _html(_member(book, main, items[name].attrib["href"]))
-            except (LookupError, ValueError, RuntimeError, DataError, zipfile.BadZipFile, zlib.error):
-                unread.append(name)
-                continue
-            texts.append(text)
-            flaw = flaw or flaw_of_page
-    if unread:
-        flaw = f"{len(unread)} of its {len(unread) + len(texts)} pages are absent or cannot be read: {unread[0]} first"
-    elif not any(texts):
-        flaw = "its pages have no text"
-    facts = [fact.strip() for element in package.iter("{*}metadata") for fact in element.itertext() if fact.strip()]
-    title = next((element.text or "" for element in package.iter("{*}title")), "")
-    return title, "\n\n".join(filter(None, ["\n".join(facts), *texts])), flaw
-
-
-def _member(book: zipfile.ZipFile, main: str, link: str) -> bytes:
-    """Read a file of a book by a link of its main file, in which characters may be percent-encoded."""
-    place = posixpath.normpath(posixpath.join(posixpath.dirname(main), link.partition("#")[0]))
-    return book.read(place if place in book.namelist() else unquote(place))
-
-
-def _pdf(path: Path) -> _Text:
+def _pdf(path: Path) -> Text:
     import pypdf
 
     reader = pypdf.PdfReader(path)
@@ -329,7 +209,7 @@ def _pdf(path: Path) -> _Text:
     return title, "\n\n".join(texts), "; ".join(flaw for flaw, holds in flaws.items() if holds)
 
 
-def _office(path: Path) -> _Text:
+def _office(path: Path) -> Text:
     """Return what a Word or PowerPoint file says, as Markdown. Of a picture, only its description is kept."""
     from markitdown import StreamInfo, converters
 
@@ -475,7 +355,7 @@ def named_rows(
         key = next((key for key in ids if row.get(key) not in (None, "")), None)
         unread.update(name for name, value in row.items() if value and name not in (key, text, *others))
         identifier = read_id(row, place, key) if key else f"{prefix}{number}"
-        yield identifier, _checked(read_text(row, text, place), place), (row, place)
+        yield identifier, without_nul(read_text(row, text, place), place), (row, place)
     if unread:
         counts = ", ".join(f"{name or 'without a name'} ({number:,} values)" for name, number in unread.items())
         warn(f"columns up to {place} that are not read: {counts}")
@@ -486,12 +366,12 @@ def _rows(rows: Iterable[Row], name: str) -> Iterator[Document]:
         yield Document(identifier, read_text(row, "title", place), text)
 
 
-_READERS: dict[str, Callable[[Path], _Text]] = {
+_READERS: dict[str, Callable[[Path], Text]] = {
     ".md": _markdown,
     ".txt": lambda path: ("", _source(path).strip(), ""),
-    **dict.fromkeys((".html", ".htm"), lambda path: _html(path.read_bytes())),
+    **dict.fromkeys((".html", ".htm"), lambda path: read_page(path.read_bytes())),
     ".pdf": _pdf,
-    ".epub": _epub,
+    ".epub": read_book,
     **dict.fromkeys((".docx", ".pptx"), _office),
 }
 _TABLES: dict[str, Callable[[Path, str], Iterator[Document]]] = {
