@@ -18,7 +18,7 @@ from beirgrid.page.render import render
 from beirgrid.results import table_files
 from beirgrid.results.answers import Answers, typed
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
-from beirgrid.tools.report import outline
+from beirgrid.tools.reporting import outline
 
 Levels = dict[str, dict[str, float]]
 

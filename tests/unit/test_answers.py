@@ -30,7 +30,7 @@ from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages import report
 from beirgrid.stages.aggregate import aggregate
 from beirgrid.tools import events
-from beirgrid.tools.report import LINES, PUBLISHED, outline, refresh
+from beirgrid.tools.reporting import LINES, PUBLISHED, outline, refresh
 
 QUERIES = [f"q{i}" for i in range(8)]
 SETTINGS = "0123456789abcdef"
@@ -362,7 +362,7 @@ DAMAGES = [
 @pytest.mark.parametrize("damage", quick_first(DAMAGES))
 def test_damaged_and_foreign_files_are_never_a_number(grid, damage, monkeypatch):
     monkeypatch.setattr(
-        "beirgrid.tools.report.illustrated", lambda *_: ""
+        "beirgrid.tools.reporting.illustrated", lambda *_: ""
     )  # pictures take most of the time, and nothing reads them
     main(["report"])
     message = damage(grid.cells[0])

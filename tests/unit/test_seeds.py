@@ -31,7 +31,7 @@ from beirgrid.results.answers import Answers, write_answers
 from beirgrid.results.scores import Scores
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages import aggregate
-from beirgrid.tools import report
+from beirgrid.tools import reporting
 
 _TAUGHT = {"recipe": "gpl", "base": "minilm-tsdae", "derive": ["titles"], "teacher": "demo-reranker", "seed": 7}
 SYSTEMS = {
@@ -415,7 +415,7 @@ def test_a_missing_seed_shows_and_the_mean_says_what_it_is_over(finished):
     assert of_x["values"] == f"{levels[0]:.4f}, pending, {levels[1]:.4f}"
     assert row(found.scores, "s", "both")["detail"] == "lacks x (pending)"
     assert table_files.wide(found, grid, "ndcg@10").shown.loc["x", "s"] == "pending"
-    said = "\n".join(report.outline(grid, found, Path("page"), 120))
+    said = "\n".join(reporting.outline(grid, found, Path("page"), 120))
     assert "Of 8 cells: 7 done, 1 pending." in said
     assert "Mean over 3 seeds: s (seeds.csv)." in said
     Path(grid.cells[3].scores).unlink()
@@ -470,6 +470,6 @@ def test_a_score_over_queries_that_a_run_lacks_says_so(finished):
     assert (cell["status"], cell["detail"]) == ("done", said)
     assert row(found.scores, "base", "both")["detail"] == f"x: {said}"
     assert f"§ base on x: {said}." in table_files.wide(found, grid, "ndcg@10").notes
-    printed = list(report.outline(grid, found, Path("page"), 120))
+    printed = list(reporting.outline(grid, found, Path("page"), 120))
     assert f"§ base on x: {said}. The tables have one more such note." in printed
     assert f"§ base on x: {said}." in render(grid, found)

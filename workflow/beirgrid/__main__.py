@@ -39,7 +39,7 @@ COMMANDS = {
     "list": ("tools.catalogue:catalogue", "list registered systems, datasets and models, and what is on this disk"),
     "plan": ("tools.plan:plan", "estimate the jobs, hours, downloads and disk of a grid"),
     "status": ("tools.status:status", "show the state of a grid's jobs"),
-    "report": ("tools.report:report", "write the tables and the report of a grid from its finished cells"),
+    "report": ("tools.reporting:report", "write the tables and the report of a grid from its finished cells"),
     "show": ("tools.show:show_cell", "show the scores of a system on a dataset, or what one query found"),
     "search": ("tools.search:search", "search with a system of a finished grid"),
     "compare": ("tools.compare:compare", "compare two systems, grids or results folders, cell by cell"),

@@ -57,7 +57,7 @@ class Side(NamedTuple):
     system: str
 
 
-class Asked(NamedTuple):
+class Choice(NamedTuple):
     """What of two sides is compared, and how: the options of the command."""
 
     metrics: list[str]
@@ -120,10 +120,10 @@ def compare(
     if output and output.suffix not in (".csv", ".json"):
         raise NotComparableError(f"--output: {output} must end in .csv or .json")
     try:
-        asked = Asked(list(dict.fromkeys(map(metric_key, metrics))), datasets, baseline, tolerance, seed)
-        for metric in asked.metrics:
+        choice = Choice(list(dict.fromkeys(map(metric_key, metrics))), datasets, baseline, tolerance, seed)
+        for metric in choice.metrics:
             parse_metric(metric)
-        differences = _differences(_side(a, directory, baseline), _side(b, directory, baseline), asked)
+        differences = _differences(_side(a, directory, baseline), _side(b, directory, baseline), choice)
     except BeirgridError as error:
         raise NotComparableError(str(error)) from None
     if output:
@@ -158,7 +158,7 @@ def _side(text: str, directory: Path, baseline: str) -> Side:
 # Differences ----------------------------------------------------------------------------------------------------------
 
 
-def _differences(first: Side, second: Side, asked: Asked) -> Differences:
+def _differences(first: Side, second: Side, choice: Choice) -> Differences:
     """Compare the cells of two sides.
 
     Raises:
@@ -166,21 +166,21 @@ def _differences(first: Side, second: Side, asked: Asked) -> Differences:
     """
     sides = (first, second)
     known = {dataset for side in sides for _, dataset in side.results.cells}
-    if unknown := [dataset for dataset in asked.datasets if dataset not in known]:
+    if unknown := [dataset for dataset in choice.datasets if dataset not in known]:
         raise NotComparableError(f"--datasets: neither {first.text} nor {second.text} has {unknown[0]!r}")
     tables, only, refused = list[pd.DataFrame](), list[dict[str, str]](), list[str]()
     seeds, changed = dict[tuple[str, str], Runs](), Counter[tuple[str, str, str, str]]()
     for systems, dataset, pair in _pairs(first, second):
-        if asked.datasets and dataset not in asked.datasets:
+        if choice.datasets and dataset not in choice.datasets:
             continue
         if not all(pair):
             place = int(not pair[0])
             only.append({"side": "AB"[place], "system": systems[place], "dataset": dataset})
             continue
         seeds |= {(side, name): of for side, name, of in zip("AB", systems, pair, strict=True) if len(of) > 1}
-        bases = [side.results.runs(asked.baseline).get(dataset, ()) for side in sides] if asked.baseline else []
+        bases = [side.results.runs(choice.baseline).get(dataset, ()) for side in sides] if choice.baseline else []
         try:
-            values = _compare_cells(*pair, bases if all(bases) else [], asked)
+            values = _compare_cells(*pair, bases if all(bases) else [], choice)
         except DataError as error:
             refused.append(f"{' and '.join(dict.fromkeys(systems))} on {dataset}: {error}")
             continue
@@ -212,7 +212,7 @@ def _pairs(first: Side, second: Side) -> Iterator[tuple[tuple[str, str], str, tu
         yield from (((one, other), name, (a.get(name, ()), b.get(name, ()))) for name in {**a, **b})
 
 
-def _compare_cells(first: Runs, second: Runs, bases: Sequence[Runs], asked: Asked) -> pd.DataFrame:
+def _compare_cells(first: Runs, second: Runs, bases: Sequence[Runs], choice: Choice) -> pd.DataFrame:
     """Return a row per metric of two cells of one dataset. A query's score is its mean over the seeds.
 
     Args:
@@ -225,14 +225,14 @@ def _compare_cells(first: Runs, second: Runs, bases: Sequence[Runs], asked: Aske
     cells = [first, second, *bases]
     of_runs = [scores.read_cell(of.scores, of.per_query, of.system, of.dataset)[0] for of in itertools.chain(*cells)]
     known, *others = [of_run.means for of_run in of_runs[: len(first) + len(second)]]
-    metrics = asked.metrics or [metric for metric in known if all(metric in means for means in others)]
+    metrics = choice.metrics or [metric for metric in known if all(metric in means for means in others)]
     if not metrics:
         raise DataError(f"{first[0].per_query} and {second[0].per_query} have no metric in common")
     named = {f"{i:06}": of.per_query for i, of in enumerate(itertools.chain(*cells))}  # read_dataset sorts the names
     read = read_dataset(first[0].dataset, named, metrics, scores.main_metric(first[0].scores))
     parts = np.split(read.scores, np.cumsum(list(map(len, cells)))[:-1], axis=1)
     means = read._replace(systems=("",) * len(parts), scores=np.stack([part.mean(axis=1) for part in parts], axis=1))
-    tables = [measure(of_units, tolerance=asked.tolerance, seed=asked.seed) for (of_units,) in by_units([means])]
+    tables = [measure(of_units, tolerance=choice.tolerance, seed=choice.seed) for (of_units,) in by_units([means])]
     seeds = {"first_seeds": len(first), "second_seeds": len(second)}
     return pd.concat(tables, ignore_index=True).assign(**seeds, **_compare_rankings(first, second))
 

@@ -19,7 +19,7 @@ from ..results.published import SCORE_IS_PUBLISHED, Published, read
 from ..results.summary import GridSummary
 from ..stages.report import illustrated
 from .configfiles import merged
-from .report import outline
+from .reporting import outline
 
 _CELL = ["system", "dataset", "metric"]
 # Columns of intervals over queries, which published values lack.
