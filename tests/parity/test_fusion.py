@@ -186,6 +186,7 @@ print(json.dumps(fused))
 """
 
 
+@pytest.mark.slow
 def test_fusion_equals_that_of_ranx() -> None:
     weights, queries = [0.5, 0.3, 0.2], [f"q{number}" for number in range(20)]
 

@@ -95,6 +95,7 @@ def _search(index: Path, queries: dict[str, str], fields: str = "flat", language
     return lucene.search(index, queries, fields=fields, language=language, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", quick_first(["flat", "multifield"]))
 def test_documents_and_scores_are_those_of_anserinis_command(tmp_path, fields):
     """Most documents tie with more than a hundred others, and Anserini separates their scores."""

@@ -106,7 +106,7 @@ def test_modules_that_do_not_fit_are_told(tiny_models, tmp_path, capsys):
 
 
 def test_a_document_of_22_megabytes_has_the_vector_of_its_beginning(tiny_models, tmp_path):
-    texts = ["ab cd " * 3_700_000, "x" * 22_000_000, " ".join(["ab cd"] * 200)]
+    texts = ["ab cd " * 3_700_000, "x" * 1000, " ".join(["ab cd"] * 200)]
     assert _encode(tmp_path, tiny_models["dense"], texts) == 0
     vectors = np.load(tmp_path / "0.npy")
     np.testing.assert_allclose(vectors[0], vectors[2], atol=1e-5)

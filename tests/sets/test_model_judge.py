@@ -215,6 +215,7 @@ def test_other_scales_and_bad_files_are_refused(made, endpoint, tmp_path):
             chat_models.read_endpoint(place)
 
 
+@pytest.mark.slow
 def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
     judged(made, endpoint())
     people(made, 6)

@@ -245,6 +245,7 @@ def test_check_finds_what_fetch_would_find(made, capsys):
         set_step("check", "notes")
 
 
+@pytest.mark.slow
 def test_other_software_reads_an_export(made, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -191,6 +191,7 @@ def test_margins_are_the_differences_of_the_teachers_logits(margins, tiny_models
         assert row["label"] == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "similarity"),
     [

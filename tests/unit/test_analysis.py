@@ -290,6 +290,7 @@ def test_a_group_has_the_value_that_its_queries_have_by_themselves(metric):
     assert len({*expected}) > 1
 
 
+@pytest.mark.slow
 def test_equal_systems_are_told_apart_in_five_of_a_hundred_cases_and_intervals_cover_the_truth():
     """A simulation of 100 collections of 30 groups, whose queries have the value of their group."""
     numbers, metric = np.random.default_rng(7), "robustness@10"

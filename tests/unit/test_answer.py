@@ -302,6 +302,7 @@ def test_a_baseline_that_leads_over_few_datasets_is_tested_one_by_one():
     assert said.sentences[1] == "Of the 2 datasets, it is better than a on 2."
 
 
+@pytest.mark.slow
 def test_equal_systems_are_told_apart_in_five_of_a_hundred_grids_of_three_datasets():
     grid, found = made({name: {"a": 0.6, "b": 0.599} for name in "xyz"})
     numbers, told = np.random.default_rng(2), 0

@@ -232,6 +232,7 @@ SCORES = {"inputs": {"run": "a.trec", "qrels": "qrels.tsv"}, "settings": {"metri
 WRITTEN = SCORES | {"outputs": {"output": "scores.json", "per_query": "queries.parquet"}}
 
 
+@pytest.mark.slow
 def test_commands_are_forked_as_they_start_by_themselves(tmp_path):
     """Help, an error's message and status, and a record are the same, except times and memory."""
     folder = tmp_path / ("long" * 50)  # longer than the address of a socket

@@ -107,6 +107,7 @@ def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tu
     }
 
 
+pytestmark = pytest.mark.slow  # whole processes
 STAGES = ["encode", "encode-late", "expand", "index-faiss", "index-lucene", "retrieve", "score", "fuse", "train"]
 
 

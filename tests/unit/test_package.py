@@ -17,6 +17,7 @@ from helpers import made_once, unpack
 from beirgrid.core import version
 from beirgrid.tools import forks
 
+pytestmark = pytest.mark.slow  # installs
 COPIED = ["pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CITATION.cff", "CHANGELOG.md"]
 COPIED += ["CONTRIBUTING.md", "Snakefile", "config", "docs", "envs", "profiles", "workflow"]
 
@@ -93,7 +94,6 @@ def test_an_installed_package_names_the_commit_it_was_built_from(home, tmp_path)
     assert said == f"beirgrid {version.__version__}+g{commit} ({date})\n"
 
 
-@pytest.mark.slow
 def test_the_demo_of_an_installed_package_is_planned_from_an_empty_folder(home, tmp_path):
     done = _call(home / "venv/bin/beirgrid", "demo", "-n", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -102,7 +102,6 @@ def test_the_demo_of_an_installed_package_is_planned_from_an_empty_folder(home, 
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.slow
 def test_an_installed_package_runs_a_grid_without_a_file(home, tmp_path):
     command = home / "venv/bin/beirgrid"
     options = ["--systems", "bm25-flat", "--datasets", "demo", "--metrics", "ndcg@10", "--name", "mine"]
@@ -114,7 +113,6 @@ def test_an_installed_package_runs_a_grid_without_a_file(home, tmp_path):
     assert "Nothing to be done" in again.stdout + again.stderr
 
 
-@pytest.mark.slow
 def test_a_source_archive_builds_the_same_wheel(home, tmp_path):
     """Without git: the archive keeps the commit."""
     script = "from setuptools.build_meta import build_sdist; import sys; print(build_sdist(sys.argv[1]))"

@@ -50,6 +50,7 @@ def test_systems_and_datasets_need_no_file(tmp_path):
     assert "nonsense" in named.stdout + named.stderr
 
 
+@pytest.mark.slow
 def test_options_and_targets_of_snakemake_are_passed_on(tmp_path):
     """A file after --configfile is merged over the grid."""
     (tmp_path / "grid.yaml").write_text("grid: {name: mine, systems: [bm25-flat], datasets: [scifact]}\n")
@@ -64,6 +65,7 @@ def test_options_and_targets_of_snakemake_are_passed_on(tmp_path):
     assert not (tmp_path / ".snakemake").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_is_a_dataset_or_a_model(tiny_models, tmp_path):
     """A collection in BEIR layout, and a checkpoint."""
     folder = pages.folder(tmp_path / "notes")

@@ -16,6 +16,7 @@ from types import ModuleType
 import pytest
 from packaging.tags import sys_tags
 
+pytestmark = pytest.mark.slow  # installs
 TAG = next(str(tag) for tag in sys_tags())
 
 
@@ -87,7 +88,6 @@ def _installed(environment: Path) -> str:
     return subprocess.check_output([environment / "bin/python", "-c", script], text=True).strip()
 
 
-@pytest.mark.slow
 def test_setup_takes_the_cpu_build_where_the_package_index_has_it(setup, environment, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PIP_INDEX_URL", (tmp_path / "pytorch").as_uri())
     setup.install_torch("", "")

@@ -11,6 +11,7 @@ import yaml
 from helpers import ROOT, snakemake
 
 # Names that end like this workflow's rules, with other outputs.
+pytestmark = pytest.mark.slow  # whole processes
 PAGE = (ROOT / "docs/extending.md").read_text()
 SNAKEFILE = re.search(r"```python\n(from beirgrid.core.checkout .*?)```", PAGE, re.DOTALL)[1]
 OWN_HANDLER = """

@@ -93,6 +93,7 @@ def test_models_run_where_the_machine_or_the_person_says(small_grid, tmp_path):
     assert here["rates"].startswith(f"assumed for {cores} cores")
 
 
+@pytest.mark.slow
 def test_the_papers_grid_is_planned_at_its_size(tmp_path):
     plan = _plan(ROOT / "config/grids/paper.yaml", tmp_path, "--device", "cuda")
     assert sorted(plan["not_supplied"]) == ["bioasq", "robust04", "signal1m", "trec-news"]

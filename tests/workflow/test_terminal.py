@@ -14,6 +14,8 @@ from helpers import ROOT, beirgrid, python
 
 from beirgrid.results import scores
 
+pytestmark = pytest.mark.slow  # whole processes
+
 # Lines that are erased or drawn over begin anew.
 ERASED, SEQUENCE = re.compile(r"\r?\x1b\[(1A|2K)"), re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 
@@ -84,7 +86,6 @@ def test_who_asks_for_more_or_less_of_snakemakes_lines_gets_them(ran, option):
     assert "Building DAG of jobs..." in printed
 
 
-@pytest.mark.slow
 def test_a_failed_job_is_shown_with_the_end_of_its_log(small_grid, tmp_path):
     small_grid(tmp_path, grid={"systems": ["bm25-flat"], "datasets": ["small"]})
     assert _run(tmp_path, "--until", "index_lexical")[0] == 0
