@@ -120,7 +120,7 @@ def write(
         for start in range(0, documents, BUCKET):
             part = names.slice(start, BUCKET).to_pylist()
             of_bucket = _read_bucket(scratch / str(start // BUCKET))
-            if missing := [name for name in part if not of_bucket.get(name)]:
+            if missing := [name for name in part if name not in of_bucket]:
                 without += len(missing)
                 if "missing-documents" not in entry.allow:
                     raise DataError(
