@@ -25,22 +25,24 @@ SYSTEMS = {
     "sparse": {"retriever": "tiny-splade"},
     "fused": {"fusion": "rrf", "of": ["sparse", "fetched"]},
 }
+COLLECTION, COMMIT = "some/collection", "1" * 40
 RUNS = [f"results/runs/{system}/shared.run.gz" for system in SYSTEMS]
 
 
-def _collection(folder: Path) -> str:
-    """Write a collection as a repository of the hub, which its library converts in a cache of its own."""
+def _collection(folder: Path) -> dict[str, bytes]:
+    """Return the files of a repository of the hub, which its library converts in a cache of its own."""
     choose = random.Random(0)
     words = ["".join(choose.choices("abcdefghij", k=4)) for _ in range(300)]
     documents = [{"_id": f"d{i}", "title": "", "text": " ".join(choose.choices(words, k=12))} for i in range(DOCUMENTS)]
     queries = [{"_id": f"q{i}", "text": " ".join(choose.choices(words, k=4))} for i in range(20)]
     judged = [{"query-id": f"q{i}", "corpus-id": f"d{7 * i}", "score": 1} for i in range(20)]
-    return hub(folder, {"corpus": {"corpus": documents}, "queries": {"queries": queries}, "default": {"test": judged}})
+    hub(folder, {"corpus": {"corpus": documents}, "queries": {"queries": queries}, "default": {"test": judged}})
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
 def configfile(tmp_path: Path, tiny_models: dict[str, Path]) -> Path:
-    corpus = {"source": "huggingface", "id": _collection(tmp_path / "collection"), "revision": "1" * 40}
+    corpus = {"source": "huggingface", "id": COLLECTION, "revision": COMMIT}
     settings = {
         "corpora": {"shared": {**corpus, "documents": DOCUMENTS}},
         "datasets": {"shared": {"corpus": "shared"}},
@@ -63,6 +65,7 @@ def start(tmp_path: Path, configfile: Path, tiny_models: dict[str, Path]):
     processes: list[subprocess.Popen[bytes]] = []
     with serve() as models:
         models.push("some/model", tiny_models["dense"])
+        models.commits[f"datasets/{COLLECTION}", COMMIT] = _collection(tmp_path / "collection")
 
         def call(name: str) -> subprocess.Popen[bytes]:
             command = [sys.executable, "-m", "snakemake", "--configfile", configfile, "--directory", tmp_path / name]
