@@ -46,11 +46,19 @@ ENVIRONMENT = forkserver.environment()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start with whole workflows, the longest files. If a worker starts a long file late, the others wait for it.
 
-    One worker makes the small grid that many of these files read. Until then, the others get files that do not read it.
+    One worker makes the small grid that many of these files read. Until then, the others get files that do not read it,
+    and those of parity.
     """
     readers = {item.path for item in items if "finished" in getattr(item, "fixturenames", ())}
     maker = min(readers, default=None)
-    items.sort(key=lambda item: (item.path.parent.name != "workflow", item.path != maker, item.path in readers))
+
+    def rank(item: pytest.Item) -> int:
+        if item.path == maker:
+            return 0
+        of_workflow = item.path.parent.name == "workflow"
+        return (3 if item.path in readers else 1) if of_workflow else 2 if item.path.parent.name == "parity" else 4
+
+    items.sort(key=rank)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

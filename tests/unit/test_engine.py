@@ -55,6 +55,7 @@ def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
 def test_a_batch_that_does_not_fit_is_halved_which_is_said_once(tiny_models):
     ended = _run(LITTLE_MEMORY, tiny_models["dense"])
