@@ -19,6 +19,7 @@ def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variables", "forked"),
     [

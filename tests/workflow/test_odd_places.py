@@ -104,6 +104,7 @@ def test_five_hundred_systems_make_short_commands(tmp_path):
     assert len(fusion) < 65_000  # Snakemake puts longer commands into files
 
 
+@pytest.mark.slow
 def test_a_model_inside_the_working_directory_is_found(tiny_models, tmp_path):
     folder = tmp_path / "work {x}"
     shutil.copytree(tiny_models["dense"], folder / "my model")
