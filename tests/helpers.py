@@ -154,7 +154,7 @@ def snakemake(*arguments: str | Path, cwd: Path = ROOT, timeout: int = 600) -> s
 
 
 def forked_snakemake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let commands run Snakemake with the Python that forks Snakemake and its jobs."""
+    """Run Snakemake, of commands in this process, with the Python that forks Snakemake and its jobs."""
     command = run.Snakemake.command
 
     def forked(how: run.Snakemake, configfiles: Sequence[Path]) -> list[str]:

@@ -59,26 +59,3 @@ def stage_command(*words: str | Path, python: str | Path = sys.executable) -> li
     """Return a command that runs a stage in a process of its own, with its job on standard input."""
     arguments, text = stage_job(*words)
     return ["bash", "-c", f'exec "$@" <<< {shlex.quote(text)}', "bash", str(python), "-m", "beirgrid", *arguments]
-
-
-def _options(function: Callable[..., Any], words: Iterable[str]) -> dict[str, Any]:
-    """Return the values of a command line: ``--queries a b --depth 10``."""
-    hints = get_type_hints(function)
-    for kind in [kind for kind in hints.values() if dataclasses.is_dataclass(kind)]:
-        hints |= get_type_hints(kind)
-    texts: dict[str, list[str]] = {}
-    for word in words:
-        if word.startswith("--"):
-            texts[word[2:].replace("-", "_")] = []
-        else:
-            texts[next(reversed(texts))].append(word)
-    return {name: _value(hints.get(name), values) for name, values in texts.items()}
-
-
-def _value(kind: Any, texts: list[str]) -> Any:
-    if get_origin(kind) in (list, tuple):
-        return texts
-    if kind is bool:
-        return True
-    text = " ".join(texts)
-    return json.loads(text) if text.startswith("{") and kind is not str else text

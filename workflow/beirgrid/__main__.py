@@ -33,7 +33,7 @@ from .core.version import dated_version
 
 # Commands of ``--help``, in its order: words, function, help.
 COMMANDS = {
-    "demo": ("tools.run:demo", "run every kind of stage on the embedded collection"),
+    "demo": ("tools.run:demo", "run the workflow on the embedded collection"),
     "run": ("tools.run:run", "run a grid: a file, a ready-made grid, or systems and datasets"),
     "reproduce": ("tools.reproduce:reproduce", "run a system where values of it are published, and compare"),
     "list": ("tools.catalogue:catalogue", "list registered systems, datasets and models, and what is on this disk"),

@@ -72,7 +72,7 @@ def demo(
     published: Annotated[bool, "write a report of published values alone, at once: 17 systems × 14 datasets"] = False,
     how: Snakemake,
 ) -> None:
-    """Run every kind of stage on the embedded collection, or write a page of published values.
+    """Run the workflow on the embedded collection, or write a page of published values.
 
     Raises:
         BeirgridError: there are words for Snakemake, which a page of published values does not run.
