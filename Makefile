@@ -30,7 +30,6 @@ setup-dev: .venv/ready-dev ## also install the packages of tests, lint, docs and
 
 demo: .venv/ready ## run the workflow on the embedded collection and print the path of the report
 	@$(RUN) beirgrid demo
-	@echo "Report: $$PWD/results/grids/demo/report/index.html"
 
 picture: demo ## take docs/report.png from the demo's report (needs Chromium; CHROMIUM=...)
 	$(or $(CHROMIUM),chromium) --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1180,900 \

@@ -162,7 +162,7 @@ MISTAKES = {
     ),
     "a head of a model of another family": (
         {"systems/x": {"retriever": "colbertv2", "head": "sparse"}},
-        "systems.x.head: 'colbertv2' is a late-interaction model; a dense model with the heads of BGE-M3 is needed",
+        "systems.x.head: 'colbertv2' is a late-interaction model; a dense model is needed here",
     ),
     "a head of a model with prompts": (
         {"systems/x": {"first_stage": "bm25", "reranker": "e5", "head": "tokens"}},

@@ -149,9 +149,9 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
 
 
 def _without_heads(model: entries.ModelEntry) -> Iterator[str]:
-    """Yield why a model has no heads beside its dense one."""
+    """Yield why a model has no vectors beside one per text."""
     if not isinstance(model, entries.DenseModel):
-        yield f"is a {model.family} model; a dense model with the heads of BGE-M3 is needed"
+        yield f"is a {model.family} model; a dense model is needed here"
         return
     keys = [key for key in ("endpoint", "engine", "train", "query_model", "chunks", "brackets") if getattr(model, key)]
     if model.prompts.query or model.prompts.document or model.prompts.datasets:

@@ -333,16 +333,17 @@ class LateInteractionModel(ModelEntry):
 
 
 Head = Literal["sparse", "tokens"]
-# Families of the heads of BGE-M3 beside its dense one.
-HEADS: dict[str, str] = {"sparse": "sparse", "tokens": "late-interaction"}
+# Families of the heads of BGE-M3 beside its dense one, and of another dense model's last layer.
+HEADS: dict[str, str] = {"sparse": "sparse", **dict.fromkeys(("tokens", "last-layer"), "late-interaction")}
 
 
 def of_head(model: DenseModel, head: str) -> SparseModel | LateInteractionModel:
-    """Return the entry of another head of a dense model's checkpoint."""
+    """Return the entry of another head, or of the vectors of tokens, of a dense model's checkpoint."""
     shared = {key: getattr(model, key) for key in ModelEntry.model_fields if key in model.model_fields_set}
     if head == "sparse":
         return SparseModel(**shared | {"family": HEADS[head], "pooling": "bge-m3"})
-    return LateInteractionModel(**shared | {"family": HEADS[head], "head": "bge-m3", "query_length": model.max_length})
+    tokens = {"head": "bge-m3" if head == "tokens" else "none", "query_length": model.max_length}
+    return LateInteractionModel(**shared | {"family": HEADS[head], **tokens})
 
 
 class CrossEncoder(TaskModel):

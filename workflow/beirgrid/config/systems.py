@@ -156,8 +156,10 @@ class Reranked(SystemEntry):
     depth: Size | None = Field(
         None, description="Documents per query that are reranked. By default 100, or all documents of shorter runs."
     )
-    head: Literal["tokens"] | None = Field(
-        None, description="MaxSim over the vectors of tokens of a checkpoint with the three heads of BGE-M3."
+    head: Literal["tokens", "last-layer"] | None = Field(
+        None,
+        description="MaxSim over the vectors of tokens of a dense model: of a checkpoint with the three heads of BGE-M3 "
+        "(tokens), or of any other's last layer (last-layer).",
     )
     chunks: Chunks | None = _CHUNKS
 
