@@ -158,8 +158,8 @@ class Reranked(SystemEntry):
     )
     head: Literal["tokens", "last-layer"] | None = Field(
         None,
-        description="MaxSim over the vectors of tokens of a dense model: of a checkpoint with the three heads of BGE-M3 "
-        "(tokens), or of any other's last layer (last-layer).",
+        description="MaxSim over the vectors of tokens of a dense model: those of a checkpoint with the three heads of "
+        "BGE-M3 (tokens), or the last layer's of any other (last-layer).",
     )
     chunks: Chunks | None = _CHUNKS
 
