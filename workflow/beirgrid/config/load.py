@@ -6,6 +6,7 @@ Snakemake's parsing of the Snakefile imports this module, so it imports nothing 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -75,12 +76,14 @@ _KINDS: dict[str, TypeAdapter[Any]] = {
     "models": TypeAdapter(entries.Model),
 }
 # Kinds of systems, by a key that only they have.
-_SYSTEMS: dict[str, Any] = {
-    **dict.fromkeys(("fusion", "of"), Annotated[entries.Rrf | entries.WeightedSum, Field(discriminator="fusion")]),
-    **dict.fromkeys(("reranker", "first_stage"), entries.Reranked),
-    "run": entries.External,
-    **dict.fromkeys(("command", "index_command"), entries.Program),
+_Fusion = Annotated[entries.Rrf | entries.WeightedSum, Field(discriminator="fusion")]
+_SYSTEMS: dict[str, TypeAdapter[Any]] = {
+    **dict.fromkeys(("fusion", "of"), TypeAdapter(_Fusion)),
+    **dict.fromkeys(("reranker", "first_stage"), TypeAdapter(entries.Reranked)),
+    "run": TypeAdapter(entries.External),
+    **dict.fromkeys(("command", "index_command"), TypeAdapter(entries.Program)),
 }
+_adapter = cache(TypeAdapter)  # of a class; each takes milliseconds
 
 
 def _validated(kind: TypeAdapter[Any], value: Any, where: str, problems: list[str]) -> Any:
@@ -96,14 +99,14 @@ def _kind_of_system(entry: Any, models: Mapping[str, Any]) -> TypeAdapter[Any]:
     """Return the class of a system by its keys and, of a retriever, by the family of its model."""
     keys = entry if isinstance(entry, Mapping) else {}
     if kind := next((kind for key, kind in _SYSTEMS.items() if key in keys), None):
-        return TypeAdapter(kind)
+        return kind
     name = keys.get("retriever")
     model = models.get(name) if isinstance(name, str) else None
     family = model.get("family") if isinstance(model, Mapping) else "dense"
     family = str(entries.HEADS.get(str(keys.get("head")), family))
     if name == "bm25":
-        return TypeAdapter(entries.Bm25)
-    return TypeAdapter(entries.retriever_of(family) if family in RETRIEVERS else entries.Retriever)
+        return _adapter(entries.Bm25)
+    return _adapter(entries.retriever_of(family) if family in RETRIEVERS else entries.Retriever)
 
 
 def _metrics(config: Config) -> tuple[str, ...]:
