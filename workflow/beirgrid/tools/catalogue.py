@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,7 +30,7 @@ _NAMED = 3
 
 def catalogue(
     kind: Annotated[Literal["systems", "models", "datasets", "metrics", "grids", "runs"], "what to list"],
-    words: Annotated[tuple[str, ...], "show only rows that contain it; COLUMN=VALUE: that have this value"] = (),
+    words: Annotated[tuple[str, ...], "show only rows that contain it"] = (),
     *,
     here: Annotated[bool, "show only what this folder already has"] = False,
     configfile: ConfigFiles = (),
@@ -41,7 +41,6 @@ def catalogue(
 
     examples:
       beirgrid list models                    registered models, and those that mteb lists
-      beirgrid list models engine=beirgrid family=sparse     rows with these values
       beirgrid list models qwen reranker      rows that contain all of these words
       beirgrid list datasets --here           what was fetched in this folder
       beirgrid list runs --json               for programs
@@ -52,7 +51,7 @@ def catalogue(
     """
     grid = Grid(merged([path.absolute() for path in configfile]))
     rows = (row for row in _KINDS[kind](grid, directory) if row.get("here", True) or not here)
-    shown = [row for row in rows if _fits(row, words)]
+    shown = [row for row in rows if all(word.lower() in " ".join(map(_text, row.values())).lower() for word in words)]
     if json:
         print(dumps(shown, indent=1, ensure_ascii=False))
     elif shown:
@@ -62,20 +61,12 @@ def catalogue(
         print(f"no {kind}" + (f" with {' '.join(words)}" if words else ""))
 
 
-def _fits(row: Row, words: Iterable[str]) -> bool:
-    text = " ".join(map(_text, row.values())).lower()
-    values = {f"{column}={_text(value)}".lower() for column, value in row.items()}
-    return all(word in (values if word.partition("=")[0] in row else text) for word in map(str.lower, words))
-
-
 def _text(value: Any) -> str:
-    if isinstance(value, bool):
+    if value is None or isinstance(value, bool):
         return "yes" if value else ""
     if isinstance(value, list):
         return ", ".join(value if len(value) <= _NAMED else [*value[:_NAMED], f"… ({len(value)})"])
-    return (
-        f"{value:,.0f}" if isinstance(value, int | float) and abs(value) >= 10 else "" if value is None else str(value)
-    )
+    return f"{value:,.0f}" if isinstance(value, int | float) and abs(value) >= 10 else str(value)
 
 
 def _has(directory: Path, pattern: str, **names: str) -> bool:
@@ -85,7 +76,9 @@ def _has(directory: Path, pattern: str, **names: str) -> bool:
 
 def _systems(grid: Grid, directory: Path) -> Iterator[Row]:
     """Yield the systems: their kind, what they are made of, what they download, and the datasets that they ran on."""
-    config, done, resources = grid.config, _scored_cells(directory), Resources(grid)
+    config, resources, done = grid.config, Resources(grid), list[tuple[str, str]]()
+    with contextlib.suppress(DataError):  # no grid ran here
+        done += results_folder.find(results_folder.working_folder(directory)[0]).cells
     for name, entry in config.systems.items():
         models = [model for model in models_behind(config, [name]) if model in config.models]
         own = entry.retriever if isinstance(entry, Retriever) else entry.reranker if isinstance(entry, Reranked) else ""
@@ -134,37 +127,30 @@ def _datasets(grid: Grid, directory: Path) -> Iterator[Row]:
     """Yield the datasets: their sizes, their licence, what they download, and whether they are supplied."""
     config, sizes = grid.config, Resources(grid).sizes
     for name, entry in config.datasets.items():
-        if entry.mean_of:
-            about = {"dataset": name, "corpus": f"mean of {len(entry.mean_of)}", "task": entry.task}
-            empty = dict.fromkeys(("language", "documents", "queries", "licence", "from", "download MB", "supply"))
-            yield {**about, **empty, "here": False}
-            continue
-        corpus = entry.corpus or ""
-        source = config.corpora[corpus]
-        missing = absent_folder(source)
-        yield {
-            "dataset": name,
-            "corpus": corpus,
-            "task": entry.task,
-            "language": source.language,
-            "documents": source.documents,
-            "queries": entry.queries,
-            "licence": source.licence,
-            "from": str(resolve_path(source.path)) if isinstance(source, LocalCorpus) else source.id,
-            "download MB": round(sizes.download_mb(corpus)),
-            "supply": str(missing or ""),
-            "here": _has(directory, paths.CORPUS_RECORD, corpus=corpus)
-            and _has(directory, paths.DATASET_RECORD, dataset=name),
-        }
+        row: Row = {"dataset": name, "corpus": f"mean of {len(entry.mean_of)}", "task": entry.task, "here": False}
+        if corpus := entry.corpus:
+            source = config.corpora[corpus]
+            row |= {
+                "corpus": corpus,
+                "language": source.language,
+                "documents": source.documents,
+                "queries": entry.queries,
+                "licence": source.licence,
+                "from": str(resolve_path(source.path)) if isinstance(source, LocalCorpus) else source.id,
+                "download MB": round(sizes.download_mb(corpus)),
+                "supply": str(absent_folder(source) or ""),
+                "here": _has(directory, paths.CORPUS_RECORD, corpus=corpus)
+                and _has(directory, paths.DATASET_RECORD, dataset=name),
+            }
+        yield row
 
 
 def _metrics(grid: Grid, directory: Path) -> Iterator[Row]:
     """Yield the metrics."""
     for name in NAMES:
         used = [written(metric) for metric in STANDARD if metric.split("@")[0] == name]
-        metric = f"{name}@k"
-        better = lower_is_better(f"{name}@1")
-        yield {"metric": metric, "written": written(metric), "by default": used, "less is better": better}
+        row = {"metric": f"{name}@k", "written": written(f"{name}@k"), "by default": used}
+        yield row | {"less is better": lower_is_better(f"{name}@1")}
 
 
 def _grids(grid: Grid, directory: Path) -> Iterator[Row]:
@@ -189,18 +175,4 @@ def _runs(grid: Grid, directory: Path) -> Iterator[Row]:
             yield {"system": cell.system, "dataset": cell.dataset, "queries": of_cell.queries, **shown}
 
 
-def _scored_cells(directory: Path) -> list[tuple[str, str]]:
-    """Return the cells that have scores; none where no grid ran."""
-    with contextlib.suppress(DataError):
-        return list(results_folder.find(results_folder.working_folder(directory)[0]).cells)
-    return []
-
-
-_KINDS = {
-    "systems": _systems,
-    "models": _models,
-    "datasets": _datasets,
-    "metrics": _metrics,
-    "grids": _grids,
-    "runs": _runs,
-}
+_KINDS = {kind: globals()[f"_{kind}"] for kind in ("systems", "models", "datasets", "metrics", "grids", "runs")}
