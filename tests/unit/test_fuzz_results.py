@@ -183,7 +183,7 @@ def test_a_folder_that_takes_no_files_is_named_by_plan(call, tmp_path, monkeypat
     assert err == f"beirgrid plan: error: {message} ({Path(folder).resolve()}/.snakemake)\n"
 
 
-@pytest.mark.parametrize("words", [["plan", "--jobs"], ["status", "--watch"]])
+@pytest.mark.parametrize("words", [["plan", "--jobs"]])
 @pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "x", "", "9" * 5000])
 def test_a_number_that_is_none_is_refused(call, words, number):
     status, _, err = call(*words, number)

@@ -56,14 +56,12 @@ def refuse_beside_orphans(folder: Path, executor: str) -> None:
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
     if listed.returncode != 0:
         raise BeirgridError(f"squeue does not say whether jobs of an earlier run live: {listed.stderr.strip()}")
-    explained = [
-        f"SLURM still has {jobs} job(s) of an earlier run in this folder (run {name}, user {user}), which write the "
-        f"files that this run would write. Wait until they end (squeue --name {name}) or cancel them (scancel --name "
-        f"{name}); then run again."
-        for (name, user), jobs in runs_in(folder, listed.stdout).items()
-    ]
-    if explained:
-        raise BeirgridError("\n".join(explained))
+    for (name, user), jobs in runs_in(folder, listed.stdout).items():
+        raise BeirgridError(
+            f"SLURM still has {jobs} job(s) of an earlier run in this folder (run {name}, user {user}), which write "
+            f"the files that this run would write. Wait until they end (squeue --name {name}) or cancel them (scancel "
+            f"--name {name}); then run again."
+        )
 
 
 def runs_in(folder: Path, listing: str) -> Counter[tuple[str, str]]:

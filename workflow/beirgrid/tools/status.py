@@ -9,13 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean
-from typing import Annotated, Any
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from ..config.values import Size
 from ..core.errors import printable
 from ..results import results_folder
 from .events import EVENTS, Execution, RunningJob, read, tail
@@ -26,23 +24,12 @@ from .text import column_lines
 _LINES, _JOBS = 5, 12
 
 
-def status(
-    *,
-    directory: ResultsPlace = Path(),
-    watch: Annotated[Size | None, "seconds after which the screen is drawn again, until the run ends"] = None,
-) -> None:
-    """Print the state of a grid's jobs once, or repeatedly."""
+def status(*, directory: ResultsPlace = Path()) -> None:
+    """Print the state of a grid's jobs. To watch a run: ``watch beirgrid status``."""
     os.chdir(results_folder.working_folder(directory)[0])
     console = terminal()
-    while True:
-        current = read(EVENTS)
-        if watch:
-            console.clear()
-        for part in screen(current):
-            console.print(part, soft_wrap=True)
-        if not watch or current.alive is False:
-            return
-        time.sleep(watch)
+    for part in screen(read(EVENTS)):
+        console.print(part, soft_wrap=True)
 
 
 def terminal(**settings: Any) -> Console:
@@ -108,22 +95,12 @@ def _stages(current: Execution) -> Iterator[str]:
 
 
 def speed(current: Execution) -> str:
-    """Estimate the rate of jobs and the time left, from the mean time of each rule's jobs and their concurrency."""
-    done = current.in_state("done")
-    elapsed = max(current.until - current.facts["time"], 1.0)
-    rate = f"{len(done) / elapsed * 60:,.1f} jobs per minute"
-    unfinished: Counter[str] = Counter(current.facts["jobs"])
-    unfinished -= Counter(job.rule for job in done)
-    if current.alive is False or not unfinished:
+    """Return the rate of jobs, and the time that the others take at this rate, whatever their stages."""
+    elapsed, done = max(current.until - current.facts["time"], 1.0), len(current.in_state("done"))
+    rate, others = f"{done / elapsed * 60:,.1f} jobs per minute", sum(current.facts["jobs"].values()) - done
+    if current.alive is False or not done or others <= 0:
         return rate
-    times: dict[str, list[float]] = {}
-    for job in done:
-        times.setdefault(job.rule, []).append(job.seconds)
-    known = sum(number * fmean(times[rule]) for rule, number in unfinished.items() if rule in times)
-    unknown = sum(number for rule, number in unfinished.items() if rule not in times)
-    at_once = max(1.0, sum(job.seconds for job in done) / elapsed)
-    left = [f"about {clock(known / at_once)}"] * bool(known) + [f"{unknown} jobs of unknown length"] * bool(unknown)
-    return f"{rate}; left: {', and '.join(left)}"
+    return f"{rate}; left at this rate: {clock(others * elapsed / done)}"
 
 
 def warnings(current: Execution) -> str:
