@@ -121,27 +121,13 @@ def search_shards(
 
 def _owners(shards: Iterable[Path]) -> np.ndarray | None:
     """Return the corpus row of the document of each vector, int64 [vectors]; None if each document has one vector."""
-    ids_of = {path: _ids(path) for path in shards}
+    ids_of = {path: _open(path)[2] for path in shards}
     several = [ids for ids in ids_of.values() if ids is not None]
     if several and len(several) < len(ids_of):
         single = next(path for path, ids in ids_of.items() if ids is None)
         raise DataError(f"{single} has one vector of each document, and other shards have several: index them alike")
     firsts = np.cumsum([0, *(ids[-1] + 1 for ids in several)])
     return np.concatenate([ids + first for ids, first in zip(several, firsts, strict=False)]) if several else None
-
-
-def _ids(path: Path) -> np.ndarray | None:
-    """Return the document of each vector of an index, int64 [vectors]; None if each document has one vector."""
-    import faiss
-
-    index = read_index(path, *_KINDS, flags=faiss.IO_FLAG_MMAP_IFC)
-    if type(index).__name__ == _KINDS[0]:
-        return None
-    ids: np.ndarray = faiss.vector_to_array(index.id_map)
-    with files.reading(path):
-        if not len(ids) or len(ids) != index.ntotal or ids[0] or not np.isin(np.diff(ids), (0, 1)).all():
-            raise ValueError("its ids are not those of consecutive documents")
-    return ids
 
 
 def _of_documents(
@@ -238,22 +224,32 @@ def check_kind(path: Path, index: Any, *kinds: str) -> None:
         raise DataError(f"{path} is an index of another kind ({name}, not {' or '.join(kinds)}). {files.REMEDY}")
 
 
-def _open(path: Path, dimension: int | None = None) -> Any:
+def _open(path: Path, dimension: int | None = None) -> tuple[Any, np.ndarray, np.ndarray | None]:
     """Map an index.
+
+    Returns:
+        the index, its vectors, float32 [vectors, dimension], mapped as long as the index is open, and the document of
+        each vector, int64 [vectors]; None if each document has one vector.
 
     Raises:
         DataError: the index is damaged, of another kind, or has another dimension.
     """
     import faiss
 
-    index = read_index(path, *_KINDS, flags=faiss.IO_FLAG_MMAP_IFC)
-    check_kind(path, _vectors(index), _KINDS[0])
+    index = inner = read_index(path, *_KINDS, flags=faiss.IO_FLAG_MMAP_IFC)
+    ids: np.ndarray | None = None
+    if type(index).__name__ != _KINDS[0]:
+        inner, ids = faiss.downcast_index(index.index), faiss.vector_to_array(index.id_map)
+        check_kind(path, inner, _KINDS[0])
+        with files.reading(path):
+            if not len(ids) or len(ids) != index.ntotal or ids[0] or not np.isin(np.diff(ids), (0, 1)).all():
+                raise ValueError("its ids are not those of consecutive documents")
     if dimension is not None and index.d != dimension:
         raise DataError(
             f"{path} holds vectors of dimension {index.d}, but the model gives {dimension}: "
             "the checkpoint changed since the corpus was indexed"
         )
-    return index
+    return index, faiss.rev_swig_ptr(inner.get_xb(), index.ntotal * index.d).reshape(-1, index.d), ids
 
 
 @contextmanager
@@ -263,31 +259,16 @@ def opened(path: Path) -> Iterator[np.ndarray]:
     Raises:
         DataError: the index is damaged, or has several vectors of a document.
     """
-    if _ids(path) is not None:
+    index, vectors, ids = _open(path)
+    if ids is not None:
         raise DataError(f"{path} has several vectors of a document, so that it is searched exactly only")
-    index = _open(path)
-    yield _rows(index)
+    yield vectors
     del index
-
-
-def _rows(index: Any) -> np.ndarray:
-    """View the vectors of an open index, float32 [documents, dimension]."""
-    import faiss
-
-    rows: np.ndarray = faiss.rev_swig_ptr(_vectors(index).get_xb(), index.ntotal * index.d).reshape(-1, index.d)
-    return rows
-
-
-def _vectors(index: Any) -> Any:
-    """Return the index within an index with ids, which must stay open; an index without ids itself."""
-    import faiss
-
-    return index if type(index).__name__ == _KINDS[0] else faiss.downcast_index(index.index)
 
 
 def _mapped(shards: Iterable[Path], dimension: int) -> Iterator[np.ndarray]:
     """Yield the vectors of shards; each is unmapped when the next one is requested."""
     for path in shards:
-        index = _open(path, dimension)
-        yield _rows(index)
+        index, vectors, _ = _open(path, dimension)
+        yield vectors
         del index  # so that it is unmapped before the next one is mapped
