@@ -396,6 +396,19 @@ def test_scores_compare_as_in_repro_eval():
     assert ours["rmse"] == pytest.approx(effectiveness.RMSE(reference, other)["ndcg"])
 
 
+def test_effects_over_a_baseline_are_those_of_repro_eval():
+    effects = pytest.importorskip("repro_eval.measure.overall_effects")
+    scores = skewed(50, 4)  # reference, other, and their baselines
+    first, second, *bases = ({f"q{i}": {"ndcg": value} for i, value in enumerate(column)} for column in scores.T)
+    topics = (first, bases[0], second, bases[1])
+    ours = measure(tables.EvaluatedDataset("x", tuple("abcd"), ("ndcg",), scores[:, :, None])).iloc[0]
+    assert ours["effect_ratio"] == pytest.approx(effects.ER(*topics)["ndcg"])
+    assert ours["relative_improvement_delta"] == pytest.approx(effects.DRI(*topics)["ndcg"])
+    scores[:, 2] = scores[:, 0]  # no improvement of the reference
+    ours = measure(tables.EvaluatedDataset("x", tuple("abcd"), ("ndcg",), scores[:, :, None])).iloc[0]
+    assert np.isnan(ours["effect_ratio"])
+
+
 def test_rank_biased_overlap_in_plain_loops():
     reference, run = random_runs(3, 30)
     for query in reference:

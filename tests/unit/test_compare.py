@@ -180,13 +180,6 @@ def test_datasets_may_have_commas_between_them(work, capsys):
     assert "has 'z'" in capsys.readouterr().err
 
 
-def test_effect_ratios_without_their_library_say_how_to_install_it(work, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "repro_eval.measure.overall_effects", None)
-    assert _compare(work / "a", work / "b", "--baseline", "base") == 2
-    assert "pip install 'beirgrid[reproducibility]'" in capsys.readouterr().err
-    assert _compare(work / "a", work / "b", "--tolerance", "1") == 0
-
-
 def test_a_grid_has_its_own_cells_and_records(copy, capsys):
     record = "results/indexes/i/x/0.json"
     cells = [{"system": "s", "dataset": "x", "records": [record, "results/runs/s/x.json"]}]

@@ -263,8 +263,8 @@ def test_the_workflow_imports_only_what_a_run_installs(root):
     imported -= {*sys.stdlib_module_names, "beirgrid"}
     assert {"torch", "pyarrow", "snakemake"} <= imported
     missing = {module for module in imported if not {canonicalize_name(name) for name in owners[module]} & run.keys()}
-    # beirgrid[reproducibility] and beirgrid[documents]; a message tells how to install them
-    assert missing == {"repro_eval", "markitdown", "openpyxl", "pypdf"}
+    # beirgrid[documents]; a message tells how to install them
+    assert missing == {"markitdown", "openpyxl", "pypdf"}
 
 
 def test_what_is_installed_is_what_is_locked(root):

@@ -29,11 +29,10 @@ from .text import table_lines
 
 SAME, DIFFERENT, NOT_COMPARABLE = 0, 1, 2
 # Columns of the values, one row per metric of a pair of cells. Differences are second minus first.
-COLUMNS = [
+_COLUMNS = [
     *("system", "other", "dataset", "metric", "queries", "first_seeds", "second_seeds", "first", "second"),
-    *("difference", "low", "high"),
-    *("p", "p_holm", "rmse", "kendall_tau_union", "rank_biased_overlap", "effect_ratio", "relative_improvement_delta"),
-    "same",
+    *("difference", "low", "high", "p", "p_holm", "rmse", "kendall_tau_union", "rank_biased_overlap", "effect_ratio"),
+    *("relative_improvement_delta", "same"),
 ]
 # Facts of records that are conditions; other facts are outcomes. Paths are no conditions: contents have hashes.
 _FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256")
@@ -41,12 +40,6 @@ _FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "sourc
 _LONGEST = 48
 # The run of a cell, or those of all its seeds.
 Runs = tuple[Result, ...]
-
-
-class NotComparableError(BeirgridError):
-    """A and B cannot be compared."""
-
-    exit_status = NOT_COMPARABLE
 
 
 class Side(NamedTuple):
@@ -71,23 +64,23 @@ class Differences(NamedTuple):
     """What differs between two sides.
 
     Attributes:
-        values: the columns ``COLUMNS``.
+        values: the columns ``_COLUMNS``.
         only: ``side`` (A or B), ``system`` and ``dataset`` of cells of one side.
-        refused: why cells cannot be compared.
+        cannot_be_compared: cells, and why.
         conditions: ``step``, ``condition``, its values in ``a`` and ``b``, and the number of ``cells``.
         seeds: ``side``, ``system`` and the systems of its ``seeds``, for systems with seeds.
     """
 
     values: pd.DataFrame
     only: list[dict[str, str]]
-    refused: list[str]
+    cannot_be_compared: list[str]
     conditions: list[dict[str, Any]]
     seeds: list[dict[str, Any]]
 
     @property
     def exit_status(self) -> int:
         """The exit status of the command."""
-        if self.refused:
+        if self.cannot_be_compared:
             return NOT_COMPARABLE
         return DIFFERENT if self.only or not self.values["same"].all() else SAME
 
@@ -99,7 +92,7 @@ def compare(
     directory: Annotated[Path, "base folder of A and B"] = Path(),
     metrics: Annotated[NameLists, "metrics, such as nDCG@10 (default: all that both have)"] = (),
     datasets: Annotated[NameLists, "datasets (default: all)"] = (),
-    baseline: Annotated[str, "baseline in A and B for effect ratios; needs repro-eval"] = "",
+    baseline: Annotated[str, "baseline in A and B for effect ratios"] = "",
     tolerance: Annotated[NotNegative, "largest difference that counts as equal"] = 0.0,
     seed: Annotated[Seed, "seed of intervals and tests"] = 0,
     output: Annotated[Path | None, "file for all values, .csv or .json"] = None,
@@ -115,21 +108,22 @@ def compare(
     only; 2 something cannot be compared.
 
     Raises:
-        NotComparableError: a side has no results or no such system, or the sides have no cell in common.
+        BeirgridError: a side has no results or no such system, or the sides have no cell in common.
     """
-    if output and output.suffix not in (".csv", ".json"):
-        raise NotComparableError(f"--output: {output} must end in .csv or .json")
     try:
+        if output and output.suffix not in (".csv", ".json"):
+            raise BeirgridError(f"--output: {output} must end in .csv or .json")
         choice = Choice(list(dict.fromkeys(map(metric_key, metrics))), datasets, baseline, tolerance, seed)
         for metric in choice.metrics:
             parse_metric(metric)
         differences = _differences(_side(a, directory, baseline), _side(b, directory, baseline), choice)
     except BeirgridError as error:
-        raise NotComparableError(str(error)) from None
+        error.exit_status = NOT_COMPARABLE
+        raise
     if output:
-        _write(differences, output, {"a": a, "b": b, "seeds": differences.seeds, "tolerance": tolerance})
+        _write(differences, output, {"a": a, "b": b, "tolerance": tolerance})
     show(f"A: {a}", f"B: {b}", *_lines(differences, tolerance))
-    for refused in differences.refused:
+    for refused in differences.cannot_be_compared:
         say(f"cannot be compared: {refused}")
     return differences.exit_status
 
@@ -151,7 +145,7 @@ def _side(text: str, directory: Path, baseline: str) -> Side:
     for name in filter(None, (system, baseline)):
         if not results.runs(name):
             known = ", ".join(results.systems)
-            raise NotComparableError(f"{text}: {results.folder} has no system {name!r} (it has {known})")
+            raise DataError(f"{text}: {results.folder} has no system {name!r} (it has {known})")
     return Side(text, results, system)
 
 
@@ -162,12 +156,12 @@ def _differences(first: Side, second: Side, choice: Choice) -> Differences:
     """Compare the cells of two sides.
 
     Raises:
-        NotComparableError: they have no cell in common.
+        DataError: they have no cell in common.
     """
     sides = (first, second)
     known = {dataset for side in sides for _, dataset in side.results.cells}
     if unknown := [dataset for dataset in choice.datasets if dataset not in known]:
-        raise NotComparableError(f"--datasets: neither {first.text} nor {second.text} has {unknown[0]!r}")
+        raise DataError(f"--datasets: neither {first.text} nor {second.text} has {unknown[0]!r}")
     tables, only, refused = list[pd.DataFrame](), list[dict[str, str]](), list[str]()
     seeds, changed = dict[tuple[str, str], Runs](), Counter[tuple[str, str, str, str]]()
     for systems, dataset, pair in _pairs(first, second):
@@ -189,12 +183,12 @@ def _differences(first: Side, second: Side, choice: Choice) -> Differences:
         differing = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
         changed.update((*key, a.get(key, ""), b.get(key, "")) for key in differing)
     if not tables and not refused:
-        raise NotComparableError(f"{first.text} and {second.text} have no cell in common (beirgrid list runs)")
-    values = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=COLUMNS)
+        raise DataError(f"{first.text} and {second.text} have no cell in common (beirgrid list runs)")
+    values = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=_COLUMNS)
     values["p_holm"] = values["p"].groupby(values["metric"]).transform(lambda p: significance.holm(p.to_numpy(float)))
     columns = ("step", "condition", "a", "b", "cells")
     return Differences(
-        values.reindex(columns=COLUMNS),
+        values.reindex(columns=_COLUMNS),
         only,
         refused,
         [dict(zip(columns, (*condition, cells), strict=True)) for condition, cells in changed.items()],
@@ -266,26 +260,15 @@ def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0, seed: int = 0) -
             "same": np.abs(differences.mean(axis=0)) <= tolerance + significance.ROUNDING,
         }
     )
-    return table.assign(**_effects(cells.metrics, first, bases[0], second, bases[1])) if bases else table
-
-
-def _effects(metrics: Sequence[str], *columns: np.ndarray) -> dict[str, list[float]]:
-    """Return effect ratio and delta relative improvement by metric; NaN where the reference or a baseline has none.
-
-    Args:
-        columns: float64 [queries, metrics] of the reference, its baseline, the other cell, and its baseline.
-    """
-    try:
-        from repro_eval.measure.overall_effects import DRI, ER
-    except ImportError:
-        raise BeirgridError("--baseline needs repro-eval: pip install 'beirgrid[reproducibility]'") from None
-    topics = [{i: dict(zip(metrics, row, strict=True)) for i, row in enumerate(column)} for column in columns]
-    with np.errstate(all="ignore"):
-        effects = {"effect_ratio": ER(*topics), "relative_improvement_delta": DRI(*topics)}
-    return {
-        name: [value if math.isfinite(value := of[metric]) else math.nan for metric in metrics]
-        for name, of in effects.items()
-    }
+    if bases:
+        improvements, of_base = np.stack([first - bases[0], second - bases[1]]).mean(axis=1), np.mean(bases, axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            effects = [improvements[1] / improvements[0], np.subtract(*(improvements / of_base))]
+        names = ("effect_ratio", "relative_improvement_delta")  # NaN where the reference or a baseline has none
+        table = table.assign(
+            **{name: np.where(np.isfinite(of), of, np.nan) for name, of in zip(names, effects, strict=True)}
+        )
+    return table
 
 
 def _compare_rankings(first: Runs, second: Runs) -> dict[str, float]:
@@ -332,19 +315,10 @@ def _conditions(cell: Runs) -> dict[tuple[str, str], str]:
             **facts,
             "CPU cores": record.get("cpus", ""),
         }
-        for name, value in _flat("", of_step):
-            values[step, name].add(value)
+        for name, value in pd.json_normalize(of_step).to_dict("records")[0].items():
+            if str(name).rpartition(".")[2] != "path":
+                values[step, name].add(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     return {key: ", ".join(sorted(of_key)) for key, of_key in values.items()}
-
-
-def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Flatten nested mappings to dotted keys with their values."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if key != "path":
-                yield from _flat(f"{name}.{key}" if name else str(key), inner)
-    else:
-        yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 # Output ---------------------------------------------------------------------------------------------------------------
@@ -356,14 +330,8 @@ def _write(differences: Differences, output: Path, about: Mapping[str, Any]) -> 
         if output.suffix == ".csv":
             guarded(differences.values).to_csv(temporary, index=False)
             return
-        content = {
-            **about,
-            "values": json.loads(differences.values.to_json(orient="records", double_precision=15)),
-            "only": differences.only,
-            "cannot_be_compared": differences.refused,
-            "conditions": differences.conditions,
-            "exit_status": differences.exit_status,
-        }
+        values = json.loads(differences.values.to_json(orient="records", double_precision=15))
+        content = {**about, **differences._asdict(), "values": values, "exit_status": differences.exit_status}
         temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
