@@ -257,8 +257,6 @@ def test_published_values_are_a_page_without_a_run(tmp_path, monkeypatch, capsys
         assert f'id="{absent}"' not in page
         assert f'href="#{absent}"' not in page
     assert [path.name for path in Path("results").rglob("*") if path.is_file()] == ["index.html"]
-    assert main(["demo", "--published", "-n"]) == 1
-    assert "--published runs nothing: leave out -n" in capsys.readouterr().err
 
 
 def test_columns_that_are_empty_for_each_metric_are_hidden():

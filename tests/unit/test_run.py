@@ -153,8 +153,10 @@ def test_a_model_that_cannot_be_one_is_refused(model, said, tmp_path, monkeypatc
         ([], "which grid? Name a configfile"),
         (["papr"], "no ready-made grid of that name; did you mean 'paper'?"),
         (["--systems", "bm26", "--datasets", "demo"], "bm26"),
-        (["--systems", "bm25", "--configfile", "a.yaml"], "leave out --configfile"),
-        (["--datasets", "demo", "--configfile", "a.yaml"], "--datasets goes with --systems or --model"),
+        (["--systems", "bm25", "--configfile", "a.yaml"], "which grid? Name a configfile"),
+        (["--datasets", "demo", "--configfile", "a.yaml"], "which grid? Name a configfile"),
+        (["paper", "--datasets", "demo"], "which grid? Name a configfile"),
+        (["--datasets", "demo"], "grid.systems"),
     ],
     ids=" ".join,
 )

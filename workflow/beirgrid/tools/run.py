@@ -72,17 +72,11 @@ def demo(
     published: Annotated[bool, "write a report of published values alone, at once: 17 systems × 14 datasets"] = False,
     how: Snakemake,
 ) -> None:
-    """Run the workflow on the embedded collection, or write a page of published values.
-
-    Raises:
-        BeirgridError: there are words for Snakemake, which a page of published values does not run.
-    """
+    """Run the workflow on the embedded collection, or write a page of published values."""
     if not published:
         how.replace_this_process([_GRIDS / "demo.yaml"])
     from . import published_page
 
-    if how.snakemake:
-        raise BeirgridError(f"--published runs nothing: leave out {' '.join(how.snakemake)}")
     published_page.write(_GRIDS / "published.yaml", how.directory)
 
 
@@ -112,22 +106,18 @@ def run(
     Raises:
         BeirgridError: no grid is named, or one is named twice.
     """
-    configfiles, words, described = list(configfile), list(how.snakemake), bool(systems or model)
+    configfiles, words, described = list(configfile), list(how.snakemake), systems or model or datasets
     first = words[0] if words else "-"
     is_grid = first in ready_made() or first.endswith((".yaml", ".yml"))  # beside --configfile; else a target
-    if described and configfiles:
-        raise BeirgridError("--systems and --model describe a grid: leave out --configfile, or describe it there")
+    if not first.startswith("-") and (is_grid or not (configfiles or described)):
+        configfiles.insert(0, find_grid(words.pop(0)))
+    if bool(described) == bool(configfiles):
+        raise BeirgridError("which grid? Name a configfile, a ready-made grid, or --systems or --model with --datasets")
     if described:
         content = describe(systems, datasets, model, family, against)
         content["grid"] |= {"name": name} if name else {}
         content |= {"metrics": list(metrics)} if metrics else {}
         configfiles = [keep_grid(content, how.directory)]
-    elif not first.startswith("-") and (is_grid or not configfiles):
-        configfiles.insert(0, find_grid(words.pop(0)))
-    elif not configfiles:
-        raise BeirgridError("which grid? Name a configfile, a ready-made grid, or --systems and --datasets")
-    if datasets and not described:
-        raise BeirgridError("--datasets goes with --systems or --model; a configfile has its own datasets")
     replace(how, snakemake=tuple(words)).replace_this_process(configfiles)
 
 
@@ -140,9 +130,9 @@ def _was_killed(directory: Path) -> bool:
     return False
 
 
-def ready_made() -> list[str]:
-    """Return the names of the grids that come with beirgrid."""
-    return sorted(path.stem for path in _GRIDS.glob("*.yaml"))
+def ready_made() -> dict[str, Path]:
+    """Return the grids that come with beirgrid, by name."""
+    return {path.stem: path for path in sorted(_GRIDS.glob("*.yaml"))}
 
 
 def find_grid(word: str) -> Path:
@@ -151,12 +141,10 @@ def find_grid(word: str) -> Path:
     Raises:
         BeirgridError: there is neither.
     """
-    path = Path(word).expanduser()
-    if path.is_file():
-        return path
-    if word in ready_made():
-        return _GRIDS / f"{word}.yaml"
-    hint = nearest(word, ready_made()) or f"; the ready-made grids are {', '.join(ready_made())}"
+    path, grids = Path(word).expanduser(), ready_made()
+    if path.is_file() or word in grids:
+        return path if path.is_file() else grids[word]
+    hint = nearest(word, grids) or f"; the ready-made grids are {', '.join(grids)}"
     raise BeirgridError(f"there is no file {word!r} and no ready-made grid of that name{hint}")
 
 
@@ -234,6 +222,7 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
     taken = {*config.systems, *config.models, *(name.removeprefix("bm25+") for name in config.systems)}
     if is_folder(folder):
         entry, name = _of_folder(folder.resolve(), family), _free_name(folder.resolve().name, taken)
+        family = entry["family"]
     elif "/" in model and not model.startswith((".", "/", "~")):
         if not family:  # from mteb
             return model, {}
@@ -246,13 +235,11 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
         name, family = model, config.models[model].family
     else:
         near = nearest(model, {*config.systems, *config.models})
-        raise ConfigError(
-            f"--model: {model!r} is no folder, no registered model, and no id owner/name of the hub{near}"
-        )
-    models = {"models": {name: entry}} if entry else {}
-    if entry.get("family", family) in families_with_role("reranker"):
-        return f"bm25+{name}", {**models, "systems": {f"bm25+{name}": {"first_stage": "bm25", "reranker": name}}}
-    return name, {**models, "systems": {name: {"retriever": name}}}
+        raise ConfigError(f"--model: {model!r} is no folder, no registered model, and no id owner/name{near}")
+    system, parts = name, {"retriever": name}
+    if family in families_with_role("reranker"):
+        system, parts = f"bm25+{name}", {"first_stage": "bm25", "reranker": name}
+    return system, {**({"models": {name: entry}} if entry else {}), "systems": {system: parts}}
 
 
 def is_own_collection(row: str) -> bool:
