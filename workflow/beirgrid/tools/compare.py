@@ -316,8 +316,8 @@ def _conditions(cell: Runs) -> dict[tuple[str, str], str]:
             "CPU cores": record.get("cpus", ""),
         }
         for name, value in pd.json_normalize(of_step).to_dict("records")[0].items():
-            if str(name).rpartition(".")[2] != "path":
-                values[step, name].add(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+            if not f".{name}".endswith(".path"):
+                values[step, str(name)].add(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     return {key: ", ".join(sorted(of_key)) for key, of_key in values.items()}
 
 

@@ -41,7 +41,6 @@ class RunningJob:
     outputs: list[str]
     since: float
     state: str = "running"
-    seconds: float = 0.0
     reason: str = ""
 
     @property
@@ -72,10 +71,6 @@ class RunningJob:
                 return printable(f"{log}: {killed}{line}")
         empty = f"{self.logs[0]}: empty" if self.logs else f"{self.name} has no log"
         return printable(f"{self.name}: {self.reason.splitlines()[0]}" if self.reason else empty)
-
-    def end(self, state: str, at: float) -> None:
-        """Change the state of a running job."""
-        self.state, self.seconds, self.since = state, at - self.since, at
 
 
 def tail(path: Path, count: int) -> list[str]:
@@ -134,9 +129,9 @@ class Execution:
             records = [Path(path) for path in job.outputs if path.endswith(".json")]
             times = [path.stat().st_mtime for path in records if path.is_file()]
             if records and len(times) == len(records) and min(times) >= job.since:
-                job.end("done", max(times))
+                job.state, job.since = "done", max(times)
             elif self.over:
-                job.end("failed", self.over["time"])
+                job.state, job.since = "failed", self.over["time"]
 
     def follow(self, record: LogRecord) -> Event | None:
         """Change the state by a record of Snakemake's log; return the run or the job that changed, if any."""
@@ -150,19 +145,19 @@ class Execution:
         if not self.facts:
             return None
         if kind == LogEvent.JOB_INFO and told["rule_name"] != "all":
-            files = _texts(told["log"]), _texts(told["output"])
-            job = RunningJob(told["jobid"], told["rule_name"], dict(told["wildcards"]), *files, since=time.time())
+            logs, outputs = (list(map(str, told[files])) for files in ("log", "output"))
+            job = RunningJob(told["jobid"], told["rule_name"], dict(told["wildcards"]), logs, outputs, time.time())
             self.jobs[job.id] = job
         elif kind == LogEvent.JOB_FINISHED and (job := self.jobs.get(told["job_id"])):
-            job.end("done", time.time())
+            job.state, job.since = "done", time.time()
         elif kind == LogEvent.JOB_ERROR and (job := self.jobs.get(told["jobid"])):
             more = self._of_groups.pop(job.id, None)
-            job.logs = _texts([*told["log"], *(more or ())])
+            job.logs = list(map(str, [*told["log"], *(more or ())]))
             # The command that submitted the job follows the reason.
             job.reason = _REFUSED if more == [] else str(told.get("rule_msg") or "").partition("\n    sbatch call:")[0]
-            job.end("failed", time.time())
+            job.state, job.since = "failed", time.time()
         elif kind == LogEvent.GROUP_ERROR:  # those of its jobs follow
-            self._of_groups |= {job["jobid"]: _texts(told["aux_logs"]) for job in told["job_error_info"]}
+            self._of_groups |= {job["jobid"]: told["aux_logs"] for job in told["job_error_info"]}
         self.failed |= kind == LogEvent.ERROR
         return {"event": "job", **asdict(job)} if job else None
 
@@ -186,10 +181,6 @@ def read(path: Path) -> Execution:
         raise BeirgridError(f"{path} has no run: a full disk may have cut it off. Delete it and run the grid")
     run.end_jobs()
     return run
-
-
-def _texts(values: Any) -> list[str]:
-    return list(map(str, values))
 
 
 class Recorder(logging.Handler):
