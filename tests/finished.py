@@ -19,6 +19,13 @@ DOCUMENTS = [f"d{i}" for i in range(10)]
 METRICS = ["ndcg@10", "recall@5"]
 
 
+def record(stage: str, **keys: Any) -> dict[str, Any]:
+    """Return the content of a record with all keys that readers take."""
+    of_none = {"settings": {}, "settings_key": None, "outputs": {}, "facts": {}, "packages": {"beirgrid": "0.2.0"}}
+    costs = {"seconds": 1.0, "peak_memory_mb": 1.0, "finished": "2026-11-21T19:20:09+00:00"}
+    return {"stage": stage, "stage_version": 1, **of_none, **costs, **keys}
+
+
 def rankings(seed: int, better: int = 0) -> dict[str, list[str]]:
     """Return ten documents per query; in the first ``better`` queries, the relevant documents come first."""
     numbers = np.random.default_rng(seed)
@@ -54,7 +61,7 @@ def searched(system: str, dataset: str, found: dict[str, list[str]], precision: 
     named = {"system": system, "dataset": dataset}
     run = Path(paths.RUN.format(**named))
     words = ["retrieve", "dense", "--checkpoint", f"results/models/{system}/checkpoint"]
-    provenance.use_command(words, {})
+    provenance.use_command(words)
     with provenance.record(RETRIEVE, paths.RUN_RECORD.format(**named), settings, [run]) as facts:
         ranked = {query: runs.canonical(query, ids, range(len(ids), 0, -1)) for query, ids in found.items()}
         runs.write(run, ranked, system)

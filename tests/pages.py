@@ -6,6 +6,7 @@ import itertools
 import json
 from pathlib import Path
 
+import finished
 import numpy as np
 import pandas as pd
 
@@ -133,9 +134,8 @@ def _across(grid: GridSummary, scores: pd.DataFrame) -> list[dict]:
 
 def record(path: Path, command: str = "python -m beirgrid index dense --output x", stage: str = "index") -> str:
     """Write the record of a step and return its path."""
-    facts = {"stage": stage, "settings": {}, "facts": {}, "seconds": 1.5, "peak_memory_mb": 90.0, "command": command}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**facts, "packages": {"beirgrid": "0.1.0"}, "finished": "2026-11-21T19:20:09+00:00"}))
+    path.write_text(json.dumps(finished.record(stage, seconds=1.5, peak_memory_mb=90.0, command=command)))
     return str(path)
 
 

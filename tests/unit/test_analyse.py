@@ -12,6 +12,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import finished
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -44,8 +45,7 @@ FACTS = {
 
 
 def write_record(path: str | Path, stage: str, settings: dict, **results: Any) -> None:
-    about = {"stage": stage, "settings": settings, "facts": FACTS.get(stage, {})}
-    record = {**about, "seconds": 1, "peak_memory_mb": 1, **results}
+    record = finished.record(stage, settings=settings, facts=FACTS.get(stage, {}), **results)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(json.dumps(record))
 

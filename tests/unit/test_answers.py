@@ -99,7 +99,7 @@ def write_cell(
     for path, run in zip(before, fetched or [], strict=True):
         with provenance.record(FETCH_RUN, path, {}, []) as facts:
             facts |= run
-    provenance.use_command([], {})
+    provenance.use_command([])
     return Cell(system=system, dataset=dataset, scores=scores, per_query=per_query, records=(*before, record))
 
 
@@ -309,7 +309,7 @@ def _another_cell(cell: Cell) -> str:
     other = write_cell("b", cell.dataset, 0.5)
     for path in ("scores", "per_query"):
         Path(getattr(cell, path)).write_bytes(Path(getattr(other, path)).read_bytes())
-    return "do not belong together: the run of the first is results/runs/a/x.run.gz"
+    return "results/runs/a/x.run.gz and results/metrics/a/x.json do not belong together: the run of the first is "
 
 
 def _another_run(cell: Cell) -> str:
@@ -323,10 +323,10 @@ def _another_run(cell: Cell) -> str:
 def _another_corpus(cell: Cell) -> str:
     for path, corpus in ((cell.records[-1], "1" * 64), (cell.scores, "2" * 64)):
         record = json.loads(Path(path).read_text())
-        given = {"path": "../../corpora/x/corpus.parquet", "sha256": corpus}
+        given = {"path": "../../corpora/x/corpus.parquet", "bytes": 1, "sha256": corpus}
         record["inputs"] = {**record.get("inputs", {}), "corpus": [given]}
         Path(path).write_text(json.dumps(record))
-    return "do not belong together: the corpus of the first is results/corpora/x/corpus.parquet"
+    return 'do not belong together: the corpus of the first is "1111'
 
 
 def _cut_write(cell: Cell) -> str:
@@ -338,7 +338,7 @@ def _cut_write(cell: Cell) -> str:
 def _cut_scores(cell: Cell) -> str:
     path = Path(cell.scores)
     path.write_bytes(path.read_bytes()[:40])
-    return "x.json is damaged"
+    return "x.json is not a record of beirgrid (content: Invalid JSON"
 
 
 def _half_a_run(cell: Cell) -> str:

@@ -203,7 +203,6 @@ def test_a_record_has_the_bytes_of_each_file(tmp_path):
 def test_large_files_are_held_against_their_size_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "HASHED", 4)
     path = _recorded(tmp_path)
-    assert "sha256" not in json.loads((tmp_path / "a.json").read_text())["outputs"]["a.run.gz"]
     path.write_bytes(b"other byte")
     provenance.artifact(path)
     path.write_bytes(b"other bytes")

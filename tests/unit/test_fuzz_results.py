@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from helpers import ROOT, main, quick_first
 
-from beirgrid.core import paths, provenance
+from beirgrid.core import files, paths, provenance
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 
 QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t1\nq2\td3\t1\n"
@@ -331,8 +331,6 @@ RECORDS: dict[str, tuple[Any, str]] = {
 OTHER_RECORDS = [
     ("seconds", float("nan"), "seconds: Input should be a finite number"),
     ("seconds", -5.0, "seconds: Input should be greater than or equal to 0"),
-    ("finished", "yesterday", "finished: Value error, Invalid isoformat string"),
-    ("finished", "2026-01-01T00:00:00", "finished: Value error, a time zone is missing"),
 ]
 
 
@@ -352,7 +350,7 @@ def test_a_record_of_other_types_fails_its_cell_alone(here, call, key, value, me
     assert (scores["status"] == "done").sum() == 6, set(scores["detail"])
 
 
-@pytest.mark.parametrize("outputs", [None, "x", {"": {"bytes": 1}}, {"scifact.run.gz": {}}, {"scifact.run.gz": 3}])
+@pytest.mark.parametrize("outputs", [None, "x", {"scifact.run.gz": {}}, {"scifact.run.gz": 3}])
 def test_a_record_that_names_no_bytes_is_refused(here, call, outputs):
     put(RUN_RECORD, outputs, "outputs")
     run = ["--run", "results/runs/first/scifact.run.gz", "--qrels", "results/datasets/scifact/qrels.tsv"]
@@ -432,13 +430,11 @@ def _exchange(*patterns: str) -> None:
 
 def _raise_value() -> None:
     """Change a value per query, and have the record agree."""
-    table = pd.read_parquet(PER_QUERY.format("first"))
+    path = Path(PER_QUERY.format("first"))
+    table = pd.read_parquet(path)
     table.loc[0, "ndcg@10"] = 2.0
-    table.to_parquet(PER_QUERY.format("first"))
-    record = json.loads(Path(SCORES).read_text())
-    name = Path(PER_QUERY.format("first")).name
-    record["outputs"][name] = provenance.content(Path(PER_QUERY.format("first")))
-    Path(SCORES).write_text(json.dumps(record))
+    table.to_parquet(path)
+    put(SCORES, {"bytes": path.stat().st_size, "sha256": files.sha256(path)}, "outputs", path.name)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import finished
 import numpy as np
 import pandas as pd
 import pytest
@@ -31,8 +32,7 @@ def grid(tmp_path, monkeypatch) -> Path:
     place.write_text(summary.model_dump_json(exclude_defaults=True))
     Path(record).parent.mkdir(parents=True)
     command = "python -m beirgrid --settings 1 retrieve lexical --system bm25 --made x"
-    found = {"stage": "retrieve", "settings": {}, "facts": {}, "seconds": 1, "peak_memory_mb": 1, "command": command}
-    Path(record).write_text(json.dumps(found))
+    Path(record).write_text(json.dumps(finished.record("retrieve", command=command)))
     return place
 
 
@@ -156,8 +156,8 @@ def test_a_recorded_search_with_a_model_is_opened_with_all_of_its_options(tmp_pa
     settings = {"depth": 7, "model": {"family": "dense", "similarity": "cosine"}}
     parts = {"inputs": {"checkpoint": "c", "corpus": "x", "queries": "q", "indexes": ["0.faiss"]}, "settings": settings}
     job = {"stage": "retrieve_dense", **parts, "outputs": {"output": "o", "record": "r"}, "options": {"system": "d"}}
-    record = {"stage": "retrieve", "job": job, "settings": {}, "facts": {}, "seconds": 1, "peak_memory_mb": 1}
-    (tmp_path / "r.json").write_text(json.dumps(record | {"command": "python -m beirgrid stage retrieve_dense"}))
+    record = finished.record("retrieve", job=job, command="python -m beirgrid stage retrieve_dense")
+    (tmp_path / "r.json").write_text(json.dumps(record))
     step = open_systems.read_step(tmp_path / "r.json")
     assert (step.function, step.values["depth"], step.values["checkpoint"].name) == ("retrieve_dense", 7, "c")
     assert step.values["model"].family == "dense"

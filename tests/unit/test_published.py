@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import finished
 import numpy as np
 import pandas as pd
 import pytest
@@ -543,10 +544,6 @@ def test_of_holes_the_fewest_are_best(metric):
     assert table_files.best("ndcg@10", ["0.8000", "0.2000"]) == "0.8000"
 
 
-def _record(stage: str, facts: dict[str, Any]) -> dict[str, Any]:
-    return {"stage": stage, "settings": {}, "facts": facts, "seconds": 1.0, "peak_memory_mb": 1.0}
-
-
 def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
     """That of encoding, searching and scoring, not that of training; the precisions of all parts of a mean."""
     monkeypatch.chdir(tmp_path)
@@ -560,14 +557,14 @@ def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
         for dataset in "xy":
             records = [f"{system}/{stage}.{dataset}.json" for stage, _ in steps]
             for record, (stage, facts) in zip(records, steps, strict=True):
-                files.write_json(record, _record(stage, facts))
+                files.write_json(record, finished.record(stage, facts=facts))
             scores, per_query = f"{system}/{dataset}.json", f"{system}/{dataset}.per-query.parquet"
             means = {"system": system, "dataset": dataset, "queries": 5, "means": {"ndcg@10": 0.5}}
-            files.write_json(scores, _record("evaluate", means))  # as 0.1.0 wrote scores
+            files.write_json(scores, finished.record("evaluate", scores=means))
             pd.DataFrame({"query": list("12345"), "ndcg@10": 0.5}).to_parquet(per_query)
             named.append({"system": system, "dataset": dataset, "scores": scores, "per_query": per_query})
             named[-1]["records"] = records
-    files.write_json("dense/encode.y.json", _record("encode", {"precision": "bfloat16"}))
+    files.write_json("dense/encode.y.json", finished.record("encode", facts={"precision": "bfloat16"}))
     datasets = {"x": {"corpus": "x"}, "y": {"corpus": "y"}, "both": {"mean_of": ["x", "y"]}}
     grid = GridSummary.model_validate(
         {"systems": [*made], "rows": ["both"], "datasets": datasets, "metrics": ["ndcg@10"], "cells": named}
@@ -619,8 +616,8 @@ def test_the_report_tells_reasons_precisions_and_notes(tmp_path, monkeypatch):
     datasets = {}
     for name in "xy":
         corpus, dataset = f"corpora/{name}.json", f"datasets/{name}.json"
-        files.write_json(corpus, _record("fetch", counted))
-        files.write_json(dataset, _record("fetch_dataset", {**counted, "relevant": 20, "queries": 10}))
+        files.write_json(corpus, finished.record("fetch", facts=counted))
+        files.write_json(dataset, finished.record("fetch_dataset", facts={**counted, "relevant": 20, "queries": 10}))
         datasets[name] = {"corpus": name, "source": "here", "corpus_record": corpus, "dataset_record": dataset}
     kept = published.Published(
         "a", "x", "ndcg@10", 0.4, "paper", "Table 2", "", "The run kept the query's own document."

@@ -39,7 +39,7 @@ def test_what_made_a_file_and_from_what(site, capsys, monkeypatch, tmp_path):
     assert f"run: {RUN} (" in said
     assert f"qrels: {QRELS} (" in said
     assert 'metrics: ["ndcg@10", "recall@5"]' in said
-    assert "made again by the next run: no: files and the last run of each grid show no reason. A dry run" in said
+    assert "made again by the next run: no: the files show no reason. A dry run" in said
     assert _why(capsys, SCORES.replace(".json", ".per-query.parquet")) == said
     monkeypatch.chdir(tmp_path)
     assert "stage: evaluate" in _why(capsys, SCORES, "--directory", "site")
@@ -49,16 +49,6 @@ def test_a_file_without_a_record_is_named(site, capsys):
     Path("results/own.txt").touch()
     assert main(["why", "results/own.txt"]) == 1
     assert "no record names results/own.txt" in capsys.readouterr().err
-
-
-def test_a_damaged_summary_of_a_grid_is_named_and_left_out(site, capsys):
-    summary = Path("results/grids/other/grid.json")
-    summary.parent.mkdir(parents=True)
-    summary.write_text("{")
-    assert main(["why", SCORES]) == 0
-    said = capsys.readouterr()
-    assert "made again by the next run: no: files and" in said.out
-    assert f"warning: the grid other is left out: {summary} is damaged" in said.err
 
 
 def test_a_damaged_record_is_named(site, capsys):
@@ -87,27 +77,13 @@ def _raise_version(path: str) -> None:
     Path(path).write_text(json.dumps(record | {"stage_version": 1}))
 
 
-def _ask_for_others(path: str, **keys: object) -> None:
-    Path("results/grids/demo").mkdir(parents=True)
-    Path("results/grids/demo/grid.json").write_text(json.dumps({"settings": {path: "0" * 16}, **keys}))
-
-
-def _ask_for_other_metrics(path: str) -> None:
-    record = json.loads(Path(path).read_text())
-    Path(path).write_text(json.dumps(record | {"asked": {"metrics": ["ndcg@10"]}}))
-    params = {"version": record["stage_version"], "settings": json.dumps({"metrics": ["map@10"]})}
-    _ask_for_others(path, asked={"0" * 16: params})
-
-
 @pytest.mark.parametrize(
     ("change", "path", "reason"),
     [
         (_newer, QRELS, f"qrels {QRELS} is newer"),
         (_cut, SCORES.replace(".json", ".per-query.parquet"), "per-query.parquet is damaged"),
-        (_searched_again, RUN, f"run {RUN} has another content ("),
+        (_searched_again, RUN, f"{RUN} is another one than {SCORES} was made from"),
         (_raise_version, SCORES, "stage version 1 → "),
-        (_ask_for_others, SCORES, "the grid demo asks for another result: other settings"),
-        (_ask_for_other_metrics, SCORES, 'the grid demo asks for another result: metrics ["ndcg@10"] → ["map@10"]'),
     ],
 )
 def test_each_reason_is_named(site, capsys, change, path, reason):
@@ -140,10 +116,8 @@ def _params(**model: object) -> dict[str, object]:
 def _write_record(model: str, params: dict[str, object], **keys: object) -> str:
     path = Path(VECTORS.format(model))
     path.parent.mkdir(parents=True, exist_ok=True)
-    facts = {"facts": {}, "settings": {}, "seconds": 1, "peak_memory_mb": 1.0, **keys}
-    path.write_text(
-        json.dumps({"stage": "encode", "stage_version": 5, "settings_key": provenance.digest(params), **facts})
-    )
+    record = finished.record("encode", **{"stage_version": 5, "settings_key": provenance.digest(params), **keys})
+    path.write_text(json.dumps(record))
     return str(path)
 
 
@@ -168,7 +142,8 @@ def test_a_person_is_told_what_an_edited_entry_replaces(tmp_path, monkeypatch, k
 
 def test_a_person_is_told_what_an_earlier_release_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    one, two = (_write_record(model, {"version": 4}, stage_version=4) for model in ("one", "two"))
+    asked = json.loads(str(_params()["settings"]))
+    one, two = (_write_record(model, {"version": 4}, stage_version=4, asked=asked) for model in ("one", "two"))
     assert _notices({one: _params(), two: _params()}) == [
         f"To be made again, replacing what is there: {one} and 1 more (stage version 4 → 5)"
     ]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import files, provenance
 from .errors import DataError
@@ -27,19 +27,6 @@ _BEHIND = {
     "exact_indexes": ("corpus", "checkpoint", "similarity", "chunks", _ROWS),
     **dict.fromkeys(("checkpoint", "checkpoints", "query_tower", "base", "teacher", "generator"), ()),
 }
-Inputs = Mapping[str, Path | Sequence[Path] | None]
-
-
-class Fact(NamedTuple):
-    """A fact about an artifact. If the value is a hash, ``path`` names the hashed file."""
-
-    value: Any
-    path: Path | None = None
-
-    def __str__(self) -> str:
-        """Format the fact for messages."""
-        shown = json.dumps(self.value, ensure_ascii=False)
-        return f"{self.path} (SHA-256 {str(self.value)[:8]}…)" if self.path else shown
 
 
 class Ancestry:
@@ -49,57 +36,42 @@ class Ancestry:
         self.facts = cache(self._facts)
         self.recorded = cache(provenance.recorded)
 
-    def _facts(self, option: str, path: Path) -> dict[str, Fact]:
+    def _facts(self, option: str, path: Path) -> dict[str, Any]:
         """Return the facts of an input, the nearest of each name: of its record, and of the records behind it.
+
+        Facts about ancestors are hashes.
 
         Raises:
             DataError: something behind the input was made again since, with another content.
         """
-        recorded, own = self.recorded(path), dict[str, Fact]()
-        if option in SHARED and (path.exists() or recorded.known_hashes):  # the stage itself reports a missing file
-            own[option] = Fact(recorded.identity(whole=True)["sha256"], path)
-        if recorded.place is None:
-            return own
-        with files.reading(recorded.place):
-            stated = recorded.record.get("lineage", {})
-            behind = {name: Fact(fact["value"]) for name, fact in stated.items() if "path" not in fact}
-        for name in recorded.record.get("outputs", {}):  # the queries that qrels were fetched with
-            if (kind := Path(name).stem) in SHARED and (file := recorded.place.parent / name).is_file():
-                behind.setdefault(kind, Fact(self.recorded(file).identity(whole=True)["sha256"], file))
-        for role, source, told in recorded.inputs:
-            self._compare(source, told, path)
-            if role in SHARED and told.get("sha256"):
-                behind.setdefault(role, Fact(told["sha256"], source))
-        for role, source, _ in recorded.inputs:
+        known = self.recorded(path)
+        stated = known.record.get("lineage", {})
+        behind = {role: told["sha256"] for role, _, told in known.inputs if role in SHARED and "sha256" in told}
+        behind |= {name: fact["value"] for name, fact in stated.items() if "path" not in fact}
+        for name in known.record.get("outputs", {}):  # the queries that qrels were fetched with
+            if (kind := Path(name).stem) in SHARED and (file := path.parent / name).is_file():
+                behind[kind] = self.recorded(file).identity["sha256"]
+        for role, source, told in known.inputs:
+            if source.exists():
+                now = self.recorded(source).identity if "sha256" in told else {"bytes": files.size(source)}
+                if now != told:
+                    raise DataError(f"{source} is another one than {path} was made from: run the grid again")
             behind = {**self.facts(role, source), **behind}
-        counted = _BEHIND.get(option, behind)
-        return {name: fact for name, fact in behind.items() if name in counted} | own
-
-    def _compare(self, source: Path, told: Mapping[str, Any], path: Path) -> None:
-        """Refuse an artifact if what it was made from is another one now. What is gone is not compared."""
-        now = self.recorded(source).identity(whole="sha256" in told) if source.exists() else {}
-        if any(now[key] != told[key] for key in now.keys() & told.keys()):
-            raise DataError(f"{source} is another one than {path} was made from: run the grid again")
-
-
-def refuse_changed(path: Path, ancestry: Ancestry | None = None) -> None:
-    """Refuse an artifact if anything behind it is another one now. What is gone is not compared.
-
-    Raises:
-        DataError: an input was made again, or replaced, since the artifact was made.
-    """
-    (ancestry or Ancestry()).facts("", path)
+        facts = {name: fact for name, fact in behind.items() if name in _BEHIND.get(option, behind)}
+        if option in SHARED and (path.exists() or known.outputs):  # the stage itself reports a missing file
+            facts[option] = known.identity["sha256"]
+        return facts
 
 
 def check(
-    inputs: Inputs,
+    inputs: Mapping[str, Path | Sequence[Path] | None],
     asked: Mapping[str, Any] | None = None,
     made: Mapping[str, Any] | None = None,
     ancestry: Ancestry | None = None,
 ) -> Origin:
     """Refuse inputs that do not belong together, and return the origin of the command's output.
 
-    Facts that a record lacks are not compared: your own files need no record, and older records lack some facts.
+    Facts that a record lacks are not compared, nor files that are gone. Your own files need no record.
 
     Args:
         inputs: the artifacts by option, one or several.
@@ -113,30 +85,30 @@ def check(
     """
     ancestry = ancestry or Ancestry()
     given = {option: [paths] if isinstance(paths, str | Path) else paths for option, paths in inputs.items() if paths}
-    known: dict[str, tuple[Path, Fact]] = {}
+    known: dict[str, tuple[Path, Any]] = {}
     for option, paths in given.items():
         told = [ancestry.facts(option, Path(path)) for path in paths]
         for path, facts in zip(paths, told, strict=True):
             for name, fact in facts.items():
                 holder, first = known.setdefault(name, (path, fact))
-                if first.value != fact.value and name != _ROWS:
+                if first != fact and name != _ROWS:
                     raise DataError(
                         f"{holder} and {path} do not belong together: the {name.replace('_', ' ')} of the first is "
-                        f"{first}, of the second {fact}"
+                        f"{json.dumps(first)}, of the second {json.dumps(fact)}"
                     )
         if not isinstance(inputs[option], str | Path):
-            _check_shards(paths, told)
+            _check_shards(paths, [facts[_ROWS] for facts in told if _ROWS in facts])
     for name, value in (asked or {}).items():
-        if name in known and (fact := known[name][1]).value != value:
-            raise DataError(f"{known[name][0]} has the {name} {fact}, but the command asks for {Fact(value)}")
+        path, fact = known.get(name, ("", value))
+        if fact != value:
+            raise DataError(f"{path} has the {name} {json.dumps(fact)}, but the command asks for {json.dumps(value)}")
     return Origin({option: list(map(Path, paths)) for option, paths in given.items()}, made or {})
 
 
-def _check_shards(paths: Sequence[Path], told: Sequence[Mapping[str, Fact]]) -> None:
+def _check_shards(paths: Sequence[Path], rows: Sequence[Sequence[int]]) -> None:
     """Refuse shards that do not cover the corpus in order, if their records name their rows."""
-    rows = [facts[_ROWS].value for facts in told if _ROWS in facts]
     ends = [0, *(stop for _, stop, _ in rows)]
-    if len(rows) == len(told) and ([first for first, _, _ in rows] != ends[:-1] or ends[-1] != rows[-1][2]):
+    if len(rows) == len(paths) and ([first for first, _, _ in rows] != ends[:-1] or ends[-1] != rows[-1][2]):
         documents = ", ".join(f"{first + 1:,} to {stop:,} of {total:,}" for first, stop, total in rows)
         raise DataError(
             f"{', '.join(map(str, paths))} are not all shards of a corpus, each once and in order: they have the "

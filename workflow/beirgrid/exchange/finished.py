@@ -37,7 +37,7 @@ class ExportedCell:
     @cached_property
     def evaluation(self) -> dict[str, Any]:
         """The record of the evaluation."""
-        return provenance.read_record(self.result.scores, "finished")
+        return provenance.read_record(self.result.scores)
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:

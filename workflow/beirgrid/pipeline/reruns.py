@@ -46,19 +46,17 @@ def reason(record: Path, params: Callable[[], Mapping[str, Any]]) -> str:
         return ""
     try:
         known = provenance.read_record(record)
-        if known.get("settings_key") != provenance.digest(asked := params()):
+        if known["settings_key"] != provenance.digest(asked := params()):
             return provenance.explanation(known, asked)
-        found = next(provenance.mismatches(record, known), "")
+        mismatch = next(provenance.mismatches(record, known), "")
     except DataError as error:
-        found = str(error)
-    return found.split(f". {files.REMEDY}")[0]
+        mismatch = str(error)
+    return mismatch.removesuffix(f". {files.REMEDY}")
 
 
 def notices(reasons: Mapping[str, str]) -> Iterator[str]:
     """Yield a line about each reason to make artifacts again."""
-    by_reason: dict[str, list[str]] = {}
-    for path, reason in reasons.items():
-        by_reason.setdefault(reason, []).append(path)
-    for reason, [first, *others] in by_reason.items():
+    for reason in dict.fromkeys(reasons.values()):
+        [first, *others] = [path for path, of_path in reasons.items() if of_path == reason]
         more = f" and {len(others):,} more" if others else ""
         yield f"To be made again, replacing what is there: {first}{more} ({reason})"

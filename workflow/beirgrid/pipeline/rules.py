@@ -214,12 +214,9 @@ class Rules:
         if self.outdated[record] if record in self.outdated else self._reason(job):
             self.workflow.dag.forcefiles.add(record)
 
-    def summary_json(self, with_settings: bool = False) -> str:
-        """Return the summary of the grid, with the digests of its jobs' params, and on request the params."""
-        requested = {job.record: self.params_of(job) for job in self.jobs}
-        digests = {path: provenance.digest(params) for path, params in requested.items()}
-        asked = {digests[path]: params for path, params in requested.items()} if with_settings else {}
-        return self.summary.as_json(digests, asked)
+    def summary_json(self) -> str:
+        """Return the summary of the grid, with the digests of its jobs' params."""
+        return self.summary.as_json({job.record: provenance.digest(self.params_of(job)) for job in self.jobs})
 
     @cached_property
     def _summary_digest(self) -> str:

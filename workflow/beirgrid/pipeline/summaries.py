@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from ..config import CHECKOUT, entries, models_behind, resolve_path, with_parts
@@ -36,12 +35,11 @@ class Summary:
             + "\n".join(f"  {name}: {folder}" for name, folder in missing.items())
         )
 
-    def as_json(self, settings: Mapping[str, str], asked: Mapping[str, Any] = MappingProxyType({})) -> str:
+    def as_json(self, settings: Mapping[str, str]) -> str:
         """Return the summary as one line of JSON.
 
         Args:
             settings: digests of the requested params, by the path of the record or of the scores.
-            asked: the requested params, by digest.
         """
         config = self.grid.config
         parts = [part for name in config.grid.datasets for part in self.grid.parts(name)]
@@ -69,7 +67,6 @@ class Summary:
             cells=tuple(self._cell(system, dataset) for system, dataset in self.grid.cells),
             unjudged=tuple(self._cell(*run) for run in self.grid.runs if run[1] in self.grid.not_judged),
             settings=dict(settings),
-            asked=portable(dict(asked)),
         )
         return summary.model_dump_json(exclude_defaults=True, ensure_ascii=True)
 

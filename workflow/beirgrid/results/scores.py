@@ -49,7 +49,7 @@ def read(path: str | Path) -> Scores:
     if not isinstance(content, dict):
         content = {}
     try:
-        return Scores.model_validate(content.get("scores") or content.get("facts"))  # 0.1.0 wrote scores to facts
+        return Scores.model_validate(content.get("scores"))
     except ValidationError:
         raise DataError(f"{path} has no scores. {files.REMEDY}") from None
 

@@ -7,7 +7,7 @@ files that it names.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, PlainValidator, ValidationError
 
@@ -114,7 +114,6 @@ class GridSummary(Entry):
     settings: dict[str, str] = Field(
         {}, description="Digest of the requested settings, by the path of the record or of the scores."
     )
-    asked: dict[str, dict[str, Any]] = Field({}, description="The requested settings, by digest.")
 
     @property
     def members(self) -> list[str]:

@@ -71,7 +71,7 @@ def mine(
     for model, checkpoint, of_model in zip(recipe.dense, checkpoints, of_models, strict=True):
         asked = {"similarity": model.similarity, "index": None}
         lineage.check({"checkpoint": checkpoint, "corpus": corpus, "indexes": of_model}, asked=asked)
-    origin.inputs |= {"checkpoints": list(checkpoints), "indexes": list(indexes)}
+    origin.inputs.update(checkpoints=list(checkpoints), indexes=list(indexes))
     with provenance.record(MINE, record, settings, [output], origin=origin) as facts:
         with files.reading(queries):
             table = pq.read_table(queries, columns=["query", "document"])

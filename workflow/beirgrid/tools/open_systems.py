@@ -192,7 +192,7 @@ def read_step(path: str | Path) -> Step:
             read was made again since.
     """
     record = provenance.read_record(path)
-    lineage.refuse_changed(Path(path))
+    lineage.check({"record": Path(path)})
     stage = str(record["stage"])
     if stage not in _STAGES:
         return Step(stage, "", {}, {})

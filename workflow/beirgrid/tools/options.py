@@ -83,7 +83,7 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -
             values = arguments(function, {name: value for name, value in vars(args).items() if name in parameters})
         except ConfigError as error:
             raise UsageError(str(error)) from None
-        provenance.use_command(args.typed, {})
+        provenance.use_command(args.typed)
         return function(**values)
 
     if "snakemake" in parameters:

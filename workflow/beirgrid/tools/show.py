@@ -44,7 +44,7 @@ def show_cell(
     cell = results.cells.get((system, dataset))
     if cell is None:
         raise BeirgridError(f"{system!r} has no scores on {dataset!r}: run the grid, or judge its documents")
-    lineage.refuse_changed(cell.scores)
+    lineage.check({"scores": cell.scores})
     _, values = scores.read_cell(cell.scores, cell.per_query, cell.system, cell.dataset)
     key = metric_key(metric) if metric else str(values.columns[0])
     if key not in values:
