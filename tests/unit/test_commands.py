@@ -124,17 +124,6 @@ def test_a_wrong_entry_is_one_message(capsys, entry, message):
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize(("qrels", "record"), [("q.tsv", "r.json"), ("x.tsv", "./q.tsv"), ("x.tsv", "x.tsv")])
-def test_two_outputs_with_one_name_are_refused(tmp_path, capsys, monkeypatch, root, qrels, record):
-    monkeypatch.chdir(tmp_path)
-    entry = json.dumps({"source": "local", "path": str(root / "workflow/resources/demo")})
-    command = ["fetch", "dataset", "--name", "x", "--entry", '{"corpus": "x"}', "--corpus-entry", entry]
-    command += ["--corpus", "x.parquet", "--queries", "q.tsv", "--qrels", qrels, "--record", record]
-    assert helpers.main(command) == 1
-    assert "cannot be two outputs" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_options_that_do_not_match_are_refused(tmp_path):
     paths = {name: tmp_path / name for name in ("queries", "corpus", "output", "record")}
     recipe = mine.MineRecipe.model_validate({"negative_depth": 5, "dense": [{"family": "dense", "similarity": "dot"}]})
