@@ -99,9 +99,10 @@ def check(
         if not isinstance(inputs[option], str | Path):
             _check_shards(paths, [facts[_ROWS] for facts in told if _ROWS in facts])
     for name, value in (asked or {}).items():
-        path, fact = known.get(name, ("", value))
-        if fact != value:
-            raise DataError(f"{path} has the {name} {json.dumps(fact)}, but the command asks for {json.dumps(value)}")
+        if name in known and (fact := known[name][1]) != value:
+            raise DataError(
+                f"{known[name][0]} has the {name} {json.dumps(fact)}, but the command asks for {json.dumps(value)}"
+            )
     return Origin({option: list(map(Path, paths)) for option, paths in given.items()}, made or {})
 
 
