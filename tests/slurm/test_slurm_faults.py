@@ -76,11 +76,11 @@ def test_a_job_over_its_memory_has_more_at_the_next_attempt(site, expected):
     assert "exceeded memory limit" in Path(log).read_text()
 
 
-@pytest.mark.parametrize(("system", "small_corpus"), [("bm25-flat", 0), ("bm25-flat", 100)], ids=["job", "group"])
+@pytest.mark.parametrize("small_corpus", [pytest.param(0, id="job", marks=full), pytest.param(100, id="group")])
 def test_nodes_with_fewer_cores_than_a_job_asks_for_are_named_and_used_once_the_configuration_says_so(
-    site, write_config, tmp_path, system, small_corpus
+    site, write_config, tmp_path, small_corpus
 ):
-    site.configfile = write_config([system], small_corpus, datasets=2, partition="few", kinds=("cpu",))
+    site.configfile = write_config(["bm25-flat"], small_corpus, datasets=2, partition="few", kinds=("cpu",))
     site.folder = tmp_path / "few"
     undisturbed(site.configfile, site.folder, "--until", "fetch_dataset", *["index_lexical"] * bool(small_corpus))
     failed = site.run("--retries", "0")

@@ -96,7 +96,7 @@ def test_a_gpu_is_asked_for_where_a_model_runs(grid, tiny_models, tmp_path, neur
     assert "slurm_partition=gpu" in jobs["adapt"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_gpl_after_tsdae_runs_and_shows_what_it_cost(grid, tmp_path):
     settings = yaml.safe_load(grid.read_text())
     settings["grid"] = {"systems": ["taught"], "datasets": ["one"]}

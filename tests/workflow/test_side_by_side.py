@@ -124,16 +124,12 @@ MOMENTS: tuple[Callable[[Path], object], ...] = (
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "moments",
-    [pytest.param(MOMENTS[:1], id="once"), pytest.param(MOMENTS, marks=pytest.mark.full, id="twice")],
-)
-def test_one_that_is_killed_damages_neither_the_other_nor_its_own_rerun(start, tmp_path, moments):
+@pytest.mark.full
+def test_one_that_is_killed_damages_neither_the_other_nor_its_own_rerun(start, tmp_path):
     one = start("one")
     _wait_until(lambda: (tmp_path / "hub/datasets").exists(), one)
     two = start("two")
-    for moment in moments:
+    for moment in MOMENTS:
         _wait_until(partial(moment, tmp_path), one)
         os.killpg(one.pid, signal.SIGKILL)
         one.wait()
