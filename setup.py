@@ -20,9 +20,9 @@ SHARED += [f"workflow/{folder}" for folder in ("report", "resources", "rules")]
 
 
 def keep_commit(folder: Path) -> None:
-    """Write the commit of this checkout and its date, where they are known."""
-    if any(commit := version.read_commit(HERE)):
-        (folder / version.COMMIT).write_text(" ".join(commit) + "\n", encoding="utf-8")
+    """Write the commit of this checkout, if it is known."""
+    if commit := version.commit(HERE):
+        (folder / version.COMMIT).write_text(f"{commit}\n", encoding="utf-8")
 
 
 class Package(build_py):

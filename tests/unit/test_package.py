@@ -71,7 +71,7 @@ def home(root, tmp_path_factory) -> Path:
 def test_a_wheel_has_the_workflow_and_its_commit(home):
     with zipfile.ZipFile(next(home.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())
-        commit = wheel.read("beirgrid/share/COMMIT").decode().split()[0]
+        commit = wheel.read("beirgrid/share/COMMIT").decode().strip()
     shared = (
         "Snakefile",
         "workflow/rules/encode.smk",
@@ -89,9 +89,8 @@ def test_a_wheel_has_the_workflow_and_its_commit(home):
 def test_an_installed_package_names_the_commit_it_was_built_from(home, tmp_path):
     _done("git", "init", "-q", cwd=tmp_path)  # a repository of somebody else
     commit = _done("git", "rev-parse", "--short=9", "HEAD", cwd=home / "source").strip()
-    date = _done("git", "show", "--no-patch", "--format=%cs", cwd=home / "source").strip()
     said = _done(home / "venv/bin/beirgrid", "--version", cwd=tmp_path)
-    assert said == f"beirgrid {version.__version__}+g{commit} ({date})\n"
+    assert said == f"beirgrid {version.__version__}+g{commit}\n"
 
 
 def test_the_demo_of_an_installed_package_is_planned_from_an_empty_folder(home, tmp_path):

@@ -29,7 +29,7 @@ import signal
 from typing import Any, NoReturn
 
 from .core.errors import BeirgridError, log_to_standard_error, printable, say
-from .core.version import dated_version
+from .core.version import full_version
 
 # Commands of ``--help``, in its order: words, function, help.
 COMMANDS = {
@@ -81,7 +81,7 @@ class _Version(argparse.Action):
     """Print the version; git is called only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        print(f"beirgrid {dated_version()}")
+        print(f"beirgrid {full_version()}")
         parser.exit()
 
 

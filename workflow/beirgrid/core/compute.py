@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TextIO
 
 from annotated_types import Ge
 
-from .errors import BeirgridError, DataError, say
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
+from .errors import DataError, say
 
 Kind = Literal["cpu", "cuda"]
 Kernels = Literal["auto", "plain"]
-
-
 # Device files of the NVIDIA and AMD drivers.
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
 
@@ -59,15 +55,14 @@ class Compute:
         Raises:
             DataError: the device is cuda, and PyTorch can use no GPU.
         """
-        gpu = _choose_gpu() if self.device != "cpu" else None
-        if self.device == "cuda" and gpu is None:
+        number, lock = _choose_gpu() if self.device != "cpu" else (None, None)
+        if self.device == "cuda" and number is None:
             raise DataError(
                 "device is cuda, but no GPU can be used here (device: auto uses the CPU if there is no GPU)"
             )
-        how = self.kernels, self.connection
-        if gpu is None:
-            return Runtime("cpu", self.precision, self.batch_tokens.cpu, None, *how)
-        return Runtime(f"cuda:{gpu.number}", self.precision, self.batch_tokens.cuda, gpu.lock, *how)
+        device = "cpu" if number is None else f"cuda:{number}"
+        tokens = self.batch_tokens.cpu if number is None else self.batch_tokens.cuda
+        return Runtime(device, self.precision, tokens, lock, self.kernels, self.connection)
 
 
 @dataclass(frozen=True)
@@ -79,14 +74,14 @@ class Runtime:
         precision: default format of matrix products for models whose entries name none; may be the unresolved ``auto``.
         batch_tokens: tokens per batch, padding included.
         kernels: ``plain`` rules out faster replacements of documented functions.
-        lock: keeps other commands off the GPU; None for a CPU or the only GPU.
+        lock: locked file that keeps other commands off the GPU; None for a CPU or the only GPU.
         connection: connection settings of an endpoint's server, JSON.
     """
 
     device: str
     precision: str
     batch_tokens: int
-    lock: BaseFileLock | None = None
+    lock: TextIO | None = None
     kernels: Kernels = "auto"
     connection: str = ""
 
@@ -96,7 +91,7 @@ class Runtime:
     def __exit__(self, *_: object) -> None:
         """Release the GPU to other commands."""
         if self.lock is not None:
-            self.lock.release()
+            self.lock.close()
 
     @property
     def kind(self) -> Kind:
@@ -146,55 +141,34 @@ def multiplies_bfloat16(device: str) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
-class Gpu(NamedTuple):
-    """The index of a GPU in PyTorch, and the lock that reserves it if there are several."""
-
-    number: int
-    lock: BaseFileLock | None = None
-
-
-def _choose_gpu() -> Gpu | None:
-    """Return a GPU for this process, or None where PyTorch has none."""
+def _choose_gpu() -> tuple[int | None, TextIO | None]:
+    """Return the index of a GPU in PyTorch, or None, and the lock that reserves it if there are several."""
     import torch
 
     if (count := torch.cuda.device_count()) < 2:
-        return Gpu(0) if torch.cuda.is_available() else None
+        return (0 if torch.cuda.is_available() else None), None
     # Locks are named after CUDA_VISIBLE_DEVICES, because one index may mean different GPUs in different processes.
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
     return take_gpu([name.strip() for name in visible.split(",")][:count])  # CUDA stops at an unknown name
 
 
-def take_gpu(names: list[str]) -> Gpu:
-    """Claim the first GPU that no other command of this user holds; share one if all are taken.
+def take_gpu(names: list[str]) -> tuple[int, TextIO | None]:
+    """Lock the first GPU that no other command of this user holds; share one if all are taken.
 
     Without locks, all jobs on a machine with several GPUs (``--resources gpu=N``) would use the first.
 
     Args:
         names: the visible GPUs, named as in CUDA_VISIBLE_DEVICES.
     """
-    from filelock import FileLock, Timeout
-
-    folder = _runtime_folder()
+    folder = Path(tempfile.gettempdir(), f"beirgrid-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
     for number, name in enumerate(names):
-        lock = FileLock(folder / f"gpu-{name.replace(os.sep, '--')}.lock")  # a MIG slice is named MIG-GPU-…/1/0
         try:
-            lock.acquire(blocking=False)
-        except (Timeout, PermissionError):  # held by another command, or the lock file is another user's
+            lock = (folder / f"gpu-{name.replace('/', '--')}.lock").open("a")  # a MIG slice is named MIG-GPU-…/1/0
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # held by another command, or the lock file is another user's
             continue
-        return Gpu(number, lock)
+        return number, lock
     shared = os.getpid() % len(names)
     say(f"other stages hold all {len(names)} GPUs: sharing GPU {names[shared]} with one")
-    return Gpu(shared)
-
-
-def _runtime_folder() -> Path:
-    """Return the folder of this user's locks, created if missing.
-
-    Raises:
-        BeirgridError: the folder belongs to another user, who could hold the locks for ever.
-    """
-    folder = Path(tempfile.gettempdir()) / f"beirgrid-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise BeirgridError(f"{folder} belongs to another user: remove it, or set TMPDIR to a folder of your own")
-    return folder
+    return shared, None

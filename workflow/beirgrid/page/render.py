@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from ..config.metric_names import written
 from ..core.checkout import CHECKOUT
-from ..core.version import dated_version
+from ..core.version import full_version
 from ..results import table_files as data_tables
 from ..results.answers import Answers, verdict_counts
 from ..results.summary import GridSummary
@@ -86,7 +86,7 @@ def render(
         "zeroShotSaid": bool(grid.trained_on or grid.training_unknown),
     }
     return environment.get_template("index.html.j2").render(
-        version=dated_version(),
+        version=full_version(),
         grid=grid,
         answers=answers,
         rows=[grid.datasets[row] for row in grid.rows],

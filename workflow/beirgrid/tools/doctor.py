@@ -21,7 +21,7 @@ from huggingface_hub import constants
 from ..config.entries import Nodes
 from ..core.checkout import CHECKOUT
 from ..core.errors import BeirgridError, show
-from ..core.version import dated_version
+from ..core.version import full_version
 from ..search import lucene
 from .configfiles import merged
 from .options import ConfigFiles
@@ -64,7 +64,7 @@ def doctor(
 
 def examine(directory: Path, nodes: Nodes, offline: bool = False) -> Iterator[Finding]:
     """Yield the findings about this machine and the folder of grids, whose jobs have the limits of ``nodes``."""
-    yield Finding("beirgrid", f"{dated_version()}, {CHECKOUT}")
+    yield Finding("beirgrid", f"{full_version()}, {CHECKOUT}")
     yield Finding("Python", f"{platform.python_version()}, {sys.executable}")
     free = psutil.virtual_memory().available / 1e6
     yield Finding("machine", f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, {free:,.0f} MB of memory free")
