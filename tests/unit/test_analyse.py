@@ -237,15 +237,16 @@ def test_the_tables_of_a_grid(analysed):
     assert both["median"].tolist() == [statistics.median([*words["one"], *words["two"]])]
 
 
-def test_systems_with_the_same_files_have_the_same_model(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_systems_with_the_same_files_have_the_same_model():
     weights = {"cosine": "aa", "dot": "aa", "other": "bb"}
     done, cells = [], {}
     for system, digest in weights.items():
-        write_record(paths.RUN_RECORD.format(system=system, dataset="x"), "retrieve", {"similarity": system[:6]})
+        own = {"stage": "retrieve", "settings": {"similarity": system[:6]}, "facts": {}}
         facts = {"stage": "fetch", "facts": {"files": {"model.safetensors": digest}}}
-        steps = (RecordedStep(system, "x", f"results/models/m-{system}/model.json", facts),)
-        done.append(Grid.cell(system, "x"))
+        cell = Grid.cell(system, "x")
+        places = {f"results/models/m-{system}/model.json": facts, cell.records[-1]: own}
+        steps = tuple(RecordedStep(system, "x", path, record) for path, record in places.items())
+        done.append(cell)
         cells[system, "x"] = CellState("done", "", steps=steps)
     found = analyse._dense_systems(done, cells)
     assert {system: of["model"] for system, of in found.items()} == {
@@ -256,7 +257,7 @@ def test_systems_with_the_same_files_have_the_same_model(tmp_path, monkeypatch):
 def test_the_figures_of_a_grid(analysed):
     folder = analysed.folder
     captions = json.loads((folder / "figures" / "captions.json").read_text())
-    assert {"holes", "depth", "lengths_retrieved", "overlap", "overlap_map"} <= captions.keys()
+    assert {"depth", "lengths_retrieved", "overlap", "overlap_map"} <= captions.keys()
     files = {f"{name}.{suffix}" for name in captions for suffix in ("svg", "pdf", "png")} | {"captions.json"}
     assert {path.name for path in (folder / "figures").iterdir()} == files
     for caption in captions.values():
@@ -344,25 +345,9 @@ def test_no_text_is_shown_where_the_licence_forbids_it(grid):
     summary = summary.model_copy(update={"datasets": {**summary.datasets, "one": hidden}})
     (grid.folder / "grid.json").write_text(summary.model_dump_json())
     page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"))
-    assert grid.analyse() == 0
     for name, shown in (("one", False), ("two", True)):
         packs = [re.search(rf'id="{pack}">([\w+/=]+)<', page)[1] for pack in ("per-query", "documents")]
         per_query, documents = (json.loads(gzip.decompress(base64.b64decode(pack)))[name] for pack in packs)
         rows = [row for rows in documents["queries"].values() for row in rows]
         assert any(per_query["texts"]) == any(row[1] for row in rows) == any(row[3] for row in rows) == shown
         assert all(ranks for *_, ranks in rows)
-        texts = grid.table("queries").query("dataset == @name")["text"]
-        assert texts.notna().any() == shown
-
-
-def test_every_report_draws_depth_curves_of_rerankers_without_any_analyses(grid, monkeypatch):
-    _canonical_runs(grid)
-    summary = GridSummary.model_validate_json((grid.folder / "grid.json").read_text())
-    found = documents.curves(summary, METRIC).set_index(["dataset", "depth"])["value"]
-    for dataset in ("one", "two"):
-        assert found[dataset, 0] == pytest.approx(grid.value("bm25", dataset))
-        assert found[dataset, 15] == pytest.approx(grid.value("bm25+ce", dataset))
-    page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"))
-    assert "Rerank depth. " in page
-    monkeypatch.setattr(documents, "MOST_RERANKED", 8)
-    assert documents.curves(summary, METRIC)["dataset"].nunique() == 1

@@ -14,7 +14,6 @@ import pytest
 from beirgrid.page import drawing, figures
 from beirgrid.paper import figures as paper_figures
 from beirgrid.paper import lengths
-from beirgrid.paper.holes import HOLE_COLUMNS
 from beirgrid.results.answers import columns
 from beirgrid.results.efficiency import trade_offs
 
@@ -26,10 +25,6 @@ AGAINST = pd.DataFrame(
         ("mrr@10", "all", 19, "ce", 0.1, "bm25", 0.1, 7, 0, 12),
     ],
     columns=["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"],
-)
-HOLES = pd.DataFrame(
-    [("one", "a", 10, 0.3, 0.1, 0.4, 0.6, 9), ("one", "b", 10, 0.2, 0.1, 0.5, 0.7, 9), ("two", "b", 10, 0, 0, 1, 1, 9)],
-    columns=HOLE_COLUMNS,
 )
 
 
@@ -78,27 +73,16 @@ def test_a_trade_off_joins_its_front():
 def test_depth_curves():
     rows = [("ce", d, "bm25", "ndcg@10", k, k / 100 + (d == "b"), 5) for d in "ab" for k in (0, 5, 50)]
     names = ["system", "dataset", "first_stage", "metric", "depth", "value", "queries"]
-    one, two = figures.depth_curves(pd.DataFrame(rows, columns=names)).figure.axes
+    one, two = paper_figures.depth_curves(pd.DataFrame(rows, columns=names)).figure.axes
     assert [one.get_title(), two.get_title()] == ["a", "b"]
     assert two.lines[0].get_xydata().tolist() == [[0, 1], [5, 1.05], [50, 1.5]]
 
 
-def test_holes_by_dataset():
-    one, two = paper_figures.hole_rates(HOLES).figure.axes
-    assert [bar.get_width() for bar in one.containers[0]] == [0.3, 0.2]
-    assert [bar.get_width() for bar in one.containers[1]] == [0.1, 0.1]
-    assert len(two.containers[0]) == 1
-    assert [label.get_text() for label in one.get_yticklabels()] == ["b", "a"]
-    assert two.containers[0][0].get_y() < 0.5  # in the line of b
-    one, _ = paper_figures.judged_only(HOLES).figure.axes
-    assert [line.get_xdata().tolist() for line in one.lines] == [[0.4, 0.5], [0.6, 0.7]]
-
-
-def measured() -> lengths.Lengths:
+def measured() -> tuple[pd.DataFrame, pd.DataFrame]:
     words = {f"d{i}": i for i in range(40)}
     top = {"short": {"q": ["d1", "d2", "d3"]}, "long": {"q": ["d30", "d31", "d39"]}}
-    found = lengths.describe("set", lengths.measure(top, {"q": {"d1": 0, "d20": 2, "d21": 2}}, words))
-    return found._replace(summary=found.summary.assign(similarity=["cosine", "dot", "", ""], model=["a", "b", "", ""]))
+    summary, histogram = lengths.describe(lengths.measure("set", top, {"q": {"d1": 0, "d20": 2, "d21": 2}}, words))
+    return summary.assign(similarity=["cosine", "dot", "", ""], model=["a", "b", "", ""]), histogram
 
 
 def test_lengths_are_drawn_where_they_are():
@@ -115,9 +99,9 @@ def test_lengths_are_drawn_where_they_are():
 
 def test_datasets_stand_in_the_order_of_the_grid():
     """The first of them has no document of the lowest grade."""
-    first = lengths.describe("first", lengths.measure({}, {"q": {"d1": 1}}, {"d1": 5}))
-    second = lengths.describe("second", lengths.measure({}, {"q": {"d1": 0, "d2": 1}}, {"d1": 5, "d2": 6}))
-    tables = (pd.concat(pair) for pair in zip(first, second, strict=True))
+    first = lengths.measure("first", {}, {"q": {"d1": 1}}, {"d1": 5})
+    second = lengths.measure("second", {}, {"q": {"d1": 0, "d2": 1}}, {"d1": 5, "d2": 6})
+    tables = lengths.describe(pd.concat([first, second]))
     axes = paper_figures.judged_lengths(*tables).figure.axes
     assert [axis.get_title() for axis in axes] == ["first", "second"]
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["grade 1", "grade 0"]
@@ -146,7 +130,7 @@ def test_cosine_against_dot_product_needs_both():
 def test_a_model_with_both_similarities_is_compared_with_itself_alone():
     words, systems = {f"d{i}": i for i in range(40)}, ("z-cosine", "z-dot", "a-cosine", "other")
     top = {system: {"q": [f"d{i}", f"d{i + 9}"]} for i, system in enumerate(systems)}
-    summary, histogram = lengths.describe("set", lengths.measure(top, {}, words))
+    summary, histogram = lengths.describe(lengths.measure("set", top, {}, words))
     kinds = {"similarity": ["cosine", "dot", "cosine", "dot"], "model": ["z", "z", "a", "other"]}
     of_system = dict(zip(systems, zip(*kinds.values(), strict=True), strict=True))
     summary[["similarity", "model"]] = [of_system[system] for system in summary["system"]]

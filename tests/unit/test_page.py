@@ -20,9 +20,10 @@ from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid import config
 from beirgrid.core import files, paths, provenance
-from beirgrid.page import drawing, figures, sections, steps
+from beirgrid.page import drawing, sections, steps
 from beirgrid.page import matrix as grids
 from beirgrid.page.render import render
+from beirgrid.paper.figures import depth_curves
 from beirgrid.pipeline.analyse import ANALYSE
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.summaries import Summary
@@ -69,7 +70,7 @@ def draw_figures(grid: GridSummary) -> None:
     table = pd.DataFrame(curves, columns=["dataset", "system", "first_stage", "metric", "depth"])
     folder = Path("results/grids/paper/figures")
     with drawing.style():
-        drawn = figures.depth_curves(table.assign(value=np.random.default_rng(0).random(len(table)), queries=1))
+        drawn = depth_curves(table.assign(value=np.random.default_rng(0).random(len(table)), queries=1))
         folder.mkdir(parents=True)
         drawn.figure.savefig(folder / "f0.svg")
     for number in range(1, 10):

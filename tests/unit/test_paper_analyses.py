@@ -14,8 +14,8 @@ import pytrec_eval
 
 from beirgrid.config.metric_names import parse_metric
 from beirgrid.core.errors import DataError
-from beirgrid.page import depth, documents
-from beirgrid.paper import extremes, holes, lengths
+from beirgrid.page import documents
+from beirgrid.paper import depth, holes, lengths
 from beirgrid.results import answers, efficiency
 from beirgrid.results.cells import RecordedStep
 from beirgrid.runs import runs
@@ -113,9 +113,9 @@ def test_lengths_of_retrieved_and_judged_documents():
     choose = random.Random(6)
     words = {document: round(10 ** choose.uniform(0, 3.5)) for document in DOCUMENTS} | {"d0": 0}
     qrels = random_qrels(6) | {"q5": {"gone": 2, "d0": 0}}
-    top = {"bm25": {q: sorted(s, key=s.get)[:10] for q, s in random_run(6).items()}, "none": {}}
-    found = lengths.describe("sets", lengths.measure(top, qrels, words))
-    summary = found.summary.set_index(["kind", "system"])
+    top = {"bm25": {q: sorted(s, key=s.get)[:10] for q, s in random_run(6).items()}, "none": {"q": ["gone"]}}
+    summary, bins = lengths.describe(lengths.measure("sets", top, qrels, words))
+    summary = summary.set_index(["kind", "system"])
     expected = {
         ("retrieved", "bm25", None): [words[d] for ids in top["bm25"].values() for d in ids],
         **{
@@ -136,22 +136,22 @@ def test_lengths_of_retrieved_and_judged_documents():
         assert row[["p5", "p25", "median", "p75", "p95"]].tolist() == pytest.approx(
             [centiles[c - 1] for c in (5, 25, 50, 75, 95)]
         )
-        bins = found.histogram
         of_group = bins[(bins["system"] == system) & (bins["kind"] == kind)]
         of_group = of_group[of_group["grade"] == grade] if grade is not None else of_group
         assert of_group["documents"].sum() == len(values)
         for low, high, count in of_group[["low", "high", "documents"]].itertuples(index=False):
             assert count == sum(low <= value < high for value in values)
     empty = summary.loc[("retrieved", "none")]
-    assert empty["documents"] == 0
+    assert empty[["documents", "unknown"]].tolist() == [0, 1]
     assert math.isnan(empty["median"])
 
 
 def test_lengths_of_several_datasets_together():
     words = {f"d{i}": i for i in range(9)}
-    one = lengths.measure({"a": {"q": ["d1", "d2"]}, "b": {"q": ["d3"]}}, {"q": {"d1": 0, "gone": 1}}, words)
-    two = lengths.measure({"a": {"q": ["d5"]}}, {"q": {"d7": 2, "d8": 1}}, words)
-    found = lengths.describe("both", lengths.together([one, two])).summary
+    one = lengths.measure("one", {"a": {"q": ["d1", "d2"]}, "b": {"q": ["d3"]}}, {"q": {"d1": 0, "gone": 1}}, words)
+    two = lengths.measure("two", {"a": {"q": ["d5"]}}, {"q": {"d7": 2, "d8": 1}}, words)
+    found, _ = lengths.describe(lengths.together("both", [one, two]))
+    assert set(found["dataset"]) == {"both"}
     rows = found[["kind", "system", "documents", "unknown"]].to_numpy().tolist()
     assert rows == [["retrieved", "a", 3, 0], ["judged", "", 1, 0], ["judged", "", 1, 1], ["judged", "", 1, 0]]
     assert found["grade"].tolist()[1:] == [0, 1, 2]
@@ -161,36 +161,6 @@ def test_lengths_of_several_datasets_together():
 def test_bins_cover_all_lengths_once():
     assert lengths.EDGES[0] == 0
     assert (np.diff(lengths.EDGES) > 0).all()
-
-
-# Hardest and easiest queries ------------------------------------------------------------------------------------------
-
-QUERY_SCORES = pd.DataFrame(
-    {"a": [0.0, 0.9, 0.5, 1.0, 0.2], "b": [0.0, 0.1, 0.4, 1.0, 0.9], "c": [0.0, 0.2, 0.3, 1.0, 0.1]},
-    index=["none", "one", "two", "all", "three"],
-)
-JUDGED = {"none": {"x": 0}, "one": {"x": 1}, "two": {"x": 1}, "all": {"x": 1}, "three": {"x": 1}}
-
-
-def test_the_hardest_and_easiest_queries():
-    """The means of "one", "two" and "three" are 0.4; "none" has no relevant document."""
-    texts = {"one": "1", "two": "x" * 200, "all": "", "three": "3"}
-    found = extremes.table("set", QUERY_SCORES, texts, JUDGED, most=2).set_index(["kind", "query"])
-    assert (found["dataset"] == "set").all()
-    assert found["text"].tolist() == ["1", "x" * 158 + " …", "", "1"]
-    assert found.drop(columns=["dataset", "text", "mean"]).apply(tuple, axis=1).to_dict() == {
-        ("hardest", "one"): (0.1, "b", 0.9, "a", 1),
-        ("hardest", "two"): (0.3, "c", 0.5, "a", 1),
-        ("easiest", "all"): (1, "c", 1, "a", 1),
-        ("easiest", "one"): (0.1, "b", 0.9, "a", 1),
-    }
-    assert found["mean"].tolist() == pytest.approx([0.4, 0.4, 1, 0.4])
-
-
-def test_the_hardest_queries_of_a_metric_of_which_less_is_better():
-    texts = dict.fromkeys(QUERY_SCORES.index, "")
-    found = extremes.table("set", QUERY_SCORES, texts, JUDGED, most=1, lower_is_better=True)
-    assert found["query"].tolist() == ["all", "one"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import itertools
 import math
 import zlib
 from collections.abc import Sequence
-from fractions import Fraction
 from types import ModuleType
 from typing import NamedTuple
 
@@ -35,9 +34,8 @@ ROUNDING = 1e-12
 BLOCK, AT_ONCE = 2**17, 512
 # Most queries for which the squares of resamples are summed in float64.
 EXACT_SQUARES = 1000
-# Exact tests: differences whose signs are enumerated, and the work of a convolution (queries × points).
+# Most differences whose sign patterns are all enumerated.
 ENUMERATED = 18
-CONVOLVED = 20_000_000
 
 
 # The first and the second columns of pairs.
@@ -272,8 +270,8 @@ def randomisation(
 
     If two systems do not differ, their scores of a query may be swapped, so each difference may have either sign. The
     p value is the share of all sign patterns whose mean difference is at least as large as the observed one. It is
-    exact where at most 18 differences are not 0, and where the differences are multiples of one fraction and so have
-    few sums. Otherwise m sign patterns are drawn, b of them are as extreme, and p is (b + 1) / (m + 1): never 0.
+    exact where at most 18 differences are not 0. Otherwise m sign patterns are drawn, b of them are as extreme, and p
+    is (b + 1) / (m + 1): never 0.
 
     Args:
         scores: float64 [queries, systems, metrics].
@@ -311,37 +309,7 @@ def exact_randomisation(differences: np.ndarray) -> float | None:
         for value in nonzero:
             sums = np.concatenate([sums + value, sums - value])
         return float((np.abs(sums) >= abs(nonzero.sum()) - ROUNDING * len(differences)).mean())
-    steps = _whole_numbers(nonzero)
-    if steps is None or len(steps) * int(steps.sum()) > CONVOLVED:
-        return None
-    observed = abs(int((np.sign(nonzero) * steps).sum()))
-    # chances[s]: that the steps with a positive sign add up to s; the sum of all signed steps is then 2 s - total.
-    total = int(steps.sum())
-    chances = np.zeros(total + 1)
-    chances[0] = 1
-    for step in np.sort(steps):
-        chances[step:] = (chances[step:] + chances[: total + 1 - step]) / 2
-        chances[:step] /= 2
-    sums = np.abs(2 * np.arange(total + 1) - total)
-    return max(min(1.0, float(chances[sums >= observed].sum())), np.finfo(float).tiny)
-
-
-def _whole_numbers(values: np.ndarray) -> np.ndarray | None:
-    """Return |values| in units of their largest common fraction, int64, or None if there is none of use."""
-    distinct, places = np.unique(np.abs(values).round(12), return_inverse=True)
-    if len(distinct) > 1000:
-        return None
-    fractions = []
-    for value in distinct:  # nDCG and average precision stop at their first value
-        fraction = Fraction(float(value)).limit_denominator(5040)
-        if abs(float(fraction) - value) > 1e-11:
-            return None
-        fractions.append(fraction)
-    unit = math.lcm(*(fraction.denominator for fraction in fractions))
-    steps = [int(fraction * unit) for fraction in fractions]
-    if max(steps) > CONVOLVED:
-        return None
-    return (np.array(steps) // math.gcd(*steps))[places]
+    return None
 
 
 def student(differences: np.ndarray) -> np.ndarray:

@@ -8,13 +8,10 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from ..collections import collection, qrels
 from ..core import paths
 from ..results.summary import GridSummary
 from ..runs import runs
-from . import depth
 
 # Most bytes of runs, and of corpora, that a report reads, because reports are made often.
 MOST_RUNS, MOST_CORPUS = 100_000_000, 200_000_000
@@ -33,8 +30,6 @@ STOP_WORDS = frozenset(
 )
 # Lowest rank that is shown.
 DEPTH = 100
-# Most queries × reranking systems for depth curves.
-MOST_RERANKED = 1_000
 
 
 def readable(grid: GridSummary) -> Iterator[str]:
@@ -117,21 +112,3 @@ def matched_words(query: str, document: str) -> list[str]:
 def cut(text: str, characters: int) -> str:
     """Truncate a text to a number of characters, with a mark."""
     return text if len(text) <= characters else text[: characters - len(_CUT)] + _CUT
-
-
-def curves(grid: GridSummary, metric: str) -> pd.DataFrame:
-    """Return the depth curves of reranking systems, on the smallest datasets within the page's limit."""
-    of_cells, left = [pd.DataFrame(columns=depth.DEPTH_COLUMNS)], MOST_RERANKED
-    for dataset in readable(grid):
-        judged = qrels.read(paths.QRELS.format(dataset=dataset))
-        for cell in grid.cells:
-            scored = any(Path(record).match("pairs/*/*/*.json") for record in cell.records)
-            if cell.dataset != dataset or not scored or cell.system not in _runs(grid, dataset):
-                continue
-            left -= len(judged)
-            if left < 0:
-                return pd.concat(of_cells, ignore_index=True)
-            curve = depth.of_cell(cell, judged, grid.meant(metric, dataset))
-            if curve is not None:
-                of_cells.append(curve)
-    return pd.concat(of_cells, ignore_index=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -78,25 +78,3 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
         f"Mean {written(metric)} against {label}. No system is both better and cheaper than a system on the front."
     )
     return DrawnFigure(figure, f"Effectiveness against {label.partition(',')[0]}", caption, "trade_offs.csv")
-
-
-def depth_curves(depth: pd.DataFrame) -> DrawnFigure:
-    """Draw the metric by the depth to which a first stage is reranked, a panel for each dataset."""
-    systems = drawing.unique_names(depth["system"])
-
-    def draw(axis: Axes, rows: pd.DataFrame) -> None:
-        for system, of_system in rows.groupby("system", sort=False):
-            place = systems.index(str(system))
-            style: dict[str, Any] = {
-                "marker": drawing.MARKERS[place % len(drawing.MARKERS)],
-                "markersize": 3,
-                "color": f"C{place}",
-            }
-            axis.plot(of_system["depth"], of_system["value"], **style, label=system)
-        axis.set_xscale("symlog", linthresh=1)
-        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-
-    metric = written(str(depth["metric"].iloc[0]))
-    figure = drawing.panels(depth, draw, height=1.7, x="documents reranked", y=metric)
-    caption = f"{metric} by the number of reranked documents. 0 is the first stage alone."
-    return DrawnFigure(figure, "Rerank depth", caption, "depth.csv")

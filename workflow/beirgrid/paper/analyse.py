@@ -6,26 +6,24 @@ import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import pandas as pd
 
 from ..collections import collection
 from ..collections import qrels as judgements
-from ..config.metric_names import lower_is_better
 from ..core import files, paths, provenance
 from ..core.errors import warn
 from ..core.progress import Progress
 from ..core.provenance import Record
-from ..page import depth, drawing
-from ..page.figures import depth_curves
+from ..page import drawing
 from ..pipeline.analyse import ANALYSE
 from ..results import efficiency, table_files
 from ..results.answers import against_baseline, guarded
 from ..results.cells import Cells, find
 from ..results.summary import Cell, GridSummary, SummaryFile
 from ..runs import runs
-from . import extremes, figures, lengths, term_overlap
+from . import depth, figures, lengths, term_overlap
 from .holes import HOLE_COLUMNS, holes
 
 # Depth of the length analysis, and the cut-off of hole@k.
@@ -33,10 +31,11 @@ TOP = 10
 # Tables to write, {name}.csv.
 TABLES = (
     *("against_baseline", "trade_offs", "holes", "depth", "lengths", "length_histogram"),
-    *("overlap", "vocabulary", "map", "queries"),
+    *("overlap", "vocabulary", "map"),
 )
 # Table written by the command ``latency``, if it was run.
 LATENCY = "latency.csv"
+Tables = dict[str, pd.DataFrame]
 
 
 def analyse(
@@ -52,7 +51,7 @@ def analyse(
     """
     folder = output / "tables"
     outputs = [*(folder / f"{name}.csv" for name in TABLES), output / "figures"]
-    with provenance.record(ANALYSE, record, {"top": TOP, "queries": extremes.MOST}, outputs) as facts:
+    with provenance.record(ANALYSE, record, {"top": TOP}, outputs) as facts:
         answers = table_files.read(grid, folder)
         cells = find(grid)
         done = dict(_finished_cells(grid, cells))
@@ -61,7 +60,7 @@ def analyse(
         latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
         against = against_baseline(answers.across)
         tables = {
-            **_tables(grid, _datasets(grid, done), _dense_systems(done, cells)),
+            **_tables(grid, _datasets(grid, done, cells), _dense_systems(done, cells)),
             "against_baseline": against,
             "trade_offs": efficiency.trade_offs(answers.efficiency, against, grid.metrics[0], latency, grid.seeds),
             "overlap": overlap,
@@ -77,9 +76,8 @@ def analyse(
 
 def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, drawing.DrawnFigure]:
     """Draw the figures for which a grid has data, by name."""
-    holes, curves, measured, histogram = (
-        tables[name][tables[name]["dataset"].isin(list(grid.rows))]
-        for name in ("holes", "depth", "lengths", "length_histogram")
+    curves, measured, histogram = (
+        tables[name][tables[name]["dataset"].isin(list(grid.rows))] for name in ("depth", "lengths", "length_histogram")
     )
     with drawing.style():
         drawn: dict[str, drawing.DrawnFigure | None] = {}
@@ -88,9 +86,8 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, dra
         if (others["datasets"] > 1).any():
             drawn["wins"] = figures.wins(against, grid.metrics[0])
         if len(curves):
-            drawn["depth"] = depth_curves(curves)
-        if len(holes):
-            drawn |= {"holes": figures.hole_rates(holes), "ndcg_judged": figures.judged_only(holes)}
+            drawn["depth"] = figures.depth_curves(curves)
+        if len(measured):
             drawn["lengths_retrieved"] = figures.retrieved_lengths(measured, histogram)
             drawn["lengths_similarity"] = figures.similarity_lengths(measured, histogram)
             drawn["lengths_judged"] = figures.judged_lengths(measured, histogram)
@@ -99,13 +96,6 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, dra
             domains = {name: entry.domain for name, entry in grid.datasets.items()}
             drawn["overlap_map"] = figures.overlap_map(tables["map"], domains)
     return {name: figure for name, figure in drawn.items() if figure}
-
-
-class Analysed(NamedTuple):
-    """The analyses of one dataset: tables by name, and lengths."""
-
-    tables: dict[str, pd.DataFrame]
-    lengths: dict[lengths.Group, lengths.GroupLengths]
 
 
 def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[tuple[Cell, pd.DataFrame]]:
@@ -119,40 +109,29 @@ def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[tuple[Cell, pd.
             yield cell, per_query
 
 
-def _datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> dict[str, Analysed]:
+def _datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame], cells: Cells) -> dict[str, Tables]:
+    """Return the analyses of each dataset. Runs are read one at a time."""
     progress = Progress("analyse", len(done), "runs")
-    datasets = dict.fromkeys(cell.dataset for cell in done)
-    return {
-        dataset: _dataset(grid, dataset, {cell: done[cell] for cell in done if cell.dataset == dataset}, progress)
-        for dataset in datasets
-    }
-
-
-def _dataset(grid: GridSummary, dataset: str, cells: Mapping[Cell, pd.DataFrame], progress: Progress) -> Analysed:
-    """Analyse one dataset. Runs are read one at a time."""
-    metric = grid.metrics[0]
-    qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
-    texts = collection.read_queries(provenance.artifact(paths.QUERIES.format(dataset=dataset)))
-    scores = pd.DataFrame({cell.system: per_query[metric] for cell, per_query in cells.items()})
-    top: dict[str, dict[str, list[str]]] = {}
-    unjudged, curves = [], [pd.DataFrame(columns=depth.DEPTH_COLUMNS)]
-    for cell in cells:
-        run = runs.read(provenance.artifact(paths.RUN.format(system=cell.system, dataset=dataset)))
-        top[cell.system] = {query: ranking.ids[:TOP] for query, ranking in run.items()}
-        about = {"dataset": dataset, "system": cell.system, "k": TOP, "queries": len(qrels)}
-        unjudged.append(about | holes(run, qrels, TOP))
-        if (curve := depth.of_cell(cell, qrels, grid.meant(metric, dataset))) is not None:
-            curves.append(curve)
-        progress.add(1)
-    if not grid.datasets[dataset].show_text:
-        texts = dict.fromkeys(texts, "")
-    tables = {
-        "holes": pd.DataFrame(unjudged, columns=HOLE_COLUMNS),
-        "depth": pd.concat(curves, ignore_index=True),
-        "queries": extremes.table(dataset, scores, texts, qrels, lower_is_better=lower_is_better(metric)),
-    }
-    words = _count_words(grid.datasets[dataset].corpus, top, qrels)
-    return Analysed(tables, lengths.measure(top, qrels, words))
+    tables = {}
+    for dataset in dict.fromkeys(cell.dataset for cell in done):
+        qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
+        top: dict[str, dict[str, list[str]]] = {}
+        unjudged, curves = [], []
+        for cell in (cell for cell in done if cell.dataset == dataset):
+            run = runs.read(provenance.artifact(paths.RUN.format(system=cell.system, dataset=dataset)))
+            top[cell.system] = {query: ranking.ids[:TOP] for query, ranking in run.items()}
+            about = {"dataset": dataset, "system": cell.system, "k": TOP, "queries": len(qrels)}
+            unjudged.append(about | holes(run, qrels, TOP))
+            steps = cells[cell.system, dataset].steps
+            curves.append(depth.of_cell(cell, steps, qrels, grid.meant(grid.metrics[0], dataset)))
+            progress.add(1)
+        words = _count_words(grid.datasets[dataset].corpus, top, qrels)
+        tables[dataset] = {
+            "holes": pd.DataFrame(unjudged, columns=HOLE_COLUMNS),
+            "depth": pd.concat(curves, ignore_index=True),
+            "words": lengths.measure(dataset, top, qrels, words),
+        }
+    return tables
 
 
 def _count_words(
@@ -171,16 +150,15 @@ def _dense_systems(done: Iterable[Cell], cells: Cells) -> dict[str, dict[str, st
     for cell in done:
         of_cell = cells[cell.system, cell.dataset].steps
         steps = [step for step in of_cell if Path(step.path).match("models/*/model.json")]
-        if similarity := depth.settings_of(cell).get("similarity"):
+        own = [step.record["settings"].get("similarity", "") for step in of_cell if step.path in cell.records[-1:]]
+        if similarity := "".join(own):
             contents = json.dumps([step.record["facts"].get("files") for step in steps], sort_keys=True)
             name = Path(steps[0].path).parent.name if steps else cell.system
             dense[cell.system] = {"similarity": similarity, "model": models.setdefault(contents, name)}
     return dense
 
 
-def _tables(
-    grid: GridSummary, analysed: Mapping[str, Analysed], dense: Mapping[str, Mapping[str, str]]
-) -> dict[str, pd.DataFrame]:
+def _tables(grid: GridSummary, analysed: Mapping[str, Tables], dense: Mapping[str, Mapping[str, str]]) -> Tables:
     """Concatenate the tables of all datasets, and add averaged datasets."""
     means = {row: entry.mean_of for row, entry in grid.datasets.items() if entry.mean_of}
     means = {row: parts for row, parts in means.items() if all(part in analysed for part in parts)}
@@ -188,18 +166,15 @@ def _tables(
     for name, columns, keys in (
         ("holes", HOLE_COLUMNS, ["system", "k"]),
         ("depth", depth.DEPTH_COLUMNS, ["system", "first_stage", "metric", "depth"]),
-        ("queries", extremes.QUERY_COLUMNS, []),
     ):
-        table = pd.concat([pd.DataFrame(columns=columns), *(of.tables[name] for of in analysed.values())])
-        of_means = [_mean_of(table, row, parts, keys) for row, parts in means.items() if keys]
+        table = pd.concat([pd.DataFrame(columns=columns), *(of[name] for of in analysed.values())])
+        of_means = [_mean_of(table, row, parts, keys) for row, parts in means.items()]
         tables[name] = pd.concat([table, *of_means], ignore_index=True)[columns]
-    measured = {dataset: of.lengths for dataset, of in analysed.items()}
-    measured |= {row: lengths.together([measured[part] for part in parts]) for row, parts in means.items()}
-    described = [lengths.describe(dataset, of) for dataset, of in measured.items()] or [lengths.describe("", {})]
-    tables["lengths"] = pd.concat([of.summary for of in described], ignore_index=True)
+    words = [of["words"] for of in analysed.values()] or [lengths.measure("", {}, {}, {})]
+    words += [lengths.together(row, [analysed[part]["words"] for part in parts]) for row, parts in means.items()]
+    tables["lengths"], tables["length_histogram"] = lengths.describe(pd.concat(words, ignore_index=True))
     for name in ("similarity", "model"):
         tables["lengths"][name] = [dense.get(system, {}).get(name, "") for system in tables["lengths"]["system"]]
-    tables["length_histogram"] = pd.concat([of.histogram for of in described], ignore_index=True)
     return tables
 
 

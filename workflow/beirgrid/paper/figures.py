@@ -22,40 +22,23 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 
-def hole_rates(holes: pd.DataFrame) -> DrawnFigure:
-    """Draw both shares of unjudged documents, a panel for each dataset."""
-    k = int(holes["k"].iloc[0])
+def depth_curves(depth: pd.DataFrame) -> DrawnFigure:
+    """Draw the metric by the depth to which a first stage is reranked, a panel for each dataset."""
+    systems = drawing.unique_names(depth["system"])
 
     def draw(axis: Axes, rows: pd.DataFrame) -> None:
-        axis.barh(rows["at"] + 0.2, rows["hole"], 0.38, color="C0", label=f"hole@{k}: for the query")
-        axis.barh(rows["at"] - 0.2, rows["hole_corpus"], 0.38, color="C1", label=f"hole_corpus@{k}: for no query")
+        for system, of_system in rows.groupby("system", sort=False):
+            place = systems.index(str(system))
+            marker = drawing.MARKERS[place % len(drawing.MARKERS)]
+            points = (of_system["depth"], of_system["value"])
+            axis.plot(*points, marker=marker, markersize=3, color=f"C{place}", label=system)
+        axis.set_xscale("symlog", linthresh=1)
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
-    lines = drawing.unique_names(holes["system"])
-    table = holes.assign(line=holes["system"])
-    figure = drawing.panels(table, draw, lines=lines, x=f"share of the top {k} that is not judged")
-    caption = (
-        f"Share of the top {k} documents that is not judged for the query, and share that is not judged for any "
-        "query of the dataset, as in Table 4 of the BEIR paper."
-    )
-    return DrawnFigure(figure, "Holes", caption, "holes.csv")
-
-
-def judged_only(holes: pd.DataFrame) -> DrawnFigure:
-    """Draw nDCG of all documents and of judged documents only, a panel for each dataset."""
-    k = int(holes["k"].iloc[0])
-
-    def draw(axis: Axes, rows: pd.DataFrame) -> None:
-        axis.hlines(rows["at"], rows["ndcg"], rows["ndcg_judged"], color="0.6")
-        axis.plot(rows["ndcg"], rows["at"], "o", color="C0", markersize=4, label="all documents")
-        axis.plot(rows["ndcg_judged"], rows["at"], "D", color="C1", markersize=4, label="judged documents alone")
-
-    lines = drawing.unique_names(holes["system"])
-    figure = drawing.panels(holes.assign(line=holes["system"]), draw, lines=lines, x=f"nDCG@{k}")
-    caption = (
-        f"nDCG@{k} of all retrieved documents, of which those not judged count as irrelevant, and of the judged "
-        "documents only."
-    )
-    return DrawnFigure(figure, "nDCG of judged documents", caption, "holes.csv")
+    metric = written(str(depth["metric"].iloc[0]))
+    figure = drawing.panels(depth, draw, height=1.7, x="documents reranked", y=metric)
+    caption = f"{metric} by the number of reranked documents. 0 is the first stage alone."
+    return DrawnFigure(figure, "Rerank depth", caption, "depth.csv")
 
 
 def retrieved_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure:

@@ -8,7 +8,7 @@ from .grid import Grid
 from .sizes import Amounts, Sizes
 from .stage import Cost, Settings, Stage
 
-ANALYSE = Stamp("analyse", 8, ("ir-measures", "pytrec-eval-terrier", "matplotlib"))
+ANALYSE = Stamp("analyse", 9, ("ir-measures", "pytrec-eval-terrier", "matplotlib"))
 
 
 class Analyse(Stage):

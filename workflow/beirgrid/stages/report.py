@@ -58,8 +58,6 @@ def pictures(grid: GridSummary, answers: Answers) -> Iterator[tuple[str, DrawnFi
     for cost, label in efficiency.COSTS.items():
         if (costs.loc[costs["mean"].notna(), cost] > 0).any():
             yield f"mean_against_{cost}", figures.trade_off(costs, cost, label, metric)
-    if len(depths := documents.curves(grid, metric)):
-        yield "rerank_depth", figures.depth_curves(depths)
     if len(grid.systems) > 1:
         best = ranking(answers, grid.systems, metric)
         system, other = grid.compare[:2] or (best[0], grid.baseline if grid.baseline in best[1:] else best[1])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..config.metric_names import parse_metric
 from ..core import paths, provenance
+from ..results.cells import RecordedStep
 from ..results.summary import Cell
 from ..runs import metrics, pairs, runs
 from ..runs.pairs import PairScores
@@ -50,30 +50,19 @@ def curve(
     return values
 
 
-def settings_of(cell: Cell) -> dict[str, Any]:
-    """Return the settings of a run; for a reranked run, with its first stage and pair scores."""
-    record = Path(paths.RUN_RECORD.format(system=cell.system, dataset=cell.dataset))
-    if not record.is_file():  # an external run
-        return {}
-    run = provenance.read_record(record)
-    settings = dict(run["settings"])
-    if run["stage"] == "rerank":
-        # A cell's records are in step order, so the last record of pair scores is the system's own.
-        place = next(Path(path) for path in reversed(cell.records) if Path(path).match("pairs/*/*/*.json"))
-        settings |= {"first_stage": place.stem, "scores": place}
-    return settings
-
-
-def of_cell(cell: Cell, qrels: Mapping[str, Mapping[str, int]], metric: str) -> pd.DataFrame | None:
-    """Return the curve of a cell as rows, or None if its system reranks nothing."""
-    settings = settings_of(cell)
-    if "first_stage" not in settings:
-        return None
-    named = {"system": settings["first_stage"], "dataset": cell.dataset}
+def of_cell(
+    cell: Cell, steps: Iterable[RecordedStep], qrels: Mapping[str, Mapping[str, int]], metric: str
+) -> pd.DataFrame:
+    """Return the curve of a cell as rows; there are none if its system reranks nothing."""
+    own = next((step.record for step in steps if step.path in cell.records[-1:]), None)
+    if own is None or own["stage"] != "rerank":
+        return pd.DataFrame(columns=DEPTH_COLUMNS)
+    # A cell's records are in step order, so the last record of pair scores is the system's own.
+    place = next(Path(path) for path in reversed(cell.records) if Path(path).match("pairs/*/*/*.json"))
+    depth, named = own["settings"]["depth"], {"system": place.stem, "dataset": cell.dataset}
     first = runs.read(provenance.artifact(paths.RUN.format(**named)))
-    needed = {(query, document) for query, ranking in first.items() for document in ranking.ids[: settings["depth"]]}
-    scores = pairs.read_parts(pairs.parts_of(settings["scores"], pairs.read_manifest(settings["scores"])), needed)
-    values = curve(first, scores, qrels, settings["depth"], metric)
-    facts = (cell.system, cell.dataset, settings["first_stage"], metric)
-    rows = [(*facts, count, value, len(qrels)) for count, value in values.items()]
+    needed = {(query, document) for query, ranking in first.items() for document in ranking.ids[:depth]}
+    scores = pairs.read_parts(pairs.parts_of(place, pairs.read_manifest(place)), needed)
+    facts = (cell.system, cell.dataset, place.stem, metric)
+    rows = [(*facts, *of_depth, len(qrels)) for of_depth in curve(first, scores, qrels, depth, metric).items()]
     return pd.DataFrame(rows, columns=DEPTH_COLUMNS)
