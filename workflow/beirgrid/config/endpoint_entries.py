@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints
 
 from .values import Entry, NotNegative, Positive, Size
 
 # Keys that decide which numbers a server gives. The others say how it is reached, and change no result.
 IDENTITY = ("model", "revision", "dimensions", "max_characters", "protocol", "body", "query_body")
-_NO_URL = (
-    "This is no address (http://… or https://…, without user, password, ? and #), nor $NAME for the variable "
-    "of the environment that has it."
-)
-_NO_KEY = "This is no name of an environment variable. The key itself belongs into such a variable, not into a file."
 ADDRESS = r"https?://[\w.~:/\[\]!$&()*+,;=%-]+"
 _URL = rf"^(\$[A-Za-z_][A-Za-z0-9_]*|{ADDRESS})$"
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
-
-
-def _unrepeated(pattern: str, message: str) -> BeforeValidator:
-    """Refuse values that do not match with a message that does not repeat them: they may be secrets."""
-
-    def check(value: object) -> object:
-        if not isinstance(value, str) or not re.fullmatch(pattern, value):
-            raise ValueError(message)
-        return value
-
-    return BeforeValidator(check)
 
 
 class Price(Entry):
@@ -57,13 +40,13 @@ class Endpoint(Entry):
     )
     body: dict[str, JsonValue] = Field({}, description="Keys to add to each request. null takes a key out.")
     query_body: dict[str, JsonValue] = Field({}, description="Keys to add to requests with queries, over body.")
-    url: Annotated[str, StringConstraints(pattern=_URL), _unrepeated(_URL, _NO_URL)] | None = Field(
+    url: Annotated[str, StringConstraints(pattern=_URL)] | None = Field(
         None,
-        description="Address before /embeddings, /rerank or /chat/completions, or $NAME for the environment variable "
-        "that has it.",
+        description="Address before /embeddings, /rerank or /chat/completions, without user and password, or $NAME "
+        "for the environment variable that has it.",
     )
-    key: Annotated[str, StringConstraints(pattern=_VARIABLE), _unrepeated(_VARIABLE, _NO_KEY)] | None = Field(
-        None, description="Environment variable with the key of the account."
+    key: Annotated[str, StringConstraints(pattern=_VARIABLE)] | None = Field(
+        None, description="Name of the environment variable with the key of the account, not the key itself."
     )
     batch: Size = Field(32, description="Texts per request.")
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(4, description="Requests of a job at the same time.")

@@ -23,7 +23,7 @@ def explain(error: ValidationError, where: str, value: Any) -> Iterator[str]:
         missing = [str(details["loc"][-1])] if details["type"].startswith("missing") else []
         place = ".".join([where, *_path(details["loc"], value), *missing]).strip(".") or "top level"
         hidden = details["type"] in _WITHOUT_VALUE or isinstance(details["input"], Mapping)
-        hidden = hidden or "endpoint" in details["loc"]  # may be a key, or an address with a password
+        hidden = hidden or "endpoint" in place  # may be a key, or an address with a password
         shown = "" if hidden else f" (here {quoted(details['input'])})"
         yield f"{place}: {details['msg'].removeprefix('Value error, ')}{shown}"
 
