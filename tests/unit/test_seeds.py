@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -148,105 +147,6 @@ def test_seeds_that_make_no_sense_are_refused_in_one_line(raw, changes, message)
         config.load(raw)
     assert [line for line in str(refused.value).splitlines() if message in line]
     assert len(str(refused.value).splitlines()) == 2
-
-
-def _own(raw: dict[str, Any], folder: Path, seeds: int | None, **changes: Any) -> dict[str, Any]:
-    """Return the configuration with a model that was trained once per seed, and a system of it."""
-    for number in (1, 2, 3):
-        (folder / f"own-s{number}").mkdir()
-        (folder / f"own-s{number}/model.safetensors").write_bytes(b"x" * 2**20 + bytes([number]) + b"y" * 2**20)
-    own = {"family": "dense", "similarity": "cosine", "path": f"{folder}/own-s{{seed}}", **changes}
-    raw["models"]["own"] = own
-    raw["systems"] = {
-        "bm25": {"retriever": "bm25"},
-        "own": {"retriever": "own", **({"seeds": seeds} if seeds else {})},
-        "own+ce": {"first_stage": "own", "reranker": "ms-marco-minilm", **({"seeds": seeds} if seeds else {})},
-    }
-    raw["grid"]["systems"] = list(raw["systems"])
-    return raw
-
-
-@pytest.mark.parametrize("listed", [False, True])
-def test_each_seed_of_a_users_checkpoints_has_a_folder_of_its_own(raw, tmp_path, listed):
-    given = {"path": [f"{tmp_path}/own-s{number}" for number in (1, 2, 3)]} if listed else {}
-    grid = Grid(config.load(_own(raw, tmp_path, 3, **given)))
-    members = [f"own.seed{number}" for number in (1, 2, 3)]
-    assert [system for system, _ in grid.cells] == ["bm25", *members, *(f"own+ce.seed{n}" for n in (1, 2, 3))]
-    assert [grid.retriever(member) for member in members] == members
-    assert [grid.config.models[member].path for member in members] == [f"{tmp_path}/own-s{n}" for n in (1, 2, 3)]
-    assert grid.system("own+ce.seed3").first_stage == "own.seed3"
-    assert grid.system("own+ce.seed3").reranker == "ms-marco-minilm"
-
-
-def test_what_is_trained_from_a_users_seeds_starts_from_each(raw, tmp_path):
-    _own(raw, tmp_path, 2)
-    train = {"recipe": "genq", "base": "own", "derive": ["titles"], "seed": 5}
-    raw["models"]["further"] = {"family": "dense", "similarity": "cosine", "train": train}
-    raw["systems"]["own"]["retriever"] = "further"
-    grid = Grid(config.load(raw))
-    assert [grid.retriever(f"own.seed{n}") for n in (1, 2)] == ["further.seed1", "further.seed2"]
-    trained = [grid.training(f"further.seed{n}@scifact") for n in (1, 2)]
-    assert [(train.base, train.seed) for train in trained] == [("own.seed1", 5), ("own.seed2", 6)]
-
-
-def test_a_users_generator_is_another_one_for_each_seed(raw, tmp_path):
-    _own(raw, tmp_path, 2, family="query-generator")
-    del raw["models"]["own"]["similarity"]
-    raw["systems"] = {"d2q": {"retriever": "bm25", "expansion": "own", "seeds": 2}}
-    raw["grid"]["systems"] = ["d2q"]
-    grid = Grid(config.load(raw))
-    models = [grid.config.models[grid.system(f"d2q.seed{n}").expansion] for n in (1, 2)]
-    assert [(model.path, model.seed) for model in models] == [(f"{tmp_path}/own-s1", 0), (f"{tmp_path}/own-s2", 1)]
-
-
-def _link(folder: Path) -> None:
-    (folder / "own-s2/model.safetensors").unlink()
-    (folder / "own-s2").rmdir()
-    (folder / "own-s2").symlink_to(folder / "own-s1")
-
-
-def _copy(folder: Path) -> None:
-    (folder / "own-s2/model.safetensors").write_bytes((folder / "own-s1/model.safetensors").read_bytes())
-
-
-def _move(folder: Path) -> None:
-    (folder / "own-s2").rename(folder / "elsewhere")
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (_link, "models.own.path: two seeds have the same weights ("),
-        (_copy, "models.own.path: two seeds have the same weights ("),
-        (_move, "models.own.path: there is no folder "),
-    ],
-)
-def test_seeds_that_are_one_checkpoint_are_refused(raw, tmp_path, spoil, message):
-    _own(raw, tmp_path, 3)
-    spoil(tmp_path)
-    with pytest.raises(ConfigError) as refused:
-        config.load(raw)
-    assert {line.partition(str(tmp_path))[0] for line in str(refused.value).splitlines()[1:]} == {f"  - {message}"}
-
-
-def test_a_path_with_a_seed_needs_a_number_of_seeds(raw, tmp_path):
-    with pytest.raises(ConfigError, match=r"models\.own\.path: is one folder for each seed"):
-        config.load(_own(raw, tmp_path, None))
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        (["own-s1", "own-s2"], "models.own.path: is one folder for each seed"),
-        (["own-s1", "own-s2", "own-s1"], "models.own.path: two seeds have the same weights"),
-        (["own-s1", "own-s2", 3], "models.own.path"),
-        ([], "models.own.path: is one folder for each seed"),
-    ],
-)
-def test_a_list_of_paths_has_a_folder_for_each_seed(raw, tmp_path, monkeypatch, path, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        config.load(_own(raw, tmp_path, 3, path=path))
 
 
 # The tables -----------------------------------------------------------------------------------------------------------

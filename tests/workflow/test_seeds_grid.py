@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from checkpoints import save_plain
 from small import TRAINED, run
 
 from beirgrid.results.answers import from_csv
@@ -93,26 +92,3 @@ def test_seeds_give_other_scores_and_the_tables_their_mean(small_grid, tiny_mode
     # A third seed runs alone.
     more = _jobs(run(_write(small_grid, tiny_models, tmp_path, 3), tmp_path, "-n").stdout)
     assert (more["adapt"], more["train"], more["expand"], more["evaluate"]) == (1, 1, 1, 4)
-
-
-@pytest.mark.slow
-def test_a_users_checkpoints_are_the_seeds_of_one_system(small_grid, tmp_path):
-    for number in (1, 2):
-        save_plain(tmp_path / f"own-s{number}", "bert", seed=number)
-    own = {"family": "dense", "path": str(tmp_path / "own-s{seed}"), "similarity": "cosine", "pooling": "mean"}
-    systems = {"own": {"retriever": "own", "seeds": 2}}
-    grid = {"systems": ["own"], "datasets": ["small"]}
-    encode = {"shard": 60, "precision": "float32"}
-    configfile = small_grid(tmp_path, models={"own": own}, systems=systems, encode=encode, grid=grid)
-    done = run(configfile, tmp_path)
-    assert done.returncode == 0, done.stdout
-    results = tmp_path / "results"
-    files = [json.loads((results / f"models/own.seed{n}/model.json").read_text())["facts"]["files"] for n in (1, 2)]
-    assert files[0]["model.safetensors"] != files[1]["model.safetensors"]
-    means = [json.loads((results / f"metrics/own.seed{n}/small.json").read_text())["scores"]["means"] for n in (1, 2)]
-    seeds = from_csv("seeds", results / "grids/grid/tables/seeds.csv")
-    assert set(seeds["system"]) == {"own"}
-    for row in seeds.to_dict("records"):
-        values = [of_seed[row["metric"]] for of_seed in means]
-        assert (row["mean"], row["deviation"]) == pytest.approx((statistics.mean(values), statistics.stdev(values)))
-    assert "Nothing to be done" in run(configfile, tmp_path).stdout

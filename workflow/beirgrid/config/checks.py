@@ -291,7 +291,7 @@ def _absent_folders(config: Config) -> Iterator[str]:
         if isinstance(entry, entries.LocalCorpus) and not entry.supplied:
             yield from folder_problems(f"corpora.{corpus}.path", resolve_path(entry.path))
     for name in models_behind(config, config.grid.systems):
-        if (own := config.models[name].folder) is not None:
+        if (own := config.models[name].path) is not None:
             yield from folder_problems(f"models.{name}.path", resolve_path(own))
 
 

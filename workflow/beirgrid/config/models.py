@@ -30,9 +30,6 @@ from .values import (
     with_places,
 )
 
-# Stands for the number of the seed in a model's path.
-SEED = "{seed}"
-
 
 class ModelSize(Entry):
     """How large a model is: job sizes follow from it."""
@@ -105,10 +102,8 @@ class ModelEntry(Entry):
         None,
         description="Commit of the checkpoint, 40 hex digits. resolve: the first fetch asks the hub (docs/models.md).",
     )
-    path: PathName | Annotated[tuple[PathName, ...], LIST] | None = Field(
-        None,
-        description="Folder with the checkpoint. A relative path is resolved as for a corpus. {seed} stands for 1, 2, "
-        "and so on in a system with seeds. A list names one folder for each seed.",
+    path: PathName | None = Field(
+        None, description="Folder with the checkpoint. A relative path is resolved as for a corpus."
     )
     package: str | None = Field(
         None,
@@ -144,16 +139,6 @@ class ModelEntry(Entry):
     source: str = Field("", description="Where the keys of the entry come from. Records of the checkpoint show it.")
     note: str = Field("", description="Note that the report shows beside every number made with the model.")
     family: str = Field(description="Decides how the checkpoint is opened and used: one of the families below.")
-
-    @property
-    def folder(self) -> str | None:
-        """The path of the checkpoint, if it is a folder of its user, the same for all seeds."""
-        return self.path if isinstance(self.path, str) and SEED not in self.path else None
-
-    @property
-    def folders(self) -> bool:
-        """Whether the checkpoint has a folder for each seed."""
-        return self.path is not None and self.folder is None
 
     @property
     def per_corpus(self) -> bool:

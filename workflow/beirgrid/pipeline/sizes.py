@@ -235,7 +235,7 @@ def _fetched(record: str, fact: str) -> int:
 
 def _size_on_disk(model: ModelEntry) -> dict[str, float]:
     """Estimate the size of a local model from its files, as if its weights were in float32; empty without them."""
-    folder = resolve_path(model.folder) if model.folder is not None else None
+    folder = resolve_path(model.path) if model.path is not None else None
     parameters = sum(map(files.size, folder.rglob("*.safetensors"))) / 4e6 if folder else 0.0
     if not (folder and parameters and (folder / "config.json").is_file()):
         return {}
