@@ -159,7 +159,7 @@ def test_rerank_reads_the_parts_that_the_manifest_names(tmp_path):
 @pytest.mark.parametrize("content", ["[]", "{}", '{"pairs": {}}', '{"pairs": 1}', "{"])
 def test_a_file_that_is_no_manifest_is_named(tmp_path, content):
     (tmp_path / "x.json").write_text(content)
-    with pytest.raises(DataError, match=r"x\.json is (not a manifest|damaged)"):
+    with pytest.raises(DataError, match=r"x\.json is damaged"):
         pairs.read_manifest(tmp_path / "x.json")
 
 

@@ -62,7 +62,7 @@ def of_cell(
     depth, named = own["settings"]["depth"], {"system": place.stem, "dataset": cell.dataset}
     first = runs.read(provenance.artifact(paths.RUN.format(**named)))
     needed = {(query, document) for query, ranking in first.items() for document in ranking.ids[:depth]}
-    scores = pairs.read_parts(pairs.parts_of(place, pairs.read_manifest(place)), needed)
+    scores = pairs.read_parts(pairs.read_manifest(place)[0], needed)
     facts = (cell.system, cell.dataset, place.stem, metric)
     rows = [(*facts, *of_depth, len(qrels)) for of_depth in curve(first, scores, qrels, depth, metric).items()]
     return pd.DataFrame(rows, columns=DEPTH_COLUMNS)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..core import files
 from ..core.errors import DataError, warn
@@ -27,39 +26,15 @@ Pair = tuple[str, str]
 PairScores = dict[Pair, float]
 
 
-class Manifest(BaseModel):
-    """The parts of a store that one scoring job uses.
-
-    Attributes:
-        store: folder of the store, relative to the manifest.
-        parts: names of the parts.
-        settings: the reranker's entry, with its precision.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    store: str
-    parts: tuple[str, ...]
-    settings: dict[str, Any]
-
-
-def read_manifest(path: Path) -> Manifest:
-    """Read the manifest of a scoring job.
+def read_manifest(path: Path) -> tuple[list[Path], dict[str, Any]]:
+    """Read from the record of a scoring job the parts of its store that it uses, and the settings of their scores.
 
     Raises:
         DataError: the file is missing, damaged, or not a manifest.
     """
     with files.reading(path):
-        content = files.read_json(path)
-    try:
-        return Manifest.model_validate(content["pairs"])
-    except (ValidationError, KeyError, TypeError):
-        raise DataError(f"{path} is not a manifest of pair scores. {files.REMEDY}") from None
-
-
-def parts_of(path: Path, manifest: Manifest) -> list[Path]:
-    """Return the part files of the manifest at ``path``."""
-    return sorted(path.parent / manifest.store / name for name in manifest.parts)
+        manifest = files.read_json(path)["pairs"]
+        return sorted(path.parent / manifest["store"] / name for name in manifest["parts"]), dict(manifest["settings"])
 
 
 def write_part(store: Path, part: list[Pair], scores: np.ndarray, spent: Mapping[str, float] | None = None) -> None:

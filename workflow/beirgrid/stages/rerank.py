@@ -28,10 +28,10 @@ def rerank(
     """
     origin = lineage.check({"first_stage": first_stage, "scores": scores})
     with provenance.record(RERANK, record, {"depth": depth}, [output], origin=origin) as facts:
-        manifest = pairs.read_manifest(scores)
+        parts, settings = pairs.read_manifest(scores)
         first = runs.read(first_stage)
         top = {(query, document) for query, ranking in first.items() for document in ranking.ids[:depth]}
-        found = pairs.read_parts(pairs.parts_of(scores, manifest), top)
+        found = pairs.read_parts(parts, top)
         run = {query: runs.reordered(query, ranking, found, depth) for query, ranking in first.items()}
         runs.write(output, run, system)
-        facts.update(queries=len(run), reranker=manifest.settings)
+        facts.update(queries=len(run), reranker=settings)

@@ -31,7 +31,7 @@ from ..core.provenance import Artifact
 from ..encoders import Scorer, check_finite, open_scorer, served
 from ..pipeline.score import SCORE
 from ..runs import runs
-from ..runs.pairs import Manifest, Pair, read_parts, spent_on, write_part
+from ..runs.pairs import Pair, read_parts, spent_on, write_part
 
 # Pairs per part.
 PART = 20_000
@@ -88,10 +88,8 @@ def score(
                     before = now
                 about_model = scorer.facts()
             parts += sorted(store.glob("*.parquet"))
-            names = tuple(part.name for part in parts)
             place = os.path.relpath(store, record.parent)
-            manifest = Manifest(store=place, parts=names, settings=settings)
-            results["pairs"] = manifest.model_dump(mode="json")
+            results["pairs"] = {"store": place, "parts": [part.name for part in parts], "settings": settings}
             if model.endpoint or ordered or getattr(model, "chunks", None):
                 # For all pairs, including those that other jobs scored.
                 about_model |= spent_on(parts, set(top))
