@@ -192,14 +192,6 @@ def test_expanded_documents_do_not_need_the_whole_registry_entry(tiny_models, tm
     assert set(pq.read_table(tmp_path / "0.parquet").to_pylist()[0]["terms"]) == {"abc", "def"}
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("rum", "run"), ("statsu", "status"), ("export trek", "trec")])
-def test_a_near_miss_suggests_a_command(typed, meant, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(typed.split())
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.endswith(f"there is no command '{typed.split()[-1]}'; did you mean {meant!r}?\n")
-
-
 def test_words_that_a_command_does_not_know_are_refused(capsys):
     with pytest.raises(SystemExit):
         main(["status", "--cores", "1"])

@@ -20,10 +20,8 @@ if __name__ == "__main__" and os.environ.get(forks.FOLDER) and sys.argv[1:2] == 
     forks.run()
 
 import argparse
-import difflib
 import errno
 import importlib
-import re
 import select
 import signal
 from typing import Any, NoReturn
@@ -91,11 +89,7 @@ class _Parser(argparse.ArgumentParser):
     function: str = ""
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage and the error as argparse does, and suggest the nearest command."""
-        unknown = re.match(r"argument (?:command|kind): invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        if unknown and (near := difflib.get_close_matches(unknown[1], re.findall(r"[\w-]+", unknown[2]), n=1)):
-            what = "command" if self._subparsers else "choice"
-            message = f"there is no {what} {unknown[1]!r}; did you mean {near[0]!r}?"
+        """Print the usage and the error as argparse does, without control characters."""
         super().error(printable(message))
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:

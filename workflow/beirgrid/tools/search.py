@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from ..config.values import SizeOrZero
 from ..core import paths, provenance
-from ..core.errors import BeirgridError, nearest, show
+from ..core.errors import BeirgridError, show
 from ..results import results_folder
 from .options import ResultsPlace
 
@@ -64,17 +64,12 @@ def search(
 
 
 def refuse_unknown(system: str, dataset: str) -> None:
-    """Raise BeirgridError if the working directory has no run of a system on a dataset, with the nearest names."""
+    """Raise BeirgridError if the working directory has no run of a system on a dataset."""
     runs = Path().glob(paths.RUN.format(system="*", dataset="*"))
     cells = {(path.parent.name, path.name.removesuffix(".run.gz")) for path in runs}
-    if (system, dataset) in cells:  # and no path to elsewhere
-        return
-    for place, (kind, name) in enumerate((("system", system), ("dataset", dataset))):
-        names = sorted({cell[place] for cell in cells})
-        if name not in names:
-            listed = f"{nearest(name, names)} (runs are of {', '.join(names) or 'none'})"
-            raise BeirgridError(f"there is no run of the {kind} {name!r} here{listed}")
-    raise BeirgridError(f"{system!r} was not run on {dataset!r} here")
+    if (system, dataset) not in cells:  # which no path to elsewhere is
+        names = ", ".join(sorted({name for cell in cells for name in cell})) or "nothing"
+        raise BeirgridError(f"there is no run of {system!r} on {dataset!r} here; there are runs with {names}")
 
 
 def hits(query: str, ranking: Ranking, dataset: str, depth: int) -> list[Hit]:
