@@ -69,10 +69,12 @@ def fuse(
         normalise, shares = _NORMS[norm], list(weights or [1 / len(parts)] * len(parts))
         if norm == "max":
             _refuse_negative(parts)
-    return {
-        query: _fuse_query(query, [part.get(query, runs.EMPTY) for part in parts], shares, normalise, depth)
-        for query in dict.fromkeys(query for part in parts for query in part)
-    }
+    fused = {}
+    for query in dict.fromkeys(query for part in parts for query in part):
+        ids, points = _points([part.get(query, runs.EMPTY) for part in parts], normalise)
+        sums = np.sum([weight * of_part for weight, of_part in zip(shares, points, strict=True)], axis=0)
+        fused[query] = runs.canonical(query, ids, sums, depth)
+    return fused
 
 
 class Tuned(NamedTuple):
@@ -114,17 +116,6 @@ def tune(parts: list[runs.Run], qrels: Mapping[str, Mapping[str, int]], metric: 
     best = max(values)
     chosen = min((weights for weights, value in zip(choices, values, strict=True) if value == best), key=np.ptp)
     return Tuned(chosen.tolist(), best, len(qrels), len(choices))
-
-
-def _fuse_query(
-    query: str, rankings: list[runs.Ranking], weights: list[float], normalise: Normalise, depth: int
-) -> runs.Ranking:
-    """Return the weighted sum of the points that rankings give to the documents of one query."""
-    ids, points = _points(rankings, normalise)
-    sums = np.zeros(len(ids))
-    for of_part, weight in zip(points, weights, strict=True):
-        sums += weight * of_part
-    return runs.canonical(query, ids, sums, depth)
 
 
 def _points(rankings: list[runs.Ranking], normalise: Normalise) -> tuple[list[str], np.ndarray]:
