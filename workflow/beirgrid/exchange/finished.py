@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from ..core import files, provenance
 from ..core.errors import DataError, warn
 from ..core.version import full_version
 from ..results import results_folder, scores
 from ..results.cells import precisions
-from ..results.results_folder import Result, Results
+from ..results.results_folder import Result
 from ..results.summary import REMEDY
 
 Output = Annotated[Path, "folder to write; it must be new or empty"]
@@ -22,48 +20,27 @@ GridName = Annotated[str, "name of the grid; by default, all finished cells of t
 SOFTWARE = f"beirgrid {full_version()}"
 
 
-@dataclass(frozen=True)
-class ExportedCell:
-    """A finished cell: one system on one dataset."""
+class ExportedCell(NamedTuple):
+    """A finished cell: one system on one dataset.
+
+    Attributes:
+        result: its files.
+        scores: means of the metrics, checked against the values per query.
+        evaluation: the record of the evaluation.
+        records: the records of the steps before the evaluation, in order.
+        dataset: the place of the record of queries and qrels among these.
+    """
 
     result: Result
-
-    @cached_property
-    def scores(self) -> scores.Scores:
-        """Means of the metrics, after checking them against the values per query."""
-        of = self.result
-        return scores.read_cell(of.scores, of.per_query, of.system, of.dataset)[0]
-
-    @cached_property
-    def evaluation(self) -> dict[str, Any]:
-        """The record of the evaluation."""
-        return provenance.read_record(self.result.scores)
-
-    @cached_property
-    def records(self) -> list[dict[str, Any]]:
-        """The records of the steps before the evaluation, in order."""
-        return [provenance.read_record(path) for path in self.result.records]
-
-    @cached_property
-    def dataset_record(self) -> dict[str, Any]:
-        """The record of queries and qrels."""
-        return self.records[self._dataset_number]
+    scores: scores.Scores
+    evaluation: dict[str, Any]
+    records: list[dict[str, Any]]
+    dataset: int
 
     @property
     def qrels(self) -> Path:
         """The qrels in BEIR's layout, after checking them against their record."""
-        return provenance.artifact(self.result.records[self._dataset_number].with_name("qrels.tsv"))
-
-    @cached_property
-    def _dataset_number(self) -> int:
-        """The place of the record of queries and qrels among the records."""
-        for number, record in enumerate(self.records):
-            if record["stage"] == "fetch_dataset":
-                return number
-        raise DataError(
-            f"{self.result.system} on {self.result.dataset} has no record of its queries and qrels: the summary of the "
-            f"grid is damaged. {REMEDY}"
-        )
+        return provenance.artifact(self.result.records[self.dataset].with_name("qrels.tsv"))
 
     @property
     def precisions(self) -> str:
@@ -71,8 +48,8 @@ class ExportedCell:
         return ", ".join(sorted(precisions(self.records)))
 
 
-def finished_cells(directory: Path, grid: str, output: Path) -> tuple[Results, list[ExportedCell]]:
-    """Return the results and their finished cells, after checking runs and scores against their records.
+def finished_cells(directory: Path, grid: str, output: Path) -> list[ExportedCell]:
+    """Return the finished cells, after checking runs and scores against their records.
 
     Raises:
         DataError: no cell is finished, a file is damaged, or the output is not empty.
@@ -80,13 +57,25 @@ def finished_cells(directory: Path, grid: str, output: Path) -> tuple[Results, l
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise DataError(f"--output: {output} is not an empty folder; name a new one")
     results = results_folder.find(directory, grid)
-    cells = [ExportedCell(result) for result in results.cells.values() if result.scores.is_file()]
+    cells = [_read(result) for result in results.cells.values() if result.scores.is_file()]
     if not cells:
         raise DataError(f"{results.summary or results.folder} has no finished cell")
     if waiting := len(results.cells) - len(cells):
         warn(f"export leaves out {waiting:,} unfinished cells")
-    for cell in cells:
-        scores.evaluated_run(cell.result.run, cell.result.scores)
-        if not cell.scores.means:
-            raise DataError(f"{cell.result.scores} has no metric. {files.REMEDY}")
-    return results, cells
+    return cells
+
+
+def _read(result: Result) -> ExportedCell:
+    of_cell, _ = scores.read_cell(result.scores, result.per_query, result.system, result.dataset)
+    scores.evaluated_run(result.run, result.scores)
+    if not of_cell.means:
+        raise DataError(f"{result.scores} has no metric. {files.REMEDY}")
+    records = [provenance.read_record(path) for path in result.records]
+    stages = [record["stage"] for record in records]
+    if "fetch_dataset" not in stages:
+        raise DataError(
+            f"{result.system} on {result.dataset} has no record of its queries and qrels: the summary of the grid is "
+            f"damaged. {REMEDY}"
+        )
+    evaluation = provenance.read_record(result.scores)
+    return ExportedCell(result, of_cell, evaluation, records, stages.index("fetch_dataset"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,23 +34,20 @@ def export_huggingface(
     if len(named) < len(hub_datasets):
         raise DataError("--hub-datasets names a dataset twice")
     known = {dataset: task.hub for dataset, task in tasks().items()} | named
-    _, cells = finished_cells(directory, grid, output)
+    cells = finished_cells(directory, grid, output)
     if absent := sorted(named.keys() - {cell.result.dataset for cell in cells}):
         raise DataError(f"--hub-datasets: no finished cell is on the dataset {absent[0]!r}")
     unknown = sorted({cell.result.dataset for cell in cells} - set(known))
     if unknown:
-        warn(
-            f"export leaves out datasets whose name on the hub is unknown: {', '.join(unknown)}",
-        )
+        warn(f"export leaves out datasets whose name on the hub is unknown: {', '.join(unknown)}")
     exported = [cell for cell in cells if cell.result.dataset in known]
     if not exported:
         raise DataError(f"no dataset is known on the hub: name one with --hub-datasets {unknown[0]}=ORGANISATION/NAME")
     with files.atomic(output, directory=True) as folder:
         for cell in exported:
             path = folder / cell.result.system / ".eval_results" / f"{cell.result.dataset}.yaml"
-            text = yaml.safe_dump(eval_results([cell], known), sort_keys=False, allow_unicode=True)
-            with files.atomic(path) as temporary:
-                temporary.write_text(text, encoding="utf-8")
+            content = eval_results(cell, known[cell.result.dataset])
+            files.write_text(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -61,23 +57,16 @@ def _pair(text: str) -> tuple[str, str]:
     return dataset, hub
 
 
-def _note(cell: ExportedCell) -> str:
-    return f"{cell.evaluation['settings'].get('main', USUAL)} × 100, computed by {SOFTWARE}, not by mteb"
-
-
-def eval_results(cells: Iterable[ExportedCell], hub_datasets: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the evaluation results of cells in the hub's YAML form; values are percentages, as in mteb."""
+def eval_results(cell: ExportedCell, hub_dataset: str) -> list[dict[str, Any]]:
+    """Return the evaluation result of a cell in the hub's YAML form; the value is a percentage, as in mteb."""
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
-    return eval_result_entries_to_yaml(
-        [
-            EvalResultEntry(
-                dataset_id=hub_datasets[cell.result.dataset],
-                task_id=task_of(cell),
-                value=round(100 * main_score(cell), 5),
-                date=cell.evaluation["finished"],
-                notes=", ".join(filter(None, (_note(cell), cell.precisions, unanswered(cell.evaluation)))),
-            )
-            for cell in cells
-        ]
+    metric = f"{cell.evaluation['settings'].get('main', USUAL)} × 100, computed by {SOFTWARE}, not by mteb"
+    entry = EvalResultEntry(
+        dataset_id=hub_dataset,
+        task_id=task_of(cell),
+        value=round(100 * main_score(cell), 5),
+        date=cell.evaluation["finished"],
+        notes=", ".join(filter(None, (metric, cell.precisions, unanswered(cell.evaluation)))),
     )
+    return eval_result_entries_to_yaml([entry])

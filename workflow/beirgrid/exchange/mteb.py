@@ -29,7 +29,7 @@ def export_mteb(*, output: Output, directory: Directory = Path(), grid: GridName
     Raises:
         DataError: there is no finished cell, a file is damaged, ndcg@10 was not computed, or the output is not empty.
     """
-    _, cells = finished_cells(directory, grid, output)
+    cells = finished_cells(directory, grid, output)
     with files.atomic(output, directory=True) as folder:
         for cell in cells:
             place = folder / f"beirgrid__{cell.result.system}" / full_version()
@@ -47,8 +47,8 @@ def task_of(cell: ExportedCell) -> str:
 
 def task_result(cell: ExportedCell) -> dict[str, Any]:
     """Return the scores of a cell as mteb's TaskResult. ``mteb_version`` is null; ``note`` explains it."""
-    record = cell.dataset_record
-    settings, source = record["settings"], record["settings"].get("source", {})
+    settings = cell.records[cell.dataset]["settings"]
+    source = settings.get("source", {})
     revision = settings.get("revision") or source.get("revision") or f"sha256:{files.sha256(cell.qrels)}"
     scores = {_metric(metric): value for metric, value in cell.scores.means.items() if metric != MAIN}
     about = {

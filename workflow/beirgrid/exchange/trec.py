@@ -20,7 +20,7 @@ def export_trec(*, output: Output, directory: Directory = Path(), grid: GridName
     Raises:
         DataError: there is no finished cell, a file is damaged, or the output is not empty.
     """
-    _, cells = finished_cells(directory, grid, output)
+    cells = finished_cells(directory, grid, output)
     with files.atomic(output, directory=True) as folder:
         for cell in cells:
             _write_run(folder / "runs" / cell.result.dataset / f"{cell.result.system}.trec", cell.result.run)
