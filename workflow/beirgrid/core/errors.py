@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import reprlib
 import sys
 from collections.abc import Iterable
@@ -67,11 +68,8 @@ def lone_surrogate(text: str) -> str:
 
     JSON and YAML can escape a lone surrogate; UTF-8 cannot encode it.
     """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return ascii(text[error.start])
-    return ""
+    half = re.search("[\ud800-\udfff]", text)
+    return ascii(half[0]) if half else ""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -85,10 +85,8 @@ class _Record(_Model):
 def _installed(packages: tuple[str, ...]) -> dict[str, str]:
     versions = {"beirgrid": full_version(), "python": platform.python_version()}
     for package in packages:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):  # BM25 jobs have no torch, for example
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # not in this environment: BM25 jobs have no torch, for example
     return versions
 
 
@@ -235,11 +233,9 @@ def recorded(path: Path) -> Recorded:
     names = [] if path.suffix == ".json" or not path.name else [f"{name}.json" for name in (stem, *_OF_SEVERAL)]
     for place in filter(Path.is_file, [path.with_name(name) for name in names] or [path]):
         with files.reading(place):
-            content = files.read_json(place)
-        if isinstance(content, dict) and "stage" in content:
-            known = Recorded(path, place, read_record(place))
-            if place == path or known.outputs:
-                return known
+            is_record = "stage" in files.read_json(place)  # your own run may stand beside your own JSON
+        if is_record and ((known := Recorded(path, place, read_record(place))).outputs or place == path):
+            return known
     return Recorded(path, None, {})
 
 
