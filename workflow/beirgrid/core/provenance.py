@@ -30,7 +30,6 @@ from .version import full_version
 
 # Before it is read, a larger file is compared by its size alone.
 HASHED = 2**24
-_NONE = object()
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 # Ancestors that all inputs share, by the options that take them.
 SHARED = ("corpus", "queries", "training_queries", "checkpoint", "run")
@@ -265,33 +264,13 @@ def mismatches(
 
 def digest(params: Mapping[str, Any]) -> str:
     """Return 16 hex digits for the params of a rule. Local files count by content (``files``), not by path."""
-    counted = {**params, "settings": _without_paths(params["settings"])} if params.get("files") else params
+    counted = {**params, "settings": without_paths(params["settings"])} if params.get("files") else params
     return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _without_paths(settings: str) -> Any:
+def without_paths(settings: str) -> Any:
+    """Return settings, JSON, without the paths of local files."""
     return json.loads(settings, object_hook=lambda entry: {key: entry[key] for key in entry if key != "path"})
-
-
-def changes(before: Any, now: Any, key: str = "") -> Iterator[str]:
-    """Yield each changed key with both values: ``max_length 256 → 128``."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        for name in dict.fromkeys([*before, *now]):
-            yield from changes(before.get(name, _NONE), now.get(name, _NONE), f"{key}.{name}".lstrip("."))
-    elif before != now:
-        shown = ["(none)" if value is _NONE else json.dumps(value, ensure_ascii=False) for value in (before, now)]
-        yield f"{key} {' → '.join(text if len(text) <= 60 else f'{text[:40]} … {text[-15:]}' for text in shown)}"
-
-
-def explanation(record: Mapping[str, Any], params: Mapping[str, Any]) -> str:
-    """Return how the settings of a record differ from the params of its job. Records of 0.2.0 have no job."""
-    before = record.get("job", {}).get("settings", record.get("asked", {}))
-    read = _without_paths if params.get("files") else json.loads
-    reasons = [
-        *changes(record["stage_version"], params["version"], "stage version"),
-        *changes(read(json.dumps(before)), portable(read(params["settings"]))),
-    ]
-    return ", ".join(reasons) or "a local file"
 
 
 def artifact(path: str | Path) -> Path:
