@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from functools import cache
 from pathlib import Path
 
 import finished
@@ -12,9 +13,9 @@ import pandas as pd
 
 from beirgrid.results import answers
 from beirgrid.results.answers import Answers
-from beirgrid.results.cells import CellState, RecordedStep
+from beirgrid.results.cells import RecordedStep
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
-from beirgrid.stages.aggregate import collect_steps
+from beirgrid.stages.aggregate import collect_costs
 
 METRICS = ("ndcg@10", "recall@100", "hole@10")
 # Metrics that papers report.
@@ -56,7 +57,7 @@ def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | N
     """Build tables of invented numbers. ``states`` gives unfinished cells a status and a detail."""
     rng = np.random.default_rng(0)
     states = states or {}
-    scores, verdicts, costs, tests, pairs, groups = [], [], [], [], [], []
+    scores, verdicts, tests, pairs, groups = [], [], [], [], []
     for metric, dataset in itertools.product(grid.metrics, grid.rows):
         values = dict(zip(grid.systems, rng.uniform(0.2, 0.9, len(grid.systems)), strict=True))
         done = [system for system in grid.systems if (system, dataset) not in states]
@@ -76,10 +77,6 @@ def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | N
                 judged |= {"verdict": "reproduced" if away <= 0.01 else "close" if away <= 0.02 else "deviates"}
                 judged |= {"difference": value - published, "tolerance": 0.01, "source": "BEIR paper, Table 2"}
             verdicts.append({**cell, **judged, "recorded": False})
-            if metric == grid.metrics[0]:
-                cost = {"stage": "retrieve", "seconds": 12.5, "rate": 24.0, "unit": "queries/s", "bytes": 1e6}
-                record = f"results/runs/{system}/{dataset}.json"
-                costs.append({**cell, **cost, "peak_memory_mb": 512.0, "device": "cpu", "record": record})
         for system in done:
             row = {"dataset": dataset, "metric": metric, "queries": 300, "system": system, "mean": values[system]}
             near = values[best] - values[system] < 0.03
@@ -89,16 +86,17 @@ def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | N
         for first, second in itertools.combinations(done, 2):
             pair = {"dataset": dataset, "metric": metric, "queries": 300, "system": first, "other": second}
             pairs.append({**pair, **_tests(values[first] - values[second]), "p_tukey": 0.02})
-    found = {"scores": scores, "verdicts": verdicts, "costs": costs, "significance": tests, "pairs": pairs}
-    found |= {"groups": groups, "across": _across(grid, pd.DataFrame(scores)), "steps": steps(grid)}
+    found = {"scores": scores, "verdicts": verdicts, "costs": costs(grid), "significance": tests, "pairs": pairs}
+    found |= {"groups": groups, "across": _across(grid, pd.DataFrame(scores))}
     return Answers(**{name: answers.typed(name, pd.DataFrame(found.get(name, []))) for name in Answers._fields})
 
 
-def steps(grid: GridSummary) -> pd.DataFrame:
+def costs(grid: GridSummary) -> pd.DataFrame:
     """Return the table of a grid's steps, from the records that are there."""
-    files = dict.fromkeys(Path(path) for cell in grid.cells for path in (*cell.records, cell.scores))
-    found = tuple(RecordedStep("", "", str(path), json.loads(path.read_text())) for path in files if path.is_file())
-    return collect_steps({("", ""): CellState("done", "", steps=found)})
+    read = cache(lambda path: json.loads(Path(path).read_text()))
+    paths = ((cell, path) for cell in grid.cells for path in (*cell.records, cell.scores))
+    steps = [RecordedStep(cell.system, cell.dataset, path, read(path)) for cell, path in paths if Path(path).is_file()]
+    return collect_costs(steps)
 
 
 def per_query(values: dict[str, dict[str, list[float]]], queries: list[str]) -> pd.DataFrame:

@@ -107,8 +107,8 @@ def test_shards_are_one_step_and_shared_steps_are_told_once(tmp_path, monkeypatc
     shards = [pages.record(Path(f"embeddings/{n}.json"), f"encode {n}", stage="encode") for n in range(3)]
     own = pages.record(Path("runs/bm25/trec-covid.json"), stage="retrieve")
     grid = pages.grid(2, 1, records=(*shards, own, "missing.json"))
-    found = steps.collect(grid, pages.steps(grid))
-    assert [(step.stage, step.shards, step.seconds, step.command) for step in found.steps] == [
+    found = steps.collect(grid, pages.costs(grid))
+    assert [(step.stage, step.shards, step.seconds, step.command) for step in found.steps.itertuples()] == [
         ("encode", 3, 4.5, "encode 0"),
         ("retrieve", 1, 1.5, "python -m beirgrid index dense --output x"),
     ]

@@ -24,7 +24,6 @@ rule aggregate:
                 "zero_shot",
                 "published",
                 "efficiency",
-                "steps",
                 *(["agreement"] if grid.not_judged else []),
             )
         ],

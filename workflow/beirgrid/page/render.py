@@ -61,7 +61,7 @@ def render(
     environment.filters |= {"breakable": breakable, "large": large, "written": written}
     environment.globals["filled_columns"] = sections.filled_columns
     grid = data_tables.ordered(grid, answers)
-    arranged = steps.collect(grid, answers.steps)
+    arranged = steps.collect(grid, answers.costs)
     by_metric = {
         table.name: table.without_empty()
         for table in (
@@ -104,7 +104,7 @@ def render(
         published_counts=verdict_counts(answers.verdicts, recorded=False),
         recorded_counts=verdict_counts(answers.verdicts, recorded=True),
         datasets=about.datasets(grid, answers),
-        steps=arranged.steps,
+        steps=list(arranged.steps.itertuples()),
         analyses=analyses.read(grid.name, answers.scores),
         pictures=pictures,
         per_query=_archive(sections.per_query(grid, answers)),

@@ -17,8 +17,42 @@ from ..config.metric_names import lower_is_better
 from ..core import files
 from ..core.errors import DataError
 
-# pandas types of columns: text, numbers, whole numbers, booleans.
-_TEXT, _NUMBER, _COUNT, _TRUTH = "str", "float64", "Int64", "boolean"
+# The columns of each table. A column has the same type in all tables.
+_COLUMNS = {
+    "scores": "system dataset metric value low high queries precision checkpoints status not_judged detail",
+    "seeds": "system dataset mean_of metric mean deviation seeds of values status detail",
+    "verdicts": """system dataset metric value queries precision checkpoints status published difference class tolerance
+        verdict source note protocol commit mteb dataset_revision recorded""",
+    "costs": """system dataset stage seconds rate unit bytes peak_memory_mb device tokens price price_per_1000_queries
+        finished packages command record""",
+    "significance": """dataset metric queries system mean low high baseline difference difference_low difference_high
+        p_randomisation exact p_holm p_t p_t_holm effect effect_low effect_high note""",
+    "pairs": """dataset metric queries system other difference difference_low difference_high p_randomisation exact
+        p_holm p_tukey p_t p_t_holm effect effect_low effect_high""",
+    "groups": "dataset metric system mean best in_best_group p_tukey",
+    "across": """metric over datasets names system mean low_queries high_queries low_datasets high_datasets mean_rank
+        borda baseline change difference difference_low_queries difference_high_queries difference_low_datasets
+        difference_high_datasets wins ties losses p_t p_sign p_best own_zero_shot_mean own_zero_shot_datasets trained_on
+        training_unknown note""",
+    "zero_shot": "metric system other datasets names mean other_mean difference wins ties losses",
+    "published": """system dataset metric value class source note protocol checkpoint revision mteb
+        dataset_revision""",
+    "efficiency": """system dataset index_bytes index_seconds documents_per_second query_ms pairs_per_second
+        peak_memory_mb device tokens price price_per_1000_queries""",
+    "per_query": "dataset query system value",
+}
+_TEXT = "str"
+# The pandas types of columns with texts, whole numbers and booleans. All other columns have numbers.
+_TYPES = {
+    _TEXT: """system dataset metric precision checkpoints status detail mean_of values class verdict source note
+        protocol commit mteb dataset_revision unit device stage finished packages command record baseline other best
+        over names trained_on training_unknown checkpoint revision query""",
+    "Int64": "queries seeds of datasets wins ties losses own_zero_shot_datasets tokens",
+    "boolean": "recorded exact in_best_group",
+}
+_TYPE_OF = {column: kind for kind, of_kind in _TYPES.items() for column in of_kind.split()}
+_KINDS = {name: {of: _TYPE_OF.get(of, "float64") for of in listed.split()} for name, listed in _COLUMNS.items()}
+AGAINST_COLUMNS = ["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"]
 
 # Texts that spreadsheets would run as formulas, and such texts after ``guarded``.
 _FORMULA = re.compile("'*[=+\\-@\t\r\n]")
@@ -38,104 +72,6 @@ ALL, ZERO_SHOT = "all", "zero-shot"
 LEAST_DATASETS = 5
 
 
-def _columns(kind: str, *names: str) -> dict[str, str]:
-    return dict.fromkeys(names, kind)
-
-
-_CELL = _columns(_TEXT, "system", "dataset", "metric") | _columns(_NUMBER, "value")
-_MODELS = _columns(_COUNT, "queries") | _columns(_TEXT, "precision", "checkpoints", "status")
-_SCORES = _CELL | _columns(_NUMBER, "low", "high") | _MODELS | {"not_judged": _NUMBER, "detail": _TEXT}
-_SEEDS = {
-    **_columns(_TEXT, "system", "dataset", "mean_of", "metric"),
-    **_columns(_NUMBER, "mean", "deviation"),
-    **_columns(_COUNT, "seeds", "of"),
-    **_columns(_TEXT, "values", "status", "detail"),
-}
-_VERDICTS = {
-    **_CELL,
-    **_MODELS,
-    **{"published": _NUMBER, "difference": _NUMBER, "class": _TEXT, "tolerance": _NUMBER},
-    **_columns(_TEXT, "verdict", "source", "note", "protocol", "commit", "mteb", "dataset_revision"),
-    "recorded": _TRUTH,
-}
-_COSTS = {
-    **_columns(_TEXT, "system", "dataset", "stage"),
-    **{"seconds": _NUMBER, "rate": _NUMBER, "unit": _TEXT, "bytes": _NUMBER, "peak_memory_mb": _NUMBER},
-    **{"device": _TEXT, "tokens": _COUNT, "price": _NUMBER, "price_per_1000_queries": _NUMBER, "record": _TEXT},
-}
-# Columns for tests of the difference between two systems, and its effect size.
-_TESTS = {
-    **_columns(_NUMBER, "difference", "difference_low", "difference_high", "p_randomisation"),
-    **{"exact": _TRUTH, "p_holm": _NUMBER},
-}
-_EFFECT = _columns(_NUMBER, "p_t", "p_t_holm", "effect", "effect_low", "effect_high")
-_TESTED = {"dataset": _TEXT, "metric": _TEXT, "queries": _COUNT, "system": _TEXT}
-_SIGNIFICANCE = {
-    **_TESTED,
-    **_columns(_NUMBER, "mean", "low", "high"),
-    "baseline": _TEXT,
-    **_TESTS,
-    **_EFFECT,
-    "note": _TEXT,
-}
-_PAIRS = {**_TESTED, "other": _TEXT, **_TESTS, "p_tukey": _NUMBER, **_EFFECT}
-_GROUPS = {
-    **_columns(_TEXT, "dataset", "metric", "system"),
-    **{"mean": _NUMBER, "best": _TEXT, "in_best_group": _TRUTH, "p_tukey": _NUMBER},
-}
-_WINS = _columns(_COUNT, "wins", "ties", "losses")
-_ACROSS = {
-    **{"metric": _TEXT, "over": _TEXT, "datasets": _COUNT, "names": _TEXT, "system": _TEXT},
-    **_columns(_NUMBER, "mean", "low_queries", "high_queries", "low_datasets", "high_datasets", "mean_rank", "borda"),
-    **{"baseline": _TEXT, "change": _NUMBER, "difference": _NUMBER},
-    **_columns(_NUMBER, "difference_low_queries", "difference_high_queries"),
-    **_columns(_NUMBER, "difference_low_datasets", "difference_high_datasets"),
-    **_WINS,
-    **{"p_t": _NUMBER, "p_sign": _NUMBER, "p_best": _NUMBER},
-    **{"own_zero_shot_mean": _NUMBER, "own_zero_shot_datasets": _COUNT},
-    **_columns(_TEXT, "trained_on", "training_unknown", "note"),
-}
-_ZERO_SHOT = {
-    **{"metric": _TEXT, "system": _TEXT, "other": _TEXT, "datasets": _COUNT, "names": _TEXT},
-    **_columns(_NUMBER, "mean", "other_mean", "difference"),
-    **_WINS,
-}
-_PUBLISHED = {
-    **_CELL,
-    **_columns(_TEXT, "class", "source", "note", "protocol", "checkpoint", "revision", "mteb", "dataset_revision"),
-}
-_EFFICIENCY = {
-    **_columns(_TEXT, "system", "dataset"),
-    **_columns(_NUMBER, "index_bytes", "index_seconds", "documents_per_second", "query_ms", "pairs_per_second"),
-    **{"peak_memory_mb": _NUMBER, "device": _TEXT},
-    **_columns(_NUMBER, "tokens", "price", "price_per_1000_queries"),
-}
-_STEPS = {
-    **_columns(_TEXT, "record", "stage"),
-    **_columns(_NUMBER, "seconds", "peak_memory_mb"),
-    **_columns(_TEXT, "finished", "packages", "command"),
-}
-_PER_QUERY = _columns(_TEXT, "dataset", "query", "system") | _columns(_NUMBER, "value")
-_KINDS = {
-    "scores": _SCORES,
-    "seeds": _SEEDS,
-    "verdicts": _VERDICTS,
-    "costs": _COSTS,
-    "significance": _SIGNIFICANCE,
-    "pairs": _PAIRS,
-    "groups": _GROUPS,
-    "across": _ACROSS,
-    "zero_shot": _ZERO_SHOT,
-    "published": _PUBLISHED,
-    "efficiency": _EFFICIENCY,
-    "steps": _STEPS,
-    "per_query": _PER_QUERY,
-}
-
-
-AGAINST_COLUMNS = ["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"]
-
-
 def columns(name: str) -> list[str]:
     """Return the columns of the named table."""
     return list(_KINDS[name])
@@ -152,7 +88,7 @@ class Answers(NamedTuple):
             which ``mean_of`` names while ``dataset`` is empty.
         verdicts: each score with each reference value. ``recorded`` marks this project's own values. ``commit`` tells
             whether the value was measured on the score's checkpoint.
-        costs: cost of each step behind each cell.
+        costs: each step behind each cell, with its cost and its command.
         significance: each system against the baseline, per dataset and metric.
         pairs: all pairs of systems, per dataset and metric.
         groups: systems that are not distinguishable from the best, per dataset and metric.
@@ -160,7 +96,6 @@ class Answers(NamedTuple):
         zero_shot: means of each pair of systems over datasets that neither was trained on.
         published: published values of systems that the grid does not run, if the grid shows them.
         efficiency: size and speed of each system on each dataset.
-        steps: the steps behind all cells, each once, with its command.
         per_query: values of the grid's first metric, of each system on each query.
     """
 
@@ -175,7 +110,6 @@ class Answers(NamedTuple):
     zero_shot: pd.DataFrame
     published: pd.DataFrame
     efficiency: pd.DataFrame
-    steps: pd.DataFrame
     per_query: pd.DataFrame
 
     def of_queries(self, dataset: str) -> pd.DataFrame:

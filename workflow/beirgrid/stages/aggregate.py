@@ -19,7 +19,6 @@ from ..config.entries import TOLERANCES
 from ..core import files, paths, provenance
 from ..core.provenance import Record
 from ..pipeline.aggregate import AGGREGATE
-from ..pipeline.evaluate import EVALUATE
 from ..results import cells as grid_cells
 from ..results import published as references
 from ..results import table_files
@@ -34,6 +33,12 @@ from ..runs import runs
 LOCK = ".lock"
 # Table of a grid with datasets without qrels.
 AGREEMENT = "agreement.csv"
+# Facts of a record that are rates, with their units.
+_RATES = {
+    "documents_per_second": "documents/s",
+    "pairs_per_second": "pairs/s",
+    "queries_per_second": "queries/s",
+}
 
 
 def aggregate(
@@ -97,14 +102,13 @@ def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answe
     shown = [value for name in grid.show_published for value in values.get(name, ())]
     compared = compare_grid(grid, cells)
     scores = collect_scores(grid, cells, compared.intervals)
-    made = [step for step in grid_cells.steps_of(cells) if step.record["stage"] != EVALUATE.name]
+    steps = list(grid_cells.steps_of(cells))
     return Answers(
         scores=scores,
         seeds=collect_seeds(grid, scores, compared.across),
         verdicts=judge(scores, list(chain(*values.values())), _tolerances(grid), grid.meant, grid.counted_once),
-        costs=collect_costs(made),
-        efficiency=efficiency(made),
-        steps=collect_steps(cells),
+        costs=collect_costs(steps),
+        efficiency=efficiency(steps),
         per_query=collect_per_query(grid, cells),
         significance=compared.significance,
         pairs=compared.pairs,
@@ -212,7 +216,7 @@ def judge(
         unjudged = "no reference" if cell["status"] == DONE else cell["status"]
         metric = meant(cell["metric"], cell["dataset"])
         of_cell = known.get((cell["system"], cell["dataset"], metric), [])
-        rows += [{**cell, **_verdict(cell, reference, tolerances)} for reference in of_cell]
+        rows += [_verdict(cell, reference, tolerances) for reference in of_cell]
         if not of_cell:
             rows.append({**cell, "verdict": unjudged})
     table = typed("verdicts", pd.DataFrame(rows))
@@ -258,7 +262,7 @@ def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.Data
 
 
 def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[str, float]) -> dict[str, Any]:
-    """Return the verdict's columns for a score and a published value."""
+    """Return the row of a score and a published value."""
     commits = dict(text.split("@") for text in cell["checkpoints"].split(", ") if text)
     same = references.same_commit(reference, commits)
     measured = {True: "measured on the same commit", False: f"measured on another commit: {reference.measured_on}"}
@@ -273,75 +277,40 @@ def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[
     else:
         verdict = references.grade(cell["value"], reference.value, tolerance, same_commit=same)
     return {
-        "published": reference.value,
-        "difference": cell["value"] - reference.value,
-        "class": kind,
-        "tolerance": tolerance,
-        "verdict": verdict,
-        "source": reference.source,
-        "note": reference.note,
-        "protocol": reference.protocol,
+        **reference._asdict(),
+        **cell,
+        **{"published": reference.value, "difference": cell["value"] - reference.value, "recorded": reference.recorded},
+        **{"class": kind, "tolerance": tolerance, "verdict": verdict},
         "commit": "" if same is None else measured[same],
-        "mteb": reference.mteb,
-        "dataset_revision": reference.dataset_revision,
-        "recorded": reference.recorded,
     }
 
 
 def collect_costs(steps: Iterable[RecordedStep]) -> pd.DataFrame:
-    """Tabulate the cost of each step behind each cell. Shared steps are repeated for each cell."""
-    rows = [(step.system, step.dataset, *_cost(step.record), step.path) for step in steps]
-    return typed("costs", pd.DataFrame(rows, columns=columns("costs")))
-
-
-def collect_steps(cells: Cells) -> pd.DataFrame:
-    """Tabulate the steps behind all cells, each once, in the order of the cells."""
-    records = {step.path: step.record for state in cells.values() for step in state.steps}
-    rows = [
-        {
-            **record,
-            "record": path,
-            "command": provenance.command_line(record),
-            "packages": ", ".join(f"{name} {version}" for name, version in record.get("packages", {}).items()),
-        }
-        for path, record in records.items()
-    ]
-    return typed("steps", pd.DataFrame(rows))
+    """Tabulate each step behind each cell, with its cost. Shared steps are repeated for each cell."""
+    rows = []
+    for step in steps:
+        facts = dict(step.record["facts"])
+        if facts.get("search_seconds"):
+            facts["queries_per_second"] = round(facts["queries"] / facts["search_seconds"], 1)
+        rate, unit = next(((facts[name], unit) for name, unit in _RATES.items() if facts.get(name)), (None, ""))
+        packages = ", ".join(f"{name} {version}" for name, version in step.record.get("packages", {}).items())
+        rows.append(
+            {
+                **{"device": "cpu", **facts, **step.record},
+                **{"system": step.system, "dataset": step.dataset, "rate": rate, "unit": unit, "packages": packages},
+                "price_per_1000_queries": price_of_queries([step.record]),
+                **{"command": provenance.command_line(step.record), "record": step.path},
+            }
+        )
+    return typed("costs", pd.DataFrame(rows))
 
 
 def collect_per_query(grid: GridSummary, cells: Cells) -> pd.DataFrame:
     """Tabulate the values of the grid's first metric of each finished cell, by dataset, system and query."""
     values = {
-        (dataset, system): cells[system, dataset].per_query
+        (dataset, system): state.per_query[grid.metrics[0]]
         for dataset, system in product(grid.rows, grid.systems)
-        if (system, dataset) in cells
+        if (state := cells.get((system, dataset))) and state.per_query is not None
     }
-    tables = [
-        pd.DataFrame({"dataset": dataset, "query": table.index, "system": system, "value": table[grid.metrics[0]]})
-        for (dataset, system), table in values.items()
-        if table is not None
-    ]
-    return typed("per_query", pd.concat([pd.DataFrame(), *tables], ignore_index=True))
-
-
-def _cost(record: dict[str, Any]) -> tuple[Any, ...]:
-    facts = record["facts"]
-    rate, unit = None, ""
-    if "documents_per_second" in facts:
-        rate, unit = facts["documents_per_second"], "documents/s"
-    elif facts.get("pairs_per_second"):
-        rate, unit = facts["pairs_per_second"], "pairs/s"
-    elif facts.get("search_seconds"):
-        rate, unit = round(facts["queries"] / facts["search_seconds"], 1), "queries/s"
-    return (
-        record["stage"],
-        record["seconds"],
-        rate,
-        unit,
-        facts.get("bytes"),
-        record["peak_memory_mb"],
-        facts.get("device", "cpu"),
-        facts.get("tokens"),
-        facts.get("price"),
-        price_of_queries([record]),
-    )
+    table = pd.concat(values, names=["dataset", "system", "query"]).rename("value").reset_index() if values else None
+    return typed("per_query", pd.DataFrame(table))
