@@ -96,7 +96,10 @@ MISTAKES = {
     ),
     "unknown corpus": ({"datasets/x": {"corpus": "scifct"}}, "no corpus is named 'scifct'; did you mean 'scifact'?"),
     "unknown model": ({"systems/x": {"retriever": "miniml"}}, "no model is named 'miniml'; did you mean 'minilm'?"),
-    "fusion of one": ({"systems/x": {"fusion": "rrf", "of": ["bm25"]}}, "at least two different systems, not 1"),
+    "fusion of one": (
+        {"systems/x": {"fusion": "rrf", "of": ["bm25"]}},
+        "systems.x.of: Value should have at least 2 items",
+    ),
     "weights": ({"systems/x": {"fusion": "wsum", "of": ["bm25", "minilm"], "weights": [1]}}, "1 weights for 2 systems"),
     "reranker of the wrong family": (
         {"systems/x": {"first_stage": "bm25", "reranker": "minilm"}},
@@ -182,10 +185,6 @@ MISTAKES = {
             }
         },
         "systems.x: head: does not go with chunks",
-    ),
-    "candidates of an exhaustive search": (
-        {"systems/x": {"retriever": "colbertv2", "candidates": 10, "exhaustive": True}},
-        "systems.x: an exhaustive search has no candidates",
     ),
     "package without hash": (
         {"models/x": {"family": "cross-encoder", "package": "p"}},
