@@ -325,5 +325,5 @@ def test_a_lock_file_of_another_commit_than_was_fetched_is_refused(grid, hub, tm
 @pytest.mark.parametrize("content", ["", "<<<<<<< main"])
 def test_a_damaged_lock_file_is_refused(grid, content):
     Path(lock.LOCK).write_text(content)
-    with pytest.raises(ConfigError, match=r"checkpoints\.lock\.json is damaged"):
+    with pytest.raises(DataError, match=r"checkpoints\.lock\.json is damaged"):
         grid()

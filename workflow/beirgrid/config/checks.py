@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from ..core import files, paths
-from ..core.errors import DataError, nearest
+from ..core.errors import nearest
 from ..core.families import RERANKERS
 from . import entries, lock
 from .entries import Config
@@ -103,15 +103,9 @@ def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Ite
     if train:
         for key, other in train.parts:
             yield from (f"{where}.train.{key}: {other!r} {why}" for why in _unfit(key, config.models[other], train))
-    if isinstance(train, entries.Adaptive):
-        base = config.models[train.base]
-        if getattr(base, "similarity", None) != getattr(model, "similarity", None):
-            yield f"{where}.similarity: training keeps that of its base {train.base!r}"
-        if getattr(base, "brackets", None) or getattr(model, "brackets", None):
-            yield f"{where}.train: training puts no brackets around texts: neither model nor base can have 'brackets'"
-        for other in config.models if train.corpus is None else ():
-            if other.startswith(f"{name}@"):
-                yield f"models.{other}: names of this form are those of {where} for each corpus"
+    pair = (model, config.models[train.base]) if isinstance(train, entries.Adaptive) else ()
+    if any(getattr(one, "brackets", None) for one in pair):
+        yield f"{where}.train: training puts no brackets around texts: neither model nor base can have 'brackets'"
 
 
 def _unfit(key: str, other: entries.ModelEntry, train: entries.Training) -> Iterator[str]:
@@ -132,11 +126,9 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
     name = str(getattr(system, "reranker", None) or getattr(system, "retriever", ""))
     if not (model := config.models.get(name)):
         return
-    if head := getattr(system, "head", None):
-        yield from (f"{where}.head: {name!r} {why}" for why in _without_heads(model))
-    elif getattr(system, "chunks", None) and not model.reads_chunks:
+    if getattr(system, "chunks", None) and not model.reads_chunks:
         yield f"{where}.chunks: {name!r} reads whole documents, or its tokens are not known here: leave chunks out"
-    if isinstance(system, entries.Reranked) and not head:
+    if isinstance(system, entries.Reranked) and not system.head:
         if model.family not in RERANKERS:
             yield f"{where}.reranker: {name!r} is a {model.family} model; a cross-encoder model is needed here"
         elif model.query_tower:
@@ -229,12 +221,13 @@ def grid_problems(config: Config) -> Iterator[str]:
     deepest, datasets = config.retrieve.depth, searched_datasets(config)
     for name in with_parts(config.systems, config.grid.systems):
         where, system = f"systems.{name}", config.systems[name]
+        if getattr(system, "head", None):  # a registered model may have other keys than the grids with its heads need
+            model = models_of(config, system)[0]
+            yield from (f"{where}.head: {model!r} {why}" for why in _without_heads(config.models[model]))
         if isinstance(system, entries.WeightedSum) and system.tuned:
             for row in (row for row, dataset in datasets.items() if dataset.dev is None):
                 why = f"tuned needs other queries than the grid's, and datasets.{row} names none (dev)"
                 yield f"{where}.weights: {why}. Give weights, or leave {name!r} to a grid without {row!r}"
-        if isinstance(system, entries.Reranked) and (system.depth or 0) > deepest:
-            yield f"{where}.depth: {system.depth} is deeper than the runs are (retrieve.depth is {deepest})"
         if isinstance(system, entries.External) and "{dataset}" not in system.run and len(datasets) > 1:
             yield f"{where}.run: {system.run!r} names one file for {len(datasets)} datasets; put {{dataset}} in it"
         if isinstance(system, entries.DenseRetriever) and system.variant:
@@ -266,12 +259,8 @@ def _leakage_problems(config: Config, model: str) -> Iterator[str]:
 
 
 def _lock_problems(model: str, checkpoint: str) -> Iterator[str]:
-    """Yield a problem if the lock file is unreadable, or names another commit than the fetched one."""
-    try:
-        locked = lock.read().get(checkpoint, {}).get("commit")
-    except DataError as error:
-        yield str(error)
-        return
+    """Yield a problem if the lock file names another commit than the fetched one."""
+    locked = lock.read().get(checkpoint, {}).get("commit")
     record = Path(paths.MODEL_RECORD.format(model=model))
     try:
         fetched = files.read_json(record)["facts"].get("commit")
@@ -285,19 +274,15 @@ def _lock_problems(model: str, checkpoint: str) -> Iterator[str]:
 
 
 def _absent_folders(config: Config) -> Iterator[str]:
-    """Yield the user's folders that the grid reads and that are not there. Snakemake names a file that is not."""
+    """Yield the user's folders that the grid reads and that are not there, or lie where the workflow replaces files."""
+    places: dict[str, str | None] = {}
     for corpus in sorted({dataset.corpus or "" for dataset in searched_datasets(config).values()}):
         entry = config.corpora[corpus]
         if isinstance(entry, entries.LocalCorpus) and not entry.supplied:
-            yield from folder_problems(f"corpora.{corpus}.path", resolve_path(entry.path))
-    for name in models_behind(config, config.grid.systems):
-        if (own := config.models[name].path) is not None:
-            yield from folder_problems(f"models.{name}.path", resolve_path(own))
-
-
-def folder_problems(where: str, path: Path) -> Iterator[str]:
-    """Yield a problem if a user's folder is not there, or lies where the workflow replaces files."""
-    if not is_folder(path):
-        yield f"{where}: there is no folder {path}"
-    elif path.resolve().is_relative_to(Path("results").absolute()):
-        yield f"{where}: {path} lies in results/, whose files the workflow replaces; move it out of there"
+            places[f"corpora.{corpus}.path"] = entry.path
+    places |= {f"models.{name}.path": config.models[name].path for name in models_behind(config, config.grid.systems)}
+    for where, path in ((where, resolve_path(place)) for where, place in places.items() if place is not None):
+        if not is_folder(path):
+            yield f"{where}: there is no folder {path}"
+        elif path.resolve().is_relative_to(Path("results").absolute()):
+            yield f"{where}: {path} lies in results/, whose files the workflow replaces; move it out of there"

@@ -125,22 +125,21 @@ def _with_derived_models(config: Config) -> Config:
     """
     models, systems = dict(config.models), dict(config.systems)
     for name, system in config.systems.items():
-        key = "reranker" if isinstance(system, entries.Reranked) else "retriever"
-        model = getattr(system, key, "")
-        if chunks := getattr(system, "chunks", None):
-            derived, entry = f"{model}~{chunks.name}", models[model].model_copy(update={"chunks": chunks})
-        elif head := getattr(system, "head", None):
-            dense = models[model]
-            assert isinstance(dense, entries.DenseModel), "checks.py refuses others"
-            derived, entry = f"{model}~{head}", entries.of_head(dense, head)
-        else:
-            continue
-        systems[name], models[derived] = system.model_copy(update={key: derived}), entry
+        chunks, head = getattr(system, "chunks", None), getattr(system, "head", None)
+        if chunks or head:
+            key = "reranker" if isinstance(system, entries.Reranked) else "retriever"
+            model = models[getattr(system, key)]
+            derived = f"{getattr(system, key)}~{chunks.name if chunks else head}"
+            systems[name] = system.model_copy(update={key: derived})
+            models[derived] = entries.of_head(model, head) if head else model.model_copy(update={"chunks": chunks})
     return config.model_copy(update={"models": models, "systems": systems})
 
 
 def _with_models_per_corpus(config: Config) -> Mapping[str, entries.ModelEntry]:
-    """Return the registered models and, of each template, ``{model}@{corpus}`` for each corpus of the grid."""
+    """Return the registered models and, of each template, ``{model}@{corpus}`` for each corpus of the grid.
+
+    An entry of that name stands in place of the template's.
+    """
     models = dict(config.models)
     corpora = {dataset.corpus for dataset in checks.searched_datasets(config).values()}
     corpora |= {model.training.corpus for model in models.values() if model.training}
@@ -148,5 +147,5 @@ def _with_models_per_corpus(config: Config) -> Mapping[str, entries.ModelEntry]:
         if (train := model.training) and model.per_corpus:
             for corpus in filter(None, corpora):
                 one = train.model_copy(update={"corpus": corpus})
-                models[f"{name}@{corpus}"] = model.model_copy(update={"train": one})
+                models.setdefault(f"{name}@{corpus}", model.model_copy(update={"train": one}))
     return models

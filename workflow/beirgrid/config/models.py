@@ -322,7 +322,7 @@ Head = Literal["sparse", "tokens"]
 HEADS: dict[str, str] = {"sparse": "sparse", **dict.fromkeys(("tokens", "last-layer"), "late-interaction")}
 
 
-def of_head(model: DenseModel, head: str) -> SparseModel | LateInteractionModel:
+def of_head(model: ModelEntry, head: str) -> SparseModel | LateInteractionModel:
     """Return the entry of another head, or of the vectors of tokens, of a dense model's checkpoint."""
     shared = {key: getattr(model, key) for key in ModelEntry.model_fields if key in model.model_fields_set}
     if head == "sparse":
