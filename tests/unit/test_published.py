@@ -462,7 +462,7 @@ def test_a_mean_that_lacks_a_cell_has_no_value_and_says_what_it_lacks(tmp_path):
     assert table.shown.loc["mean of x, y"].to_dict() == {"a": "0.6000", "b": "incomplete"}
     assert pd.isna(table.values.loc["mean of x, y", "b"])
     assert "No mean of b; missing: y (failed)." in table.notes
-    table_files.write_wide(table, "ndcg@10", tmp_path)
+    table_files.write_wide(table, tmp_path)
     assert "| y | **0.7000** | failed |" in (tmp_path / "ndcg@10.md").read_text()
     assert pd.read_csv(tmp_path / "ndcg@10.csv").dtypes[["a", "b"]].tolist() == ["float64", "float64"]
 
@@ -472,7 +472,7 @@ def test_the_group_of_the_best_is_marked(tmp_path):
     groups = pd.DataFrame(rows, columns=["dataset", "system", "in_best_group"]).assign(metric="ndcg@10")
     answers = _answers(_scores(), groups=typed("groups", groups))
     table = table_files.wide(answers, _grid("ab", x={}, y={}), "ndcg@10")
-    table_files.write_wide(table, "ndcg@10", tmp_path)
+    table_files.write_wide(table, tmp_path)
     markdown, latex = ((tmp_path / f"ndcg@10.{suffix}").read_text() for suffix in ("md", "tex"))
     assert "| x | 0.5000† | **0.6000** |\n| y | **0.7000** | 0.1000 |" in markdown
     assert "†: not distinguishable from the best of the row" in markdown
@@ -486,7 +486,7 @@ def test_tables_mark_what_systems_were_trained_on(tmp_path):
     scores = _scores().assign(detail=["a flaw", "", "", ""])
     training = {"trained_on": {"a": ("x",)}, "training_unknown": {"b": ("x", "y")}}
     grid = _grid("ab", x={}, y={}).model_copy(update=training)
-    table_files.write_wide(table_files.wide(_answers(scores), grid, "ndcg@10"), "ndcg@10", tmp_path)
+    table_files.write_wide(table_files.wide(_answers(scores), grid, "ndcg@10"), tmp_path)
     markdown, latex = ((tmp_path / f"ndcg@10.{suffix}").read_text() for suffix in ("md", "tex"))
     assert "| x | 0.5000‡§ | **0.6000**? |\n| y | **0.7000** | 0.1000? |" in markdown
     assert r"x & 0.5000$^\ddagger$\S{} & \textbf{0.6000}? \\" in latex
@@ -511,8 +511,7 @@ def test_tables_are_typeset(tmp_path):
     grid = _grid("ab", **{"x": {}, "y_2.a+b@c-d": {}}).model_copy(update={"systems": ("A_1.x+y@20-w", "b")})
     table = table_files.wide(_answers(scores), grid, "ndcg@10")
     notes = (*table.notes, "b on x: 50%_of ~/{my} #1 \\runs^$2.trec lacks <5 of 12.", table_files.DEVIATION)
-    deviations = table.values * 0 + 0.0012
-    table_files.write_wide(table._replace(notes=notes, deviations=deviations), "ndcg@10", tmp_path)
+    table_files.write_wide(table._replace(notes=notes, signs=table.signs + " ± 0.0012"), tmp_path)
     assert r"\S{}" in (tmp_path / "ndcg@10.tex").read_text()
     paper = paper_table.paper_table(grid, _answers(scores), "ndcg@10")
     (tmp_path / "paper.tex").write_text("\n".join(paper_table.latex(paper, intervals=True)))
@@ -533,15 +532,15 @@ def test_what_is_not_supplied_is_never_judged():
     assert verdicts.loc[("a", "x"), "verdict"] == "no reference"
 
 
-def test_the_best_of_a_row_is_one_that_is_there():
-    assert table_files.best("ndcg@10", ["0.5000", "not supplied", "incomplete"]) == "0.5000"
-    assert table_files.best("ndcg@10", ["failed", "pending"]) == ""
-
-
-@pytest.mark.parametrize("metric", ["hole@10", "hole_corpus@10"])
-def test_of_holes_the_fewest_are_best(metric):
-    assert table_files.best(metric, ["0.8000", "0.2000"]) == "0.2000"
-    assert table_files.best("ndcg@10", ["0.8000", "0.2000"]) == "0.8000"
+@pytest.mark.parametrize(("metric", "best"), [("ndcg@10", "**0.6000**"), ("hole@10", "**0.5000**")])
+def test_the_best_of_a_row_is_one_that_is_there_and_of_holes_the_fewest(tmp_path, metric, best):
+    scores = _partial_scores().assign(metric=metric)
+    answers = _answers(scores)
+    table_files.write_wide(table_files.wide(answers, _grid("ab", x={}, z={}), metric), tmp_path)
+    text = (tmp_path / f"{metric}.md").read_text()
+    assert text.count("**") == 2
+    assert f" {best} " in text
+    assert "| z | not supplied | not supplied |" in text
 
 
 def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
@@ -601,7 +600,7 @@ def test_tables_name_what_was_not_computed_in_float32(tmp_path):
     assert table_files.precision_note(_scores(), _grid("ab", x={})) == ""
     assert table_files.precision_note(_scores(), grid) == "Computed in bfloat16: b (y)."
     assert table_files.precision_note(_scores(), _grid("ab", y={})) == "Computed in bfloat16: b."
-    table_files.write_wide(table_files.wide(_answers(_scores()), grid, "ndcg@10"), "ndcg@10", tmp_path)
+    table_files.write_wide(table_files.wide(_answers(_scores()), grid, "ndcg@10"), tmp_path)
     table = {name: (tmp_path / f"ndcg@10.{name}").read_text() for name in ("md", "tex")}
     assert table["md"].endswith(" Computed in bfloat16: b (y).\n")
     assert "Computed in bfloat16: b (y).\\par}\n" in table["tex"]

@@ -99,7 +99,7 @@ def paper_table(grid: GridSummary, answers: Answers, metric: str, *, by_mean: bo
                 continue
             place = dict(zip(best_two[row], (1, 2), strict=False)).get(_text(value), 0)
             than = "".join(letters[other] for other in systems if (system, other, row) in better and letters)
-            mark = table_files.TRAINING[wide.trained.loc[row, system]]
+            mark = table_files.TRAINING[grid.trained(system, row)]
             score = scores.loc[(system, row)] if (system, row) in scores.index else None
             interval = (
                 "" if score is None or pd.isna(score["low"]) else f"[{_text(score['low'])}, {_text(score['high'])}]"

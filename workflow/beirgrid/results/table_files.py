@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +11,12 @@ import pandas as pd
 from ..config.metric_names import lower_is_better, written
 from ..core import files, provenance
 from ..core.errors import DataError
-from .answers import DONE, STATUSES, Answers, file_name, ranking, read_answers, write_answers
+from .answers import DONE, Answers, file_name, ranking, read_answers, write_answers
 from .summary import NO, UNKNOWN, YES, GridSummary
 
 # The formats of a metric's table.
 FORMATS = ("csv", "md", "tex")
+_FORM = "{:.4f}".format
 # Text of a mean that lacks a cell.
 INCOMPLETE = "incomplete"
 # Sign of a value with a warning, which a note below the table explains.
@@ -45,23 +46,22 @@ _GROUP = "†: not distinguishable from the best of the row (randomised Tukey HS
 
 
 class Wide(NamedTuple):
-    """One metric of a grid, datasets × systems in the grid's order.
+    """One metric of a grid, datasets × systems in the order of tables.
 
     Attributes:
         values: float64, NaN where there is no value.
         shown: displayed texts: values with four decimals, or the reason for none.
-        deviations: float64, standard deviations over the seeds if all are done; else NaN.
+        signs: what follows the text of a cell: signs, which ``notes`` explain, and the deviation over the seeds.
+        best: whether no displayed value of the row is better.
         group: whether the system is indistinguishable from the best of its row.
-        trained: whether the row is in the system's training data: yes, no or unknown.
-        flawed: whether the value has a warning, or averages such a value. A note explains it.
     """
 
+    metric: str
     values: pd.DataFrame
     shown: pd.DataFrame
-    deviations: pd.DataFrame
+    signs: pd.DataFrame
+    best: pd.DataFrame
     group: pd.DataFrame
-    trained: pd.DataFrame
-    flawed: pd.DataFrame
     notes: tuple[str, ...]
 
 
@@ -98,7 +98,7 @@ def write(answers: Answers, grid: GridSummary, folder: Path) -> bool:
     Unchanged files are not written. Returns whether any file was written.
     """
     written = [write_answers(answers, folder)]
-    written += [write_wide(wide(answers, grid, metric), metric, folder) for metric in grid.metrics]
+    written += [write_wide(wide(answers, grid, metric), folder) for metric in grid.metrics]
     for path in folder.glob("*@*"):
         if path.suffix[1:] in FORMATS and path.stem not in grid.metrics:
             path.unlink(missing_ok=True)
@@ -117,24 +117,27 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
     grid = ordered(grid, answers)
     scores = answers.scores[answers.scores["metric"] == metric]
     values, status, detail = (_pivot(scores, grid, column) for column in ("value", "status", "detail"))
+    shown = values.map(_FORM).where(status == DONE, status)
     flawed = (status == DONE) & detail.map(bool)
     groups = answers.groups[answers.groups["metric"] == metric]
     group = _pivot(groups, grid, "in_best_group").fillna(False).astype(bool)
-    trained = pd.DataFrame(
-        {system: [grid.trained(system, row) for row in values.index] for system in values.columns}, values.index
-    )
-    shown = values.map(lambda value: f"{value:.4f}").where(status == DONE, status)
+    trained = {system: [TRAINING[grid.trained(system, row)] for row in grid.rows] for system in grid.systems}
+    training = pd.DataFrame(trained, values.index)
     seeds = answers.seeds[(answers.seeds["metric"] == metric) & (answers.seeds["status"] == DONE)]
     deviations = _pivot(seeds[seeds["mean_of"] == ""], grid, "deviation")
     averaged, more = averaged_rows(grid), [_GROUP] if len(grid.systems) > 1 else []
     if len(averaged) > 1:
         name, means = mean_name(grid), values.loc[averaged].mean(skipna=False)
-        values.loc[name], group.loc[name], trained.loc[name] = means, False, NO
-        flawed.loc[name] = flawed.loc[averaged].any() & means.notna()
-        shown.loc[name] = [INCOMPLETE if pd.isna(mean) else f"{mean:.4f}" for mean in means]
+        values.loc[name], group.loc[name], training.loc[name] = means, False, ""
+        flawed.loc[name] = flawed.loc[averaged].any()
+        shown.loc[name] = means.map(_FORM).where(means.notna(), INCOMPLETE)
         deviations.loc[name] = seeds[seeds["mean_of"] == name_of_mean(averaged)].set_index("system")["deviation"]
         more += _lacking(status.loc[averaged], grid)
-    return Wide(values, shown, deviations, group, trained, flawed, (*more, *notes(grid, answers.scores)))
+    numbers = shown.where(values.notna()).astype("float64")
+    best = numbers.eq(numbers.min(axis=1) if lower_is_better(metric) else numbers.max(axis=1), axis=0)
+    signs = (group & ~best).map(lambda alike: "†" * alike) + training + flawed.map(lambda flaw: FLAW * flaw)
+    signs = signs.where(values.notna(), "") + deviations.map(lambda number: f" ± {number:.4f}", "ignore").fillna("")
+    return Wide(metric, values, shown, signs, best, group, (*more, *notes(grid, answers.scores)))
 
 
 def notes(grid: GridSummary, scores: pd.DataFrame) -> list[str]:
@@ -179,13 +182,6 @@ def mean_name(grid: GridSummary) -> str:
     missing = [row for row in grid.rows if row not in averaged and row not in parts]
     over = ", ".join(averaged) if len(averaged) < 4 else f"{len(averaged)} datasets"
     return f"mean of {over}" + (f" (without {', '.join(missing)})" if missing else "")
-
-
-def best(metric: str, shown: Iterable[str]) -> str:
-    """Return the best displayed value of a row: the highest, or the lowest for holes; empty if the row has no value."""
-    values = [text for text in shown if text not in (*STATUSES, INCOMPLETE)]
-    lower = lower_is_better(metric)
-    return (min if lower else max)(values, key=float, default="")
 
 
 def shown_scores(scores: pd.DataFrame, grid: GridSummary) -> pd.DataFrame:
@@ -247,57 +243,37 @@ def precision_note(scores: pd.DataFrame, grid: GridSummary) -> str:
     return " ".join(notes)
 
 
-def write_wide(table: Wide, metric: str, folder: Path) -> bool:
+def write_wide(table: Wide, folder: Path) -> bool:
     """Write one metric's table as CSV, Markdown and LaTeX; the best of each row is bold in the last two.
 
     Unchanged files are not written. Returns whether any file was written.
     """
-    plain = table.values.rename_axis(metric)
+    plain = table.values.rename_axis(table.metric)
     plain[BEST_COLUMN] = [", ".join(table.group.columns[row]) for row in table.group.to_numpy()]
-    texts = {"csv": plain.to_csv(lineterminator="\n"), "md": _markdown(table, metric), "tex": _latex(table, metric)}
-    return files.replace_texts(folder, {f"{metric}.{suffix}": text for suffix, text in texts.items()})
+    texts = {"csv": plain.to_csv(lineterminator="\n"), "md": _markdown(table), "tex": _latex(table)}
+    return files.replace_texts(folder, {f"{table.metric}.{suffix}": text for suffix, text in texts.items()})
 
 
-def _rows(table: Wide, metric: str, bold: str, signs: tuple[str, str, str], plus_minus: str) -> list[list[str]]:
-    """Format the cells of each row, with the best (and displayed ties) in bold and the rest of its group signed.
-
-    ``signs`` are those of the group, of training data, and of a warning. A standard deviation over seeds follows its
-    mean.
-    """
-    rows = []
-    columns = (
-        of_cells.to_numpy()
-        for of_cells in (table.shown, table.group, table.trained, table.flawed, table.deviations, table.values)
-    )
-    for shown, group, trained, flaws, deviations, values in zip(*columns, strict=True):
-        highest = best(metric, shown)
-        marked = [
-            (bold.format(text) if text == highest else text + signs[0] * bool(grouped))
-            + (TRAINING[state].replace(TRAINING[YES], signs[1]) if pd.notna(value) else "")
-            + signs[2] * bool(flaw)
-            for text, grouped, state, flaw, value in zip(shown, group, trained, flaws, values, strict=True)
-        ]
-        spread = ["" if pd.isna(deviation) else plus_minus.format(deviation) for deviation in deviations]
-        rows.append([text + more for text, more in zip(marked, spread, strict=True)])
-    return rows
+def _rows(table: Wide, bold: str, escape: Callable[[str], str] = str) -> Iterator[list[str]]:
+    """Yield the header and the rows of a table as texts."""
+    yield [escape(name) for name in (written(table.metric), *table.shown.columns)]
+    of_rows = (of_cells.to_numpy() for of_cells in (table.shown, table.signs, table.best))
+    for name, *of_row in zip(table.shown.index, *of_rows, strict=True):
+        cells = zip(*of_row, strict=True)
+        yield [escape(name), *((bold.format(text) if best else text) + escape(signs) for text, signs, best in cells)]
 
 
-def _markdown(table: Wide, metric: str) -> str:
-    lines = [[written(metric), *table.shown.columns], ["---", *["---:"] * len(table.shown.columns)]]
-    cells = _rows(table, metric, "**{}**", ("†", TRAINING[YES], FLAW), " ± {:.4f}")
-    lines += [[str(name), *row] for name, row in zip(table.shown.index, cells, strict=True)]
+def _markdown(table: Wide) -> str:
+    head, *rows = _rows(table, "**{}**")
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return text + (f"\n{' '.join(table.notes)}\n" if table.notes else "")
 
 
-def _latex(table: Wide, metric: str) -> str:
-    columns = list(table.shown.columns)
-    rows = [[in_latex(name) for name in (written(metric), *columns)]]
-    cells = _rows(table, metric, r"\textbf{{{}}}", (r"$^\dagger$", r"$^\ddagger$", r"\S{}"), r" $\pm$ {:.4f}")
-    rows += [[in_latex(str(name)), *row] for name, row in zip(table.shown.index, cells, strict=True)]
-    body = [" & ".join(row) + r" \\" for row in rows]
-    head = rf"\begin{{tabular}}{{l{'r' * len(columns)}}}"
-    lines = [head, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"]
+def _latex(table: Wide) -> str:
+    head, *rows = (" & ".join(row) + r" \\" for row in _rows(table, r"\textbf{{{}}}", in_latex))
+    begin = rf"\begin{{tabular}}{{l{'r' * len(table.shown.columns)}}}"
+    lines = [begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
     if table.notes:  # below the table, where LaTeX breaks lines
         lines.append(rf"\par\smallskip{{\footnotesize {in_latex(' '.join(table.notes))}\par}}")
     return "\n".join(lines) + "\n"

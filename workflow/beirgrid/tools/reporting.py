@@ -108,16 +108,16 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int = 0) -> 
     said = textwrap.wrap(str(answer(grid, answers)), max(width, 60), break_long_words=False, break_on_hyphens=False)
     below = ["", *(_cut(line, width) for line in notes if line), *said, f"Report: {page}"]
     left = max(LINES - len(below) - 1, _LEAST)
-    yield from _table(table_files.wide(answers, grid, grid.metrics[0]), grid.metrics[0], width, left)
+    yield from _table(table_files.wide(answers, grid, grid.metrics[0]), width, left)
     yield from below
 
 
-def _table(table: table_files.Wide, metric: str, width: int, most: int) -> Iterator[str]:
+def _table(table: table_files.Wide, width: int, most: int) -> Iterator[str]:
     """Yield the metric's table in at most so many lines: with systems as columns, as rows, or its last row alone."""
     shown = table.shown.where(~table.group | (table.group.sum(axis=1) < 2).to_numpy()[:, None], table.shown + "†")
-    shown = shown.where(~table.flawed, shown + table_files.FLAW)
+    shown += table.signs.map(lambda signs: table_files.FLAW * (table_files.FLAW in signs))
     for form in (shown, shown.T, shown.tail(1).T):
-        lines = form.rename_axis(index=None, columns=written(metric)).to_string().splitlines()
+        lines = form.rename_axis(index=None, columns=written(table.metric)).to_string().splitlines()
         if len(lines[0]) <= width and len(lines) <= most:
             break
     yield from lines if len(lines) <= most else [*lines[: most - 1], f"… and {len(lines) - most + 1} more systems"]
