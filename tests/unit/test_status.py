@@ -25,10 +25,12 @@ from snakemake_logger_plugin_beirgrid import LogHandler
 
 @pytest.fixture
 def told(tmp_path, monkeypatch):
-    """A logger with a recorder, and its file."""
+    """A run that has begun in the working directory: its logger, its recorder, and the file of its events."""
     monkeypatch.chdir(tmp_path)
     logger = logging.Logger("snakemake")
     logger.addHandler(recorder := _recorder())
+    logger.info("before the start", extra=_info(9))
+    logger.info("stats", extra=STATS)
     return logger, recorder, tmp_path / events.EVENTS
 
 
@@ -61,14 +63,8 @@ def _info(number: int, rule: str = "encode") -> dict:
     }
 
 
-def _begin(logger, *_) -> None:
-    logger.info("stats", extra=STATS)
-
-
 def test_jobs_are_followed_from_start_to_end(told):
     logger, recorder, path = told
-    logger.info("before the start", extra=_info(9))
-    _begin(logger, recorder, path)
     for number in (1, 2):
         logger.info("job", extra=_info(number))
     logger.info("something else")
@@ -115,11 +111,9 @@ ERASED = re.compile(r"[^\n]*\r(?!\n)")
 
 
 def test_no_control_sequence_of_a_log_reaches_the_terminal(told, tmp_path, monkeypatch, capsys):
-    logger, recorder, path = told
-    monkeypatch.chdir(tmp_path)
+    logger, _, path = told
     monkeypatch.setenv("COLUMNS", "200")  # a narrow screen cuts the line of a running job
     (tmp_path / "logs").mkdir()
-    _begin(logger, recorder, path)
     for number in (1, 2):
         (tmp_path / f"logs/{number}.log").write_text(f"before\n{CONTROLS} {number}\n")
         logger.info("job", extra={**_info(number), "rule_name": f"encode{CONTROLS}"})
@@ -280,10 +274,8 @@ def test_a_job_that_slurm_refuses_has_the_reason(told, shown_run, tmp_path):
     assert events.read(path).jobs[1].failure == reason
 
 
-def test_warnings_in_the_logs_of_jobs_are_counted(told, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_warnings_in_the_logs_of_jobs_are_counted(told, tmp_path):
     logger, recorder, path = told
-    _begin(logger, recorder, path)
     (tmp_path / "1.log").write_text("warning: one\nencode\nwarning: two\nno warning: three\n")
     logger.info("job", extra=_info(1) | {"log": ["1.log"]})
     logger.info("job", extra=_info(2) | {"log": ["gone.log"]})
@@ -296,7 +288,6 @@ def test_warnings_in_the_logs_of_jobs_are_counted(told, tmp_path, monkeypatch):
 
 def test_a_job_that_nothing_more_was_said_of_has_failed_when_the_run_is_over(told):
     logger, recorder, path = told
-    _begin(logger, recorder, path)
     logger.info("job", extra=_info(1))
     recorder.close()
     assert events.read(path).jobs[1].state == "failed"
@@ -304,8 +295,7 @@ def test_a_job_that_nothing_more_was_said_of_has_failed_when_the_run_is_over(tol
 
 
 def test_a_job_whose_end_was_not_told_is_done_once_its_record_is_there(told, tmp_path):
-    logger, recorder, path = told
-    _begin(logger, recorder, path)
+    logger, _, path = told
     made = tmp_path / "made.json"
     logger.info("job", extra=_info(1) | {"output": [str(made)]})
     assert events.read(path).jobs[1].state == "running"
@@ -314,8 +304,7 @@ def test_a_job_whose_end_was_not_told_is_done_once_its_record_is_there(told, tmp
 
 
 def test_a_line_that_is_cut_off_is_left_out(told):
-    logger, recorder, path = told
-    _begin(logger, recorder, path)
+    logger, _, path = told
     logger.info("job", extra=_info(1))
     whole = path.read_text()
     path.write_text(whole + whole.splitlines()[-1][:20])
@@ -329,8 +318,7 @@ def test_a_line_that_is_cut_off_is_left_out(told):
     "garbage", [b"\x00\xff", b"oops", b"17", b"null", b'{"time": 1}', b'{"event": "job", "id": [1]}']
 )
 def test_lines_that_are_no_events_are_left_out(told, garbage):
-    logger, recorder, path = told
-    _begin(logger, recorder, path)
+    logger, _, path = told
     logger.info("job", extra=_info(1))
     path.write_bytes(path.read_bytes() + garbage + b"\n")
     logger.info("job", extra=_info(2))
@@ -340,10 +328,8 @@ def test_lines_that_are_no_events_are_left_out(told, garbage):
         events.read(path)
 
 
-def test_a_job_of_another_workflow_needs_no_log(told, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    logger, recorder, path = told
-    _begin(logger, recorder, path)
+def test_a_job_of_another_workflow_needs_no_log(told):
+    logger, _, path = told
     for number in (1, 2):
         logger.info("job", extra=_info(number, "my_train") | {"log": []})
     logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2, "log": []})
@@ -353,8 +339,7 @@ def test_a_job_of_another_workflow_needs_no_log(told, monkeypatch, tmp_path):
 
 
 def test_a_name_with_a_line_separator_is_read(told):
-    logger, recorder, path = told
-    _begin(logger, recorder, path)
+    logger, _, path = told
     logger.info("job", extra=_info(1) | {"wildcards": {"dataset": "a\u2028b\x85c"}})
     assert events.read(path).jobs[1].name == "encode a\u2028b\x85c"
 
@@ -389,16 +374,14 @@ def test_a_clock_that_is_set_back_makes_no_negative_time(tmp_path, shown):
 
 
 def test_a_second_run_replaces_the_first(told):
-    logger, recorder, path = told
-    _begin(logger, recorder, path)
+    logger, _, path = told
     logger.info("job", extra=_info(1))
-    _begin(logger)
+    logger.info("stats", extra=STATS)
     assert not events.read(path).jobs
 
 
 def test_a_process_that_is_gone_has_died_and_another_machines_cannot_be_asked(told):
-    logger, recorder, path = told
-    _begin(logger, recorder, path)
+    _, _, path = told
     facts = json.loads(path.read_text())
     path.write_text(json.dumps({**facts, "pid": 2**22 + 1}) + "\n")  # above the largest number of a process
     assert events.read(path).alive is False
@@ -414,7 +397,7 @@ def test_a_full_disk_ends_no_grid(told, full_disk, monkeypatch):
     logger, recorder, _ = told
     (full_disk / "filler").write_bytes(b"x" * 2**20)
     monkeypatch.setattr(events, "EVENTS", full_disk / "results/status.jsonl")
-    _begin(logger)
+    logger.info("stats", extra=STATS)
     logger.info("job", extra=_info(1))
     recorder.close()
 
@@ -430,8 +413,7 @@ LOADED = "Loading weights:   0%|          | 0/39 [00:00<?, ?it/s]\rLoading weigh
 
 
 def test_a_librarys_progress_bar_is_not_the_progress_of_a_job(told, tmp_path):
-    logger, recorder, path = told
-    _begin(logger, recorder, path)
+    logger, _, path = told
     log = tmp_path / "1.log"
     logger.info("job", extra=_info(1) | {"log": [str(log)]})
     log.write_text(f"{LOADED}\n")
@@ -443,8 +425,7 @@ def test_a_librarys_progress_bar_is_not_the_progress_of_a_job(told, tmp_path):
 
 
 def test_the_time_left_is_known_once_a_job_is_done(told):
-    logger, recorder, path = told
-    _begin(logger, recorder, path)
+    logger, _, path = told
     logger.info("job", extra=_info(1))
     run = events.read(path)
     run.facts["time"] -= 100
