@@ -82,37 +82,15 @@ def test_a_network_that_is_out_of_reach_is_noted(monkeypatch):
     assert all(finding.advice for finding in told)
 
 
-@pytest.mark.parametrize(
-    ("partitions", "problems"),
-    [
-        ("cpu*|8|64000|1-00:00:00\ngpu|8|64000|infinite", []),
-        (
-            "cpu*|4|64000|1-00:00:00\ngpu|8|64000|infinite",
-            ["nodes.cpu.cores is 8, but the nodes of partition cpu have 4"],
-        ),
-        (
-            "cpu*|8|32000+|12:00:00\ngpu|8|64000|infinite",
-            [
-                "nodes.cpu.mem_mb is 64000, but the nodes of partition cpu have 32000",
-                "nodes.cpu.runtime is 1440, but the nodes of partition cpu have 720",
-            ],
-        ),
-        ("cpu*|8|64000|1-00:00:00", ["nodes.gpu.partition is gpu, which SLURM does not have"]),
-    ],
-)
-def test_the_limits_of_jobs_are_compared_with_the_partitions(programs, partitions, problems):
-    programs("sinfo", partitions)
-    of_slurm = {
-        f.seen: f.state for f in doctor.examine(Path(), merged([]).nodes, offline=True) if f.what.startswith("SLURM")
-    }
-    names = "cpu, gpu" if "gpu" in partitions else "cpu"
-    compared = dict.fromkeys(problems, "PROBLEM") or {"each job fits a node of its partition": "ok"}
-    assert of_slurm == {f"partitions {names}": "ok", **compared}
-
-
-def test_the_default_partition_is_that_with_a_star():
-    assert not list(doctor.excesses(Nodes(), "big*|8|64000|1-00:00:00\nsmall|1|1000|10:00"))
-    assert len(list(doctor.excesses(Nodes(), "big|8|64000|1-00:00:00\nsmall*|1|1000|10:00"))) == 6
+def test_the_limits_of_jobs_stand_beside_the_partitions(programs):
+    programs("sinfo", "partition cpu*: 8 cores, 64000 MB, 1-00:00:00\npartition gpu: 4+ cores, 32000 MB, infinite")
+    told = list(doctor.examine(Path(), merged([]).nodes, offline=True))
+    assert [finding.seen for finding in told if finding.what == "SLURM"] == [
+        "partition cpu*: 8 cores, 64000 MB, 1-00:00:00",
+        "partition gpu: 4+ cores, 32000 MB, infinite",
+    ]
+    (of_gpu,) = (finding.seen for finding in told if finding.what == "nodes.gpu")
+    assert of_gpu == "partition gpu: at most 8 cores, 64000 MB, 1440 minutes for a job"
 
 
 def test_a_cluster_that_does_not_answer_is_a_problem(programs, capsys):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -97,47 +95,18 @@ def _folder(what: str, place: Path, other: str) -> Finding:
 
 
 def _slurm(nodes: Nodes) -> Iterator[Finding]:
-    """Yield the partitions of SLURM, and whether they have room for each job."""
+    """Yield the nodes of SLURM's partitions, and the limits of jobs, above which SLURM refuses a job."""
     if not shutil.which("sinfo"):
         return
-    # Each node of each partition: cores, memory in MB, and time limit.
-    listed = _output("sinfo", "--noheader", "--Node", "--format=%P|%c|%m|%l")
+    # A star marks the default partition.
+    listed = _output("sinfo", "--noheader", "--format=partition %P: %c cores, %m MB, %l")
     if listed is None:
         yield Finding("SLURM", "sinfo fails", "PROBLEM", "ask your administrator: does slurmctld run?")
         return
-    yield Finding("SLURM", f"partitions {', '.join(dict.fromkeys(re.findall('^[^|*]+', listed, re.MULTILINE)))}")
-    advice = "correct them: SLURM refuses jobs above them (docs/cluster.md)"
-    beyond = [Finding("SLURM, nodes", excess, "PROBLEM", advice) for excess in excesses(nodes, listed)]
-    yield from beyond or [Finding("SLURM, nodes", "each job fits a node of its partition")]
-
-
-def excesses(nodes: Nodes, partitions: str) -> Iterator[str]:
-    """Yield the limits in the configuration above those of each node of their partition.
-
-    Args:
-        partitions: lines ``partition|cores|MB|time limit`` of sinfo, one for each node.
-    """
-    rows = [line.split("|") for line in partitions.splitlines()]
+    yield from (Finding("SLURM", line) for line in listed.splitlines())
     for kind, limits in (("cpu", nodes.cpu), ("gpu", nodes.gpu)):
-        name = limits.partition
-        # A star marks the default partition.
-        mine = [row for row in rows if (row[0].rstrip("*") == name if name else row[0].endswith("*"))]
-        if rows and not mine:
-            yield f"nodes.{kind}.partition is {name}, which SLURM does not have"
-        for column, key in enumerate(("cores", "mem_mb", "runtime"), start=1):
-            limit, most = getattr(limits, key), max((_number(row[column]) for row in mine), default=math.inf)
-            if limit > most:
-                where = mine[0][0].rstrip("*")
-                yield f"nodes.{kind}.{key} is {limit}, but the nodes of partition {where} have {most:.0f}"
-
-
-def _number(text: str) -> float:
-    """Return a number of ``sinfo``; a time, such as ``1-12:00:00``, in minutes."""
-    if ":" not in text:
-        return float(text.rstrip("+")) if text[:1].isdigit() else math.inf  # "infinite"
-    days, _, clock = text.rpartition("-")
-    hours, minutes, seconds = map(int, ["0", *clock.split(":")][-3:])
-    return 1440 * int(days or 0) + 60 * hours + minutes + seconds / 60
+        most = f"{limits.cores} cores, {limits.mem_mb} MB, {limits.runtime} minutes"
+        yield Finding(f"nodes.{kind}", f"partition {limits.partition or 'by default'}: at most {most} for a job")
 
 
 def _pytorch() -> Iterator[Finding]:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ..config.metric_names import STANDARD, metric_key, written
+from ..config.metric_names import STANDARD, metric_key
 from ..config.places import is_file
 from ..core.errors import BeirgridError
-from ..results import summary, table_files
-from ..results.answers import read_answers
 from ..results.scores import load_scores
 from .run import Snakemake, describe_model, grid_name, keep_grid
 
@@ -43,8 +40,7 @@ def grid(
         options: more options of Snakemake, such as ``["--cores", "4"]``.
 
     Returns:
-        columns ``system``, ``dataset``, ``metric``, ``value`` and ``queries``. A notebook shows them as the answer, the
-        table and the picture with which the report begins.
+        columns ``system``, ``dataset``, ``metric``, ``value`` and ``queries``.
 
     Raises:
         ConfigError: a name is not registered.
@@ -112,29 +108,4 @@ def _run(
     if subprocess.run(how.command([path]), check=False).returncode:
         raise BeirgridError(f"the grid did not finish: beirgrid status --directory {directory} shows why")
     scores = load_scores(path.parent)
-    shown = GridScores(scores[scores["metric"].isin(list(map(metric_key, metrics)))] if metrics else scores)
-    shown.attrs["grid"] = str(path.parent.absolute())
-    return shown
-
-
-class GridScores(pd.DataFrame):
-    """Scores of a grid. A notebook shows them like the top of a report; otherwise this is a DataFrame."""
-
-    @property
-    def _constructor(self) -> Any:
-        return pd.DataFrame
-
-    def _repr_html_(self) -> str:
-        from ..page.answer import answer
-
-        folder = Path(self.attrs["grid"])
-        answers = read_answers(folder / "tables")
-        grid = table_files.ordered(summary.read(folder / "grid.json"), answers)
-        metric, systems = grid.metrics[0], list(grid.systems)
-        rows = answers.scores[(answers.scores["metric"] == metric) & answers.scores["value"].notna()]
-        rows = rows[rows["system"].isin(systems) & rows["dataset"].isin(list(grid.rows))]
-        values = rows.pivot(index="dataset", columns="system", values="value").reindex(columns=systems)
-        said = answer(grid, answers)
-        sentences = escape(" ".join([*said.sentences, *said.caveats]))
-        table = values.rename_axis(index=None, columns=None).to_html(float_format="{:.4f}".format, na_rep="")
-        return f"<p>{sentences}</p><p>{escape(written(metric))}</p>{table}"
+    return scores[scores["metric"].isin(list(map(metric_key, metrics)))] if metrics else scores
