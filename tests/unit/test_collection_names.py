@@ -170,12 +170,11 @@ def test_a_benchmark_counts_the_subsets_that_are_its_own():
     assert len(load("CUREv1", systems=["minilm"]).grid.datasets) == 33
 
 
-def test_a_benchmark_with_other_tasks_stands_for_its_retrieval_tasks(capsys):
+def test_a_benchmark_with_other_tasks_stands_for_its_retrieval_tasks():
     import mteb
 
     retrieval = [task for task in mteb.get_benchmark("MTEB(eng, v2)") if task.metadata.type == "Retrieval"]
     assert len(load("MTEB(eng, v2)").grid.datasets) == len(retrieval) == 10
-    assert "MTEB(eng, v2) (without its 31 tasks of other types)" in "".join(capsys.readouterr())
     with pytest.raises(ConfigError, match="Encodechka has no task that ranks texts for queries, only Classification"):
         load("Encodechka")
 

@@ -41,12 +41,12 @@ def collection(name: str) -> dict[str, Any] | None:
     Raises:
         ConfigError: a task of that name has no text, or no pinned commit.
     """
-    whole, left_out = [task for task in task_names() if name == task or name.startswith(f"{task}-")], 0
+    whole = [task for task in task_names() if name == task or name.startswith(f"{task}-")]
     if whole:
         members = [mteb().get_task(max(whole, key=len))]
     else:
         try:
-            members, left_out = _members(mteb().get_benchmark(name))
+            members = _members(mteb().get_benchmark(name))
         except KeyError:
             return None
     rows: list[str] = []
@@ -56,8 +56,7 @@ def collection(name: str) -> dict[str, Any] | None:
         rows += _as_one(task, name, of_task, datasets) if len(members) > 1 else of_task
     if whole and name not in whole:  # one subset or split
         rows, datasets = [row for row in rows if row == name], {row: datasets[row] for row in datasets if row == name}
-    facts = {"mteb": mteb_version(), "rows": rows, "datasets": datasets} | ({"left_out": left_out} if left_out else {})
-    return facts if rows else None
+    return {"mteb": mteb_version(), "rows": rows, "datasets": datasets} if rows else None
 
 
 @cache
@@ -73,8 +72,8 @@ def collection_names() -> list[str]:
     return [*task_names(), *(benchmark.name for benchmark in mteb().get_benchmarks())]
 
 
-def _members(benchmark: Any) -> tuple[list[Any], int]:
-    """Return the tasks that a benchmark's name stands for, and how many others it has.
+def _members(benchmark: Any) -> list[Any]:
+    """Return the tasks that a benchmark's name stands for.
 
     All tasks where all rank texts for queries. Otherwise those of type Retrieval, over whose scores mteb has a mean of
     its own, or of another type that ranks texts where there are none of that type.
@@ -86,7 +85,7 @@ def _members(benchmark: Any) -> tuple[list[Any], int]:
     if not ranking:
         kinds = ", ".join(sorted({task.metadata.type for task in tasks}))
         raise ConfigError(f"{benchmark.name} has no task that ranks texts for queries, only {kinds}")
-    return ranking, len(tasks) - len(ranking)
+    return ranking
 
 
 def _as_one(task: Any, benchmark: str, rows: list[str], datasets: dict[str, Any]) -> list[str]:
@@ -132,7 +131,7 @@ def _dataset(task: Any, row: str, subset: str, split: str) -> dict[str, Any]:
     if subset != "default":
         corpus["subset"] = subset
     figures = _statistics(kind).get(split) or {}
-    if reason_to_load(task, figures):
+    if _is_loaded_by_mteb(task, figures):
         corpus |= {"source": "mteb", "task": meta.name}
         del corpus["id"]
     corpus["revision"] = meta.dataset["revision"]
@@ -176,21 +175,18 @@ def _words(figures: Mapping[str, Any]) -> dict[str, float]:
     return {key: round(length / WORD_BYTES, 2) for key, length in lengths.items() if length}
 
 
-def reason_to_load(task: Any, figures: Mapping[str, Any]) -> str:
-    """Return why mteb's own code has to load the data of a task; empty if it stands on the hub as it is used.
+def _is_loaded_by_mteb(task: Any, figures: Mapping[str, Any]) -> bool:
+    """Tell whether mteb's own code has to load a task: it has such code, candidates, instructions or conversations.
 
     Args:
         figures: mteb's statistics of a split.
     """
     own = [cls for cls in type(task).__mro__ if cls.__module__.startswith("mteb.tasks")]
-    if any(name in vars(cls) for cls in own for name in ("load_data", "dataset_transform")):
-        return "mteb has code of its own for it"
+    code = any(name in vars(cls) for cls in own for name in ("load_data", "dataset_transform"))
     parts = [figures, *(figures.get("hf_subset_descriptive_stats") or {}).values()]
-    if task.metadata.type != "Retrieval" or any(part.get("top_ranked_statistics") for part in parts):
-        return "its queries have candidates or instructions"
-    if "Conversational retrieval" in (task.metadata.task_subtypes or ()):
-        return "its queries are conversations"
-    return ""
+    ranked = any(part.get("top_ranked_statistics") for part in parts)
+    talks = "Conversational retrieval" in (task.metadata.task_subtypes or ())
+    return code or ranked or talks or task.metadata.type != "Retrieval"
 
 
 def main_metric(score: str) -> str:

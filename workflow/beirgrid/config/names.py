@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError, nearest, say
-from ..core.families import FAMILIES
 from . import lock
 from .tasks import mteb_names
 
@@ -87,8 +86,7 @@ def _collection_facts(unknown: Iterable[str], registered: Iterable[str]) -> dict
             raise ConfigError(f"grid.datasets: neither the configuration nor mteb lists {name!r}{near}")
     if not new["benchmarks"]:
         return known  # the checks report the unknown dataset
-    left = {name: one.get("left_out") for name, one in new["benchmarks"].items()}
-    _say((name + f" (without its {n} tasks of other types)" * bool(n) for name, n in left.items()), "collections")
+    _say(new["benchmarks"], "collections")
     return lock.keep(new)
 
 
@@ -121,7 +119,7 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
         models[local_name(name)] = _entry(name, facts, own.get(name, {}), tasks)
     local_systems = {name: _with_local_names(entry) for name, entry in raw["systems"].items()}
     for name in columns:
-        system = _system(name, models[local_name(name)])
+        system = {"retriever": local_name(name)}
         if local_systems.setdefault(local_name(name), system) != system:
             raise ConfigError(f"systems.{local_name(name)} is another system than that of {name}: give it another name")
     _check_documents({name: locked[name] for name in wanted}, own, {row: tasks[row] for row in rows if row in tasks})
@@ -153,17 +151,6 @@ def _with_local_names(entry: Any) -> Any:
     return {key: _local(value) if key in (*_MODELS, *_SYSTEMS) else value for key, value in entry.items()}
 
 
-def _system(name: str, model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of a system with only this model."""
-    family = FAMILIES.get(str(model.get("family")))
-    if family and family.role == "reranker":
-        raise ConfigError(
-            f"{name} is a reranker, which needs a run to reorder. Name a system that uses it: "
-            f"systems: {{reranked: {{first_stage: bm25, reranker: {name}}}}}"
-        )
-    return {"retriever": local_name(name)}
-
-
 def _model_facts(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: set[str]) -> Mapping[str, Any]:
     """Return mteb's facts of models from the lock file, after adding missing models and prompts."""
     known = lock.names()["models"] if wanted else {}
@@ -172,19 +159,13 @@ def _model_facts(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], ta
         return known
     from . import registry
 
-    new, problems = {}, []
+    new = {}
     for name in missing:
         before = known.get(name, {})
-        try:
-            trusted = own.get(name, {}).get("trust_remote_code") is True
-            facts = registry.facts(name, sorted(tasks | set(before.get("tasks", ()))), trusted)
-        except ConfigError as error:
-            problems.append(str(error))
-            continue
+        trusted = own.get(name, {}).get("trust_remote_code") is True
+        facts = registry.facts(name, sorted(tasks | set(before.get("tasks", ()))), trusted)
         texts = {side: facts[side] | before.get(side, {}) for side in ("queries", "documents") if side in facts}
         new[name] = facts | before | texts | ({"tasks": facts["tasks"]} if "tasks" in facts else {})
-    if problems:
-        raise ConfigError("the configuration names models that cannot be used:\n  - " + "\n  - ".join(problems))
     _say(missing, "models")
     return lock.keep({"models": new})["models"]
 

@@ -67,8 +67,12 @@ _QWEN = (
     'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n',
     "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
 )
-# What mteb's facts of single models do not say, and the table of all models.
-_CORRECTIONS, _TABLE = (Path(__file__).with_name(f"mteb_{name}.csv") for name in ("corrections", "models"))
+# Models that mteb calls cross-encoders, but whose checkpoints are decoders that answer with one of two tokens.
+_DECODERS = (
+    *("mixedbread-ai/mxbai-rerank-base-v2", "mixedbread-ai/mxbai-rerank-large-v2"),
+    "nlpai-lab/KURE-Reranker-base",
+)
+_TABLE = Path(__file__).with_name("mteb_models.csv")
 
 
 class Listed(NamedTuple):
@@ -129,13 +133,6 @@ def _metas() -> dict[str, Any]:
     return {str(meta.name): meta for meta in mteb().get_model_metas()}
 
 
-@cache
-def _corrections() -> dict[str, str]:
-    """Return the reasons why beirgrid cannot run single models of loaders that it otherwise replaces."""
-    with _CORRECTIONS.open(encoding="utf-8", newline="") as stream:
-        return {row["model"]: row["reason"] for row in csv.DictReader(stream)}
-
-
 def models() -> list[Listed]:
     """Return every model of mteb with its engine, by name, from mteb itself."""
     return [_row(name) for name in sorted(_metas(), key=str.lower)]
@@ -174,10 +171,10 @@ def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
         return "refused", "", reasons[0]
     if served:
         return "endpoint", "", "its publisher serves it and publishes no weights: write an entry with endpoint"
-    unknown, correction = sorted(_arguments(meta).keys() - _TAKEN), _corrections().get(name)
-    if loader in _FAMILIES and kind in _TYPES and modalities == ["text"] and not unknown and not correction:
+    unknown = sorted(_arguments(meta).keys() - _TAKEN)
+    if loader in _FAMILIES and kind in _TYPES and modalities == ["text"] and not unknown and name not in _DECODERS:
         return "beirgrid", _FAMILIES[loader], "it opens without code from the checkpoint"
-    reason = correction or f"mteb opens it by {loader}" + f" with {', '.join(unknown)}" * bool(unknown)
+    reason = f"mteb opens it by {loader}" + f" with {', '.join(unknown)}" * bool(unknown)
     if kind in _LOADED:
         return "mteb", kind, reason
     return "refused", "", f"{reason}; of mteb's loaders, only those of {' and '.join(_LOADED)} run here, not of {kind}"
