@@ -78,15 +78,18 @@ def rank_biased_overlap(first: Sequence[str], second: Sequence[str], persistence
         persistence: weight of each rank relative to the previous one.
     """
     depth = min(len(first), len(second))
-    seen_first: set[str] = set()
-    seen_second: set[str] = set()
-    agreed, total = 0, 0.0
-    for rank, (one, other) in enumerate(zip(first, second, strict=False), start=1):
-        agreed += (one == other) + (one != other) * ((one in seen_second) + (other in seen_first))
-        seen_first.add(one)
-        seen_second.add(other)
-        total += agreed / rank * persistence**rank
-    return (1 - persistence) / persistence * total + agreed / depth * persistence**depth if depth else 0.0
+    shares = _overlaps(first, second, depth)
+    weights = persistence ** np.arange(1, depth + 1)
+    whole = (1 - persistence) / persistence * shares @ weights
+    return float(whole + shares[-1] * weights[-1]) if depth else 0.0
+
+
+def _overlaps(first: Sequence[str], second: Sequence[str], depth: int) -> np.ndarray:
+    """Return the share of documents that both rankings have down to each rank, float64 [depth]."""
+    position = {document: rank for rank, document in enumerate(first[:depth])}
+    shared = [max(rank, position[document]) for rank, document in enumerate(second[:depth]) if document in position]
+    shares: np.ndarray = np.cumsum(np.bincount(np.array(shared, np.int64), minlength=depth)) / np.arange(1, depth + 1)
+    return shares
 
 
 def _tau(first: Sequence[str], second: Sequence[str]) -> float:
@@ -144,7 +147,4 @@ def overlap_to_depth(
     The weights persistence^(rank - 1) are scaled to add up to 1, so equal rankings of ``depth`` documents have 1, and
     shorter ones less.
     """
-    position = {document: rank for rank, document in enumerate(reference[:depth])}
-    shared = [max(rank, position[document]) for rank, document in enumerate(run[:depth]) if document in position]
-    overlap = np.cumsum(np.bincount(np.array(shared, np.int64), minlength=depth)) / np.arange(1, depth + 1)
-    return float(np.average(overlap, weights=persistence ** np.arange(depth)))
+    return float(np.average(_overlaps(reference, run, depth), weights=persistence ** np.arange(depth)))

@@ -100,21 +100,17 @@ def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answe
     """
     values = {path.stem: list(references.read([path], _tolerances(grid))) for path in published}
     shown = [value for name in grid.show_published for value in values.get(name, ())]
-    compared = compare_grid(grid, cells)
-    scores = collect_scores(grid, cells, compared.intervals)
+    compared, intervals = compare_grid(grid, cells)
+    scores = collect_scores(grid, cells, intervals)
     steps = list(grid_cells.steps_of(cells))
     return Answers(
+        **compared,
         scores=scores,
-        seeds=collect_seeds(grid, scores, compared.across),
+        seeds=collect_seeds(grid, scores, compared["across"]),
         verdicts=judge(scores, list(chain(*values.values())), _tolerances(grid), grid.meant, grid.counted_once),
         costs=collect_costs(steps),
         efficiency=efficiency(steps),
         per_query=collect_per_query(grid, cells),
-        significance=compared.significance,
-        pairs=compared.pairs,
-        groups=compared.groups,
-        across=compared.across,
-        zero_shot=compared.zero_shot,
         published=collect_published(grid, shown),
     )
 
@@ -137,21 +133,18 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
             parts = {name: cells.get((system, name)) for name in entry.mean_of or (dataset,)}
             status, detail = grid_cells.combined(parts)
             row: dict[str, Any] = {"system": system, "dataset": dataset, "status": status, "detail": detail}
-            states = [part for part in parts.values() if part]
-            tables = [part.per_query for part in states if part.per_query is not None]
+            means = {}
             if status == DONE:
-                records = [[step.record for step in part.steps] for part in states]
+                tables = [part.per_query for part in parts.values() if part and part.per_query is not None]
+                records = [[step.record for step in part.steps] for part in parts.values() if part]
                 row["precision"] = ", ".join(sorted(grid_cells.precisions(chain(*records))))
                 commits = sorted({item for of_part in records for item in grid_cells.checkpoints(of_part).items()})
                 row["checkpoints"] = ", ".join(f"{name}@{commit}" for name, commit in commits)
                 row["queries"] = sum(map(len, tables))
-                shares = [record["facts"].get("not_judged") for of_part in records for record in of_part]
-                shares = [share for share in shares if share is not None]
-                row["not_judged"] = sum(shares) / len(shares) if shares else None
-            for metric in grid.metrics:
-                means = [float(table[metric].to_numpy().mean()) for table in tables]
-                value = sum(means) / len(means) if status == DONE else None
-                rows.append({**row, "metric": metric, "value": value})
+                shares = [record["facts"].get("not_judged") for record in chain(*records)]
+                row["not_judged"] = pd.Series(shares, dtype="float64").mean()
+                means = {metric: sum(table[metric].mean() for table in tables) / len(tables) for metric in grid.metrics}
+            rows += [{**row, "metric": metric, "value": means.get(metric)} for metric in grid.metrics]
     table = pd.DataFrame(rows, columns=[name for name in columns("scores") if name not in ("low", "high")])
     return typed("scores", table.merge(intervals, "left", ["system", "dataset", "metric"]))
 
@@ -165,11 +158,10 @@ def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame)
     The column ``seeds`` counts the finished seeds, ``of`` all seeds, and ``values`` lists each seed's value or the
     reason that it has none. The status is the system's: done when all of its seeds are.
     """
-    facts = ["system", "dataset", "metric", "value", "status", "detail"]
-    found = {row[:3]: row[3:] for row in scores[facts].itertuples(index=False, name=None)}
+    facts = scores.set_index(["system", "dataset", "metric"])[["value", "status", "detail"]].T.to_dict("list")
 
     def cell(system: str, parts: Sequence[str], metric: str) -> tuple[float, str, str]:
-        cells = {name: found[system, name, metric] for name in parts}
+        cells = {name: facts[system, name, metric] for name in parts}
         states = {name: CellState(status, detail) for name, (_, status, detail) in cells.items()}
         return (float(np.mean([value for value, _, _ in cells.values()])), *grid_cells.combined(states))
 
@@ -179,13 +171,12 @@ def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame)
     made: list[dict[str, Any]] = []
     for (system, members), (dataset, mean_of, parts), metric in product(grid.seeds.items(), rows, grid.metrics):
         cells = [cell(member, parts, metric) for member in members]
-        shown = [f"{value:.4f}" if status == DONE else status for value, status, _ in cells]
-        values = [value for value, status, _ in cells if status == DONE]
+        values = pd.Series([value for value, status, _ in cells if status == DONE], dtype="float64")
         row = {"system": system, "dataset": dataset, "mean_of": mean_of, "metric": metric, "of": len(members)}
-        row |= {"mean": np.mean(values) if values else np.nan, "seeds": len(values), "values": ", ".join(shown)}
-        row |= {"deviation": np.std(values, ddof=1) if len(values) > 1 else np.nan}  # denominator: seeds - 1
-        _, status, detail = cell(system, parts, metric)
-        made.append({**row, "status": status, "detail": detail})
+        row |= {"mean": values.mean(), "deviation": values.std(), "seeds": len(values)}  # denominator: seeds - 1
+        row["values"] = ", ".join(f"{value:.4f}" if status == DONE else status for value, status, _ in cells)
+        _, row["status"], row["detail"] = cell(system, parts, metric)
+        made.append(row)
     return typed("seeds", pd.DataFrame(made))
 
 
