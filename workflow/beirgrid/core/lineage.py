@@ -30,11 +30,12 @@ _BEHIND = {
 
 
 class Ancestry:
-    """What stands behind artifacts. Each record is read once."""
+    """What stands behind artifacts. Each record, and each file without a recorded hash, is read once."""
 
     def __init__(self) -> None:
         self.facts = cache(self._facts)
         self.recorded = cache(provenance.recorded)
+        self.identity = cache(lambda path: self.recorded(path).identity)
 
     def _facts(self, option: str, path: Path) -> dict[str, Any]:
         """Return the facts of an input, the nearest of each name: of its record, and of the records behind it.
@@ -45,21 +46,20 @@ class Ancestry:
             DataError: something behind the input was made again since, with another content.
         """
         known = self.recorded(path)
-        stated = known.record.get("lineage", {})
         behind = {role: told["sha256"] for role, _, told in known.inputs if role in SHARED and "sha256" in told}
-        behind |= {name: fact["value"] for name, fact in stated.items() if "path" not in fact}
+        behind |= {name: fact["value"] for name, fact in known.record.get("lineage", {}).items()}
         for name in known.record.get("outputs", {}):  # the queries that qrels were fetched with
             if (kind := Path(name).stem) in SHARED and (file := path.parent / name).is_file():
-                behind[kind] = self.recorded(file).identity["sha256"]
+                behind[kind] = self.identity(file)["sha256"]
         for role, source, told in known.inputs:
             if source.exists():
-                now = self.recorded(source).identity if "sha256" in told else {"bytes": files.size(source)}
+                now = self.identity(source) if "sha256" in told else {"bytes": files.size(source)}
                 if now != told:
                     raise DataError(f"{source} is another one than {path} was made from: run the grid again")
             behind = {**self.facts(role, source), **behind}
         facts = {name: fact for name, fact in behind.items() if name in _BEHIND.get(option, behind)}
         if option in SHARED and (path.exists() or known.outputs):  # the stage itself reports a missing file
-            facts[option] = known.identity["sha256"]
+            facts[option] = self.identity(path)["sha256"]
         return facts
 
 
