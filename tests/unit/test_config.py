@@ -85,7 +85,7 @@ MISTAKES = {
         {"grid/baseline": "bm52"},
         "grid: baseline, compare: the grid has no system 'bm52'; did you mean 'bm25'?",
     ),
-    "planned with itself": ({"grid/compare": ["bm25", "bm25"]}, "grid: compare: name two or more different systems"),
+    "planned with itself": ({"grid/compare": ["bm25", "bm25"]}, "grid.compare: 'bm25' is listed twice"),
     "unknown training collection": (
         {"models/minilm/trained_on": {"names": ["ms-marco"], "source": "x"}},
         "models.minilm.trained_on.names: no dataset or corpus is named 'ms-marco'; did you mean 'msmarco'?",

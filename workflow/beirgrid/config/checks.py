@@ -180,8 +180,7 @@ def with_parts(systems: Mapping[str, entries.SystemEntry], names: Iterable[str])
 
 def models_of(config: Config, system: entries.SystemEntry) -> list[str]:
     """Return the models that a system itself runs, including its query encoder."""
-    names = [getattr(system, key, None) for key in ("retriever", "reranker", "expansion")]
-    models = [name for name in names if name in config.models]
+    models = [name for _, name in system.references("models") if name in config.models]
     return [*models, *(tower for name in models if (tower := config.models[name].query_tower))]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, StringConstraints
 
-from .metric_names import MAIN, USUAL, registered_metric
+from .metric_names import USUAL, registered_metric
 from .places import resolve_path, splits
 from .values import LIST, Count, Entry, Language, Name, Names, PathName, Positive, Refers, Revision
 
@@ -91,13 +91,6 @@ class Statistics(Entry):
     document_words: Positive | None = Field(None, description="Words per document.")
 
 
-def _own_metric(metric: str) -> str:
-    """Refuse ``main``, which stands for the main metric."""
-    if metric == MAIN:
-        raise ValueError(f"{MAIN} stands for this metric, so it must be another one")
-    return registered_metric(metric)
-
-
 class Dataset(Entry):
     """Queries and qrels over one corpus, or the mean of several such datasets (``mean_of``)."""
 
@@ -125,7 +118,7 @@ class Dataset(Entry):
     dev: Annotated[Name | None, Refers(("datasets",))] = Field(
         None, description="Dataset over the same corpus on whose queries weights are tuned. It must have other queries."
     )
-    metric: Annotated[str, AfterValidator(_own_metric)] = Field(
+    metric: Annotated[str, StringConstraints(pattern="@"), AfterValidator(registered_metric)] = Field(
         USUAL, description="Main metric, name@k: what main stands for among metrics."
     )
     relevance: Literal["", "binary", "3-level", "4-level", "5-level", "6-level"] = Field(

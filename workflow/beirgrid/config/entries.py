@@ -68,20 +68,19 @@ class GridSettings(Entry):
     baseline: Name | None = Field(
         None, description="System that the other systems are compared with. By default, the first BM25 system."
     )
-    compare: Annotated[tuple[Name, ...], LIST] = Field(
+    compare: Annotated[tuple[Name, ...], LIST, AfterValidator(once)] = Field(
         (),
+        min_length=2,
         description="A system, and those with which its comparison was planned before the run. The answer begins with "
         "these differences. They are tested without a correction for the other pairs.",
     )
     show: ShowSettings = Field(ShowSettings(), description="What tables and report show beside these systems.")
 
     def problems(self) -> Iterator[str]:
-        """Yield systems to compare that the grid does not have, or that are not two."""
+        """Yield systems to compare that the grid does not have."""
         for name in (*self.compare, self.baseline or self.systems[0]):
             if name not in self.systems:
                 yield f"baseline, compare: the grid has no system {name!r}{nearest(name, self.systems)}"
-        if len({*self.compare}) != len(self.compare) or len(self.compare) == 1:
-            yield "compare: name two or more different systems"
 
 
 class NodeLimits(Entry):

@@ -10,21 +10,8 @@ from ..core.errors import BeirgridError, nearest, quoted
 from .values import MOST_SIZE
 
 NAMES = (
-    "ndcg",
-    "ndcg_burges",
-    "ndcg_judged",
-    "recall",
-    "recall_cap",
-    "mrr",
-    "map",
-    "p",
-    "success",
-    "hole",
-    "hole_corpus",
-    "p_mrr",
-    "robustness",
-    "paired_accuracy",
-    "map_subqueries",
+    *("ndcg", "ndcg_burges", "ndcg_judged", "recall", "recall_cap", "mrr", "map", "p", "success"),
+    *("hole", "hole_corpus", "p_mrr", "robustness", "paired_accuracy", "map_subqueries"),
 )
 # The names that ir_measures has for them. It has none for the other metrics.
 _MEASURES = {

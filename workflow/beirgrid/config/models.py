@@ -168,25 +168,20 @@ class ModelEntry(Entry):
     @property
     def origin(self) -> str:
         """The key that says where the weights come from: endpoint, train, path, package or checkpoint."""
-        origins = {"endpoint": self.endpoint, "train": self.training, "path": self.path, "package": self.package}
-        origins["checkpoint"] = self.checkpoint
-        return next((key for key, value in origins.items() if value is not None), "")
+        origins = ("endpoint", "train", "path", "package", "checkpoint")
+        return next((key for key in origins if getattr(self, key, None) is not None), "")
 
     def problems(self) -> Iterator[str]:
         """Yield what is missing of the place that the weights come from, and keys that do not go with it."""
-        engine = getattr(self, "engine", None)
-        unread: tuple[str, ...] = ()
-        if self.training:
-            unread = ("path", "package", "checkpoint", "endpoint", "revision", "files", "adapter")
-        elif self.endpoint:
-            unread = _NOT_SERVED
-        elif engine:
-            unread = ("prompts", "pooling", "brackets", "special_tokens", "max_length", "precision", "chunks")
-        where = "train" if self.training else "endpoint" if self.endpoint else "engine: mteb"
-        yield from (f"the key {key!r} does not go with {where}" for key in unread if key in self.model_fields_set)
-        if self.endpoint and not self.training:
-            yield from self._endpoint_problems(self.endpoint)
-        elif engine and (self.checkpoint is None or (self.path is None and self.revision is None)):
+        by = next((key for key in _UNREAD if getattr(self, key, None)), "")
+        unread = [key for key in _UNREAD.get(by, ()) if key in self.model_fields_set]
+        yield from (f"the key {key!r} does not go with {by}" for key in unread)
+        if by == "endpoint":
+            if self.family not in _SERVED:
+                yield f"endpoint: a server runs {', '.join(_SERVED)} models here, and this is a {self.family} model"
+            if self.prefixes.own:
+                yield "prompts.own: a server does not tell the prompts of a model: name them"
+        elif by == "engine" and (self.checkpoint is None or (self.path is None and self.revision is None)):
             yield "engine: mteb needs the checkpoint, as mteb lists it, and its revision (or a path to its files)"
         elif not self.origin:
             yield "needs a checkpoint with its revision, or a path, package, endpoint or train"
@@ -198,19 +193,18 @@ class ModelEntry(Entry):
         if self.package and not self.files:
             yield "weights from a package need their SHA-256 under 'files'"
 
-    def _endpoint_problems(self, endpoint: Endpoint) -> Iterator[str]:
-        if self.family not in _SERVED:
-            yield f"endpoint: a server runs {', '.join(_SERVED)} models here, and this is a {self.family} model"
-        if self.prefixes.own:
-            yield "prompts.own: a server does not tell the prompts of a model: name them"
 
-
-# Families of which a server can run models, and the keys of an entry that do not go with an endpoint.
+# Families of which a server can run models.
 _SERVED = ("dense", "cross-encoder", "listwise-reranker")
-_NOT_SERVED = (
-    *("checkpoint", "revision", "path", "package", "files", "pickled", "adapter", "trust_remote_code"),
-    *("max_length", "precision", "pooling", "brackets", "chunks"),
-)
+# Keys that decide how weights are read, if a model is not a checkpoint that our engine opens, and keys unread then.
+_UNREAD = {
+    "train": ("path", "package", "checkpoint", "endpoint", "revision", "files", "adapter"),
+    "endpoint": (
+        *("checkpoint", "revision", "path", "package", "files", "pickled", "adapter", "trust_remote_code"),
+        *("max_length", "precision", "pooling", "brackets", "chunks"),
+    ),
+    "engine": ("prompts", "pooling", "brackets", "special_tokens", "max_length", "precision", "chunks"),
+}
 
 _ENGINE = Field(
     None,
@@ -246,6 +240,13 @@ _CHUNKS = Field(
 )
 
 
+QueryModel = Annotated[
+    str | None,
+    Refers(("models",)),
+    Field(description="Model that encodes the queries, if the query encoder is a separate model (DPR)."),
+]
+
+
 class TaskModel(ModelEntry):
     """Keys of models that read a text of mteb's (engine: mteb) or of their checkpoint's (prompts.own) for each task."""
 
@@ -268,9 +269,7 @@ class DenseModel(TaskModel):
     separator: str = Field(" ", description="Text between a document's title and its text.")
     engine: Literal["mteb"] | None = _ENGINE
     chunks: Chunks | None = _CHUNKS
-    query_model: Annotated[str | None, Refers(("models",))] = Field(
-        None, description="Model that encodes the queries, if the query encoder is a separate model (DPR)."
-    )
+    query_model: QueryModel = None
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
     brackets: Brackets | None = Field(None, description="Two tokens around each query and each document (SGPT).")
     special_tokens: Literal["end", "both"] | None = Field(
@@ -291,9 +290,7 @@ class SparseModel(TaskModel):
         description="Where term weights come from: a language model's head, input embeddings (sparta), or the sparse "
         "head of BGE-M3.",
     )
-    query_model: Annotated[str | None, Refers(("models",))] = Field(
-        None, description="Model that encodes the queries, if the query encoder is a separate model (DPR)."
-    )
+    query_model: QueryModel = None
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
 
 
@@ -306,9 +303,7 @@ class LateInteractionModel(ModelEntry):
         description="Vectors of tokens are those of BGE-M3's third head (bge-m3), or the last layer's of a checkpoint "
         "that has no projection of tokens (none). By default, the checkpoint must have one.",
     )
-    query_model: Annotated[str | None, Refers(("models",))] = Field(
-        None, description="Model that encodes the queries, if the query encoder is a separate model (DPR)."
-    )
+    query_model: QueryModel = None
     query_length: Length | None = Field(
         None, description="Tokens of a query, including its marker and mask tokens (max_length is for documents)."
     )

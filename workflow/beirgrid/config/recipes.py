@@ -30,14 +30,13 @@ class Training(Entry):
     @property
     def models(self) -> dict[str, str]:
         """The models that training needs, by the key that names them."""
-        keys = ("base", "generator", "teacher")
-        return {key: value for key in keys if (value := getattr(self, key, None))}
+        return {key: name for key, name in self.references("models") if key != "retrievers"}
 
     @property
     def parts(self) -> list[tuple[str, str]]:
         """The models that training needs, those that mine negatives among them, with the key that names each."""
-        miners = getattr(self, "retrievers", None) or ()
-        return [*self.models.items(), *(("retrievers", name) for name in miners if name not in ("bm25", self.base))]
+        miners = (one for one in self.references("models") if one[0] == "retrievers")
+        return [*self.models.items(), *(one for one in miners if one[1] not in ("bm25", self.base))]
 
 
 class CrossEncoderTraining(Training):

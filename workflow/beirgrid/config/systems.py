@@ -55,7 +55,7 @@ class SystemEntry(Entry):
     @property
     def parts(self) -> tuple[str, ...]:
         """Names of the component systems."""
-        return ()
+        return tuple(name for _, name in self.references("systems"))
 
     def problems(self) -> Iterator[str]:
         """Yield chunks of a head that reads none."""
@@ -127,12 +127,9 @@ class Repeated(SystemEntry):
     """A system with seeds after the configuration was loaded: the names of its members, one per seed."""
 
     kind: ClassVar[str] = "seeds"
-    members: tuple[str, ...] = Field(description="Systems that differ in their seeds alone.")
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The members."""
-        return self.members
+    members: Annotated[tuple[str, ...], Refers(("systems",))] = Field(
+        description="Systems that differ in their seeds alone."
+    )
 
 
 class Reranked(SystemEntry):
@@ -152,11 +149,6 @@ class Reranked(SystemEntry):
         "BGE-M3 (tokens), or the last layer's of any other (last-layer).",
     )
     chunks: Chunks | None = _CHUNKS
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The first stage."""
-        return (self.first_stage,)
 
 
 class Foreign(SystemEntry):
@@ -212,11 +204,6 @@ class Fused(SystemEntry):
     of: Annotated[tuple[str, ...], LIST, Field(min_length=2), Refers(("systems",))] = Field(
         description="Systems whose runs are fused."
     )
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The fused systems."""
-        return self.of
 
 
 class Rrf(Fused):

@@ -122,6 +122,13 @@ class Entry(BaseModel):
             raise ValueError("; ".join(problems))
         return self
 
+    def references(self, registry: str) -> list[tuple[str, str]]:
+        """Return the names of a registry's entries that the entry's keys give, each with its key."""
+        fields = type(self).model_fields.items()
+        keys = [key for key, field in fields for one in field.metadata if getattr(one, "registries", ()) == (registry,)]
+        values = ((key, getattr(self, key)) for key in keys)
+        return [(key, name) for key, value in values for name in ([value] if isinstance(value, str) else value or ())]
+
     def own_keys(self, *keys: str) -> dict[str, Any]:
         """Return the named keys that the entry was given (all without names), as JSON holds them, in that order.
 
