@@ -34,8 +34,8 @@ class Ancestry:
 
     def __init__(self) -> None:
         self.facts = cache(self._facts)
-        self.recorded = cache(provenance.recorded)
-        self.identity = cache(lambda path: self.recorded(path).identity)
+        self.record_of = cache(provenance.record_of)
+        self.identity = cache(lambda path: self.record_of(path).identity)
 
     def _facts(self, option: str, path: Path) -> dict[str, Any]:
         """Return the facts of an input, the nearest of each name: of its record, and of the records behind it.
@@ -45,7 +45,7 @@ class Ancestry:
         Raises:
             DataError: something behind the input was made again since, with another content.
         """
-        known = self.recorded(path)
+        known = self.record_of(path)
         behind = {role: told["sha256"] for role, _, told in known.inputs if role in SHARED and "sha256" in told}
         behind |= {name: fact["value"] for name, fact in known.record.get("lineage", {}).items()}
         for name in known.record.get("outputs", {}):  # the queries that qrels were fetched with

@@ -133,7 +133,7 @@ def record(
             "settings_key": job.get("digest"),
             "job": portable(dict(job)),
             "inputs": {
-                option: [{"path": os.path.relpath(path, folder), **recorded(path).identity} for path in paths]
+                option: [{"path": os.path.relpath(path, folder), **record_of(path).identity} for path in paths]
                 for option, paths in inputs.items()
             },
             "lineage": {name: {"value": value} for name, value in made.items()},
@@ -180,7 +180,7 @@ def read_record(path: str | Path) -> dict[str, Any]:
         raise DataError(f"{path} is not a record of beirgrid ({key}: {first['msg']}). {files.REMEDY}") from None
 
 
-class Recorded(NamedTuple):
+class ArtifactRecord(NamedTuple):
     """An artifact with its record. Your own files have none."""
 
     path: Path
@@ -222,7 +222,7 @@ class Recorded(NamedTuple):
         return {"bytes": size, "sha256": hashes[self.path.name] if [*hashes] == [self.path.name] else of_all}
 
 
-def recorded(path: Path) -> Recorded:
+def record_of(path: Path) -> ArtifactRecord:
     """Return an artifact with its record. A manifest of pair scores is its own record.
 
     Raises:
@@ -233,9 +233,9 @@ def recorded(path: Path) -> Recorded:
     for place in filter(Path.is_file, [path.with_name(name) for name in names] or [path]):
         with files.reading(place):
             is_record = "stage" in files.read_json(place)  # your own run may stand beside your own JSON
-        if is_record and ((known := Recorded(path, place, read_record(place))).outputs or place == path):
+        if is_record and ((known := ArtifactRecord(path, place, read_record(place))).outputs or place == path):
             return known
-    return Recorded(path, None, {})
+    return ArtifactRecord(path, None, {})
 
 
 def mismatches(
@@ -281,7 +281,7 @@ def artifact(path: str | Path) -> Path:
     Raises:
         DataError: a part is missing, a file differs in size or hash, or the record is damaged.
     """
-    known = recorded(Path(path))
+    known = record_of(Path(path))
     if known.place and known.place != known.path:
         if not known.path.exists():
             raise DataError(f"{known.path} is missing, but {known.place} names it. {files.REMEDY}")

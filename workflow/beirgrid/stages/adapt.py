@@ -85,8 +85,8 @@ def adapt(
         inputs = {
             "recipe": recipe.own_keys(),
             "precision": precision,
-            "base": provenance.recorded(base).hashes,
-            "examples": provenance.recorded(examples).hashes[examples.name],
+            "base": provenance.record_of(base).hashes,
+            "examples": provenance.record_of(examples).hashes[examples.name],
         }
         state = provenance.state_folder(ADAPT, output, inputs)
         with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:

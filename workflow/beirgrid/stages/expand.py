@@ -57,8 +57,8 @@ def expand(
         inputs = {
             "settings": settings,
             "precision": opened.precision,
-            "checkpoint": sorted(provenance.recorded(checkpoint).hashes.values()),
-            "corpus": provenance.recorded(corpus).hashes[corpus.name],
+            "checkpoint": sorted(provenance.record_of(checkpoint).hashes.values()),
+            "corpus": provenance.record_of(corpus).hashes[corpus.name],
         }
         state = provenance.state_folder(EXPAND, output, inputs)
         schema = collection.EXPANSION_SCHEMAS[model.family]

@@ -109,9 +109,9 @@ def _fingerprint(
     """Digest everything that affects a score: model, its files, precision, texts; for listwise models, also run and
     depth.
     """
-    model = sorted(provenance.recorded(checkpoint).hashes.values())
-    texts = [*provenance.recorded(corpus).hashes.values(), *provenance.recorded(queries).hashes.values()]
-    first_stage = [[*provenance.recorded(ordered[0]).hashes.values(), ordered[1]]] if ordered else []
+    model = sorted(provenance.record_of(checkpoint).hashes.values())
+    texts = [*provenance.record_of(corpus).hashes.values(), *provenance.record_of(queries).hashes.values()]
+    first_stage = [[*provenance.record_of(ordered[0]).hashes.values(), ordered[1]]] if ordered else []
     key = json.dumps([SCORE.version, settings, model, texts, *first_stage], sort_keys=True)
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 

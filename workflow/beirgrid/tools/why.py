@@ -9,7 +9,7 @@ from typing import Annotated
 
 from ..core import lineage, provenance
 from ..core.errors import DataError, show
-from ..core.provenance import Recorded
+from ..core.provenance import ArtifactRecord
 from ..pipeline.stage import stamps
 from .options import Directory
 
@@ -28,7 +28,7 @@ def why(
         DataError: no record names the artifact, or the record is damaged.
     """
     path = file if file.exists() else directory / file
-    known = next((known for artifact in (path, *path.parents) if (known := provenance.recorded(artifact)).place), None)
+    known = next((known for artifact in (path, *path.parents) if (known := provenance.record_of(artifact)).place), None)
     if known is None:
         raise DataError(f"no record names {path}: beirgrid did not make it, or the .json file beside it is gone")
     if job:
@@ -51,7 +51,7 @@ def why(
     show(f"made again by the next run: {'yes' if reasons else f'no: {_NONE}'}", *(f"  {why}" for why in reasons))
 
 
-def _reasons(known: Recorded, place: Path) -> Iterator[str]:
+def _reasons(known: ArtifactRecord, place: Path) -> Iterator[str]:
     """Yield the reasons to make the artifacts of a record again that files show."""
     record = known.record
     yield from provenance.mismatches(place, record)
