@@ -201,6 +201,10 @@ def test_a_large_environment_is_taken_along(start):
 @pytest.mark.parametrize("owner", ["", "no number"])
 def test_a_job_whose_server_cannot_start_runs_by_itself(owner, tmp_path):
     assert forks.connect(tmp_path / "socket", ["false"]) is None
+    long = tmp_path / ("long" * 50)  # longer than the address of a socket
+    long.mkdir()
+    (long / "owner").write_text(str(os.getpid()))
+    assert job("--help", folder=long).returncode == 0
     if owner:
         (tmp_path / "owner").write_text(owner)
     done = job("--help", folder=tmp_path)
@@ -235,7 +239,7 @@ WRITTEN = SCORES | {"outputs": {"output": "scores.json", "per_query": "queries.p
 @pytest.mark.slow
 def test_commands_are_forked_as_they_start_by_themselves(tmp_path):
     """Help, an error's message and status, and a record are the same, except times and memory."""
-    folder = tmp_path / ("long" * 50)  # longer than the address of a socket
+    folder = tmp_path / "forks"
     folder.mkdir()
     (folder / "owner").write_text(str(os.getpid()))
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")

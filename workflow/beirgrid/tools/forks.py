@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -69,7 +69,7 @@ def run() -> None:
     folder = Path(os.environ[FOLDER])
     kind = os.environ.get(KIND, "light")
     path = folder / "-".join([kind, *(os.environ.get(name, "") for name in THREADS)])
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # also of a folder whose name is too long for a socket: 107 bytes with its own
         owner = (folder / _OWNER).read_text()
         if connection := connect(path, [sys.executable, "-m", __name__, kind, str(path), owner]):
             act_as_proxy(connection, ["-m", "beirgrid", *sys.argv[1:]])
@@ -88,8 +88,8 @@ def connect(path: Path, server: list[str]) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with Path(f"{path}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError), _address(path) as address:
-            connection.connect(address)
+        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+            connection.connect(str(path))
             return connection
         path.unlink(missing_ok=True)  # of a server that was killed
         with Path(f"{path}.log").open("w") as log:
@@ -97,20 +97,9 @@ def connect(path: Path, server: list[str]) -> socket.socket | None:
                 server, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True, check=False
             )
         if started.returncode == 0:
-            with _address(path) as address:
-                connection.connect(address)
+            connection.connect(str(path))
             return connection
     return None
-
-
-@contextlib.contextmanager
-def _address(path: Path) -> Iterator[str]:
-    """Yield a short name of a path, however long: a socket's address has 107 bytes at most."""
-    folder = os.open(path.parent, os.O_PATH)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
 
 
 def act_as_proxy(connection: socket.socket, arguments: list[str]) -> None:
@@ -159,8 +148,7 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
 
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     new = Path(f"{path}.new")
-    with _address(new) as address:
-        listener.bind(address)
+    listener.bind(str(new))
     listener.listen(64)
     new.rename(path)
     if os.fork():  # an orphan serves: Snakemake would count its memory as that of the job that started it
