@@ -410,7 +410,7 @@ def test_a_wrong_place_on_the_hub_is_refused(here, call, options, message):
         (["--seed", "-1"], "seed: Input should be greater than or equal to 0"),
         (["--seed", "9" * 5000], "seed: Unable to parse input string as an integer"),
         (["--metrics", "query"], "'query' is not a metric of the form name@k"),
-        (["--datasets", "scifact", "nowhere"], "--datasets: neither :first nor :second has 'nowhere'"),
+        (["--datasets", "scifact", "nowhere"], "--datasets: neither A nor B has 'nowhere'"),
     ],
 )
 def test_a_comparison_that_was_not_meant_is_refused(here, call, options, message):

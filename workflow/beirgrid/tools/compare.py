@@ -42,12 +42,12 @@ _LONGEST = 48
 Runs = tuple[Result, ...]
 
 
-class Side(NamedTuple):
-    """One side of a comparison: its results, and a system if named."""
+class Pair(NamedTuple):
+    """Two cells of one dataset: their systems and their runs. A side that lacks the cell has no runs."""
 
-    text: str
-    results: Results
-    system: str
+    systems: tuple[str, str]
+    dataset: str
+    runs: tuple[Runs, Runs]
 
 
 class Choice(NamedTuple):
@@ -128,8 +128,8 @@ def compare(
     return differences.exit_status
 
 
-def _side(text: str, directory: Path, baseline: str) -> Side:
-    """Return what A or B stands for; it must have the baseline, if one is named."""
+def _side(text: str, directory: Path, baseline: str) -> tuple[Results, str]:
+    """Return the results that A or B stands for, and the system if it names one. The results have the baseline."""
     place, system = text, ""
     if not Path(directory, text).exists() and ":" in text:
         place, _, system = text.rpartition(":")
@@ -146,64 +146,57 @@ def _side(text: str, directory: Path, baseline: str) -> Side:
         if not results.runs(name):
             known = ", ".join(results.systems)
             raise DataError(f"{text}: {results.folder} has no system {name!r} (it has {known})")
-    return Side(text, results, system)
+    return results, system
+
+
+def _pairs(first: Results, one: str, second: Results, other: str) -> Iterator[Pair]:
+    """Yield the cells of two sides by dataset, and by system unless a side names one."""
+    named = [(one or other, other or one)] if one or other else []
+    for systems in named or [(name, name) for name in dict.fromkeys([*first.systems, *second.systems])]:
+        a, b = first.runs(systems[0]), second.runs(systems[1])
+        yield from (Pair(systems, name, (a.get(name, ()), b.get(name, ()))) for name in {**a, **b})
 
 
 # Differences ----------------------------------------------------------------------------------------------------------
 
 
-def _differences(first: Side, second: Side, choice: Choice) -> Differences:
+def _differences(first: tuple[Results, str], second: tuple[Results, str], choice: Choice) -> Differences:
     """Compare the cells of two sides.
 
     Raises:
         DataError: they have no cell in common.
     """
-    sides = (first, second)
-    known = {dataset for side in sides for _, dataset in side.results.cells}
-    if unknown := [dataset for dataset in choice.datasets if dataset not in known]:
-        raise DataError(f"--datasets: neither {first.text} nor {second.text} has {unknown[0]!r}")
-    tables, only, refused = list[pd.DataFrame](), list[dict[str, str]](), list[str]()
-    seeds, changed = dict[tuple[str, str], Runs](), Counter[tuple[str, str, str, str]]()
-    for systems, dataset, pair in _pairs(first, second):
-        if choice.datasets and dataset not in choice.datasets:
-            continue
-        if not all(pair):
-            place = int(not pair[0])
-            only.append({"side": "AB"[place], "system": systems[place], "dataset": dataset})
-            continue
-        seeds |= {(side, name): of for side, name, of in zip("AB", systems, pair, strict=True) if len(of) > 1}
-        bases = [side.results.runs(choice.baseline).get(dataset, ()) for side in sides] if choice.baseline else []
+    pairs = list(_pairs(*first, *second))
+    if unknown := [name for name in choice.datasets if name not in {pair.dataset for pair in pairs}]:
+        raise DataError(f"--datasets: neither A nor B has {unknown[0]!r}")
+    pairs = [pair for pair in pairs if not choice.datasets or pair.dataset in choice.datasets]
+    both = [pair for pair in pairs if all(pair.runs)]
+    if not both:
+        raise DataError("A and B have no cell in common (beirgrid list runs)")
+    tables, refused, changed = list[pd.DataFrame](), list[str](), Counter[tuple[str, str, str, str]]()
+    for pair in both:
+        bases = [side.runs(choice.baseline).get(pair.dataset, ()) for side, _ in (first, second) if choice.baseline]
         try:
-            values = _compare_cells(*pair, bases if all(bases) else [], choice)
+            values = _compare_cells(*pair.runs, bases if all(bases) else [], choice)
         except DataError as error:
-            refused.append(f"{' and '.join(dict.fromkeys(systems))} on {dataset}: {error}")
+            refused.append(f"{' and '.join(dict.fromkeys(pair.systems))} on {pair.dataset}: {error}")
             continue
-        tables.append(values.assign(system=systems[0], other=systems[1], dataset=dataset))
-        a, b = map(_conditions, pair)
-        differing = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
-        changed.update((*key, a.get(key, ""), b.get(key, "")) for key in differing)
-    if not tables and not refused:
-        raise DataError(f"{first.text} and {second.text} have no cell in common (beirgrid list runs)")
+        tables.append(values.assign(system=pair.systems[0], other=pair.systems[1], dataset=pair.dataset))
+        a, b = map(_conditions, pair.runs)
+        changed.update((*key, a.get(key, ""), b.get(key, "")) for key in sorted({*a, *b}) if a.get(key) != b.get(key))
     values = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=_COLUMNS)
     values["p_holm"] = values["p"].groupby(values["metric"]).transform(lambda p: significance.holm(p.to_numpy(float)))
+    lacking = [(int(not pair.runs[0]), pair) for pair in pairs if not all(pair.runs)]
+    cells = [cell for pair in both for cell in zip("AB", pair.systems, pair.runs, strict=True)]
+    seeds = {(side, system): of for side, system, of in cells if len(of) > 1}
     columns = ("step", "condition", "a", "b", "cells")
     return Differences(
         values.reindex(columns=_COLUMNS),
-        only,
+        [{"side": "AB"[at], "system": pair.systems[at], "dataset": pair.dataset} for at, pair in lacking],
         refused,
-        [dict(zip(columns, (*condition, cells), strict=True)) for condition, cells in changed.items()],
+        [dict(zip(columns, (*condition, number), strict=True)) for condition, number in changed.items()],
         [{"side": side, "system": name, "seeds": [run.system for run in of]} for (side, name), of in seeds.items()],
     )
-
-
-def _pairs(first: Side, second: Side) -> Iterator[tuple[tuple[str, str], str, tuple[Runs, Runs]]]:
-    """Yield the systems, the dataset and the cells that are compared. The cell of a side that lacks it is empty."""
-    pairs = [(name, name) for name in dict.fromkeys([*first.results.systems, *second.results.systems])]
-    if first.system or second.system:
-        pairs = [(first.system or second.system, second.system or first.system)]
-    for one, other in pairs:
-        a, b = first.results.runs(one), second.results.runs(other)
-        yield from (((one, other), name, (a.get(name, ()), b.get(name, ()))) for name in {**a, **b})
 
 
 def _compare_cells(first: Runs, second: Runs, bases: Sequence[Runs], choice: Choice) -> pd.DataFrame:
