@@ -78,7 +78,7 @@ def per_query(
         BeirgridError: a metric is unknown.
     """
     parsed = {name: parse_metric(name) for name in metrics}
-    judged, ranked = list(qrels.values()), [run[query].ids if query in run else [] for query in qrels]
+    judged, ranked = list(qrels.values()), [run.get(query, runs.EMPTY).ids for query in qrels]
     values = _with_ir_measures([metric for metric in parsed.values() if metric.name in _MEASURES], judged, ranked)
     for metric in parsed.values():
         if metric.name in STEMS:
@@ -144,30 +144,22 @@ def _p_mrr(
 ) -> dict[str, float]:
     """Return how an instruction moves the documents whose relevance it changes, from -1 (the wrong way) to 1.
 
-    The queries of a pair differ in their instruction. A pair without such documents has no value.
+    The queries of a pair differ in their instruction. A pair without such documents has no value. A document that is
+    not ranked stands after the last.
     """
     values = {}
     for stem, queries in groups.items():
-        old, new = (run[query].ids[:k] if query in run else [] for query in (f"{stem}-og", f"{stem}-changed"))
+        ids = [run.get(f"{stem}{end}", runs.EMPTY).ids[:k] for end in _PAIRS["p_mrr"]]
+        ranks = [{document: rank for rank, document in enumerate(of_query, 1)} for of_query in ids]
         relevant = [{document for document, grade in qrels[query].items() if grade > 0} for query in queries]
         listed = set[str]().union(*(changes.get(query, ()) for query in queries)) if changes else None
         if changed := relevant[0] ^ relevant[1] if listed is None else listed:
-            values[stem] = float(np.mean([_move(_rank(old, one), _rank(new, one)) for one in sorted(changed)]))
+            pairs = [[of_query.get(one, len(of_query) + 1) for of_query in ranks] for one in sorted(changed)]
+            moves = [after / before - 1 if before >= after else 1 - before / after for before, after in pairs]
+            values[stem] = float(np.mean(moves))
     if not values:
-        raise DataError(
-            "p_mrr compares documents whose relevance an instruction changes, and no pair of queries has one"
-        )
+        raise DataError("p_mrr compares documents whose relevance an instruction changes; no pair of queries has one")
     return values
-
-
-def _rank(ids: list[str], document: str) -> int:
-    """Return the rank of a document; one that is not ranked stands after the last."""
-    return ids.index(document) + 1 if document in ids else len(ids) + 1
-
-
-def _move(before: int, after: int) -> float:
-    """Return 1 - before / after for a document that falls, and after / before - 1 for one that rises."""
-    return after / before - 1 if before >= after else 1 - before / after
 
 
 def _map_subqueries(groups: dict[str, list[str]], qrels: Qrels, run: runs.Run, k: int) -> dict[str, float]:
