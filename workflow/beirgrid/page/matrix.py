@@ -22,6 +22,8 @@ VERDICTS = (
     *(SCORE_IS_PUBLISHED, OTHER_PROTOCOL, OTHER_COMMIT, "reproduced", "close", "deviates"),
 )
 MARKS = {"reproduced": "✓", "close": "≈", "deviates": "✗"}
+# What is known of a cell, by system and key of the column.
+Facts = dict[tuple[str, str], Any]
 # Significance level for corrected p values.
 SIGNIFICANT = 0.05
 
@@ -42,39 +44,21 @@ class GridCell(NamedTuple):
 
     ``detail`` is the reason for a missing value, or a warning about the value; that of a mean names the datasets.
     ``to_baseline`` and ``to_published`` are differences, or empty; a star marks a significant one. ``deviation`` is
-    over the system's seeds. ``among_best``: not distinguishable from the best. ``marks`` are the signs behind the
-    value: a circle for a system among the best, a double dagger for one that was trained on the dataset (a question
-    mark if that is not known), a section sign for a warning, and the verdict.
+    over the system's seeds. ``marks`` are the signs behind the value: a circle for a system that is not distinguishable
+    from the best, a double dagger for one that was trained on the dataset (a question mark if that is not known), a
+    section sign for a warning, and the verdict.
     """
 
-    value: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    status: str = PENDING
+    text: str = PENDING
+    exact: str = ""
+    interval: str = ""
     detail: str = ""
     to_baseline: str = ""
-    among_best: bool = False
     to_published: str = ""
-    verdict: str = ""
     best: bool = False
     marks: str = ""
     deviation: str = ""
     bar: Markup = Markup()
-
-    @property
-    def text(self) -> str:
-        """The value, or the reason that it has none."""
-        return texts.value(self.value) or self.status
-
-    @property
-    def exact(self) -> str:
-        """The value with six decimals."""
-        return "" if math.isnan(self.value) else f"{self.value:.6f}"
-
-    @property
-    def interval(self) -> str:
-        """The ends of the interval."""
-        return texts.interval(self.low, self.high)
 
 
 class Row(NamedTuple):
@@ -100,59 +84,88 @@ class MetricTable(NamedTuple):
         return [mark for row in self.rows for cell in row.cells for mark in cell.marks]
 
 
-# Cells by system and key of the column.
-Facts = dict[tuple[str, str], GridCell]
-
-
 def tables(grid: GridSummary, answers: Answers) -> list[MetricTable]:
     """Return the table of each metric of a grid."""
-    verdicts = _verdicts(answers.verdicts)
-    return [_table(grid, answers, metric, verdicts) for metric in grid.metrics]
+    return [_table(grid, answers, metric) for metric in grid.metrics]
 
 
-def _table(
-    grid: GridSummary, answers: Answers, metric: str, verdicts: dict[tuple[str, str, str], tuple[str, float]]
-) -> MetricTable:
-    lower = lower_is_better(metric)
-    across = answers.across[answers.across["metric"] == metric]
-    columns = [*means(across), *(Column(name, name) for name in grid.rows)]
-    facts = {**_means_of(across), **_scores_of(answers, metric)}
-    done = answers.seeds[(answers.seeds["metric"] == metric) & (answers.seeds["status"] == DONE)]
-    deviations = {(row.system, row.mean_of or row.dataset): texts.value(row.deviation) for row in texts.rows(done)}
-
-    def cells(column: Column) -> list[GridCell]:
-        of_column = {system: facts.get((system, column.key), GridCell()) for system in grid.systems}
-        values = [cell.value for cell in of_column.values() if not math.isnan(cell.value)]
-        best = texts.value((min if lower else max)(values)) if len(values) > 1 else ""
-        ends = [end for cell in of_column.values() for end in cell[:3] if not math.isnan(end)]
-        drawn = []
-        for system, cell in of_column.items():
-            verdict, difference = verdicts.get((system, column.key, metric), ("", math.nan))
-            is_best = texts.value(cell.value) == best != ""  # as are all values that round to the best one
-            detail = _detail(facts, system, column, cell)
-            trained = TRAINING[NO if column.names else grid.trained(system, column.key)]
-            flaw = FLAW if detail and not math.isnan(cell.value) else ""
-            drawn.append(
-                cell._replace(
-                    detail=detail,
-                    to_published=texts.difference(difference),
-                    verdict=verdict,
-                    best=is_best,
-                    marks="°" * (cell.among_best and not is_best) + trained + flaw + MARKS.get(verdict, ""),
-                    deviation=deviations.get((system, column.names or column.key), ""),
-                    bar=bar(cell, ends),
-                )
-            )
-        return drawn
-
-    of_columns = [*map(cells, columns)]
-    first = pd.Series([cell.value for cell in of_columns[0]], dtype="float64")
-    ranks = map(texts.count, first.rank(method="min", ascending=lower))
+def _table(grid: GridSummary, answers: Answers, metric: str) -> MetricTable:
+    columns = [*means(answers.across[answers.across["metric"] == metric]), *(Column(name, name) for name in grid.rows)]
+    facts = _facts(answers, metric)
+    of_columns = [_cells(grid, metric, column, facts) for column in columns]
+    first = pd.Series([float(cell.exact or math.nan) for cell in of_columns[0]], dtype="float64")
+    ranks = map(texts.count, first.rank(method="min", ascending=lower_is_better(metric)))
     rows = [Row(*of) for of in zip(grid.systems, ranks, map(list, zip(*of_columns, strict=True)), strict=True)]
-    return MetricTable(metric, lower, columns, rows, _main_metrics(grid, metric))
+    return MetricTable(metric, lower_is_better(metric), columns, rows, _main_metrics(grid, metric))
 
 
-def bar(cell: GridCell, ends: Sequence[float]) -> Markup:
+def _facts(answers: Answers, metric: str) -> Facts:
+    """Return what is known of each score and mean of a metric, by system and key of the column."""
+    cell = ["system", "dataset"]
+    of = {name: table[table["metric"] == metric] for name, table in answers._asdict().items() if "metric" in table}
+    priority = of["verdicts"]["verdict"].map(VERDICTS.index)
+    verdicts = of["verdicts"].assign(priority=-priority).sort_values("priority", kind="stable").drop_duplicates(cell)
+    seeds = of["seeds"][of["seeds"]["status"] == DONE]
+    scores = of["scores"][[*cell, "value", "low", "high", "status", "detail"]]
+    for table, names in (
+        (of["significance"], {"difference": "difference", "p_holm": "p"}),
+        (of["groups"][of["groups"]["in_best_group"]], {"best": "alike"}),
+        (verdicts, {"verdict": "verdict", "difference": "to_published"}),
+        (seeds[seeds["mean_of"] == ""], {"deviation": "deviation"}),
+    ):
+        scores = scores.merge(table[[*cell, *names]].rename(columns=names), "left", cell)
+    titles = {"mean": "value", "low_queries": "low", "high_queries": "high", "note": "detail", "over": "dataset"}
+    over = of["across"].rename(columns=titles)
+    over = over.merge(
+        seeds[["system", "mean_of", "deviation"]], "left", left_on=["system", "names"], right_on=["system", "mean_of"]
+    )
+    over["status"] = over["value"].map(lambda value: INCOMPLETE if math.isnan(value) else DONE)
+    over["difference"] = over["difference"].where(over["system"] != over["baseline"])
+    rows = pd.concat([scores, over[over.columns.intersection(scores.columns)]], ignore_index=True)
+    return {(row.system, row.dataset): row for row in texts.rows(rows.fillna({"alike": "", "verdict": ""}))}
+
+
+def _cells(grid: GridSummary, metric: str, column: Column, facts: Facts) -> list[GridCell]:
+    """Return the cells of a column, in the order of the systems."""
+    of_systems = {system: facts.get((system, column.key)) for system in grid.systems}
+    done = [row for row in of_systems.values() if row and not math.isnan(row.value)]
+    values = [row.value for row in done]
+    best = texts.value((min if lower_is_better(metric) else max)(values)) if len(values) > 1 else ""
+    ends = [end for row in done for end in (row.value, row.low, row.high) if not math.isnan(end)]
+    cells = []
+    for system, row in of_systems.items():
+        if row is None:
+            cells.append(GridCell())
+            continue
+        text = texts.value(row.value)
+        is_best = text == best != ""  # as are all values that round to the best one
+        detail = _warnings(facts, system, column) if column.names and text else row.detail
+        trained = TRAINING[NO if column.names else grid.trained(system, column.key)]
+        signs = ("°" if row.alike and not is_best else "", trained, FLAW if detail and text else "")
+        cells.append(
+            GridCell(
+                text=text or row.status,
+                exact=texts.number(row.value, ".6f"),
+                interval=texts.interval(row.low, row.high),
+                detail=detail,
+                to_baseline=texts.difference(row.difference) + ("*" if row.p <= SIGNIFICANT else ""),
+                to_published=texts.difference(row.to_published),
+                best=is_best,
+                marks="".join(signs) + MARKS.get(row.verdict, ""),
+                deviation=texts.value(row.deviation),
+                bar=bar(row, ends),
+            )
+        )
+    return cells
+
+
+def _warnings(facts: Facts, system: str, column: Column) -> str:
+    """Return the warnings about the datasets of a mean."""
+    details = {name: facts[system, name].detail for name in column.names.split(", ") if (system, name) in facts}
+    return "; ".join(f"{name}: {detail}" for name, detail in details.items() if detail)
+
+
+def bar(cell: Any, ends: Sequence[float]) -> Markup:
     """Draw a value as a tick on its interval, as SVG, between the lowest and the highest end of its column."""
     if math.isnan(cell.value) or (least := min(ends)) == (most := max(ends)):
         return Markup()
@@ -170,14 +183,6 @@ def _main_metrics(grid: GridSummary, metric: str) -> str:
     return "; ".join(f"{name} of {', '.join(of)}" for name, of in rows.items())
 
 
-def _detail(facts: Facts, system: str, column: Column, cell: GridCell) -> str:
-    """Return the detail of a cell. A mean that has a value has the warnings of its datasets."""
-    if not column.names or math.isnan(cell.value):
-        return cell.detail
-    details = ((name, facts.get((system, name), GridCell()).detail) for name in column.names.split(", "))
-    return "; ".join(f"{name}: {detail}" for name, detail in details if detail)
-
-
 def means(across: pd.DataFrame) -> list[Column]:
     """Return a column for each averaged set of at least two datasets. One set alone needs no name."""
     sets = across[across["datasets"] > 1].drop_duplicates("over")
@@ -186,48 +191,6 @@ def means(across: pd.DataFrame) -> list[Column]:
         Column(over, f"mean of {count}" + (f" ({over})" if named else ""), names)
         for over, count, names in zip(sets["over"], sets["datasets"], sets["names"], strict=True)
     ]
-
-
-def _means_of(across: pd.DataFrame) -> Facts:
-    """Return the means over datasets."""
-    return {
-        (row.system, row.over): GridCell(
-            row.mean,
-            row.low_queries,
-            row.high_queries,
-            INCOMPLETE if math.isnan(row.mean) else DONE,
-            row.note,
-            texts.difference(row.difference) if row.system != row.baseline else "",
-        )
-        for row in texts.rows(across)
-    }
-
-
-def _scores_of(answers: Answers, metric: str) -> Facts:
-    """Return the scores of one metric by system and dataset, including the parts of averaged datasets."""
-    tests = answers.significance[answers.significance["metric"] == metric]
-    differences = {
-        (row.system, row.dataset): texts.difference(row.difference) + ("*" if row.p_holm <= SIGNIFICANT else "")
-        for row in texts.rows(tests)
-    }
-    groups = answers.groups[(answers.groups["metric"] == metric) & answers.groups["in_best_group"]]
-    among_best = set(zip(groups["system"], groups["dataset"], strict=True))
-    return {
-        (key := (row.system, row.dataset)): GridCell(
-            row.value, row.low, row.high, row.status, row.detail, differences.get(key, ""), key in among_best
-        )
-        for row in texts.rows(answers.scores[answers.scores["metric"] == metric])
-    }
-
-
-def _verdicts(verdicts: pd.DataFrame) -> dict[tuple[str, str, str], tuple[str, float]]:
-    """Return the verdict of highest priority of each (system, dataset, metric), with its difference."""
-    first: dict[tuple[str, str, str], tuple[str, float]] = {}
-    for row in texts.rows(verdicts):
-        key = (row.system, row.dataset, row.metric)
-        if VERDICTS.index(row.verdict) > VERDICTS.index(first.get(key, ("",))[0]):
-            first[key] = (row.verdict, row.difference)
-    return first
 
 
 def counts(grid: GridSummary, answers: Answers) -> dict[str, int]:

@@ -117,6 +117,7 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
     grid = ordered(grid, answers)
     scores = answers.scores[answers.scores["metric"] == metric]
     values, status, detail = (_pivot(scores, grid, column) for column in ("value", "status", "detail"))
+    values = values.where(status == DONE)
     shown = values.map(_FORM).where(status == DONE, status)
     flawed = (status == DONE) & detail.map(bool)
     groups = answers.groups[answers.groups["metric"] == metric]
@@ -133,7 +134,7 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
         shown.loc[name] = means.map(_FORM).where(means.notna(), INCOMPLETE)
         deviations.loc[name] = seeds[seeds["mean_of"] == name_of_mean(averaged)].set_index("system")["deviation"]
         more += _lacking(status.loc[averaged], grid)
-    numbers = shown.where(values.notna()).astype("float64")
+    numbers = values.map(lambda value: float(_FORM(value)))  # values that look equal are equally good
     best = numbers.eq(numbers.min(axis=1) if lower_is_better(metric) else numbers.max(axis=1), axis=0)
     signs = (group & ~best).map(lambda alike: "†" * alike) + training + flawed.map(lambda flaw: FLAW * flaw)
     signs = signs.where(values.notna(), "") + deviations.map(lambda number: f" ± {number:.4f}", "ignore").fillna("")
