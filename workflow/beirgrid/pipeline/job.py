@@ -39,13 +39,12 @@ def run(name: str, text: bytes) -> None:
     function = stage_function(name)
     try:
         job = json.loads(text, object_pairs_hook=files.distinct)
-    except ValueError as error:
-        raise ConfigError(f"standard input is not a job, a JSON object: {error}") from None
-    if not isinstance(job, dict) or not all(isinstance(job.get(part, {}), dict) for part in _PARTS):
-        raise ConfigError(f"standard input is not a job, a JSON object with the objects {', '.join(_PARTS)}")
-    values = arguments(function, options(job))
+        values = options(job)
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(f"standard input is not a job, a JSON object of {', '.join(_PARTS)}: {error}") from None
+    validated = arguments(function, values)
     provenance.use_command(["stage", name], {"stage": name, **job})
-    function(**values)
+    function(**validated)
 
 
 def stage_function(name: str) -> Callable[..., None]:
