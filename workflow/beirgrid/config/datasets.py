@@ -102,12 +102,9 @@ class Dataset(Entry):
     )
     revision: Revision | None = Field(None, description="Commit of the Hugging Face dataset with the qrels.")
     split: Name = Field(
-        "test",
-        description="Local corpora: the qrels file is qrels/{split}.tsv. Hugging Face: the split of the qrels.",
+        "test", description="Local corpora: the qrels file is qrels/{split}.tsv. Hugging Face: the split of the qrels."
     )
-    queries: Count | None = Field(
-        None, description="Number of queries with qrels. fetch compares it with the collection."
-    )
+    queries: Count | None = Field(None, description="Number of queries with qrels, which fetch compares.")
     queries_are_documents: bool | Literal["auto"] = Field(
         "auto",
         description="Whether the document with the id of a query is that query, and so is not ranked for it. "
@@ -125,9 +122,7 @@ class Dataset(Entry):
         "", description="Grades of the qrels. Tables show them."
     )
     group: str = Field("", description="Benchmark that the dataset belongs to.")
-    statistics: Statistics = Field(
-        Statistics(), description="Known figures (for BEIR, the paper's Table 1). Job sizes follow from them."
-    )
+    statistics: Statistics = Field(Statistics(), description="Known figures (BEIR: the paper's Table 1) for job sizes.")
     mean_of: Annotated[Names, Refers(("datasets",))] = Field(
         (), description="The dataset is the unweighted mean of these datasets, one row in tables."
     )

@@ -54,9 +54,7 @@ class ShowSettings(Entry):
         description="Files of config/published, without .csv. Their values of systems that the grid does not run are "
         "shown as published, not run here.",
     )
-    order: Literal["score", "grid"] = Field(
-        "score", description="Order of the systems: the best first, or as the grid names them."
-    )
+    order: Literal["score", "grid"] = Field("score", description="Order of the systems: best first, or the grid's.")
 
 
 class GridSettings(Entry):
@@ -65,9 +63,7 @@ class GridSettings(Entry):
     name: GridName = Field("grid", description="Name of the grid. Its tables and report are in results/grids/{name}/.")
     systems: Annotated[Names, Refers(("systems",))] = Field(description="Columns of the grid.")
     datasets: Annotated[Names, Refers(("datasets",))] = Field(description="Rows of the grid.")
-    baseline: Name | None = Field(
-        None, description="System that the other systems are compared with. By default, the first BM25 system."
-    )
+    baseline: Name | None = Field(None, description="System to compare the others with. By default, the first of BM25.")
     compare: Annotated[tuple[Name, ...], LIST, AfterValidator(once)] = Field(
         (),
         min_length=2,
@@ -116,9 +112,7 @@ class BatchTokens(Entry):
 class EncodeSettings(Entry):
     """Settings of every stage that runs a model."""
 
-    precision: Precision = Field(
-        "auto", description="Number format of matrix products. auto: float32 on a CPU, 16 bits on a GPU."
-    )
+    precision: Precision = Field("auto", description="Number format. auto: float32 on a CPU, 16 bits on a GPU.")
     shard: Annotated[int, Field(ge=1, le=100_000_000)] = Field(
         500_000, description="Documents per shard. One job encodes one shard; its memory follows from this size."
     )
@@ -147,13 +141,11 @@ class Settings(Entry):
     retrieve: RetrieveSettings = Field(RetrieveSettings(), description="First-stage retrieval.")
     encode: EncodeSettings = Field(EncodeSettings(), description="Stages that run a model.")
     small_corpus: Annotated[int, Field(ge=0, le=MOST_COUNTED)] = Field(
-        0,
-        description="Corpora of at most this many documents share cluster jobs (docs/cluster.md). 0: none do.",
+        0, description="Corpora of at most this many documents share cluster jobs (docs/cluster.md). 0: none do."
     )
     seed: Seed = Field(0, description="Seed of the random numbers behind intervals and tests.")
     tolerances: dict[str, NotNegative] = Field(
-        TOLERANCES,
-        description="Class of published values → the largest difference that counts as reproduced.",
+        TOLERANCES, description="Class of published values → the largest difference that counts as reproduced."
     )
 
 

@@ -47,9 +47,7 @@ class IvfPq(Index):
 
     built_with: ClassVar[tuple[str, ...]] = ("kind", "lists", "codes")
     kind: Literal["ivfpq"] = Field(description="Kind of index.")
-    lists: Size = Field(
-        1024, description="Inverted lists. A shard with fewer than 39 vectors per list gets fewer lists."
-    )
+    lists: Size = Field(1024, description="Inverted lists; fewer in a shard with fewer than 39 vectors per list.")
     codes: Size = Field(64, description="Bytes per vector, a divisor of the number of dimensions.")
     probes: Size = Field(32, description="Lists that are searched per query.")
 

@@ -35,9 +35,7 @@ class ModelSize(Entry):
     """How large a model is: job sizes follow from it."""
 
     parameters: Positive | None = Field(None, description="Parameters in millions.")
-    embeddings: NotNegative | None = Field(
-        None, description="Millions of these that are word embeddings, which cost no arithmetic."
-    )
+    embeddings: NotNegative | None = Field(None, description="Millions of these in word embeddings (no arithmetic).")
     dimensions: Size | None = Field(None, description="Dimensions of the model's vectors.")
 
 
@@ -68,8 +66,7 @@ class Prompts(Entry):
     document: str | None = Field(None, description="Text put before each document.")
     own: bool = Field(False, description="Use the checkpoint's own prompt on a side without a prompt here.")
     datasets: Annotated[dict[str, DatasetPrompts], Refers(("datasets",))] = Field(
-        {},
-        description="Query prompts of single datasets. Documents have none: datasets share the vectors of a corpus.",
+        {}, description="Query prompts of single datasets. Documents have none: datasets share the vectors of a corpus."
     )
 
 
@@ -102,9 +99,7 @@ class ModelEntry(Entry):
         None,
         description="Commit of the checkpoint, 40 hex digits. resolve: the first fetch asks the hub (docs/models.md).",
     )
-    path: PathName | None = Field(
-        None, description="Folder with the checkpoint. A relative path is resolved as for a corpus."
-    )
+    path: PathName | None = Field(None, description="Folder with the checkpoint, resolved as that of a corpus.")
     package: str | None = Field(
         None,
         description="Installed Python package with the checkpoint. beirgrid reads its files and does not run its code.",
@@ -114,17 +109,13 @@ class ModelEntry(Entry):
     )
     endpoint: Endpoint | None = Field(None, description="Server that runs the model, in place of a checkpoint.")
     files: dict[str, Digest] = Field({}, description="Files of the checkpoint and their SHA-256, which fetch verifies.")
-    pickled: bool = Field(
-        False, description="If there are no safetensors, fetch pickled weights and convert them to safetensors."
-    )
+    pickled: bool = Field(False, description="Without safetensors, fetch pickled weights and convert them.")
     trust_remote_code: bool | None = Field(
         None,
         description="Run code that comes with the checkpoint. Read that code first. false opens the checkpoint with "
         "the class of transformers. Without this key, a checkpoint with code is refused.",
     )
-    max_length: Length | None = Field(
-        None, description="Tokens kept of a text (rerankers: of query and document together)."
-    )
+    max_length: Length | None = Field(None, description="Tokens kept of a text (rerankers: of query and document).")
     precision: Precision | None = Field(None, description="Precision of this model, in place of encode.precision.")
     size: ModelSize = Field(
         ModelSize(),
@@ -394,8 +385,7 @@ class QueryGenerator(ModelEntry):
     seed: Seed = Field(0, description="Seed of the sampling.")
     top_k: Size = Field(10, description="Each token is drawn from the k most likely ones.")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0,
-        description="Of the top_k tokens, only the most likely that together reach this probability are kept.",
+        1.0, description="Of the top_k tokens, only the most likely that together reach this probability are kept."
     )
     prompts: Prompts = Field(Prompts(), description="Text put before documents.")
 

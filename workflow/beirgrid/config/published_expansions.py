@@ -12,9 +12,7 @@ from .values import LIST, Entry, HubId, PathName, Revision, Size
 class PublishedExpansion(Entry):
     """Keys that published expansions of every source have."""
 
-    queries: Size | None = Field(
-        None, description="Number of queries to take per document, from the first. By default, all."
-    )
+    queries: Size | None = Field(None, description="Queries to take per document, from the first. By default, all.")
     allow: Annotated[tuple[Literal["missing-documents"], ...], LIST] = Field(
         (), description="Flaws to accept: documents of the corpus without queries."
     )

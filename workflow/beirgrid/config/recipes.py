@@ -14,10 +14,8 @@ from .values import Count, Derive, Entry, Names, NotNegative, Positive, Refers, 
 class Training(Entry):
     """Keys that all recipes have."""
 
-    base: Annotated[str, Refers(("models",))] = Field(description="Model whose weights training starts from.")
-    corpus: Annotated[str | None, Refers(("corpora",))] = Field(
-        None, description="Corpus whose documents are the training documents."
-    )
+    base: Annotated[str, Refers(("models",))] = Field(description="Model that training starts from.")
+    corpus: Annotated[str | None, Refers(("corpora",))] = Field(None, description="Corpus of the training documents.")
     seed: Seed = Field(0, description="Seed of samples, queries, negatives and the order of training.")
     batch: Size = Field(16, description="Queries (or documents, or lists) per step.")
     learning_rate: Positive = Field(5e-5, description="Highest learning rate.")
@@ -42,12 +40,8 @@ class Training(Entry):
 class CrossEncoderTraining(Training):
     """A reranker is distilled from a dense teacher, or learns from qrels."""
 
-    corpus: Annotated[str, Refers(("corpora",))] = Field(
-        description="Corpus whose documents are the training documents."
-    )
-    dataset: Annotated[str | None, Refers(("datasets",))] = Field(
-        None, description="Dataset whose queries and qrels are training pairs."
-    )
+    corpus: Annotated[str, Refers(("corpora",))] = Field(description="Corpus of the training documents.")
+    dataset: Annotated[str | None, Refers(("datasets",))] = Field(None, description="Dataset whose qrels are pairs.")
     teacher: Annotated[str | None, Refers(("models",), ("dense",))] = Field(
         None, description="Dense model whose similarities are the labels."
     )
@@ -67,9 +61,7 @@ class CrossEncoderTraining(Training):
 class Adaptive(Training):
     """Keys of the recipes that adapt a dense model to a corpus."""
 
-    base: Annotated[str, Refers(("models",), ("dense",))] = Field(
-        description="Model whose weights training starts from."
-    )
+    base: Annotated[str, Refers(("models",), ("dense",))] = Field(description="Model that training starts from.")
     corpus: Annotated[str | None, Refers(("corpora",))] = Field(
         None, description="Corpus to adapt to. Without it, one model per corpus of the grid: {model}@{corpus}."
     )
@@ -98,7 +90,7 @@ class GenQ(WithQueries):
     queries_per_document: Size = Field(5, description="Queries per document.")
     epochs: Size = Field(1, description="Passes over the queries.")
     batch: Size = Field(75, description="Queries per step.")
-    warmup: NotNegative = Field(0.1, description="Warm-up steps of the learning rate. Below 1: the share of all steps.")
+    warmup: NotNegative = Field(0.1, description="Warm-up steps of the learning rate. Below 1: share of all steps.")
 
     def queries_for_each(self, documents: int) -> int:
         """Return the number of queries per document for ``documents`` documents."""
@@ -112,9 +104,7 @@ class Gpl(WithQueries):
     documents: Count = Field(83_334, description="Largest number of documents, sampled with the seed.")
     queries: Count = Field(250_000, description="Queries in total, unless queries_per_document is given.")
     queries_per_document: Size | None = Field(None, description="Queries per document, instead of a total.")
-    teacher: Annotated[str, Refers(("models",), ("cross-encoder",))] = Field(
-        description="Cross-encoder whose margins are learnt."
-    )
+    teacher: Annotated[str, Refers(("models",), ("cross-encoder",))] = Field(description="Cross-encoder to learn from.")
     retrievers: Annotated[Names | None, Refers(("models",), ("dense",), also=("bm25",))] = Field(
         None, description="Sources of negatives: bm25 or dense models. By default, the base."
     )
@@ -136,16 +126,14 @@ class Gpl(WithQueries):
 
     steps: Count = Field(140_000, description="Training steps.")
     batch: Size = Field(32, description="Queries per step.")
-    warmup: NotNegative = Field(
-        1000, description="Warm-up steps of the learning rate. Below 1: the share of all steps."
-    )
+    warmup: NotNegative = Field(1000, description="Warm-up steps of the learning rate. Below 1: share of all steps.")
 
 
 class Pretraining(Adaptive):
     """Keys of the recipes that read documents alone. A genq or gpl model can go on from such a model."""
 
     documents: Count = Field(100_000, description="Largest number of documents, sampled with the seed.")
-    warmup: NotNegative = Field(0, description="Warm-up steps of the learning rate. Below 1: the share of all steps.")
+    warmup: NotNegative = Field(0, description="Warm-up steps of the learning rate. Below 1: share of all steps.")
 
 
 class Tsdae(Pretraining):

@@ -16,7 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -105,24 +105,13 @@ def mteb_models() -> dict[str, Listed]:
 
 @cache
 def mteb_version() -> str:
-    """Return the version of mteb that is installed.
-
-    Raises:
-        ConfigError: none is.
-    """
-    try:
-        return version("mteb")
-    except PackageNotFoundError:
-        raise ConfigError(
-            "names of models and collections are resolved by mteb, which is not installed: run make setup, "
-            "or take a checkpoints.lock.json that has them"
-        ) from None
+    """Return the version of mteb that is installed."""
+    return version("mteb")
 
 
 @cache
 def mteb() -> Any:
     """Import mteb, without its warnings about prompts that single tasks lack."""
-    mteb_version()
     logging.getLogger("mteb").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="mteb")
     return importlib.import_module("mteb")

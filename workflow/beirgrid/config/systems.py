@@ -101,9 +101,7 @@ class DenseRetriever(Retriever):
     """A dense model: searched exactly, or in a smaller or faster index that is built from the exact one."""
 
     kind: ClassVar[str] = "dense"
-    dimensions: Size | None = Field(
-        None, description="Number of leading dimensions to keep (Matryoshka). By default, all."
-    )
+    dimensions: Size | None = Field(None, description="Leading dimensions to keep (Matryoshka). By default, all.")
     index: AnyIndex = Field(Flat(), description="Index that is searched.")
     chunks: Chunks | None = _CHUNKS
 
@@ -127,9 +125,7 @@ class Repeated(SystemEntry):
     """A system with seeds after the configuration was loaded: the names of its members, one per seed."""
 
     kind: ClassVar[str] = "seeds"
-    members: Annotated[tuple[str, ...], Refers(("systems",))] = Field(
-        description="Systems that differ in their seeds alone."
-    )
+    members: Annotated[tuple[str, ...], Refers(("systems",))] = Field(description="Systems that differ in seeds.")
 
 
 class Reranked(SystemEntry):
@@ -137,12 +133,8 @@ class Reranked(SystemEntry):
 
     kind: ClassVar[str] = "rerank"
     first_stage: Annotated[str, Refers(("systems",))] = Field(description="System whose run is reranked.")
-    reranker: Annotated[str, Refers(("models",))] = Field(
-        description="Reranker, or late-interaction model, that scores the pairs."
-    )
-    depth: Size | None = Field(
-        None, description="Documents per query that are reranked. By default 100, or all documents of shorter runs."
-    )
+    reranker: Annotated[str, Refers(("models",))] = Field(description="Reranker, or late-interaction model.")
+    depth: Size | None = Field(None, description="Documents per query to rerank. By default 100, or all if fewer.")
     head: Literal["tokens", "last-layer"] | None = Field(
         None,
         description="MaxSim over the vectors of tokens of a dense model: those of a checkpoint with the three heads of "
@@ -157,9 +149,7 @@ class Foreign(SystemEntry):
     allow: Annotated[tuple[Literal["missing-queries"], ...], LIST] = Field(
         (), description="Flaws to accept: judged queries that the run lacks. They count 0."
     )
-    trained_on: TrainedOn | None = Field(
-        None, description="Collections whose judgements the software was trained on, as for a model."
-    )
+    trained_on: TrainedOn | None = Field(None, description="Collections whose judgements trained it, as for a model.")
 
 
 class External(Foreign):
@@ -202,7 +192,7 @@ class Fused(SystemEntry):
 
     kind: ClassVar[str] = "fusion"
     of: Annotated[tuple[str, ...], LIST, Field(min_length=2), Refers(("systems",))] = Field(
-        description="Systems whose runs are fused."
+        description="Fused systems."
     )
 
 
