@@ -103,8 +103,8 @@ def _facts(answers: Answers, metric: str) -> Facts:
     """Return what is known of each score and mean of a metric, by system and key of the column."""
     cell = ["system", "dataset"]
     of = {name: table[table["metric"] == metric] for name, table in answers._asdict().items() if "metric" in table}
-    priority = of["verdicts"]["verdict"].map(VERDICTS.index)
-    verdicts = of["verdicts"].assign(priority=-priority).sort_values("priority", kind="stable").drop_duplicates(cell)
+    verdicts = of["verdicts"].sort_values("verdict", key=_priorities, ascending=False, kind="stable")
+    verdicts = verdicts.drop_duplicates(cell)
     seeds = of["seeds"][of["seeds"]["status"] == DONE]
     scores = of["scores"][[*cell, "value", "low", "high", "status", "detail"]]
     for table, names in (
@@ -115,14 +115,16 @@ def _facts(answers: Answers, metric: str) -> Facts:
     ):
         scores = scores.merge(table[[*cell, *names]].rename(columns=names), "left", cell)
     titles = {"mean": "value", "low_queries": "low", "high_queries": "high", "note": "detail", "over": "dataset"}
-    over = of["across"].rename(columns=titles)
-    over = over.merge(
-        seeds[["system", "mean_of", "deviation"]], "left", left_on=["system", "names"], right_on=["system", "mean_of"]
-    )
+    of_seeds = seeds.rename(columns={"mean_of": "names"})[["system", "names", "deviation"]]
+    over = of["across"].rename(columns=titles).merge(of_seeds, "left", ["system", "names"])
     over["status"] = over["value"].map(lambda value: INCOMPLETE if math.isnan(value) else DONE)
     over["difference"] = over["difference"].where(over["system"] != over["baseline"])
     rows = pd.concat([scores, over[over.columns.intersection(scores.columns)]], ignore_index=True)
     return {(row.system, row.dataset): row for row in texts.rows(rows.fillna({"alike": "", "verdict": ""}))}
+
+
+def _priorities(verdicts: pd.Series) -> pd.Series:
+    return verdicts.map(VERDICTS.index)
 
 
 def _cells(grid: GridSummary, metric: str, column: Column, facts: Facts) -> list[GridCell]:
