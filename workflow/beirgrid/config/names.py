@@ -110,19 +110,19 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
                 f"models: {other} and {name} have the same name in files and tables, {_local(name)}. Give one of them "
                 "an entry under another name, with the key checkpoint"
             )
-    rows = _parts(raw)
     tasks = {row: by_row[row] for row in raw["datasets"] if row in by_row}
-    locked = _model_facts(wanted, own, {tasks[row] for row in rows if row in tasks and row not in mteb_names()})
+    tested = {row: tasks[row] for row in _parts(raw) if row in tasks}
+    locked = _model_facts(wanted, own, {task for row, task in tested.items() if row not in mteb_names()})
     models = {name: entry for name, entry in raw["models"].items() if name not in own}
-    for name in wanted | dict.fromkeys(own):
-        facts = locked.get(name) if name in wanted else None
-        models[local_name(name)] = _entry(name, facts, own.get(name, {}), tasks)
+    models |= {local_name(name): {"checkpoint": name, **entry} for name, entry in own.items()}
+    for name in wanted:
+        _refuse_other_documents(name, locked[name], own.get(name, {}).get("prompts"), tested)
+        models[local_name(name)] = _entry(name, locked[name], own.get(name, {}), tasks)
     local_systems = {name: _with_local_names(entry) for name, entry in raw["systems"].items()}
     for name in columns:
         system = {"retriever": local_name(name)}
         if local_systems.setdefault(local_name(name), system) != system:
             raise ConfigError(f"systems.{local_name(name)} is another system than that of {name}: give it another name")
-    _check_documents({name: locked[name] for name in wanted}, own, {row: tasks[row] for row in rows if row in tasks})
     return {**raw, "models": models, "systems": local_systems, "grid": _with_local_names(raw["grid"])}
 
 
@@ -179,12 +179,8 @@ def _say(names: Iterable[str], what: str) -> None:
     )
 
 
-def _entry(
-    name: str, facts: Mapping[str, Any] | None, own: Mapping[str, Any], tasks: Mapping[str, str]
-) -> dict[str, Any]:
+def _entry(name: str, facts: Mapping[str, Any], own: Mapping[str, Any], tasks: Mapping[str, str]) -> dict[str, Any]:
     """Return the entry of a model: mteb's facts and, over them, what the configuration says."""
-    if facts is None:
-        return {"checkpoint": name, **own}
     entry, by_dataset = dict(facts["entry"]), _by_dataset(facts.get("queries", {}), tasks)
     if by_dataset:
         general = entry["prompts"]["query"]
@@ -203,19 +199,15 @@ def _entry(
     return _over(entry, own)
 
 
-def _check_documents(locked: Mapping[str, Any], own: Mapping[str, Any], tasks: Mapping[str, str]) -> None:
-    """Refuse datasets whose document prompt in mteb differs from that of most others."""
-    for name, facts in locked.items():
-        given = own.get(name, {}).get("prompts")
-        if isinstance(given, Mapping) and "document" in given:
-            continue
-        shared = facts["entry"].get("prompts", {}).get("document")
-        for row, text in _by_dataset(facts.get("documents", {}), tasks).items():
-            if text != shared:
-                raise ConfigError(
-                    f"{name} reads documents of {row} after {text!r} and those of most tasks after {shared!r}, but "
-                    f"has one text for all here: give it in an entry, models: {{{name}: {{prompts: {{document: …}}}}}}"
-                )
+def _refuse_other_documents(name: str, facts: Mapping[str, Any], prompts: Any, tasks: Mapping[str, str]) -> None:
+    """Refuse datasets whose document prompt in mteb differs from that of most others, unless an entry gives one."""
+    shared = facts["entry"].get("prompts", {}).get("document")
+    for row, text in _by_dataset(facts.get("documents", {}), tasks).items():
+        if text != shared and not (isinstance(prompts, Mapping) and "document" in prompts):
+            raise ConfigError(
+                f"{name} reads documents of {row} after {text!r} and those of most tasks after {shared!r}, but "
+                f"has one text for all here: give it in an entry, models: {{{name}: {{prompts: {{document: …}}}}}}"
+            )
 
 
 def _parts(raw: Mapping[str, Any]) -> list[str]:
