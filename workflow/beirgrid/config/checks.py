@@ -126,7 +126,8 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
     name = str(getattr(system, "reranker", None) or getattr(system, "retriever", ""))
     if not (model := config.models.get(name)):
         return
-    if getattr(system, "chunks", None) and not model.reads_chunks:
+    whole = "chunks" not in type(model).model_fields or model.endpoint or getattr(model, "engine", None)
+    if getattr(system, "chunks", None) and whole:
         yield f"{where}.chunks: {name!r} reads whole documents, or its tokens are not known here: leave chunks out"
     if isinstance(system, entries.Reranked) and not system.head:
         if model.family not in RERANKERS:

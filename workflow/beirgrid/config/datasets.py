@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field
 
 from .metric_names import USUAL, registered_metric
 from .places import resolve_path, splits
@@ -115,7 +115,7 @@ class Dataset(Entry):
     dev: Annotated[Name | None, Refers(("datasets",))] = Field(
         None, description="Dataset over the same corpus on whose queries weights are tuned. It must have other queries."
     )
-    metric: Annotated[str, StringConstraints(pattern="@"), AfterValidator(registered_metric)] = Field(
+    metric: Annotated[str, Field(pattern="@"), AfterValidator(registered_metric)] = Field(
         USUAL, description="Main metric, name@k: what main stands for among metrics."
     )
     relevance: Literal["", "binary", "3-level", "4-level", "5-level", "6-level"] = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import Field, JsonValue
 
 from .values import Entry, NotNegative, Positive, Size
 
@@ -13,7 +13,6 @@ from .values import Entry, NotNegative, Positive, Size
 IDENTITY = ("model", "revision", "dimensions", "max_characters", "protocol", "body", "query_body")
 ADDRESS = r"https?://[\w.~:/\[\]!$&()*+,;=%-]+"
 _URL = rf"^(\$[A-Za-z_][A-Za-z0-9_]*|{ADDRESS})$"
-_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
 class Price(Entry):
@@ -40,12 +39,12 @@ class Endpoint(Entry):
     )
     body: dict[str, JsonValue] = Field({}, description="Keys to add to each request. null takes a key out.")
     query_body: dict[str, JsonValue] = Field({}, description="Keys to add to requests with queries, over body.")
-    url: Annotated[str, StringConstraints(pattern=_URL)] | None = Field(
+    url: Annotated[str, Field(pattern=_URL)] | None = Field(
         None,
         description="Address before /embeddings, /rerank or /chat/completions, without user and password, or $NAME "
         "for the environment variable that has it.",
     )
-    key: Annotated[str, StringConstraints(pattern=_VARIABLE)] | None = Field(
+    key: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
         None, description="Name of the environment variable with the key of the account, not the key itself."
     )
     batch: Size = Field(32, description="Texts per request.")

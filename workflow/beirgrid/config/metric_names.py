@@ -15,14 +15,8 @@ NAMES = (
 )
 # The names that ir_measures has for them. It has none for the other metrics.
 _MEASURES = {
-    "ndcg": "nDCG",
-    "ndcg_burges": "nDCG(dcg='exp-log2')",
-    "ndcg_judged": "nDCG(judged_only=True)",
-    "recall": "R",
-    "mrr": "RR",
-    "map": "AP",
-    "p": "P",
-    "success": "Success",
+    **{"ndcg": "nDCG", "ndcg_burges": "nDCG(dcg='exp-log2')", "ndcg_judged": "nDCG(judged_only=True)"},
+    **{"recall": "R", "mrr": "RR", "map": "AP", "p": "P", "success": "Success"},
 }
 _NAMES = {measure: name for name, measure in _MEASURES.items()}
 # Stands for the main metric of each dataset.

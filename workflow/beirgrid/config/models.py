@@ -147,11 +147,6 @@ class ModelEntry(Entry):
         return getattr(self, "query_model", None)
 
     @property
-    def reads_chunks(self) -> bool:
-        """Whether documents can be read in chunks: the family can, and the tokens of the model are known here."""
-        return "chunks" in type(self).model_fields and not self.endpoint and getattr(self, "engine", None) is None
-
-    @property
     def prefixes(self) -> Prompts:
         """The prompts of the model: none in a family without that key."""
         return getattr(self, "prompts", Prompts())

@@ -6,16 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 # Upper limits: of what is counted (documents, training steps), and of depths and batches, which a 32-bit counter holds.
 MOST_COUNTED, MOST_SIZE = 10_000_000_000, 1_000_000
@@ -47,19 +38,16 @@ def once(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 LIST = BeforeValidator(_as_tuple)
-# Patterns of texts with a fixed form: names in paths, commits and SHA-256, ISO 639-1 codes, ids on the hub.
-_NAME, _GRID_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$", r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
-COMMIT, _RESOLVED, _DIGEST = r"^[0-9a-f]{40}$", r"^([0-9a-f]{40}|resolve)$", r"^[0-9a-f]{64}$"
-_LANGUAGE, _PATH = r"^[a-z]{2}$", r"^[^\x00-\x1f\x7f]{1,4095}$"
-_HUB_ID = r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,95}$"
-Name = Annotated[str, StringConstraints(pattern=_NAME)]
-GridName = Annotated[str, StringConstraints(pattern=_GRID_NAME)]
-HubId = Annotated[str, StringConstraints(pattern=_HUB_ID)]
-PathName = Annotated[str, StringConstraints(pattern=_PATH)]
-Resolvable = Annotated[str, StringConstraints(pattern=_RESOLVED)]
-Revision = Annotated[str, StringConstraints(pattern=COMMIT)]
-Digest = Annotated[str, StringConstraints(pattern=_DIGEST)]
-Language = Annotated[str, StringConstraints(pattern=_LANGUAGE)]
+COMMIT = r"^[0-9a-f]{40}$"
+# Texts with a fixed form: names in paths, ids on the hub, commits, SHA-256, ISO 639-1 codes.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$")]
+GridName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
+PathName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4095}$")]
+HubId = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,95}$")]
+Revision = Annotated[str, Field(pattern=COMMIT)]
+Resolvable = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|resolve)$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Language = Annotated[str, Field(pattern=r"^[a-z]{2}$")]
 Names = Annotated[tuple[str, ...], LIST, AfterValidator(once), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=MOST_COUNTED)]
 Size = Annotated[int, Field(ge=1, le=MOST_SIZE)]
@@ -70,7 +58,7 @@ Seeds = Annotated[int, Field(ge=2, le=100)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Derive = Annotated[tuple[Literal["titles", "sentences"], ...], LIST]
-Token = Annotated[str, StringConstraints(min_length=1)]
+Token = Annotated[str, Field(min_length=1)]
 Pair = Annotated[tuple[Token, Token], LIST]
 
 
