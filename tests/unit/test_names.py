@@ -83,7 +83,7 @@ def test_every_model_that_a_job_runs_has_a_valid_entry():
         (QWEN, "beirgrid", "without code"),
         ("openai/text-embedding-3-large", "endpoint", "serves it"),
         ("jinaai/jina-embeddings-v2-base-en", "refused", "trust_remote_code"),
-        ("facebook/dinov2-base", "refused", "reads no text, only image"),
+        ("facebook/dinov2-base", "refused", "no public weights of it that read text"),
         ("McGill-NLP/LLM2Vec-Meta-Llama-3-8B-Instruct-mntp-supervised", "mteb", "mteb opens it by LLM2VecModel"),
         ("Alibaba-NLP/gte-Qwen2-1.5B-instruct", "beirgrid", "without code"),
         ("Qwen/Qwen3-Reranker-0.6B", "beirgrid", "without code"),
@@ -101,7 +101,7 @@ def test_the_engine_of_a_model(model, engine, why):
 
 def test_an_entry_that_trusts_the_code_of_a_checkpoint_makes_a_model_usable():
     model = "jinaai/jina-embeddings-v2-base-en"
-    with pytest.raises(ConfigError, match="brings code of its own"):
+    with pytest.raises(ConfigError, match="it brings code of its own"):
         load(model)
     found = load(model, models={model: {"trust_remote_code": True}})
     assert found.models[names.local_name(model)].trust_remote_code

@@ -148,16 +148,10 @@ def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
     loader, kind, modalities = _loader(meta), " and ".join(meta.model_type), list(meta.modalities or ())
     served, arguments = "API" in meta.framework, meta.loader_kwargs
     code = any(one.get("trust_remote_code") for one in (arguments, arguments.get("model_kwargs") or {}))
-    refusals = {
-        f"it reads no text, only {' and '.join(modalities)}": "text" not in modalities,
-        "its weights are not public": not served and not meta.open_weights,
-        "mteb has no loader for it": meta.loader is None,
-        "its checkpoint brings code of its own, which runs only if its entry says trust_remote_code: true": (
-            code and not trusted
-        ),
-    }
-    if reasons := [reason for reason, holds in refusals.items() if holds]:
-        return "refused", "", reasons[0]
+    if "text" not in modalities or meta.loader is None or not (served or meta.open_weights):
+        return "refused", "", "mteb opens no public weights of it that read text"
+    if code and not trusted:
+        return "refused", "", "it brings code of its own, which runs only if its entry says trust_remote_code: true"
     if served:
         return "endpoint", "", "its publisher serves it and publishes no weights: write an entry with endpoint"
     unknown = sorted(_arguments(meta).keys() - _TAKEN)
