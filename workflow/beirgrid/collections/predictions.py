@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..config import resolve_path
-from ..config.published_expansions import HubExpansion, LocalExpansion, PublishedExpansion
+from ..config.systems import HubExpansion, LocalExpansion, PublishedExpansion
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from . import collection, corpora

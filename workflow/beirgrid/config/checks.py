@@ -90,8 +90,6 @@ def _dataset_problems(where: str, dataset: entries.Dataset, config: Config) -> I
 
 def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
     where, train = f"models.{name}", model.training
-    if name == "bm25":
-        yield f"{where}: 'bm25' stands for Lucene in a system's entry; the model needs another name"
     if model.query_tower:
         tower = config.models[model.query_tower]
         alike = all(getattr(tower, key, None) == getattr(model, key, None) for key in ("family", "similarity"))

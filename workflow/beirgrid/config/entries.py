@@ -19,7 +19,6 @@ from .datasets import Corpus, Dataset
 from .metric_names import registered_metric
 from .models import *
 from .models import Model
-from .published_expansions import *
 from .recipes import *
 from .systems import *
 from .systems import System

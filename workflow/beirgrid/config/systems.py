@@ -13,8 +13,7 @@ from pydantic import AfterValidator, Field
 from ..core.families import RETRIEVERS, families_with_role
 from .indexes import AnyIndex, Flat
 from .models import Chunks, Head, TrainedOn
-from .published_expansions import Expansion
-from .values import LIST, Count, Entry, Norm, PathName, Positive, Refers, Seeds, Size
+from .values import LIST, Count, Entry, HubId, Norm, PathName, Positive, Refers, Revision, Seeds, Size
 
 _CHUNKS = Field(None, description="Read documents in chunks. By default, as the model's entry says.")
 # Placeholders of a command, in the order of the documentation.
@@ -41,6 +40,43 @@ def _runnable(command: str) -> str:
 
 
 Command = Annotated[str, AfterValidator(_runnable)]
+
+
+class PublishedExpansion(Entry):
+    """Keys that published expansions of every source have."""
+
+    queries: Size | None = Field(None, description="Queries to take per document, from the first. By default, all.")
+    allow: Annotated[tuple[Literal["missing-documents"], ...], LIST] = Field(
+        (), description="Flaws to accept: documents of the corpus without queries."
+    )
+
+
+class LocalExpansion(PublishedExpansion):
+    """Expansions in a file or folder."""
+
+    source: Literal["local"] = Field(description="Where the expansions come from.")
+    path: PathName = Field(
+        description="A .jsonl file (may be .gz) with an id and queries in each line, or a folder of such files. "
+        "{corpus} stands for the corpus."
+    )
+
+
+class HubExpansion(PublishedExpansion):
+    """Expansions in files of a dataset on the Hugging Face hub at a pinned commit."""
+
+    source: Literal["huggingface"] = Field(description="Where the expansions come from.")
+    id: HubId = Field(description="Dataset on the Hugging Face hub.")
+    revision: Revision = Field(description="Commit of the dataset, 40 hex digits.")
+    files: Annotated[tuple[str, ...], LIST, Field(min_length=1)] = Field(
+        description="Files of the dataset, or patterns such as d2q/*.jsonl.gz. {corpus} stands for the corpus."
+    )
+
+
+Published = Annotated[LocalExpansion | HubExpansion, Field(discriminator="source")]
+
+
+# The name of a model, or published expansions.
+Expansion = str | Published
 
 
 class SystemEntry(Entry):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from ..collections import collection, corpora, judged, predictions
 from ..collections.sources import open_source
 from ..config.datasets import Corpus, Dataset
-from ..config.published_expansions import Published
+from ..config.systems import Published
 from ..config.values import Size
 from ..core import files, lineage, provenance
 from ..core.errors import DataError, warn
