@@ -93,11 +93,8 @@ def write_text(path: str | Path, text: str) -> None:
 
 def replace_text(path: str | Path, text: str) -> bool:
     """Write a text as UTF-8, atomically, unless the file has this content already; return whether it was written."""
-    try:
-        if Path(path).is_file() and Path(path).read_bytes() == text.encode():
-            return False
-    except OSError:  # missing or unreadable
-        pass
+    if Path(path).is_file() and Path(path).read_bytes() == text.encode():
+        return False
     write_text(path, text)
     return True
 
