@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from helpers import main, python, quick_first
 
+from beirgrid.config.entries import TOLERANCES
 from beirgrid.core import files, lineage, paths, provenance
 from beirgrid.core.errors import DataError
 from beirgrid.pipeline.evaluate import EVALUATE
@@ -121,7 +122,7 @@ def grid(tmp_path, monkeypatch) -> GridSummary:
         datasets=datasets,
         metrics=("ndcg@10", "p@5"),
         baseline="a",
-        tolerances=dict.fromkeys(("lucene", "checkpoint", "own", "paper"), 0.01),
+        tolerances=dict.fromkeys(TOLERANCES, 0.01),
         cells=cells,
         settings={path: SETTINGS for cell in cells for path in (cell.scores, *cell.records)},
     )
@@ -384,7 +385,7 @@ def test_damaged_and_foreign_files_are_never_a_number(grid, damage, monkeypatch)
         [
             (4, [], "4 of 8 queries have no documents and count 0"),
             (1, [], UNANSWERED),
-            (4, [4], "t0 lacks 4 of 8 judged queries, which count 0"),
+            (4, [4], "t0 lacks 4 of 8 judged queries; 4 of 8 queries have no documents and count 0"),
             (0, [4], "t0 lacks 4 of 8 judged queries"),  # a fusion with a run that has them
             (
                 1,

@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 from helpers import ROOT, main, quick_first
 
+from beirgrid.config.entries import TOLERANCES
 from beirgrid.core import files, paths, provenance
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 
@@ -275,7 +276,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
             datasets={name: DatasetSummary(corpus=name, qrels=paths.QRELS.format(dataset=name)) for name in DATASETS},
             metrics=tuple(finished.METRICS),
             baseline="first",
-            tolerances=dict.fromkeys(("lucene", "checkpoint", "own", "paper"), 0.01),
+            tolerances=dict.fromkeys(TOLERANCES, 0.01),
             cells=tuple(cells),
         )
         Path(GRID).parent.mkdir(parents=True)

@@ -226,12 +226,6 @@ def test_a_byte_order_mark_is_no_column(tmp_path):
     assert [value.system for value in published.read([tmp_path / "p.csv"], {"paper": 0.02})] == ["s"]
 
 
-def test_a_byte_order_mark_before_a_system_is_refused(tmp_path):
-    (tmp_path / "p.csv").write_text(f"{','.join(published.COLUMNS)}\n\ufeffs,d,ndcg@10,0.1,paper,x,,\n")
-    with pytest.raises(ConfigError, match=r"p\.csv:2: a byte order mark begins the line"):
-        list(published.read([tmp_path / "p.csv"], {"paper": 0.02}))
-
-
 def _scores() -> pd.DataFrame:
     """Return the scores of a (in float32) and b (on y in bfloat16)."""
     rows = [("a", "x", "ndcg@10", 0.5, 10, "float32"), ("a", "y", "ndcg@10", 0.7, 20, "float32")]

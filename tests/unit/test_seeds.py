@@ -15,7 +15,7 @@ from graph import inputs, records, settings
 from helpers import tracked_configuration
 
 from beirgrid import config
-from beirgrid.config.entries import Repeated
+from beirgrid.config.entries import TOLERANCES, Repeated
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import ConfigError
 from beirgrid.core.provenance import Stamp
@@ -192,7 +192,7 @@ def finished(tmp_path, monkeypatch) -> tuple[GridSummary, dict[str, np.ndarray]]
         datasets={**datasets, "both": DatasetSummary(mean_of=("x", "y"))},
         metrics=("ndcg@10",),
         baseline="base",
-        tolerances=dict.fromkeys(("lucene", "checkpoint", "own", "paper"), 0.01),
+        tolerances=dict.fromkeys(TOLERANCES, 0.01),
         cells=cells,
     )
     return summary, values
@@ -365,7 +365,7 @@ def test_a_score_over_queries_that_a_run_lacks_says_so(finished):
     facts = {"source": "/data/x.trec", "queries": 12, "queries_lacking": 5}
     write_cell("base", "x", values["base x"], FETCH_RUN, **facts)
     found = answer(grid)
-    said = "x.trec lacks 5 of 12 judged queries, which count 0"
+    said = "x.trec lacks 5 of 12 judged queries; 5 of 12 queries have no documents and count 0"
     cell = row(found.scores, "base", "x")
     assert (cell["status"], cell["detail"]) == ("done", said)
     assert row(found.scores, "base", "both")["detail"] == f"x: {said}"

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ..config import metric_names
-from ..core.errors import DataError, quoted
+from ..core.errors import DataError
 from ..results.answers import ALL, ZERO_SHOT, columns
 from ..results.permutations import PERMUTATIONS
 from ..results.scores import read_per_query
@@ -81,8 +81,10 @@ def read_dataset(
     first, *others = tables
     for system in others:
         if not tables[first].index.symmetric_difference(tables[system].index).empty:
+            sides = (f"{paths[of]} ({len(tables[of])} queries)" for of in (first, system))
             raise DataError(
-                _other_queries(name, paths[first], tables[first].index, paths[system], tables[system].index)
+                f"{' and '.join(sides)} should have the same queries of {name}. One of them was evaluated with other "
+                "qrels: delete it and run the workflow again."
             )
     return stack(name, tables, main)
 
@@ -120,17 +122,6 @@ def by_units(datasets: Sequence[EvaluatedDataset]) -> Iterator[list[EvaluatedDat
         kinds.setdefault(units, []).append(number)
     for numbers in kinds.values():
         yield [dataset.select(numbers) for dataset in datasets]
-
-
-def _other_queries(name: str, path: Path, queries: pd.Index, other: Path, others: pd.Index) -> str:
-    """Format the message about two files of one dataset with different queries."""
-    lacking, extra = queries.difference(others), others.difference(queries)
-    query, has, lacks = (lacking[0], path, other) if len(lacking) else (extra[0], other, path)
-    return (
-        f"{path} ({len(queries)} queries) and {other} ({len(others)} queries) should have the same queries of {name}: "
-        f"{has} has {quoted(str(query))}, {lacks} does not. One of them was evaluated with other qrels: delete it and "
-        "run the workflow again."
-    )
 
 
 def mean_of(name: str, datasets: Sequence[EvaluatedDataset]) -> EvaluatedDataset:

@@ -19,7 +19,6 @@ from .term_overlap import matrix
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 
 def depth_curves(depth: pd.DataFrame) -> DrawnFigure:
@@ -121,9 +120,17 @@ def _density(bins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
     """Draw the similarity of each pair of datasets (the paper's Figure 2, left)."""
     values = matrix(overlap)
-    side = min(drawing.WIDTH, 0.36 * len(values) + 2)
-    shades, most = values.to_numpy(np.float64), float(overlap["similarity"].max())
-    figure, image = _heat(values, shades, most, (side, 0.85 * side))
+    side, most = min(drawing.WIDTH, 0.36 * len(values) + 2), float(overlap["similarity"].max())
+    figure = drawing.new_figure(side, 0.85 * side)
+    axis = figure.subplots()
+    shades = np.ma.masked_invalid(values.to_numpy(np.float64))
+    image = axis.imshow(shades, vmin=0, vmax=most, aspect="auto")
+    for i, j in zip(*np.nonzero(~shades.mask), strict=True):
+        colour = "white" if shades[i, j] < most / 2 else "black"
+        axis.text(j, i, f"{shades[i, j]:.2f}", ha="center", va="center", fontsize=6, color=colour)
+    axis.set_xticks(range(len(values)), values.columns, rotation=90)
+    axis.set_yticks(range(len(values)), values.index)
+    axis.grid(visible=False)
     figure.colorbar(image, shrink=0.6, label="weighted Jaccard similarity")
     caption = (
         "Weighted Jaccard similarity of the words of each pair of corpora, by their frequencies. A word is a "
@@ -149,28 +156,6 @@ def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> DrawnFigure
         "something."
     )
     return DrawnFigure(figure, "Map of vocabularies", caption, "map.csv")
-
-
-def _heat(values: pd.DataFrame, shades: np.ndarray, most: float, size: tuple[float, float]) -> tuple[Figure, AxesImage]:
-    """Return a heat map with the values in its cells, and its image.
-
-    Args:
-        values: a row for each line of the map.
-        shades: float64 [rows, columns], from 0 (dark) to ``most`` (bright); a cell with NaN has no colour.
-        most: the brightest shade.
-        size: width and height, in inches.
-    """
-    figure = drawing.new_figure(*size)
-    axis = figure.subplots()
-    image = axis.imshow(np.ma.masked_invalid(shades), vmin=0, vmax=most, aspect="auto")
-    for (i, j), value in np.ndenumerate(values.to_numpy(np.float64)):
-        if not np.isnan(value):
-            colour = drawing.INK if np.isnan(shades[i, j]) else "white" if shades[i, j] < most / 2 else "black"
-            axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=6, color=colour)
-    axis.set_xticks(range(len(values.columns)), values.columns, rotation=90)
-    axis.set_yticks(range(len(values)), values.index)
-    axis.grid(visible=False)
-    return figure, image
 
 
 def wins(against: pd.DataFrame, metric: str) -> DrawnFigure:

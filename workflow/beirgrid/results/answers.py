@@ -6,10 +6,10 @@ An empty CSV cell means no value: NaN in a numeric column, an empty string in a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import pandas as pd
 
@@ -148,30 +148,26 @@ def guarded(table: pd.DataFrame) -> pd.DataFrame:
 
     The first characters are those that OWASP lists under CSV injection. Numbers are unchanged.
     """
-    return _with_texts(table, _guard)
+    texts = table.select_dtypes(["object", "str"])
+    return table.assign(**texts.map(lambda text: f"'{text}" if _is_formula(text) and not _is_number(text) else text))
 
 
 def unguarded(table: pd.DataFrame) -> pd.DataFrame:
     """Remove the apostrophes of ``guarded`` from a table read from CSV."""
-    return _with_texts(table, lambda text: text.removeprefix("'"))
+    texts = table.select_dtypes(["object", "str"])
+    return table.assign(**texts.map(lambda text: text.removeprefix("'") if _is_formula(text) else text))
 
 
-def _with_texts(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
-    """Change the texts that match ``_FORMULA``."""
-    changed = {}
-    for name, column in table.items():
-        if any(isinstance(cell, str) and _FORMULA.match(cell) for cell in column):
-            cells = [change(cell) if isinstance(cell, str) and _FORMULA.match(cell) else cell for cell in column]
-            changed[str(name)] = pd.Series(cells, column.index, column.dtype)
-    return table.assign(**changed)
+def _is_formula(text: Any) -> bool:
+    return isinstance(text, str) and _FORMULA.match(text) is not None
 
 
-def _guard(text: str) -> str:
+def _is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:
-        return f"'{text}"
-    return text
+        return False
+    return True
 
 
 def verdict_counts(verdicts: pd.DataFrame, *, recorded: bool) -> dict[str, int]:

@@ -222,17 +222,14 @@ class _Look:
         """
         record = self.record(cell.scores)
         evaluation = record if isinstance(record, dict) else {"facts": {}}
-        number = evaluation["facts"].get("queries_without_documents", 0)
         foreign = ("fetch_run", "retrieve_program")
         fetched = [step.record["facts"] for step in steps if step.record["stage"] in foreign]
         marks = _marks(step.record for step in steps)
-        lacking = {
-            f"{Path(run['source']).name} lacks {run['queries_lacking']:,} of {run['queries']:,} judged queries": run
+        lacking = dict.fromkeys(
+            f"{Path(run['source']).name} lacks {run['queries_lacking']:,} of {run['queries']:,} judged queries"
             for run in fetched
             if run.get("queries_lacking")
-        }
-        if [run["queries_lacking"] for run in lacking.values()] == [number]:
-            return "; ".join([*marks, f"{next(iter(lacking))}, which count 0"])
+        )
         return "; ".join(filter(None, [*marks, *lacking, unanswered(evaluation)]))
 
 

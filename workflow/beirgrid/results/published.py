@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from ..collections import ids
 from ..config.metric_names import metric_key, parse_metric
 from ..config.names import local_name
 from ..core.errors import ConfigError, nearest, quoted
@@ -118,7 +117,7 @@ def _values(path: Path, stream: TextIO, tolerances: dict[str, float]) -> Iterato
         if any("\n" in value for value in row):  # the rows up to the next quote would be lost
             raise ConfigError(f"{path}:{rows.line_num}: a line break within a value. Does it begin with a quote?")
         system, dataset, metric, text, tolerance_class, source, *notes = row[:known]
-        if problem := _problem(system, text, tolerance_class, tolerances):
+        if problem := _problem(text, tolerance_class, tolerances):
             raise ConfigError(f"{path}:{rows.line_num}: {problem}")
         parse_metric(metric)
         metric = metric_key(metric)
@@ -129,10 +128,8 @@ def _values(path: Path, stream: TextIO, tolerances: dict[str, float]) -> Iterato
         yield Published(system, dataset, metric, float(text), tolerance_class, source, *notes, **measured)
 
 
-def _problem(system: str, text: str, tolerance_class: str, tolerances: Mapping[str, float]) -> str:
+def _problem(text: str, tolerance_class: str, tolerances: Mapping[str, float]) -> str:
     """Return what is wrong with a line, or an empty text."""
-    if system.startswith(ids.MARK):
-        return "a byte order mark begins the line: was a file appended? Remove it"
     if tolerance_class not in tolerances:
         return f"no tolerance class {tolerance_class!r}{nearest(tolerance_class, tolerances)} (config: tolerances)"
     try:

@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field, PlainValidator, ValidationError
 
 from ..config.datasets import Statistics
+from ..config.entries import TOLERANCES
 from ..config.metric_names import MAIN, USUAL
 from ..config.values import LIST, Entry, NotNegative, Seed
 from ..core import files
@@ -104,7 +105,7 @@ class GridSummary(Entry):
         {}, description="By system: the rows that its models, or their teachers, were trained on."
     )
     training_unknown: dict[str, Texts] = Field({}, description="By system: the rows that may be in its training data.")
-    tolerances: dict[str, NotNegative] = Field({}, description="Tolerance by class of published values.")
+    tolerances: dict[str, NotNegative] = Field(TOLERANCES, description="Tolerance by class of published values.")
     show_published: Texts = Field((), description="Files of published values, without .csv, whose systems are shown.")
     notes: Annotated[tuple[ModelNote, ...], LIST] = Field((), description="Notes on models.")
     cells: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells that have scores.")

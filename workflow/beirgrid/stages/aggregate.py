@@ -15,7 +15,6 @@ from ..analysis import ranking_overlap
 from ..analysis.comparisons import compare_grid
 from ..collections import collection
 from ..config import resolve_path
-from ..config.entries import TOLERANCES
 from ..core import files, paths, provenance
 from ..core.provenance import Record
 from ..pipeline.aggregate import AGGREGATE
@@ -98,7 +97,7 @@ def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answe
     Raises:
         ConfigError: a file of published values cannot be read.
     """
-    values = {path.stem: list(references.read([path], _tolerances(grid))) for path in published}
+    values = {path.stem: list(references.read([path], grid.tolerances)) for path in published}
     shown = [value for name in grid.show_published for value in values.get(name, ())]
     compared, intervals = compare_grid(grid, cells)
     scores = collect_scores(grid, cells, intervals)
@@ -107,17 +106,12 @@ def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answe
         **compared,
         scores=scores,
         seeds=collect_seeds(grid, scores, compared["across"]),
-        verdicts=judge(scores, list(chain(*values.values())), _tolerances(grid), grid.meant, grid.counted_once),
+        verdicts=judge(scores, list(chain(*values.values())), grid.tolerances, grid.meant, grid.counted_once),
         costs=collect_costs(steps),
         efficiency=efficiency(steps),
         per_query=collect_per_query(grid, cells),
         published=collect_published(grid, shown),
     )
-
-
-def _tolerances(grid: GridSummary) -> dict[str, float]:
-    """Return the tolerance of each class, with defaults for classes that an older grid lacks."""
-    return {**TOLERANCES, **grid.tolerances}
 
 
 def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> pd.DataFrame:
@@ -202,14 +196,11 @@ def judge(
             known.setdefault((name, value.dataset, value.metric), []).append(value)
     rows: list[dict[str, Any]] = []
     facts = ["system", "dataset", "metric", "value", "queries", "precision", "checkpoints", "status"]
-    for values_of_cell in scores[facts].itertuples(index=False, name=None):
-        cell = dict(zip(facts, values_of_cell, strict=True))
-        unjudged = "no reference" if cell["status"] == DONE else cell["status"]
-        metric = meant(cell["metric"], cell["dataset"])
-        of_cell = known.get((cell["system"], cell["dataset"], metric), [])
-        rows += [_verdict(cell, reference, tolerances) for reference in of_cell]
-        if not of_cell:
-            rows.append({**cell, "verdict": unjudged})
+    cells: Any = scores[facts].to_dict("records")
+    for cell in cells:
+        of_cell = known.get((cell["system"], cell["dataset"], meant(cell["metric"], cell["dataset"])), ())
+        alone = {**cell, "verdict": "no reference" if cell["status"] == DONE else cell["status"]}
+        rows += [_verdict(cell, reference, tolerances) for reference in of_cell] or [alone]
     table = typed("verdicts", pd.DataFrame(rows))
     return typed("verdicts", pd.DataFrame([*rows, *_of_means(table, averaged, tolerances)]))
 
