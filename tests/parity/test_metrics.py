@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 import pytrec_eval
 from beir.retrieval import custom_metrics
-from helpers import python, with_ranx
+from helpers import python
 
 from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.config.metric_names import written
@@ -252,36 +252,6 @@ def test_the_reference_order_and_ndcg_are_trec_evals(case: Case) -> None:
 def test_metrics_equal_trec_eval(case: Case) -> None:
     got = beirgrid_values(case.qrels, case.read, TREC_METRICS)
     assert_equal(got, trec_values(case.qrels, case.run), list(case.qrels))
-
-
-RANX = """
-found = {}
-for case, (qrels, run) in given["cases"].items():
-    judged, retrieved = ranx.Qrels(qrels), ranx.Run(run)
-    # make_comparable gives queries without documents the value 0.
-    ranx.evaluate(judged, retrieved, given["metrics"], make_comparable=True)
-    found[case] = dict(retrieved.scores)
-print(json.dumps(found))
-"""
-
-
-@pytest.mark.slow
-def test_metrics_equal_ranx(cases: dict[str, Case]) -> None:
-    """ranx gets ranks as scores, so that it breaks no ties, and 0 for negative grades."""
-    names = {"ndcg": "ndcg", "ndcg_burges": "ndcg_burges", "recall": "recall", "mrr": "mrr", "map": "map"}
-    names |= {"p": "precision", "success": "hit_rate"}
-    wanted = {f"{name}@{k}": f"{theirs}@{k}" for name, theirs in names.items() for k in (1, 10, 100)}
-    given = {}
-    for name, case in cases.items():
-        qrels = {q: {d: max(grade, 0) for d, grade in grades.items()} for q, grades in case.qrels.items()}
-        run = {q: {d: -rank for rank, d in enumerate(case.read[q].ids)} for q in case.read if case.read[q].ids}
-        given[name] = (qrels, run)
-    found = with_ranx(RANX, {"cases": given, "metrics": list(wanted.values())})
-    assert list(found) == CASES
-    for name, case in cases.items():
-        got = beirgrid_values(case.qrels, case.read, list(wanted))
-        expected = {metric: [found[name][theirs][q] for q in case.qrels] for metric, theirs in wanted.items()}
-        assert_equal(got, expected, list(case.qrels))
 
 
 def test_metrics_that_trec_eval_lacks_equal_their_definitions(case: Case) -> None:
