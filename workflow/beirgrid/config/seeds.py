@@ -72,45 +72,39 @@ class _Members:
         if not _is_random(self.config, entry):
             return name
         if made not in self.systems:
-            self.systems[made] = entry.model_copy(update={"seeds": None, **self._parts(entry, number)})
+            self.systems[made] = entry.model_copy(update={"seeds": None, **self._names(entry, number)})
         return made
-
-    def _parts(self, entry: entries.SystemEntry, number: int) -> dict[str, Any]:
-        """Return the keys of a system's entry that name models and systems, with the names that a member has there."""
-        values = {key: getattr(entry, key, None) for key in ("retriever", "reranker", "expansion")}
-        names: dict[str, Any] = {
-            key: self.model(value, number) for key, value in values.items() if value in self.config.models
-        }
-        if first_stage := getattr(entry, "first_stage", None):
-            names["first_stage"] = self.system(first_stage, number)
-        if parts := getattr(entry, "of", None):
-            names["of"] = tuple(self.system(part, number) for part in parts)
-        return names
 
     def model(self, name: str, number: int) -> str:
         """Return the model that a member has in place of a model, after adding it; the model if no seed changes it."""
-        entry, made = self.config.models[name], member(name, number)
-        towers = [entry, *([self.config.models[entry.query_tower]] if entry.query_tower else [])]
-        if number == 1 or not any(map(_has_seed, towers)):
+        made, towers = member(name, number), [name, getattr(self.config.models.get(name), "query_model", None)]
+        if number == 1 or not any(
+            _has_seed(self.config.models[tower]) for tower in towers if tower in self.config.models
+        ):
             return name
         if made not in self.models:
-            self.models[made] = self._copy(name, entry, number)
+            self.models[made] = self._copy(name, self.config.models[name], number)
         return made
+
+    def _names(self, entry: entries.Entry, number: int, stays: str = "") -> dict[str, Any]:
+        """Return the keys of an entry, but one, that name systems or models, with the names that a member has there."""
+        names: dict[str, Any] = {}
+        for registry, find in (("systems", self.system), ("models", self.model)):
+            for key in {key for key, _ in entry.references(registry)} - {stays}:
+                value = getattr(entry, key)
+                names[key] = (
+                    find(value, number) if isinstance(value, str) else tuple(find(one, number) for one in value)
+                )
+        return names
 
     def _copy(self, name: str, entry: entries.ModelEntry, number: int) -> entries.ModelEntry:
         if isinstance(entry, entries.QueryGenerator):
             seed = (entry.seed + number - 1) % SEED_LIMIT
             values = dict(entry) | {"seed": seed, "weights": name, "note": ""}
             return entries.ReseededGenerator.model_construct(entry.model_fields_set | {"seed", "weights"}, **values)
-        changes: dict[str, Any] = {"note": ""}
-        if entry.query_tower:
-            changes["query_model"] = self.model(entry.query_tower, number)
+        changes: dict[str, Any] = {"note": "", **self._names(entry, number)}
         if train := entry.training:
             # A generator writes training queries with the seed of the recipe, not with its own.
-            models = {key: self.model(model, number) for key, model in train.models.items() if key != "generator"}
-            recipe: dict[str, Any] = {"seed": (train.seed + number - 1) % SEED_LIMIT, **models}
-            if isinstance(train, entries.Gpl) and train.retrievers:
-                miners = (miner if miner == "bm25" else self.model(miner, number) for miner in train.retrievers)
-                recipe["retrievers"] = tuple(miners)
-            changes["train"] = train.model_copy(update=recipe)
+            seed = (train.seed + number - 1) % SEED_LIMIT
+            changes["train"] = train.model_copy(update={"seed": seed, **self._names(train, number, "generator")})
         return entry.model_copy(update=changes)
