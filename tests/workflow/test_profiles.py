@@ -73,7 +73,7 @@ def test_every_rule_is_whole():
     assert len(rules()) == 32
     for name, rule in rules().items():
         assert rule.message, name
-        assert rule.shellcmd == "{params.command} <<< {params.job:q} > {log:q} 2>&1", name
+        assert rule.shellcmd == "{params.command} > {log:q} 2>&1", name
         assert rule.log, name
         assert rule.benchmark, name
         assert rule.conda_env, name

@@ -54,4 +54,4 @@ rule aggregate:
     resources:
         **stage.aggregate.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"

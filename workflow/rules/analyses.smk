@@ -25,4 +25,4 @@ rule analyses:
     resources:
         **stage.analyses.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"

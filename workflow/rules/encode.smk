@@ -23,7 +23,7 @@ rule encode_dense:
     group:
         stage.encode_dense.group
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 use rule encode_dense as encode_sparse with:
@@ -81,4 +81,4 @@ rule expand:
     resources:
         **stage.expand.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"

@@ -20,4 +20,4 @@ rule evaluate:
     group:
         stage.evaluate.group
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"

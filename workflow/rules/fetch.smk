@@ -18,7 +18,7 @@ rule fetch_corpus:
     resources:
         **stage.fetch_corpus.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 rule fetch_dataset:
@@ -42,7 +42,7 @@ rule fetch_dataset:
     resources:
         **stage.fetch_dataset.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 rule fetch_expansion:
@@ -67,7 +67,7 @@ rule fetch_expansion:
     resources:
         **stage.fetch_expansion.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 rule fetch_model:
@@ -92,7 +92,7 @@ rule fetch_model:
     resources:
         **stage.fetch_model.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 rule fetch_run:
@@ -119,4 +119,4 @@ rule fetch_run:
     group:
         stage.fetch_run.group
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"

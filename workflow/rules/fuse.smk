@@ -22,4 +22,4 @@ rule fuse:
     group:
         stage.fuse.group
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"

@@ -20,7 +20,7 @@ rule index_lexical:
     resources:
         **stage.index_lexical.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 rule index_program:
@@ -45,7 +45,7 @@ rule index_program:
     resources:
         **stage.index_program.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 # One rule per kind of vectors.
@@ -73,7 +73,7 @@ rule index_dense:
     group:
         stage.index_dense.group
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 use rule index_dense as index_sparse with:
@@ -132,4 +132,4 @@ rule index_approximate:
     resources:
         **stage.index_approximate.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"

@@ -23,4 +23,4 @@ rule report:
     resources:
         **stage.report.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"

@@ -17,7 +17,7 @@ rule score:
     resources:
         **stage.score.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 rule rerank:
@@ -44,4 +44,4 @@ rule rerank:
     group:
         stage.rerank.group
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"

@@ -22,7 +22,7 @@ rule retrieve_lexical:
     group:
         stage.retrieve_lexical.group
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 rule retrieve_program:
@@ -47,7 +47,7 @@ rule retrieve_program:
     resources:
         **stage.retrieve_program.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 # One rule per kind of vectors.
@@ -75,7 +75,7 @@ rule retrieve_dense:
     group:
         stage.retrieve_dense.group
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 use rule retrieve_dense as retrieve_sparse with:

@@ -20,7 +20,7 @@ rule train:
     resources:
         **stage.train.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 rule generate:
@@ -45,7 +45,7 @@ rule generate:
     resources:
         **stage.generate.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 rule mine:
@@ -70,7 +70,7 @@ rule mine:
     resources:
         **stage.mine.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 rule label:
@@ -95,7 +95,7 @@ rule label:
     resources:
         **stage.label.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 rule adapt:
@@ -120,4 +120,4 @@ rule adapt:
     resources:
         **stage.adapt.resources,
     shell:
-        "{params.command} <<< {params.job:q} > {log:q} 2>&1"
+        "{params.command} > {log:q} 2>&1"

@@ -53,12 +53,8 @@ class Rule:
 
     @cached_property
     def params(self) -> dict[str, Any]:
-        """Params. Those that take ``output`` change no output, and Snakemake does not compare their values."""
-        return {
-            **self.compared,
-            "command": signed(self.command, "output"),
-            "job": signed(self.job, "input", "output", "threads", "resources"),
-        }
+        """Params. The command takes ``output``, so Snakemake does not compare its values."""
+        return {**self.compared, "command": signed(self.command, "input", "output", "threads", "resources")}
 
     @cached_property
     def compared(self) -> dict[str, Any]:
@@ -82,11 +78,12 @@ class Rule:
         """Return the params of a job that change its output."""
         return {name: value(wildcards) if callable(value) else value for name, value in self.compared.items()}
 
-    def command(self, wildcards: Any, output: Any) -> str:
+    def command(self, wildcards: Any, input: Any, output: Any, threads: int, resources: Any) -> str:
         """Return a job's command, which imports this checkout's package, and nothing from the working directory."""
         name = self.stage.function(self.grid, **dict(wildcards.items())).partition(":")[2]
         kind = f"{KIND}=models " if self.stage.runs_models else ""  # the server of libraries that forks the job
-        return f"PYTHONSAFEPATH=1 {kind}{self.rules.python} -m beirgrid stage {name}"
+        job = shlex.quote(self.job(wildcards, input, output, threads, resources))
+        return f"PYTHONSAFEPATH=1 {kind}{self.rules.python} -m beirgrid stage {name} <<< {job}"
 
     def job(self, wildcards: Any, input: Any, output: Any, threads: int, resources: Any) -> str:
         """Return a job as JSON: its inputs, outputs, settings, and what changes no output."""
