@@ -175,4 +175,11 @@ def _runs(grid: Grid, directory: Path) -> Iterator[Row]:
             yield {"system": cell.system, "dataset": cell.dataset, "queries": of_cell.queries, **shown}
 
 
-_KINDS = {kind: globals()[f"_{kind}"] for kind in ("systems", "models", "datasets", "metrics", "grids", "runs")}
+_KINDS = {
+    "systems": _systems,
+    "models": _models,
+    "datasets": _datasets,
+    "metrics": _metrics,
+    "grids": _grids,
+    "runs": _runs,
+}
