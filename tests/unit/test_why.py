@@ -103,7 +103,7 @@ def test_each_reason_is_named(site, capsys, change, path, reason):
     ],
 )
 def test_changes_name_keys_and_values(before, now, said):
-    assert list(reruns.changes(before, now)) == said
+    assert list(provenance.changes(before, now)) == said
 
 
 VECTORS = "results/embeddings/{}/demo/0.json"

@@ -30,6 +30,7 @@ from .version import full_version
 
 # Before it is read, a larger file is compared by its size alone.
 HASHED = 2**24
+_NONE = object()
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 # Ancestors that all inputs share, by the options that take them.
 SHARED = ("corpus", "queries", "training_queries", "checkpoint", "run")
@@ -271,6 +272,16 @@ def digest(params: Mapping[str, Any]) -> str:
 def without_paths(settings: str) -> Any:
     """Return settings, JSON, without the paths of local files."""
     return json.loads(settings, object_hook=lambda entry: {key: entry[key] for key in entry if key != "path"})
+
+
+def changes(before: Any, now: Any, key: str = "") -> Iterator[str]:
+    """Yield each changed key with both values: ``max_length 256 → 128``."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for name in dict.fromkeys([*before, *now]):
+            yield from changes(before.get(name, _NONE), now.get(name, _NONE), f"{key}.{name}".lstrip("."))
+    elif before != now:
+        shown = ["(none)" if value is _NONE else json.dumps(value, ensure_ascii=False) for value in (before, now)]
+        yield f"{key} {' → '.join(text if len(text) <= 60 else f'{text[:40]} … {text[-15:]}' for text in shown)}"
 
 
 def artifact(path: str | Path) -> Path:

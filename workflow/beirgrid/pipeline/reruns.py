@@ -15,8 +15,6 @@ from ..core import files, provenance
 from ..core.errors import DataError
 from ..core.portable import portable
 
-_NONE = object()
-
 
 @functools.cache
 def _sha256(path: str, changed: int) -> str:
@@ -51,23 +49,14 @@ def reason(record: Path, params: Callable[[], Mapping[str, Any]]) -> str:
         known = provenance.read_record(record)
         if known["settings_key"] != provenance.digest(asked := params()):
             read = provenance.without_paths if asked.get("files") else json.loads
-            before = read(json.dumps(known.get("job", {}).get("settings", known.get("asked", {}))))  # 0.2.0 had no job
-            versions = changes(known["stage_version"], asked["version"], "stage version")
-            return ", ".join([*versions, *changes(before, portable(read(asked["settings"])))]) or "a local file"
+            made = known.get("job", {}).get("settings", known.get("asked", {}))  # records of 0.2.0 have no job
+            before = {"stage version": known["stage_version"], **read(json.dumps(made))}
+            now = {"stage version": asked["version"], **portable(read(asked["settings"]))}
+            return ", ".join(provenance.changes(before, now)) or "a local file"
         mismatch = next(provenance.mismatches(record, known), "")
     except DataError as error:
         mismatch = str(error)
     return mismatch.removesuffix(f". {files.REMEDY}")
-
-
-def changes(before: Any, now: Any, key: str = "") -> Iterator[str]:
-    """Yield each changed key with both values: ``max_length 256 → 128``."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        for name in dict.fromkeys([*before, *now]):
-            yield from changes(before.get(name, _NONE), now.get(name, _NONE), f"{key}.{name}".lstrip("."))
-    elif before != now:
-        shown = ["(none)" if value is _NONE else json.dumps(value, ensure_ascii=False) for value in (before, now)]
-        yield f"{key} {' → '.join(text if len(text) <= 60 else f'{text[:40]} … {text[-15:]}' for text in shown)}"
 
 
 def notices(reasons: Mapping[str, str]) -> Iterator[str]:
