@@ -21,10 +21,7 @@ class CorpusEntry(Entry):
     titles: bool = Field(True, description="Whether the documents have titles.")
     language: Language = Field("en", description="Language of the documents, an ISO 639-1 code.")
     licence: str = Field("", description="Licence as the publishers or the BEIR paper state it.")
-    show_text: bool = Field(
-        True,
-        description="false: reports show ids in place of the texts of documents and queries, as some licences ask.",
-    )
+    show_text: bool = Field(True, description="false: reports show ids in place of the texts of documents and queries.")
     allow: Annotated[tuple[Literal["duplicate-documents", "duplicate-queries", "empty-queries"], ...], LIST] = Field(
         (), description="Flaws of the collection to accept. beirgrid keeps the first of several duplicates."
     )
@@ -97,8 +94,7 @@ class Dataset(Entry):
     corpus: Annotated[str | None, Refers(("corpora",))] = Field(None, description="The corpus that is searched.")
     id: str | None = Field(
         None,
-        description="ir_datasets id that holds queries and qrels, or Hugging Face dataset with the qrels (by default "
-        "that of the corpus).",
+        description="ir_datasets id with queries and qrels, or hub dataset with the qrels (default: the corpus's).",
     )
     revision: Revision | None = Field(None, description="Commit of the Hugging Face dataset with the qrels.")
     split: Name = Field(
@@ -106,9 +102,7 @@ class Dataset(Entry):
     )
     queries: Count | None = Field(None, description="Number of queries with qrels, which fetch compares.")
     queries_are_documents: bool | Literal["auto"] = Field(
-        "auto",
-        description="Whether the document with the id of a query is that query, and so is not ranked for it. "
-        "auto: only if the two texts are equal too.",
+        "auto", description="Whether a document with a query's id is that query, not ranked. auto: if texts are equal."
     )
     task: str = Field("", description="Task, as in the BEIR paper. Tables show it.")
     domain: str = Field("", description="Domain, as in the BEIR paper. Tables show it.")

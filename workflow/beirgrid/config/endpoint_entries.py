@@ -34,8 +34,7 @@ class Endpoint(Entry):
     )
     protocol: Literal["cohere", "tei"] = Field(
         "cohere",
-        description="Form of rerank requests: as Cohere, Jina, vLLM and infinity read them (documents), or as "
-        "text-embeddings-inference does (texts).",
+        description="Form of rerank requests: that of Cohere, Jina, vLLM and infinity, or text-embeddings-inference.",
     )
     body: dict[str, JsonValue] = Field({}, description="Keys to add to each request. null takes a key out.")
     query_body: dict[str, JsonValue] = Field({}, description="Keys to add to requests with queries, over body.")

@@ -49,9 +49,7 @@ class ShowSettings(Entry):
     """What tables and report show beside the systems of the grid."""
 
     published: Annotated[tuple[str, ...], LIST] = Field(
-        (),
-        description="Files of config/published, without .csv. Their values of systems that the grid does not run are "
-        "shown as published, not run here.",
+        (), description="Files of config/published, without .csv: values of systems that do not run here are shown."
     )
     order: Literal["score", "grid"] = Field("score", description="Order of the systems: best first, or the grid's.")
 
@@ -133,8 +131,7 @@ class Settings(Entry):
     )
     device: Device = Field("auto", description="Where models run. auto: on a GPU if there is one.")
     kernels: Kernels = Field(
-        "auto",
-        description="plain: models and exact search use documented functions of PyTorch, transformers and faiss alone.",
+        "auto", description="plain: only documented functions of PyTorch, transformers and faiss run models and search."
     )
     nodes: Nodes = Field(Nodes(), description="Limits of the jobs on CPU nodes and on GPU nodes.")
     retrieve: RetrieveSettings = Field(RetrieveSettings(), description="First-stage retrieval.")

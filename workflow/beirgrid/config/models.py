@@ -47,9 +47,7 @@ class TrainedOn(Entry):
     )
     source: str = Field(description="Publication or page that says so.")
     complete: bool = Field(
-        True,
-        description="Whether the source names all training data. Otherwise, it is not known whether the model was "
-        "trained on the other collections.",
+        True, description="Whether the source names all training data. If not, other collections may be among it."
     )
 
 
@@ -101,8 +99,7 @@ class ModelEntry(Entry):
     )
     path: PathName | None = Field(None, description="Folder with the checkpoint, resolved as that of a corpus.")
     package: str | None = Field(
-        None,
-        description="Installed Python package with the checkpoint. beirgrid reads its files and does not run its code.",
+        None, description="Installed Python package with the checkpoint. Its files are read, its code does not run."
     )
     adapter: Adapter | None = Field(
         None, description="LoRA of this checkpoint: fetch adds it to the weights, and takes its tokenizer and modules."
@@ -118,8 +115,7 @@ class ModelEntry(Entry):
     max_length: Length | None = Field(None, description="Tokens kept of a text (rerankers: of query and document).")
     precision: Precision | None = Field(None, description="Precision of this model, in place of encode.precision.")
     size: ModelSize = Field(
-        ModelSize(),
-        description="Size of the model. By default, the size in its files. Without files, the size of BERT-base.",
+        ModelSize(), description="Size of the model. By default, that of its files or, without files, of BERT-base."
     )
     trained_on: TrainedOn | None = Field(
         None,
@@ -259,9 +255,7 @@ class DenseModel(TaskModel):
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
     brackets: Brackets | None = Field(None, description="Two tokens around each query and each document (SGPT).")
     special_tokens: Literal["end", "both"] | None = Field(
-        None,
-        description="Tokens that the tokenizer puts around a text in place of those that its files name: its end "
-        "token, or its first and its end token (both).",
+        None, description="Tokens around a text, over those of the tokenizer's files: end, or first and end (both)."
     )
     train: Adaptation | None = Field(None, description="How the workflow adapts the model to a corpus.")
 
@@ -272,9 +266,7 @@ class SparseModel(TaskModel):
     family: Literal["sparse"] = Field(description="Decides how the checkpoint is opened and searched.")
     similarity: Literal["dot"] = Field("dot", description="How vectors are compared.")
     pooling: Literal["splade", "sparta", "bge-m3"] = Field(
-        "splade",
-        description="Where term weights come from: a language model's head, input embeddings (sparta), or the sparse "
-        "head of BGE-M3.",
+        "splade", description="Source of term weights: a language model's head, input embeddings, or BGE-M3's head."
     )
     query_model: QueryModel = None
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")

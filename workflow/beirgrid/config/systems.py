@@ -84,8 +84,7 @@ class SystemEntry(Entry):
 
     kind: ClassVar[str]
     seeds: Seeds | None = Field(
-        None,
-        description="How many times the grid runs the system, each time with other seeds. The tables show the mean.",
+        None, description="Runs of the system in the grid, each with other seeds. The tables show the mean."
     )
 
     @property
@@ -127,9 +126,7 @@ class Retriever(SystemEntry):
         description="Dense, sparse or late-interaction model."
     )
     head: Head | None = Field(
-        None,
-        description="Of a checkpoint with the three heads of BGE-M3, in place of the dense one: a weight per token "
-        "(sparse), or a vector per token (tokens).",
+        None, description="Of BGE-M3's three heads, in place of the dense one: a weight (sparse) or a vector per token."
     )
 
 
@@ -207,8 +204,7 @@ class Program(Foreign):
         "format to {run}, and may name {corpus}, {index}, {depth} and {threads}."
     )
     index_command: Command | None = Field(
-        None,
-        description="Command that indexes a corpus first. It reads the file {corpus} and fills the folder {index}.",
+        None, description="Command that indexes a corpus first: reads the file {corpus}, fills the folder {index}."
     )
     version: str = Field("", description="Version of the program, for the records. A change runs the commands again.")
     threads: Size = Field(1, description="Cores of a job.")
