@@ -57,7 +57,7 @@ def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | N
     """Build tables of invented numbers. ``states`` gives unfinished cells a status and a detail."""
     rng = np.random.default_rng(0)
     states = states or {}
-    scores, verdicts, tests, pairs, groups = [], [], [], [], []
+    scores, verdicts, tests, pairs = [], [], [], []
     for metric, dataset in itertools.product(grid.metrics, grid.rows):
         values = dict(zip(grid.systems, rng.uniform(0.2, 0.9, len(grid.systems)), strict=True))
         done = [system for system in grid.systems if (system, dataset) not in states]
@@ -80,14 +80,15 @@ def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | N
         for system in done:
             row = {"dataset": dataset, "metric": metric, "queries": 300, "system": system, "mean": values[system]}
             near = values[best] - values[system] < 0.03
-            groups.append({**row, "best": best, "in_best_group": near, "p_tukey": 0.4 if near else 0.001})
+            row |= {"best": best, "in_best_group": near, "p_tukey": 0.4 if near else 0.001}
             if system != grid.systems[0]:
-                tests.append({**row, "baseline": grid.systems[0], **_tests(values[system] - values[grid.systems[0]])})
+                row |= {"baseline": grid.systems[0], **_tests(values[system] - values[grid.systems[0]])}
+            tests.append(row)
         for first, second in itertools.combinations(done, 2):
             pair = {"dataset": dataset, "metric": metric, "queries": 300, "system": first, "other": second}
             pairs.append({**pair, **_tests(values[first] - values[second]), "p_tukey": 0.02})
     found = {"scores": scores, "verdicts": verdicts, "costs": costs(grid), "significance": tests, "pairs": pairs}
-    found |= {"groups": groups, "across": _across(grid, pd.DataFrame(scores))}
+    found |= {"across": _across(grid, pd.DataFrame(scores))}
     return Answers(**{name: answers.typed(name, pd.DataFrame(found.get(name, []))) for name in Answers._fields})
 
 

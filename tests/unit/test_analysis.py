@@ -122,18 +122,18 @@ def test_tables_hold_against_each_other():
 
 
 def test_the_best_of_holes_is_the_lowest():
-    found = tables.compare(dataset(better=0.3), **FEW).groups
+    found = tables.compare(dataset(better=0.3), **FEW).significance
     best = found.groupby("metric", sort=False)["best"].unique()
     assert best["ndcg@10"].tolist() == best["hole@10"].tolist() == ["d"]
     assert found[found["metric"] == "hole@10"]["in_best_group"].tolist() == [False, False, False, True]
 
 
 def test_the_best_group_has_who_the_test_does_not_distinguish():
-    found = tables.compare(dataset(better=0.0), **FEW).groups
+    found = tables.compare(dataset(better=0.0), **FEW).significance
     assert found["in_best_group"].all()
     means, p = np.array([0.5, 0.9, 0.5, 0.9]), np.array([0.01, 0.2, 0.01, 0.06, 1.0, 0.04])
     four = tables.EvaluatedDataset("x", tuple("abcd"), ("ndcg@10",), np.zeros((1, 4, 1)))
-    assert tables._groups(four, 0, means, p)["in_best_group"].tolist() == [False, True, True, True]
+    assert tables._best(four, 0, means, p)["in_best_group"].tolist() == [False, True, True, True]
 
 
 def test_order_of_systems_and_datasets_changes_nothing(tmp_path):
@@ -174,7 +174,7 @@ def test_a_single_system_has_a_mean_and_is_the_best():
     found = tables.compare(dataset(systems="a"), baseline="a", **FEW)
     assert found.significance["low"].notna().all()
     assert found.pairs.empty
-    assert found.groups["in_best_group"].all()
+    assert found.significance["in_best_group"].all()
 
 
 # Groups of queries ----------------------------------------------------------------------------------------------------

@@ -464,7 +464,7 @@ def test_a_mean_that_lacks_a_cell_has_no_value_and_says_what_it_lacks(tmp_path):
 def test_the_group_of_the_best_is_marked(tmp_path):
     rows = [("x", "a", True), ("x", "b", True), ("y", "a", True), ("y", "b", False)]
     groups = pd.DataFrame(rows, columns=["dataset", "system", "in_best_group"]).assign(metric="ndcg@10")
-    answers = _answers(_scores(), groups=typed("groups", groups))
+    answers = _answers(_scores(), significance=typed("significance", groups))
     table = table_files.wide(answers, _grid("ab", x={}, y={}), "ndcg@10")
     table_files.write_wide(table, tmp_path)
     markdown, latex = ((tmp_path / f"ndcg@10.{suffix}").read_text() for suffix in ("md", "tex"))

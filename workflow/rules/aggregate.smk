@@ -19,7 +19,6 @@ rule aggregate:
                 "seeds",
                 "significance",
                 "pairs",
-                "groups",
                 "across",
                 "zero_shot",
                 "published",

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -58,11 +58,10 @@ class EvaluatedDataset(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The tables of one dataset: against the baseline, all pairs, and the groups of the best."""
+    """The tables of one dataset: each system against the baseline and the best, and all pairs."""
 
     significance: pd.DataFrame
     pairs: pd.DataFrame
-    groups: pd.DataFrame
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -146,10 +145,9 @@ def compare(
     """Compute the tables of one dataset, for each metric.
 
     ``significance`` has a row per system: its mean with a BCa bootstrap interval, and the difference to the baseline
-    with interval, p values and effect size. Holm's correction there is for the systems of that metric. ``pairs`` has a
-    row per pair of systems; its corrections are for all pairs of that metric. ``groups`` says of each system whether it
-    is in the group of the best: the systems that the randomised Tukey HSD test does not distinguish from the best at
-    0.05.
+    with interval, p values and effect size. Holm's correction there is for the systems of that metric. The column
+    ``in_best_group`` says whether the randomised Tukey HSD test does not distinguish the system from the best at 0.05.
+    ``pairs`` has a row per pair of systems; its corrections are for all pairs of that metric.
 
     Args:
         dataset: the scores; at least one system.
@@ -182,10 +180,9 @@ def _compare(
     for i, metric in enumerate(dataset.metrics):
         table = _pairs(dataset, i, randomisation, p_tukey[:, i], effects)
         of_metric = means[means["metric"] == metric]
-        of_metric = of_metric.assign(note=_notes(scores[:, :, i], parts)).merge(
-            _against(table, baseline), "left", "system"
-        )
-        tables.append((of_metric, table, _groups(dataset, i, of_metric["mean"].to_numpy(), p_tukey[:, i])))
+        best = _best(dataset, i, of_metric["mean"].to_numpy(), p_tukey[:, i])
+        of_metric = of_metric.assign(note=_notes(scores[:, :, i], parts), **best)
+        tables.append((of_metric.merge(_against(table, baseline), "left", "system"), table))
     by_kind = zip(Comparison._fields, zip(*tables, strict=True), strict=True)
     return Comparison(*(pd.concat(parts, ignore_index=True)[columns(kind)] for kind, parts in by_kind))
 
@@ -262,22 +259,13 @@ def _against(pairs: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
     return rows.drop(columns=["dataset", "metric", "queries", "p_tukey"])
 
 
-def _groups(dataset: EvaluatedDataset, metric: int, means: np.ndarray, p_tukey: np.ndarray) -> pd.DataFrame:
-    """Return for each system whether it is in the group of the best, and its p value against the best."""
-    name = dataset.metrics[metric]
-    best = int(np.argmin(means) if metric_names.lower_is_better(name) else np.argmax(means))
+def _best(dataset: EvaluatedDataset, metric: int, means: np.ndarray, p_tukey: np.ndarray) -> dict[str, Any]:
+    """Return the best system, whether each system is in its group, and the p value of each against it."""
+    lower = metric_names.lower_is_better(dataset.metrics[metric])
+    best = int(np.argmin(means) if lower else np.argmax(means))
     to_best = significance.p_with(best, len(means), p_tukey)
-    return pd.DataFrame(
-        {
-            "dataset": dataset.name,
-            "metric": name,
-            "system": dataset.systems,
-            "mean": means,
-            "best": dataset.systems[best],
-            "in_best_group": (np.abs(means - means[best]) <= significance.ROUNDING) | (to_best > significance.ALPHA),
-            "p_tukey": to_best,
-        }
-    )
+    in_group = (np.abs(means - means[best]) <= significance.ROUNDING) | (to_best > significance.ALPHA)
+    return {"best": dataset.systems[best], "in_best_group": in_group, "p_tukey": to_best}
 
 
 # Several datasets -----------------------------------------------------------------------------------------------------

@@ -108,8 +108,7 @@ def _facts(answers: Answers, metric: str) -> Facts:
     seeds = of["seeds"][of["seeds"]["status"] == DONE]
     scores = of["scores"][[*cell, "value", "low", "high", "status", "detail"]]
     for table, names in (
-        (of["significance"], {"difference": "difference", "p_holm": "p"}),
-        (of["groups"][of["groups"]["in_best_group"]], {"best": "alike"}),
+        (of["significance"], {"difference": "difference", "p_holm": "p", "in_best_group": "alike"}),
         (verdicts, {"verdict": "verdict", "difference": "to_published"}),
         (seeds[seeds["mean_of"] == ""], {"deviation": "deviation"}),
     ):
@@ -120,7 +119,7 @@ def _facts(answers: Answers, metric: str) -> Facts:
     over["status"] = over["value"].map(lambda value: INCOMPLETE if math.isnan(value) else DONE)
     over["difference"] = over["difference"].where(over["system"] != over["baseline"])
     rows = pd.concat([scores, over[over.columns.intersection(scores.columns)]], ignore_index=True)
-    return {(row.system, row.dataset): row for row in texts.rows(rows.fillna({"alike": "", "verdict": ""}))}
+    return {(row.system, row.dataset): row for row in texts.rows(rows.fillna({"alike": False, "verdict": ""}))}
 
 
 def _priorities(verdicts: pd.Series) -> pd.Series:

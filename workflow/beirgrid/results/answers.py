@@ -26,10 +26,9 @@ _COLUMNS = {
     "costs": """system dataset stage seconds rate unit bytes peak_memory_mb device tokens price price_per_1000_queries
         finished packages command record""",
     "significance": """dataset metric queries system mean low high baseline difference difference_low difference_high
-        p_randomisation exact p_holm p_t p_t_holm effect effect_low effect_high note""",
+        p_randomisation exact p_holm p_t p_t_holm effect effect_low effect_high best in_best_group p_tukey note""",
     "pairs": """dataset metric queries system other difference difference_low difference_high p_randomisation exact
         p_holm p_tukey p_t p_t_holm effect effect_low effect_high""",
-    "groups": "dataset metric system mean best in_best_group p_tukey",
     "across": """metric over datasets names system mean low_queries high_queries low_datasets high_datasets mean_rank
         borda baseline change difference difference_low_queries difference_high_queries difference_low_datasets
         difference_high_datasets wins ties losses p_t p_sign p_best own_zero_shot_mean own_zero_shot_datasets trained_on
@@ -89,9 +88,9 @@ class Answers(NamedTuple):
         verdicts: each score with each reference value. ``recorded`` marks this project's own values. ``commit`` tells
             whether the value was measured on the score's checkpoint.
         costs: each step behind each cell, with its cost and its command.
-        significance: each system against the baseline, per dataset and metric.
+        significance: each system against the baseline, and whether it is in the group of the best, per dataset and
+            metric.
         pairs: all pairs of systems, per dataset and metric.
-        groups: systems that are not distinguishable from the best, per dataset and metric.
         across: means over datasets, ranks and wins, per metric and system.
         zero_shot: means of each pair of systems over datasets that neither was trained on.
         published: published values of systems that the grid does not run, if the grid shows them.
@@ -105,7 +104,6 @@ class Answers(NamedTuple):
     costs: pd.DataFrame
     significance: pd.DataFrame
     pairs: pd.DataFrame
-    groups: pd.DataFrame
     across: pd.DataFrame
     zero_shot: pd.DataFrame
     published: pd.DataFrame

@@ -120,8 +120,8 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
     values = values.where(status == DONE)
     shown = values.map(_FORM).where(status == DONE, status)
     flawed = (status == DONE) & detail.map(bool)
-    groups = answers.groups[answers.groups["metric"] == metric]
-    group = _pivot(groups, grid, "in_best_group").fillna(False).astype(bool)
+    tests = answers.significance[answers.significance["metric"] == metric]
+    group = _pivot(tests, grid, "in_best_group").fillna(False).astype(bool)
     trained = {system: [TRAINING[grid.trained(system, row)] for row in grid.rows] for system in grid.systems}
     training = pd.DataFrame(trained, values.index)
     seeds = answers.seeds[(answers.seeds["metric"] == metric) & (answers.seeds["status"] == DONE)]
