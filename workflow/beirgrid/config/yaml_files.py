@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,19 +58,15 @@ def refuse_misread(configfiles: Iterable[str | Path], settings: Mapping[str, Any
     """
     contents = {str(path): read(path) for path in map(Path, configfiles) if path.is_file()}  # a pipe is read only once
     for name, content in (contents | {"--config": settings}).items():
-        for keys in _empty_mappings(content) if CHECKOUT / "config" not in Path(name).parents else ():
-            stays: Any = merged
-            for key in keys:
-                stays = stays.get(key) if isinstance(stays, Mapping) else None
-            if len(keys) > 1 and stays:
-                place = ".".join(map(str, keys))
-                raise ConfigError(f"{name}: {place}: {{}} has no key to merge, so {quoted(stays)} stays")
+        if CHECKOUT / "config" not in Path(name).parents:
+            _refuse_unmerged(name, content, merged)
 
 
-def _empty_mappings(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the keys that lead to each mapping without keys."""
+def _refuse_unmerged(name: str, value: Any, stays: Any, *keys: object) -> None:
+    """Refuse a mapping without keys below the registries where the merged configuration has something."""
     if isinstance(value, Mapping):
-        if not value:
-            yield keys
+        if not value and stays and len(keys) > 1:
+            place = ".".join(map(str, keys))
+            raise ConfigError(f"{name}: {place}: {{}} has no key to merge, so {quoted(stays)} stays")
         for key, below in value.items():
-            yield from _empty_mappings(below, (*keys, key))
+            _refuse_unmerged(name, below, stays.get(key) if isinstance(stays, Mapping) else None, *keys, key)
