@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import sys
 import zipfile
 from typing import Any
 
@@ -14,6 +15,7 @@ from graph import everything, inputs, settings
 from helpers import tracked_configuration, write_collection
 
 from beirgrid import config
+from beirgrid.config import entries
 from beirgrid.config.metric_names import written
 from beirgrid.core.errors import BeirgridError, ConfigError
 from beirgrid.pipeline.grid import Grid
@@ -759,3 +761,21 @@ def test_the_brackets_of_queries_rerun_no_encoding(raw):
     assert document.pop("brackets") == {"document": ["{", "}"]}
     assert query.pop("brackets") == {"query": ["[", "]"]}
     assert document == query
+
+
+def test_an_entry_is_of_the_kind_that_needs_most_of_its_keys(monkeypatch):
+    class Deduplicated(entries.SystemEntry):
+        first_stage: str
+        deduplicate: float
+
+    load = sys.modules["beirgrid.config.load"]  # the package has the function under this name
+    monkeypatch.setitem(load._NEEDED, Deduplicated, {"first_stage", "deduplicate"})
+    kinds = {
+        Deduplicated: {"first_stage": "bm25", "deduplicate": 0.8},
+        entries.Reranked: {"first_stage": "bm25"},
+        entries.Program: {"command": "search", "version": "1"},
+        entries.Bm25: {"retriever": "bm25", "k1": 1.2},
+        entries.DenseRetriever: {"dimensions": 2},
+    }
+    for kind, entry in kinds.items():
+        assert load._kind_of_system(entry, {}) is load._adapter(kind)

@@ -75,13 +75,11 @@ _KINDS: dict[str, TypeAdapter[Any]] = {
     "datasets": TypeAdapter(entries.Dataset),
     "models": TypeAdapter(entries.Model),
 }
-# Kinds of systems, by a key that only they have.
 _Fusion = Annotated[entries.Rrf | entries.WeightedSum, Field(discriminator="fusion")]
-_SYSTEMS: dict[str, TypeAdapter[Any]] = {
-    **dict.fromkeys(("fusion", "of"), TypeAdapter(_Fusion)),
-    **dict.fromkeys(("reranker", "first_stage"), TypeAdapter(entries.Reranked)),
-    "run": TypeAdapter(entries.External),
-    **dict.fromkeys(("command", "index_command"), TypeAdapter(entries.Program)),
+# Keys that a system needs, by kind. Those of retrievers come last.
+_NEEDED = {
+    kind: {key for key, field in kind.model_fields.items() if field.is_required()}
+    for kind in sorted(entries.KINDS, key=lambda kind: "retriever" in kind.model_fields)
 }
 _adapter = cache(TypeAdapter)  # of a class; each takes milliseconds
 
@@ -96,10 +94,11 @@ def _validated(kind: TypeAdapter[Any], value: Any, where: str, problems: list[st
 
 
 def _kind_of_system(entry: Any, models: Mapping[str, Any]) -> TypeAdapter[Any]:
-    """Return the class of a system by its keys and, of a retriever, by the family of its model."""
+    """Return the class of a system: the one that needs most of its keys and, of a retriever, by its model's family."""
     keys = entry if isinstance(entry, Mapping) else {}
-    if kind := next((kind for key, kind in _SYSTEMS.items() if key in keys), None):
-        return kind
+    kind = max(_NEEDED, key=lambda kind: len(_NEEDED[kind].intersection(keys)))
+    if "retriever" not in kind.model_fields and _NEEDED[kind].intersection(keys):
+        return _adapter(_Fusion if issubclass(kind, entries.Fused) else kind)
     name = keys.get("retriever")
     model = models.get(name) if isinstance(name, str) else None
     family = model.get("family") if isinstance(model, Mapping) else "dense"

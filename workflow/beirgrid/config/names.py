@@ -13,11 +13,13 @@ from typing import Any
 
 from ..core.errors import ConfigError, nearest, say
 from . import lock
+from .systems import KINDS
 from .tasks import mteb_names
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 # Keys of a system that name models, and keys of the grid and of a system that name systems.
-_MODELS, _SYSTEMS = ("retriever", "reranker"), ("systems", "baseline", "compare", "first_stage", "of")
+_MODELS = ("retriever", "reranker")
+_SYSTEMS = ("systems", "baseline", "compare", *(key for kind in KINDS for key in kind.keys_to("systems")))
 _LONGEST = 80  # characters of a name
 # Models that mteb loads without the code of their checkpoints, but whose published scores were measured before mteb had
 # a loader for them. Their authors describe attention in both directions, which is in that code.

@@ -274,10 +274,10 @@ def weight_problems(weights: Sequence[float], systems: int) -> Iterator[str]:
 @cache
 def retriever_of(family: str) -> type[Retriever]:
     """Return the class of the systems that retrieve with models of a family."""
-    own: dict[str, type[Retriever]] = {kind.kind: kind for kind in Retriever.__subclasses__() if kind in _SYSTEMS}
+    own: dict[str, type[Retriever]] = {kind.kind: kind for kind in Retriever.__subclasses__() if kind in KINDS}
     return own.get(family) or type(Retriever.__name__, (Retriever,), {"kind": family, "__module__": __name__})
 
 
 _Foreign = External | Program
 System = Bm25 | DenseRetriever | LateInteractionRetriever | Retriever | _Foreign | Reranked | Rrf | WeightedSum
-_SYSTEMS = get_args(System)
+KINDS: tuple[type[SystemEntry], ...] = get_args(System)

@@ -110,11 +110,15 @@ class Entry(BaseModel):
             raise ValueError("; ".join(problems))
         return self
 
+    @classmethod
+    def keys_to(cls, registry: str) -> list[str]:
+        """Return the keys that name entries of a registry."""
+        fields = cls.model_fields.items()
+        return [key for key, field in fields for one in field.metadata if getattr(one, "registries", ()) == (registry,)]
+
     def references(self, registry: str) -> list[tuple[str, str]]:
         """Return the names of a registry's entries that the entry's keys give, each with its key."""
-        fields = type(self).model_fields.items()
-        keys = [key for key, field in fields for one in field.metadata if getattr(one, "registries", ()) == (registry,)]
-        values = ((key, getattr(self, key)) for key in keys)
+        values = ((key, getattr(self, key)) for key in self.keys_to(registry))
         return [(key, name) for key, value in values for name in ([value] if isinstance(value, str) else value or ())]
 
     def own_keys(self, *keys: str) -> dict[str, Any]:
