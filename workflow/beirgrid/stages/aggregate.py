@@ -74,12 +74,9 @@ def _write_agreement(grid: GridSummary, path: Path) -> None:
     rows: list[dict[str, Any]] = []
     for dataset in dict.fromkeys(cell.dataset for cell in grid.unjudged):
         queries = collection.read_queries(paths.QUERIES.format(dataset=dataset))
-        files_of = {
-            cell.system: paths.RUN.format(system=cell.system, dataset=dataset)
-            for cell in grid.unjudged
-            if cell.dataset == dataset
-        }
-        rankings = {system: runs.read_top(run, queries, ranking_overlap.DEEPEST) for system, run in files_of.items()}
+        systems = [cell.system for cell in grid.unjudged if cell.dataset == dataset]
+        of_systems = {system: paths.RUN.format(system=system, dataset=dataset) for system in systems}
+        rankings = {system: runs.read_top(run, queries, ranking_overlap.DEEPEST) for system, run in of_systems.items()}
         rows += ({"dataset": dataset, **row} for row in ranking_overlap.rows(rankings))
     if rows:
         files.replace_text(path, guarded(pd.DataFrame(rows).round(4)).to_csv(index=False, lineterminator="\n"))
@@ -231,15 +228,13 @@ def _of_means(
 
 def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.DataFrame:
     """Tabulate the published values of systems that the grid does not run; if a cell has several, the first."""
-    found: dict[tuple[str, str, str], Published] = {}
-    for value in values:
-        here = value.by_name().keys() & {*grid.systems}
-        if here or value.dataset not in grid.rows:
-            continue
-        for metric in grid.metrics:
-            if value.metric == grid.meant(metric, value.dataset):
-                found.setdefault((value.system, value.dataset, metric), value._replace(metric=metric))
-    table = pd.DataFrame(found.values(), columns=list(Published._fields))
+    rows = [
+        value._replace(metric=metric)
+        for value, metric in product(values, grid.metrics)
+        if value.dataset in grid.rows and value.metric == grid.meant(metric, value.dataset)
+        if not value.by_name().keys() & {*grid.systems}
+    ]
+    table = pd.DataFrame(rows, columns=list(Published._fields)).drop_duplicates(["system", "dataset", "metric"])
     return typed("published", table.rename(columns={"tolerance_class": "class"}))
 
 
