@@ -95,8 +95,8 @@ GRID = {
 def _insert(path: Path, before: str, text: str) -> None:
     """Put text before a line that stands in a file once."""
     content = path.read_text()
-    assert content.count(before) == 1
-    path.write_text(content.replace(before, text + before))
+    assert content.count(f"\n{before}") == 1
+    path.write_text(content.replace(f"\n{before}", f"\n{text}{before}"))
 
 
 def _run(checkout: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
