@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from logging import LogRecord
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -44,7 +44,6 @@ def plan(
         "device of the models, if the configuration has auto: cuda for a cluster with GPUs (default: a GPU if this "
         "machine has one)",
     ] = None,
-    cells: Annotated[bool, "add a row for each system and dataset"] = False,
     format: Annotated[Literal["text", "json"], "output format"] = "text",
 ) -> None:
     """Print the jobs, hours, downloads and disk of a grid, estimated.
@@ -56,18 +55,18 @@ def plan(
     directory.mkdir(parents=True, exist_ok=True)
     os.chdir(directory)
     Path(".snakemake").absolute().mkdir(exist_ok=True)  # here, because Snakemake would fail with a traceback
-    planned = make_plan(configfiles, list(config), jobs, device)
+    resources = _resources(Grid(merged(configfiles, list(config))), device)
+    options = [*(["--configfile", *configfiles] if configfiles else []), *(["--config", *config] if config else [])]
+    planned = _plan(resources, dict(_jobs(resources, list(map(str, options)))), jobs)
     if format == "json":
         print(json.dumps(planned, indent=1, ensure_ascii=False))
     else:
-        show(*_text(planned, cells))
+        show(*_text(planned))
 
 
-def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device: str | None) -> Row:
-    """Plan the grid in the working directory; return the plan for JSON, with sizes in MB."""
-    resources = _resources(grid := Grid(merged(configfiles, settings)), device)
-    options = [*(["--configfile", *configfiles] if configfiles else []), *(["--config", *settings] if settings else [])]
-    planned = dict(_jobs(resources, list(map(str, options))))
+def _plan(resources: Resources, planned: dict[Job, Row], at_once: int) -> Row:
+    """Return the plan of a grid for JSON, with sizes in MB, from the estimates of its jobs."""
+    grid = resources.grid
     everything = jobs_behind(grid, *(artifacts.scores(grid, *cell) for cell in grid.runs))
     everything += [Job("aggregate", ()), Job("report", ())]
     rules: dict[str, list[Row]] = {}
@@ -75,6 +74,7 @@ def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device
         rules.setdefault(job.rule, []).append(row)
     total = _sums(planned.values())
     held = sorted((row["temporary_mb"] for row in planned.values()), reverse=True)[:at_once]
+    beyond = (max(row["of_node"] for row in rows) for rows in rules.values())
     return {
         "systems": list(grid.config.grid.systems),
         "datasets": list(grid.config.grid.datasets),
@@ -89,7 +89,7 @@ def make_plan(configfiles: list[Path], settings: list[str], at_once: int, device
             rule: _sums(rows) | {key: max(row[key] for row in rows) for key in ("mem_mb", "runtime")}
             for rule, rows in rules.items()
         },
-        "too_large": [line for rows in rules.values() for line in _too_large(rows)],
+        "too_large": [line for share, line in beyond if share > 1],
         "cells": list(_cells(grid, planned)),
         "actual": list(_actual(resources, everything)),
     }
@@ -143,11 +143,14 @@ def _jobs(resources: Resources, options: list[str]) -> Iterator[tuple[Job, Row]]
 
 
 def _row_of(resources: Resources, rule: str, wildcards: dict[str, str], told: Row, on_gpu: bool) -> Row:
-    """Return the estimates of a job, and what its node allows."""
-    need = resources.of(rule, **wildcards)
-    memory, minutes = resources.limits(rule, wildcards).mem_mb, resources.most_minutes(rule, wildcards)
+    """Return the estimates of a job, and the largest share that it takes of what its node allows, in words."""
+    need, node = resources.of(rule, **wildcards), resources.kind(rule, wildcards)
+    expected = {
+        "mem_mb": (need.memory, resources.limits(rule, wildcards).mem_mb),
+        "runtime": (need.seconds / 60, resources.most_minutes(rule, wildcards)),
+    }
+    name, advice = " ".join([rule, *wildcards.values()]), "raise it, or set a smaller encode.shard (or small_corpus: 0)"
     return {
-        "name": " ".join([rule, *wildcards.values()]),
         "jobs": 1,
         "gpu_hours": need.seconds / 3600 * on_gpu,
         "cpu_hours": need.seconds / 3600 * told["threads"] * (not on_gpu),
@@ -157,22 +160,14 @@ def _row_of(resources: Resources, rule: str, wildcards: dict[str, str], told: Ro
         # Not those of the dry run: with ``device: auto``, rules ask for what a job needs on any machine.
         "mem_mb": resources.mem_mb(rule, wildcards, 1),
         "runtime": resources.runtime(rule, wildcards, 1),
-        "node": resources.kind(rule, wildcards),
-        "expected": {"mem_mb": (need.memory, memory, "MB"), "runtime": (need.seconds / 60, minutes, "minutes")},
+        "of_node": max(
+            (
+                wanted / most,
+                f"{name}: {wanted:,.0f} expected, but nodes.{node}.{key} allows {most:,}: raise it, {advice}",
+            )
+            for key, (wanted, most) in expected.items()
+        ),
     }
-
-
-def _too_large(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield, per limit of a node, the job of a rule that exceeds it most, without safety margins."""
-    for key in rows[0]["expected"]:
-        beyond = [row for row in rows if row["expected"][key][0] > row["expected"][key][1]]
-        if beyond:
-            worst = max(beyond, key=lambda row: row["expected"][key][0])
-            wanted, most, unit = worst["expected"][key]
-            others = f" (and {len(beyond) - 1:,} more jobs of this rule)" if len(beyond) > 1 else ""
-            advice = "raise it if your nodes have more, or set a smaller encode.shard (or small_corpus: 0)"
-            limit = f"nodes.{worst['node']}.{key} allows {most:,}{others}"
-            yield f"{worst['name']}: {wanted:,.0f} {unit} expected, but {limit}: {advice}"
 
 
 def _cells(grid: Grid, planned: dict[Job, Row]) -> Iterator[Row]:
@@ -208,7 +203,7 @@ def _actual(resources: Resources, jobs: list[Job]) -> Iterator[Row]:
 # Text
 
 
-def _text(plan: Row, cells: bool) -> Iterator[str]:
+def _text(plan: Row) -> Iterator[str]:
     total = plan["total"]
     yield f"Systems: {len(plan['systems'])}. Datasets: {len(plan['datasets'])}."
     yield f"To run: {total['jobs']:,} jobs of {plan['jobs_in_all']:,}. Models run on: {plan['device']}."
@@ -225,14 +220,6 @@ def _text(plan: Row, cells: bool) -> Iterator[str]:
         yield f"Disk: {_size(total['kept_mb'])} at the end, {at_most}"
     yield f"Rates: {plan['rates']}."
     yield from (f"Too large: {line}" for line in plan["too_large"])
-    if cells:
-        yield ""
-        yield "Each cell alone (a job that several cells share counts in each):"
-        rows = [
-            [cell["dataset"], cell["system"], *(_row(cell) if cell["supplied"] else ["not supplied"] + [""] * 5)]
-            for cell in plan["cells"]
-        ]
-        yield from table_lines(["dataset", "system", *SUMS], rows)
     if plan["actual"]:
         yield ""
         yield "Finished jobs, estimated and actual:"
