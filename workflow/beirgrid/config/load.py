@@ -48,15 +48,10 @@ def load(raw: Mapping[str, Any]) -> Config:
 
 
 def refuse(problems: Iterable[str]) -> None:
-    """Raise ConfigError if there are problems."""
-    if problems := list(dict.fromkeys(problems)):
-        raise ConfigError("the configuration cannot be run:\n" + "\n".join(map(_line, problems)))
-
-
-def _line(problem: str) -> str:
-    """Format a problem as a single line of the message."""
-    shown = problem if len(problem) < 1000 else f"{problem[:200]} … {problem[-300:]}"
-    return "  - " + printable(shown)
+    """Raise ConfigError if there are problems, with a line for each."""
+    shown = (one if len(one) < 1000 else f"{one[:200]} … {one[-300:]}" for one in dict.fromkeys(problems))
+    if lines := ["  - " + printable(one) for one in shown]:
+        raise ConfigError("\n".join(["the configuration cannot be run:", *lines]))
 
 
 def _entries(registry: str, raw: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Any]]:

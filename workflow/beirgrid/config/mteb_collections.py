@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
+from itertools import product
 from typing import Any, cast
 
 from ..core.errors import BeirgridError, ConfigError
@@ -116,9 +117,8 @@ def _rows(task: Any, datasets: dict[str, Any]) -> list[str]:
         raise ConfigError(f"{meta.name} is a task of type {meta.type} over {', '.join(meta.modalities)}: not of texts")
     if not re.match(COMMIT, str(meta.dataset.get("revision"))):
         raise ConfigError(f"{meta.name}: mteb pins no commit of its data")
-    pairs = [(subset, split) for subset in task.hf_subsets for split in meta.eval_splits]
     rows = []
-    for subset, split in pairs:
+    for subset, split in product(task.hf_subsets, meta.eval_splits):
         several = [subset] * (len(meta.hf_subsets) > 1) + [split] * (len(meta.eval_splits) > 1)
         rows.append("-".join([meta.name, *several]))
         datasets[rows[-1]] = _dataset(task, rows[-1], subset, split)
