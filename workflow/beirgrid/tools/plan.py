@@ -74,7 +74,7 @@ def _plan(resources: Resources, planned: dict[Job, Row], at_once: int) -> Row:
         rules.setdefault(job.rule, []).append(row)
     total = _sums(planned.values())
     held = sorted((row["temporary_mb"] for row in planned.values()), reverse=True)[:at_once]
-    beyond = (max(row["of_node"] for row in rows) for rows in rules.values())
+    worst = (max(rows, key=lambda row: row["of_node"]) for rows in rules.values())
     return {
         "systems": list(grid.config.grid.systems),
         "datasets": list(grid.config.grid.datasets),
@@ -89,7 +89,7 @@ def _plan(resources: Resources, planned: dict[Job, Row], at_once: int) -> Row:
             rule: _sums(rows) | {key: max(row[key] for row in rows) for key in ("mem_mb", "runtime")}
             for rule, rows in rules.items()
         },
-        "too_large": [line for share, line in beyond if share > 1],
+        "too_large": [f"{row['name']}: {row['of_node'][1]}" for row in worst if row["of_node"][0] > 1],
         "cells": list(_cells(grid, planned)),
         "actual": list(_actual(resources, everything)),
     }
@@ -149,8 +149,9 @@ def _row_of(resources: Resources, rule: str, wildcards: dict[str, str], told: Ro
         "mem_mb": (need.memory, resources.limits(rule, wildcards).mem_mb),
         "runtime": (need.seconds / 60, resources.most_minutes(rule, wildcards)),
     }
-    name, advice = " ".join([rule, *wildcards.values()]), "raise it, or set a smaller encode.shard (or small_corpus: 0)"
+    advice = "raise it, or set a smaller encode.shard (or small_corpus: 0)"
     return {
+        "name": " ".join([rule, *wildcards.values()]),
         "jobs": 1,
         "gpu_hours": need.seconds / 3600 * on_gpu,
         "cpu_hours": need.seconds / 3600 * told["threads"] * (not on_gpu),
@@ -161,10 +162,7 @@ def _row_of(resources: Resources, rule: str, wildcards: dict[str, str], told: Ro
         "mem_mb": resources.mem_mb(rule, wildcards, 1),
         "runtime": resources.runtime(rule, wildcards, 1),
         "of_node": max(
-            (
-                wanted / most,
-                f"{name}: {wanted:,.0f} expected, but nodes.{node}.{key} allows {most:,}: raise it, {advice}",
-            )
+            (wanted / most, f"{wanted:,.0f} expected, but nodes.{node}.{key} allows {most:,}: {advice}")
             for key, (wanted, most) in expected.items()
         ),
     }
