@@ -9,8 +9,8 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from fnmatch import fnmatch
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,6 @@ _REFUSED = (
 _PICKLE = re.compile(r"(pytorch_model(-\d{5}-of-\d{5})?|adapter_model)\.bin|(sparse|colbert)_linear\.pt")
 _MODULE = re.compile(r"(\d+_\w+)?")
 
-# Most files of a checkpoint: a folder with more is something else, such as a home folder.
-_MOST = 2_000
-
 # Files with a tokenizer's vocabulary.
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
@@ -48,49 +45,55 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
 
     The facts are the hub's commit (``commit``) and, for pickled weights, the SHA-256 of each pickle (``converted``).
     """
-    facts = _fetch(name, entry, target)
-    if entry.adapter:
-        with files.scratch(f"{target}-adapter") as folder:
-            folder.mkdir()
-            of_adapter = _fetch(name, CheckpointEntry.model_validate(entry.adapter.own_keys()), folder, adapter=True)
-            of_adapter["files"] = _digests(folder)
-            try:
+    with _named_errors(name, target):
+        facts = _fetch(name, entry, target)
+        if entry.adapter:
+            with files.scratch(f"{target}-adapter") as folder:
+                folder.mkdir()
+                own = CheckpointEntry.model_validate(entry.adapter.own_keys())
+                of_adapter = _fetch(name, own, folder, adapter=True)
+                of_adapter["files"] = _digests(folder)
                 facts["adapter"] = of_adapter | adapters.merge(folder, target)
-            except DataError as error:
-                raise DataError(f"model {name!r}: {error}") from None
-        if (base := facts["adapter"]["base"]) not in (None, entry.checkpoint, entry.path):
-            warn(f"model {name!r}: its adapter names the base {base!r}, the entry {entry.checkpoint or entry.path!r}")
-        _refuse_outside(name, target)
-    if not any(target.glob("**/*.safetensors")):
-        raise DataError(
-            f"model {name!r}: no .safetensors weights; only that format is loaded, because others can run code. If its "
-            f"weights are a pytorch_model.bin, set models.{name}.pickled to true: fetch then converts them"
-        )
-    if not any(any(target.rglob(pattern)) for pattern in _TOKENIZERS):
-        # transformers would create a tokenizer without a vocabulary.
-        raise DataError(f"model {name!r}: the checkpoint has no tokenizer (one of {', '.join(_TOKENIZERS)})")
+            if (base := facts["adapter"]["base"]) not in (None, entry.checkpoint, entry.path):
+                stated = entry.checkpoint or entry.path
+                warn(f"model {name!r}: its adapter names the base {base!r}, the entry {stated!r}")
+            saved.refuse_outside(target)
+        if not any(target.glob("**/*.safetensors")):
+            raise DataError(
+                "no .safetensors weights; only that format is loaded, because others can run code. If its weights are "
+                f"a pytorch_model.bin, set models.{name}.pickled to true: fetch then converts them"
+            )
+        if not any(any(target.rglob(pattern)) for pattern in _TOKENIZERS):
+            # transformers would create a tokenizer without a vocabulary.
+            raise DataError(f"the checkpoint has no tokenizer (one of {', '.join(_TOKENIZERS)})")
     return facts
+
+
+@contextmanager
+def _named_errors(name: str, folder: Path) -> Iterator[None]:
+    """Begin the message of each DataError with the model, and name files relative to the checkpoint's folder."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"model {name!r}: {str(error).replace(f'{folder}/', '')}") from error
 
 
 def _fetch(name: str, entry: ModelEntry, target: Path, *, adapter: bool = False) -> dict[str, Any]:
     """Copy or download the files of a checkpoint or adapter, and convert pickled weights; return facts."""
     facts: dict[str, Any] = {}
     if entry.path is not None:
-        _copy(name, resolve_path(entry.path), target, entry)
+        _copy(resolve_path(entry.path), target, entry)
     elif entry.package is not None:
-        _copy(name, _package_folder(name, entry.package), target, entry)
+        _copy(_package_folder(entry.package), target, entry)
     else:
         facts["commit"] = _download(name, entry, target)
     if not adapter:
-        _refuse_outside(name, target)
+        saved.refuse_outside(target)
     if pickles := [path for path in target.rglob("*") if _PICKLE.fullmatch(path.name)]:
         digests = {str(path.relative_to(target)): files.sha256(path) for path in sorted(pickles)}
-        _check(name, entry.files, digests)
-        try:
-            for folder in sorted({path.parent for path in pickles}):
-                convert.convert(folder, sorted(path.name for path in pickles if path.parent == folder))
-        except DataError as error:
-            raise DataError(f"model {name!r}: {error}") from None
+        _check(entry.files, digests)
+        for folder in sorted({path.parent for path in pickles}):
+            convert.convert(folder, sorted(path.name for path in pickles if path.parent == folder))
         facts["converted"] = {"files": digests}
         for path in target.rglob("*.safetensors"):  # which its library writes for their owner alone
             shutil.copymode(pickles[0], path)
@@ -104,22 +107,25 @@ def _digests(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): files.sha256(path) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def _check(name: str, registered: Mapping[str, str], digests: Mapping[str, str]) -> None:
+def _check(registered: Mapping[str, str], digests: Mapping[str, str]) -> None:
     """Refuse a file whose SHA-256 differs from the registered one."""
     for file, digest in registered.items():
         if digests.get(file, digest) != digest:
-            raise DataError(f"model {name!r}: {file} has SHA-256 {digests[file]}, the registry says {digest}")
+            raise DataError(f"{file} has SHA-256 {digests[file]}, the registry says {digest}")
 
 
-def _left_out(folder: str, names: Collection[str], entry: ModelEntry) -> set[str]:
-    """Return the names in a folder of the checkpoint that are not fetched. ``folder`` is relative, "" for the
-    checkpoint's.
-    """
+def _chosen(names: Collection[str], entry: ModelEntry) -> list[str]:
+    """Select the files of a checkpoint to fetch, by their paths relative to it."""
     refused = [pattern for pattern in _REFUSED if not (pattern == "*.py" and entry.trust_remote_code)]
-    left_out = {name for name in names if any(fnmatch(name, pattern) for pattern in refused)}
-    if entry.pickled and _MODULE.fullmatch(folder) and not any(n.endswith(".safetensors") for n in names):
-        left_out -= {name for name in names if _PICKLE.fullmatch(name)}
-    return left_out
+    safe = {name.rpartition("/")[0] for name in names if name.endswith(".safetensors")}
+
+    def is_chosen(name: str) -> bool:
+        folder, _, base = name.rpartition("/")
+        if entry.pickled and _PICKLE.fullmatch(base) and _MODULE.fullmatch(folder) and folder not in safe:
+            return True
+        return not any(fnmatch(part, pattern) for part in name.split("/") for pattern in refused)
+
+    return sorted(filter(is_chosen, names))
 
 
 def source_files(entry: ModelEntry) -> list[Path]:
@@ -130,46 +136,37 @@ def source_files(entry: ModelEntry) -> list[Path]:
     for folder, pickled in places:
         if folder is not None:
             source = CheckpointEntry(path=folder, pickled=pickled, trust_remote_code=entry.trust_remote_code)
-            paths += islice(_walk(resolve_path(folder), source), _MOST)
+            paths += [resolve_path(folder) / name for name in _chosen(_files(resolve_path(folder)), source)]
     return paths
 
 
-def _walk(root: Path, entry: ModelEntry) -> Iterator[Path]:
-    """Yield the files to copy from a folder and from the folders that its links name, but not those around it."""
-    for folder, folders, names in os.walk(root, followlinks=True):
-        relative, here = os.path.relpath(folder, root), Path(folder).resolve()
-        left_out = _left_out("" if relative == "." else relative, [*folders, *names], entry)
-        chosen = sorted({*folders} - left_out)
-        folders[:] = [name for name in chosen if not here.is_relative_to(Path(folder, name).resolve())]
-        yield from (Path(folder, name) for name in sorted({*names} - left_out))
+def _files(root: Path) -> list[str]:
+    """Return the relative paths of the files in a folder and in the folders that its links name, but not those around
+    it.
+    """
+    names: list[str] = []
+    for folder, folders, bases in os.walk(root, followlinks=True):
+        here = Path(folder)
+        folders[:] = [name for name in folders if not here.resolve().is_relative_to((here / name).resolve())]
+        names += [str((here / base).relative_to(root)) for base in bases]
+    return names
 
 
-def _copy(name: str, folder: Path, target: Path, entry: ModelEntry) -> None:
+def _copy(folder: Path, target: Path, entry: ModelEntry) -> None:
     if not folder.is_dir():
-        raise DataError(f"model {name!r}: there is no folder {folder}")
-    for number, path in enumerate(_walk(folder, entry)):
-        if number == _MOST:
-            raise DataError(f"model {name!r}: {folder} has more than {_MOST:,} files: name the checkpoint's folder")
-        copy = target / path.relative_to(folder)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, copy)
+        raise DataError(f"there is no folder {folder}")
+    for name in _chosen(_files(folder), entry):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(folder / name, target / name)
 
 
-def _refuse_outside(name: str, folder: Path) -> None:
-    """Refuse a checkpoint whose files refer to files outside of it."""
-    try:
-        saved.refuse_outside(folder)
-    except DataError as error:
-        raise DataError(f"model {name!r}: {str(error).replace(f'{folder}/', '')}") from None
-
-
-def _package_folder(name: str, package: str) -> Path:
+def _package_folder(package: str) -> Path:
     """Return the checkpoint folder of an installed package, without importing the package."""
     spec = importlib.util.find_spec(package) if "." not in package else None  # a.b would import a
     for root in (spec.submodule_search_locations or ()) if spec else ():
         for config in sorted(Path(root).glob("**/modules.json")) or sorted(Path(root).glob("**/config.json")):
             return config.parent
-    raise DataError(f"model {name!r}: the package {package!r} is not installed, or has no checkpoint in it")
+    raise DataError(f"the package {package!r} is not installed, or has no checkpoint in it")
 
 
 def _download(name: str, entry: ModelEntry, target: Path) -> str:
@@ -183,7 +180,8 @@ def _download(name: str, entry: ModelEntry, target: Path) -> str:
     try:
         if commit == lock.RESOLVE:
             commit = lock.resolve(checkpoint)
-        names = _chosen(HfApi().list_repo_files(checkpoint, revision=commit), entry)
+        listed = HfApi().list_repo_files(checkpoint, revision=commit)
+        names = _chosen([path for path in listed if not path.startswith("openvino/")], entry)
         patterns = list(map(glob.escape, names))
         snapshot_download(checkpoint, revision=commit, local_dir=target, allow_patterns=patterns)
     except (HTTPError, OSError, ValueError) as error:
@@ -192,25 +190,13 @@ def _download(name: str, entry: ModelEntry, target: Path) -> str:
         reason = (str(error).splitlines() or [""])[0]
         renewal = f" {lock.renewal(checkpoint)}" if commit != entry.revision else ""
         raise DataError(
-            f"model {name!r}: {checkpoint} at revision {commit} cannot be fetched "
-            f"({type(error).__name__}: {reason}). On a machine without the hub, put the "
-            f"checkpoint in a folder and set models.{name}.path to it.{renewal}"
+            f"{checkpoint} at revision {commit} cannot be fetched ({type(error).__name__}: {reason}). On a machine "
+            f"without the hub, put the checkpoint in a folder and set models.{name}.path to it.{renewal}"
         ) from error
     shutil.rmtree(target / ".cache", ignore_errors=True)
     if entry.revision == lock.RESOLVE:
         lock.check(checkpoint, _digests(target))
     return str(commit)
-
-
-def _chosen(names: Collection[str], entry: ModelEntry) -> list[str]:
-    """Select the files of a repository to fetch."""
-    folders: dict[str, set[str]] = {}
-    for name in names:
-        folder, _, base = name.rpartition("/")
-        folders.setdefault(folder, set()).add(base)
-    folders.pop("openvino", None)
-    left = {folder: bases - _left_out(folder, bases, entry) for folder, bases in folders.items()}
-    return sorted(f"{folder}/{base}".lstrip("/") for folder, bases in left.items() for base in bases)
 
 
 def verify(
@@ -227,9 +213,10 @@ def verify(
     """
     registered = registered or {}
     digests = _digests(folder)
-    if missing := sorted(set(registered) - set(digests) - set(converted)):
-        raise DataError(f"model {name!r}: the checkpoint has no {missing[0]}")
-    _check(name, registered, digests)
-    if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
-        raise DataError(f"model {name!r}: the checkpoint has neither config.json nor modules.json")
+    with _named_errors(name, folder):
+        if missing := sorted(set(registered) - set(digests) - set(converted)):
+            raise DataError(f"the checkpoint has no {missing[0]}")
+        _check(registered, digests)
+        if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+            raise DataError("the checkpoint has neither config.json nor modules.json")
     return digests
