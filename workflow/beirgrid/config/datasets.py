@@ -21,7 +21,10 @@ class CorpusEntry(Entry):
     titles: bool = Field(True, description="Whether the documents have titles.")
     language: Language = Field("en", description="Language of the documents, an ISO 639-1 code.")
     licence: str = Field("", description="Licence as the publishers or the BEIR paper state it.")
-    show_text: bool = Field(True, description="false: reports show ids in place of the texts of documents and queries.")
+    show_text: bool = Field(
+        True,
+        description="false: reports show ids in place of the texts of documents and queries, as some licences ask.",
+    )
     allow: Annotated[tuple[Literal["duplicate-documents", "duplicate-queries", "empty-queries"], ...], LIST] = Field(
         (), description="Flaws of the collection to accept. beirgrid keeps the first of several duplicates."
     )

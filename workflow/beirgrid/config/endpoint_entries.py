@@ -50,7 +50,7 @@ class Endpoint(Entry):
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(4, description="Requests of a job at the same time.")
     timeout: Positive = Field(120.0, description="Seconds without a byte of an answer before a request is repeated.")
     price: Price = Field(Price(), description="What the server charges.")
-    budget: Positive | None = Field(None, description="Price at which jobs stop: no request could exceed it.")
+    budget: Positive | None = Field(None, description="Price at which jobs stop, before it is exceeded.")
 
     def problems(self) -> Iterator[str]:
         """Yield a lack of an address, and of a price to count a budget by."""

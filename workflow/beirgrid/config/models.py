@@ -266,7 +266,7 @@ class SparseModel(TaskModel):
     family: Literal["sparse"] = Field(description="Decides how the checkpoint is opened and searched.")
     similarity: Literal["dot"] = Field("dot", description="How vectors are compared.")
     pooling: Literal["splade", "sparta", "bge-m3"] = Field(
-        "splade", description="Source of term weights: a language model's head, input embeddings, or BGE-M3's head."
+        "splade", description="Source of weights: a language model's head, input embeddings (sparta), or BGE-M3's head."
     )
     query_model: QueryModel = None
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")

@@ -41,7 +41,9 @@ class CrossEncoderTraining(Training):
     """A reranker is distilled from a dense teacher, or learns from qrels."""
 
     corpus: Annotated[str, Refers(("corpora",))] = Field(description="Corpus of the training documents.")
-    dataset: Annotated[str | None, Refers(("datasets",))] = Field(None, description="Dataset whose qrels are pairs.")
+    dataset: Annotated[str | None, Refers(("datasets",))] = Field(
+        None, description="Dataset whose queries and qrels are training pairs."
+    )
     teacher: Annotated[str | None, Refers(("models",), ("dense",))] = Field(
         None, description="Dense model whose similarities are the labels."
     )
