@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..core.progress import Progress
 from . import cutting, guards
 from .engine import TOKENIZED, Engine, Forward, Tokens, parts, windows
 from .kernels import last_layer, linear
-from .loading import encoder_of
+from .loading import encoder_of, load_checkpoint
 from .protocol import Encoder, OpenModel, Scorer
 
 if TYPE_CHECKING:
@@ -73,6 +74,12 @@ class LoadedModel(OpenModel, Generic[EntryT]):
     def transformer(self) -> Any:
         """The transformer below the pooling or head."""
         return self.model[0].auto_model
+
+    def load(self, loader: Any, folder: Path, unused: str = "", **options: Any) -> None:
+        """Load a checkpoint into ``model`` with a class of sentence-transformers (``loading.load_checkpoint``)."""
+        options = {"device": self.runtime.device, "trust_remote_code": self.entry.trust_remote_code, **options}
+        self.model = load_checkpoint(loader, folder, unused, **options)
+        self.model.eval()
 
     def fit_precision(self, transformer: Any, tokenizer: Any) -> None:
         """Change from float16 to a wider precision if float16 was not requested and the model would overflow it."""

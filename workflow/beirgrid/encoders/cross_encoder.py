@@ -13,7 +13,6 @@ from . import cutting
 from .base import MOST_LABELS, PairScorer
 from .cutting import Beginning
 from .engine import Tokens, parts
-from .loading import load_checkpoint
 
 if TYPE_CHECKING:
     import torch
@@ -40,14 +39,7 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
         import sentence_transformers
 
         super().__init__(entry, runtime)
-        self.model = load_checkpoint(
-            sentence_transformers.CrossEncoder,
-            folder,
-            device=runtime.device,
-            max_length=entry.max_length,
-            trust_remote_code=entry.trust_remote_code,
-        )
-        self.model.eval()
+        self.load(sentence_transformers.CrossEncoder, folder, max_length=entry.max_length)
         if self.model.num_labels > MOST_LABELS:
             raise DataError(
                 f"{folder} has {self.model.num_labels} labels; a reranker has one, or not relevant and relevant"

@@ -18,7 +18,6 @@ from . import m3
 from .base import TextEncoder
 from .cutting import Beginning
 from .engine import windows
-from .loading import load_checkpoint
 from .protocol import Scorer
 from .sparse import transformer
 
@@ -61,17 +60,10 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
 
         super().__init__(entry, runtime)
         heads = {None: MultiVectorEncoder, "bge-m3": m3.vectors_of_tokens, "none": _without_projection}
-        self.model = load_checkpoint(
-            heads[entry.head],
-            folder,
-            unused="pooler",
-            spare="linear.weight",  # projection in Stanford's checkpoints; becomes a module
-            device=runtime.device,
-            trust_remote_code=entry.trust_remote_code,
-        )
+        # The spare weight is the projection in Stanford's checkpoints, which becomes a module.
+        self.load(heads[entry.head], folder, "pooler", spare="linear.weight")
         if not entry.head:
             _check_projection(folder)
-        self.model.eval()
         self._set_lengths()
         self.set_precision()
         self.check_length()

@@ -15,7 +15,6 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..models import saved
 from .base import TextEncoder
-from .loading import load_checkpoint
 from .sparse import SparseTextEncoder, transformer, transformer_alone
 
 if TYPE_CHECKING:
@@ -29,15 +28,7 @@ class M3SparseEncoder(SparseTextEncoder):
     def __init__(self, folder: Path, entry: SparseModel, runtime: Runtime) -> None:
         TextEncoder.__init__(self, entry, runtime)
         self.table, self.sparta, self.rounds_factors = None, False, False
-        self.model = load_checkpoint(
-            transformer_alone,
-            folder,
-            unused="pooler",
-            device=runtime.device,
-            prompts=saved.prompts(folder, entry),
-            trust_remote_code=entry.trust_remote_code,
-        )
-        self.model.eval()
+        self.load(transformer_alone, folder, "pooler", prompts=saved.prompts(folder, entry))
         if entry.max_length is not None:
             self.model.max_seq_length = entry.max_length
         self.set_precision()

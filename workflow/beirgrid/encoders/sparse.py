@@ -19,7 +19,6 @@ from ..models import saved
 from . import cutting
 from .base import TextEncoder
 from .engine import TOKENIZED, parts
-from .loading import load_checkpoint
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -41,17 +40,11 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         super().__init__(entry, runtime)
         saved.check_use(folder, "SparseEncoder", "dot")
         self.sparta = entry.pooling == "sparta"
-        self.model = load_checkpoint(
-            transformer_alone if self.sparta else SparseEncoder,
-            folder,
-            device=runtime.device,
-            prompts=saved.prompts(folder, entry),
-            trust_remote_code=entry.trust_remote_code,
-        )
+        prompts = saved.prompts(folder, entry)
+        self.load(transformer_alone if self.sparta else SparseEncoder, folder, prompts=prompts)
         self.table: Any = None
         if type(self.model[0]).__name__ == "Router":
             self.table, self.model = _routes(self.model, folder, runtime.device)
-        self.model.eval()
         _refuse_random_layer(self.model, folder)
         if not hasattr(self.model[0], "auto_model"):
             kind = type(self.model[0]).__name__
@@ -142,7 +135,7 @@ def _routes(model: Any, folder: Path, device: str) -> tuple[Any, Any]:
         SparseEncoder(modules=[*routes[side], *list(model)[1:]], prompts=model.prompts, device=device)
         for side in ("query", "document")
     )
-    return query.eval(), document
+    return query.eval(), document.eval()
 
 
 def _refuse_random_layer(model: Any, folder: Path) -> None:
