@@ -36,7 +36,7 @@ def test_a_depth_pool_has_the_top_documents_of_every_run():
 
 def test_a_budget_takes_first_ranks_first_and_alternates_between_queries():
     assert chosen(pools.pool(RUNS, "depth", 3, budget=4)) == [("q1", "d1"), ("q2", "e1"), ("q1", "d3"), ("q2", "e3")]
-    for method, budget in itertools.product(("depth", "rbp", "change"), (0, 1, 3)):
+    for method, budget in itertools.product(("depth", "rbp"), (0, 1, 3)):
         assert len(pools.pool(RUNS, method, 3, budget).pairs) == budget
     assert pools.pool(RUNS, "depth", 3, budget=1).complete == {"a": 0, "b": 0, "c": 1}
 
@@ -55,12 +55,6 @@ def test_rank_biased_weights_are_summed_over_runs():
     assert weights["q1", "d1"] == pytest.approx(0.2 * (1 + 0.8 + 1))
     assert weights["q1", "d4"] == pytest.approx(0.2 * 0.64)
     assert max(weights, key=weights.__getitem__) == ("q1", "d1")
-
-
-def test_a_document_at_one_rank_in_all_runs_changes_no_comparison():
-    runs = {name: {"q": ["same", name]} for name in "ab"}
-    weights = {pair.document: pair.weight for pair in pools.pool(runs, "change", 2).pairs}
-    assert weights == pytest.approx({"same": 0.0, "a": 1 / math.log2(3), "b": 1 / math.log2(3)})
 
 
 def test_leaving_a_system_out_names_the_pairs_that_it_alone_brings():

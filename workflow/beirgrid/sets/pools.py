@@ -1,22 +1,18 @@
 """Pools: the (query, document) pairs to judge, chosen from the runs of several systems.
 
 ``depth`` takes the top documents of every run (Spärck Jones and van Rijsbergen, 1975). ``rbp`` takes the documents with
-the largest sum of rank-biased-precision weights (Moffat, Webber and Zobel, SIGIR 2007). ``change`` takes the documents
-that can change the most comparisons of two systems (after Carterette, Allan and Sitaraman, SIGIR 2006): it sums the
-differences of a document's DCG discounts over all pairs of systems.
+the largest sum of rank-biased-precision weights (Moffat, Webber and Zobel, SIGIR 2007).
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import add
 from typing import Literal, NamedTuple
 
-Method = Literal["depth", "rbp", "change"]
+Method = Literal["depth", "rbp"]
 # Ranked document ids by system and query, best first.
 Rankings = Mapping[str, Mapping[str, Sequence[str]]]
 
@@ -115,20 +111,9 @@ def _by_rank(
     return weights
 
 
-def _change(tops: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Weight each document by the change in DCG differences that it can cause between all pairs of runs."""
-    gains = [{document: 1 / math.log2(rank + 2) for rank, document in enumerate(top)} for top in tops]
-    documents = dict.fromkeys(document for top in tops for document in top)
-    return {
-        document: sum(abs(a.get(document, 0.0) - b.get(document, 0.0)) for a, b in itertools.combinations(gains, 2))
-        for document in documents
-    }
-
-
 _WEIGHTS: dict[str, Callable[[Sequence[Sequence[str]]], dict[str, float]]] = {
     "depth": partial(_by_rank, lambda rank: 1 / (1 + rank), max),  # that of the best rank
     "rbp": partial(_by_rank, lambda rank: (1 - PERSISTENCE) * PERSISTENCE**rank, add),
-    "change": _change,
 }
 
 
