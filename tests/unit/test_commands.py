@@ -44,6 +44,7 @@ def test_every_option_that_users_type_is_on_a_page(capsys, root):
     texts = {words: shown(*words.split()) for words in COMMANDS if words != "evaluate"}
     options = {f"{name} {option}": option for name, text in texts.items() for option in re.findall(r"--[a-z-]+", text)}
     assert len(options) > 100
+    assert [words for words, text in texts.items() if "``" in text] == []
     described = [part for text in texts.values() for part in re.split(r"\n  (?=\S)", text.partition("\noptions:")[2])]
     assert [part for part in described if part.startswith("-") and not re.search(r"\s{2,}\S", part)] == []
     assert [use for use, option in options.items() if not re.search(rf"{option}(?![a-z-])", pages)] == []
@@ -212,4 +213,7 @@ def test_the_shell_completes_commands_and_options(tmp_path):
 
     assert completed("beirgrid re") == ["reproduce", "report"]
     assert completed("beirgrid run --dat") == ["--datasets"]
+    assert completed("beirgrid list sys") == ["systems"]
+    assert completed("beirgrid plan --format ") == ["text", "json"]
+    assert "--directory" in completed("beirgrid export mteb --dir")
     assert "trec" in completed("beirgrid export ")

@@ -67,7 +67,7 @@ _GROUPS = {
 }
 _EXAMPLES = """\
 examples:
-  beirgrid demo                                         a small collection, some minutes
+  beirgrid demo                                         a small collection, less than a minute
   beirgrid run --systems bm25,minilm --datasets scifact
   beirgrid run --model ./my-model --against bm25 --datasets scifact,nfcorpus
   beirgrid plan grid.yaml                               jobs, hours, downloads and disk before the run
@@ -92,12 +92,16 @@ class _Parser(argparse.ArgumentParser):
         """Print the usage and the error as argparse does, without control characters."""
         super().error(printable(message))
 
-    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+    def declare(self) -> None:
+        """Import the command's module and declare its options, once."""
         if self.function:
             module, _, name = self.function.partition(":")
             function = getattr(importlib.import_module(f"beirgrid.{module}"), name)
             self.function = ""
             importlib.import_module("beirgrid.tools.options").add_options(self, function)
+
+    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+        self.declare()
         return super().parse_known_args(*arguments, **options)
 
 
@@ -107,16 +111,21 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     """
     parser = _Parser("beirgrid", epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.description = "Evaluate retrieval systems on BEIR's collections and on your own."
-    about = "show the version, its commit and the commit's date"
+    about = "show the version and its commit"
     parser.add_argument("--version", action=_Version, nargs=0, help=about)
     places = {"": parser.add_subparsers(dest="command", required=True, metavar="command")}
+    completes = "_ARGCOMPLETE" in os.environ
+    typed = os.environ.get("COMP_LINE", "").split()[1:] if completes else []
     for words, (function, purpose) in COMMANDS.items():
         group, _, word = words.rpartition(" ")
         if group not in places:
             parser_of_group = places[""].add_parser(group, help=_GROUPS[group])
             places[group] = parser_of_group.add_subparsers(dest="kind", required=True, metavar="kind")
-        places[group].add_parser(word, help=purpose).function = function
-    if "_ARGCOMPLETE" in os.environ:
+        command = places[group].add_parser(word, help=purpose)
+        command.function = function
+        if typed[: 1 + bool(group)] == words.split():
+            command.declare()  # now: argcomplete fails on options that are declared while it parses
+    if completes:
         import argcomplete
 
         argcomplete.autocomplete(parser)

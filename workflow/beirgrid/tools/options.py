@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -
     kinds = {name: of for source in sources for name, of in get_type_hints(source).items()}
     parameters = {name: of for source in sources for name, of in inspect.signature(source).parameters.items()}
     parameters = {name: of for name, of in parameters.items() if not dataclasses.is_dataclass(kinds[name])}
-    parser.description, _, parser.epilog = inspect.cleandoc(function.__doc__ or "").partition("\n")
+    parser.description, _, parser.epilog = inspect.cleandoc(function.__doc__ or "").replace("``", "`").partition("\n")
     parser.epilog = parser.epilog.partition("Raises:\n")[0].strip()
     parser.formatter_class, parser.allow_abbrev = argparse.RawDescriptionHelpFormatter, False
     for name, parameter in parameters.items():
