@@ -88,7 +88,7 @@ OTHER_FORMS = [
     ("a.trec", RUN.replace(" 3 t", " 0x1p3 t"), "a.trec:1: not a TREC run line"),
     ("a.trec", RUN.replace(" 3 t", " 1e400 t"), "a.trec:1: the score '1e400' is not a number that float32 holds"),
     ("a.bz2", bz2.compress(RUN.encode()), "a.bz2:1: not a TREC run line"),
-    ("a.trec", gzip.compress(RUN.encode()), "a.trec:1: not a TREC run line"),
+    ("a.trec", gzip.compress(RUN.encode(), mtime=0), "a.trec:1: not a TREC run line"),
     ("a.run.gz", RUN, "a.run.gz: truncated or corrupt after line 0"),
     ("a.run.gz", gzip.compress(RUN.encode()) + b"garbage", "a.run.gz: truncated or corrupt after line 3"),
 ]
