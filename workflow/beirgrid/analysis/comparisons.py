@@ -22,7 +22,7 @@ def compare_grid(grid: GridSummary, cells: Cells) -> tuple[dict[str, pd.DataFram
         cells: state of each cell, with its values per query.
 
     Returns:
-        the tables significance, pairs, groups, across and zero_shot, as in ``results.answers``; and the intervals of
+        the tables significance, pairs, across and zero_shot, as in ``results.answers``; and the intervals of
         all cells, with parts of averaged datasets and single seeds: columns system, dataset, metric, low and high.
     """
     measured = {name: dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.systems))}

@@ -304,12 +304,12 @@ def randomisation(
 def exact_randomisation(differences: np.ndarray) -> float | None:
     """Return the exact two-sided p value of the sign patterns of float64 [queries], or None if that takes too long."""
     nonzero = differences[np.abs(differences) > ROUNDING]
-    if len(nonzero) <= ENUMERATED:
-        sums = np.zeros(1)
-        for value in nonzero:
-            sums = np.concatenate([sums + value, sums - value])
-        return float((np.abs(sums) >= abs(nonzero.sum()) - ROUNDING * len(differences)).mean())
-    return None
+    if len(nonzero) > ENUMERATED:
+        return None
+    sums = np.zeros(1)
+    for value in nonzero:
+        sums = np.concatenate([sums + value, sums - value])
+    return float((np.abs(sums) >= abs(nonzero.sum()) - ROUNDING * len(differences)).mean())
 
 
 def student(differences: np.ndarray) -> np.ndarray:

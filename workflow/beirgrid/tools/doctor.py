@@ -69,8 +69,9 @@ def examine(directory: Path, nodes: Nodes, offline: bool = False) -> Iterator[Fi
     yield _folder("temporary files", Path(tempfile.gettempdir()), "set TMPDIR")
     yield _folder("disk", directory, "use --directory")
     try:
-        version = (_output(lucene.java(), "-version") or "").partition("\n")[0]
-        yield Finding("Java", version) if version else Finding("Java", f"{lucene.java()} does not start", "PROBLEM")
+        java = lucene.java()
+        version = (_output(java, "-version") or "").partition("\n")[0]
+        yield Finding("Java", version) if version else Finding("Java", f"{java} does not start", "PROBLEM")
     except BeirgridError as error:
         yield Finding("Java", str(error), "PROBLEM", "BM25 needs it; everything else runs without")
     for url, advice in {} if offline else _ADDRESSES.items():
@@ -125,8 +126,9 @@ def _pytorch() -> Iterator[Finding]:
     elif count:
         yield Finding("GPU", f"PyTorch sees {count}")
     else:
-        remedy = "update the driver, or see CUDA_VISIBLE_DEVICES" if cuda else "install the CUDA build"
-        yield Finding("GPU", "PyTorch sees none of them", "PROBLEM", f"{remedy} (make setup TORCH=cuda)")
+        build = "install the CUDA build (make setup TORCH=cuda)"
+        advice = "update the driver, or see CUDA_VISIBLE_DEVICES" if cuda else build
+        yield Finding("GPU", "PyTorch sees none of them", "PROBLEM", advice)
 
 
 def _output(*command: str) -> str | None:
