@@ -69,8 +69,7 @@ def examine(directory: Path, nodes: Nodes, offline: bool = False) -> Iterator[Fi
     yield _folder("temporary files", Path(tempfile.gettempdir()), "set TMPDIR")
     yield _folder("disk", directory, "use --directory")
     try:
-        java = lucene.java()
-        version = (_output(java, "-version") or "").partition("\n")[0]
+        version = (_output(java := lucene.java(), "-version") or "").partition("\n")[0]
         yield Finding("Java", version) if version else Finding("Java", f"{java} does not start", "PROBLEM")
     except BeirgridError as error:
         yield Finding("Java", str(error), "PROBLEM", "BM25 needs it; everything else runs without")
@@ -126,8 +125,7 @@ def _pytorch() -> Iterator[Finding]:
     elif count:
         yield Finding("GPU", f"PyTorch sees {count}")
     else:
-        build = "install the CUDA build (make setup TORCH=cuda)"
-        advice = "update the driver, or see CUDA_VISIBLE_DEVICES" if cuda else build
+        advice = "update the driver, or see CUDA_VISIBLE_DEVICES" if cuda else "make setup TORCH=cuda"
         yield Finding("GPU", "PyTorch sees none of them", "PROBLEM", advice)
 
 
