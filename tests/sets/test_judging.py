@@ -702,16 +702,15 @@ def test_texts_of_several_lines_are_read_from_tables_that_quote_them(tmp_path):
     assert [document.text for document in found] == [text, "x"]
 
 
-def test_a_log_is_sampled_by_frequency_and_length():
+def test_a_log_is_sampled_by_frequency():
     log = [queries.SetQuery("", "bread", 90), queries.SetQuery("", "Bread", 10), queries.SetQuery("", "rye flour", 60)]
-    log += [queries.SetQuery("", f"how long does bread number {i} keep fresh") for i in range(100)]
-    log += [queries.SetQuery("", f"bread {i}") for i in range(100)]
+    log += [queries.SetQuery("", f"bread {i}") for i in range(200)]
     found = queries.sample(log, 12, seed=1)
     assert found == queries.sample(log, 12, seed=1) != queries.sample(log, 12, seed=2)
     by_stratum = {name: [query for query in found if query.stratum == name] for name in {q.stratum for q in found}}
-    assert [(query.text, query.times) for query in by_stratum["head, short"]] == [("bread", 100), ("rye flour", 60)]
+    assert [(query.text, query.times) for query in by_stratum["head"]] == [("bread", 100), ("rye flour", 60)]
     assert len(found) == 12
-    assert len(by_stratum["tail, long"]) >= 4
+    assert {name: len(of_stratum) for name, of_stratum in by_stratum.items()} == {"head": 2, "torso": 5, "tail": 5}
     assert len(queries.sample(log, 10_000)) == 202
 
 

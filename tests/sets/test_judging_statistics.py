@@ -57,11 +57,6 @@ def test_rank_biased_weights_are_summed_over_runs():
     assert max(weights, key=weights.__getitem__) == ("q1", "d1")
 
 
-def test_leaving_a_system_out_names_the_pairs_that_it_alone_brings():
-    assert pools.leave_out(RUNS, ["b"], 2) == {("q2", "e3")}
-    assert pools.leave_out(RUNS, ["a", "c"], 2) == {("q1", "d2"), ("q2", "e1"), ("q2", "e2")}
-
-
 def test_kappa_equals_another_implementation():
     random = np.random.default_rng(1)
     for _ in range(20):

@@ -74,7 +74,7 @@ def add_queries(
     source: Annotated[Path | None, "jsonl, csv, tsv, or a query per line", "--from"] = None,
     generate: Annotated[Size | None, "let a model write N queries from sampled documents"] = None,
     model: Annotated[Path | None, "this model: a YAML file with endpoint, or a checkpoint", "--with"] = None,
-    sample: Annotated[Size | None, "the file is a log: sample N queries by frequency and length"] = None,
+    sample: Annotated[Size | None, "the file is a log: sample N queries by frequency"] = None,
     seed: Annotated[int, "seed of the sampling (default: 0)"] = 0,
     keep_personal: Annotated[bool, "keep queries that seem to hold personal data"] = False,
 ) -> None:
@@ -260,10 +260,7 @@ def status(
     show(
         f"version {newest.number} of {newest.date} ({newest.by}, {newest.resolution}, {newest.judgements:,} judgements)"
     )
-    depth = max((int(pool["depth"]) for pool in about.pools), default=0)
-    families = {system: family for grid in grids for system, family in grid.families.items()}
     show(*findings.comparisons(tested, planned))
-    show(*findings.reusability(judgements, rankings, families, depth))
 
 
 def check(folder: Folder) -> None:

@@ -7,7 +7,7 @@ judgements by the queries that people judged too.
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
+from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..analysis.significance import ROUNDING
 
 # Probability with which a test detects a difference.
 _POWER = 0.8
+_MOST_QUERIES = 10**12
 # With fewer queries that people judged too, an interval of a corrected mean covers less than it says.
 FEWEST_JUDGED = 15
 
@@ -49,11 +50,8 @@ def smallest_difference(differences: np.ndarray, queries: int, alpha: float = 0.
 
 def queries_needed(differences: np.ndarray, difference: float, alpha: float = 0.05) -> int:
     """Return the number of queries with which ``smallest_difference`` is at most a difference."""
-    quantiles = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(_POWER)
-    needed = max(2, math.ceil((quantiles * float(np.std(differences, ddof=1)) / difference) ** 2))  # of a normal test
-    while smallest_difference(differences, needed, alpha) > abs(difference):
-        needed += 1
-    return needed
+    sizes = range(_MOST_QUERIES)
+    return bisect_left(sizes, -abs(difference), lo=2, key=lambda size: -smallest_difference(differences, size, alpha))
 
 
 def prediction_powered_mean(by_model: np.ndarray, model_where_judged: np.ndarray, by_people: np.ndarray) -> Estimate:

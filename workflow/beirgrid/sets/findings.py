@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -230,42 +230,3 @@ def _corrections(
         tau = _tau(*({system: float(of_system.mean()) for system, of_system in of.items()} for of in (both, people)))
         lines.append(f"Kendall's tau of the systems under the model and under people, on these queries: {tau}")
     return lines
-
-
-def reusability(grades: Grades, rankings: pools.Rankings, families: Mapping[str, str], depth: int) -> list[str]:
-    """Report how each system would score if the system, or its family, had not been in the pool.
-
-    A fusion or a reranker belongs to the family of a system whose name it has before or after a +.
-    """
-    means = _means(grades, rankings)
-    parts = {system: {families.get(part, part) for part in (system, *system.split("+"))} for system in rankings}
-    rows = []
-    for system in means:
-        family = families.get(system, "")
-        relatives = [name for name, of_system in parts.items() if name == system or family in of_system]
-        cells = (_without(grades, rankings, means, system, without, depth) for without in ([system], relatives))
-        rows.append([system, family, *itertools.chain(*cells)])
-    columns = ["system", "family", "alone: pairs", "change", "rank", "with its family: pairs", "change", "rank"]
-    told = f"Had a system, or its family, not been in the pool (judged pairs lost, its {METRIC}, its rank):"
-    return [told, *table_lines(columns, rows)] if len(rows) > 1 else []
-
-
-def _without(
-    grades: Grades,
-    rankings: pools.Rankings,
-    means: Mapping[str, float],
-    system: str,
-    without: Sequence[str],
-    depth: int,
-) -> Iterable[str]:
-    """Return pairs lost, change of the score, and ranks of a system when some systems were not in the pool."""
-    if len(without) == len(rankings):
-        return ["all", "", ""]
-    absent = pools.leave_out(rankings, without, depth)
-    kept = {
-        query: {document: grade for document, grade in of_query.items() if (query, document) not in absent}
-        for query, of_query in grades.items()
-    }
-    lost = sum(map(len, grades.values())) - sum(map(len, kept.values()))
-    less = _means(kept, rankings)
-    return [f"{lost:,}", f"{less[system] - means[system]:+.4f}", f"{_rank(system, means)} → {_rank(system, less)}"]

@@ -93,13 +93,6 @@ def sample_queries(queries: Iterable[str], number: int) -> list[str]:
     return sorted(queries, key=lambda query: draw("sample", query))[:number]
 
 
-def leave_out(rankings: Rankings, without: Sequence[str], depth: int) -> set[tuple[str, str]]:
-    """Return the pairs of a pool to a depth that would not be in it without some systems."""
-    others = {system: of_system for system, of_system in rankings.items() if system not in without}
-    full, reduced = ({pair[:2] for pair in pool(runs, "depth", depth).pairs} for runs in (rankings, others))
-    return full - reduced
-
-
 def _by_rank(
     weigh: Callable[[int], float], combine: Callable[[float, float], float], tops: Sequence[Sequence[str]]
 ) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Read or sample the queries of an evaluation set: a whole file, or a sample of a query log by frequency and length."""
+"""Read or sample the queries of an evaluation set: a whole file, or a sample of a query log by frequency."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from ..core.errors import DataError, warn
 from .documents import Row, named_rows
 
 _IDS, _TEXTS, _COUNTS = ("_id", "id", "query_id", "qid"), ("query", "text", "q"), ("count", "frequency", "n")
-# Most words of a short query.
-_SHORT = 3
 # Share of common words above which two queries are near duplicates.
 _NEAR = 0.8
 _PERSONAL = {
@@ -33,7 +31,7 @@ class SetQuery(NamedTuple):
 
     Attributes:
         times: frequency in the log; 1 for a query of a file.
-        stratum: frequency and length class in the log; empty for a query of a file.
+        stratum: ``head``, ``torso`` or ``tail`` by the frequency in the log; empty for a query of a file.
         synthetic: whether a model wrote it.
         source: id of the document from which the model wrote it.
     """
@@ -85,8 +83,8 @@ def read(path: Path) -> list[SetQuery]:
 def sample(log: Iterable[SetQuery], size: int, seed: int = 0) -> list[SetQuery]:
     """Sample queries from a log, equally from each stratum as far as possible.
 
-    Strata are frequency times length. Queries sorted by frequency are the head until they have a third of the log's
-    volume, the torso until two thirds, and the tail after that. Short queries have at most three words.
+    Queries sorted by frequency are the head until they have a third of the log's volume, the torso until two thirds,
+    and the tail after that.
 
     Args:
         log: the queries of the log; the same words count as the same query.
@@ -102,9 +100,7 @@ def sample(log: Iterable[SetQuery], size: int, seed: int = 0) -> list[SetQuery]:
     strata: dict[str, list[SetQuery]] = {}
     before = 0
     for number, (words, count) in enumerate(sorted(counts.items(), key=lambda item: (-item[1], item[0])), start=1):
-        frequency = ("head", "torso", "tail")[min(2, 3 * before // volume)]
-        length = "short" if len(words.split()) <= _SHORT else "long"
-        stratum = f"{frequency}, {length}"
+        stratum = ("head", "torso", "tail")[min(2, 3 * before // volume)]
         strata.setdefault(stratum, []).append(SetQuery(f"q{number}", spelling[words], count, stratum))
         before += count
     chooser = random.Random(seed)  # noqa: S311 - sampling queries is not cryptography
