@@ -8,6 +8,7 @@ import copy
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -49,6 +50,13 @@ for words, text in json.load(sys.stdin):
     sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
     assert main(words) == 0, words
 """
+
+
+def documented_models(page: str) -> dict[str, Any]:
+    """Return the entries of models in the YAML examples of a page of docs/, by name."""
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    examples = (yaml.safe_load(block) for block in blocks)
+    return {name: entry for example in examples for name, entry in example.get("models", {}).items()}
 
 
 def copy_checkout(target: Path) -> Path:

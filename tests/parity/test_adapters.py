@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from checkpoints import opened, save_decoder, save_plain
 from datasets import Dataset
-from mteb.models.model_implementations import promptriever_models, repllama_models
+from helpers import documented_models
+from mteb.models.model_implementations.repllama_models import RepLLaMAModel
 from torch.utils.data import DataLoader
 
 from beirgrid.config import registry
@@ -101,8 +102,7 @@ def test_an_adapter_is_added_to_the_weights(tmp_path, kind, settings, scale):
     assert np.abs(summed(base, adapter, 0)[0] - summed(base, adapter, scale)[0]).max() > 0.1
 
 
-@pytest.mark.parametrize("name", ["castorini/repllama-v1-7b-lora-passage", "samaya-ai/promptriever-llama2-7b-v1"])
-def test_an_adapter_of_mteb_by_its_name(tmp_path, monkeypatch, name):
+def test_the_documented_adapter_computes_what_mtebs_loader_does(tmp_path, monkeypatch):
     """Compared with mteb's loader, which gets PEFT's sum from ``hooked``, because PEFT is not installed."""
     import mteb
     import torch
@@ -110,8 +110,8 @@ def test_an_adapter_of_mteb_by_its_name(tmp_path, monkeypatch, name):
 
     base = save_decoder(tmp_path / "base", ended=False)
     adapter = save_adapter(tmp_path / "adapter", base, "decoder")
-    meta, entry = registry._meta(name), registry.facts(name)["entry"]
-    assert entry["checkpoint"] == "meta-llama/Llama-2-7b-hf"
+    meta = registry._meta("castorini/repllama-v1-7b-lora-passage")
+    entry = documented_models("models.md")["repllama"]
     assert meta.revision == f"{entry['revision']}-{entry['adapter']['revision']}"
 
     def from_pretrained(model: Any, folder: str) -> Any:
@@ -119,10 +119,9 @@ def test_an_adapter_of_mteb_by_its_name(tmp_path, monkeypatch, name):
 
     peft = SimpleNamespace(PeftModel=SimpleNamespace(from_pretrained=from_pretrained))
     monkeypatch.setitem(sys.modules, "peft", peft)
-    arguments = registry._arguments(meta) | {"base_model_name_or_path": str(base), "device_map": "cpu"}
+    arguments = meta.loader_kwargs | {"base_model_name_or_path": str(base), "device_map": "cpu"}
     arguments |= {"torch_dtype": torch.float32, "peft_model_name_or_path": str(adapter)}
-    kinds = vars(repllama_models) | vars(promptriever_models)
-    wrapper = kinds[registry._loader(meta)](**arguments)
+    wrapper = RepLLaMAModel(**arguments)
 
     fetched(tmp_path / "model", base, adapter)
     (tmp_path / "model/modules.json").unlink()  # Llama's has none

@@ -27,7 +27,7 @@ from checkpoints import (
     save_static,
     save_yes_no,
 )
-from helpers import ROOT, unpack
+from helpers import ROOT, documented_models, unpack
 
 from beirgrid.config import models, mteb_collections, registry
 from beirgrid.core.compute import Runtime
@@ -324,12 +324,6 @@ def predicted(wrapper: Any, queries: list[str], documents: list[str]) -> np.ndar
 LONG = [*TEXTS, "a much longer text with letters " * 40]
 
 
-def answering(name: str, **more: Any) -> dict[str, Any]:
-    """Return the keys of a listed reranker that define its prompt and answers."""
-    entry = registry.facts(name)["entry"]
-    return {key: entry[key] for key in ("family", "prompt", "answers", "max_length") if key in entry} | more
-
-
 @pytest.mark.parametrize("length", [8192, 800])
 def test_decoders_that_answer_yes_or_no(tmp_path, length):
     """mteb's loader has the prompt of Qwen's code, and truncates a pair between its first and last part."""
@@ -337,8 +331,8 @@ def test_decoders_that_answer_yes_or_no(tmp_path, length):
 
     folder = save_yes_no(tmp_path / "model")
     wrapper = Qwen3RerankerWrapper(str(folder), device="cpu", max_length=length)
-    entry = answering("Qwen/Qwen3-Reranker-0.6B")
-    assert entry["max_length"] == 8192
+    page = documented_models("models.md")["qwen3-reranker"]
+    entry = {key: page[key] for key in ("family", "prompt", "answers")}
     scorer = opened(AnswerScorer, folder, entry | {"max_length": length})
     found = scorer.score(LONG, LONG[::-1])
     np.testing.assert_allclose(found, predicted(wrapper, LONG, LONG[::-1]), atol=1e-4)
@@ -376,34 +370,27 @@ def test_a_decoder_whose_score_is_one_logit(tmp_path, length):
     np.testing.assert_allclose(scorer.score(LONG, LONG[::-1]), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("loader", "model"),
-    [
-        ("MonoT5Reranker", "castorini/monot5-small-msmarco-10k"),
-        ("MonoT5Reranker", "unicamp-dl/mt5-base-mmarco-v2"),
-        ("FLANT5Reranker", "google/flan-t5-base"),
-    ],
-)
-def test_t5(tmp_path, loader, model):
-    from mteb.models.model_implementations import rerankers_monot5_based as implementation
+@pytest.mark.parametrize("model", ["castorini/monot5-small-msmarco-10k", "unicamp-dl/mt5-base-mmarco-v2"])
+def test_t5(tmp_path, model):
+    from mteb.models.model_implementations.rerankers_monot5_based import MonoT5Reranker, prediction_tokens
 
     folder = save_seq2seq(tmp_path / "model")
-    no, yes = implementation.prediction_tokens.get(model, (None, None))
-    given = {"token_false": no, "token_true": yes}
-    wrapper = getattr(implementation, loader)(str(folder), **given)
-    entry = answering(model) | {"max_length": wrapper.max_length}
+    no, yes = prediction_tokens[model]
+    wrapper = MonoT5Reranker(str(folder), token_false=no, token_true=yes)
+    facts = registry.facts(model)["entry"]
+    entry = {key: facts[key] for key in ("family", "answers") if key in facts} | {"max_length": wrapper.max_length}
     scores = opened(AnswerScorer, folder, entry).score(TEXTS, TEXTS[::-1])
     np.testing.assert_allclose(scores, predicted(wrapper, TEXTS, TEXTS[::-1]), atol=1e-4)
 
 
 def test_our_engine_replaces_only_loaders_that_are_compared():
-    """Here and in test_adapters.py; except BGEReranker, which cuts pairs in another way (docs/models.md)."""
+    """Except BGEReranker, which cuts pairs in another way (docs/models.md)."""
     assert {
         registry._loader(registry._meta(model.name)) for model in registry.models() if model.engine == "beirgrid"
     } == {
         *("SentenceTransformerEncoderWrapper", "sentence_transformers_loader", "InstructSentenceTransformerModel"),
-        *("q3e_instruct_loader", "RepLLaMAModel", "PromptrieverModel", "SparseEncoderWrapper", "MultiVectorModel"),
-        *("CrossEncoderWrapper", "MonoT5Reranker", "FLANT5Reranker", "Qwen3RerankerWrapper", "BGEReranker"),
+        *("q3e_instruct_loader", "SparseEncoderWrapper", "MultiVectorModel"),
+        *("CrossEncoderWrapper", "MonoT5Reranker", "BGEReranker"),
     }
 
 

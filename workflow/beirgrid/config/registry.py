@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import importlib
-import inspect
 import logging
 import re
 import warnings
@@ -27,23 +26,21 @@ from .models import Seq2SeqReranker
 from .tasks import tasks
 from .values import COMMIT
 
-# The loaders of mteb that open a checkpoint as sentence-transformers or transformers does, and our families.
+# The loaders of mteb that open a checkpoint as sentence-transformers does, and our families. The last two cannot open a
+# folder without network access: one lacks its package here, the other knows its tokens by the name on the hub alone.
 _FAMILIES = {
     "SentenceTransformerEncoderWrapper": "dense",
     "sentence_transformers_loader": "dense",
     "InstructSentenceTransformerModel": "dense",
     "q3e_instruct_loader": "dense",
-    "RepLLaMAModel": "dense",
-    "PromptrieverModel": "dense",
     "SparseEncoderWrapper": "sparse",
     "MultiVectorModel": "late-interaction",
-    "MultiVectorWrapper": "late-interaction",
     "CrossEncoderWrapper": "cross-encoder",
     "BGEReranker": "cross-encoder",
     "MonoT5Reranker": "seq2seq-reranker",
-    "FLANT5Reranker": "seq2seq-reranker",
-    "Qwen3RerankerWrapper": "decoder-reranker",
 }
+# Loaders that add an adapter to the weights of another checkpoint.
+_ADAPTED = ("RepLLaMAModel", "loader_inner")
 # Types of models that our engine runs, and those that a loader of mteb runs in our stages.
 _TYPES = ("dense", "sparse", "late-interaction", "cross-encoder")
 _LOADED = ("dense", "cross-encoder")
@@ -54,19 +51,10 @@ _TAKEN = {
     *("model_prompts", "prompts_dict", "prompt_priority", "instruction_template", "apply_instruction_to_passages"),
     *("max_seq_length", "max_length", "processor_kwargs", "trust_remote_code", "activation_fn", "fp_options"),
     *("device", "device_map", "dtype", "torch_dtype", "model_kwargs", "index_kwargs", "padding_side"),
-    *("config_kwargs", "tokenizer_kwargs", "add_eos_token", "base_model_name_or_path", "peft_model_name_or_path"),
+    *("config_kwargs", "tokenizer_kwargs", "add_eos_token"),
 }
-# Loaders of adapters, which mteb adds to the weights of a decoder.
-_ADAPTED = ("RepLLaMAModel", "PromptrieverModel")
-# Tokens of a pair or of a text that loaders read by default.
-_LENGTHS = {"BGEReranker": 512, "RepLLaMAModel": 512, "PromptrieverModel": 512, "Qwen3RerankerWrapper": 8192}
-# Qwen3-Reranker's prompt around what mteb writes of a pair: https://github.com/QwenLM/Qwen3-Embedding,
-# examples/qwen3_reranker_transformers.py. A test compares both with mteb's loader, which has them in its code.
-_QWEN = (
-    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
-    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n',
-    "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
-)
+# Tokens of a pair that FlagEmbedding reads by default.
+_BGE_LENGTH = 512
 # Models that mteb calls cross-encoders, but whose checkpoints are decoders that answer with one of two tokens.
 _DECODERS = (
     *("mixedbread-ai/mxbai-rerank-base-v2", "mixedbread-ai/mxbai-rerank-large-v2"),
@@ -154,7 +142,9 @@ def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
         return "refused", "", "it brings code of its own, which runs only if its entry says trust_remote_code: true"
     if served:
         return "endpoint", "", "its publisher serves it and publishes no weights: write an entry with endpoint"
-    unknown = sorted(_arguments(meta).keys() - _TAKEN)
+    if loader in _ADAPTED:
+        return "refused", "", "mteb adds it, an adapter, to a second checkpoint (docs/models.md)"
+    unknown = sorted(arguments.keys() - _TAKEN)
     if loader in _FAMILIES and kind in _TYPES and modalities == ["text"] and not unknown and name not in _DECODERS:
         return "beirgrid", _FAMILIES[loader], "it opens without code from the checkpoint"
     reason = f"mteb opens it by {loader}" + f" with {', '.join(unknown)}" * bool(unknown)
@@ -170,17 +160,7 @@ def _meta(name: str) -> Any:
 
 
 def _loader(meta: Any) -> str:
-    """Return the name of the loader of a model; of a function around a loader, that of the loader."""
-    return str(getattr(_around(meta).get("wrapper", meta.loader), "__name__", ""))
-
-
-def _arguments(meta: Any) -> dict[str, Any]:
-    """Return the arguments of the loader of a model, those of a function around it among them."""
-    return {**_around(meta).get("_kwargs", {}), **meta.loader_kwargs}
-
-
-def _around(meta: Any) -> Mapping[str, Any]:
-    return inspect.getclosurevars(meta.loader).nonlocals if inspect.isfunction(meta.loader) else {}
+    return str(getattr(meta.loader, "__name__", ""))
 
 
 def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[str, Any]:
@@ -204,9 +184,6 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     entry["revision"] = meta.revision if re.match(COMMIT, meta.revision or "") else RESOLVE
     if "safetensors" not in meta.framework:
         entry["pickled"] = True
-    adapted = _loader(meta) in _ADAPTED
-    if adapted:
-        entry |= _adapter_keys(meta)
     if runs == "beirgrid" and (length := _max_length(meta, family)):
         entry["max_length"] = length
     entry["size"] = _size(meta, family)
@@ -217,12 +194,12 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
         entry |= {"engine": "mteb"} | ({"similarity": _similarity(meta)} if family == "dense" else {})
     elif family == "dense":
         # A checkpoint that says otherwise is refused when it is opened.
-        entry |= {"similarity": _similarity(meta), "pooling": "lasttoken" if adapted else "own"}
+        entry |= {"similarity": _similarity(meta), "pooling": "own"}
         if meta.loader_kwargs.get("add_eos_token"):
             first = (meta.loader_kwargs.get("tokenizer_kwargs") or {}).get("add_bos_token")
             entry["special_tokens"] = "both" if first else "end"
-    if family in ("seq2seq-reranker", "decoder-reranker"):
-        entry |= _question_keys(meta)
+    if family == "seq2seq-reranker" and (answers := _answers(name)) != Seq2SeqReranker.model_fields["answers"].default:
+        entry["answers"] = list(answers)
     if runs == "beirgrid" and family in ("dense", "sparse"):
         entry["prompts"], by_task = _prompts(meta, [*(task.name for task in tasks().values()), *also])
         stated |= by_task
@@ -235,9 +212,9 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
 
 def _max_length(meta: Any, family: str) -> int | None:
     """Return the maximum tokens in mteb's loader; None for the checkpoint's own limit."""
+    if _loader(meta) == "BGEReranker":
+        return _BGE_LENGTH
     arguments = meta.loader_kwargs
-    if length := _LENGTHS.get(_loader(meta)):
-        return length
     length = arguments.get("max_seq_length") or arguments.get("max_length")
     length = length or (arguments.get("processor_kwargs") or {}).get("model_max_length")
     if length is None and family == "cross-encoder":
@@ -245,29 +222,12 @@ def _max_length(meta: Any, family: str) -> int | None:
     return int(length) if length else None
 
 
-def _question_keys(meta: Any) -> dict[str, Any]:
-    """Return the prompt and the answers of a reranker that has its own prompt in mteb."""
+def _answers(name: str) -> tuple[str, str]:
+    """Return the tokens with which a T5 calls a document relevant, or not."""
     from mteb.models.model_implementations.rerankers_monot5_based import prediction_tokens
 
-    if _loader(meta) == "Qwen3RerankerWrapper":
-        pair = meta.loader.format_instruction(None, "{query}", "{document}")
-        return {"prompt": [_QWEN[0], pair, _QWEN[1]], "answers": ["yes", "no"]}
-    if _loader(meta) == "FLANT5Reranker":
-        pair = meta.loader.prompt_template.format(query="{query}", text="{document}")
-        return {"prompt": [pair], "answers": ["▁yes", "▁no"]}
-    answers = list(reversed(prediction_tokens[meta.name]))
-    return {"answers": answers} if tuple(answers) != Seq2SeqReranker.model_fields["answers"].default else {}
-
-
-def _adapter_keys(meta: Any) -> dict[str, Any]:
-    """Return where an adapter and its base come from; a text has both special tokens of the base."""
-    arguments = _arguments(meta)
-    base, adapter = (meta.revision or "-").split("-")
-    changed = {"checkpoint": arguments.get("peft_model_name_or_path", meta.name), "revision": adapter or RESOLVE}
-    if "safetensors" not in meta.framework:
-        changed["pickled"] = True
-    based = {"checkpoint": arguments["base_model_name_or_path"], "revision": base or RESOLVE, "adapter": changed}
-    return based | {"special_tokens": "both"}
+    irrelevant, relevant = prediction_tokens[name]
+    return relevant, irrelevant
 
 
 def _size(meta: Any, family: str) -> dict[str, float | int]:
@@ -289,7 +249,7 @@ def _similarity(meta: Any) -> str:
 def _prompts(meta: Any, names: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
     """Return the prompts of a model as an entry has them, and the texts by task of each side whose texts differ."""
     if _loader(meta) not in ("InstructSentenceTransformerModel", "q3e_instruct_loader"):
-        if not (named := _arguments(meta).get("model_prompts")):
+        if not (named := meta.loader_kwargs.get("model_prompts")):
             return {"own": True}, {}
         sent = _named_prompt(named)
     else:
