@@ -49,14 +49,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     One worker makes the small grid that many of these files read. Until then, the others get files that do not read it,
     and those of parity.
     """
-    readers = {item.path for item in items if "finished" in getattr(item, "fixturenames", ())}
+    workflow = {item.path for item in items if item.path.parent.name == "workflow"}
+    readers = workflow & {item.path for item in items if "finished" in getattr(item, "fixturenames", ())}
     maker = min(readers, default=None)
 
     def rank(item: pytest.Item) -> int:
         if item.path == maker:
             return 0
-        of_workflow = item.path.parent.name == "workflow"
-        return (3 if item.path in readers else 1) if of_workflow else 2 if item.path.parent.name == "parity" else 4
+        if item.path in workflow:
+            return 3 if item.path in readers else 1
+        return 2 if item.path.parent.name == "parity" else 4
 
     items.sort(key=rank)
 

@@ -79,6 +79,7 @@ def check_results(kind: str, converted: Path, checkpoint: Path) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_a_converted_checkpoint_computes_the_same(tiny_models, tmp_path):
     pickled = save_pickled(tmp_path / "pickled", tiny_models["bert"])
     with serve() as hub:

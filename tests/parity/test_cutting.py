@@ -116,6 +116,7 @@ def test_of_two_long_texts_of_nearly_one_length_the_longer_one_keeps_more(tiny_m
         assert read == whole
 
 
+@pytest.mark.slow
 def test_scores_and_vectors_of_long_texts_are_those_of_what_is_read(tiny_models):
     choose = random.Random(0)
     texts = ["".join(choose.choices("abcdefghij    ", k=length)).strip() for length in (20, 300, 5000, 6000)]

@@ -61,6 +61,7 @@ def test_queries_are_drawn_from_the_likeliest_word_pieces_of_the_model(tiny_mode
         assert queries == [_query(*plain, text, numbers[row], top_k, limit) for row in range(2)]
 
 
+@pytest.mark.slow
 def test_queries_follow_from_seed_and_text_alone(tiny_models, short_queries):
     folder = tiny_models["query-generator"]
     texts = [text for text in _texts(12) if text]

@@ -38,6 +38,8 @@ from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.late_interaction import LateInteractionEncoder
 from beirgrid.encoders.sparse import SparseTextEncoder
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["a short text", "one that is somewhat longer than the first", "x", "numbers 1 2 3 and (brackets)"]
 TASKS = ["SciFact", "ArguAna", "NQ"]
 

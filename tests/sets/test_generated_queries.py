@@ -67,6 +67,7 @@ def rows(made: EvaluationSet) -> list[dict]:
     return [json.loads(line) for line in (made.folder / "queries.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_queries_that_lead_back_to_their_passage_are_kept_and_marked(made, served, capsys, tmp_path):
     def write(messages):
         number = things(messages)
@@ -161,6 +162,7 @@ def test_a_local_generator_writes_queries(made, tiny_models, tmp_path):
     assert rows(small) == first
 
 
+@pytest.mark.slow
 def test_a_decoder_writes_queries(tmp_path):
     """The decoder writes the same words for each passage, so one query is left."""
     texts = [documents.Document(f"d{n}", "", "How to bake rustic bread, again and again. " * 4) for n in range(4)]

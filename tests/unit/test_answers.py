@@ -493,12 +493,14 @@ def _recorded(*rules: str, failed: bool = False) -> None:
 
 @pytest.mark.parametrize(
     ("rules", "failed", "refreshed"),
-    [
-        (["aggregate"], False, True),
-        (["aggregate", "beir_report"], False, False),
-        (["aggregate", "beir_report"], True, True),
-        (["beir_report", "analyse_grid"], False, True),
-    ],
+    quick_first(
+        [
+            (["aggregate"], False, True),
+            (["aggregate", "beir_report"], False, False),
+            (["aggregate", "beir_report"], True, True),
+            (["beir_report", "analyse_grid"], False, True),
+        ]
+    ),
 )
 def test_a_run_prints_its_tables_and_writes_them_unless_its_last_job_did(
     grid, rules, failed, refreshed, monkeypatch, capfd

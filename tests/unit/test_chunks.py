@@ -291,6 +291,7 @@ def _retrieve(site: Path, checkpoint: Path, indexes: list[str], entry: dict[str,
     return main([*words, "--device", "cpu", "--indexes", *indexes, *made])
 
 
+@pytest.mark.slow
 def test_runs_are_of_documents_and_another_chunking_is_refused(site, tiny_models, tmp_path, capsys):
     from beirgrid.collections import collection
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from endpoint_server import KEY, Served, letters, serving
+from helpers import quick_first
 
 from beirgrid.config.endpoint_entries import Endpoint
 from beirgrid.core.errors import ConfigError, DataError
@@ -416,7 +417,7 @@ def test_an_answer_has_a_largest_size(
     assert len(served.asked) == 3
 
 
-@pytest.mark.parametrize("fault", ["drip", "drip headers"])
+@pytest.mark.parametrize("fault", quick_first(["drip", "drip headers"]))
 def test_an_answer_has_a_longest_time(served: Served, client: Callable[..., Client], fault: str) -> None:
     served.faults.append(fault)
     started = time.monotonic()

@@ -42,6 +42,7 @@ def test_a_process_is_forked_unless_a_library_would_read_another_environment(tmp
     assert values == list(variables.values())
 
 
+@pytest.mark.slow
 def test_a_forked_process_that_is_killed_looks_killed():
     assert run("import os; os.kill(os.getpid(), 9)").returncode == -signal.SIGKILL
     assert run("import sys; sys.exit('no')").stderr == "no\n"

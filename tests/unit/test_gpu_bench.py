@@ -89,6 +89,7 @@ def test_a_probe_that_lets_everything_through_fails(gpu, monkeypatch):
     assert not gpu.probe()["passed"]
 
 
+@pytest.mark.slow
 def test_a_document_that_a_run_lacks_fails(gpu, tiny_models, tmp_path):
     from beirgrid.encoders import open_encoder
 

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import ir_datasets
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, beirgrid, main, python, write_bright_leetcode
+from helpers import ROOT, beirgrid, main, python, quick_first, write_bright_leetcode
 from ir_datasets.datasets import beir
 from ir_datasets.datasets.base import Dataset, FilteredQueries
 from ir_datasets.formats import GenericDoc, GenericQuery
@@ -519,7 +519,7 @@ def test_the_command_names_an_unknown_id(home, tmp_path):
     assert names(out) == []
 
 
-@pytest.mark.parametrize("clash", [False, True])
+@pytest.mark.parametrize("clash", quick_first([False, True]))
 def test_what_brights_qrels_exclude_is_not_judged(tmp_path, monkeypatch, clash):
     """ir_datasets has it as a grade of -100."""
     ids = [f"leetcode/{i}" for i in range(3)]

@@ -10,7 +10,7 @@ import finished
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import main, write_collection
+from helpers import main, quick_first, write_collection
 
 from beirgrid.core import paths
 from beirgrid.results.efficiency import LATENCY_COLUMNS, read_latency
@@ -133,7 +133,7 @@ def program(tmp_path, monkeypatch) -> None:
     Path("started").unlink()
 
 
-@pytest.mark.parametrize("users", ["1", "2"])
+@pytest.mark.parametrize("users", quick_first(["1", "2"]))
 def test_a_program_is_started_for_each_query_if_it_is_named(program, capsys, users):
     words = ["latency", "--dataset", "d", "--warm-up", "1", "--concurrency", users]
     assert main([*words, "--systems", "own"]) == 0, capsys.readouterr().err

@@ -235,6 +235,7 @@ def test_a_branch_is_resolved_once(hub, tmp_path):
     assert not any(path.endswith("/revision/main") for path in hub.asked)
 
 
+@pytest.mark.slow
 def test_a_changed_file_and_a_lost_commit_are_refused(hub, tmp_path):
     contents = {**OTHERS, "model.safetensors": b"weights"}
     commit = hub.commit("some/model", contents)
@@ -268,6 +269,7 @@ def test_jobs_that_resolve_side_by_side_agree(hub, tmp_path):
     assert sum(path.endswith("some/model/revision/main") for path in hub.asked) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", ["resolve", "0" * 40])
 def test_a_hub_that_does_not_answer_is_named(tmp_path, revision):
     """The client's waits between its attempts are left out."""

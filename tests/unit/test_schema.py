@@ -30,6 +30,12 @@ def written() -> dict[str, Any]:
     return hooks.schema()
 
 
+@pytest.fixture(scope="module")
+def validator(written) -> jsonschema.Draft202012Validator:
+    jsonschema.Draft202012Validator.check_schema(written)
+    return jsonschema.Draft202012Validator(written)
+
+
 def test_the_page_of_keys_has_every_key_of_every_class(written):
     page = hooks.on_page_markdown((ROOT / "docs" / "configuration.md").read_text(encoding="utf-8"))
     headings = [line for line in page.splitlines() if line.startswith("## `")]
@@ -41,14 +47,13 @@ def test_the_page_of_keys_has_every_key_of_every_class(written):
 
 
 @pytest.mark.parametrize("preset", [None, *GRIDS], ids=lambda path: path.stem if path else "tracked")
-def test_the_tracked_configuration_and_every_grid_fit_the_schema(tracked, written, preset):
+def test_the_tracked_configuration_and_every_grid_fit_the_schema(tracked, validator, preset):
     from snakemake.utils import update_config
 
     merged = copy.deepcopy(tracked)
     if preset:
         update_config(merged, yaml.safe_load(preset.read_text()))
-    jsonschema.Draft202012Validator.check_schema(written)
-    jsonschema.validate(merged, written, cls=jsonschema.Draft202012Validator)
+    validator.validate(merged)
 
 
 @pytest.mark.parametrize(
@@ -63,10 +68,10 @@ def test_the_tracked_configuration_and_every_grid_fit_the_schema(tracked, writte
         ("systems", {"x": {"retriever": "bm25", "b": 1.5}}),
     ],
 )
-def test_the_schema_refuses_what_a_single_entry_may_not_have(tracked, written, section, change):
+def test_the_schema_refuses_what_a_single_entry_may_not_have(tracked, validator, section, change):
     merged = {**tracked, section: {**tracked.get(section, {}), **change}}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(merged, written, cls=jsonschema.Draft202012Validator)
+        validator.validate(merged)
 
 
 def _objects(node: Any, path: str = "top") -> Iterator[tuple[str, dict[str, Any]]]:
