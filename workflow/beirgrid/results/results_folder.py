@@ -78,21 +78,20 @@ class Place(NamedTuple):
     summary: Path | None
 
 
-def locate(place: str | Path, grid: str = "", directory: Path = Path()) -> Place:
+def locate(place: str | Path, grid: str = "") -> Place:
     """Resolve a location of results. All commands and functions that read results use this function.
 
     Args:
         place: the working folder of grids, its results folder, the folder of one grid (``results/grids/{name}``), that
-            grid's ``grid.json``, or the name of a grid that ran in ``directory``.
+            grid's ``grid.json``, or ``name``, if that grid ran in the working directory.
         grid: name of the grid to find in the folder; empty for all that the folder has.
-        directory: base folder of relative places.
 
     Raises:
         DataError: the folder has no such grid.
     """
-    path = Path(directory, place)
-    if not path.exists() and path == Path(directory, path.name):
-        path = _grids(Path(directory)).get(path.name, path)
+    path = Path(place)
+    if not path.exists():
+        path = _grids(path.parent).get(path.name, path)
     if grid:
         summaries = _grids(path)
         if grid not in summaries:
@@ -131,23 +130,18 @@ def only_grid(directory: Path, grid: str = "") -> Path:
     return grids[0]
 
 
-def find(place: str | Path, grid: str = "", directory: Path = Path()) -> Results:
-    """Find the results at a place.
-
-    Args:
-        place: as for ``locate``.
-        grid: name of the grid to find in the folder; empty for all that the folder has.
-        directory: base folder of relative places.
+def find(place: str | Path, grid: str = "") -> Results:
+    """Find the results at a place, as ``locate`` resolves it.
 
     Raises:
         DataError: there are no results, or the summary of the one grid is missing or damaged. Of several grids,
             a damaged one is named and left out.
     """
-    folder, summary = locate(place, grid, directory)
+    folder, summary = locate(place, grid)
     if summary:
         return Results(folder, summary, *_summary(summary, folder))
     if not (folder / "metrics").is_dir():
-        raise DataError(f"{Path(directory, place)} has no results: it has no folder metrics, and no grid has that name")
+        raise DataError(f"{place} has no results: it has no folder metrics, and no grid has that name")
     cells: dict[tuple[str, str], Result] = {}
     seeds: dict[str, tuple[str, ...]] = {}
     for of_grid, systems in of_grids(folder, lambda path: _summary(path, folder)).values():

@@ -21,7 +21,7 @@ from ..results import published
 from ..results.answers import DONE, read_answers
 from .configfiles import merged
 from .run import Snakemake, describe_model, grid_name, keep_grid
-from .text import table_lines
+from .text import frame_lines
 
 # Verdicts that are not deviations.
 _AGREES = ("reproduced", "close", published.OTHER_PROTOCOL)
@@ -83,10 +83,9 @@ def report(verdicts: pd.DataFrame, config: Config) -> Iterator[str]:
     Args:
         verdicts: rows of the table ``verdicts``.
     """
-    rows: Any = verdicts.to_dict("records")
     forms = {"dataset": "", "value": ".4f", "published": ".4f", "difference": "+.4f", "tolerance": ".4f", "verdict": ""}
-    cells = [["" if pd.isna(row[name]) else format(row[name], form) for name, form in forms.items()] for row in rows]
-    yield from table_lines(list(forms), cells)
+    yield from frame_lines(verdicts, {name: (name, form) for name, form in forms.items()})
+    rows: Any = verdicts.to_dict("records")
     for row in rows:
         if row["verdict"] != "reproduced":
             yield f"\n{row['dataset']}: {row['verdict']} from {row['source'] or 'no source'}"
