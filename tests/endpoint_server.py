@@ -37,8 +37,8 @@ def shared_words(query: str, documents: list[str]) -> list[float]:
 class Served:
     """The functions of a server, the requests that it got, and the faults of its next answers.
 
-    A fault is a status, a tuple of status and headers, ``cut``, ``hang``, ``drip`` (of the content), ``drip headers``,
-    the bytes of an answer, or a function that changes the answer. ``refusal`` is the content of an answer with a
+    A fault is a status, a tuple of status and headers, ``cut``, ``hang``, ``drip``, the bytes of an answer, or
+    a function that changes the answer. ``refusal`` is the content of an answer with a
     status, unless it is empty.
     """
 
@@ -97,8 +97,8 @@ def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
                 refusal = {"error": {"message": f"no, {self.headers.get('Authorization')}"}}
                 self._send(served.refusal or refusal, status, headers)
                 return
-            if fault in ("drip", "drip headers"):
-                self._drip(fault == "drip")
+            if fault == "drip":
+                self._drip()
                 return
             answer = fault if isinstance(fault, bytes) else served.answer(self.path, body)
             self._send(fault(answer) if callable(fault) else answer, cut=fault == "cut")
@@ -111,15 +111,11 @@ def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(content[: len(content) // 2] if cut else content)
 
-        def _drip(self, content: bool) -> None:
-            """Send a byte of the content, or of a header, each tenth of a second, for up to ten seconds."""
+        def _drip(self) -> None:
+            """Send a byte of the content each tenth of a second, for up to ten seconds."""
             self.send_response(200)
             self.send_header("Content-Length", "100")
-            if content:
-                self.end_headers()
-            else:
-                self.flush_headers()
-                self.wfile.write(b"X-Long: ")
+            self.end_headers()
             with contextlib.suppress(OSError):
                 for _ in range(100):
                     self.wfile.write(b" ")

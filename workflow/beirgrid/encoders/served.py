@@ -30,7 +30,6 @@ class _Served(OpenModel):
 
     def __init__(self, folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path | None = None) -> None:
         assert entry.endpoint is not None
-        self.entry = entry
         endpoint = with_connection(entry.endpoint, runtime.connection)
         with files.reading(folder / PROBE):
             self.probed: list[Any] = files.read_json(folder / PROBE)["probe"]
@@ -40,6 +39,7 @@ class _Served(OpenModel):
                 f"same texts differently. Give the new model an entry of its own, or delete {folder.parent} to rerun "
                 "everything that depends on it"
             )
+        self.entry = entry
         self.client = Client(endpoint, folder.parent / LEDGER, answers, files.sha256(folder / PROBE))
 
     def facts(self) -> dict[str, Any]:

@@ -6,8 +6,6 @@ infinity, Ollama and llama.cpp speak too, and that of Cohere, Jina and text-embe
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import gzip
 import hashlib
 import html
@@ -20,7 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -39,11 +37,8 @@ LARGEST, TIMEOUTS = 2**28, 10
 _HEADERS = ("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent")
 # Seconds between two messages about repeated requests, whatever the number of threads.
 _QUIET = 5.0
-# Names of the counts of tokens that a model read, wrote, and both; and more than any answer has.
+# Names of the counts of tokens that a model read, wrote, and both.
 _COUNTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens", ""))
-_MOST_TOKENS = 10**12
-# Keys of a request that limit the generated tokens.
-_LIMITS = ("max_tokens", "max_completion_tokens")
 # A key: printable ASCII without blanks, quotes and backslashes. One of fewer characters than the second value is the
 # placeholder of a server that asks for none, and may be a word of an answer.
 _KEY, _SHORTEST_KEY = r"[!#-&(-\[\]-~]+", 8
@@ -59,14 +54,7 @@ class BudgetError(BeirgridError):
 
 
 class Usage(NamedTuple):
-    """Usage by requests.
-
-    Attributes:
-        requests: answered requests.
-        tokens: tokens read and written, as counted by the server.
-        price: price of the tokens.
-        bound: whether tokens and price are upper bounds, because the server does not count tokens.
-    """
+    """Answered requests, the tokens that the server counts, and their price; upper bounds if it counts none."""
 
     requests: int = 0
     tokens: int = 0
@@ -83,46 +71,32 @@ class Ledger:
     """Spending on an endpoint, in a file that all its jobs append to, so that they share its budget.
 
     A line has the time, number, tokens and price of a request. A request is entered with its upper bounds before it is
-    sent, and corrected by a second line. The entry of a job that was killed stays.
+    sent, and corrected by a line of no request. The entry of a job that was killed stays.
     """
 
     def __init__(self, path: Path, endpoint: Endpoint) -> None:
-        self.path, self.endpoint = path, endpoint
+        self.path, self.budget = path, endpoint.budget
         self.read, self.spent = 0, 0.0
 
-    def enter(self, most: Usage) -> None:
-        """Enter a request's upper bounds.
+    def enter(self, usage: Usage) -> None:
+        """Enter a request, or a correction.
 
         Raises:
             BudgetError: the request could exceed the budget.
         """
-        with files.locked(self.path):
-            self._catch_up()
-            budget = self.endpoint.budget
-            if budget is not None and self.spent + most.price > budget:
+        with files.locked(self.path), self.path.open("a+b") as stream:
+            with files.reading(self.path):
+                stream.seek(self.read)
+                for line in stream:  # one that a full disk has cut is no entry
+                    self.read += len(line)
+                    if len(fields := line.split()) == 4:
+                        self.spent += float(fields[3])
+            if usage.requests and self.budget is not None and self.spent + usage.price > self.budget:
                 raise BudgetError(
-                    f"{self.path}: {self.spent:.4f} of the budget of {budget:g} are spent, and the next request "
-                    f"may cost up to {most.price:.4f}. Raise endpoint.budget to continue: all responses are kept"
+                    f"{self.path}: {self.spent:.4f} of the budget of {self.budget:g} are spent, and the next request "
+                    f"may cost up to {usage.price:.4f}. Raise endpoint.budget to continue: all responses are kept"
                 )
-            self._append(most)
-
-    def correct(self, most: Usage, used: Usage) -> None:
-        """Replace a request's upper bounds by its actual usage."""
-        with files.locked(self.path):
-            self._append(Usage(0, used.tokens - most.tokens, used.price - most.price))
-
-    def _catch_up(self) -> None:
-        """Read the new lines. One that a full disk has cut is no entry."""
-        with self.path.open("rb") as stream, files.reading(self.path):
-            stream.seek(self.read)
-            for line in stream:
-                self.read += len(line)
-                if len(fields := line.split()) == 4:
-                    self.spent += float(fields[3])
-
-    def _append(self, usage: Usage) -> None:
-        with self.path.open("a") as stream:
-            stream.write(f"{time.time():.3f}\t{usage.requests}\t{usage.tokens}\t{usage.price:.9f}\n")
+            stream.write(f"{time.time():.3f}\t{usage.requests}\t{usage.tokens}\t{usage.price:.9f}\n".encode())
 
 
 class Client:
@@ -148,21 +122,17 @@ class Client:
             ConfigError: an environment variable that the endpoint names is not set, or holds no address or key.
         """
         import httpx2  # here, as most jobs ask no server
-        from openai import AsyncOpenAI
+        from openai import OpenAI
 
         self.endpoint, self.answers, self.identity = endpoint, answers, identity
         if endpoint.url is None:
             raise ConfigError("endpoint.url: the address of the server is missing")
         url = _variable(endpoint.url[1:], "url", ADDRESS) if endpoint.url.startswith("$") else endpoint.url
         self.url, self.key = url.rstrip("/"), _variable(endpoint.key, "key", _KEY) if endpoint.key else ""
-        self.ledger = Ledger(ledger, endpoint)
-        self.usage = Usage()
-        self.mutex = threading.Lock()
-        self.quiet_until = 0.0
-        self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        self.ledger, self.usage = Ledger(ledger, endpoint), Usage()
+        self.mutex, self.quiet_until = threading.Lock(), 0.0
         try:
-            self.openai = AsyncOpenAI(
+            self.openai = OpenAI(
                 base_url=self.url,
                 api_key=self.key or "none",
                 max_retries=ATTEMPTS - 1,
@@ -195,24 +165,18 @@ class Client:
         scores: np.ndarray = self._ask("/rerank", body, partial(_scores, documents=len(documents)), query=True)
         return scores
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+    def chat(self, messages: Sequence[Mapping[str, str]], parse: Callable[[Any], str] | None = None) -> str:
         """Return the model's reply to messages, at temperature 0 unless the endpoint's body sets another.
 
         Args:
             messages: each with ``role`` (system, user, assistant) and ``content``.
+            parse: reads another text than the reply from the response.
 
         Raises:
             ConfigError: the endpoint has a budget but no limit of generated tokens.
         """
-        return self._chat(messages, _content)
-
-    def stated_model(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Return the model name in the response to messages; empty if it has none."""
-        return self._chat(messages, lambda answer: answer.get("model") or "")
-
-    def _chat(self, messages: Sequence[Mapping[str, str]], parse: Callable[[Any], str]) -> str:
         body = {"model": self.endpoint.model, "messages": [dict(message) for message in messages], "temperature": 0}
-        text = str(self._ask("/chat/completions", body, parse))
+        text = str(self._ask("/chat/completions", body, parse or _content))
         return text.encode(errors="replace").decode()  # no file can hold a lone surrogate
 
     def each(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> Iterator[ResultT]:
@@ -258,10 +222,8 @@ class Client:
         """Return a request's upper bounds: a token has at least one byte."""
         written = 0
         if "messages" in body:
-            written = next((body[name] for name in _LIMITS if body.get(name)), 0)
-            if type(written) is not int or written < 0:
-                raise ConfigError(f"endpoint {self.endpoint.model}: body: {quoted(written)} is no number of tokens")
-            if not written and self.endpoint.budget and self.endpoint.price.output:
+            written = int(body.get("max_tokens") or body.get("max_completion_tokens") or 0)
+            if written <= 0 and self.endpoint.budget and self.endpoint.price.output:
                 raise ConfigError(
                     f"endpoint {self.endpoint.model}: set body: {{max_tokens: …}} (or max_completion_tokens), so that "
                     "the budget is not exceeded"
@@ -274,7 +236,7 @@ class Client:
         meta = facts.get("meta") or {}
         counts = facts.get("usage") or meta.get("tokens") or meta.get("billed_units") or {}
         read, written, total = (int(counts.get(name) or counts.get(other) or 0) for name, other in _COUNTS)
-        if not all(0 <= count <= _MOST_TOKENS for count in (read, written, total)):
+        if min(read, written, total) < 0:
             raise ValueError(f"it counts {quoted(counts)}")
         read = max(read, total - written)
         return Usage(1, read + written, self._price(read, written)) if read + written else most
@@ -298,7 +260,7 @@ class Client:
                 reason = f"{type(error).__name__}: {error}"
                 self._announce(reason)
             finally:
-                self.ledger.correct(most, used)
+                self.ledger.enter(Usage(0, used.tokens - most.tokens, used.price - most.price))
         raise self._failure(path, reason)
 
     def _post(self, path: str, sent: bytes) -> str:
@@ -307,9 +269,8 @@ class Client:
         import openai
 
         options: Any = {"headers": {"Content-Type": "application/json"}}
-        request = self.openai.post(path, cast_to=httpx2.Response, content=sent, options=options)
         try:
-            text = asyncio.run_coroutine_threadsafe(request, self.loop).result().text
+            text = self.openai.post(path, cast_to=httpx2.Response, content=sent, options=options).text
         except openai.APIStatusError as error:
             raise self._failure(path, f"HTTP {error.status_code}: {error.response.text}") from None
         except openai.APIConnectionError as error:
@@ -336,18 +297,17 @@ class Client:
         """Return a text with *** for the key, also where its letters are escaped as in JSON, an address or a page."""
         if not self.key or not any(mark in text for mark in "\\%&"):  # as in numbers, which a pattern searches slowly
             return text.replace(self.key, "***") if self.key else text
+        codes = ((re.escape(one), re.escape(html.escape(one)), ord(one)) for one in self.key)
+        letters = (
+            rf"(?:\\*(?:{one}|(?:u00|x){at:02x})|%(?:25)*{at:02x}|{name}|&#(?:0*{at}|x0*{at:x});)"
+            for one, name, at in codes
+        )
         # Of a run of backslashes, only the first can begin a match, or else long runs take hours.
-        return re.sub(r"(?<!\\)" + "".join(map(_escaped, self.key)), "***", text, flags=re.IGNORECASE)
-
-
-def _escaped(letter: str) -> str:
-    """Return a pattern of the ways to write a letter of a key."""
-    code, names = ord(letter), re.escape(html.escape(letter))
-    return rf"(?:\\*(?:{re.escape(letter)}|(?:u00|x){code:02x})|%(?:25)*{code:02x}|{names}|&#(?:0*{code}|x0*{code:x});)"
+        return re.sub(r"(?<!\\)" + "".join(letters), "***", text, flags=re.IGNORECASE)
 
 
 def _http_client(endpoint: Endpoint, keyed: bool, announce: Callable[[str], None]) -> Any:
-    """Return a client of httpx whose answers have a largest size and a longest time, headers included.
+    """Return a client of httpx whose answers have a largest size and a longest time.
 
     It sends no header that the OpenAI client adds from the environment: these may hold secrets for another server.
     """
@@ -355,22 +315,18 @@ def _http_client(endpoint: Endpoint, keyed: bool, announce: Callable[[str], None
 
     headers = {*_HEADERS, *(["authorization"] if keyed else [])}
 
-    class Bounded(httpx2.AsyncClient):
-        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+    class Bounded(httpx2.Client):
+        def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
             for name in {*request.headers} - headers:
                 del request.headers[name]
-            content = bytearray()
+            content, latest = bytearray(), time.monotonic() + TIMEOUTS * endpoint.timeout
             try:
-                async with asyncio.timeout(TIMEOUTS * endpoint.timeout):
-                    answer = await super().send(request, **options | {"stream": True})
-                    async with contextlib.aclosing(answer):
-                        async for part in answer.aiter_bytes():
-                            content += part
-                            if len(content) > LARGEST:
-                                raise httpx2.ReadError(f"its answer has over {LARGEST:,} bytes")
-            except (httpx2.HTTPError, TimeoutError) as error:
-                if isinstance(error, TimeoutError):
-                    error = httpx2.ReadTimeout(f"its answer takes over {TIMEOUTS} timeouts")
+                with closing(super().send(request, **options | {"stream": True})) as answer:
+                    for part in answer.iter_bytes():
+                        content += part
+                        if len(content) > LARGEST or time.monotonic() > latest:
+                            raise httpx2.ReadError(f"its answer has over {LARGEST:,} bytes or {TIMEOUTS} timeouts")
+            except httpx2.HTTPError as error:
                 announce(f"{type(error).__name__}: {error}")
                 raise error from None
             text = content.decode("utf-8-sig", "replace")

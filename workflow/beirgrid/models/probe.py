@@ -1,6 +1,6 @@
-"""Probe a served model: responses to fixed texts tell whether the server still runs the same model.
+"""Probe a served model: its responses to fixed texts tell whether the server still runs the same model.
 
-Fetch stores the response as the model's checkpoint. Each job repeats the probe.
+Fetch stores the responses as the model's checkpoint. Each job repeats the probe.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _TEXTS = (
     "The mitochondrion makes most of the chemical energy of a cell.",
     "Wer anderen eine Grube gräbt, fällt selbst hinein.",
 )
-# Vectors with a smaller cosine to the stored ones, or scores that differ by more than this share of the largest, mean
-# another model. Rounding on other hardware or in other batches is smaller.
-_SAME, _SCORE = 0.995, 0.02
+# A vector, or the scores, that differ from the stored ones by more than this share of their length are another model's.
+# Rounding on other hardware or in other batches is smaller.
+_VECTORS, _SCORES = 0.1, 0.02
 
 
 def with_connection(endpoint: Endpoint, connection: str) -> Endpoint:
@@ -39,37 +39,30 @@ def fetch(family: str, endpoint: Endpoint, folder: Path) -> dict[str, Any]:
     Raises:
         DataError: the server gives no valid response.
     """
-    probed = probe(family, endpoint, folder)
-    files.write_json(folder / PROBE, {**endpoint.identity(), "probe": probed})
+    files.write_json(folder / PROBE, {**endpoint.identity(), "probe": probe(family, endpoint, folder)})
     return {"served": endpoint.identity(), "files": {PROBE: files.sha256(folder / PROBE)}}
 
 
 def probe(family: str, endpoint: Endpoint, folder: Path) -> list[Any]:
-    """Return a server's rounded vectors or scores of fixed texts; for a chat model, the name that it states.
+    """Return a server's vectors or scores of fixed texts; for a chat model, the name that it states.
 
     Args:
         endpoint: the endpoint with its connection.
         folder: the model's checkpoint, beside which the ledger is.
     """
     client = Client(endpoint, folder.parent / LEDGER)
-    if family == "dense":
-        answer = client.embed(_TEXTS)
-    elif family == "cross-encoder":
-        answer = client.rerank(_TEXTS[0], _TEXTS)
-    else:
-        return [client.stated_model([{"role": "user", "content": "Answer with the number 1 alone."}])]
-    rounded: list[Any] = np.round(answer.astype(np.float64), 5).tolist()
+    if family not in ("dense", "cross-encoder"):
+        messages = [{"role": "user", "content": "Answer with the number 1 alone."}]
+        return [client.chat(messages, lambda answer: answer.get("model") or "")]
+    numbers = client.embed(_TEXTS) if family == "dense" else client.rerank(_TEXTS[0], _TEXTS)
+    rounded: list[Any] = np.round(numbers.astype(np.float64), 5).tolist()
     return rounded
 
 
 def is_same_model(before: list[Any], now: list[Any]) -> bool:
     """Tell whether two responses to the probe come from one model."""
-    if before == now or isinstance(before[0], str) or isinstance(now[0], str):
-        return before == now
     first, second = np.asarray(before), np.asarray(now)
-    if first.shape != second.shape:
-        return False
-    if first.ndim == 1:
-        return bool(np.abs(first - second).max() <= _SCORE * max(np.abs(first).max(), 1e-6))
-    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    return bool(((first * second).sum(axis=1) >= _SAME * lengths).all())
+    if first.shape != second.shape or first.dtype.kind == "U":
+        return before == now
+    change, length = (np.linalg.norm(values, axis=-1) for values in (second - first, first))
+    return bool((change <= (_VECTORS if first.ndim == 2 else _SCORES) * length).all())
