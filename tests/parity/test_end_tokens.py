@@ -13,7 +13,6 @@ from checkpoints import opened, save_cross_encoder, save_decoder, save_dense, sa
 
 from beirgrid.core.errors import DataError
 from beirgrid.encoders import DenseEncoder
-from beirgrid.encoders.answering import decoder_model
 from beirgrid.encoders.loading import load_checkpoint
 
 TEXTS = ["ab", "a longer text", "", "x " * 30]
@@ -53,7 +52,7 @@ def test_the_end_token_is_pooled(tmp_path):
     assert np.abs(dropped.encode_documents(TEXTS) - expected).max() > 0.1
 
 
-LOADERS = ("SentenceTransformer", "SparseEncoder", "MultiVectorEncoder", "CrossEncoder", "AutoTokenizer", "decoder")
+LOADERS = ("SentenceTransformer", "SparseEncoder", "MultiVectorEncoder", "CrossEncoder", "AutoTokenizer")
 
 
 @pytest.mark.parametrize("loader", LOADERS)
@@ -62,18 +61,11 @@ def test_every_family_reads_them(tmp_path, loader):
 
     save = {"SparseEncoder": save_splade, "MultiVectorEncoder": save_pylate, "CrossEncoder": save_cross_encoder}
     folder = save.get(loader, save_dense)(tmp_path / "model")
-    if loader == "decoder":
-        from checkpoints import save_yes_no
-
-        folder = save_yes_no(tmp_path / "decoder")
-    else:
-        tokens = {"post_processor": None}
-        path = next(folder.rglob("tokenizer.json"))
-        path.write_text(json.dumps(json.loads(path.read_text()) | tokens))
-        _saying(folder, tokenizer_class="PreTrainedTokenizerFast", bos_token="[CLS]", eos_token="[SEP]")
-    _saying(folder, **BOTH)
-    kinds = {"decoder": decoder_model, "AutoTokenizer": transformers.AutoTokenizer}
-    model = load_checkpoint(kinds.get(loader) or getattr(sentence_transformers, loader), folder, unused="pooler")
+    path = next(folder.rglob("tokenizer.json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"post_processor": None}))
+    _saying(folder, tokenizer_class="PreTrainedTokenizerFast", bos_token="[CLS]", eos_token="[SEP]", **BOTH)
+    library = transformers if loader == "AutoTokenizer" else sentence_transformers
+    model = load_checkpoint(getattr(library, loader), folder, unused="pooler")
     tokenizer = getattr(model, "tokenizer", model)
     plain = tokenizer("ab", add_special_tokens=False)["input_ids"]
     assert tokenizer("ab")["input_ids"] == [tokenizer.bos_token_id, *plain, tokenizer.eos_token_id]

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..config.models import DecoderReranker, Seq2SeqReranker
+from ..config.models import AnsweringReranker, DecoderReranker
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from . import cutting
 from .base import PairScorer
 from .cutting import Beginning
-from .dense import pad_with_the_end
 from .engine import Tokens
-from .loading import load_checkpoint
+from .headed import HeadedModel
 
 if TYPE_CHECKING:
     import torch
@@ -24,29 +23,7 @@ if TYPE_CHECKING:
 _PLACE = re.compile(r"\{(query|document)\}")
 
 
-def seq2seq_model(folder: str, **options: Any) -> Any:
-    """Open an encoder-decoder checkpoint, with its tokenizer as an attribute."""
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
-    model.tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-    return model
-
-
-def decoder_model(folder: str, **options: Any) -> Any:
-    """Open a decoder checkpoint, with its tokenizer as an attribute. Padding is on the left, so each text's last token
-    is last.
-    """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder, padding_side="left", **options)
-    pad_with_the_end(tokenizer)
-    model = AutoModelForCausalLM.from_pretrained(folder, **options)
-    model.tokenizer = tokenizer
-    return model
-
-
-class AnswerScorer(PairScorer[Seq2SeqReranker | DecoderReranker]):
+class AnswerScorer(HeadedModel[AnsweringReranker], PairScorer[AnsweringReranker]):
     """Scores a (query, document) pair by the logit of the first answer, minus that of the second if there are two.
 
     The logits are those of a decoder's next token after the prompt, or of the first token that an encoder-decoder (T5)
@@ -56,32 +33,31 @@ class AnswerScorer(PairScorer[Seq2SeqReranker | DecoderReranker]):
     but the score does not saturate as the probability and its logarithm do.
     """
 
-    def __init__(self, folder: Path, entry: Seq2SeqReranker | DecoderReranker, runtime: Runtime) -> None:
-        super().__init__(entry, runtime)
-        loader = decoder_model if isinstance(entry, DecoderReranker) else seq2seq_model
-        self.model = load_checkpoint(loader, folder, trust_remote_code=entry.trust_remote_code)
-        self.model.to(runtime.device).eval()
-        self.tokenizer = self.model.tokenizer
-        self.fit_precision(self.model, self.tokenizer)
+    def __init__(self, folder: Path, entry: AnsweringReranker, runtime: Runtime) -> None:
+        from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+        # Left padding makes the last token of each text the last one of its row.
+        options = (
+            (AutoModelForCausalLM, "left") if isinstance(entry, DecoderReranker) else (AutoModelForSeq2SeqLM, "right")
+        )
+        super().__init__(folder, entry, runtime, options[0], padding_side=options[1])
         self.answers = self.tokenizer.convert_tokens_to_ids(list(entry.answers))
         if {None, self.tokenizer.unk_token_id} & {*self.answers}:
             raise DataError(
                 f"{folder} is not such a reranker: its tokenizer has no {' and '.join(entry.answers)}. Give the "
                 "model's entry its answers"
             )
-        self.limit = entry.max_length or 512
         self._read_prompt(folder)
         # bfloat16 has 128 values between two powers of two, so its logits would tie.
-        head = self.model.get_output_embeddings()
-        self.keep_apart(self.model, head, self.tokenizer, self.limit)
+        self.keep_apart(self.model.get_output_embeddings(), self.limit)
 
     def _read_prompt(self, folder: Path) -> None:
         """Tokenize the constant parts of the prompt."""
         self.parts = [part if _PLACE.search(part) else self._ids([part])[0] for part in self.entry.prompt]
         if self.model.config.is_encoder_decoder:
             self.parts.append([self.tokenizer.eos_token_id])
-        last = next(number for number, part in enumerate(self.parts) if "{document}" in part)
-        after = sum(len(part) for part in self.parts[last:] if not isinstance(part, str))
+        self.last = next(number for number, part in enumerate(self.parts) if "{document}" in part)
+        after = sum(len(part) for part in self.parts[self.last :] if not isinstance(part, str))
         # A query in a part of its own leaves a quarter to the document. FlagEmbedding does not count what follows both.
         self.query_limit = (self.limit - after) * 3 // 4
         if (fixed := sum(len(part) for part in self.parts if not isinstance(part, str))) > self.limit // 4:
@@ -110,19 +86,18 @@ class AnswerScorer(PairScorer[Seq2SeqReranker | DecoderReranker]):
 
     def _tokens(self, queries: list[str], documents: list[str]) -> list[list[int]]:
         """Return the token ids of each pair."""
-        columns, last = [], 0
+        columns = []
         for number, part in enumerate(self.parts):
             if not isinstance(part, str):
                 columns.append([part] * len(queries))
                 continue
             texts = [_filled(part, query, document) for query, document in zip(queries, documents, strict=True)]
-            if "{document}" in part:
-                last = number
-            columns.append(self._ids(texts, self.limit if "{document}" in part else self.query_limit))
+            columns.append(self._ids(texts, self.limit if number == self.last else self.query_limit))
         rows = []
         for row in zip(*columns, strict=True):
-            room = self.limit - sum(len(ids) for number, ids in enumerate(row) if number != last)
-            rows.append([token for n, ids in enumerate(row) for token in (ids[: max(room, 0)] if n == last else ids)])
+            room = self.limit - sum(len(ids) for number, ids in enumerate(row) if number != self.last)
+            cut = (ids[: max(room, 0)] if number == self.last else ids for number, ids in enumerate(row))
+            rows.append([token for ids in cut for token in ids])
         return rows
 
     def _ids(self, texts: list[str], limit: int | None = None) -> list[list[int]]:

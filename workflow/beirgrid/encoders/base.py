@@ -19,7 +19,7 @@ from ..core.progress import Progress
 from . import cutting, guards
 from .engine import TOKENIZED, Engine, Forward, Tokens, parts, windows
 from .kernels import last_layer, linear
-from .loading import encoder_of, load_checkpoint
+from .loading import load_checkpoint
 from .protocol import Encoder, OpenModel, Scorer
 
 if TYPE_CHECKING:
@@ -75,17 +75,27 @@ class LoadedModel(OpenModel, Generic[EntryT]):
         """The transformer below the pooling or head."""
         return self.model[0].auto_model
 
+    @property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self.model.tokenizer
+
+    @property
+    def positions(self) -> int | None:
+        """The number of tokens for which the model has positions, or None for any number."""
+        return getattr(self.transformer.config.get_text_config(), "max_position_embeddings", None)
+
     def load(self, loader: Any, folder: Path, unused: str = "", **options: Any) -> None:
         """Load a checkpoint into ``model`` with a class of sentence-transformers (``loading.load_checkpoint``)."""
         options = {"device": self.runtime.device, "trust_remote_code": self.entry.trust_remote_code, **options}
         self.model = load_checkpoint(loader, folder, unused, **options)
         self.model.eval()
 
-    def fit_precision(self, transformer: Any, tokenizer: Any) -> None:
+    def fit_precision(self) -> None:
         """Change from float16 to a wider precision if float16 was not requested and the model would overflow it."""
         if self.precision != "float16" or not self.runtime.automatic(self.entry.precision):
             return
-        if guards.fits_float16(transformer, tokenizer, self.autocast()):
+        if guards.fits_float16(self.transformer, self.tokenizer, self.autocast()):
             self.overflows = 0
         else:
             self.precision = self.runtime.wide
@@ -133,16 +143,15 @@ class LoadedModel(OpenModel, Generic[EntryT]):
         """
         import torch
 
-        transformer = self.transformer
-        self.fit_precision(transformer, self.model.tokenizer)
+        self.fit_precision()
         fast = self.runtime.kernels == "auto" and not self.trainable
-        if output and fast and self.model.tokenizer.padding_side == "right":
-            self.narrow = last_layer.narrow(transformer, lambda inputs: self.model(inputs)[output], self.autocast)
-        self.store_weights(transformer, transformer.get_output_embeddings())
+        if output and fast and self.tokenizer.padding_side == "right":
+            self.narrow = last_layer.narrow(self.transformer, lambda inputs: self.model(inputs)[output], self.autocast)
+        self._store_weights(self.transformer.get_output_embeddings())
         self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:
             module.forward = torch.autocast(self.runtime.kind, enabled=False)(module.forward)
-        self.check_batches(self.model.tokenizer, self._transformed, transformer.config, self.model.max_seq_length)
+        self._check_batches(self._transformed, self.model.max_seq_length)
 
     def _transformed(self, inputs: dict[str, Any]) -> torch.Tensor:
         """Return the first module's output for a batch: token vectors, or else text vectors or scores."""
@@ -151,29 +160,33 @@ class LoadedModel(OpenModel, Generic[EntryT]):
         output: torch.Tensor = next(features[name] for name in names if name in features)
         return output
 
-    def check_batches(
-        self, tokenizer: Any, compute: Callable[[dict[str, Any]], torch.Tensor], config: Any, limit: int | None
-    ) -> None:
-        """Restrict batches to texts of one length if padding changes the model's output.
+    def keep_apart(self, head: Any, limit: int) -> None:
+        """Restrict low precision to a transformer that reads ``limit`` tokens; its last layer computes in float32."""
+        self.fit_precision()
+        self._store_weights(head)
+        if self.precision != "float32":
+            self.multiply_in_float32(head)
+        self._check_batches(lambda inputs: self._core(**inputs)[0], limit)
 
-        Args:
-            compute: as in ``depends_on_batch``.
-            config: the transformer's configuration.
-            limit: maximum tokens per text.
+    @property
+    def _core(self) -> Any:
+        """The encoder of the transformer, without heads."""
+        transformer = self.transformer
+        return transformer.get_encoder() if transformer.config.is_encoder_decoder else transformer.base_model
 
-        Raises:
-            DataError: batches of one length would not help (``check_scaling``).
-        """
+    def _check_batches(self, compute: Callable[[dict[str, Any]], torch.Tensor], limit: int | None) -> None:
+        """Restrict batches to texts of one length if padding changes the model's output (``depends_on_batch``)."""
         import torch
 
+        config = self._core.config
         guards.check_scaling(config, limit)
         longest = guards.longest_probe(config, limit)
         with torch.inference_mode(), self.autocast():
             self.engine.one_length = guards.depends_on_batch(
-                tokenizer, compute, self.runtime.device, self.precision, longest
+                self.tokenizer, compute, self.runtime.device, self.precision, longest
             )
 
-    def store_weights(self, transformer: Any, head: Any) -> None:
+    def _store_weights(self, head: Any) -> None:
         """Convert the weights of linear layers to the model's precision and to the kernels' layout.
 
         Args:
@@ -183,23 +196,15 @@ class LoadedModel(OpenModel, Generic[EntryT]):
 
         layers = [
             layer.to(getattr(torch, self.precision))
-            for layer in transformer.modules()
+            for layer in self.transformer.modules()
             if isinstance(layer, torch.nn.Linear) and layer.out_features > MOST_LABELS and layer is not head
         ]
         if self.trainable or self.runtime.kernels == "plain" or self.runtime.kind != "cpu":
             return
-        core = encoder_of(transformer)
+        core = self._core
         with torch.inference_mode(), self.autocast():
             linear.reorder_all(layers, lambda: core(input_ids=torch.tensor([[0, 1, 2]])))
-        linear.fuse_activations(transformer)
-
-    def keep_apart(self, model: Any, head: Any, tokenizer: Any, limit: int) -> None:
-        """Restrict low precision to a transformer that reads ``limit`` tokens; its last layer computes in float32."""
-        self.store_weights(model, head)
-        if self.precision != "float32":
-            self.multiply_in_float32(head)
-        core = encoder_of(model)
-        self.check_batches(tokenizer, lambda inputs: core(**inputs)[0], core.config, limit)
+        linear.fuse_activations(self.transformer)
 
     def multiply_in_float32(self, head: Any) -> None:
         """Make a layer compute in float32 whatever the model's precision."""
@@ -210,18 +215,17 @@ class LoadedModel(OpenModel, Generic[EntryT]):
 
     def check_length(self) -> None:
         """Refuse a max_length or query_length that exceeds the model's positions."""
-        positions = getattr(self.transformer.config, "max_position_embeddings", None)
         for key in ("max_length", "query_length"):
             length = getattr(self.entry, key, None)
-            if length and positions and length > positions:
-                raise DataError(f"{key} is {length}, but the model has only {positions} positions")
+            if length and self.positions and length > self.positions:
+                raise DataError(f"{key} is {length}, but the model has only {self.positions} positions")
 
     def cut(self, texts: list[str], prompt: str = "", limit: int | None = None) -> list[str]:
         """Shorten each text to what survives truncation after the prompt, so the model's input is unchanged."""
         limit = limit or self.model.max_seq_length
         if not limit:
             return texts
-        return [cutting.cut(self.model.tokenizer, text, limit, prompt) for text in texts]
+        return [cutting.cut(self.tokenizer, text, limit, prompt) for text in texts]
 
     def preprocess(self, inputs: list[Any], *, task: str | None = None, **options: Any) -> Mapping[str, Any]:
         """Tokenize texts or pairs with sentence-transformers, for ``Tokens``."""
@@ -242,7 +246,7 @@ class TextEncoder(LoadedModel[EntryT], Encoder[VectorsT], Generic[EntryT, Vector
         """Yield the vectors of each block of texts."""
         tokenized = (self.tokenized(texts, role) for texts in blocks)
         forward = partial(self.compute, partial(self._forward, role))
-        for batches, order in self.engine.run(tokenized, self.model.tokenizer, forward, self.batch_vectors, progress):
+        for batches, order in self.engine.run(tokenized, self.tokenizer, forward, self.batch_vectors, progress):
             yield self.in_order(self.concatenation(batches), order)
 
     def tokenized(self, texts: list[str], role: str) -> Tokens:
@@ -291,7 +295,7 @@ class PairScorer(LoadedModel[EntryT], Scorer):
         scores = [np.empty(0, np.float32)]
         tokenized = map(self.tokenized, windows(list(zip(queries, documents, strict=True))))
         forward = partial(self.compute, self.results)
-        for batches, order in self.engine.run(tokenized, self.model.tokenizer, forward, itemgetter(0), progress):
+        for batches, order in self.engine.run(tokenized, self.tokenizer, forward, itemgetter(0), progress):
             scores.append(np.concatenate(batches)[order])
         return np.concatenate(scores)
 

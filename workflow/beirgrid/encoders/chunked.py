@@ -41,7 +41,7 @@ class Chunked(OpenModel, Generic[OpenT]):
 
     def cut(self, text: str) -> list[str]:
         """Return the chunks of a document."""
-        tokenizer, tokens = self.open.model.tokenizer, self.chunks.tokens
+        tokenizer, tokens = self.open.tokenizer, self.chunks.tokens
         with self.open.reading:
             if self.chunks.aggregate == "first":
                 return cutting.windows(tokenizer, cutting.cut(tokenizer, text, tokens), tokens, tokens)[:1]

@@ -51,7 +51,7 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
 
     def begin(self, text: str, *, counted: bool = True) -> Beginning:
         """Truncate a query or document to what the model can read (``cutting.for_pair``)."""
-        return cutting.for_pair(self.model.tokenizer, text, self.model.max_seq_length, counted)
+        return cutting.for_pair(self.tokenizer, text, self.model.max_seq_length, counted)
 
     def tokenized(self, pairs: list[tuple[Beginning, Beginning]]) -> Tokens:
         """Tokenize pairs, truncated to the model's length."""

@@ -13,7 +13,7 @@ from ..core.errors import DataError
 from ..models import saved
 from . import mteb_loader
 from .base import TextEncoder
-from .loading import adapt_forward, load_checkpoint
+from .loading import adapt_forward, load_checkpoint, pad_with_the_end
 from .protocol import DenseVectors
 from .static import StaticEncoder, is_static
 
@@ -43,12 +43,6 @@ def pooled_transformer(folder: str, pooling: str, trust_remote_code: bool, **opt
     adapt_forward(model)
     model.encode("a")  # not every architecture has this output
     return model
-
-
-def pad_with_the_end(tokenizer: Any) -> None:
-    """Use the end token for padding if a tokenizer has no padding token (GPT). No token attends to padding."""
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
 
 
 def open_dense(
@@ -125,7 +119,7 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
         """
         from tokenizers.processors import Sequence, TemplateProcessing
 
-        tokenizer = self.model.tokenizer
+        tokenizer = self.tokenizer
         own, known, wrappers = tokenizer.backend_tokenizer.post_processor, tokenizer.get_vocab(), {}
         sides = self.entry.brackets.own_keys("query", "document") if self.entry.brackets else {}
         if sides and (added := tokenizer.num_special_tokens_to_add()):
@@ -141,7 +135,7 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
     def prepare(self, role: str) -> None:
         """Set the tokenizer's brackets for a role."""
         if self.wrappers:
-            self.model.tokenizer.backend_tokenizer.post_processor = self.wrappers[role]
+            self.tokenizer.backend_tokenizer.post_processor = self.wrappers[role]
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Select the text vectors: [texts, dimension]."""

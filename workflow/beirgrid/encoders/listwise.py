@@ -19,17 +19,15 @@ from ..config.models import ListwiseReranker
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from .answering import decoder_model
-from .base import LoadedModel
-from .chat import tokens, write
+from .chat import ChatModel
 from .cutting import Beginning
-from .loading import load_checkpoint
 from .protocol import Scorer
 
 _RANKED = re.compile(r"\d+")
 # Tokens that an answer may have beyond those of an order of all documents of a window.
 _MARGIN = 16
 
+_SYSTEM = "You are RankGPT, an intelligent assistant that can rank passages based on their relevancy to the query."
 Messages = Sequence[Mapping[str, str]]
 
 
@@ -74,23 +72,16 @@ class Listwise:
         return [*known, *(place for place in range(documents) if place not in known)]
 
 
-class ListwiseScorer(LoadedModel[ListwiseReranker], Scorer):
-    """Scores from an order of documents that a decoder on this machine writes, its likeliest token at each step."""
+class ListwiseScorer(ChatModel, Scorer):
+    """Scores from an order of documents that a decoder on this machine writes."""
 
     def __init__(self, folder: Path, entry: ListwiseReranker, runtime: Runtime) -> None:
-        import torch
-
-        super().__init__(entry, runtime)
-        self.model = load_checkpoint(decoder_model, folder, trust_remote_code=entry.trust_remote_code)
-        self.model.to(runtime.device).eval()
-        self.tokenizer = self.model.tokenizer
+        super().__init__(folder, entry, runtime)
         if not self.tokenizer.chat_template:
             raise DataError(f"{folder} is no chat model: its tokenizer has no chat template")
-        self.precision = runtime.resolve_wide(entry.precision)
-        self.model.to(getattr(torch, self.precision))
-        positions = getattr(self.model.config, "max_position_embeddings", None)
-        self.limit: int | None = entry.max_length or positions
         self.listwise = Listwise(entry, self._chat)
+        order = " > ".join(f"[{number}]" for number in range(1, entry.window + 1))
+        self.answer = len(self.tokenizer(order, add_special_tokens=False)["input_ids"]) + _MARGIN
 
     def facts(self) -> dict[str, Any]:
         """Return, beside the facts of every model, the prompt, and how many answers were no order of all documents."""
@@ -111,18 +102,20 @@ class ListwiseScorer(LoadedModel[ListwiseReranker], Scorer):
                 progress.add(len(rows))
         return scores
 
-    def _chat(self, asked: Messages) -> str:
-        """Return what the model answers, without a chain of thought where its template can leave that out."""
-        prompt = tokens(self.model, asked)
-        order = " > ".join(f"[{number}]" for number in range(1, self.entry.window + 1))
-        answer = len(self.tokenizer(order, add_special_tokens=False)["input_ids"]) + _MARGIN
-        read = prompt["input_ids"].shape[1]
-        if self.limit and read + answer > self.limit:
+    def _chat(self, messages: Messages) -> str:
+        """Return what the model answers.
+
+        Raises:
+            DataError: the messages and the answer are longer than what the model reads.
+        """
+        tokens = self.read(messages)
+        number, limit = tokens["input_ids"].shape[1], self.entry.max_length or self.positions
+        if limit and number + self.answer > limit:
             raise DataError(
-                f"a window has {read} tokens and its answer up to {answer}, and the model reads {self.limit}: give the "
-                "model's entry fewer words, or a smaller window"
+                f"a window has {number} tokens and its answer up to {self.answer}, and the model reads {limit}: give "
+                "the model's entry fewer words, or a smaller window"
             )
-        return write(self.model, prompt, answer)
+        return self.write(tokens, self.answer)
 
 
 def of_queries(queries: list[Beginning]) -> list[list[int]]:
@@ -143,10 +136,7 @@ def messages(query: str, documents: list[str]) -> list[dict[str, str]]:
     """Build RankGPT's chat messages for ordering documents."""
     count = len(documents)
     turns = [
-        (
-            "system",
-            "You are RankGPT, an intelligent assistant that can rank passages based on their relevancy to the query.",
-        ),
+        ("system", _SYSTEM),
         (
             "user",
             f"I will provide you with {count} passages, each indicated by number identifier []. \n"

@@ -97,9 +97,10 @@ def _leave_code_out(folder: Path, modules: list[Any], *, allowed: bool) -> None:
         )
 
 
-def encoder_of(transformer: Any) -> Any:
-    """Return the encoder of a transformers model, without heads."""
-    return transformer.get_encoder() if transformer.config.is_encoder_decoder else transformer.base_model
+def pad_with_the_end(tokenizer: Any) -> None:
+    """Use the end token for padding if a tokenizer has no padding token (GPT). No token attends to padding."""
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
 
 
 def adapt_forward(model: Any) -> None:

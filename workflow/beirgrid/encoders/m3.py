@@ -34,13 +34,13 @@ class M3SparseEncoder(SparseTextEncoder):
         self.set_precision()
         self.check_length()
         self.head = linear(folder, "sparse").to(runtime.device)
-        self.dimension = len(self.model.tokenizer)
+        self.dimension = len(self.tokenizer)
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Compute the weight of each token, 0 for special ones, and return it with the tokens: both [texts, tokens]."""
         import torch
 
-        ids, tokenizer = features["input_ids"], self.model.tokenizer
+        ids, tokenizer = features["input_ids"], self.tokenizer
         special = (tokenizer.cls_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
         with torch.autocast(self.runtime.kind, enabled=False):
             weights = self.head(features["token_embeddings"].float()).relu().squeeze(-1)

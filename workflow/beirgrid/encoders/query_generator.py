@@ -44,9 +44,8 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
 
         from .decoding import TokenSampler
 
-        super().__init__(entry, runtime)
-        self.open(AutoModelForSeq2SeqLM, folder)
-        self.keep_apart(self.model, self.model.get_output_embeddings(), self.tokenizer, self.longest)
+        super().__init__(folder, entry, runtime, AutoModelForSeq2SeqLM)
+        self.keep_apart(self.model.get_output_embeddings(), self.limit)
         self.sampler = TokenSampler(self.model, top_k=entry.top_k, top_p=entry.top_p)
         self.engine.workers = 1  # each step reads all decoder weights, so more rows per step are faster
         self.rows = max(1, runtime.batch_tokens // TOKENS_PER_ROW)
@@ -80,7 +79,7 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
 
     def _tokenized(self, texts: list[str], per_text: int, seed: int) -> Tokens:
         """Tokenize texts, and attach the random numbers of their queries."""
-        tokens = self.tokenized(texts, self.entry.prompts.document or "")
+        tokens = self.tokenized_texts(texts, self.entry.prompts.document or "")
         tokens.rows["numbers"] = np.stack([random_numbers(seed, text, per_text) for text in texts])
         return tokens
 

@@ -113,7 +113,7 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
     def _bag_of_pieces(self, texts: list[str]) -> scipy.sparse.csr_matrix:
         import scipy.sparse
 
-        pieces = [list(chain.from_iterable(cutting.pieces(self.model.tokenizer, text))) for text in texts]
+        pieces = [list(chain.from_iterable(cutting.pieces(self.tokenizer, text))) for text in texts]
         columns = np.array([piece for text in pieces for piece in text], np.int32)
         starts = np.cumsum([0, *map(len, pieces)])
         bags = scipy.sparse.csr_matrix(

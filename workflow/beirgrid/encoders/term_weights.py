@@ -40,11 +40,10 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
     def __init__(self, folder: Path, entry: TermWeightsModel, runtime: Runtime) -> None:
         from transformers import AutoModelForTokenClassification
 
-        super().__init__(entry, runtime)
-        self.open(AutoModelForTokenClassification, folder)
+        super().__init__(folder, entry, runtime, AutoModelForTokenClassification)
         if self.model.num_labels != 1:
             raise DataError(f"{folder} has {self.model.num_labels} labels; term weighting needs one number per token")
-        self.keep_apart(self.model, self.model.classifier, self.tokenizer, self.longest)
+        self.keep_apart(self.model.classifier, self.limit)
 
     def weigh(self, texts: list[str], *, progress: Progress | None = None) -> list[dict[str, int]]:
         """Return the term frequency of each word of each text, in text order. A repeated word has its highest
@@ -61,7 +60,7 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
 
     def piece_weights(self, texts: list[str], *, progress: Progress | None = None) -> list[PieceWeights]:
         """Return the weight of each token that the model reads of each text."""
-        tokenized = map(self.tokenized, windows(texts))
+        tokenized = map(self.tokenized_texts, windows(texts))
         forward = partial(self.compute, self.results)
         weights: list[PieceWeights] = []
         for batches, order in self.engine.run(tokenized, self.tokenizer, forward, self.batch_weights, progress):

@@ -22,6 +22,7 @@ from ..config import models
 from ..core.compute import Compute
 from ..core.errors import BeirgridError
 from ..core.progress import Progress
+from ..models import saved
 from ..search import lucene
 from . import chat_models, queries
 from .evaluation_set import EvaluationSet
@@ -101,9 +102,7 @@ def _tidy(text: str) -> str:
 @contextmanager
 def _writer(model: Path, made: EvaluationSet, seed: int) -> Iterator[tuple[Writer, dict[str, Any]]]:
     """Yield the function that writes queries, and the facts that identify its model."""
-    from ..encoders.chat import is_decoder
-
-    if model.is_dir() and not is_decoder(model):
+    if saved.read(model / "config.json").get("is_encoder_decoder"):
         from ..encoders import GeneratorModel
 
         entry = models.QueryGenerator(family="query-generator", path=str(model.resolve()))
