@@ -122,7 +122,7 @@ def save_yes_no(folder: Path, seed: int = 8) -> Path:
     tokenizer = byte_tokenizer("Qwen2Tokenizer", **special)
     tokenizer.add_tokens([AddedToken(word, single_word=True) for word in ("yes", "no", "Yes", "true", "false")])
     size = {**_SIZE, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
-    size["max_position_embeddings"] = 1024
+    size["max_position_embeddings"] = 8192
     config = Qwen3Config(vocab_size=len(tokenizer), initializer_range=0.3, tie_word_embeddings=True, **size)
     Qwen3ForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -136,7 +136,7 @@ def save_chat(folder: Path, seed: int = 9) -> Path:
 
     save_yes_no(folder, seed)
     tokenizer, model = AutoTokenizer.from_pretrained(folder), Qwen3ForCausalLM.from_pretrained(folder)
-    model.config.tie_word_embeddings, model.config.max_position_embeddings = False, 8192
+    model.config.tie_word_embeddings = False
     head = torch.zeros_like(model.lm_head.weight)
     digits = tokenizer.convert_tokens_to_ids([*"123456", "[", "]", ">"])
     head[digits] = torch.randn(len(digits), head.shape[1])
