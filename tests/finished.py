@@ -62,6 +62,7 @@ def searched(system: str, dataset: str, found: dict[str, list[str]], precision: 
     run = Path(paths.RUN.format(**named))
     words = ["retrieve", "dense", "--checkpoint", f"results/models/{system}/checkpoint"]
     provenance.use_command(words)
+    settings = {"family": "dense", **settings}
     with provenance.record(RETRIEVE, paths.RUN_RECORD.format(**named), settings, [run]) as facts:
         ranked = {query: runs.canonical(query, ids, range(len(ids), 0, -1)) for query, ids in found.items()}
         runs.write(run, ranked, system)

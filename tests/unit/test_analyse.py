@@ -39,8 +39,8 @@ METRIC = "ndcg@10"
 
 FACTS = {
     "retrieve": {"search_seconds": 0.8, "queries": 8, "device": "cpu"},
-    "score": {"pairs": 120, "pairs_per_second": 30.0, "device": "cpu"},
-    "rerank": {"queries": 8},
+    "score": {"queries": 8, "pairs": 120, "pairs_per_second": 30.0, "device": "cpu"},
+    "rerank": {"queries": 8, "reranker": {}},
 }
 
 

@@ -197,7 +197,8 @@ def step(
     system: str, stage: str, seconds: float, memory: float, settings: dict | None = None, **facts: Any
 ) -> RecordedStep:
     record = {"stage": stage, "settings": settings or {}, "facts": facts, "seconds": seconds, "peak_memory_mb": memory}
-    return RecordedStep(system, "d", f"{stage}.json", record)
+    folder = {"encode": "embeddings", "index": "indexes"}.get(stage, "runs")
+    return RecordedStep(system, "d", f"results/{folder}/{stage}.json", record)
 
 
 def test_efficiency_from_records():
@@ -212,16 +213,18 @@ def test_efficiency_from_records():
         step("s", "index", 3, 100, bytes=1000),
         step("s", "index", 4, 100, bytes=500),
         step("s", "retrieve", 9, 700, search_seconds=10.0, queries=200, device="cpu"),
-        step("s", "score", 9, 800, pairs=18_000, pairs_per_second=30.0, device="cuda"),
+        step("s", "score", 9, 800, queries=200, pairs=18_000, pairs_per_second=30.0, device="cuda"),
         step("paid", "encode", 9, 800, tokens=100, price=3.0, device="endpoint"),
-        step("paid", "retrieve", 9, 800, queries=200, tokens=10, price=0.5, device="endpoint"),
+        step("paid", "retrieve", 9, 800, search_seconds=1.0, queries=200, tokens=10, price=0.5, device="endpoint"),
         step("paid", "score", 9, 800, queries=100, pairs=9, pairs_per_second=0.0, tokens=20, price=2.0),
-        step("s", "rerank", 9, 950, {"depth": 20}, queries=200),
+        step("s", "rerank", 9, 950, {"depth": 20}, queries=200, reranker={}),
         *bm25,
         *(found._replace(system="stored") for found in bm25),
-        step("stored", "score", 9, 800, pairs=18_000, pairs_per_second=0.0, device="cuda"),
-        step("stored", "rerank", 9, 950, {"depth": 20}, queries=200),
-        step("brought", "fetch_run", 9, 950, {"depth": 20}, queries=200),
+        step("stored", "score", 9, 800, queries=200, pairs=18_000, pairs_per_second=0.0, device="cuda"),
+        step("stored", "rerank", 9, 950, {"depth": 20}, queries=200, reranker={}),
+        step("brought", "fetch_run", 9, 950, {"depth": 20}, queries=200, source_sha256="0"),
+        step("s", "train", 900, 9000, {"recipe": "cross-encoder"}, queries=9, pairs=90),
+        step("s", "label", 900, 9000, {"steps": 9}, pairs_per_second=40.0, device="cuda"),
     ]
     found = efficiency.efficiency(steps).set_index("system")
     assert found["tokens"].notna().to_dict() == {name: name == "paid" for name in found.index}
@@ -254,7 +257,7 @@ def test_the_index_that_a_smaller_one_is_built_from_costs_a_search_nothing():
         return step("s", "index", 1, 90, bytes=size)._replace(path=f"results/indexes/m/{path}.json")
 
     def search(**inputs: list[str]) -> RecordedStep:
-        found = step("s", "retrieve", 1, 90)
+        found = step("s", "retrieve", 1, 90, search_seconds=1.0, queries=9)
         given = {option: [{"path": f"../../indexes/{name}"} for name in names] for option, names in inputs.items()}
         return found._replace(path="results/runs/s/c.json", record=found.record | {"inputs": given})
 

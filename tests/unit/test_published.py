@@ -550,14 +550,16 @@ def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
         for dataset in "xy":
             records = [f"{system}/{stage}.{dataset}.json" for stage, _ in steps]
             for record, (stage, facts) in zip(records, steps, strict=True):
-                files.write_json(record, finished.record(stage, facts=facts))
+                settings = {"base": {"family": "dense"}} if stage == "adapt" else {"family": "dense"}
+                files.write_json(record, finished.record(stage, facts=facts, settings=settings))
             scores, per_query = f"{system}/{dataset}.json", f"{system}/{dataset}.per-query.parquet"
             means = {"system": system, "dataset": dataset, "queries": 5, "means": {"ndcg@10": 0.5}}
             files.write_json(scores, finished.record("evaluate", scores=means))
             pd.DataFrame({"query": list("12345"), "ndcg@10": 0.5}).to_parquet(per_query)
             named.append({"system": system, "dataset": dataset, "scores": scores, "per_query": per_query})
             named[-1]["records"] = records
-    files.write_json("dense/encode.y.json", finished.record("encode", facts={"precision": "bfloat16"}))
+    other = finished.record("encode", facts={"precision": "bfloat16"}, settings={"family": "dense"})
+    files.write_json("dense/encode.y.json", other)
     datasets = {"x": {"corpus": "x"}, "y": {"corpus": "y"}, "both": {"mean_of": ["x", "y"]}}
     grid = GridSummary.model_validate(
         {"systems": [*made], "rows": ["both"], "datasets": datasets, "metrics": ["ndcg@10"], "cells": named}
@@ -577,14 +579,14 @@ def test_checkpoints_of_a_cell_have_the_commit_that_was_fetched():
     """What the hub gave, or what the entry says of a package; nothing for a folder."""
 
     def fetched(settings: dict[str, str], **facts: str) -> dict[str, Any]:
-        return {"stage": "fetch", "settings": settings, "facts": facts}
+        return {"stage": "fetch", "settings": settings, "facts": {"files": {}, **facts}}
 
     records = [
         fetched({"checkpoint": "o/hub", "revision": "resolve"}, commit="a1"),
         fetched({"checkpoint": "o/package", "revision": "b2", "package": "p"}),
         fetched({"checkpoint": "o/folder", "revision": "c3", "path": "/models/x"}),
         fetched({"source": "local"}),
-        {"stage": "encode", "settings": {}, "facts": {}},
+        {"stage": "encode", "settings": {"family": "dense", "engine": "mteb", "checkpoint": "o/own"}, "facts": {}},
     ]
     assert cells.checkpoints(records) == {"o/hub": "a1", "o/package": "b2", "o/folder": ""}
 

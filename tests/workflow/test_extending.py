@@ -28,7 +28,7 @@ from beirgrid.pipeline.stage import jobs_behind, output
 from beirgrid.tools.configfiles import merged
 grid = Grid(merged([Path(sys.argv[1])]))
 cell = {"system": "minilm", "dataset": "demo"}
-print(*(job.record for job in jobs_behind(grid, output("spread", "table", **cell))))
+print(*(job.record for job in jobs_behind(grid, output("results/spread/{system}/{dataset}.tsv", **cell))))
 print(Resources(grid).of("spread", **cell).memory)
 """
 

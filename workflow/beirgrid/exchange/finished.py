@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from ..core import files, provenance
+from ..core import files, paths, provenance
 from ..core.errors import DataError, warn
 from ..core.version import full_version
 from ..results import results_folder, scores
@@ -71,11 +71,11 @@ def _read(result: Result) -> ExportedCell:
     if not of_cell.means:
         raise DataError(f"{result.scores} has no metric. {files.REMEDY}")
     records = [provenance.read_record(path) for path in result.records]
-    stages = [record["stage"] for record in records]
-    if "fetch_dataset" not in stages:
+    names = [path.name for path in result.records]
+    if (of_dataset := Path(paths.DATASET_RECORD).name) not in names:
         raise DataError(
             f"{result.system} on {result.dataset} has no record of its queries and qrels: the summary of the grid is "
             f"damaged. {REMEDY}"
         )
     evaluation = provenance.read_record(result.scores)
-    return ExportedCell(result, of_cell, evaluation, records, stages.index("fetch_dataset"))
+    return ExportedCell(result, of_cell, evaluation, records, names.index(of_dataset))

@@ -55,7 +55,7 @@ def of_cell(
 ) -> pd.DataFrame:
     """Return the curve of a cell as rows; there are none if its system reranks nothing."""
     own = next((step.record for step in steps if step.path in cell.records[-1:]), None)
-    if own is None or own["stage"] != "rerank":
+    if own is None or "reranker" not in own["facts"]:
         return pd.DataFrame(columns=DEPTH_COLUMNS)
     # A cell's records are in step order, so the last record of pair scores is the system's own.
     place = next(Path(path) for path in reversed(cell.records) if Path(path).match("pairs/*/*/*.json"))

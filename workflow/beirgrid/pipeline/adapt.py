@@ -32,9 +32,9 @@ class Adapt(Stage):
         train, corpus = grid.training(model), grid.adapted_to(model)
         examples = artifacts.documents(corpus)
         if isinstance(train, entries.Gpl):
-            examples = output("label", "margins", model=model)
+            examples = output(paths.MARGINS, model=model)
         elif isinstance(train, entries.WithQueries):
-            examples = output("generate", "queries", model=model)
+            examples = output(paths.TRAINING_QUERIES, model=model)
         return {"base": artifacts.checkpoint(grid, train.base, corpus), "examples": examples}
 
     def settings(self, grid: Grid, model: str) -> Settings:

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-from ..config import entries
+from ..core import paths
 from ..core.families import FAMILIES
 from .grid import Grid
-from .stage import Output, output, rules_of_runs
+from .stage import Output, output
 
 
 def documents(corpus: str) -> Output:
     """Return the corpus.parquet of a corpus."""
-    return output("fetch_corpus", "corpus", corpus=corpus)
+    return output(paths.CORPUS, corpus=corpus)
 
 
 def queries(dataset: str) -> Output:
     """Return the queries.parquet of a dataset."""
-    return output("fetch_dataset", "queries", dataset=dataset)
+    return output(paths.QUERIES, dataset=dataset)
 
 
 def qrels(dataset: str) -> Output:
     """Return the qrels of a dataset."""
-    return output("fetch_dataset", "qrels", dataset=dataset)
+    return output(paths.QRELS, dataset=dataset)
 
 
 def run(grid: Grid, system: str, dataset: str) -> Output:
     """Return the run of a system on a dataset."""
-    return output(rules_of_runs()[grid.system(system).kind], "run", system=system, dataset=dataset)
+    return output(paths.RUN, grid, system=system, dataset=dataset)
 
 
 def scores(grid: Grid, system: str, dataset: str) -> Output:
     """Return what is last of a cell: its scores, or the run of a dataset without qrels."""
     if dataset in grid.not_judged:
         return run(grid, system, dataset)
-    return output("evaluate", "scores", system=system, dataset=dataset)
+    return output(paths.METRICS, system=system, dataset=dataset)
 
 
 def weights(grid: Grid, name: str) -> Output:
     """Return the checkpoint of a model, by the name of its artifacts: with its corpus, if it is trained per corpus."""
-    model = grid.weights_of(name)
-    training = grid.model(model).training
-    rule = "adapt" if training else "fetch_model"
-    return output("train" if isinstance(training, entries.CrossEncoderTraining) else rule, "checkpoint", model=model)
+    return output(paths.CHECKPOINT, grid, model=grid.weights_of(name))
 
 
 def checkpoint(grid: Grid, model: str, corpus: str) -> Output:
@@ -48,23 +45,22 @@ def checkpoint(grid: Grid, model: str, corpus: str) -> Output:
     return weights(grid, grid.artifacts_of(model, corpus))
 
 
-def shards(grid: Grid, step: str, name: str, model: str, corpus: str, **wildcards: str) -> list[Output]:
-    """Return all shards of a corpus that a step (``encode``, ``index``) makes with a model."""
-    artifacts = grid.artifacts_of(model, corpus)
-    given = {"model": artifacts, "corpus": corpus, **wildcards}
-    return [output(step, name, **given, shard=shard) for shard in grid.shards(corpus)]
+def shards(grid: Grid, pattern: str, model: str, corpus: str, **wildcards: str) -> list[Output]:
+    """Return what a model makes of all shards of a corpus."""
+    named = {"model": grid.artifacts_of(model, corpus), "corpus": corpus, **wildcards}
+    return [output(pattern, grid, **named, shard=shard) for shard in grid.shards(corpus)]
 
 
 def vectors(grid: Grid, model: str, corpus: str) -> list[Output]:
     """Return the shards of vectors of a corpus."""
-    return shards(grid, f"encode_{FAMILIES[grid.model(model).family].rule}", "vectors", model, corpus)
+    return shards(grid, paths.EMBEDDINGS + FAMILIES[grid.model(model).family].embeddings, model, corpus)
 
 
 def indexes(grid: Grid, model: str, corpus: str) -> list[Output]:
     """Return the shards of the exact index of a corpus."""
-    return shards(grid, f"index_{FAMILIES[grid.model(model).family].rule}", "index", model, corpus)
+    return shards(grid, paths.INDEXES + FAMILIES[grid.model(model).family].index, model, corpus)
 
 
 def lucene(corpus: str, fields: str = "flat", expansion: str = "") -> Output:
     """Return the Lucene index of a corpus. ``expansion`` is ``@model``, or ``~system`` for published expansions."""
-    return output("index_lexical", "index", fields=fields, expansion=expansion, corpus=corpus)
+    return output(paths.LUCENE, fields=fields, expansion=expansion, corpus=corpus)

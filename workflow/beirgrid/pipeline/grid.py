@@ -234,20 +234,6 @@ class Grid:
             recipes.setdefault("|".join(ends), []).append(re.escape(recipe))
         return "|".join(f"(?:{'|'.join(starts)})(?:{ends})" for ends, starts in recipes.items()) or "(?!)"
 
-    def systems_of(self, *kinds: str) -> str:
-        """Return the wildcard constraint for registered systems of these kinds."""
-        return self.one_of(name for name, system in self.config.systems.items() if system.kind in kinds)
-
-    def models_of_family(self, *families: str) -> str:
-        """Return the wildcard constraint for registered models of these families."""
-        return self.one_of(name for name, model in self.config.models.items() if model.family in families)
-
-    def models_of_recipe(self, *recipes: str | None) -> str:
-        """Return the wildcard constraint for models trained by these recipes; None stands for fetched models."""
-        models = self.config.models.items()
-        fitting = (name for name, model in models if (model.training.name if model.training else None) in recipes)
-        return self.one_of(name for name in fitting if not self.model(name).per_corpus)
-
 
 def _as(kind: type[EntryT], entry: Any) -> EntryT:
     assert isinstance(entry, kind), f"a {kind.__name__} is expected"

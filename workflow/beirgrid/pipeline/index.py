@@ -23,11 +23,7 @@ class IndexLexical(Stage):
 
     rule, run = "index_lexical", "stages.index:index_lexical"
     stamp, takes, named = INDEX, ("threads", "memory"), ("fields",)
-    outputs = {
-        "index": paths.LUCENE.replace("{index}", "bm25-{fields}{expansion}"),
-        "record": paths.LUCENE_RECORD.replace("{index}", "bm25-{fields}{expansion}"),
-    }
-    main = "index"
+    outputs, main = {"index": paths.LUCENE, "record": paths.LUCENE_RECORD}, "index"
     costs = {
         "job": Cost(memory=1300),  # Java; fitted
         "documents": Cost(memory=300e-6),  # fitted
@@ -37,9 +33,9 @@ class IndexLexical(Stage):
 
     def inputs(self, grid: Grid, fields: str, expansion: str, corpus: str) -> Inputs:
         model = expansion.removeprefix("@")
-        expansions = artifacts.shards(grid, "expand", "expansions", model, corpus) if expansion[:1] == "@" else []
+        expansions = artifacts.shards(grid, paths.EXPANSIONS, model, corpus) if expansion[:1] == "@" else []
         if expansion.startswith("~"):
-            expansions = [output("fetch_expansion", "result", system=expansion[1:], corpus=corpus)]
+            expansions = [output(paths.PUBLISHED, system=expansion[1:], corpus=corpus)]
         return {"corpus": artifacts.documents(corpus), "expansions": expansions}
 
     def settings(self, grid: Grid, fields: str, expansion: str, corpus: str) -> Settings:
@@ -83,8 +79,8 @@ class IndexVectors(OfFamily):
         self.costs = _COSTS.get(family, _COSTS["dense"])
 
     def inputs(self, grid: Grid, model: str, corpus: str, shard: str) -> Inputs:
-        encode = f"encode_{self.family.rule}"
-        return {"vectors": output(encode, "vectors", model=model, corpus=corpus, shard=shard)}
+        vectors = paths.EMBEDDINGS + self.family.embeddings
+        return {"vectors": output(vectors, grid, model=model, corpus=corpus, shard=shard)}
 
     def options(self, grid: Grid, model: str, **_: str) -> Settings:
         return {"family": grid.model(model).family}
@@ -103,14 +99,14 @@ class IndexApproximate(Stage):
     """Smaller or faster index, built from the exact index of a shard."""
 
     rule, run = "index_approximate", "stages.index:index_approximate"
-    stamp = INDEX
+    stamp, families = INDEX, ("dense",)
     outputs, main = {"index": paths.VARIANTS, "record": paths.VARIANT_RECORD}, "index"
     # HNSW on one core, from a record of a busy machine; the vectors and HNSW, assumed; HNSW, measured.
     costs = {"vectors_mb": Cost(seconds=2, memory=2.5, disk=1.2)}
 
     def inputs(self, grid: Grid, model: str, corpus: str, variant: str, shard: str) -> Inputs:
-        rule = f"index_{RETRIEVERS[grid.model(model).family].rule}"
-        return {"exact": output(rule, "index", model=model, corpus=corpus, shard=shard)}
+        exact = paths.INDEXES + RETRIEVERS[grid.model(model).family].index
+        return {"exact": output(exact, grid, model=model, corpus=corpus, shard=shard)}
 
     def settings(self, grid: Grid, model: str, corpus: str, variant: str, shard: str) -> Settings:
         entry = grid.variants[variant]
@@ -118,7 +114,7 @@ class IndexApproximate(Stage):
         return {"index": entry.index.built(), "dimensions": entry.dimensions, "similarity": similarity}
 
     def constraints(self, grid: Grid) -> dict[str, str]:
-        return {"model": grid.models_of_family("dense"), "variant": grid.one_of(grid.variants)}
+        return {**super().constraints(grid), "variant": grid.one_of(grid.variants)}
 
     def work(self, sizes: Sizes, model: str, corpus: str, variant: str, shard: str) -> Amounts:
         return sizes.vector_sizes(model, corpus, int(shard))

@@ -28,8 +28,8 @@ class Label(Stage):
     def inputs(self, grid: Grid, model: str) -> Inputs:
         corpus = grid.adapted_to(model)
         return {
-            "queries": output("generate", "queries", model=model),
-            "negatives": output("mine", "negatives", model=model),
+            "queries": output(paths.TRAINING_QUERIES, model=model),
+            "negatives": output(paths.NEGATIVES, model=model),
             "teacher": artifacts.checkpoint(grid, grid.training_as(entries.Gpl, model).teacher, corpus),
             "corpus": artifacts.documents(corpus),
         }

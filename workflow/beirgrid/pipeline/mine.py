@@ -34,7 +34,7 @@ class Mine(Stage):
         train, corpus = grid.training_as(entries.Gpl, model), grid.adapted_to(model)
         dense = train.dense_miners
         return {
-            "queries": output("generate", "queries", model=model),
+            "queries": output(paths.TRAINING_QUERIES, model=model),
             "corpus": artifacts.documents(corpus),
             **({"index": artifacts.lucene(corpus)} if "bm25" in train.miners else {}),
             "checkpoints": [artifacts.checkpoint(grid, name, corpus) for name in dense],

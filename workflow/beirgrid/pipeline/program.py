@@ -79,7 +79,7 @@ class RetrieveProgram(_Program):
         corpus = grid.corpus(dataset)
         inputs = {"corpus": artifacts.documents(corpus), "queries": artifacts.queries(dataset)}
         if grid.program(system).index_command:
-            inputs["index"] = output("index_program", "index", system=grid.program_index(system), corpus=corpus)
+            inputs["index"] = output(paths.PROGRAM_INDEX, system=grid.program_index(system), corpus=corpus)
         return inputs
 
     def files(self, grid: Grid, system: str, dataset: str) -> Iterable[str]:

@@ -24,10 +24,10 @@ class Rerank(Stage):
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
         entry = grid.system_as(entries.Reranked, system)
-        pair = {"reranker": entry.reranker, "dataset": dataset, "first": entry.first_stage}
+        first = entry.first_stage
         return {
-            "first_stage": artifacts.run(grid, entry.first_stage, dataset),
-            "scores": output("score", "record", **pair),
+            "first_stage": artifacts.run(grid, first, dataset),
+            "scores": output(paths.PAIRS_RECORD, grid, reranker=entry.reranker, dataset=dataset, first=first),
         }
 
     def settings(self, grid: Grid, system: str, dataset: str) -> Settings:

@@ -101,7 +101,7 @@ class RetrieveVectors(OfFamily):
             "queries": artifacts.queries(dataset),
         }
         if isinstance(entry, entries.DenseRetriever) and entry.variant:
-            variants = artifacts.shards(grid, "index_approximate", "index", model, corpus, variant=entry.variant)
+            variants = artifacts.shards(grid, paths.VARIANTS, model, corpus, variant=entry.variant)
             inputs |= {"indexes": variants, "exact": inputs["indexes"]}
         if self.family.folder:  # the search also reads the vectors
             inputs["tokens"] = artifacts.vectors(grid, model, corpus)

@@ -9,7 +9,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ..core.families import FAMILIES, families_like
-from ..core.paths import RUN
 from ..core.provenance import Stamp
 from .grid import fill
 
@@ -62,17 +61,18 @@ class Output(NamedTuple):
     """A file or folder that a job writes, as an input of other jobs."""
 
     job: Job
-    name: str
-
-    @property
-    def path(self) -> str:
-        """The path of the output."""
-        return fill(self.job.stage.outputs[self.name], **dict(self.job.wildcards))
+    path: str
 
 
-def output(rule: str, name: str, **wildcards: object) -> Output:
-    """Name an output of a rule's job."""
-    return Output(Job.of(rule, wildcards.items()), name)
+def output(pattern: str, grid: Grid | None = None, **wildcards: Any) -> Output:
+    """Return the output at a path pattern, of the job that writes it.
+
+    Args:
+        grid: decides where several rules write such files.
+    """
+    rules = _writers()[pattern]
+    rule = next(one for one in rules if len(rules) == 1 or (grid and stages()[one].is_for(grid, **wildcards)))
+    return Output(Job.of(rule, wildcards.items()), fill(pattern, **wildcards))
 
 
 Inputs = Mapping[str, Output | Sequence[Output]]
@@ -140,10 +140,19 @@ class Stage:
     def constraints(self, grid: Grid) -> dict[str, str]:
         """Return the regular expressions of the rule's wildcards."""
         if self.systems:
-            return {"system": grid.systems_of(*self.systems)}
+            return {"system": grid.one_of(name for name in grid.config.systems if self.is_for(grid, system=name))}
+        if self.families or self.recipes:
+            return {"model": grid.one_of(name for name in grid.config.models if self.is_for(grid, model=name))}
+        return {}
+
+    def is_for(self, grid: Grid, system: str = "", model: str = "", **_: Any) -> bool:
+        """Tell whether the rule is for jobs of a system or of a model."""
+        if self.systems:
+            return grid.system(system).kind in self.systems
+        entry = grid.model(model)
         if self.families:
-            return {"model": grid.models_of_family(*self.families)}
-        return {"model": grid.models_of_recipe(*self.recipes)} if self.recipes else {}
+            return entry.family in self.families
+        return not entry.per_corpus and (entry.training.name if entry.training else None) in self.recipes
 
     def work(self, sizes: Sizes, *_: Any, **wildcards: Any) -> Amounts:
         """Return the work of a job in the units of ``costs``, beside those that follow from any job's wildcards."""
@@ -187,9 +196,13 @@ def stages() -> dict[str, Stage]:
 
 
 @cache
-def rules_of_runs() -> dict[str, str]:
-    """Return the rules that write runs, by the kinds of systems that they are for."""
-    return {kind: each.rule for each in stages().values() if each.outputs.get("run") == RUN for kind in each.systems}
+def _writers() -> dict[str, list[str]]:
+    """Return the rules that write each pattern."""
+    rules: dict[str, list[str]] = {}
+    for stage in stages().values():
+        for pattern in stage.outputs.values():
+            rules.setdefault(pattern, []).append(stage.rule)
+    return rules
 
 
 @cache

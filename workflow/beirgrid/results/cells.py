@@ -17,9 +17,6 @@ from .summary import Cell, GridSummary
 if TYPE_CHECKING:
     import pandas as pd
 
-# Stages in which models read a cell's texts. The precision of training does not count.
-READING_STAGES = ("expand", "encode", "retrieve", "score")
-
 
 class RecordedStep(NamedTuple):
     """A step behind a cell: the content of its record, and the record's path."""
@@ -50,8 +47,11 @@ Cells = dict[tuple[str, str], CellState]
 
 
 def precisions(records: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the precisions in which models read texts, from the records behind a cell."""
-    facts = (record["facts"] for record in records if record["stage"] in READING_STAGES)
+    """Return the precisions in which models read texts, from the records behind a cell.
+
+    Where a model reads, the settings of the step are the entry of the model. Those of training are a recipe.
+    """
+    facts = (record["facts"] for record in records if "family" in record["settings"])
     return {of_step["precision"] for of_step in facts if "precision" in of_step}
 
 
@@ -60,7 +60,7 @@ def checkpoints(records: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
     The commit of a checkpoint from a folder is unknown.
     """
-    fetched = [record for record in records if record["stage"] == "fetch" and "checkpoint" in record["settings"]]
+    fetched = [record for record in records if "files" in record["facts"] and "checkpoint" in record["settings"]]
     return {
         str(record["settings"]["checkpoint"]): ""
         if "path" in record["settings"]
@@ -222,12 +222,11 @@ class _Look:
         """
         record = self.record(cell.scores)
         evaluation = record if isinstance(record, dict) else {"facts": {}}
-        foreign = ("fetch_run", "retrieve_program")
-        fetched = [step.record["facts"] for step in steps if step.record["stage"] in foreign]
+        facts = [step.record["facts"] for step in steps]
         marks = _marks(step.record for step in steps)
         lacking = dict.fromkeys(
             f"{Path(run['source']).name} lacks {run['queries_lacking']:,} of {run['queries']:,} judged queries"
-            for run in fetched
+            for run in facts
             if run.get("queries_lacking")
         )
         return "; ".join(filter(None, [*marks, *lacking, unanswered(evaluation)]))

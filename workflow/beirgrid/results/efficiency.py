@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core import files
+from ..core import files, paths
 from .answers import typed
 from .cells import RecordedStep
 
@@ -31,8 +31,8 @@ _OF_CELLS: dict[str, Any] = {
     "query_ms": "mean",
     "price_per_1000_queries": "mean",
 }
-# Stages that build the index of a corpus, with or without a model.
-_INDEXING = ("expand", "encode", "index", "index_program")
+# Folders of what is made of a corpus before it is searched, with or without a model; the last has the indexes.
+_MADE = [Path(pattern).parts[1] for pattern in (paths.EXPANSIONS, paths.EMBEDDINGS, paths.INDEXES)]
 
 
 def efficiency(steps: Iterable[RecordedStep]) -> pd.DataFrame:
@@ -62,17 +62,15 @@ def _of_cell(steps: Sequence[RecordedStep]) -> dict[str, Any]:
     def facts(name: str) -> list[float]:
         return [value for record in records if (value := record["facts"].get(name))]
 
-    def peaks(*stages: str) -> list[float]:
-        return [record["peak_memory_mb"] for record in records if record["stage"] in stages]
-
-    making = [record["seconds"] for record in records if record["stage"] in _INDEXING]
+    making = [step.record["seconds"] for step in steps if _folder(step) in _MADE]
+    peaks = [record["peak_memory_mb"] for record in records if _answers(record["facts"])]
     return {
         "index_bytes": _searched_bytes(steps) or np.nan,
         "index_seconds": sum(making) if making else np.nan,
         "documents_per_second": min(facts("documents_per_second"), default=np.nan),
         "query_ms": _query_ms(records),
         "pairs_per_second": min(facts("pairs_per_second"), default=np.nan),
-        "peak_memory_mb": max(peaks("retrieve", "retrieve_program", "score"), default=np.nan),
+        "peak_memory_mb": max(peaks, default=np.nan),
         "device": ", ".join(sorted({record["facts"]["device"] for record in records if "device" in record["facts"]})),
         "tokens": sum(facts("tokens")) or np.nan,
         "price": sum(facts("price")) or np.nan,
@@ -82,7 +80,7 @@ def _of_cell(steps: Sequence[RecordedStep]) -> dict[str, Any]:
 
 def price_of_queries(records: Iterable[Mapping[str, Any]]) -> float:
     """Return the price of 1,000 queries from the records of a search; NaN without a price."""
-    answering = (record["facts"] for record in records if record["stage"] in ("retrieve", "score"))
+    answering = (record["facts"] for record in records if _answers(record["facts"]))
     prices = [1000 * facts["price"] / facts["queries"] for facts in answering if facts.get("price")]
     return sum(prices) if prices else np.nan
 
@@ -92,7 +90,7 @@ def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
 
     The exact index behind an approximate one does not count: the search only compares its results with that index.
     """
-    searches = [step for step in steps if step.record["stage"] == "retrieve"]
+    searches = [step for step in steps if "search_seconds" in step.record["facts"]]
     compared, searched = (
         {
             os.path.normpath(Path(step.path).parent / Path(entry["path"]).with_suffix(""))
@@ -102,7 +100,7 @@ def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
         for option in ("exact_indexes", "indexes")
     )
     unused = compared - searched
-    made = [step for step in steps if step.record["stage"] in ("index", "index_program")]
+    made = [step for step in steps if _folder(step) == _MADE[-1]]
     indexes = [step for step in made if str(Path(step.path).with_suffix("")) not in unused]
     return float(sum(step.record["facts"].get("bytes", 0) for step in indexes))
 
@@ -111,17 +109,28 @@ def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
     """Return the time of a query in a batch: searches, and the pairs of each reranking; NaN for a run of other
     software.
     """
-    seconds = np.nan if any(record["stage"] == "fetch_run" for record in records) else 0.0
-    pairs = speed = 0.0
-    for stage, facts, settings in ((record["stage"], record["facts"], record["settings"]) for record in records):
-        if stage in ("retrieve", "retrieve_program"):
-            seconds += facts.get("search_seconds", np.nan) / facts.get("queries", np.nan)
-        elif stage == "score":
+    seconds = pairs = speed = 0.0
+    for facts, settings in ((record["facts"], record["settings"]) for record in records):
+        if "search_seconds" in facts:
+            seconds += facts["search_seconds"] / facts["queries"]
+        elif "source_sha256" in facts:
+            return np.nan
+        elif _answers(facts):
             pairs, speed = facts["pairs"], facts["pairs_per_second"]
-        elif stage == "rerank":
+        elif "reranker" in facts:
             # If another job had scored all pairs before, the speed is unknown.
             seconds += min(pairs / facts["queries"], settings["depth"]) / speed if speed else np.nan
     return 1000 * seconds
+
+
+def _folder(step: RecordedStep) -> str:
+    """Return the folder of results that a step writes to."""
+    return next(iter(Path(step.path).parts[1:2]), "")
+
+
+def _answers(facts: Mapping[str, Any]) -> bool:
+    """Tell whether a job searches for the queries of a dataset or scores their pairs."""
+    return "queries" in facts and ("search_seconds" in facts or "pairs_per_second" in facts)
 
 
 def trade_offs(

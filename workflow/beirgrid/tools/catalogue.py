@@ -120,7 +120,7 @@ def _models(grid: Grid, directory: Path) -> Iterator[Row]:
 def _download(resources: Resources, model: str) -> float:
     """Return the download size of a checkpoint from the hub, in MB."""
     of_hub = resources.config.models[model].origin == "checkpoint"
-    return resources.work("fetch_model", model=model)["download_mb"] if of_hub else 0.0
+    return resources.sizes.weights_mb(model) if of_hub else 0.0
 
 
 def _datasets(grid: Grid, directory: Path) -> Iterator[Row]:

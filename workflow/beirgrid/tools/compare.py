@@ -18,7 +18,7 @@ from ..analysis import ranking_overlap, significance
 from ..analysis.tables import EvaluatedDataset, by_units, read_dataset
 from ..config.metric_names import registered_metric, written
 from ..config.values import NotNegative, Seed
-from ..core import files, provenance
+from ..core import files, paths, provenance
 from ..core.errors import BeirgridError, DataError, say, show
 from ..results import results_folder, scores
 from ..results.answers import guarded
@@ -45,6 +45,8 @@ _PRINTED = {
 # Facts of records that are conditions; other facts are outcomes. Paths are no conditions: contents have hashes.
 _FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256")
 _CONDITION = ("step", "condition", "a", "b", "cells")
+# Records that stages of one name may write for a cell.
+_SEVERAL = [Path(pattern).name for pattern in (paths.CORPUS_RECORD, paths.MODEL_RECORD)]
 # Longest printed value of a differing condition.
 _LONGEST = 48
 # The run of a cell, or those of all its seeds; none where a side lacks the cell.
@@ -272,7 +274,7 @@ def _conditions(cell: Runs) -> dict[tuple[str, str], str]:
     for path in (path for run in cell for path in (*run.records, run.scores) if path.is_file()):
         record = provenance.read_record(path)
         stage = record["stage"]
-        step = f"{stage} {path.stem}" if stage == "fetch" else stage  # fetch has several kinds of records
+        step = f"{stage} {path.stem}" if path.name in _SEVERAL else stage
         of_step = {
             "stage version": record.get("stage_version", ""),
             "settings": record["settings"],

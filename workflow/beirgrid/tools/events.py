@@ -23,6 +23,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from ..core.checkout import MODULES
 from ..core.errors import BeirgridError, printable
 from ..core.progress import PREFIX
+from ..pipeline.report import Report
 
 EVENTS = Path("results/status.jsonl")
 # SLURM's answer for a group does not reach Snakemake's log.
@@ -223,7 +224,7 @@ class Recorder(logging.Handler):
             self._write({"event": "over", "time": time.time(), "succeeded": run.succeeded})
             last = run.in_state("done")[-1:]
             if not self.quiet:
-                self.results(written=run.succeeded and any(job.rule.endswith("report") for job in last))
+                self.results(written=run.succeeded and any(job.rule.endswith(Report.rule) for job in last))
         super().close()
 
     def results(self, written: bool) -> None:

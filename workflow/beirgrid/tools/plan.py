@@ -15,13 +15,13 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from .. import config as configuration
 from ..config.values import Size
-from ..core import provenance
+from ..core import paths, provenance
 from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, show
 from ..pipeline import artifacts
 from ..pipeline.grid import Grid
 from ..pipeline.resources import Need, Resources
-from ..pipeline.stage import Job, jobs_behind
+from ..pipeline.stage import Job, jobs_behind, output
 from .configfiles import merged
 from .options import ConfigFiles, Directory
 from .run import find_grid
@@ -68,7 +68,7 @@ def _plan(resources: Resources, planned: dict[Job, Row], at_once: int) -> Row:
     """Return the plan of a grid for JSON, with sizes in MB, from the estimates of its jobs."""
     grid = resources.grid
     everything = jobs_behind(grid, *(artifacts.scores(grid, *cell) for cell in grid.runs))
-    everything += [Job("aggregate", ()), Job("report", ())]
+    everything += [output(pattern).job for pattern in (paths.TABLES_RECORD, paths.REPORT_RECORD)]
     rules: dict[str, list[Row]] = {}
     for job, row in planned.items():
         rules.setdefault(job.rule, []).append(row)
