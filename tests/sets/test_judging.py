@@ -62,7 +62,7 @@ def test_documents_of_every_kind_are_read(folder):
     found = {document.id: (document.title, document.text) for document in documents.read(folder)[0]}
     assert found == {
         "a.md": ("Rye bread", "Bake it *slowly*.\n\ndate: 2020"),
-        "c.html": ("A page", "One\nTwo"),
+        "c.html": ("A page", "One\n\nTwo"),
         "j1": ("T", "JSON"),
         "d.jsonl#2": ("", "no id"),
         "7": ("Row", "a, b"),
@@ -123,7 +123,7 @@ def test_office_files_are_read(tmp_path):
     assert found["two.xlsx#Sheet#1"] == ("", "of the first sheet")
     assert found["two.xlsx#more#1"] == ("", "of the other sheet")
     assert found["flour.docx"] == ("Flour_types", "Rye <b> 3*4\n\nmoved here, a field of letters, right to left, kanji")
-    assert found["book.epub"] == ("Baking", "Baking\n\nFlour\nOne chapter")
+    assert found["book.epub"] == ("Baking", "Baking\n\n# Flour\n\nOne chapter")
 
 
 WORD = (
@@ -173,7 +173,7 @@ def _book(pages: dict[str, str | bytes], listed: str = "", spine: str | None = N
 BOX = f"<w:txbxContent>{_paragraph('in a box')}</w:txbxContent>"
 BOXES = (f"<w:p><w:r><m:AlternateContent><m:Choice>{BOX}</m:Choice>", "</m:AlternateContent></w:r></w:p>")
 NOTE = '<w:p><w:r><w:t>Rye</w:t></w:r><w:r><w:footnoteReference w:id="2"/></w:r></w:p>'
-SHOWN = "its text may be cut: "
+UNCLOSED = "its text may be cut: an element, a comment or a quote does not close"
 
 
 @pytest.mark.parametrize(
@@ -187,24 +187,12 @@ SHOWN = "its text may be cut: "
             "",
         ),
         (_word(_paragraph("see ![a](b) [c](d)")), "see a [c](d)\n\nsee ![a](b) [c](d)", ""),
-        (
-            _word('<w:p><w:drawing descr="a loaf"/></w:p>', top='<w:p><w:pict><w:path string="DRAFT"/></w:pict></w:p>'),
-            "a loaf\n\nDRAFT",
-            "",
-        ),
-        (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye**", ""),
-        (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:strike/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye~~", ""),
-        (_word(_paragraph("Rye"), {"a.htm": "aFChunk"}) | {"word/a.htm": "x"}, "Rye", f"{SHOWN}word/a.htm is not read"),
+        (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye", ""),
+        (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:strike/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye", ""),
         (
             _word(NOTE, {"footnotes.xml": "footnotes"}, footnotes='<w:footnote w:id="2"><w:p/></w:footnote>'),
-            "Rye[[1]](#footnote-2)\n\n1. [↑](#footnote-ref-2)",
+            "Rye[1]\n\n1. ↑",
             "",
-        ),
-        (_word(_paragraph("Rye"), {"top.xml": "header"}), "Rye", f"{SHOWN}word/top.xml is absent"),
-        (
-            _word(_paragraph("Rye")) | {"word/embeddings/old.doc": "x"},
-            "Rye",
-            f"{SHOWN}word/embeddings/old.doc is not read",
         ),
         (_book({"b": "<p>Rye", "a": "<p>Oats"}), "Baking\n\nRye\n\nOats", ""),
         (_book({"b": "<p>Rye", "a": "<p>Oats"}, spine="a"), "Baking\n\nOats\n\nRye", ""),
@@ -220,19 +208,8 @@ SHOWN = "its text may be cut: "
             "Baking\n\nRoggén\n\nOats",
             "",
         ),
-        (
-            _book({"a": "Rye", "b": b"Rogg\xe9n"}, '<item id="c" href="c%20.html"/>', "c a b nothing"),
-            "Baking\n\nRye",
-            "3 of its 4 pages are absent or cannot be read: c first",
-        ),
-        (_book({"a": "<img>"}), "Baking", "its pages have no text"),
-        (
-            _book({"a": "Rye"})
-            | {"META-INF/container.xml": '<c><rootfile full-path="a.opf"/><rootfile full-path="b"/></c>'},
-            "Baking\n\nRye",
-            f"{SHOWN}b is not read",
-        ),
-        (_book({"a": "Rye<script>Oats"}), "Baking\n\nRye", f"{SHOWN}an element, a comment or a quote does not close"),
+        (_book({"a": "<img>"}), "Baking", ""),
+        (_book({"a": "Rye<script>Oats"}), "Baking\n\nRye", UNCLOSED),
     ],
 )
 def test_no_text_of_an_office_file_or_a_book_is_lost(tmp_path, parts, text, flaw):
@@ -259,14 +236,11 @@ def test_diagrams_of_slides_and_notes_of_pages_are_read(tmp_path):
     page.add_annotation(0, annotations.FreeText(text="in a note", rect=(0, 0, 9, 9)))
     page.add_annotation(0, annotations.FreeText(text="\ufffd", rect=(0, 0, 9, 9)))
     page.add_annotation(0, annotations.Rectangle(rect=(0, 0, 9, 9)))
-    page.add_attachment("oats.txt", b"oats")
     page.add_blank_page(200, 200)
     name, text = pypdf.generic.NameObject, pypdf.generic.TextStringObject
     choice = {name("/FT"): name("/Ch"), name("/T"): text("flour"), name("/V"): text("of a list")}
     fields = pypdf.generic.ArrayObject([page._add_object(pypdf.generic.DictionaryObject(choice))])
-    form = {name("/Fields"): fields, name("/XFA"): text("rye")}
-    page._root_object[name("/AcroForm")] = pypdf.generic.DictionaryObject(form)
-    page._root_object["/Pages"][name("/Count")] = pypdf.generic.NumberObject(3)
+    page._root_object[name("/AcroForm")] = pypdf.generic.DictionaryObject({name("/Fields"): fields})
     page.write(tmp_path / "b.pdf")
     found, flaws = documents.read(tmp_path)
     assert [document.text for document in found] == [
@@ -276,11 +250,7 @@ def test_diagrams_of_slides_and_notes_of_pages_are_read(tmp_path):
     ]
     assert flaws["b.pdf"].split("; ") == [
         "2 of its 2 pages have no text: scans need character recognition first",
-        "pages are absent",
         "the letters of some characters are not known",
-        "1 of its notes are drawings, which are not read",
-        "its form (XFA) is not read",
-        "its attached files are not read",
     ]
     assert flaws["blank.pptx"] == "it has no text"
 
@@ -399,19 +369,13 @@ DEEP = "".join(f"<font color=red>word{i}<br>" for i in range(400))
         ("<p>one</p><!-- x --!><p>two</p><!-- y --><p>end", "one", "end"),
         ("<html><body><p>one</body></html><p>end", "one", "end"),
         ("<html><head><title>T</title><style>p{}</style><meta x><p>one<p>end", "one", "end"),
-        ("<frameset><frame src=a></frameset><noframes>one</noframes>end", "one", "end"),
-        ("<p>1 < 2 &amp; 3<4<textarea>end", "1 < 2 & 3<4", "end"),
-        ("<ruby>one<rp>(</rp><rt>end", "one", "end"),
-        ("<template>no</template><noscript>no</noscript>one<p>end<noscript></noscript>", "one", "end"),
-        ("one<img alt='two' src='x'>end", "one", "end"),
-        ("one<map><area alt='two'></map>end", "one", "end"),
+        ("<frameset><frame src=a></frameset><noframes>one</noframes><p>end", "one", "end"),
+        ("<p>1 < 2 &amp; 3<4<textarea>5_6*7", "1 < 2 & 3<45_6*7", "1 < 2 & 3<45_6*7"),
+        ("<ruby>one<rp>(</rp><rt>end", "one(end", "one(end"),
+        ("<template>one</template><noscript><p>two</noscript><p>end<noscript></noscript>", "one", "end"),
+        ("one<img alt='two' src='x'>end<img src=data:xyz>", "one two end", "one two end"),
         ("<p>o<b>n</b><!-- x -->e</p>e<span>n<wbr>d</span>", "one", "end"),
-        ("<table><td>one<td>end<br></table>", "one", "end"),
-        (
-            "<iframe srcdoc='&lt;p>one&lt;p>three'></iframe><template shadowrootmode=open><p>end</template>",
-            "one",
-            "end",
-        ),
+        ("<table><tr><td>one</td><td>end<br></td></tr></table>", "|  |  |", "| one | end |"),
         ("<meta charset=iso-8859-1><p>“onë”<p>end".encode("cp1252"), "“onë”", "end"),
         ("<meta charset=tis-620><p>“ก”<p>end".encode("cp874"), "“ก”", "end"),
         ("\ufeff<p>onë<p>end".encode("utf-16-le"), "onë", "end"),
@@ -424,8 +388,8 @@ def test_no_text_of_a_page_is_lost(tmp_path, page, first, last):
     (found,), flaws = documents.read(tmp_path)
     words = found.text.splitlines()
     assert (words[0], words[-1], flaws) == (first, last, {})
-    assert not set(words) & {"no", "T"}
-    assert ("two" in str(page)) == ("two" in words)
+    assert "T" not in words
+    assert ("two" in str(page)) == ("two" in found.text)
 
 
 @pytest.mark.parametrize(
@@ -447,7 +411,7 @@ def test_what_does_not_close_is_read_or_its_page_is_named(tmp_path, page):
     (tmp_path / "b.txt").write_text("another")
     (found, _), flaws = documents.read(tmp_path)
     if "two" not in found.text:
-        assert flaws == {"a.html": "its text may be cut: an element, a comment or a quote does not close"}
+        assert flaws == {"a.html": UNCLOSED}
 
 
 def test_documents_that_cannot_be_read_or_have_no_text_are_named_and_the_others_read(tmp_path, monkeypatch):
@@ -457,7 +421,6 @@ def test_documents_that_cannot_be_read_or_have_no_text_are_named_and_the_others_
     monkeypatch.setattr(documents, "_LONGEST", 0.2)
     (tmp_path / "good.md").write_text("---\nRye between two rules\n\n---\nBread")
     (tmp_path / "cut.html").write_text("Rye<script>var a; <p>Bread")
-    (tmp_path / "again.html").write_text("Rye<noscript><p>Bread<noscript></noscript>")
     (tmp_path / "damaged.docx").write_text("no archive")
     (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "large.md").write_text("x" * 300_001)
@@ -466,11 +429,10 @@ def test_documents_that_cannot_be_read_or_have_no_text_are_named_and_the_others_
     (tmp_path / "rows.csv").write_text("id,text\n1,\n2,rye\n")
     _zip(tmp_path / "unpacked.docx", {"word/document.xml": "x" * 300_001})
     found, flaws = documents.read(tmp_path)
-    assert [document.id for document in found] == ["again.html", "cut.html", "empty.txt", "good.md", "1", "2"]
-    assert found[3].text == "---\nRye between two rules\n\n---\nBread"
+    assert [document.id for document in found] == ["cut.html", "empty.txt", "good.md", "1", "2"]
+    assert found[2].text == "---\nRye between two rules\n\n---\nBread"
     expected = {
-        "again.html": "its text may be cut: an element, a comment or a quote does not close",
-        "cut.html": "its text may be cut: an element, a comment or a quote does not close",
+        "cut.html": UNCLOSED,
         "damaged.docx": r"left out: .*/damaged\.docx cannot be read as a docx file",
         "empty.txt": "it has no text",
         "large.md": "left out: .*it has 300,001 bytes, more than 300,000",
@@ -497,7 +459,6 @@ def test_rows_of_excel_are_not_lost(tmp_path, monkeypatch):
         book.active.append(row)
     book.active["XFD1048576"] = " "  # the last cell of the largest sheet
     book.create_sheet("notes").append(["no rows"])
-    book.active["B3"].comment = openpyxl.comments.Comment("aside", "Ann")
     book.save(tmp_path / "a.xlsx")
     said: list[str] = []
     monkeypatch.setattr(documents, "warn", said.append)
@@ -505,18 +466,12 @@ def test_rows_of_excel_are_not_lost(tmp_path, monkeypatch):
     assert [(document.id, document.text) for document in found] == [("1", "x"), ("2", "y"), ("3", "")]
     assert flaws == {"3": "it has no text"}
     assert [line.partition(": ")[2] for line in said] == [
-        "comments, text boxes, charts and pictures beside the cells are not read (xl/comments/comment1.xml, say)",
-        "its only row is taken for names of columns",
         "column 3 (1 values), note (2 values)",
+        "its only row is taken for names of columns",
     ]
     book.active["C2"] = "text"
     book.save(tmp_path / "a.xlsx")
     with pytest.raises(DataError, match=r"a\.xlsx, sheet Sheet: two columns are named 'text'"):
-        documents.read(tmp_path)
-    with zipfile.ZipFile(tmp_path / "a.xlsx") as archive:
-        parts = {name: archive.read(name) for name in archive.namelist() if name != "xl/worksheets/sheet2.xml"}
-    _zip(tmp_path / "a.xlsx", parts)
-    with pytest.raises(DataError, match=r"a\.xlsx: only 1 of its 2 sheets can be read"):
         documents.read(tmp_path)
 
 
@@ -536,18 +491,14 @@ def test_columns_that_are_not_read_are_named(tmp_path, monkeypatch, name, conten
     assert said[0].startswith(told.format(tmp_path / name))
 
 
-def test_formulas_without_values_are_named(tmp_path, monkeypatch):
+def test_formulas_without_values_are_refused(tmp_path):
     openpyxl = pytest.importorskip("openpyxl")
-    said: list[str] = []
-    monkeypatch.setattr(documents, "warn", said.append)
     book = openpyxl.Workbook()
     for row in (["title", "text"], ['="rye"', "oats"]):
         book.active.append(row)
     book.save(tmp_path / "a.xlsx")
-    documents.read(tmp_path)
-    assert said == [
-        f"{tmp_path}/a.xlsx: 1 formulas have no values, so they are not read: save it in a spreadsheet program"
-    ]
+    with pytest.raises(DataError, match=r"a\.xlsx, sheet Sheet row 2: a formula without a value: save the file in a"):
+        documents.read(tmp_path)
 
 
 @pytest.mark.parametrize(

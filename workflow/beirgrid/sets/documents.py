@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import posixpath
 import re
@@ -14,14 +16,13 @@ from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ..collections import ids, lines
 from ..collections.collection import Document
 from ..collections.sources import json_lines, read_id, read_text
 from ..core import files
 from ..core.errors import BeirgridError, DataError, warn
-from .pages import Text, read_book, read_page, without_nul
 
 # Known names of columns and JSON keys. The first one in a row counts.
 _IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "contents")
@@ -29,17 +30,17 @@ _IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "co
 _LARGEST, _LONGEST = 200 * 2**20, 300
 # Characters of a PDF that stand for shapes of a font, not for letters. Bullets of Symbol are not among them.
 _NO_LETTERS = re.compile("[\0-\x08\x0e-\x1f\ue000-\uefff\uf100-\uf8ff\ufffd]")
-# Notes of a PDF without a text of their own: links, windows of other notes, and form fields.
-_SILENT_NOTES = ("/Link", "/Popup", "/Widget")
-# What markitdown adds to the text of a file: marks of footnotes, addresses of links and pictures, and white space.
-_ADDED = re.compile(r"\[\[\d+\]\]\(.*?\)|\]\(.*?\)|\W|_")
-# Attributes of Office files with texts: descriptions of pictures, watermarks, choices of form fields.
-_DESCRIPTIONS = ("descr", "title", "alt", "string", "listEntry")
+# Elements of a page whose marks in Markdown would come between letters: 100<b>0</b> is one word.
+_WITHIN_WORDS = ["a", "b", "code", "del", "em", "i", "kbd", "s", "samp", "strike", "strong", "sub", "sup", "u"]
+# A character after the end of a page. A text without it has an element or a quote that does not close.
+_END = "\U0010fffd"
+# Encodings as browsers read them: by their extensions.
+_EXTENDED = {"utf-16": "utf-8", "ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "tis-620": "cp874"}
+_EXTENDED |= {"shift_jis": "cp932", "euc_kr": "cp949", "gb2312": "gb18030", "big5": "big5hkscs"}
 # Parts of Word and PowerPoint files whose texts are examples.
 _EXAMPLES = re.compile("master|layout|theme|glossary", re.IGNORECASE)
-_EMBEDDED = re.compile(r"embeddings/.*(?<!\.xlsx)$", re.IGNORECASE)
-# Parts of Excel files beside the cells.
-_BESIDE_CELLS = re.compile(r"xl/(comments|threadedComments|drawings/drawing)")
+# Title and text of a file that is one document, and what is missing of the text. Each may be empty.
+Text = tuple[str, str, str]
 # A row of a table by the names of its columns, with its place.
 Row = tuple[dict[str, Any], str]
 
@@ -170,7 +171,14 @@ def _chunks(document: Document, most: int) -> Iterator[Document]:
 
 def _source(path: Path) -> str:
     source = "\n".join(line for line, _ in lines.read(path, raw=True)).replace("\r", "\n")
-    return without_nul(source, str(path))
+    return _without_nul(source, str(path))
+
+
+def _without_nul(text: str, place: str) -> str:
+    """Return a text; refuse one with NUL characters, which a file in UTF-16 has where it is read as UTF-8."""
+    if "\0" in text:
+        raise DataError(f"{place}: NUL characters: is the file in UTF-16? Save it as UTF-8")
+    return text
 
 
 def _markdown(path: Path) -> Text:
@@ -188,83 +196,113 @@ def _headed(text: str) -> tuple[str, str]:
 
 
 def _pdf(path: Path) -> Text:
+    """Return a PDF. Unlike markitdown, pypdf tells which pages have no text, and reads notes and fields."""
     import pypdf
 
     reader = pypdf.PdfReader(path)
     pages = [page.extract_text().strip() for page in reader.pages]
-    notes = [note.get_object() for page in reader.pages for note in page.annotations or ()]
+    notes = [note.get_object().get("/Contents") for page in reader.pages for note in page.annotations or ()]
     fields = [field.value for field in (reader.get_fields() or {}).values() if field.field_type in ("/Tx", "/Ch")]
-    texts = [str(text) for text in [*pages, *(note.get("/Contents") for note in notes), *fields] if text]
-    drawn = [note for note in notes if not note.get("/Contents") and note.get("/Subtype") not in _SILENT_NOTES]
-    flaws = {
-        f"{pages.count('')} of its {len(pages)} pages have no text: scans need character recognition first": ""
-        in pages,
-        "pages are absent": reader.root_object["/Pages"].get("/Count", 0) > len(pages),
-        "the letters of some characters are not known": any(map(_NO_LETTERS.search, texts)),
-        f"{len(drawn)} of its notes are drawings, which are not read": drawn,
-        "its form (XFA) is not read": "/XFA" in reader.root_object.get("/AcroForm", ()),
-        "its attached files are not read": reader.attachments,
-    }
-    title = (reader.metadata.title if reader.metadata else None) or ""
-    return title, "\n\n".join(texts), "; ".join(flaw for flaw, holds in flaws.items() if holds)
+    texts = [str(text) for text in [*pages, *notes, *fields] if text]
+    scans = f"{pages.count('')} of its {len(pages)} pages have no text: scans need character recognition first"
+    flaws = [scans] if "" in pages else []
+    if any(map(_NO_LETTERS.search, texts)):
+        flaws.append("the letters of some characters are not known")
+    return (reader.metadata and reader.metadata.title) or "", "\n\n".join(texts), "; ".join(flaws)
+
+
+def _page(content: bytes) -> Text:
+    """Return a page. markitdown would leave out what is outside of its body, and what an open element swallows."""
+    from bs4 import BeautifulSoup
+
+    # Python's parser before 3.13.6 takes <!--> for the begin of a comment, and --!> for no end of one.
+    source = re.sub(r"<!--(?:-?>|.*?--!?>)|<\?xml.*?>", "", _decoded(content), flags=re.DOTALL)
+    page = BeautifulSoup(source + _END, "html.parser")
+    title = page.title.extract().get_text() if page.title else ""
+    for element in page(["html", "head", "body"]):
+        element.unwrap()
+    for picture in page("img"):
+        picture.replace_with(f" {picture.get('alt', '')} ")
+    text = _converted(str(page).encode(), ".html")
+    flaw = "" if _END in text else "its text may be cut: an element, a comment or a quote does not close"
+    return " ".join(title.replace(_END, "").split()), text.replace(_END, "").strip(), flaw
+
+
+def _book(path: Path) -> Text:
+    """Return a book: its metadata, the pages of its spine in order, and other pages, such as a table of contents."""
+    from lxml import etree
+
+    with zipfile.ZipFile(path) as book:
+        container = etree.fromstring(book.read("META-INF/container.xml"))
+        main = next(rendition.attrib["full-path"] for rendition in container.iter("{*}rootfile"))
+        package = etree.fromstring(book.read(main))
+        items = {item.get("id"): item for item in package.iter("{*}item")}
+        spine = [item.get("idref") for item in package.iter("{*}itemref")]
+        others = [name for name, item in items.items() if "html" in item.get("media-type", "")]
+        links = [items[name].attrib["href"] for name in dict.fromkeys([*spine, *others])]
+        names = [posixpath.normpath(posixpath.join(posixpath.dirname(main), unquote(link))) for link in links]
+        _, texts, flaws = zip(*(_page(book.read(name)) for name in names), strict=True)
+    facts = [fact.strip() for element in package.iter("{*}metadata") for fact in element.itertext() if fact.strip()]
+    title = next((element.text for element in package.iter("{*}title") if element.text), "")
+    return title, "\n\n".join(filter(None, ["\n".join(facts), *texts])), next(filter(None, flaws), "")
+
+
+def _decoded(content: bytes) -> str:
+    """Decode a page by its byte order mark or by its declaration, or else as UTF-8."""
+    from bs4.dammit import EncodingDetector
+
+    content, encoding = EncodingDetector.strip_byte_order_mark(content)
+    declared = EncodingDetector.find_declared_encoding(content, is_html=True) or "utf-8"
+    name = codecs.lookup(encoding or declared).name
+    return _without_nul(content.decode(_EXTENDED.get(name, name)), "a page")
+
+
+def _converted(content: bytes, kind: str) -> str:
+    """Return what markitdown reads of a file, without marks of Markdown within a line."""
+    from markitdown import StreamInfo, converters
+
+    readers = {".docx": converters.DocxConverter, ".pptx": converters.PptxConverter}
+    marks = {"strip": _WITHIN_WORDS, "escape_asterisks": False, "escape_underscores": False}
+    stream, kind_of_file = io.BytesIO(content), StreamInfo(extension=kind, charset="utf-8")
+    reader = readers.get(kind, converters.HtmlConverter)()
+    return str(reader.convert(stream, kind_of_file, **marks).markdown)
 
 
 def _office(path: Path) -> Text:
-    """Return what a Word or PowerPoint file says, as Markdown. Of a picture, only its description is kept."""
-    from markitdown import StreamInfo, converters
-
-    kind = path.suffix.lower()
-    reader = converters.DocxConverter if kind == ".docx" else converters.PptxConverter
-    with path.open("rb") as file:
-        text = reader().convert(file, StreamInfo(extension=kind)).markdown
-    others, flaw = _left_out(path, _ADDED.sub("", text))
-    text = re.sub(r"<!-- Slide number: \d+ -->\n?", "", text)
-    if kind == ".docx":
-        text = re.sub(r"(?<=\w)(\*+|~~)(?=\w)", "", text)  # a word that is partly bold or struck out
-    text = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", text)
-    title, text = _headed(re.sub(r"\\([_*])", r"\1", text))  # no marks, but characters of the file
-    return title, "\n\n".join(filter(None, [text, *others])), flaw
+    """Return a Word or PowerPoint file: what markitdown reads, then the paragraphs that it leaves out."""
+    text = re.sub(r"<!-- Slide number: \d+ -->\n?", "", _converted(path.read_bytes(), path.suffix.lower()))
+    text = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", text)  # of a picture, only its description
+    letters, known, others = _letters(text), set(map(_letters, text.splitlines())), []
+    for paragraph in _paragraphs(path):
+        own = _letters(paragraph)
+        if own not in known and own not in letters:
+            known.add(own)
+            others.append(" ".join(paragraph.split()))
+    title, text = _headed(text)
+    return title, "\n\n".join(filter(None, [text, *others])), ""
 
 
-def _left_out(path: Path, letters: str) -> tuple[list[str], str]:
-    """Return the paragraphs of an Office file that are not among some letters, and what the file lacks.
+def _letters(text: str) -> str:
+    """Return a text without white space, punctuation and marks of footnotes, to compare it."""
+    return re.sub(r"\[\d+\]|\W|_", "", text)
 
-    markitdown leaves out headers, footers, comments, diagrams, and elements of a paragraph that it does not know.
+
+def _paragraphs(path: Path) -> Iterator[str]:
+    """Yield the paragraphs of all parts of a Word or PowerPoint file, but those of examples.
+
+    markitdown leaves out headers, footers, comments, text boxes, diagrams, and elements of a paragraph that it does not
+    know.
     """
     from lxml import etree
 
     with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-        parts = {name: etree.fromstring(archive.read(name)) for name in names if name.endswith((".xml", ".rels"))}
-    paragraphs: dict[Any, str] = {}
-    for part in (part for name, part in parts.items() if not _EXAMPLES.search(name)):
-        for run in part.iter("{*}t", "{*}tab", "{*}br", "{*}v", "{*}text"):
-            owner = next(run.iterancestors("{*}p", "{*}pt"), run)
-            paragraphs[owner] = paragraphs.get(owner, "") + (run.text or " ")
-        for element in part.iter("{*}*"):
-            for name, value in element.attrib.items():
-                if {etree.QName(name).localname, etree.QName(element).localname} & {*_DESCRIPTIONS}:
-                    paragraphs[element, name] = value
-    others, end = [], 0
-    for paragraph in paragraphs.values():
-        own = re.sub(r"\W|_", "", paragraph)
-        start = letters.find(own, end)  # first where the one before ended: a book has thousands of paragraphs
-        if start < 0 and own not in letters:
-            letters += f" {own}"
-            others.append(" ".join(paragraph.split()))
-        end = start + len(own) if start >= 0 else end
-    flaws = [f"{name} is not read" for name in names if _EMBEDDED.search(name)]
-    known = {name.lower() for name in names}
-    for name, part in parts.items():
-        folder = posixpath.join("/", name, "../..")
-        for link in part.iter("{*}Relationship"):
-            target = posixpath.normpath(posixpath.join(folder, link.get("Target", "")))[1:]
-            if link.get("Type", "").endswith("/aFChunk"):
-                flaws.append(f"{target} is not read")
-            is_part = target.endswith(".xml") and link.get("TargetMode") != "External"
-            if is_part and target.lower() not in known and not _EXAMPLES.search(target):
-                flaws.append(f"{target} is absent")
-    return others, f"its text may be cut: {flaws[0]}" if flaws else ""
+        names = [name for name in archive.namelist() if name.endswith(".xml") and not _EXAMPLES.search(name)]
+        for part in (etree.fromstring(archive.read(name)) for name in names):
+            texts: dict[Any, str] = {}
+            for run in part.iter("{*}t", "{*}tab", "{*}br", "{*}v", "{*}text"):
+                owner = next(run.iterancestors("{*}p", "{*}pt"), run)
+                texts[owner] = texts.get(owner, "") + (run.text or " ")
+            yield from texts.values()
 
 
 @contextmanager
@@ -288,44 +326,35 @@ def _excel(path: Path, name: str) -> Iterator[Document]:
 
         # The second one has formulas in the place of their values.
         books = [openpyxl.load_workbook(path, read_only=True, data_only=is_value) for is_value in (True, False)]
-        sheets = {sheet.title: rows for sheet in books[0].worksheets if (rows := [*_filled(sheet)])}
-        if empty := sum(map(_without_values, *(book.worksheets for book in books))):
-            warn(f"{path}: {empty} formulas have no values, so they are not read: save it in a spreadsheet program")
-        with zipfile.ZipFile(path) as archive:
-            parts = archive.namelist()
-            links = b"".join(archive.read(part) for part in parts if part.endswith("workbook.xml.rels"))
-        if (number := len(re.findall(rb'/worksheet"', links))) != len(books[0].worksheets):
-            raise DataError(f"{path}: only {len(books[0].worksheets)} of its {number} sheets can be read")
-        if beside := [part for part in parts if _BESIDE_CELLS.match(part)]:
-            warn(f"{path}: comments, text boxes, charts and pictures beside the cells are not read ({beside[0]}, say)")
-        for book in books:
-            book.close()
-    tables = {sheet: rows for sheet, rows in sheets.items() if len(rows) > 1}
-    for sheet in sheets.keys() - tables.keys():
-        warn(f"{path}, sheet {sheet}: its only row is taken for names of columns")
-    for sheet, ((_, names), *rows) in tables.items():
+        pairs = zip(*(book.worksheets for book in books), strict=True)
+        sheets = {values.title: rows for values, formulas in pairs if (rows := [*_filled(path, values, formulas)])}
+    for sheet, ((_, names), *rows) in sheets.items():
         place = f"{path}, sheet {sheet}"
+        if not rows:
+            warn(f"{place}: its only row is taken for names of columns")
         lines.check_columns(filter(None, names), place)
-        widest = max(len(cells) for _, cells in rows)
-        names = [name or f"column {number}" for name, number in zip_longest(names, range(1, widest + 1), fillvalue="")]
-        table = ((dict(zip(names, cells, strict=False)), f"{place} row {number}") for number, cells in rows)
-        yield from _rows(table, f"{name}#{sheet}" if len(tables) > 1 else name)
+        table = ((_named(names, cells), f"{place} row {number}") for number, cells in rows)
+        yield from _rows(table, f"{name}#{sheet}" if len(sheets) > 1 else name)
 
 
-def _filled(sheet: Any) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number and the cells of each row of a sheet that has any."""
-    sheet.reset_dimensions()  # a row is as long as its cells, not as the sheet is wide
-    for number, row in enumerate(sheet.values, start=1):
-        cells = ["" if cell is None else str(cell) for cell in row]
+def _filled(path: Path, values: Any, formulas: Any) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the cells of each row of a sheet that has any; refuse a formula without a value."""
+    for sheet in (values, formulas):
+        sheet.reset_dimensions()  # a row is as long as its cells, not as the sheet is wide
+    for number, (row, of_formulas) in enumerate(zip(values.rows, formulas.rows, strict=True), start=1):
+        pairs = zip(row, of_formulas, strict=True)
+        if any(cell.data_type == "n" and cell.value is None and other.data_type == "f" for cell, other in pairs):
+            place = f"{path}, sheet {values.title} row {number}"
+            raise DataError(f"{place}: a formula without a value: save the file in a spreadsheet program")
+        cells = ["" if cell.value is None else str(cell.value) for cell in row]
         if any(cell.strip() for cell in cells):
             yield number, cells
 
 
-def _without_values(values: Any, formulas: Any) -> int:
-    """Count the formulas of a sheet whose values were never stored."""
-    formulas.reset_dimensions()
-    cells = (pair for rows in zip(values.rows, formulas.rows, strict=True) for pair in zip(*rows, strict=True))
-    return sum(formula.data_type == "f" and value.value is None and value.data_type == "n" for value, formula in cells)
+def _named(names: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
+    """Return the cells of a row by the names of their columns, or by their numbers."""
+    columns = enumerate(zip_longest(names, cells, fillvalue=""), start=1)
+    return {name or f"column {number}": cell for number, (name, cell) in columns}
 
 
 def _parquet(path: Path) -> Iterator[Row]:
@@ -355,7 +384,7 @@ def named_rows(
         key = next((key for key in ids if row.get(key) not in (None, "")), None)
         unread.update(name for name, value in row.items() if value and name not in (key, text, *others))
         identifier = read_id(row, place, key) if key else f"{prefix}{number}"
-        yield identifier, without_nul(read_text(row, text, place), place), (row, place)
+        yield identifier, _without_nul(read_text(row, text, place), place), (row, place)
     if unread:
         counts = ", ".join(f"{name or 'without a name'} ({number:,} values)" for name, number in unread.items())
         warn(f"columns up to {place} that are not read: {counts}")
@@ -369,9 +398,9 @@ def _rows(rows: Iterable[Row], name: str) -> Iterator[Document]:
 _READERS: dict[str, Callable[[Path], Text]] = {
     ".md": _markdown,
     ".txt": lambda path: ("", _source(path).strip(), ""),
-    **dict.fromkeys((".html", ".htm"), lambda path: read_page(path.read_bytes())),
     ".pdf": _pdf,
-    ".epub": read_book,
+    ".epub": _book,
+    **dict.fromkeys((".html", ".htm"), lambda path: _page(path.read_bytes())),
     **dict.fromkeys((".docx", ".pptx"), _office),
 }
 _TABLES: dict[str, Callable[[Path, str], Iterator[Document]]] = {
