@@ -496,7 +496,7 @@ def test_two_printed_pages_sum_the_report_up(show):
     """
     pypdf = pytest.importorskip("pypdf", reason="pypdf is absent: make setup-dev")
     svg = b"<svg xmlns='http://www.w3.org/2000/svg' width='600' height='300'><rect width='600' height='300'/></svg>"
-    page = show(pages.grid(7, 3), pictures=(Figure("a", "The first picture", svg), Figure("b", "The second", svg)))
+    page = show(pages.grid(7, 3), pictures=(Figure("The first picture", svg), Figure("The second", svg)))
     before = [part.get_attribute("data-metric") for part in page.locator("#grid .metric").all()]
     sheets = pypdf.PdfReader(io.BytesIO(page.pdf(prefer_css_page_size=True))).pages
     first, second, *others = (" ".join(unicodedata.normalize("NFKC", sheet.extract_text()).split()) for sheet in sheets)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid.analysis import across, ranking_overlap, significance, tables
 from beirgrid.analysis.comparisons import compare_grid
@@ -39,6 +40,13 @@ def dataset(
     places = [ord(system) - ord("a") for system in systems]
     values = noise[:, places] * [1, -1] + better * np.array(places)[None, :, None] * [1, -1] + [0, 3]
     return tables.EvaluatedDataset(name, tuple(systems), METRICS, values)
+
+
+def zero_shot(parts: list[tables.EvaluatedDataset], systems: str, trained_on=None, unknown=None) -> pd.DataFrame:
+    """Return the table of pairs over the datasets that are zero-shot for both."""
+    compared = zip(*(tables.compare(part, **FEW) for part in parts), strict=True)
+    tests, pairs = (pd.concat(of) for of in compared)
+    return tables.zero_shot_pairs(pairs, tests, systems=systems, trained_on=trained_on or {}, unknown=unknown or {})
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -251,7 +259,7 @@ def test_groups_count_once_in_means_of_datasets_and_over_datasets():
         pd.testing.assert_frame_equal(first, second, check_exact=False, rtol=1e-9)
     found, expected = (tables.compare_across(parts, baseline="a", resamples=300) for parts in (read, alone))
     pd.testing.assert_frame_equal(found, expected, check_exact=False, rtol=1e-9)
-    pairs = [tables.zero_shot_pairs(of, systems="ab", trained_on={}, unknown={}) for of in (read, alone)]
+    pairs = [zero_shot(of, "ab") for of in (read, alone)]
     pd.testing.assert_frame_equal(*pairs, check_exact=False, rtol=1e-9)
 
 
@@ -394,19 +402,33 @@ def test_each_pair_has_means_over_the_datasets_that_are_zero_shot_for_both():
     parts = [dataset("x"), dataset("y", queries=12), dataset("z", queries=20)]
     trained_on = {"a": ["y"], "b": ["x", "z"]}
     assert set(tables.compare_across(parts, trained_on=trained_on, resamples=200)["over"]) == {"all"}
-    found = tables.zero_shot_pairs(parts, systems="abcd", trained_on=trained_on, unknown={"d": ["z"]})
-    table = found[found["metric"] == "ndcg@10"].set_index(["system", "other"])
-    assert table["names"].to_dict() == {
-        **{("a", "b"): "", ("a", "c"): "x, z", ("a", "d"): "x"},
-        **{("b", "c"): "y", ("b", "d"): "y", ("c", "d"): "x, y"},
-    }
+    table = (
+        zero_shot(parts, "abcd", trained_on, {"d": ["z"]}).query("metric == 'ndcg@10'").set_index(["system", "other"])
+    )
+    zero = {("a", "c"): "x, z", ("a", "d"): "x", ("b", "c"): "y", ("b", "d"): "y", ("c", "d"): "x, y"}
+    assert table["names"].to_dict() == zero
     means = {part.name: part.scores[:, :, 0].mean(axis=0) for part in parts}
     row = table.loc["a", "c"]
     assert row["mean"] == pytest.approx((means["x"][0] + means["z"][0]) / 2)
     assert row["other_mean"] == pytest.approx((means["x"][2] + means["z"][2]) / 2)
     assert row["difference"] == pytest.approx(row["mean"] - row["other_mean"])
     assert row["wins"] == sum(means[name][0] > means[name][2] for name in "xz")
-    assert table.loc[("a", "b"), "mean":].isna().all()
+
+
+@pytest.mark.parametrize(("systems", "sign"), [("ab", 1), ("ba", -1)])
+def test_a_pair_over_five_datasets_has_the_interval_of_the_t_test_over_datasets(systems, sign):
+    """Checked with statsmodels, in both orders of the systems."""
+    parts = [dataset(name, systems="ab", queries=20 + number) for number, name in enumerate("vwxyz")]
+    row = zero_shot(parts, systems).set_index("metric").loc["ndcg@10"]
+    means = [part.scores[:, :, 0].mean(axis=0) for part in parts]
+    differences = DescrStatsW([sign * (first - second) for first, second in means])
+    assert row[["low", "high"]].tolist() == pytest.approx(differences.tconfint_mean())
+    assert row["p_t"] == pytest.approx(differences.ttest_mean()[1])
+    few = zero_shot(parts[:4], systems).set_index("metric").loc["ndcg@10"]
+    assert math.isnan(few["p_t"]), "a test over four datasets says nothing"
+    pairs = [tables.compare(part, **FEW).pairs.set_index("metric").loc["ndcg@10"] for part in parts[:4]]
+    half = math.hypot(*(pair["difference_high"] - pair["difference_low"] for pair in pairs)) / 8
+    assert few[["low", "high"]].tolist() == pytest.approx([few["difference"] - half, few["difference"] + half])
 
 
 def test_a_mean_of_datasets_weighs_each_the_same():

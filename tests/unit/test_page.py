@@ -16,19 +16,18 @@ import pandas as pd
 import pytest
 import yaml
 from helpers import ROOT, main
-from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid import config
 from beirgrid.core import files, paths, provenance
-from beirgrid.page import drawing, sections, steps
+from beirgrid.page import drawing, sections
 from beirgrid.page import matrix as grids
 from beirgrid.page.render import render
+from beirgrid.page.texts import Shown
 from beirgrid.paper.figures import depth_curves
 from beirgrid.pipeline.analyse import ANALYSE
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.summaries import Summary
 from beirgrid.results import answers
-from beirgrid.results.answers import typed
 from beirgrid.results.summary import GridSummary
 from beirgrid.stages import report
 
@@ -102,17 +101,19 @@ def test_families_are_those_of_the_models(paper):
     }
 
 
-def test_shards_are_one_step_and_shared_steps_are_told_once(tmp_path, monkeypatch):
+def test_steps_that_cells_share_are_told_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shards = [pages.record(Path(f"embeddings/{n}.json"), f"encode {n}", stage="encode") for n in range(3)]
+    shards = [pages.record(Path(f"embeddings/{n}.json"), f"encode {n}", stage="encode") for n in range(2)]
     own = pages.record(Path("runs/bm25/trec-covid.json"), stage="retrieve")
     grid = pages.grid(2, 1, records=(*shards, own, "missing.json"))
-    found = steps.collect(grid, pages.costs(grid))
-    assert [(step.stage, step.shards, step.seconds, step.command) for step in found.steps.itertuples()] == [
-        ("encode", 3, 4.5, "encode 0"),
-        ("retrieve", 1, 1.5, "python -m beirgrid index dense --output x"),
+    page = render(grid, pages.tables(grid))
+    assert re.findall(r"<summary>(\w+ [\w/-]+ \([\d.]+ s\))</summary>", page) == [
+        "encode embeddings/0 (1.5 s)",
+        "encode embeddings/1 (1.5 s)",
+        "retrieve runs/bm25/trec-covid (1.5 s)",
     ]
-    assert found.of_cell == {("bm25", "trec-covid"): [0, 1], ("bm25-flat", "trec-covid"): [0, 1]}
+    cells = packed(page, "data")["cells"]
+    assert [cells[system]["trec-covid"]["steps"] for system in grid.systems] == [[0, 1, 2], [0, 1, 2]]
 
 
 def test_the_best_is_marked_ranked_first_and_drawn_with_its_interval(monkeypatch, tmp_path):
@@ -212,25 +213,6 @@ def test_too_many_pairs_of_systems_are_left_out_and_the_page_says_so(monkeypatch
     assert said in page
 
 
-def test_means_of_pairs_have_the_interval_of_the_t_test_over_datasets():
-    """Checked with statsmodels, in both orders of the systems."""
-    grid = pages.grid(2, 5, ("ndcg@10",))
-    answers = pages.tables(grid)
-    names = ", ".join(grid.rows)
-    for first, second, sign in (("bm25", "bm25-flat", 1), ("bm25-flat", "bm25", -1)):
-        row = {"metric": "ndcg@10", "system": first, "other": second, "datasets": 5, "names": names}
-        table = typed("zero_shot", pd.DataFrame([{**row, "mean": 0.5, "other_mean": 0.4, "difference": 0.1}]))
-        (found,) = sections.zero_shot_means(grid, answers._replace(zero_shot=table))["ndcg@10"].values()
-        differences = DescrStatsW(sign * answers.pairs["difference"])
-        assert found[4:6] == pytest.approx(differences.tconfint_mean(), abs=1e-4)
-        assert found[6] == pytest.approx(differences.ttest_mean()[1], rel=0.1)
-        few = table.assign(datasets=4, names=", ".join(grid.rows[:4]))
-        (found,) = sections.zero_shot_means(grid, answers._replace(zero_shot=few))["ndcg@10"].values()
-        assert (found[:4], found[6]) == ([4, 0.5, 0.4, 0.1], None), "a test over four datasets says nothing"
-        size = sign * answers.pairs["difference"][:4].mean()
-        assert found[4:6] == pytest.approx((size - 0.01, size + 0.01), abs=1e-4)  # from intervals of ± 0.02: 0.02 / √4
-
-
 def test_data_of_the_script_cannot_end_it(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     grid = pages.grid(2, 2)
@@ -262,6 +244,6 @@ def test_published_values_are_a_page_without_a_run(tmp_path, monkeypatch, capsys
 
 def test_columns_that_are_empty_for_each_metric_are_hidden():
     rows = {"ndcg@10": [["bm25", "", "0.5", ""]], "recall@100": [["bm25", "", "", "late"]]}
-    shown = sections.ByMetric("x", ["system", "family", "value", "note"], 1, ("note",), rows).without_empty()
+    shown = Shown("x", ["system", "family", "value", "note"], 1, ("note",), rows).filled()
     assert shown.columns == ["system", "value", "note"]
     assert shown.rows == {"ndcg@10": [["bm25", "0.5", ""]], "recall@100": [["bm25", "", "late"]]}

@@ -28,8 +28,7 @@ def compare_grid(grid: GridSummary, cells: Cells) -> tuple[dict[str, pd.DataFram
     measured = {name: dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.systems))}
     of_seeds = [dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.members))]
     rows = {name: measured[name] for name in grid.rows if name in measured}
-    counted = [rows[name] for name in grid.counted_once if name in rows]
-    baseline, seed = grid.baseline or None, grid.seed
+    baseline, seed, counted = grid.baseline or None, grid.seed, [name for name in grid.counted_once if name in rows]
     options: dict[str, Any] = {
         "systems": grid.systems,
         "trained_on": grid.trained_on,
@@ -37,12 +36,13 @@ def compare_grid(grid: GridSummary, cells: Cells) -> tuple[dict[str, pd.DataFram
     }
     compared = [tables.compare(dataset, baseline=baseline, seed=seed)._asdict() for dataset in rows.values()]
     made = {
-        "across": tables.compare_across(counted, baseline=baseline, seed=seed, **options),
-        "zero_shot": tables.zero_shot_pairs(counted, **options),
+        kind: typed(kind, pd.concat([pd.DataFrame(), *(of[kind] for of in compared)], ignore_index=True))
+        for kind in tables.Comparison._fields
     }
-    for kind in tables.Comparison._fields:
-        made[kind] = pd.concat([pd.DataFrame(), *(of[kind] for of in compared)], ignore_index=True)
-    made = {name: typed(name, table) for name, table in made.items()}
+    over = [table[table["dataset"].isin(counted)] for table in (made["pairs"], made["significance"])]
+    across = tables.compare_across([rows[name] for name in counted], baseline=baseline, seed=seed, **options)
+    zero_shot = tables.zero_shot_pairs(*over, **options)
+    made |= {"across": typed("across", across), "zero_shot": typed("zero_shot", zero_shot)}
     others = [dataset for name, dataset in measured.items() if name not in rows] + of_seeds
     intervals = [made["significance"], *(tables.intervals(dataset, seed=seed) for dataset in others)]
     return made, pd.concat([table[["system", "dataset", "metric", "low", "high"]] for table in intervals])

@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..config import metric_names
 from ..core.errors import DataError
-from ..results.answers import ALL, ZERO_SHOT, columns
+from ..results.answers import ALL, ZERO_SHOT, both_ways, columns, mean_difference
 from ..results.permutations import PERMUTATIONS
 from ..results.scores import read_per_query
 from ..runs.metrics import STEMS
@@ -384,35 +384,42 @@ def summarise(
 
 
 def zero_shot_pairs(
-    datasets: Sequence[EvaluatedDataset],
+    pairs: pd.DataFrame,
+    tests: pd.DataFrame,
     *,
     systems: Sequence[str],
     trained_on: Mapping[str, Collection[str]],
     unknown: Mapping[str, Collection[str]],
 ) -> pd.DataFrame:
-    """Return a row per metric and pair of systems: their means over the datasets that are zero-shot for both.
+    """Return a row per metric and pair of systems: their means over the datasets that are zero-shot for both, if any.
 
     Args:
-        datasets: scores; all have the same metrics.
-        systems: the systems to compare; the others of the datasets are left out.
+        pairs, tests: the tables ``pairs`` and ``significance`` of the datasets.
+        systems: the systems, in the order of the pairs.
         trained_on: system to the datasets that it was trained on.
         unknown: system to the datasets of which it is not known whether it was trained on them.
     """
+    means = tests.set_index(["metric", "system", "dataset"])["mean"].to_dict()
+    seen = {name: {*trained_on.get(name, ()), *unknown.get(name, ())} for name in systems}
+    places = {name: place for place, name in enumerate(systems)}
+    table = both_ways(pairs)
+    cells = zip(table["system"], table["other"], table["dataset"], strict=True)
+    table = table.loc[[places[a] < places[b] and name not in seen[a] | seen[b] for a, b, name in cells]]
     rows = []
-    for first, second in itertools.combinations(systems, 2):
-        seen = {name for system in (first, second) for names in (trained_on, unknown) for name in names.get(system, ())}
-        shared = [d for d in datasets if d.name not in seen and {first, second} <= {*d.systems}]
-        names = ", ".join(sorted(dataset.name for dataset in shared))
-        for metric in datasets[0].metrics if datasets else ():
-            row = {"metric": metric, "system": first, "other": second, "datasets": len(shared), "names": names}
-            if shared:
-                means = np.stack([dataset.of(metric, [first, second]).means() for dataset in shared])
-                table = summarise(
-                    means, [first, second], second, lower_is_better=metric_names.lower_is_better(metric)
-                ).iloc[0]
-                row |= {"mean": table["mean"], "other_mean": table["mean"] - table["difference"]}
-                row |= {key: table[key] for key in ("difference", "wins", "ties", "losses")}
-            rows.append(row)
+    for (metric, system, other), of in table.groupby(["metric", "system", "other"], sort=False):
+        names = sorted(of["dataset"])
+        difference, low, high, p = mean_difference(of)
+        better = -of["difference"] if metric_names.lower_is_better(metric) else of["difference"]
+        wins, losses = (int((sign * better > significance.ROUNDING).sum()) for sign in (1, -1))
+        rows.append(
+            {
+                **{"metric": metric, "system": system, "other": other, "datasets": len(of), "names": ", ".join(names)},
+                "mean": np.mean([means[metric, system, name] for name in names]),
+                "other_mean": np.mean([means[metric, other, name] for name in names]),
+                **{"difference": difference, "low": low, "high": high, "p_t": p},
+                **{"wins": wins, "ties": len(of) - wins - losses, "losses": losses},
+            }
+        )
     return pd.DataFrame(rows, columns=columns("zero_shot"))
 
 

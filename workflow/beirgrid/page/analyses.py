@@ -12,6 +12,7 @@ import pandas as pd
 
 from ..core import files, paths, provenance
 from ..results.answers import to_csv, unguarded
+from .texts import Shown
 
 # Tables to show if they exist, with their captions.
 CAPTIONS = {
@@ -27,14 +28,13 @@ CAPTIONS = {
 }
 # Columns of names, even if they look like numbers.
 NAMES = ("system", "dataset", "other")
-# Largest table that is shown; a longer one is only named.
+# Most rows of a table that are shown.
 MOST_ROWS = 1000
 
 
 class Figure(NamedTuple):
     """A figure."""
 
-    name: str
     caption: str
     svg: bytes
 
@@ -44,22 +44,11 @@ class Figure(NamedTuple):
         return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode('ascii')}"
 
 
-class Table(NamedTuple):
-    """A table of texts, or only its number of rows if it is too long."""
-
-    name: str
-    caption: str
-    columns: list[str]
-    texts: list[str]
-    rows: list[list[str]]
-    length: int
-
-
 class Analyses(NamedTuple):
-    """The analyses on the page. ``outdated`` analyses were computed from other scores than the page's."""
+    """The analyses on the page, tables by their captions. ``outdated`` ones are of other scores than the page's."""
 
     figures: list[Figure]
-    tables: list[Table]
+    tables: dict[str, Shown]
     outdated: bool
 
 
@@ -76,7 +65,7 @@ def read(grid: str, scores: pd.DataFrame) -> Analyses:
     folder, record = Path(paths.GRID_FOLDER.format(grid=grid)), Path(paths.ANALYSES_RECORD.format(grid=grid))
     digest = hashlib.sha256(to_csv("scores", scores).encode()).hexdigest()
     outdated = record.is_file() and provenance.read_record(record)["facts"].get("scores") != digest
-    return Analyses(list(_figures(folder / "figures")), list(_tables(folder / "tables")), outdated)
+    return Analyses(list(_figures(folder / "figures")), dict(_tables(folder / "tables")), outdated)
 
 
 def _figures(folder: Path) -> Iterator[Figure]:
@@ -85,29 +74,31 @@ def _figures(folder: Path) -> Iterator[Figure]:
     if captions.is_file():
         with files.reading(captions):
             named = files.read_json(captions)
-        for name, caption in named.items():
-            image = folder / f"{name}.svg"
-            if image.is_file():
-                yield Figure(name, caption, image.read_bytes())
+        images = {folder / f"{name}.svg": caption for name, caption in named.items()}
+        yield from (Figure(caption, image.read_bytes()) for image, caption in images.items() if image.is_file())
 
 
-def _tables(folder: Path) -> Iterator[Table]:
+def _tables(folder: Path) -> Iterator[tuple[str, Shown]]:
+    """Yield captions and tables."""
     for name, caption in CAPTIONS.items():
         path = folder / f"{name}.csv"
-        if path.is_file():
-            with files.reading(path):
-                table = unguarded(pd.read_csv(path, dtype=str, keep_default_na=False))
-            table.columns = table.columns.str.replace("_", " ").str.replace("pool@", "pool to depth ")
-            words = []
-            for column in table:
-                numbers = pd.to_numeric(table[column], errors="coerce").astype("float64")
-                if column in NAMES or numbers[table[column] != ""].isna().any():
-                    words.append(str(column))
-                else:
-                    table[column] = numbers.map(_short)
-            if len(table):
-                rows = table.to_numpy().tolist() if len(table) <= MOST_ROWS else []
-                yield Table(name, caption, list(map(str, table)), words, rows, len(table))
+        if not path.is_file():
+            continue
+        with files.reading(path):
+            table = unguarded(pd.read_csv(path, dtype=str, keep_default_na=False))
+        if len(table) > MOST_ROWS:
+            caption += f". The first {MOST_ROWS:,} rows of {len(table):,} in tables/{name}.csv"
+            table = table.head(MOST_ROWS)
+        table.columns = table.columns.str.replace("_", " ").str.replace("pool@", "pool to depth ")
+        words = []
+        for column in map(str, table):
+            numbers = pd.to_numeric(table[column], errors="coerce").astype("float64")
+            if column in NAMES or numbers[table[column] != ""].isna().any():
+                words.append(column)
+            else:
+                table[column] = numbers.map(_short)
+        if len(table):
+            yield caption, Shown(name, list(map(str, table)), 1, words, {"": table.to_numpy().tolist()}).filled()
 
 
 def _short(number: float) -> str:

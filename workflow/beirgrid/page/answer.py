@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from ..config.metric_names import lower_is_better, written
-from ..results.answers import DONE, LEAST_DATASETS, STATUSES, ZERO_SHOT, Answers, main_comparison
+from ..results import answers as grid_tables
+from ..results.answers import DONE, LEAST_DATASETS, STATUSES, ZERO_SHOT, Answers, both_ways
 from ..results.published import SCORE_IS_PUBLISHED
 from ..results.summary import GridSummary
 from . import texts
@@ -23,6 +23,7 @@ DETECTED = 1.43
 _UNJUDGED = 0.2
 # Most datasets whose differences stand in a sentence; of more, it counts the verdicts.
 _LISTED = 3
+_ENDS = ["difference", "difference_low", "difference_high"]
 
 
 class Answer(NamedTuple):
@@ -43,61 +44,9 @@ class Answer(NamedTuple):
         return " ".join([*self.sentences, *self.caveats, *self.more])
 
 
-class Difference(NamedTuple):
-    """The difference of two systems on a dataset with its 95 % interval; ``p`` is NaN where nothing is tested."""
-
-    size: float
-    low: float
-    high: float
-    p: float = math.nan
-    queries: int = 0
-
-    def __neg__(self) -> Difference:
-        """Return the difference of the systems in the other order."""
-        return self._replace(size=-self.size, low=-self.high, high=-self.low)
-
-    def __str__(self) -> str:
-        """Format the difference and its interval."""
-        return f"{texts.difference(self.size)} {texts.interval(self.low, self.high)}".rstrip()
-
-
-def differences(pairs: pd.DataFrame) -> dict[tuple[str, str, str], dict[str, Difference]]:
-    """Return the differences of all pairs by metric, system and other, in both orders, and by dataset.
-
-    ``p`` is that of the randomisation test, without a correction.
-    """
-    by_pair: dict[tuple[str, str, str], dict[str, Difference]] = {}
-    columns = ["difference", "difference_low", "difference_high", "p_randomisation", "queries"]
-    keys = pairs[["metric", "system", "other", "dataset"]].itertuples(index=False)
-    for (metric, system, other, dataset), numbers in zip(keys, pairs[columns].itertuples(index=False), strict=True):
-        by_pair.setdefault((metric, system, other), {})[dataset] = Difference(*numbers)
-        by_pair.setdefault((metric, other, system), {})[dataset] = -Difference(*numbers)
-    return by_pair
-
-
-def mean_difference(differences: Sequence[Difference]) -> Difference:
-    """Average the differences of two systems on several datasets.
-
-    Over five or more datasets, the interval and p are those of the t test that takes each dataset as one observation.
-    Over fewer, the interval follows from those of the independent datasets, and there is no p.
-    """
-    from scipy.stats import ttest_1samp
-
-    sizes = np.array([each.size for each in differences])
-    mean = float(sizes.mean())
-    if len(sizes) >= LEAST_DATASETS and np.ptp(sizes) > 0:
-        test = ttest_1samp(sizes, 0)
-        low, high = test.confidence_interval(0.95)
-        return Difference(mean, float(low), float(high), float(test.pvalue))
-    if len(sizes) >= LEAST_DATASETS:
-        return Difference(mean, math.nan, math.nan)
-    half = math.hypot(*((each.high - each.low) / 2 for each in differences)) / len(sizes)
-    return Difference(mean, mean - half, mean + half)
-
-
 def answer(grid: GridSummary, answers: Answers) -> Answer:
     """Answer a grid's question. A planned comparison is answered first; otherwise, which system is best."""
-    across = main_comparison(answers.across[answers.across["metric"] == grid.metrics[0]])
+    across = grid_tables.main_comparison(answers.across[answers.across["metric"] == grid.metrics[0]])
     finished = counts(grid, answers)
     if across["mean"].notna().any():
         best = _leader(grid, answers, across.dropna(subset="mean"))
@@ -117,66 +66,62 @@ def all_published(answers: Answers) -> bool:
     return bool((answers.verdicts["verdict"] == SCORE_IS_PUBLISHED).any())
 
 
+def _size(difference: float, low: float, high: float) -> str:
+    """Format a difference and its interval."""
+    return f"{texts.difference(difference)} {texts.interval(low, high)}".rstrip()
+
+
 # A planned comparison -------------------------------------------------------------------------------------------------
 
 
 def _planned(grid: GridSummary, answers: Answers) -> Answer:
     """Return the differences of the first planned system to each of the others, per dataset and over them."""
-    mine, others = (grid.compare[0], grid.compare[1:]) if grid.compare else ("", ())
-    metric = grid.metrics[0]
-    by_pair = differences(answers.pairs[answers.pairs["metric"] == metric])
-    tested: dict[str, dict[str, Difference]] = {}
-    for other in others:
-        of_pair = by_pair.get((metric, mine, other), {})
-        if of_datasets := {name: of_pair[name] for name in grid.counted_once if name in of_pair}:
-            tested[other] = of_datasets
-    number = sum(map(len, tested.values()))
-    correction = f", Bonferroni's correction for {number} comparisons" if number > 1 else ""
+    metric, (mine, *others), datasets = grid.metrics[0], grid.compare or ("",), grid.counted_once
+    pairs = both_ways(answers.pairs[answers.pairs["metric"] == metric])
+    pairs = pairs[(pairs["system"] == mine) & pairs["other"].isin(others) & pairs["dataset"].isin(datasets)]
+    if pairs.empty:
+        return Answer([], [], [])
+    pairs = pairs.sort_values(["other", "dataset"], key=lambda names: names.map([*others, *datasets].index))
+    pairs["p"] = (pairs["p_randomisation"] * len(pairs)).clip(upper=1)
     sentences, tests = [], []
-    for other, uncorrected in tested.items():
-        of_datasets = {name: each._replace(p=min(1, each.p * number)) for name, each in uncorrected.items()}
-        better = {name: _better(each, mine, other, metric) for name, each in of_datasets.items()}
-        if len(of_datasets) == 1:
-            where, size = next(iter(of_datasets.items()))
-            sentences.append(f"{mine} minus {other} on {where}: {size}; {_verdict(better[where])}.")
-        else:
-            over = mean_difference(list(of_datasets.values()))
-            said = [_verdict(_better(over, mine, other, metric))] if pd.notna(over.p) else []
-            if len(of_datasets) <= _LISTED:
-                said += [f"on {name} {each}, {_verdict(better[name])}" for name, each in of_datasets.items()]
-            else:
-                wins = [f"{name or 'neither'} on {count}" for name, count in Counter(better.values()).items()]
-                said.append(f"better by dataset: {', '.join(wins)}")
-            sentences.append(
-                f"{mine} minus {other} on average over {len(of_datasets)} datasets: {over}; {'; '.join(said)}."
-            )
-        tests += [f"{other} on {name} {texts.probability(each.p)}" for name, each in of_datasets.items()]
-    more = [f"p of {mine} minus {', '.join(tests)} (paired randomisation test{correction})."] if tests else []
-    untold = [item for of in tested.values() for item in of.items() if item[1].p * number > SIGNIFICANT]
-    caveats = [*_power(untold), *_unjudged(answers.scores, [mine, *others], grid)] if tests else []
+    for other, of in pairs.groupby("other", sort=False):
+        better = {row.dataset: _better(row.difference, row.p, row.system, row.other, metric) for row in texts.rows(of)}
+        sizes = {name: _size(*ends) for name, *ends in of[["dataset", *_ENDS]].itertuples(index=False)}
+        tests += [f"{other} on {row.dataset} {texts.number(row.p, '.2g')}" for row in texts.rows(of)]
+        where, size = " and ".join(sizes), sizes[of["dataset"].iloc[0]]
+        told = [_verdict(better[name]) for name in sizes]
+        if len(of) > 1:
+            difference, *ends, p = grid_tables.mean_difference(of)
+            where, size = f"average over {len(of)} datasets", _size(difference, *ends)
+            wins = [f"{name or 'neither'} on {count}" for name, count in Counter(better.values()).items()]
+            each = [f"on {name} {size}, {_verdict(better[name])}" for name, size in sizes.items()]
+            told = [_verdict(_better(difference, p, mine, str(other), metric))] if pd.notna(p) else []
+            told += each if len(of) <= _LISTED else [f"better by dataset: {', '.join(wins)}"]
+        sentences.append(f"{mine} minus {other} on {where}: {size}; {'; '.join(told)}.")
+    correction = f", Bonferroni's correction for {len(pairs)} comparisons" if len(pairs) > 1 else ""
+    more = [f"p of {mine} minus {', '.join(tests)} (paired randomisation test{correction})."]
+    caveats = [*_power(pairs[pairs["p"] > SIGNIFICANT]), *_unjudged(answers.scores, [mine, *others], grid)]
     return Answer(sentences, caveats, more)
 
 
-def _better(difference: Difference, mine: str, other: str, metric: str) -> str:
+def _better(difference: float, p: float, system: str, other: str, metric: str) -> str:
     """Return the better of two systems; empty if they cannot be told apart."""
-    if difference.p > SIGNIFICANT:
+    if p > SIGNIFICANT:
         return ""
-    return mine if (difference.size > 0) != lower_is_better(metric) else other
+    return system if (difference > 0) != lower_is_better(metric) else other
 
 
 def _verdict(better: str) -> str:
     return f"{better} is better" if better else "it cannot be told which is better"
 
 
-def _power(untold: Sequence[tuple[str, Difference]]) -> Iterator[str]:
-    """Yield a sentence on the differences that the queries can tell, from datasets with pairs that they do not."""
-    least = [
-        (DETECTED * (each.high - each.low) / 2, name, each.queries) for name, each in untold if each.high > each.low
-    ]
-    if least:
-        difference, name, queries = max(least)
-        counted = texts.quantity(queries, "query", "queries")
-        yield f"The {counted} of {name} can only tell differences above {difference:.2g}."
+def _power(alike: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence on the differences that the queries can tell, from the pairs that they do not."""
+    least = DETECTED * (alike["difference_high"] - alike["difference_low"]) / 2
+    if (least > 0).any():
+        row = alike.loc[least.idxmax()]
+        counted = texts.quantity(int(row["queries"]), "query", "queries")
+        yield f"The {counted} of {row['dataset']} can only tell differences above {least.max():.2g}."
 
 
 def _unjudged(scores: pd.DataFrame, systems: Collection[str], grid: GridSummary) -> Iterator[str]:
@@ -196,37 +141,32 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answ
     lower = lower_is_better(grid.metrics[0])
     lead, *rows = texts.rows(compared.sort_values("mean", ascending=lower, kind="stable"))
     others = [row.system for row in rows]
+    pairs = both_ways(_of_lead(answers.pairs, lead)).query("system == @lead.system")
     best = f"the {'lowest' if lower else 'highest'} {written(lead.metric)}" if others else written(lead.metric)
     sentences, caveats, more = [f"{lead.system} has {best} on {_score(answers, lead)}."], list(_training(lead)), []
-    tests, by = _tests(answers, compared, lead)
-    alike, test = list[str](), by
+    tests, by = _against_baseline(answers, compared, lead)
+    alike = list[str]()
     if not others:
         caveats.append("No other system is compared.")
     elif 1 < lead.datasets < LEAST_DATASETS:
-        sentences.append(_one_by_one(answers.pairs, others, lead))
+        sentences.append(_one_by_one(pairs, others, lead))
         test = f"randomised Tukey HSD test, Bonferroni's correction for {lead.datasets} datasets"
-    else:
-        rivals, apart = others, {name for name, of in tests.items() if of.p <= SIGNIFICANT}
-        if lead.system != lead.baseline:
-            rivals = [name for name in others if name != lead.baseline]
-            apart, test = _apart(answers.pairs, compared, lead)
-        alike = [name for name in rivals if name not in apart]
-        if alike:
-            sentences.append(f"{texts.few(alike)} cannot be told apart from it.")
-        elif rivals:
-            number = f"each of the {len(rivals)} other systems" if len(rivals) > 1 else rivals[0]
-            sentences.append(f"It can be told apart from {number}.")
-    if len(sentences) > 1:
         more.append(f"Systems are told apart by a {test}, {SIGNIFICANT:g}.")
-    if lead.system in tests:
-        (more if len(sentences) > 1 else sentences).append(_difference(lead, tests[lead.system], by))
-        alike += [lead.baseline] if tests[lead.system].p > SIGNIFICANT else []
+    elif rivals := [name for name in others if name != lead.baseline]:
+        p, test = (tests["p"], by) if lead.system == lead.baseline else _against_rivals(pairs, compared, lead)
+        alike = [name for name in rivals if not p[name] <= SIGNIFICANT]
+        number = f"each of the {len(rivals)} other systems" if len(rivals) > 1 else rivals[0]
+        apart = f"It can be told apart from {number}."
+        sentences.append(f"{texts.few(alike)} cannot be told apart from it." if alike else apart)
+        more.append(f"Systems are told apart by a {test}, {SIGNIFICANT:g}.")
+    if lead.system in tests.index:
+        tested = tests.loc[lead.system]
+        (more if more else sentences).append(_difference(lead, tested, by))
+        alike += [lead.baseline] if tested["p"] > SIGNIFICANT else []
     elif grid.baseline and grid.baseline not in (lead.system, *others):
         caveats.append(f"The baseline {grid.baseline} is not compared, because it lacks scores.")
     if lead.datasets == 1:
-        caveats += _few_queries(tests)
-        known = differences(_of_lead(answers.pairs, lead))
-        caveats += _power([item for name in alike for item in known[lead.metric, lead.system, name].items()])
+        caveats += _power(pairs[pairs["other"].isin(alike)])
     caveats += _unjudged(answers.scores, [lead.system], grid)
     if lead.datasets >= LEAST_DATASETS and lead.note:
         caveats.append(f"Note: {lead.note}.")
@@ -251,13 +191,13 @@ def _score(answers: Answers, lead: Any) -> str:
         ends = (getattr(lead, f"low_{resampled}"), getattr(lead, f"high_{resampled}"))
         where = f"average over {lead.datasets} datasets{zero_shot}"
         seeds = seeds[seeds["mean_of"] == lead.names]
-    spread = [f"± {texts.value(row.deviation)} over {row.seeds} seeds" for row in texts.rows(seeds)]
+    spread = [f"± {texts.number(row.deviation)} over {row.seeds} seeds" for row in texts.rows(seeds)]
     queries = int(scores["queries"].sum())
     counted = f" ({texts.quantity(queries, 'query', 'queries')})" if queries else ""
-    return f"{where}{counted}: " + " ".join(filter(None, [texts.value(lead.mean), *spread, texts.interval(*ends)]))
+    return f"{where}{counted}: " + " ".join(filter(None, [texts.number(lead.mean), *spread, texts.interval(*ends)]))
 
 
-def _tests(answers: Answers, compared: pd.DataFrame, lead: Any) -> tuple[dict[str, Difference], str]:
+def _against_baseline(answers: Answers, compared: pd.DataFrame, lead: Any) -> tuple[pd.DataFrame, str]:
     """Return the difference of each system to the baseline, with its corrected p value, and the test's name.
 
     Few datasets have no p value.
@@ -272,21 +212,19 @@ def _tests(answers: Answers, compared: pd.DataFrame, lead: Any) -> tuple[dict[st
         by = f"paired t test over the {lead.datasets} datasets, Bonferroni's correction"
         # The table has no corrected p value. Bonferroni's is never below Holm's.
         number = len(table) if lead.datasets >= LEAST_DATASETS else math.nan
-        table = table.assign(p=(table["p_t"] * number).clip(upper=1), queries=0)
-    columns = ["difference", f"difference_low{ends}", f"difference_high{ends}", "p", "queries"]
-    tests = {system: Difference(*of) for system, *of in table[["system", *columns]].itertuples(index=False)}
+        table = table.assign(p=(table["p_t"] * number).clip(upper=1))
+    columns = {"difference": "difference", f"difference_low{ends}": "low", f"difference_high{ends}": "high", "p": "p"}
+    tests = table.set_index("system")[list(columns)].rename(columns=columns)
     return tests, f"{by} for {len(tests)} systems" if len(tests) > 1 else by.split(",")[0]
 
 
-def _apart(pairs: pd.DataFrame, compared: pd.DataFrame, lead: Any) -> tuple[set[str], str]:
-    """Return the systems that the leader is told apart from, and the test's name."""
-    if lead.datasets > 1:
-        test = f"paired t test over the {lead.datasets} datasets"
-        correction = f", Holm's correction for {math.comb(len(compared), 2)} pairs" if len(compared) > 2 else ""
-        return {*compared.loc[compared["p_best"] <= SIGNIFICANT, "system"]}, test + correction
-    rows = _of_lead(pairs, lead)
-    rows = rows[(rows[["system", "other"]] == lead.system).any(axis=1) & (rows["p_tukey"] <= SIGNIFICANT)]
-    return {*rows["system"], *rows["other"]}, "randomised Tukey HSD test"
+def _against_rivals(pairs: pd.DataFrame, compared: pd.DataFrame, lead: Any) -> tuple[pd.Series, str]:
+    """Return the corrected p value of the leader's difference to each other system, and the test's name."""
+    if lead.datasets == 1:
+        return pairs.set_index("other")["p_tukey"], "randomised Tukey HSD test"
+    test = f"paired t test over the {lead.datasets} datasets"
+    correction = f", Holm's correction for {math.comb(len(compared), 2)} pairs" if len(compared) > 2 else ""
+    return compared.set_index("system")["p_best"], test + correction
 
 
 def _training(lead: Any) -> Iterator[str]:
@@ -301,41 +239,27 @@ def _training(lead: Any) -> Iterator[str]:
 
 def _one_by_one(pairs: pd.DataFrame, others: Sequence[str], lead: Any) -> str:
     """Phrase on how many datasets the leader is better and worse than each other system."""
-    counts = {"better": Counter[str](), "worse": Counter[str]()}
-    rows = _of_lead(pairs, lead)
-    for row in texts.rows(rows[rows["p_tukey"] * lead.datasets <= SIGNIFICANT]):
-        if lead.system in (row.system, row.other):
-            ahead = row.system == lead.system
-            better = (row.difference > 0) == (ahead != lower_is_better(lead.metric))
-            counts["better" if better else "worse"][row.other if ahead else row.system] += 1
-    named = {sign: [f"{name} on {of[name]}" for name in others if name in of] for sign, of in counts.items()}
-    alike = [name for name in others if not any(name in of for of in counts.values())]
-    said = [f"{texts.few(alike)} cannot be told apart from it on any dataset"] if alike else []
+    apart = pairs[pairs["p_tukey"] * lead.datasets <= SIGNIFICANT]
+    ahead = (apart["difference"] > 0) != lower_is_better(lead.metric)
+    by_sign = {"better": Counter(apart.loc[ahead, "other"]), "worse": Counter(apart.loc[~ahead, "other"])}
+    named = {sign: [f"{name} on {of[name]}" for name in others if name in of] for sign, of in by_sign.items()}
+    alike = [name for name in others if name not in set(apart["other"])]
+    told = [f"{texts.few(alike)} cannot be told apart from it on any dataset"] if alike else []
     if known := [f"{sign} than {texts.few(names)}" for sign, names in named.items() if names]:
-        said.append(f"of the {lead.datasets} datasets, it is {', and '.join(known)}")
-    text = "; ".join(said)
+        told.append(f"of the {lead.datasets} datasets, it is {', and '.join(known)}")
+    text = "; ".join(told)
     return f"{text if alike else text.capitalize()}."
 
 
-def _difference(lead: Any, tested: Difference, test: str) -> str:
+def _difference(lead: Any, tested: pd.Series, test: str) -> str:
     """Phrase the leader's difference to the baseline."""
-    if math.isnan(tested.p):
-        return f"The mean of {lead.system} differs from that of the baseline {lead.baseline} by {tested}."
-    p = f"p = {texts.probability(tested.p)}, {test}"
-    if tested.p <= SIGNIFICANT:
-        return f"{lead.system} differs from the baseline {lead.baseline} by {tested} ({p})."
-    return f"{lead.system} cannot be told apart from the baseline {lead.baseline}: the difference is {tested} ({p})."
-
-
-def _few_queries(tests: dict[str, Difference]) -> Iterator[str]:
-    """Yield a sentence if no outcome of the test against the baseline could have been significant.
-
-    The test flips signs of differences. The observed outcome and its mirror image are equally extreme, so p >= 2 / 2 **
-    queries.
-    """
-    smallest = min(1, len(tests) * 2.0 ** (1 - max(of.queries for of in tests.values()))) if tests else 0
-    if smallest > SIGNIFICANT:
-        yield f"So few queries cannot show a difference to the baseline: p is at least {texts.probability(smallest)}."
+    size = _size(*tested[["difference", "low", "high"]])
+    if math.isnan(tested["p"]):
+        return f"The mean of {lead.system} differs from that of the baseline {lead.baseline} by {size}."
+    p = f"p = {texts.number(tested['p'], '.2g')}, {test}"
+    if tested["p"] <= SIGNIFICANT:
+        return f"{lead.system} differs from the baseline {lead.baseline} by {size} ({p})."
+    return f"{lead.system} cannot be told apart from the baseline {lead.baseline}: the difference is {size} ({p})."
 
 
 # What else to know ----------------------------------------------------------------------------------------------------

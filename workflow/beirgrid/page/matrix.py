@@ -94,7 +94,7 @@ def _table(grid: GridSummary, answers: Answers, metric: str) -> MetricTable:
     facts = _facts(answers, metric)
     of_columns = [_cells(grid, metric, column, facts) for column in columns]
     first = pd.Series([float(cell.exact or math.nan) for cell in of_columns[0]], dtype="float64")
-    ranks = map(texts.count, first.rank(method="min", ascending=lower_is_better(metric)))
+    ranks = (texts.number(rank, ".0f") for rank in first.rank(method="min", ascending=lower_is_better(metric)))
     rows = [Row(*of) for of in zip(grid.systems, ranks, map(list, zip(*of_columns, strict=True)), strict=True)]
     return MetricTable(metric, lower_is_better(metric), columns, rows, _main_metrics(grid, metric))
 
@@ -131,14 +131,14 @@ def _cells(grid: GridSummary, metric: str, column: Column, facts: Facts) -> list
     of_systems = {system: facts.get((system, column.key)) for system in grid.systems}
     done = [row for row in of_systems.values() if row and not math.isnan(row.value)]
     values = [row.value for row in done]
-    best = texts.value((min if lower_is_better(metric) else max)(values)) if len(values) > 1 else ""
+    best = texts.number((min if lower_is_better(metric) else max)(values)) if len(values) > 1 else ""
     ends = [end for row in done for end in (row.value, row.low, row.high) if not math.isnan(end)]
     cells = []
     for system, row in of_systems.items():
         if row is None:
             cells.append(GridCell())
             continue
-        text = texts.value(row.value)
+        text = texts.number(row.value)
         is_best = text == best != ""  # as are all values that round to the best one
         detail = _warnings(facts, system, column) if column.names and text else row.detail
         trained = TRAINING[NO if column.names else grid.trained(system, column.key)]
@@ -153,7 +153,7 @@ def _cells(grid: GridSummary, metric: str, column: Column, facts: Facts) -> list
                 to_published=texts.difference(row.to_published),
                 best=is_best,
                 marks="".join(signs) + MARKS.get(row.verdict, ""),
-                deviation=texts.value(row.deviation),
+                deviation=texts.number(row.deviation),
                 bar=bar(row, ends),
             )
         )

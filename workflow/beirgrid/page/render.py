@@ -8,11 +8,13 @@ import importlib.metadata
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import jinja2
+import pandas as pd
 from markupsafe import Markup, escape
 
 from ..config.metric_names import written
@@ -21,7 +23,7 @@ from ..core.version import full_version
 from ..results import table_files as data_tables
 from ..results.answers import Answers, verdict_counts
 from ..results.summary import GridSummary
-from . import about, analyses, sections, steps, texts
+from . import about, analyses, sections, texts
 from . import matrix as grids
 from .answer import all_published, answer
 
@@ -59,15 +61,14 @@ def render(
         lstrip_blocks=True,
     )
     environment.filters |= {"breakable": breakable, "large": large, "written": written}
-    environment.globals["filled_columns"] = sections.filled_columns
     grid = data_tables.ordered(grid, answers)
-    arranged = steps.collect(grid, answers.costs)
+    numbers, of_cells = _steps(grid, answers.costs)
     by_metric = {
-        table.name: table.without_empty()
+        table.name: table
         for table in (
             sections.against_baseline(grid, answers),
             sections.over_datasets(grid, answers),
-            sections.ByMetric("pair", sections.PAIR_COLUMNS, 1, (), {metric: [] for metric in grid.metrics}),
+            texts.Shown("pair", sections.PAIR_COLUMNS, 1, (), {metric: [] for metric in grid.metrics}),
             about.not_run_here(grid, answers),
             about.leaderboard(grid, answers),
         )
@@ -77,7 +78,7 @@ def render(
         "systems": grid.systems,
         "datasets": grid.rows,
         "families": grid.families,
-        "cells": _cells(grid, answers, arranged),
+        "cells": _cells(grid, answers, of_cells),
         "tables": {name: table._asdict() for name, table in by_metric.items()},
         "baseline": sections.baseline_of(answers),
         "compare": grid.compare,
@@ -100,11 +101,10 @@ def render(
         baseline_name=data["baseline"],
         by_metric=by_metric,
         verdicts=sections.verdicts(answers),
-        verdict_columns=list(sections.VERDICT_COLUMNS),
         published_counts=verdict_counts(answers.verdicts, recorded=False),
         recorded_counts=verdict_counts(answers.verdicts, recorded=True),
         datasets=about.datasets(grid, answers),
-        steps=list(arranged.steps.itertuples()),
+        steps=numbers.to_dict("records"),
         analyses=analyses.read(grid.name, answers.scores),
         pictures=pictures,
         per_query=_archive(sections.per_query(grid, answers)),
@@ -143,14 +143,30 @@ def _library() -> bytes:
     return Path(str(importlib.metadata.distribution(LIBRARY_PACKAGE).locate_file(LIBRARY))).read_bytes()
 
 
-def _cells(grid: GridSummary, answers: Answers, arranged: steps.Steps) -> dict[str, dict[str, Any]]:
+def _steps(grid: GridSummary, costs: pd.DataFrame) -> tuple[pd.DataFrame, dict[tuple[str, str], list[int]]]:
+    """Return all steps of a grid, each once, and for each cell the numbers of its steps, in order.
+
+    An averaged dataset has the steps of its parts, a system with seeds those of its members.
+    """
+    numbered = costs.assign(number=pd.factorize(costs["record"])[0])
+    own = numbered.groupby(["system", "dataset"])["number"].agg(list).to_dict()
+    of_cells = {}
+    for system, dataset in product(grid.systems, grid.datasets):
+        parts = product(grid.seeds.get(system, (system,)), grid.datasets[dataset].mean_of or (dataset,))
+        of_cells[system, dataset] = list(dict.fromkeys(number for part in parts for number in own.get(part, ())))
+    return numbered.drop_duplicates("number"), of_cells
+
+
+def _cells(
+    grid: GridSummary, answers: Answers, steps: Mapping[tuple[str, str], list[int]]
+) -> dict[str, dict[str, dict[str, Any]]]:
     """Return the content of each cell's dialog, by system and dataset: queries, precision, steps, components."""
     cells: dict[str, dict[str, Any]] = {system: {} for system in grid.systems}
     for row in texts.rows(data_tables.shown_scores(answers.scores, grid).drop_duplicates(["system", "dataset"])):
         cells[row.system][row.dataset] = {
-            "queries": texts.count(row.queries),
+            "queries": texts.number(row.queries, ".0f"),
             "precision": row.precision,
-            "steps": arranged.of_cell.get((row.system, row.dataset), []),
+            "steps": steps[row.system, row.dataset],
             "parts": list(grid.datasets[row.dataset].mean_of),
         }
     return cells

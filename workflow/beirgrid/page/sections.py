@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from math import nan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -14,19 +13,9 @@ from ..core import paths
 from ..results.answers import LEAST_DATASETS, Answers
 from ..results.summary import GridSummary
 from . import texts
-from .answer import Difference, differences, mean_difference
 from .matrix import VERDICTS
+from .texts import Columns, Rows, Shown
 
-Rows = list[list[str]]
-# The column of a table that stands under each title, or the two ends of an interval.
-Columns = dict[str, str | tuple[str, str]]
-# Formats of numbers by column; the others have four decimals.
-FORMATS = {
-    **dict.fromkeys(("queries", "datasets", "wins", "ties", "losses"), ".0f"),
-    **dict.fromkeys(("p_randomisation", "p_holm", "p_t", "p_t_holm", "p_sign"), ".2g"),
-    **dict.fromkeys(("effect", "mean_rank"), ".2f"),
-    **{"borda": ".1f", "change": "+.1%", "published": "g", "tolerance": "g"},
-}
 # Maximum pairs on the page. If there are more, only those of the first metric are included, up to this number.
 MOST_PAIRS = 20_000
 # Maximum per-query values on the page, and the range of queries listed per dataset.
@@ -42,45 +31,16 @@ VERDICT_COLUMNS: Columns = {
 PAIR_COLUMNS = ["dataset", "first", "second", "difference", "interval", "p", "p (Holm)", "p (Tukey HSD)", "effect size"]
 
 
-class ByMetric(NamedTuple):
-    """A table of which the page shows one metric at a time.
-
-    The first ``headers`` columns identify a row. ``texts`` names other columns that are not numeric.
-    """
-
-    name: str
-    columns: list[str]
-    headers: int
-    texts: tuple[str, ...]
-    rows: dict[str, Rows]
-
-    def without_empty(self) -> ByMetric:
-        """Return the table without the columns that are empty for each metric."""
-        kept = filled_columns([row for rows in self.rows.values() for row in rows], self.columns, self.headers)
-        rows = {metric: [[row[n] for n in kept] for row in of_metric] for metric, of_metric in self.rows.items()}
-        return self._replace(columns=[self.columns[n] for n in kept], rows=rows)
-
-
-def filled_columns(rows: Rows, columns: list[str], headers: int) -> list[int]:
-    """Return the numbers of the columns to show: those with a text in some row, and the first ``headers``."""
-    return [n for n in range(len(columns)) if n < headers or not rows or any(row[n] for row in rows)]
-
-
 def baseline_of(answers: Answers) -> str:
     """Return the baseline of the tests, or an empty string where there is none."""
     return next((name for name in answers.significance["baseline"] if name), "")
 
 
-def against_baseline(grid: GridSummary, answers: Answers) -> ByMetric:
+def against_baseline(grid: GridSummary, answers: Answers) -> Shown:
     """Tabulate the tests of each system against the baseline."""
     columns: Columns = {
-        **{
-            "system": "system",
-            "dataset": "dataset",
-            "queries": "queries",
-            "value": "mean",
-            "interval": ("low", "high"),
-        },
+        **{"system": "system", "dataset": "dataset", "queries": "queries", "value": "mean"},
+        "interval": ("low", "high"),
         f"difference to {baseline_of(answers)}": "difference",
         "interval of the difference": ("difference_low", "difference_high"),
         **{"p (randomisation)": "p_randomisation", "p (Holm)": "p_holm"},
@@ -90,7 +50,7 @@ def against_baseline(grid: GridSummary, answers: Answers) -> ByMetric:
     return _by_metric("baseline", grid, tests, columns, 2, ("note",))
 
 
-def over_datasets(grid: GridSummary, answers: Answers) -> ByMetric:
+def over_datasets(grid: GridSummary, answers: Answers) -> Shown:
     """Tabulate means over datasets, ranks, and comparisons with the baseline."""
     baseline, table = baseline_of(answers), answers.across.copy()
     tested = ["low_datasets", "high_datasets", "p_t", "p_sign"]
@@ -108,37 +68,17 @@ def over_datasets(grid: GridSummary, answers: Answers) -> ByMetric:
 
 
 def _by_metric(
-    name: str,
-    grid: GridSummary,
-    table: pd.DataFrame,
-    columns: Columns,
-    headers: int,
-    words: tuple[str, ...],
-) -> ByMetric:
-    """Format the rows of the grid's metrics, datasets and systems by metric, in the order of the grid."""
-    rows: dict[str, Rows] = {metric: [] for metric in grid.metrics}
-    table = table[table["metric"].isin(list(grid.metrics)) & table["system"].isin(list(grid.systems))]
+    name: str, grid: GridSummary, table: pd.DataFrame, columns: Columns, headers: int, words: tuple[str, ...]
+) -> Shown:
+    """Show the rows of the grid's datasets and systems by metric, in the order of the grid."""
+    table = table[table["system"].isin(list(grid.systems))]
     if "dataset" in table:
         table = table[table["dataset"].isin(list(grid.rows))]
     places = {name: place for place, name in enumerate([*grid.rows, *grid.systems])}
     by = [column for column in ("dataset", "over", "system") if column in table]
-    for row in texts.rows(table.sort_values(by, key=lambda of: of.map(lambda x: places.get(x, x)), kind="stable")):
-        rows[row.metric].append(_row_texts(row, columns))
-    return ByMetric(name, list(columns), headers, words, rows)
-
-
-def _row_texts(row: Any, columns: Columns) -> list[str]:
-    """Return the texts of a row of a table in these columns."""
-    cells = []
-    for column in columns.values():
-        value = [getattr(row, end) for end in column] if isinstance(column, tuple) else getattr(row, column)
-        if isinstance(value, list):
-            cells.append(texts.interval(*value))
-        elif column == "difference":
-            cells.append(texts.difference(value))
-        else:
-            cells.append(value if isinstance(value, str) else texts.number(value, FORMATS.get(str(column), ".4f")))
-    return cells
+    table = table.sort_values(by, key=lambda of: of.map(lambda x: places.get(x, x)), kind="stable")
+    rows = {metric: texts.shown(table[table["metric"] == metric], columns) for metric in grid.metrics}
+    return Shown(name, list(columns), headers, words, rows).filled()
 
 
 def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list[list[Any]]]], bool]:
@@ -152,16 +92,12 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[dict[str, dict[str, list
     whole = len(table) <= MOST_PAIRS
     if not whole:
         table = table[table["metric"] == grid.metrics[0]].head(MOST_PAIRS)
-    systems = {name: number for number, name in enumerate(grid.systems)}
-    datasets = {name: number for number, name in enumerate(grid.rows)}
     by_pair: dict[str, dict[str, list[list[Any]]]] = {}
     for row in texts.rows(table):
-        of_pair = by_pair.setdefault(row.metric, {}).setdefault(f"{systems[row.system]}-{systems[row.other]}", [])
-        tests = (row.p_holm, row.p_tukey, row.p_randomisation)
-        differences = (row.difference, row.difference_low, row.difference_high)
-        tested = [_decimal(number, 4) for number in differences]
-        tested += [None if pd.isna(p) else float(texts.probability(p)) for p in tests]
-        of_pair.append([datasets[row.dataset], *tested, _decimal(row.effect, 2), int(row.queries)])
+        numbers = [_short(row, name) for name in ("difference", "difference_low", "difference_high")]
+        numbers += [_short(row, name, ".2g") for name in ("p_holm", "p_tukey", "p_randomisation")]
+        tests = [grid.rows.index(row.dataset), *numbers, _short(row, "effect", ".2f"), int(row.queries)]
+        by_pair.setdefault(row.metric, {}).setdefault(_key(grid, row), []).append(tests)
     return by_pair, whole
 
 
@@ -170,18 +106,21 @@ def zero_shot_means(grid: GridSummary, answers: Answers) -> dict[str, dict[str, 
 
     Each has the number of datasets, the means of both systems, the difference with its 95 % interval, and p.
     """
-    of_datasets = differences(answers.pairs)
-    systems = {name: number for number, name in enumerate(grid.systems)}
     by_pair: dict[str, dict[str, list[Any]]] = {metric: {} for metric in grid.metrics}
-    for row in texts.rows(answers.zero_shot[answers.zero_shot["datasets"] > 0]):
-        known = of_datasets.get((row.metric, row.system, row.other), {})
-        shared = [known[name] for name in row.names.split(", ") if name in known]
-        means = [_decimal(number, 4) for number in (row.mean, row.other_mean, row.difference)]
-        over = mean_difference(shared) if len(shared) == row.datasets else Difference(nan, nan, nan)
-        p = None if pd.isna(over.p) else float(texts.probability(over.p))
-        numbers = [*means, _decimal(over.low, 4), _decimal(over.high, 4), p]
-        by_pair[row.metric][f"{systems[row.system]}-{systems[row.other]}"] = [int(row.datasets), *numbers]
+    for row in texts.rows(answers.zero_shot):
+        numbers = [_short(row, name) for name in ("mean", "other_mean", "difference", "low", "high")]
+        by_pair[row.metric][_key(grid, row)] = [int(row.datasets), *numbers, _short(row, "p_t", ".2g")]
     return by_pair
+
+
+def _key(grid: GridSummary, row: Any) -> str:
+    return f"{grid.systems.index(row.system)}-{grid.systems.index(row.other)}"
+
+
+def _short(row: Any, name: str, form: str = ".4f") -> float | None:
+    """Return a rounded number for the page's script, or None."""
+    number = getattr(row, name)
+    return None if pd.isna(number) else float(format(number, form))
 
 
 def per_query(grid: GridSummary, answers: Answers) -> dict[str, dict[str, Any]]:
@@ -210,18 +149,16 @@ def per_query(grid: GridSummary, answers: Answers) -> dict[str, dict[str, Any]]:
     return by_dataset
 
 
-def _decimal(number: float, digits: int) -> float | None:
-    return None if pd.isna(number) else round(number, digits)
-
-
-def verdicts(answers: Answers) -> Rows:
-    """Return the scores with a reference value in the columns ``VERDICT_COLUMNS``, deviations first."""
+def verdicts(answers: Answers) -> Shown:
+    """Tabulate the scores with a reference value, deviations first."""
     order = {name: number for number, name in enumerate(reversed(VERDICTS))}
     table = answers.verdicts[answers.verdicts["published"].notna()]
     table = table.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
     table = table.assign(
         metric=table["metric"].map(written),
-        value=table["value"].map(texts.value).where(table["value"].notna(), table["status"]),
+        value=table["value"].map(texts.number).where(table["value"].notna(), table["status"]),
         tolerance=table["tolerance"].where(table["protocol"] == ""),
     )
-    return [_row_texts(row, VERDICT_COLUMNS) for row in texts.rows(table)]
+    words = ("precision", "verdict", "source", "note", "protocol", "commit")
+    rows: Rows = texts.shown(table, VERDICT_COLUMNS)
+    return Shown("verdicts", list(VERDICT_COLUMNS), 3, words, {"": rows}).filled()

@@ -10,7 +10,7 @@ from .sizes import Amounts, Sizes
 from .stage import Cost, Settings, Stage
 from .summaries import PUBLISHED
 
-AGGREGATE = Stamp("aggregate", 16)
+AGGREGATE = Stamp("aggregate", 17)
 
 
 class Aggregate(Stage):

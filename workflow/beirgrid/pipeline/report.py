@@ -7,7 +7,7 @@ from ..core.provenance import Stamp
 from .grid import Grid
 from .stage import Cost, Settings, Stage
 
-REPORT = Stamp("report", 18, ("matplotlib",))
+REPORT = Stamp("report", 19, ("matplotlib",))
 
 
 class Report(Stage):

@@ -5,12 +5,14 @@ An empty CSV cell means no value: NaN in a numeric column, an empty string in a 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+import numpy as np
 import pandas as pd
 
 from ..config.metric_names import lower_is_better
@@ -33,7 +35,7 @@ _COLUMNS = {
         borda baseline change difference difference_low_queries difference_high_queries difference_low_datasets
         difference_high_datasets wins ties losses p_t p_sign p_best own_zero_shot_mean own_zero_shot_datasets trained_on
         training_unknown note""",
-    "zero_shot": "metric system other datasets names mean other_mean difference wins ties losses",
+    "zero_shot": "metric system other datasets names mean other_mean difference low high p_t wins ties losses",
     "published": """system dataset metric value class source note protocol checkpoint revision mteb
         dataset_revision""",
     "efficiency": """system dataset index_bytes index_seconds documents_per_second query_ms pairs_per_second
@@ -172,6 +174,34 @@ def verdict_counts(verdicts: pd.DataFrame, *, recorded: bool) -> dict[str, int]:
     """Count each verdict, on published values or on this project's own recorded values."""
     beside = verdicts["published"].notna() & (verdicts["recorded"].fillna(value=False) == recorded)
     return {str(verdict): int(number) for verdict, number in verdicts.loc[beside, "verdict"].value_counts().items()}
+
+
+def both_ways(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of the table ``pairs`` with each pair in both orders."""
+    turned = pairs.rename(columns={"system": "other", "other": "system"})
+    for name in ("difference", "effect"):
+        low, high = f"{name}_low", f"{name}_high"
+        turned = turned.assign(**{name: -pairs[name], low: -pairs[high], high: -pairs[low]})
+    return pd.concat([pairs, turned], ignore_index=True)
+
+
+def mean_difference(pairs: pd.DataFrame) -> tuple[float, float, float, float]:
+    """Average the differences of two systems on several datasets; return mean, low, high and p.
+
+    Over five or more datasets, the interval and p are those of the t test that takes each dataset as one observation.
+    Over fewer, the interval follows from those of the independent datasets, and there is no p (NaN).
+    """
+    from scipy.stats import ttest_1samp
+
+    sizes = pairs["difference"].to_numpy(np.float64)
+    mean, count = float(sizes.mean()), len(sizes)
+    if count < LEAST_DATASETS:
+        half = math.hypot(*(pairs["difference_high"] - pairs["difference_low"]) / 2) / count
+        return mean, mean - half, mean + half, math.nan
+    if np.ptp(sizes) == 0:
+        return mean, math.nan, math.nan, math.nan
+    test = ttest_1samp(sizes, 0)
+    return mean, *map(float, test.confidence_interval(0.95)), float(test.pvalue)
 
 
 def main_comparison(across: pd.DataFrame) -> pd.DataFrame:

@@ -42,22 +42,21 @@ def illustrated(grid: GridSummary, answers: Answers) -> str:
     """Render the HTML page of a grid, with the pictures of its first metric."""
     with drawing.style():
         drawn = [
-            Figure(name, f"{of.title}. {of.caption}", drawing.content(of.figure, "svg"))
-            for name, of in pictures(grid, answers)
+            Figure(f"{of.title}. {of.caption}", drawing.content(of.figure, "svg")) for of in pictures(grid, answers)
         ]
     queries = {name: of["ids"] for name, of in per_query(grid, answers).items()}
     return render(grid, answers, drawn, documents.documents(grid, queries))
 
 
-def pictures(grid: GridSummary, answers: Answers) -> Iterator[tuple[str, DrawnFigure]]:
-    """Draw each picture for which the grid has data; yield its name and drawing."""
+def pictures(grid: GridSummary, answers: Answers) -> Iterator[DrawnFigure]:
+    """Draw each picture for which the grid has data."""
     metric = grid.metrics[0]
     latency = Path(paths.GRID_FOLDER.format(grid=grid.name)) / "tables/latency.csv"
     measured = efficiency.read_latency(latency) if latency.is_file() else None
     costs = efficiency.trade_offs(answers.efficiency, against_baseline(answers.across), metric, measured, grid.seeds)
     for cost, label in efficiency.COSTS.items():
         if (costs.loc[costs["mean"].notna(), cost] > 0).any():
-            yield f"mean_against_{cost}", figures.trade_off(costs, cost, label, metric)
+            yield figures.trade_off(costs, cost, label, metric)
     if len(grid.systems) > 1:
         best = ranking(answers, grid.systems, metric)
         system, other = grid.compare[:2] or (best[0], grid.baseline if grid.baseline in best[1:] else best[1])
@@ -67,4 +66,4 @@ def pictures(grid: GridSummary, answers: Answers) -> Iterator[tuple[str, DrawnFi
             if {system, other} <= {*(of_queries := answers.of_queries(row))}
         }
         if differences:
-            yield "queries", figures.by_query(differences, system, other, metric)
+            yield figures.by_query(differences, system, other, metric)
