@@ -409,7 +409,7 @@ def zero_shot_pairs(
     for (metric, system, other), of in table.groupby(["metric", "system", "other"], sort=False):
         names = sorted(of["dataset"])
         difference, low, high, p = mean_difference(of)
-        better = -of["difference"] if metric_names.lower_is_better(metric) else of["difference"]
+        better = -of["difference"] if metric_names.lower_is_better(str(metric)) else of["difference"]
         wins, losses = (int((sign * better > significance.ROUNDING).sum()) for sign in (1, -1))
         rows.append(
             {

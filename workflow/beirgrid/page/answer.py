@@ -119,7 +119,7 @@ def _power(alike: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence on the differences that the queries can tell, from the pairs that they do not."""
     least = DETECTED * (alike["difference_high"] - alike["difference_low"]) / 2
     if (least > 0).any():
-        row = alike.loc[least.idxmax()]
+        row = alike.iloc[least.argmax()]
         counted = texts.quantity(int(row["queries"]), "query", "queries")
         yield f"The {counted} of {row['dataset']} can only tell differences above {least.max():.2g}."
 

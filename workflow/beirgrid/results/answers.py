@@ -201,7 +201,8 @@ def mean_difference(pairs: pd.DataFrame) -> tuple[float, float, float, float]:
     if np.ptp(sizes) == 0:
         return mean, math.nan, math.nan, math.nan
     test = ttest_1samp(sizes, 0)
-    return mean, *map(float, test.confidence_interval(0.95)), float(test.pvalue)
+    low, high = test.confidence_interval(0.95)
+    return mean, float(low), float(high), float(test.pvalue)
 
 
 def main_comparison(across: pd.DataFrame) -> pd.DataFrame:
