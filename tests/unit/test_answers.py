@@ -583,4 +583,4 @@ def test_all_that_a_run_has_to_say_at_its_end_fits_in_25_lines():
         "Failed, 1 of them: log 0; 14 more reasons",
     ):
         assert any(line.startswith(start) for line in lines)
-    assert "§ s0 on d3: t lacks 0 queries. The tables have 14 more such notes." in lines
+    assert "§ s0 on d3: t lacks 0 queries. More such notes in the tables: 14." in lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 from helpers import ROOT, quick_first
 
 from beirgrid.__main__ import COMMANDS
+from beirgrid.core.errors import BeirgridError
 from beirgrid.tools import processes, run
 
 SNAKEFILE = f"""
@@ -171,17 +173,26 @@ def test_an_interrupt_while_libraries_are_imported_is_shown_in_one_line(tmp_path
 RUN = "4f0d8a52-0a2b-4f3e-9c1d-2b7f5f2f8a11"
 
 
-def test_only_snakemakes_jobs_that_work_in_the_folder_count(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "place", "refused"),
+    [
+        (RUN, ".", True),
+        (RUN, "link", True),  # as the jobs' node calls it
+        (f"prefix_{RUN}", ".", True),
+        (RUN, "elsewhere", False),
+        ("beirgrid", ".", False),  # the job in which someone runs Snakemake itself
+    ],
+)
+def test_only_snakemakes_jobs_that_work_in_the_folder_count(tmp_path, monkeypatch, name, place, refused):
     (tmp_path / "link").symlink_to(tmp_path)
-    rows = [
-        (RUN, "ann", tmp_path),
-        (RUN, "ann", tmp_path / "link"),  # as the jobs' node calls it
-        (f"prefix_{RUN}", "bob", tmp_path),
-        (RUN, "ann", tmp_path / "elsewhere"),
-        ("beirgrid", "ann", tmp_path),  # the job in which someone runs Snakemake itself
-    ]
-    listing = "".join(f"{name}|{user}|{place}\n" for name, user, place in rows)
-    assert processes.runs_in(tmp_path, listing) == {(RUN, "ann"): 2, (f"prefix_{RUN}", "bob"): 1}
+    squeue = tmp_path / "bin/squeue"
+    squeue.parent.mkdir()
+    squeue.write_text(f"#!/bin/sh\necho '{name}|ann|{tmp_path / place}'\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{squeue.parent}:/bin:/usr/bin")
+    message = rf"\(run {name}, user ann\).*squeue --name {name}"
+    with pytest.raises(BeirgridError, match=message) if refused else contextlib.nullcontext():
+        processes.refuse_beside_orphans(tmp_path, "slurm")
 
 
 def test_without_slurm_there_is_nothing_to_ask(monkeypatch, tmp_path):

@@ -371,5 +371,5 @@ def test_a_score_over_queries_that_a_run_lacks_says_so(finished):
     assert row(found.scores, "base", "both")["detail"] == f"x: {said}"
     assert f"§ base on x: {said}." in table_files.wide(found, grid, "ndcg@10").notes
     printed = list(reporting.outline(grid, found, Path("page"), 120))
-    assert f"§ base on x: {said}. The tables have one more such note." in printed
+    assert f"§ base on x: {said}. More such notes in the tables: 1." in printed
     assert f"§ base on x: {said}." in render(grid, found)

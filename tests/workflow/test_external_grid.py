@@ -44,7 +44,7 @@ def test_an_external_run_joins_the_grid(small_grid, tmp_path):
     unanswered = "1 of 11 queries has no documents and counts 0"
     assert {line.split(",")[0] for line in rows if line.endswith(f"{said}; {unanswered}")} == {"fused"}
     assert {line.split(",")[0] for line in rows if line.endswith(unanswered)} == {"flat", "fused"}
-    assert f"§ flat on small: {unanswered}. The tables have 2 more such notes." in done.stdout
+    assert f"§ flat on small: {unanswered}. More such notes in the tables: 2." in done.stdout
 
     file.write_text("".join(LINES).replace("Q0", "0Q"))  # as long as before
     os.utime(file, (1e9, 1e9))

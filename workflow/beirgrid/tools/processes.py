@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -56,16 +55,11 @@ def refuse_beside_orphans(folder: Path, executor: str) -> None:
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
     if listed.returncode != 0:
         raise BeirgridError(f"squeue does not say whether jobs of an earlier run live: {listed.stderr.strip()}")
-    for (name, user), jobs in runs_in(folder, listed.stdout).items():
-        raise BeirgridError(
-            f"SLURM still has {jobs} job(s) of an earlier run in this folder (run {name}, user {user}), which write "
-            f"the files that this run would write. Wait until they end (squeue --name {name}) or cancel them (scancel "
-            f"--name {name}); then run again."
-        )
-
-
-def runs_in(folder: Path, listing: str) -> Counter[tuple[str, str]]:
-    """Count the jobs per (run, user) among those that work in ``folder``."""
-    rows = (line.split("|", 2) for line in listing.splitlines())
-    here = folder.resolve()
-    return Counter((name, user) for name, user, place in rows if _RUN.fullmatch(name) and Path(place).resolve() == here)
+    for line in listed.stdout.splitlines():
+        name, user, place = line.split("|", 2)
+        if _RUN.fullmatch(name) and Path(place).resolve() == folder.resolve():
+            raise BeirgridError(
+                f"SLURM still has jobs of an earlier run in this folder (run {name}, user {user}), which write the "
+                f"files that this run would write. Wait until they end (squeue --name {name}) or cancel them (scancel "
+                f"--name {name}); then run again."
+            )

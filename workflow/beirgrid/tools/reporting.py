@@ -48,29 +48,25 @@ def report(
     """
     directory, grid = results_folder.working_folder(directory, grid)
     os.chdir(directory)
-    names = [path.parent.name for path in sorted(Path(paths.GRID_FOLDER.format(grid="")).glob("*/grid.json"))]
-    if not grid and not names:
+    names = [grid] if grid else [path.parent.name for path in sorted(Path().glob(paths.GRID_SUMMARY.format(grid="*")))]
+    if not names:
         raise BeirgridError("no grid was run in this folder (--directory names another)")
-    for name in [grid] if grid else names:
+    for name in names:
         try:
-            summarised = _read(name)
-            tables = Path(paths.TABLES.format(grid=name))
-            answers = table_files.read(summarised, tables) if written else refresh(summarised)
+            path = Path(paths.GRID_SUMMARY.format(grid=name))
+            summarised = summary.read(path)
+            if summarised.name != name:  # a copied folder: the other grid's tables and page would be overwritten
+                raise DataError(
+                    f"{path} is of the grid {summarised.name!r}: only the grid {name!r} may have this folder"
+                )
+            answers = (
+                table_files.read(summarised, Path(paths.TABLES.format(grid=name))) if written else refresh(summarised)
+            )
             show(*outline(summarised, answers, Path(paths.REPORT.format(grid=name)).absolute()))
         except DataError as error:
-            if grid or names == [name]:
+            if names == [name]:
                 raise
             warn(f"the grid {name} is left out: {error}")
-
-
-def _read(name: str) -> GridSummary:
-    path = Path(paths.GRID_SUMMARY.format(grid=name))
-    if not path.is_file():
-        raise BeirgridError(f"there is no {path}: no grid {name!r} was run in this folder (--directory names another)")
-    grid = summary.read(path)
-    if grid.name != name:  # a copied folder: the other grid's tables and page would be overwritten
-        raise DataError(f"{path} is of the grid {grid.name!r}: only the grid {name!r} may have this folder")
-    return grid
 
 
 def refresh(grid: GridSummary) -> Answers:
@@ -103,8 +99,10 @@ def _last_run() -> tuple[dict[str, str], bool]:
 def outline(grid: GridSummary, answers: Answers, page: Path, width: int = 0) -> Iterator[str]:
     """Yield the lines of a summary, for a terminal of this width; that of this process unless given."""
     width = width or shutil.get_terminal_size((120, 24)).columns
+    flaws = table_files.flaw_notes(answers.scores, grid)
     notes = [" ".join(table_files.seed_notes(grid)), *([] if all_published(answers) else _verdicts(answers.verdicts))]
-    notes += [*_unfinished(grid, answers.scores), *_flaws(grid, answers.scores)]
+    more = f" More such notes in the tables: {len(flaws) - 1}." if flaws[1:] else ""
+    notes += [*_unfinished(grid, answers.scores), *(f"{flaw}{more}" for flaw in flaws[:1])]
     said = textwrap.wrap(str(answer(grid, answers)), max(width, 60), break_long_words=False, break_on_hyphens=False)
     below = ["", *(_cut(line, width) for line in notes if line), *said, f"Report: {page}"]
     left = max(LINES - len(below) - 1, _LEAST)
@@ -136,25 +134,18 @@ def _verdicts(verdicts: pd.DataFrame) -> Iterator[str]:
 
 def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
     """Yield the numbers of cells by their states if some are not done, and the most frequent reason of failures."""
-    cells = scores[scores["metric"] == grid.metrics[0]]
     means = [row for row in grid.rows if grid.datasets[row].mean_of]
-    own = cells[~cells["dataset"].isin(means) & ~cells["system"].isin(list(grid.seeds))]
-    counts = own["status"].value_counts()
-    if counts.drop(DONE, errors="ignore").any():
-        yield f"Of {len(own)} cells: {', '.join(f'{number} {status}' for status, number in counts.items())}."
-    if names := ", ".join(own.loc[own["status"] == NOT_JUDGED, "dataset"].unique()):
+    left_out = scores["dataset"].isin(means) | scores["system"].isin(list(grid.seeds))
+    cells = scores[(scores["metric"] == grid.metrics[0]) & ~left_out]
+    counts = cells["status"].value_counts()
+    if {*counts.index} - {DONE}:
+        yield f"Of {len(cells)} cells: {', '.join(f'{number} {status}' for status, number in counts.items())}."
+    if names := ", ".join(cells.loc[cells["status"] == NOT_JUDGED, "dataset"].unique()):
         yield f"Not judged, so without scores: {names} (beirgrid set pool says what to judge)."
-    reasons = own.loc[own["status"] == FAILED, "detail"].value_counts()
+    reasons = cells.loc[cells["status"] == FAILED, "detail"].value_counts()
     if len(reasons):
         others = f"; {len(reasons) - 1} more reasons are in scores.csv" if len(reasons) > 1 else ""
         yield f"Failed, {reasons.iloc[0]} of them: {reasons.index[0]}{others}"
-
-
-def _flaws(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
-    """Yield the first warning about scores, and the number of the others."""
-    notes = table_files.flaw_notes(scores, grid)
-    more = "one more such note" if len(notes) == 2 else f"{len(notes) - 1} more such notes"
-    yield from [notes[0] + (f" The tables have {more}." if notes[1:] else "")] if notes else []
 
 
 def _cut(line: str, width: int) -> str:

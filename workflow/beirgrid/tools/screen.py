@@ -7,6 +7,7 @@ import time
 from logging import LogRecord
 from typing import TextIO
 
+from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -22,10 +23,7 @@ _MODULES = ("apptainer", "conda")
 _STARTS = ("Complete log", "Nothing to be done", "Terminating processes", "Trying to restart job", "Will exit")
 # Warnings that each run has: the SLURM plugin guesses an account, and a run that failed has written tables.
 _USUAL = (
-    "No SLURM account given",
-    "No account was given",
-    "Unable to guess SLURM account",
-    "Guessed SLURM account",
+    *("No SLURM account given", "No account was given", "Unable to guess SLURM account", "Guessed SLURM account"),
     "Warning: the following output files of rule",
 )
 
@@ -36,14 +34,14 @@ class _Work(ProgressColumn):
     max_refresh = 1.0
 
     def render(self, task: Task) -> Text:
-        return status.text(task.fields["work"]())
+        return Text(printable(task.fields["work"]()))
 
 
 class Screen:
     """Draws the jobs of a run on a terminal; elsewhere, writes a line at ends of jobs, every ten seconds at most."""
 
     def __init__(self, stream: TextIO, nocolor: bool) -> None:
-        self.console = status.terminal(file=stream, no_color=nocolor or None)
+        self.console = Console(file=stream, no_color=nocolor or None, highlight=False, markup=False, emoji=False)
         self.run, self.next = Execution(), 0.0
         columns = (TextColumn("{task.description}", markup=False), BarColumn(20), TimeElapsedColumn(), _Work())
         plain = not self.console.is_terminal or self.console.is_dumb_terminal
@@ -58,11 +56,11 @@ class Screen:
         elif kind in (None, LogEvent.ERROR) and not said.startswith(_USUAL):
             style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else ""
             if style or record.module in _MODULES or said.startswith(_STARTS):
-                self._print(status.text(said, style))
+                self._print(*said.split("\n"), style=style)
 
-    def _print(self, *lines: Text) -> None:
+    def _print(self, *lines: str, style: str = "") -> None:
         for line in lines:
-            self.console.print(line, soft_wrap=True)
+            self.console.print(printable(line), style=style, soft_wrap=True)
 
     def _change(self, job: RunningJob | None) -> None:
         """Show a run that begins, or whose job has another state."""
@@ -78,10 +76,10 @@ class Screen:
         done = len(self.run.in_state("done"))
         self.bars.update(self.bars.task_ids[0], description=status.counts(self.run), completed=done)
         if job and job.state == "failed":
-            self._print(*status.failure(job))
+            self._print(*status.failure(job), style="red")
         elif job and job.state == "done" and self.bars.disable and time.monotonic() >= self.next:
             self.next = time.monotonic() + _PAUSE
-            self._print(status.text(f"{status.counts(self.run)}, {status.speed(self.run)}; last: {job.name}"))
+            self._print(f"{status.counts(self.run)}, {status.speed(self.run)}; last: {job.name}")
 
     def close(self) -> None:
         """Stop drawing, and print the last state."""
@@ -89,6 +87,5 @@ class Screen:
         if self.run.facts:
             took = status.clock(time.time() - self.run.facts["time"])
             advice = "" if self.run.succeeded else ". The same command continues the run: finished files stay"
-            self._print(status.text(f"{status.counts(self.run)}, {took}{advice}"))
-            if warned := status.warnings(self.run):
-                self._print(status.text(warned, "yellow"))
+            self._print(f"{status.counts(self.run)}, {took}{advice}")
+            self._print(*status.warnings(self.run), style="yellow")

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import datetime
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
-from ..core.errors import printable
+from ..core.errors import show
 from ..results import results_folder
 from .events import EVENTS, Execution, RunningJob, read, tail
 from .options import ResultsPlace
@@ -27,45 +23,25 @@ _LINES, _JOBS = 5, 12
 def status(*, directory: ResultsPlace = Path()) -> None:
     """Print the state of a grid's jobs. To watch a run: ``watch beirgrid status``."""
     os.chdir(results_folder.working_folder(directory)[0])
-    console = terminal()
-    for part in screen(read(EVENTS)):
-        console.print(part, soft_wrap=True)
+    show(*screen(read(EVENTS)))
 
 
-def terminal(**settings: Any) -> Console:
-    """Return a console that prints text unchanged. If standard output is not a terminal, it has 200 columns."""
-    settings = {"width": None if sys.stdout.isatty() else int(os.environ.get("COLUMNS") or 200), **settings}
-    return Console(highlight=False, markup=False, emoji=False, **settings)
-
-
-def screen(current: Execution) -> Iterator[Text]:
-    """Yield the parts of the screen of a run."""
-    yield text(f"{_headline(current)}\n")
-    yield text("\n".join(_stages(current)))
-    yield text(speed(current))
-    if warned := warnings(current):
-        yield text(warned, "yellow")
+def screen(current: Execution) -> Iterator[str]:
+    """Yield the lines of the screen of a run."""
+    yield from (_headline(current), "", *_stages(current), speed(current), *warnings(current))
     if at_work := current.in_state("running"):
-        yield text(f"\n{'Running' if current.alive is not False else 'Running when it died'}, {len(at_work)}:")
+        yield from ("", f"{'Running' if current.alive is not False else 'Running when it died'}, {len(at_work)}:")
         rows = [[f"  {job.name}", clock(time.time() - job.since), job.work] for job in at_work[:_JOBS]]
         rows += [[f"  and {len(at_work) - _JOBS} more", "", ""]] * (len(at_work) > _JOBS)
-        yield text("\n".join(column_lines(rows, [True, True, True])))
+        yield from column_lines(rows, [True, True, True])
     if failed := current.in_state("failed"):
-        yield text(f"\nFailed, {len(failed)}:")
-        for job in failed[:_JOBS]:
-            yield from failure(job)
+        yield from ("", f"Failed, {len(failed)}:", *(line for job in failed[:_JOBS] for line in failure(job)))
 
 
-def text(lines: str, style: str = "") -> Text:
-    """Return lines to print, without control characters."""
-    return Text("\n".join(map(printable, lines.split("\n"))), style)
-
-
-def failure(job: RunningJob) -> Iterator[Text]:
+def failure(job: RunningJob) -> Iterator[str]:
     """Yield a failed job with the reason, if Snakemake gives one, and its logs with their last lines."""
-    yield text(f"  {job.name}: {job.reason or ', '.join(job.logs) or 'no log'}", "red")
-    for log in job.logs:
-        yield from (text(f"    {line}") for line in tail(Path(log), _LINES))
+    yield from f"  {job.name}: {job.reason or ', '.join(job.logs) or 'no log'}".splitlines()
+    yield from (f"    {line}" for log in job.logs for line in tail(Path(log), _LINES))
 
 
 def _headline(current: Execution) -> str:
@@ -103,13 +79,13 @@ def speed(current: Execution) -> str:
     return f"{rate}; left at this rate: {clock(others * elapsed / done)}"
 
 
-def warnings(current: Execution) -> str:
-    """Count the warnings in the logs of finished jobs, and name the first of these logs; empty if there are none."""
+def warnings(current: Execution) -> Iterator[str]:
+    """Count the warnings in the logs of finished jobs, and name the first of these logs; nothing if there are none."""
     logs = [Path(log) for job in current.in_state("done") for log in job.logs]
     numbers = {log: (b"\n" + log.read_bytes()).count(b"\nwarning: ") for log in logs if log.is_file()}
-    warned = [str(log) for log, number in numbers.items() if number]
-    more = f" and {len(warned) - 3} more" if warned[3:] else ""
-    return f"{sum(numbers.values())} warnings: {', '.join(warned[:3])}{more}" if warned else ""
+    if warned := [str(log) for log, number in numbers.items() if number]:
+        more = f" and {len(warned) - 3} more" if warned[3:] else ""
+        yield f"{sum(numbers.values())} warnings: {', '.join(warned[:3])}{more}"
 
 
 def counts(current: Execution) -> str:
