@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from helpers import quick_first
 
-from beirgrid.config import BM25_LANGUAGES
+from beirgrid.config.values import BM25_LANGUAGES
 from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.search import lucene
 

@@ -15,8 +15,9 @@ from graph import everything, inputs, settings
 from helpers import tracked_configuration, write_collection
 
 from beirgrid import config
-from beirgrid.config import entries
+from beirgrid.config import checks, entries, places, values
 from beirgrid.config.metric_names import written
+from beirgrid.core.checkout import CHECKOUT
 from beirgrid.core.errors import BeirgridError, ConfigError
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import Resources
@@ -351,7 +352,7 @@ def _with(raw: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
-@pytest.mark.parametrize("preset", sorted((config.CHECKOUT / "config" / "grids").glob("*.yaml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("preset", sorted((CHECKOUT / "config" / "grids").glob("*.yaml")), ids=lambda p: p.stem)
 def test_presets_are_valid(raw, preset):
     assert config.load(_with(raw, yaml.safe_load(preset.read_text()))).grid.systems
 
@@ -473,7 +474,7 @@ def test_the_languages_of_bm25_are_those_of_anserinis_jar():
     with zipfile.ZipFile(lucene.jar()) as jar:
         constants = jar.read("io/anserini/analysis/AnalyzerMap$1.class")
     codes = {code.decode() for code in re.findall(rb"\x01\x00\x02([a-z]{2})(?=[\x01-\x14])", constants)}
-    assert set(config.BM25_LANGUAGES.split()) - {"en", "sw"} == codes - {"th"}
+    assert set(values.BM25_LANGUAGES.split()) - {"en", "sw"} == codes - {"th"}
 
 
 def test_the_papers_grid_is_left_to_nobody_but_for_licensed_collections(raw, root):
@@ -483,7 +484,7 @@ def test_the_papers_grid_is_left_to_nobody_but_for_licensed_collections(raw, roo
         raw["corpora"][raw["datasets"][dataset]["corpus"]]["path"] = "/nowhere"
     loaded = config.load(raw)
     plan = Grid(loaded)
-    models = config.models_behind(loaded, plan.systems)
+    models = checks.models_behind(loaded, plan.systems)
     assert {"ance", "dpr", "dpr-question", "sparta", "tas-b", "genq-queries"} <= set(models)
     for name in models:
         entry = loaded.models[name]
@@ -502,10 +503,10 @@ def test_the_folder_of_a_model_that_another_is_trained_from_must_be_there(raw):
 
 def test_a_folder_to_fill_is_in_the_working_directory_and_one_of_the_checkout_is_found_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert config.resolve_path("data/robust04") == tmp_path / "data/robust04"
-    assert config.resolve_path("workflow/resources/demo") == config.CHECKOUT / "workflow/resources/demo"
+    assert places.resolve_path("data/robust04") == tmp_path / "data/robust04"
+    assert places.resolve_path("workflow/resources/demo") == CHECKOUT / "workflow/resources/demo"
     (tmp_path / "workflow/resources/demo").mkdir(parents=True)
-    assert config.resolve_path("workflow/resources/demo") == tmp_path / "workflow/resources/demo"
+    assert places.resolve_path("workflow/resources/demo") == tmp_path / "workflow/resources/demo"
 
 
 def test_what_a_user_must_supply_may_be_absent(raw, tmp_path):

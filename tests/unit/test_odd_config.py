@@ -77,7 +77,6 @@ REFUSED: dict[str, list[str]] = {
         "systems: {2019: {retriever: bm25}}",
         "systems: {no: {retriever: bm25}}",
     ],
-    "systems: 'bm25' and 'BM25' differ by case only": ["systems: {BM25: {retriever: bm25}}"],
     "metrics: 'ndcg@10\\n' is not a metric of the form": ['metrics: ["ndcg@10\\n"]'],
     "metrics: 'ndcg@1٠' is not a metric of the form": ['metrics: ["ndcg@1٠"]'],
     "metrics: 'ndcg@0' is not a metric of the form": ['metrics: ["ndcg@0"]'],

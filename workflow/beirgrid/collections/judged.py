@@ -6,8 +6,7 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..config import is_unjudged
-from ..config.datasets import Corpus, Dataset
+from ..config.datasets import Corpus, Dataset, is_unjudged
 from ..core.errors import DataError, quoted
 from . import collection, ids
 from .qrels import MAX_GRADE, Judgement, say_overruled

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config import resolve_path
+from ..config.places import resolve_path
 from ..config.systems import HubExpansion, LocalExpansion, PublishedExpansion
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress

@@ -17,8 +17,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ..config import both_forms, is_unjudged, local_forms, resolve_path
-from ..config.datasets import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus
+from ..config.datasets import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus, is_unjudged
+from ..config.places import both_forms, local_forms, resolve_path
 from ..core import files
 from ..core.errors import DataError, lone_surrogate, quoted
 from . import downloads, lines, qrels

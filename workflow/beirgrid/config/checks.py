@@ -7,47 +7,12 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from ..core import files, paths
-from ..core.errors import nearest
 from ..core.families import RERANKERS
 from . import entries, lock
 from .entries import Config
 from .metric_names import parse_metric
 from .places import is_folder, resolve_path
-from .values import Refers, unread_by_bm25
-
-REGISTRIES = {"corpora": "corpus", "datasets": "dataset", "models": "model", "systems": "system"}
-
-
-def reference_problems(config: Config) -> Iterator[str]:
-    """Yield names that no entry has, or an entry of another family, and names of one file."""
-    yield from _unknown_names("grid", config.grid, config)
-    for kind in REGISTRIES:
-        registry, by_file = getattr(config, kind), dict[str, str]()
-        for name, entry in registry.items():
-            if (other := by_file.setdefault(name.lower(), name)) != name:  # macOS has one file for both
-                yield f"{kind}: {other!r} and {name!r} differ by case only, so their files may be the same ones"
-            yield from _unknown_names(f"{kind}.{name}", entry, config)
-
-
-def _unknown_names(where: str, entry: entries.Entry, config: Config) -> Iterator[str]:
-    for key, field in type(entry).model_fields.items():
-        value, place = getattr(entry, key), f"{where}.{key}"
-        if isinstance(value, entries.Entry):
-            yield from _unknown_names(place, value, config)
-            continue
-        for refers in field.metadata if value is not None else ():
-            if isinstance(refers, Refers):
-                for name in [value] if isinstance(value, str) else value:
-                    yield from _name_problems(place, name, refers, config)
-
-
-def _name_problems(where: str, name: str, refers: Refers, config: Config) -> Iterator[str]:
-    known = {*refers.also}.union(*(getattr(config, registry) for registry in refers.registries))
-    if name not in known:
-        kind = " or ".join(REGISTRIES[registry] for registry in refers.registries)
-        yield f"{where}: no {kind} is named {name!r}{nearest(name, known)}"
-    elif refers.families and name in config.models and (family := config.models[name].family) not in refers.families:
-        yield f"{where}: {name!r} is a {family} model; a {' or '.join(refers.families)} model is needed here"
+from .values import unread_by_bm25
 
 
 def circle_problems(config: Config) -> Iterator[str]:
@@ -184,14 +149,9 @@ def models_of(config: Config, system: entries.SystemEntry) -> list[str]:
 
 
 def models_behind(config: Config, systems: Iterable[str]) -> list[str]:
-    """Return the models of systems and their components, with the models of their training, by name."""
+    """Return the models of systems, components and trainings (bases, teachers, generators), by name."""
     parts = with_parts(config.systems, systems)
-    return trained_with(config, (model for name in parts for model in models_of(config, config.systems[name])))
-
-
-def trained_with(config: Config, models: Iterable[str]) -> list[str]:
-    """Return models with the models of their training (bases, teachers, generators), by name."""
-    behind, left = set[str](), list(models)
+    behind, left = set[str](), [model for name in parts for model in models_of(config, config.systems[name])]
     while left:
         if (name := left.pop()) not in behind:
             behind.add(name)

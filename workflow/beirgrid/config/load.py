@@ -14,11 +14,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 from ..core.errors import ConfigError, printable, quoted
 from ..core.families import RETRIEVERS
 from . import checks, entries, names, seeds
-from .checks import REGISTRIES
 from .entries import Config
 from .messages import explain
 from .metric_names import MAIN
-from .values import REGISTERED
+from .values import REGISTRIES
 
 
 def load(raw: Mapping[str, Any]) -> Config:
@@ -34,12 +33,12 @@ def load(raw: Mapping[str, Any]) -> Config:
     )
     raw, problems = names.expand(raw), list[str]()
     own = {key: value for key, value in raw.items() if key not in REGISTRIES}
-    settings = _validated(_SETTINGS, own, "", problems)
+    settings = _validated(_SETTINGS, own, "", raw, problems)
     registries = {key: dict(_entries(key, raw, problems)) for key in REGISTRIES}
     refuse(problems)
     values: dict[str, Any] = {key: getattr(settings, key) for key in entries.Settings.model_fields} | registries
     config = Config.model_construct(settings.model_fields_set | {*REGISTRIES}, **values)
-    for check in (checks.reference_problems, checks.circle_problems, checks.entry_problems):
+    for check in (checks.circle_problems, checks.entry_problems):
         refuse(check(config))
     config = config.model_copy(update={"metrics": _metrics(config)})
     refuse([*seeds.problems(config), *checks.grid_problems(config)])
@@ -57,9 +56,9 @@ def refuse(problems: Iterable[str]) -> None:
 def _entries(registry: str, raw: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Any]]:
     """Yield the valid entries of a registry by name; append the others' mistakes to ``problems``."""
     for name, value in raw[registry].items():
-        _validated(_NAME, name, f"{registry}: the name", problems)
+        _validated(_NAME, name, f"{registry}: the name", raw, problems)
         kind = _KINDS.get(registry) or _kind_of_system(value, raw["models"])
-        if (entry := _validated(kind, value, f"{registry}.{name}", problems)) is not None:
+        if (entry := _validated(kind, value, f"{registry}.{name}", raw, problems)) is not None:
             yield name, entry
 
 
@@ -79,10 +78,10 @@ _NEEDED = {
 _adapter = cache(TypeAdapter)  # of a class; each takes milliseconds
 
 
-def _validated(kind: TypeAdapter[Any], value: Any, where: str, problems: list[str]) -> Any:
+def _validated(kind: TypeAdapter[Any], value: Any, where: str, raw: Mapping[str, Any], problems: list[str]) -> Any:
     """Validate a value as its class; return None after appending its mistakes to ``problems``."""
     try:
-        return kind.validate_python(value, context=REGISTERED)
+        return kind.validate_python(value, context=raw)
     except ValidationError as error:
         problems.extend(explain(error, where, value))
         return None

@@ -29,6 +29,10 @@ STANDARD = ("ndcg@10", "recall@100", "recall@1000", "mrr@10", "map@1000", "p@10"
 _LOWER = ("hole", "hole_corpus")
 
 
+class MetricError(BeirgridError, ValueError):
+    """A text names no metric. As a ValueError, a validator may raise it."""
+
+
 class Metric(NamedTuple):
     """A metric cut off at rank ``k``."""
 
@@ -54,7 +58,7 @@ def parse_metric(text: str) -> Metric:
     """Read ``name@k``, in either spelling, or ``main``.
 
     Raises:
-        BeirgridError: the name is invalid; the message suggests the closest metric.
+        MetricError: the name is invalid; the message suggests the closest metric.
     """
     text = metric_key(text)
     if text == MAIN:
@@ -63,24 +67,17 @@ def parse_metric(text: str) -> Metric:
     if not match:
         base = text.split("@")[0].lower()
         hint = nearest(base, NAMES).replace("'?", "@k'?")
-        raise BeirgridError(f"{text!r} is not a metric of the form name@k, such as ndcg@10{hint}")
+        raise MetricError(f"{text!r} is not a metric of the form name@k, such as ndcg@10{hint}")
     if match[1] not in NAMES:
-        raise BeirgridError(f"there is no metric {match[1]!r}{nearest(match[1], NAMES)} (known: {', '.join(NAMES)})")
+        raise MetricError(f"there is no metric {match[1]!r}{nearest(match[1], NAMES)} (known: {', '.join(NAMES)})")
     if len(match[2]) > len(str(MOST_SIZE)) or int(match[2]) > MOST_SIZE:
-        raise BeirgridError(f"{quoted(text)} looks deeper than any run ({MOST_SIZE:,} documents)")
+        raise MetricError(f"{quoted(text)} looks deeper than any run ({MOST_SIZE:,} documents)")
     return Metric(match[1], int(match[2]))
 
 
 def registered_metric(text: str) -> str:
-    """Return a metric's name in files.
-
-    Raises:
-        ValueError: there is no such metric, as a validator says it.
-    """
-    try:
-        parse_metric(text)
-    except BeirgridError as error:
-        raise ValueError(str(error)) from None
+    """Return a metric's name in files; refuse a text that names none."""
+    parse_metric(text)
     return metric_key(text)
 
 

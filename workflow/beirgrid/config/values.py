@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import core_schema
+
+from ..core.errors import nearest
 
 # Upper limits: of what is counted (documents, training steps), and of depths and batches, which a 32-bit counter holds.
 MOST_COUNTED, MOST_SIZE = 10_000_000_000, 1_000_000
@@ -76,6 +88,10 @@ Kernels = Literal["auto", "plain"]
 Norm = Literal["min-max", "max", "sum", "zmuv", "rank", "borda"]
 
 
+# The registries, and what an entry of each is called.
+REGISTRIES = {"corpora": "corpus", "datasets": "dataset", "models": "model", "systems": "system"}
+
+
 @dataclass(frozen=True)
 class Refers:
     """Marks a key whose value names registered entries: a name, a list of names, or a mapping of names.
@@ -90,13 +106,39 @@ class Refers:
     families: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
 
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Validate the names, too, if the context of the validation is the whole configuration."""
+        return core_schema.with_info_after_validator_function(self._check, handler(source))
 
-# Context of the validation of a whole configuration. The entries that jobs are given lack keys.
-REGISTERED = "registered"
+    def _check(self, value: Any, info: ValidationInfo) -> Any:
+        problems = [self._problem(name, info.context) for name in names_in(value)] if info.context else []
+        if any(problems):
+            raise ValueError("; ".join(filter(None, problems)))
+        return value
+
+    def _problem(self, name: str, raw: Mapping[str, Any]) -> str:
+        """Return why a name cannot stand here, or an empty string."""
+        known = {*self.also}.union(*(raw[registry] for registry in self.registries))
+        if name not in known:
+            kind = " or ".join(REGISTRIES[registry] for registry in self.registries)
+            return f"no {kind} is named {name!r}{nearest(name, known)}"
+        model = raw["models"].get(name)
+        family = model.get("family") if self.families and name not in self.also and isinstance(model, Mapping) else None
+        if isinstance(family, str) and family not in self.families:
+            return f"{name!r} is a {family} model; a {' or '.join(self.families)} model is needed here"
+        return ""
+
+
+def names_in(value: Any) -> tuple[str, ...]:
+    """Return the names in the value of a key that refers to entries."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, tuple | dict) else ()
 
 
 class Entry(BaseModel):
-    """Base of all entries: immutable, without unknown keys and without type conversion."""
+    """Base of all entries: immutable, without unknown keys and without type conversion.
+
+    The context of the validation of a configuration is the configuration. The entries that jobs are given lack keys.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
@@ -106,7 +148,7 @@ class Entry(BaseModel):
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:
-        if info.context == REGISTERED and (problems := list(self.problems())):
+        if info.context and (problems := list(self.problems())):
             raise ValueError("; ".join(problems))
         return self
 
@@ -118,8 +160,7 @@ class Entry(BaseModel):
 
     def references(self, registry: str) -> list[tuple[str, str]]:
         """Return the names of a registry's entries that the entry's keys give, each with its key."""
-        values = ((key, getattr(self, key)) for key in self.keys_to(registry))
-        return [(key, name) for key, value in values for name in ([value] if isinstance(value, str) else value or ())]
+        return [(key, name) for key in self.keys_to(registry) for name in names_in(getattr(self, key))]
 
     def own_keys(self, *keys: str) -> dict[str, Any]:
         """Return the named keys that the entry was given (all without names), as JSON holds them, in that order.

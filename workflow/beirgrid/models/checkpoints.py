@@ -14,8 +14,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from ..config import lock, resolve_path
+from ..config import lock
 from ..config.models import ModelEntry
+from ..config.places import resolve_path
 from ..core import files
 from ..core.errors import DataError, warn
 from . import adapters, convert, saved

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from ..config import entries, find_local, resolve_path, run_file
+from ..config import entries
+from ..config.places import find_local, resolve_path, run_file
 from ..core import paths
 from ..core.provenance import Stamp
 from ..models import checkpoints

@@ -13,7 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..config import absent_folder, entries, is_unjudged, layers, with_parts
+from ..config import entries
+from ..config.checks import absent_folder, layers, with_parts
+from ..config.datasets import is_unjudged
 from ..config.endpoint_entries import Endpoint
 from ..core.errors import ConfigError
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..config import CHECKOUT, entries, models_behind, resolve_path, with_parts
+from ..config import entries
+from ..config.checks import models_behind, with_parts
+from ..config.places import resolve_path
 from ..core import paths
+from ..core.checkout import CHECKOUT
 from ..core.portable import portable
 from ..results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote
 from . import artifacts

@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 from ..analysis import ranking_overlap
 from ..analysis.comparisons import compare_grid
 from ..collections import collection
-from ..config import resolve_path
+from ..config.places import resolve_path
 from ..core import files, paths, provenance
 from ..core.provenance import Record
 from ..pipeline.aggregate import AGGREGATE

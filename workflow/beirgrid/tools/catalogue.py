@@ -9,12 +9,14 @@ from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from ..config import CHECKOUT, absent_folder, models_behind, resolve_path
+from ..config.checks import absent_folder, models_behind
 from ..config.entries import LocalCorpus, Reranked, Retriever
 from ..config.metric_names import NAMES, STANDARD, lower_is_better, written
 from ..config.names import local_name
+from ..config.places import resolve_path
 from ..config.registry import mteb_models
 from ..core import paths
+from ..core.checkout import CHECKOUT
 from ..core.errors import DataError, show
 from ..pipeline.grid import Grid
 from ..pipeline.resources import Resources

@@ -20,8 +20,9 @@ from typing import Annotated, Any, NoReturn
 
 import yaml
 
-from ..config import CHECKOUT, is_folder
+from ..config.places import is_folder
 from ..core import files, interrupts, paths
+from ..core.checkout import CHECKOUT
 from ..core.errors import BeirgridError, ConfigError, nearest, say
 from ..core.families import families_with_role
 from ..models import saved
