@@ -15,16 +15,11 @@ from .values import LIST, Count, Entry, Language, Name, Names, PathName, Positiv
 class CorpusEntry(Entry):
     """Keys that corpora of every source have."""
 
-    documents: Count | None = Field(
-        None, description="Number of documents. fetch compares it with the collection. It decides the number of shards."
-    )
+    documents: Count | None = Field(None, description="Documents, which fetch compares. Shards follow from it.")
     titles: bool = Field(True, description="Whether the documents have titles.")
     language: Language = Field("en", description="Language of the documents, an ISO 639-1 code.")
     licence: str = Field("", description="Licence as the publishers or the BEIR paper state it.")
-    show_text: bool = Field(
-        True,
-        description="false: reports show ids in place of the texts of documents and queries, as some licences ask.",
-    )
+    show_text: bool = Field(True, description="false: reports show ids in place of texts, as some licences ask.")
     allow: Annotated[tuple[Literal["duplicate-documents", "duplicate-queries", "empty-queries"], ...], LIST] = Field(
         (), description="Flaws of the collection to accept. beirgrid keeps the first of several duplicates."
     )
@@ -39,7 +34,7 @@ class LocalCorpus(CorpusEntry):
         "path starts at the working directory or, if nothing is there, at this checkout."
     )
     supplied: Literal["user"] | None = Field(
-        None, description="user: the collection needs a licence. Without its folder, its cells show “not supplied”."
+        None, description="user: it needs a licence. Without its folder, cells are “not supplied”."
     )
     id: str | None = Field(None, description="Identifier of the registered corpus that the folder replaces. Unused.")
     revision: Revision | None = Field(None, description="Commit of the corpus that the folder replaces. Unused.")
@@ -60,9 +55,7 @@ class HubCorpus(CorpusEntry):
     id: str = Field(description="Dataset on the Hugging Face hub with the documents.")
     revision: Revision = Field(description="Commit of the Hugging Face dataset, 40 hex digits.")
     split: Name | None = Field(None, description="Split of the documents, if the dataset has several.")
-    subset: Name | None = Field(
-        None, description="Subset, if the dataset has several in MTEB's layout ({subset}-corpus, -queries, -qrels)."
-    )
+    subset: Name | None = Field(None, description="Subset, if there are several ({subset}-corpus, -queries, -qrels).")
 
 
 class MtebCorpus(CorpusEntry):
@@ -95,14 +88,9 @@ class Dataset(Entry):
     """Queries and qrels over one corpus, or the mean of several such datasets (``mean_of``)."""
 
     corpus: Annotated[str | None, Refers(("corpora",))] = Field(None, description="The corpus that is searched.")
-    id: str | None = Field(
-        None,
-        description="ir_datasets id with queries and qrels, or hub dataset with the qrels (default: the corpus's).",
-    )
+    id: str | None = Field(None, description="ir_datasets id, or hub dataset with the qrels (default: the corpus's).")
     revision: Revision | None = Field(None, description="Commit of the Hugging Face dataset with the qrels.")
-    split: Name = Field(
-        "test", description="Local corpora: the qrels file is qrels/{split}.tsv. Hugging Face: the split of the qrels."
-    )
+    split: Name = Field("test", description="Split of the qrels; of a local corpus, qrels/{split}.tsv.")
     queries: Count | None = Field(None, description="Number of queries with qrels, which fetch compares.")
     queries_are_documents: bool | Literal["auto"] = Field(
         "auto", description="Whether a document with a query's id is that query, not ranked. auto: if texts are equal."
@@ -120,9 +108,7 @@ class Dataset(Entry):
     )
     group: str = Field("", description="Benchmark that the dataset belongs to.")
     statistics: Statistics = Field(Statistics(), description="Known figures (BEIR: the paper's Table 1) for job sizes.")
-    mean_of: Annotated[Names, Refers(("datasets",))] = Field(
-        (), description="The dataset is the unweighted mean of these datasets, one row in tables."
-    )
+    mean_of: Annotated[Names, Refers(("datasets",))] = Field((), description="Datasets whose mean this one is.")
 
     def problems(self) -> Iterator[str]:
         """Yield what is missing, and what does not go with a mean."""

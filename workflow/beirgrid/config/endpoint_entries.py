@@ -30,11 +30,10 @@ class Endpoint(Entry):
     revision: str = Field("", description="Version of the model that its publisher states, for the records.")
     dimensions: Size | None = Field(None, description="Dimensions to ask for. By default, the server's own.")
     max_characters: Size | None = Field(
-        None, description="Characters of each text to send. Servers refuse texts that are too long for the model."
+        None, description="Characters of each text to send: servers refuse longer ones."
     )
     protocol: Literal["cohere", "tei"] = Field(
-        "cohere",
-        description="Form of rerank requests: that of Cohere, Jina, vLLM and infinity, or text-embeddings-inference.",
+        "cohere", description="Form of rerank requests: Cohere's (also Jina, vLLM, infinity), or TEI's."
     )
     body: dict[str, JsonValue] = Field({}, description="Keys to add to each request. null takes a key out.")
     query_body: dict[str, JsonValue] = Field({}, description="Keys to add to requests with queries, over body.")

@@ -49,7 +49,7 @@ class ShowSettings(Entry):
     """What tables and report show beside the systems of the grid."""
 
     published: Annotated[tuple[str, ...], LIST] = Field(
-        (), description="Files of config/published, without .csv: values of systems that do not run here are shown."
+        (), description="Files of config/published (without .csv) whose systems are shown."
     )
     order: Literal["score", "grid"] = Field("score", description="Order of the systems: best first, or the grid's.")
 
@@ -110,9 +110,7 @@ class EncodeSettings(Entry):
     """Settings of every stage that runs a model."""
 
     precision: Precision = Field("auto", description="Number format. auto: float32 on a CPU, 16 bits on a GPU.")
-    shard: Annotated[int, Field(ge=1, le=100_000_000)] = Field(
-        500_000, description="Documents per shard. One job encodes one shard; its memory follows from this size."
-    )
+    shard: Annotated[int, Field(ge=1, le=100_000_000)] = Field(500_000, description="Documents that one job encodes.")
     batch_tokens: BatchTokens = Field(BatchTokens(), description="Tokens per batch, padding included, by device.")
     keep: bool = Field(False, description="Keep embeddings after they are indexed.")
 
@@ -130,14 +128,12 @@ class Settings(Entry):
         "main metric of each dataset. If all datasets of the grid have the same main metric, it replaces main."
     )
     device: Device = Field("auto", description="Where models run. auto: on a GPU if there is one.")
-    kernels: Kernels = Field(
-        "auto", description="plain: only documented functions of PyTorch, transformers and faiss run models and search."
-    )
+    kernels: Kernels = Field("auto", description="plain: only documented functions of PyTorch, transformers and faiss.")
     nodes: Nodes = Field(Nodes(), description="Limits of the jobs on CPU nodes and on GPU nodes.")
     retrieve: RetrieveSettings = Field(RetrieveSettings(), description="First-stage retrieval.")
     encode: EncodeSettings = Field(EncodeSettings(), description="Stages that run a model.")
     small_corpus: Annotated[int, Field(ge=0, le=MOST_COUNTED)] = Field(
-        0, description="Corpora of at most this many documents share cluster jobs (docs/cluster.md). 0: none do."
+        0, description="Corpora of at most this many documents share cluster jobs."
     )
     seed: Seed = Field(0, description="Seed of the random numbers behind intervals and tests.")
     tolerances: dict[str, NotNegative] = Field(

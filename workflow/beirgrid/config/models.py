@@ -46,9 +46,7 @@ class TrainedOn(Entry):
         description="Datasets, or corpora, which stand for all datasets over them. An empty list: none of them."
     )
     source: str = Field(description="Publication or page that says so.")
-    complete: bool = Field(
-        True, description="Whether the source names all training data. If not, other collections may be among it."
-    )
+    complete: bool = Field(True, description="Whether the source names all of them. If not, others may be among them.")
 
 
 class DatasetPrompts(Entry):
@@ -93,17 +91,12 @@ class ModelEntry(Entry):
     """Keys that models of every family have."""
 
     checkpoint: HubId | None = Field(None, description="Model id on the Hugging Face hub.")
-    revision: Resolvable | None = Field(
-        None,
-        description="Commit of the checkpoint, 40 hex digits. resolve: the first fetch asks the hub (docs/models.md).",
-    )
+    revision: Resolvable | None = Field(None, description="Commit of the checkpoint, or resolve (docs/models.md).")
     path: PathName | None = Field(None, description="Folder with the checkpoint, resolved as that of a corpus.")
     package: str | None = Field(
-        None, description="Installed Python package with the checkpoint. Its files are read, its code does not run."
+        None, description="Installed Python package with the checkpoint. Its code does not run."
     )
-    adapter: Adapter | None = Field(
-        None, description="LoRA of this checkpoint: fetch adds it to the weights, and takes its tokenizer and modules."
-    )
+    adapter: Adapter | None = Field(None, description="LoRA that fetch adds to the checkpoint (docs/models.md).")
     endpoint: Endpoint | None = Field(None, description="Server that runs the model, in place of a checkpoint.")
     files: dict[str, Digest] = Field({}, description="Files of the checkpoint and their SHA-256, which fetch verifies.")
     pickled: bool = Field(False, description="Without safetensors, fetch pickled weights and convert them.")
@@ -114,9 +107,7 @@ class ModelEntry(Entry):
     )
     max_length: Length | None = Field(None, description="Tokens kept of a text (rerankers: of query and document).")
     precision: Precision | None = Field(None, description="Precision of this model, in place of encode.precision.")
-    size: ModelSize = Field(
-        ModelSize(), description="Size of the model. By default, that of its files or, without files, of BERT-base."
-    )
+    size: ModelSize = Field(ModelSize(), description="Size of the model. By default, that of its files.")
     trained_on: TrainedOn | None = Field(
         None,
         description="Collections whose judgements the model was trained on. Its scores there are not zero-shot. "
@@ -282,9 +273,7 @@ class LateInteractionModel(ModelEntry):
         "that has no projection of tokens (none). By default, the checkpoint must have one.",
     )
     query_model: QueryModel = None
-    query_length: Length | None = Field(
-        None, description="Tokens of a query, including its marker and mask tokens (max_length is for documents)."
-    )
+    query_length: Length | None = Field(None, description="Tokens of a query (max_length is for documents).")
     query_lengths: Annotated[dict[str, Length], Refers(("datasets",))] = Field(
         {}, description="Query lengths of single datasets (or of all parts of a mean), in place of query_length."
     )
@@ -313,21 +302,27 @@ class CrossEncoder(TaskModel):
     train: CrossEncoderTraining | None = Field(None, description="How the workflow trains the model.")
 
 
-Prompt = Annotated[tuple[Token, ...], LIST, AfterValidator(with_places)]
-Answers = Annotated[tuple[Token, ...], LIST, Field(min_length=1, max_length=2)]
+Prompt = Annotated[
+    tuple[Token, ...],
+    LIST,
+    AfterValidator(with_places),
+    Field(
+        description="Text that the model reads for a pair, in parts that are tokenized one by one. {query} and "
+        "{document} stand for the texts. If the pair is too long, only the part with the document is cut."
+    ),
+]
+Answers = Annotated[
+    tuple[Token, ...],
+    LIST,
+    Field(min_length=1, max_length=2, description="Token for a relevant document, and one for another, if it counts."),
+]
 
 
 class AnsweringReranker(ModelEntry):
     """Keys of models that answer a prompt about a pair."""
 
-    prompt: Prompt = Field(
-        description="Text that the model reads for a pair, in parts that are tokenized one by one. {query} and "
-        "{document} stand for the texts. If the pair is too long, only the part with the document is cut."
-    )
-    answers: Answers = Field(
-        description="Tokens whose logits make the score: the token for a relevant document and, unless its logit "
-        "alone is the score, the token for another one."
-    )
+    prompt: Prompt
+    answers: Answers
     chunks: Chunks | None = _CHUNKS
 
 
@@ -336,11 +331,8 @@ class Seq2SeqReranker(AnsweringReranker):
 
     family: Literal["seq2seq-reranker"] = Field(description="Decides how the checkpoint is opened and searched.")
     # What monoT5 is trained on (Nogueira et al. 2020). The end must survive truncation: it asks for the answer.
-    prompt: Prompt = Field(
-        ("Query: {query} Document: {document}", "Relevant:"),
-        description=AnsweringReranker.model_fields["prompt"].description,
-    )
-    answers: Answers = Field(("▁true", "▁false"), description=AnsweringReranker.model_fields["answers"].description)
+    prompt: Prompt = ("Query: {query} Document: {document}", "Relevant:")
+    answers: Answers = ("▁true", "▁false")
 
 
 class DecoderReranker(AnsweringReranker):

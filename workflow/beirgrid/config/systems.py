@@ -83,9 +83,7 @@ class SystemEntry(Entry):
     """A column of the grid."""
 
     kind: ClassVar[str]
-    seeds: Seeds | None = Field(
-        None, description="Runs of the system in the grid, each with other seeds. The tables show the mean."
-    )
+    seeds: Seeds | None = Field(None, description="Runs of the system, each with other seeds. Tables show the mean.")
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -204,7 +202,7 @@ class Program(Foreign):
         "format to {run}, and may name {corpus}, {index}, {depth} and {threads}."
     )
     index_command: Command | None = Field(
-        None, description="Command that indexes a corpus first: reads the file {corpus}, fills the folder {index}."
+        None, description="Command that indexes first: reads {corpus}, fills {index}."
     )
     version: str = Field("", description="Version of the program, for the records. A change runs the commands again.")
     threads: Size = Field(1, description="Cores of a job.")

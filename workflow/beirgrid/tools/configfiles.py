@@ -10,6 +10,7 @@ import yaml
 
 from .. import config as configuration
 from ..config import yaml_files
+from ..core.checkout import CHECKOUT
 from ..core.errors import ConfigError
 
 _BASE = ("datasets", "systems", "config")
@@ -21,7 +22,7 @@ def with_defaults(config: dict[str, Any]) -> dict[str, Any]:
 
     raw: dict[str, Any] = {}
     for name in _BASE:
-        update_config(raw, yaml_files.read(configuration.CHECKOUT / "config" / f"{name}.yaml"))
+        update_config(raw, yaml_files.read(CHECKOUT / "config" / f"{name}.yaml"))
     update_config(raw, config)
     return raw
 

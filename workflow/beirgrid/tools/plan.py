@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from .. import config as configuration
 from ..config.values import Size
 from ..core import paths, provenance
+from ..core.checkout import CHECKOUT
 from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, show
 from ..pipeline import artifacts
@@ -117,9 +117,9 @@ def _jobs(resources: Resources, options: list[str]) -> Iterator[tuple[Job, Row]]
     records: list[LogRecord] = []
     # On a cluster, each job has its own cores.
     cores = 1000 if resources.cores == resources.config.nodes.cpu.cores else resources.cores
-    command = ["--dry-run", "--nolock", "--cores", cores, "--snakefile", configuration.CHECKOUT / "Snakefile"]
+    command = ["--dry-run", "--nolock", "--cores", cores, "--snakefile", CHECKOUT / "Snakefile"]
     # Snakemake would prefer a profile of the working directory, which can run code.
-    command += ["--workflow-profile", configuration.CHECKOUT / "profiles" / "default"]
+    command += ["--workflow-profile", CHECKOUT / "profiles" / "default"]
     said = io.StringIO()
 
     def collect(record: LogRecord) -> bool:
