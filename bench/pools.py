@@ -58,7 +58,7 @@ def compared(by_pool: Values, truth: Values) -> tuple[float, float, float, float
 def judged(rankings: pools.Rankings, full: Grades, method: pools.Method, budget: int) -> Grades:
     """Return the full qrels' judgements of a pool; pairs without a judgement are not relevant."""
     grades: Grades = {}
-    for query, document, _ in pools.pool(rankings, method, DEPTH, budget).pairs:
+    for query, document in pools.pool(rankings, method, DEPTH, budget).pairs:
         grades.setdefault(query, {})[document] = full[query].get(document, 0)
     return grades
 

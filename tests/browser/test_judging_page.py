@@ -13,7 +13,6 @@ import pytest
 
 from beirgrid.sets import documents, queries, server
 from beirgrid.sets.evaluation_set import EvaluationSet
-from beirgrid.sets.pools import PooledPair
 
 HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title='hacked'\">"
 
@@ -29,7 +28,7 @@ def create(folder):
     texts = [documents.Document(f"d{i}", f"Title {i}", f"Rye bread number {i}. {HOSTILE}") for i in range(3)]
     found = EvaluationSet.create(folder, texts, "here")
     found.write_queries([queries.SetQuery(f"q{i}", f"rye bread {i}") for i in range(4)])
-    found.store.add_pool(PooledPair(f"q{query}", f"d{document}", 1.0) for query in range(4) for document in range(3))
+    found.store.add_pool((f"q{query}", f"d{document}") for query in range(4) for document in range(3))
     return found
 
 

@@ -18,7 +18,6 @@ from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.search import lucene
 from beirgrid.sets import documents, generated_queries
 from beirgrid.sets.evaluation_set import EvaluationSet
-from beirgrid.sets.pools import PooledPair
 from beirgrid.sets.store import Grading
 
 FILLER = "the passage goes on with words that stand in every other one of these passages as well and say no more"
@@ -97,7 +96,7 @@ def test_queries_that_lead_back_to_their_passage_are_kept_and_marked(made, serve
     set_step("check", "notes")
     assert "12 of 12 queries are synthetic" in capsys.readouterr().out
     query, document = found[0]["_id"], found[0]["metadata"]["source"]
-    made.store.add_pool([PooledPair(query, document, 1.0)])
+    made.store.add_pool([(query, document)])
     made.store.judge(Grading("ann", query, document, 3))
     set_step("accept", "notes")
     set_step("check", "notes")

@@ -21,13 +21,9 @@ RUNS = {
 }
 
 
-def chosen(found: pools.Pool) -> list[tuple[str, str]]:
-    return [(pair.query, pair.document) for pair in found.pairs]
-
-
 def test_a_depth_pool_has_the_top_documents_of_every_run():
     found = pools.pool(RUNS, "depth", 2)
-    assert set(chosen(found)) == {("q1", "d1"), ("q1", "d2"), ("q1", "d3"), ("q2", "e1"), ("q2", "e2"), ("q2", "e3")}
+    assert set(found.pairs) == {("q1", "d1"), ("q1", "d2"), ("q1", "d3"), ("q2", "e1"), ("q2", "e2"), ("q2", "e3")}
     assert found.candidates == 6
     assert found.complete == {"a": 2, "b": 2, "c": 2}
     assert found.left_out["c"] == 0  # its third document is in the pool by another run
@@ -35,7 +31,7 @@ def test_a_depth_pool_has_the_top_documents_of_every_run():
 
 
 def test_a_budget_takes_first_ranks_first_and_alternates_between_queries():
-    assert chosen(pools.pool(RUNS, "depth", 3, budget=4)) == [("q1", "d1"), ("q2", "e1"), ("q1", "d3"), ("q2", "e3")]
+    assert pools.pool(RUNS, "depth", 3, budget=4).pairs == [("q1", "d1"), ("q2", "e1"), ("q1", "d3"), ("q2", "e3")]
     for method, budget in itertools.product(("depth", "rbp"), (0, 1, 3)):
         assert len(pools.pool(RUNS, method, 3, budget).pairs) == budget
     assert pools.pool(RUNS, "depth", 3, budget=1).complete == {"a": 0, "b": 0, "c": 1}
@@ -43,18 +39,18 @@ def test_a_budget_takes_first_ranks_first_and_alternates_between_queries():
 
 def test_a_budget_is_for_pairs_that_no_earlier_pool_has():
     first = pools.pool(RUNS, "depth", 3, budget=2)
-    second = pools.pool(RUNS, "depth", 3, budget=2, earlier=chosen(first))
-    assert chosen(first) == [("q1", "d1"), ("q2", "e1")]
-    assert chosen(second) == [("q1", "d3"), ("q2", "e3")]
+    second = pools.pool(RUNS, "depth", 3, budget=2, earlier=first.pairs)
+    assert first.pairs == [("q1", "d1"), ("q2", "e1")]
+    assert second.pairs == [("q1", "d3"), ("q2", "e3")]
     both = pools.pool(RUNS, "depth", 3, budget=4)
     assert (second.complete, second.left_out) == (both.complete, both.left_out)
 
 
 def test_rank_biased_weights_are_summed_over_runs():
-    weights = {(pair.query, pair.document): pair.weight for pair in pools.pool(RUNS, "rbp", 3).pairs}
-    assert weights["q1", "d1"] == pytest.approx(0.2 * (1 + 0.8 + 1))
-    assert weights["q1", "d4"] == pytest.approx(0.2 * 0.64)
-    assert max(weights, key=weights.__getitem__) == ("q1", "d1")
+    weights = pools.weights("rbp", [of["q1"] for of in RUNS.values()])
+    assert weights["d1"] == pytest.approx(0.2 * (1 + 0.8 + 1))
+    assert weights["d4"] == pytest.approx(0.2 * 0.64)
+    assert pools.pool(RUNS, "rbp", 3).pairs[0] == ("q1", "d1")
 
 
 def test_kappa_equals_another_implementation():

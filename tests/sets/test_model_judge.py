@@ -19,7 +19,6 @@ from beirgrid.core.errors import BeirgridError, ConfigError, DataError
 from beirgrid.models import endpoints
 from beirgrid.sets import chat_models, documents, estimates, findings, model_judge, queries
 from beirgrid.sets.evaluation_set import EvaluationSet
-from beirgrid.sets.pools import PooledPair
 from beirgrid.sets.store import Grading
 
 QUERIES, DOCUMENTS = 12, 4
@@ -55,7 +54,7 @@ def made(tmp_path):
     found = EvaluationSet.create(tmp_path / "notes", texts, "here")
     found.write_queries([queries.SetQuery(f"q{q}", f"what is in {q}") for q in range(QUERIES)])
     pairs = itertools.product(range(QUERIES), range(DOCUMENTS))
-    found.store.add_pool([PooledPair(f"q{q}", f"{q}/{d}", 1.0) for q, d in pairs], overlap=0.3)
+    found.store.add_pool([(f"q{q}", f"{q}/{d}") for q, d in pairs], overlap=0.3)
     return found
 
 
@@ -267,7 +266,7 @@ def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):
     """The model answers 2 to everything. One document is longer than the model's window."""
     with (made.folder / "corpus.jsonl").open("a") as stream:
         stream.write('{"_id": "long", "title": "Long", "text": "' + "rye bread " * 1000 + '"}\n')
-    made.store.add_pool([PooledPair("q1", "long", 1.0)])
+    made.store.add_pool([("q1", "long")])
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("Grade {passage} for {query}!")
     checkpoint = save_fixed_answer(tmp_path / "two", "2")

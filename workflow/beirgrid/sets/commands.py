@@ -126,19 +126,16 @@ def make_pool(
 ) -> None:
     """Choose the pairs to judge, from finished runs."""
     made = EvaluationSet(folder)
-    rankings = _rankings(made, results, systems)
-    facts: dict[str, Any] = {"method": method, "depth": depth, "systems": sorted(rankings)}
-    if queries:
-        some = set(pools.sample_queries(made.queries(), queries))
-        facts["queries"] = len(some)
-        rankings = {
-            system: {query: ranked for query, ranked in of_system.items() if query in some}
-            for system, of_system in rankings.items()
-        }
-    earlier = made.store.pool() if made.store.path.is_file() else []
-    pool = pools.pool(rankings, method, depth, judgements, set(earlier))
-    _refuse_other_documents(made, results, {pair.document for pair in pool.pairs})
+    some = set(pools.sample_queries(made.queries(), queries))
+    rankings = {
+        system: {query: ranked for query, ranked in of_system.items() if query in some}
+        for system, of_system in _rankings(made, results, systems).items()
+    }
+    earlier = made.store.pool() if made.store.path.is_file() else {}
+    pool = pools.pool(rankings, method, depth, judgements, earlier)
+    _refuse_other_documents(made, results, {document for _, document in pool.pairs})
     new = made.store.add_pool(pool.pairs, overlap)
+    facts = {"method": method, "depth": depth, "systems": sorted(rankings), "queries": len(some)}
     with made.edit() as description:
         description.pools.append({**facts, "candidates": pool.candidates, "new": new, "overlap": overlap})
     show(f"{folder}: {new:,} new pairs to judge, of {pool.candidates:,} in the top {depth} of all runs")

@@ -62,8 +62,7 @@ class Version(BaseModel):
     def by(self) -> str:
         """The kind of judges: people, or a model."""
         models = [judge.removeprefix(MODEL) for judge in self.judges if judge.startswith(MODEL)]
-        people = "one person" if len(self.judges) == 1 else f"{len(self.judges)} people"
-        return f"judged by a model ({models[0]})" if models else f"judged by {people}"
+        return f"judged by a model ({models[0]})" if models else "judged by people"
 
 
 class Description(BaseModel):

@@ -7,10 +7,10 @@ the largest sum of rank-biased-precision weights (Moffat, Webber and Zobel, SIGI
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
-from operator import add
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
+
+from .agreement import Pair
 
 Method = Literal["depth", "rbp"]
 # Ranked document ids by system and query, best first.
@@ -18,14 +18,6 @@ Rankings = Mapping[str, Mapping[str, Sequence[str]]]
 
 # Persistence: the probability of reading the next document. Nearly all weight is in the top 20.
 PERSISTENCE = 0.8
-
-
-class PooledPair(NamedTuple):
-    """A pair to judge. Pairs with larger weights are worth more."""
-
-    query: str
-    document: str
-    weight: float
 
 
 class Pool(NamedTuple):
@@ -38,7 +30,7 @@ class Pool(NamedTuple):
         left_out: by system, the share of rank-biased-precision weight outside of the pool.
     """
 
-    pairs: list[PooledPair]
+    pairs: list[Pair]
     candidates: int
     complete: dict[str, int]
     left_out: dict[str, float]
@@ -49,7 +41,7 @@ def pool(
     method: Method,
     depth: int,
     budget: int | None = None,
-    earlier: Collection[tuple[str, str]] = (),
+    earlier: Collection[Pair] = (),
 ) -> Pool:
     """Choose the pairs to judge.
 
@@ -59,25 +51,21 @@ def pool(
         budget: most pairs; None for all candidates.
         earlier: pairs that are in the pool already: the budget is for others.
     """
-    queries = dict.fromkeys(query for of_system in rankings.values() for query in of_system)
-    weigh = _WEIGHTS[method]
-    pairs = [
-        PooledPair(query, document, weight)
-        for query in queries
-        for document, weight in weigh([of.get(query, ())[:depth] for of in rankings.values()]).items()
-    ]
-    # Pairs of equal weight alternate between queries, so that a budget cuts all queries equally.
-    seen: dict[tuple[str, float], int] = {}
-    turn = {}
-    for pair in pairs:
-        turn[pair] = seen[pair.query, pair.weight] = seen.get((pair.query, pair.weight), -1) + 1
-    kept = set(earlier)
-    fresh = (pair for pair in pairs if pair[:2] not in kept)
-    chosen = sorted(fresh, key=lambda pair: (-pair.weight, turn[pair]))[:budget]
-    kept |= {pair[:2] for pair in chosen}
+    weighed: dict[Pair, float] = {}
+    turns: dict[Pair, int] = {}
+    for query in dict.fromkeys(query for of_system in rankings.values() for query in of_system):
+        seen: dict[float, int] = {}
+        for document, weight in weights(method, [of.get(query, ())[:depth] for of in rankings.values()]).items():
+            weighed[query, document] = weight
+            # Pairs of equal weight alternate between queries, so that a budget cuts all queries equally.
+            turns[query, document] = seen[weight] = seen.get(weight, -1) + 1
+    before = set(earlier)
+    fresh = (pair for pair in weighed if pair not in before)
+    chosen = sorted(fresh, key=lambda pair: (-weighed[pair], turns[pair]))[:budget]
+    kept = before.union(chosen)
     return Pool(
         chosen,
-        len(pairs),
+        len(weighed),
         {system: _complete(of_system, kept, depth) for system, of_system in rankings.items()},
         {system: _left_out(of_system, kept) for system, of_system in rankings.items()},
     )
@@ -88,29 +76,23 @@ def draw(*words: str) -> float:
     return int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest()[:7]) / 2**56
 
 
-def sample_queries(queries: Iterable[str], number: int) -> list[str]:
-    """Sample queries by a hash of their ids, so that a larger sample contains every smaller one."""
+def sample_queries(queries: Iterable[str], number: int | None) -> list[str]:
+    """Sample queries, or take all, by a hash of their ids, so that a larger sample contains every smaller one."""
     return sorted(queries, key=lambda query: draw("sample", query))[:number]
 
 
-def _by_rank(
-    weigh: Callable[[int], float], combine: Callable[[float, float], float], tops: Sequence[Sequence[str]]
-) -> dict[str, float]:
-    """Weight each document by the weights of its ranks in all runs, combined."""
-    weights: dict[str, float] = {}
+def weights(method: Method, tops: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Weigh the documents of a query by their ranks: by the best one (depth), or by those in all runs (rbp)."""
+    ranks: dict[str, list[int]] = {}
     for top in tops:
         for rank, document in enumerate(top):
-            weights[document] = combine(weights.get(document, 0.0), weigh(rank))
-    return weights
+            ranks.setdefault(document, []).append(rank)
+    if method == "depth":
+        return {document: 1 / (1 + min(of)) for document, of in ranks.items()}
+    return {document: (1 - PERSISTENCE) * sum(PERSISTENCE**rank for rank in of) for document, of in ranks.items()}
 
 
-_WEIGHTS: dict[str, Callable[[Sequence[Sequence[str]]], dict[str, float]]] = {
-    "depth": partial(_by_rank, lambda rank: 1 / (1 + rank), max),  # that of the best rank
-    "rbp": partial(_by_rank, lambda rank: (1 - PERSISTENCE) * PERSISTENCE**rank, add),
-}
-
-
-def _complete(of_system: Mapping[str, Sequence[str]], kept: set[tuple[str, str]], depth: int) -> int:
+def _complete(of_system: Mapping[str, Sequence[str]], kept: set[Pair], depth: int) -> int:
     """Return the depth to which the pool covers a run."""
     gaps = (
         rank
@@ -121,7 +103,7 @@ def _complete(of_system: Mapping[str, Sequence[str]], kept: set[tuple[str, str]]
     return min(gaps, default=depth)
 
 
-def _left_out(of_system: Mapping[str, Sequence[str]], kept: set[tuple[str, str]]) -> float:
+def _left_out(of_system: Mapping[str, Sequence[str]], kept: set[Pair]) -> float:
     """Return the share of a run's rank-biased-precision weight outside of the pool."""
     weights = [
         (PERSISTENCE**rank, (query, document) in kept)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..collections import lines
 from ..collections.collection import Document
-from ..core.errors import BeirgridError, DataError, lone_surrogate, warn
+from ..core.errors import BeirgridError, DataError, warn
 from .evaluation_set import EvaluationSet
 from .store import Grading
 
@@ -32,10 +32,6 @@ _PAGE = Path(__file__).with_name("judge.html")
 _DATA = "/*DATA*/null"
 # Beginnings of cells that spreadsheets run, and of those that have a quote before it already.
 _FORMULA = re.compile(r"['\s]*[=+\-@]")
-# Columns of files that come back: those of judges, and of disagreements.
-_COLUMNS = re.compile(r"(query|document|grade|reason|query_text|title|text)$|by ")
-# Largest request, in bytes.
-_LONGEST = 100_000
 # Names of this machine. Others are refused, against DNS rebinding.
 _HOSTS = ("127.0.0.1", "localhost")
 # A page loads nothing from other hosts.
@@ -133,8 +129,8 @@ def application(judging: Judging, token: str) -> Starlette:
         check(request)
         operation = getattr(judging, request.url.path[1:])
         judge = check_judge(request.query_params.get("judge", ""))
-        row = [await _row(request)] if operation == judging.judge else []
-        return JSONResponse(await run_in_threadpool(operation, judge, *row), headers=_HEADERS)
+        rows = [dict(json.loads(await request.body()))] if operation == judging.judge else []
+        return JSONResponse(await run_in_threadpool(operation, judge, *rows), headers=_HEADERS)
 
     def refuse(request: Request, error: Exception) -> Response:
         status, message = getattr(error, "status_code", 400), getattr(error, "detail", str(error))
@@ -142,20 +138,9 @@ def application(judging: Judging, token: str) -> Starlette:
 
     routes = [Route("/", index), Route("/next", answer)]
     routes += [Route(path, answer, methods=["POST"]) for path in ("/judge", "/undo")]
-    return Starlette(routes=routes, exception_handlers={HTTPException: refuse, BeirgridError: refuse})
-
-
-async def _row(request: Request) -> dict[str, Any]:
-    """Return the JSON object that a request has."""
-    if int(request.headers.get("content-length", _LONGEST + 1)) > _LONGEST:
-        raise BeirgridError("the request has no length, or is too long")
-    try:
-        row = json.loads(await request.body())
-    except (ValueError, RecursionError):
-        raise BeirgridError("the request is not JSON") from None
-    if not isinstance(row, dict) or lone_surrogate(json.dumps(row, ensure_ascii=False)):
-        raise BeirgridError("the request is not a JSON object of texts and numbers")
-    return row
+    # A body that is no JSON object, or has half a character, ends in one of the others.
+    refused = (HTTPException, BeirgridError, ValueError, TypeError, RecursionError)
+    return Starlette(routes=routes, exception_handlers=dict.fromkeys(refused, refuse))
 
 
 def serve(judging: Judging, port: int = 0) -> tuple[uvicorn.Server, socket.socket, str]:
@@ -183,7 +168,7 @@ def serve(judging: Judging, port: int = 0) -> tuple[uvicorn.Server, socket.socke
 
 def pairs_by_judge(judging: Judging, judges: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
     """Divide the pairs that wait for some judges: each gets all pairs of shared queries, and a share of the others."""
-    shared = judging.store.shared()
+    shared = {pair for pair, is_shared in judging.store.pool().items() if is_shared}
     waiting = {check_judge(judge): judging.store.waiting(judge) for judge in judges}
     takers: dict[str, list[str]] = {}
     for judge, pairs in waiting.items():
@@ -210,11 +195,10 @@ def take_back(judging: Judging, judge: str, path: Path) -> int:
         BeirgridError: a grade is not valid; names the row. Nothing is stored then.
     """
     rows: dict[tuple[str, str], tuple[Grading, str]] = {}
-    empty, unread = 0, set()
+    empty = 0
     for row, place in lines.table(path):
         if lacking := [name for name in ("query", "document", "grade") if name not in row]:
             raise DataError(f"{place} has no column {lacking[0]!r}: is the file saved with commas between its columns?")
-        unread |= {name for name, value in row.items() if value and not _COLUMNS.match(name)}
         if not row.get("grade") and not row.get("reason"):
             empty += 1
             continue
@@ -229,11 +213,9 @@ def take_back(judging: Judging, judge: str, path: Path) -> int:
             raise BeirgridError(
                 f"{place}: document {document!r} of query {query!r} has another grade than in {earlier}"
             )
-    if strangers := rows.keys() - set(judging.store.pool()):
+    if strangers := rows.keys() - judging.store.pool().keys():
         query, document = min(strangers)
         raise BeirgridError(f"{path}: the pool does not have document {document!r} of query {query!r}")
-    if unread:
-        warn(f"{path}: columns that are not read: {', '.join(sorted(unread))}")
     if empty:
         warn(f"{path}: {empty:,} rows have neither a grade nor a reason")
     for judgement, _ in rows.values():

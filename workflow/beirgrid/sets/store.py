@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.errors import BeirgridError, DataError
-from .pools import PooledPair, draw
+from .agreement import Pair
+from .pools import draw
 
 # Seconds without a judgement after which a judge's query goes to the next judge.
 STALE = 1800
 # Prefix of the judge names of models. Names of people have no colon.
 MODEL = "model:"
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS pool (query TEXT, document TEXT, weight REAL, shared INTEGER, PRIMARY KEY (query, document));
+CREATE TABLE IF NOT EXISTS pool (query TEXT, document TEXT, shared INTEGER, PRIMARY KEY (query, document));
 CREATE TABLE IF NOT EXISTS judgements (
     number INTEGER PRIMARY KEY AUTOINCREMENT, judge TEXT NOT NULL, query TEXT NOT NULL, document TEXT NOT NULL,
     grade INTEGER, reason TEXT NOT NULL DEFAULT '', at REAL NOT NULL, undone INTEGER NOT NULL DEFAULT 0);
@@ -72,7 +73,7 @@ class JudgementStore:
         except sqlite3.DatabaseError as error:
             raise DataError(f"{self.path} is damaged ({error})") from error
 
-    def add_pool(self, pairs: Iterable[PooledPair], overlap: float = 0.0) -> int:
+    def add_pool(self, pairs: Iterable[Pair], overlap: float = 0.0) -> int:
         """Add pairs to the pool, and return the number of new ones. Existing pairs and judgements are kept.
 
         Args:
@@ -80,19 +81,15 @@ class JudgementStore:
         """
         with self._connect() as connection:
             before = connection.total_changes
-            rows = ((*pair, draw("shared", pair.query) < overlap) for pair in pairs)
-            connection.executemany("INSERT OR IGNORE INTO pool VALUES (?, ?, ?, ?)", rows)
+            rows = ((query, document, draw("shared", query) < overlap) for query, document in pairs)
+            connection.executemany("INSERT OR IGNORE INTO pool (query, document, shared) VALUES (?, ?, ?)", rows)
             return connection.total_changes - before
 
-    def pool(self) -> list[tuple[str, str]]:
-        """Return the pairs of the pool."""
+    def pool(self) -> dict[Pair, bool]:
+        """Return the pairs of the pool, each with whether every judge judges it."""
         with self._connect() as connection:
-            return list(connection.execute("SELECT query, document FROM pool"))
-
-    def shared(self) -> set[tuple[str, str]]:
-        """Return the pairs that every judge judges."""
-        with self._connect() as connection:
-            return set(connection.execute("SELECT query, document FROM pool WHERE shared"))
+            rows = connection.execute("SELECT query, document, shared FROM pool")
+            return {(query, document): bool(shared) for query, document, shared in rows}
 
     def judge(self, judgement: Grading) -> None:
         """Store a judgement. It replaces earlier ones of the same judge and pair.
@@ -112,7 +109,7 @@ class JudgementStore:
             )
             connection.execute("UPDATE claims SET at=? WHERE query=? AND judge=?", (now, query, judge))
 
-    def undo(self, judge: str) -> tuple[str, str] | None:
+    def undo(self, judge: str) -> Pair | None:
         """Undo a judge's last judgement; return its pair, or None if there is none."""
         with self._connect() as connection:
             number, *pair = connection.execute(
@@ -129,7 +126,7 @@ class JudgementStore:
             )
             return list({row[:3]: Grading(*row) for row in rows}.values())
 
-    def next(self, judge: str) -> tuple[str, str] | None:
+    def next(self, judge: str) -> Pair | None:
         """Return a judge's next pair, or None if nothing is left.
 
         A judge gets all pairs of a query in a row, in an order that reveals neither system nor rank. A query that is
@@ -145,7 +142,7 @@ class JudgementStore:
                 connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (query, judge, time.time()))
             return query, document
 
-    def waiting(self, judge: str) -> list[tuple[str, str]]:
+    def waiting(self, judge: str) -> list[Pair]:
         """Return all pairs that wait for a judge, in the judge's order."""
         with self._connect() as connection:
             return [row[:2] for row in self._waiting(connection, judge)]
