@@ -388,7 +388,7 @@ def test_t5(tmp_path, model):
 def test_our_engine_replaces_only_loaders_that_are_compared():
     """Except BGEReranker, which cuts pairs in another way (docs/models.md)."""
     assert {
-        registry._loader(registry._meta(model.name)) for model in registry.models() if model.engine == "beirgrid"
+        registry._loader(registry._meta(row["name"])) for row in registry.models() if row["engine"] == "beirgrid"
     } == {
         *("SentenceTransformerEncoderWrapper", "sentence_transformers_loader", "InstructSentenceTransformerModel"),
         *("q3e_instruct_loader", "SparseEncoderWrapper", "MultiVectorModel"),
@@ -447,7 +447,7 @@ def test_a_reranker_of_mteb_runs_in_our_scorer(tmp_path, monkeypatch):
 @cache
 def _instructed() -> list[str]:
     loaders = ("InstructSentenceTransformerModel", "q3e_instruct_loader", "SentenceTransformerEncoderWrapper")
-    usable = [model.name for model in registry.models() if model.engine == "beirgrid" and model.family == "dense"]
+    usable = [row["name"] for row in registry.models() if (row["engine"], row["family"]) == ("beirgrid", "dense")]
     return [name for name in usable if registry._loader(registry._meta(name)) in loaders]
 
 

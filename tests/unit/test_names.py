@@ -44,10 +44,10 @@ def load(*systems, datasets=("scifact", "nfcorpus"), **more):
 def test_every_model_of_mteb_has_an_engine_and_a_reason():
     found = registry.models()
     assert len(found) == 969
-    assert all(model.engine in ("beirgrid", "mteb", "endpoint", "refused") and model.reason for model in found)
-    assert all(model.family for model in found if model.engine == "beirgrid")
-    assert not any(model.family for model in found if model.engine in ("endpoint", "refused"))
-    known = {model.name for model in found}
+    assert all(model["engine"] in ("beirgrid", "mteb", "endpoint", "refused") and model["reason"] for model in found)
+    assert all(model["family"] for model in found if model["engine"] == "beirgrid")
+    assert not any(model["family"] for model in found if model["engine"] in ("endpoint", "refused"))
+    known = {model["name"] for model in found}
     assert {*registry._DECODERS} <= known
 
 
@@ -60,21 +60,21 @@ def test_no_argument_within_an_argument_of_a_loader_changes_a_number():
         "processor_kwargs": {"model_max_length"},
     }
     for model in registry.models():
-        arguments = registry._meta(model.name).loader_kwargs if model.engine == "beirgrid" else {}
-        assert all({*(arguments.get(name) or ())} <= known for name, known in harmless.items()), model.name
+        arguments = registry._meta(model["name"]).loader_kwargs if model["engine"] == "beirgrid" else {}
+        assert all({*(arguments.get(name) or ())} <= known for name, known in harmless.items()), model
 
 
 def test_every_model_that_a_job_runs_has_a_valid_entry():
     kind: TypeAdapter = TypeAdapter(entries.Model)
     name: TypeAdapter = TypeAdapter(entries.Name)
-    usable = [model for model in registry.models() if model.family]
+    usable = [model for model in registry.models() if model["family"]]
     for model in usable:
-        facts = registry.facts(model.name)
+        facts = registry.facts(model["name"])
         entry = kind.validate_python(facts["entry"])
-        assert entry.family == model.family
+        assert entry.family == model["family"]
         assert entry.revision is not None
-        name.validate_python(names.local_name(model.name))
-    assert len({names.local_name(model.name).lower() for model in usable}) == len(usable)
+        name.validate_python(names.local_name(model["name"]))
+    assert len({names.local_name(model["name"]).lower() for model in usable}) == len(usable)
 
 
 @pytest.mark.parametrize(

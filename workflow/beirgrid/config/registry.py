@@ -18,7 +18,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..core.errors import ConfigError, nearest
 from .lock import RESOLVE
@@ -63,35 +63,19 @@ _DECODERS = (
 _TABLE = Path(__file__).with_name("mteb_models.csv")
 
 
-class Listed(NamedTuple):
-    """A model of mteb, the engine that runs it, and the reason.
-
-    Attributes:
-        name: as mteb lists it, the id on the hub.
-        engine: ``beirgrid``, ``mteb`` (its own loader), ``endpoint`` (served, not published), or ``refused``.
-        family: family of its entry; empty unless a job here runs it.
-        parameters: in millions; None where mteb states none.
-        output: types of the vectors that mteb's loader or the service returns; empty for float32.
-    """
-
-    name: str
-    engine: str
-    family: str
-    reason: str
-    parameters: float | None
-    licence: str
-    output: str
+# Columns of the table: the id on the hub, the engine (``beirgrid``, ``mteb``: its own loader, ``endpoint``: served, not
+# published, or ``refused``), the family of the entry if a job here runs it, the reason, millions of parameters, licence,
+# and the types of the vectors that mteb's loader or the service returns, if these are not float32.
+_COLUMNS = ("name", "engine", "family", "reason", "parameters", "licence", "output")
 
 
 @cache
-def mteb_models() -> dict[str, Listed]:
+def mteb_models() -> dict[str, dict[str, str]]:
     """Return the table of mteb's models, by name. It is read without mteb."""
     with _TABLE.open(encoding="utf-8", newline="") as stream:
-        rows = [Listed(**row) for row in csv.DictReader(stream)]  # type: ignore[arg-type]
-    return {row.name: row._replace(parameters=float(row.parameters) if row.parameters else None) for row in rows}
+        return {row["name"]: row for row in csv.DictReader(stream)}
 
 
-@cache
 def mteb_version() -> str:
     """Return the version of mteb that is installed."""
     return version("mteb")
@@ -110,21 +94,25 @@ def _metas() -> dict[str, Any]:
     return {str(meta.name): meta for meta in mteb().get_model_metas()}
 
 
-def models() -> list[Listed]:
-    """Return every model of mteb with its engine, by name, from mteb itself."""
+def models() -> list[dict[str, str]]:
+    """Return the table of mteb's models from mteb itself."""
     return [_row(name) for name in sorted(_metas(), key=str.lower)]
 
 
-def _row(name: str) -> Listed:
+def _row(name: str) -> dict[str, str]:
     meta = _meta(name)
-    parameters, licence = _size(meta, "").get("parameters"), str(meta.license or "").replace("not specified", "")
     types = meta.output_dtypes if isinstance(meta.output_dtypes, list) else [meta.output_dtypes]
     output = ", ".join(one.value for one in types if one is not None)
-    return Listed(name, *engine(name), parameters, licence, output)
+    facts = (*engine(name), str(_size(meta, "").get("parameters", "")), _licence(meta), output)
+    return dict(zip(_COLUMNS, (name, *facts), strict=True))
+
+
+def _licence(meta: Any) -> str:
+    return str(meta.license or "").replace("not specified", "")
 
 
 def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
-    """Return the engine for a model of mteb, the family of its entry, and the reason, as ``Listed`` has them.
+    """Return the engine for a model of mteb, the family of its entry, and the reason, as the table has them.
 
     Args:
         trusted: whether its entry lets code from the checkpoint run.
@@ -187,8 +175,8 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     if runs == "beirgrid" and (length := _max_length(meta, family)):
         entry["max_length"] = length
     entry["size"] = _size(meta, family)
-    if meta.license and meta.license != "not specified":
-        entry["licence"] = str(meta.license)
+    if licence := _licence(meta):
+        entry["licence"] = licence
     stated: dict[str, Any] = {"mteb": mteb_version(), "entry": entry}
     if runs == "mteb":
         entry |= {"engine": "mteb"} | ({"similarity": _similarity(meta)} if family == "dense" else {})
@@ -319,4 +307,6 @@ def _task(name: str) -> Any:
 
 if __name__ == "__main__":
     with _TABLE.open("w", encoding="utf-8", newline="") as stream:
-        csv.writer(stream, lineterminator="\n").writerows([Listed._fields, *models()])
+        table = csv.DictWriter(stream, _COLUMNS, lineterminator="\n")
+        table.writeheader()
+        table.writerows(models())

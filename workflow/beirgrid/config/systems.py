@@ -251,14 +251,10 @@ class WeightedSum(Fused):
 
     def problems(self) -> Iterator[str]:
         """Yield weights that do not fit the systems."""
-        if self.tuned and len(self.of) > MOST_TUNED:
-            yield f"of: weights of at most {MOST_TUNED} systems are tuned, not of {len(self.of)}"
-        elif self.weights is not None and not isinstance(self.weights, str):
+        if self.tuned and len(self.of) > 4:  # of which 286 weights are tried
+            yield f"of: weights of at most 4 systems are tuned, not of {len(self.of)}"
+        if isinstance(self.weights, tuple):
             yield from (f"weights{problem}" for problem in weight_problems(self.weights, len(self.of)))
-
-
-# Systems among which weights are tuned: a grid of weights has 286 points for four.
-MOST_TUNED = 4
 
 
 def weight_problems(weights: Sequence[float], systems: int) -> Iterator[str]:

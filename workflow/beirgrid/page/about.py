@@ -68,7 +68,7 @@ def not_run_here(grid: GridSummary, answers: Answers) -> Shown:
     sizes = {name: facts.parameters for name, facts in grid.models.items()}
     for name, checkpoint in zip(answers.published["system"], answers.published["checkpoint"], strict=True):
         model = mteb_models().get(checkpoint or name)
-        sizes[name] = model.parameters if model else None
+        sizes[name] = float(model["parameters"]) if model and model["parameters"] else None
     rows = {}
     for metric in grid.metrics:
         values, ranked = _ranking(grid, both, metric, table_files.averaged_rows(grid))

@@ -113,10 +113,10 @@ def _models(grid: Grid, directory: Path) -> Iterator[Row]:
             "reason": "",
         }
     for model in mteb_models().values():
-        row = {"model": model.name, "engine": model.engine, "family": model.family, "from": "mteb"}
-        about = {"million parameters": model.parameters, "licence": model.licence}
-        about |= {"output": model.output, "reason": model.reason}
-        yield row | about | {"here": _has(directory, paths.MODEL_RECORD, model=local_name(model.name))}
+        about = {key: model[key] for key in ("engine", "family", "licence", "output", "reason")}
+        parameters = float(model["parameters"]) if model["parameters"] else None
+        row: Row = {"model": model["name"], "from": "mteb", "million parameters": parameters, **about}
+        yield row | {"here": _has(directory, paths.MODEL_RECORD, model=local_name(model["name"]))}
 
 
 def _download(resources: Resources, model: str) -> float:

@@ -112,7 +112,7 @@ def differences(row: dict[str, Any], config: Config) -> Iterator[str]:
         told["length"] = f"texts are cut at {length} tokens here"
     if row["precision"]:
         loaded = mteb_models().get(getattr(model, "checkpoint", None) or "")
-        theirs = f"; mteb loads {loaded.output}" if loaded and loaded.output else ""
+        theirs = f"; mteb loads {loaded['output']}" if loaded and loaded["output"] else ""
         told["precision"] = f"here {row['precision']}{theirs}"
     if row["mteb"]:
         told["task version"] = f"measured with mteb {row['mteb']}"
