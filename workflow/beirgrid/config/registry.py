@@ -63,9 +63,9 @@ _DECODERS = (
 _TABLE = Path(__file__).with_name("mteb_models.csv")
 
 
-# Columns of the table: the id on the hub, the engine (``beirgrid``, ``mteb``: its own loader, ``endpoint``: served, not
-# published, or ``refused``), the family of the entry if a job here runs it, the reason, millions of parameters, licence,
-# and the types of the vectors that mteb's loader or the service returns, if these are not float32.
+# Columns of the table: the id on the hub, the engine (``beirgrid``; ``mteb``: its own loader; ``endpoint``: served, not
+# published; ``refused``), the family of the entry if a job here runs it, the reason, millions of parameters, licence,
+# and types of the vectors that the loader or service returns, if these are not float32.
 _COLUMNS = ("name", "engine", "family", "reason", "parameters", "licence", "output")
 
 
