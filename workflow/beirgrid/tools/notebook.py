@@ -14,7 +14,7 @@ from ..config.metric_names import STANDARD, metric_key
 from ..config.places import is_file
 from ..core.errors import BeirgridError
 from ..results.scores import load_scores
-from .run import Snakemake, describe_model, grid_name, keep_grid
+from .run import Snakemake, describe, keep_grid
 
 
 def grid(
@@ -49,8 +49,7 @@ def grid(
     Example:
         >>> beirgrid.grid(systems=["bm25", "minilm"], datasets=["scifact"])  # doctest: +SKIP
     """
-    described = {"name": name or grid_name(systems, datasets), "systems": list(systems), "datasets": list(datasets)}
-    return _run({"grid": described}, metrics, Path(directory), profile, options)
+    return _run(describe(systems, datasets, metrics, name), directory, profile, options)
 
 
 def evaluate(
@@ -90,22 +89,18 @@ def evaluate(
         evaluator = Evaluator(dataset, metrics=metrics or STANDARD, directory=directory)
         return evaluator.table(model_or_run)
     path = Path(model_or_run).expanduser()
-    entries: dict[str, Any]
     if is_file(path):
         system = path.name.partition(".")[0]
-        entries = {"systems": {system: {"run": str(path.resolve())}}}
+        content = describe([system], [dataset], metrics) | {"systems": {system: {"run": str(path.resolve())}}}
     else:
-        system, entries = describe_model(str(model_or_run), family)
-    described = {"name": grid_name([system], [dataset]), "systems": [system], "datasets": [dataset]}
-    return _run({**entries, "grid": described}, metrics, Path(directory), profile, options)
+        content = describe([], [dataset], metrics, model=str(model_or_run), family=family)
+    return _run(content, directory, profile, options)
 
 
-def _run(
-    content: dict[str, Any], metrics: Sequence[str], directory: Path, profile: str, options: Sequence[str]
-) -> pd.DataFrame:
-    path = keep_grid(content | ({"metrics": list(metrics)} if metrics else {}), directory)
-    how = Snakemake(profile=profile, directory=directory, snakemake=("--quiet", "host", "rules", *options))
+def _run(content: dict[str, Any], directory: str | Path, profile: str, options: Sequence[str]) -> pd.DataFrame:
+    path = keep_grid(content, Path(directory))
+    how = Snakemake(profile=profile, directory=Path(directory), snakemake=("--quiet", "host", "rules", *options))
     if subprocess.run(how.command([path]), check=False).returncode:
         raise BeirgridError(f"the grid did not finish: beirgrid status --directory {directory} shows why")
-    scores = load_scores(path.parent)
-    return scores[scores["metric"].isin(list(map(metric_key, metrics)))] if metrics else scores
+    scores, metrics = load_scores(path.parent), list(map(metric_key, content.get("metrics", ())))
+    return scores[scores["metric"].isin(metrics)] if metrics else scores

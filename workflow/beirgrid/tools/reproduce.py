@@ -20,7 +20,7 @@ from ..pipeline.summaries import PUBLISHED
 from ..results import published
 from ..results.answers import DONE, read_answers
 from .configfiles import merged
-from .run import Snakemake, describe_model, grid_name, keep_grid
+from .run import Snakemake, describe, describe_model, keep_grid
 from .text import frame_lines
 
 # Verdicts that are not deviations.
@@ -41,13 +41,13 @@ def reproduce(
     """
     system, entries = describe_model(model)
     rows = _datasets(system, benchmark, metric)
-    grid = {"name": f"reproduce-{grid_name([system], rows)}", "systems": [system], "datasets": rows}
-    content: dict[str, Any] = {**entries, "grid": grid, "metrics": [metric]}
+    content = entries | describe([system], rows, [metric])
+    name = content["grid"]["name"] = f"reproduce-{content['grid']['name']}"
     path = keep_grid(content, how.directory)
     status = subprocess.run(how.command([path]), check=False).returncode
     if status or {"-n", "--dry-run", "--dryrun"} & {*how.snakemake}:
         return status
-    verdicts = read_answers(how.directory / paths.TABLES.format(grid=grid["name"])).verdicts
+    verdicts = read_answers(how.directory / paths.TABLES.format(grid=name)).verdicts
     of_rows = verdicts["dataset"].isin(rows) | (verdicts["class"] == published.MEAN)
     own = verdicts[(verdicts["system"] == local_name(system)) & of_rows]
     print(*report(own, merged([path])), sep="\n")

@@ -20,7 +20,7 @@ from typing import Annotated, Any, NoReturn
 
 import yaml
 
-from ..config.places import is_folder
+from ..config.places import is_folder, splits
 from ..core import files, interrupts, paths
 from ..core.checkout import CHECKOUT
 from ..core.errors import BeirgridError, ConfigError, nearest, say
@@ -87,7 +87,7 @@ def run(
     datasets: Annotated[Names, "datasets, or folders in BEIR layout (default: scifact)"] = (),
     model: Annotated[str, "a model: its folder, its id on the Hugging Face hub, or its name"] = "",
     family: Annotated[str, "family of the model (default: from its files or mteb)"] = "",
-    against: Annotated[Names, "systems to compare the model with (default: bm25)"] = (),
+    against: Annotated[Names, "systems to compare the model with"] = ("bm25",),
     metrics: Annotated[Names, "metrics, such as nDCG@10,R@100"] = (),
     name: Annotated[str, "name of the grid (default: made of systems and datasets)"] = "",
     configfile: ConfigFiles = (),
@@ -108,16 +108,14 @@ def run(
         BeirgridError: no grid is named, or one is named twice.
     """
     configfiles, words, described = list(configfile), list(how.snakemake), systems or model or datasets
-    first = words[0] if words else "-"
+    first = words[0] if words and not words[0].startswith("-") else ""
     is_grid = first in ready_made() or first.endswith((".yaml", ".yml"))  # beside --configfile; else a target
-    if not first.startswith("-") and (is_grid or not (configfiles or described)):
+    if first and (is_grid or not (configfiles or described)):
         configfiles.insert(0, find_grid(words.pop(0)))
     if bool(described) == bool(configfiles):
         raise BeirgridError("which grid? Name a configfile, a ready-made grid, or --systems or --model with --datasets")
     if described:
-        content = describe(systems, datasets, model, family, against)
-        content["grid"] |= {"name": name} if name else {}
-        content |= {"metrics": list(metrics)} if metrics else {}
+        content = describe(systems, datasets or ("scifact",), metrics, name, model, family, against)
         configfiles = [keep_grid(content, how.directory)]
     replace(how, snakemake=tuple(words)).replace_this_process(configfiles)
 
@@ -168,10 +166,9 @@ def keep_grid(content: dict[str, Any], directory: Path) -> Path:
         ConfigError: the configuration is wrong, as it would be in a file.
     """
     merged([], more=content)
-    name = content["grid"]["name"]
-    path: Path = directory / paths.GRID_FOLDER.format(grid=name) / "grid.yaml"
+    path: Path = directory / paths.GRID_FOLDER.format(grid=content["grid"]["name"]) / "grid.yaml"
     files.replace_text(path, f"# Written by beirgrid run. Copy this file before you edit it.\n{as_yaml(content)}")
-    say(f"The grid {name}, as {path} describes it")
+    say(f"The grid {content['grid']['name']}, as {path} describes it")
     return path
 
 
@@ -181,32 +178,43 @@ def as_yaml(content: dict[str, Any]) -> str:
 
 
 def describe(
-    systems: Sequence[str], datasets: Sequence[str], model: str, family: str, against: Sequence[str]
+    systems: Sequence[str],
+    datasets: Sequence[str],
+    metrics: Sequence[str] = (),
+    name: str = "",
+    model: str = "",
+    family: str = "",
+    against: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the configuration of the grid that options describe, with a name made of systems and datasets."""
-    content: dict[str, Any] = {}
-    systems = list(systems)
+    """Return the configuration of a grid: of systems and of a model, which is compared with all of them.
+
+    Datasets may be folders in BEIR layout. Without a name, the grid has one made of systems and datasets.
+    """
+    content, columns, rows = dict[str, Any](), list(systems), list[str]()
     if model:
         system, content = describe_model(model, family)
-        systems = [*dict.fromkeys([*(against or ["bm25"]), *systems]), system]
-    rows = []
-    for row in datasets or ["scifact"]:
+        columns = [*dict.fromkeys([*against, *systems]), system]
+    for row in datasets:
         if is_own_collection(row):
             row, entries = describe_collection(row)
             content |= {key: {**content.get(key, {}), **of} for key, of in entries.items()}
         rows.append(row)
-    grid: dict[str, Any] = {"name": grid_name(systems, rows), "systems": systems, "datasets": rows}
-    if model and len(systems) > 1:
-        grid["compare"] = [systems[-1], *systems[:-1]]
-    return {**content, "grid": grid}
+    grid: dict[str, Any] = {"name": name or _grid_name(columns, rows), "systems": columns, "datasets": rows}
+    if model and len(columns) > 1:
+        grid["compare"] = [columns[-1], *columns[:-1]]
+    return {**content, "grid": grid, **({"metrics": list(metrics)} if metrics else {})}
 
 
-def grid_name(systems: Sequence[str], datasets: Sequence[str]) -> str:
+def _grid_name(systems: Sequence[str], datasets: Sequence[str]) -> str:
     """Return a readable and unique name for a grid of these systems and datasets."""
     whole = "-".join([*systems, *datasets])
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", whole).strip("-._")
+    name = _slug(whole)
     digest = hashlib.sha256(json.dumps([list(systems), list(datasets)]).encode()).hexdigest()
     return name if len(name) <= 50 and name == whole else f"{name[:50]}-{digest[:8]}"
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")
 
 
 def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
@@ -219,24 +227,24 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
     Raises:
         ConfigError: there is no such model, or its family is not known.
     """
-    folder, config, entry = Path(model).expanduser(), merged([]), dict[str, Any]()
-    taken = {*config.systems, *config.models, *(name.removeprefix("bm25+") for name in config.systems)}
+    folder, config, entry, name = Path(model).expanduser(), merged([]), dict[str, Any](), model
     if is_folder(folder):
-        entry, name = _of_folder(folder.resolve(), family), _free_name(folder.resolve().name, taken)
+        entry, name = _of_folder(folder.resolve(), family), folder.resolve().name
         family = entry["family"]
     elif "/" in model and not model.startswith((".", "/", "~")):
         if not family:  # from mteb
             return model, {}
-        entry = {"checkpoint": model, "revision": "resolve", "family": family}
+        entry, name = {"checkpoint": model, "revision": "resolve", "family": family}, model.rpartition("/")[2]
         entry |= {"similarity": "cosine"} if family == "dense" else {}
-        name = _free_name(model.rpartition("/")[2], taken)
     elif model in config.systems:
         return model, {}
     elif model in config.models:
-        name, family = model, config.models[model].family
+        family = config.models[model].family
     else:
         near = nearest(model, {*config.systems, *config.models})
         raise ConfigError(f"--model: {model!r} is no folder, no registered model, and no id owner/name{near}")
+    taken = {*config.systems, *config.models, *(name.removeprefix("bm25+") for name in config.systems)}
+    name = _free_name(name, taken) if entry else name
     system, parts = name, {"retriever": name}
     if family in families_with_role("reranker"):
         system, parts = f"bm25+{name}", {"first_stage": "bm25", "reranker": name}
@@ -255,19 +263,18 @@ def describe_collection(folder: str) -> tuple[str, dict[str, Any]]:
         ConfigError: the folder has no qrels, or those of several splits and none called test.
     """
     path = Path(folder).expanduser().resolve()
-    splits = sorted({file.name.partition(".")[0] for file in path.glob("qrels/*.tsv*")})
-    if not splits or (len(splits) > 1 and "test" not in splits):
-        there = f"it has those of {', '.join(splits)}" if splits else "there are none"
-        raise ConfigError(f"{path} needs relevance judgements in qrels/test.tsv; {there}")
+    known = splits(path)
+    if "test" not in known and len(known) != 1:
+        raise ConfigError(f"{path} needs relevance judgements in qrels/test.tsv (it has: {', '.join(known) or 'none'})")
     config = merged([])
     name = _free_name(path.name, {*config.datasets, *config.corpora})
-    dataset = {"corpus": name, "split": "test" if "test" in splits else splits[0]}
+    dataset = {"corpus": name, "split": "test" if "test" in known else known[0]}
     return name, {"corpora": {name: {"source": "local", "path": str(path)}}, "datasets": {name: dataset}}
 
 
 def _free_name(text: str, taken: Collection[str]) -> str:
     """Return a name for an entry: what messages, tables and paths call it."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:60] or "mine"
+    name = _slug(text)[:60] or "mine"
     return f"my-{name}" if name in taken else name
 
 
@@ -277,10 +284,16 @@ def _of_folder(folder: Path, family: str) -> dict[str, Any]:
         modules, config, stated = saved.modules(folder), saved.read(folder / "config.json"), saved.settings(folder)
     if not (modules or config):
         raise ConfigError(f"--model: {folder} has neither config.json nor modules.json: it is no checkpoint")
-    types = [module["type"].rpartition(".")[2] for module in modules]
+    types = {module["type"].rpartition(".")[2] for module in modules}
     architectures = config.get("architectures") or []
     similarity = stated.get("similarity_fn_name") or ("cosine" if not types or "Normalize" in types else "dot")
-    family = family or _family(types, architectures, similarity)
+    signs = {
+        "late-interaction": similarity == "MaxSim" or any(name.startswith("HF_ColBERT") for name in architectures),
+        "sparse": types & {"SpladePooling", "MLMTransformer"},
+        "dense": "Pooling" in types,
+        "cross-encoder": any(name.endswith("ForSequenceClassification") for name in architectures),
+    }
+    family = family or next((name for name, is_seen in signs.items() if is_seen), "")
     if not family:
         raise ConfigError(
             f"--model: the files of {folder} do not say its family ({', '.join(architectures) or 'no architectures'}); "
@@ -288,14 +301,3 @@ def _of_folder(folder: Path, family: str) -> dict[str, Any]:
         )
     entry = {"family": family, "path": str(folder)}
     return entry | ({"similarity": "dot" if similarity == "dot" else "cosine"} if family == "dense" else {})
-
-
-def _family(types: list[str], architectures: list[str], similarity: str) -> str:
-    """Return the family that a checkpoint's modules and architecture have; empty if they do not say one."""
-    if similarity == "MaxSim" or any(name.startswith("HF_ColBERT") for name in architectures):
-        return "late-interaction"
-    if {"SpladePooling", "MLMTransformer"} & {*types}:
-        return "sparse"
-    if "Pooling" in types:
-        return "dense"
-    return "cross-encoder" if any(name.endswith("ForSequenceClassification") for name in architectures) else ""
