@@ -248,7 +248,7 @@ CORPUS = r"/folder/corpus\.jsonl"
     Bad(
         "duplicate-documents",
         {"corpus.jsonl": [*DOCUMENTS, DOCUMENTS[1]]},
-        rf"'d1': .*{CORPUS}:2 and .*{CORPUS}:4 .*add allow: \[duplicate-documents\] to corpora\.tiny",
+        rf"'d1': .*{CORPUS}:2 and .*{CORPUS}:4\. .*add allow: \[duplicate-documents\] to corpora\.tiny",
     ),
     Bad(
         "duplicate-as-number-and-as-string",
@@ -389,10 +389,8 @@ def qrels(rows: str) -> dict[str, Content]:
         {"qrels/test.tsv": "query-id\tcorpus-id\tscore\tscore\nq1\td1\t1\t1\n"},
         QRELS_FILE + ":1: the header .* does not name each of",
     ),
-    Bad("score-of-5,000-digits", qrels(f"q1\td2\t{'9' * 5000}\n"), QRELS_FILE + r":5: '9+\.\.\.9+' is not a relevance"),
-    Bad(
-        "score-beyond-100", qrels("q1\td2\t-101\n"), QRELS_FILE + r":5: '-101' is not a relevance grade \(at most 100\)"
-    ),
+    Bad("score-of-5,000-digits", qrels(f"q1\td2\t{'9' * 5000}\n"), QRELS_FILE + r":5: the score '9+\.\.\.9+' is not"),
+    Bad("score-beyond-100", qrels("q1\td2\t-101\n"), QRELS_FILE + r":5: -101 is not a relevance grade \(at most 100\)"),
     Bad("cr-line-ends", {"qrels/test.tsv": QRELS.replace("\n", "\r")}, QRELS_FILE + ":1: a carriage return within"),
     Bad(
         "all-documents-unknown",
@@ -406,12 +404,12 @@ def qrels(rows: str) -> dict[str, Content]:
     Bad("document-id-with-space", qrels("q1\td 1\t1\n"), QRELS_FILE + ":5: the id 'd 1' has white space"),
     Bad("no-document-id", qrels("q1\t\t1\n"), QRELS_FILE + ":5: the id ''"),
     Bad("no-such-split", {}, r"/folder has no qrels/dev\.tsv", dataset={"split": "dev"}),
-    Bad("qrels-without-a-line", {"qrels/test.tsv": HEADER}, r"'tiny' has no qrels \(split 'test' is empty\)"),
-    Bad("empty-qrels-file", {"qrels/test.tsv": ""}, r"'tiny' has no qrels \(split 'test' is empty\)"),
+    Bad("qrels-without-a-line", {"qrels/test.tsv": HEADER}, r"'tiny': it has no qrels \(split 'test' is empty\)"),
+    Bad("empty-qrels-file", {"qrels/test.tsv": ""}, r"'tiny': it has no qrels \(split 'test' is empty\)"),
     Bad("no-queries-file", NO_QUERIES, r"/folder has no queries\.jsonl \(or queries\.jsonl\.gz\)"),
     Bad("empty-queries-file", {"queries.jsonl": ""}, "qrels judge 2 queries that do not exist, 'q1' first"),
-    Bad("too-few-queries", {}, "'tiny' has 2 queries with qrels; the registry says 300", dataset={"queries": 300}),
-    Bad("too-many-queries", {}, "'tiny' has 2 queries with qrels; the registry says 1", dataset={"queries": 1}),
+    Bad("too-few-queries", {}, "'tiny': it has 2 queries with qrels; the registry says 300", dataset={"queries": 300}),
+    Bad("too-many-queries", {}, "'tiny': it has 2 queries with qrels; the registry says 1", dataset={"queries": 1}),
 )
 def test_a_bad_dataset_is_refused(run, tmp_path, bad):
     folder, good = lay(tmp_path / "folder", bad.files), lay(tmp_path / "good")

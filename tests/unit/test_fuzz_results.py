@@ -76,8 +76,8 @@ WRONG_SCORES = [
     (RUN.replace(" 3 t", f" {'9' * 5000} t"), QRELS, "a.trec:1: the score '9999"),
     (RUN.replace(" 3 t", f" {'1_' * 2500}0 t"), QRELS, "a.trec:1: the score '1_1_"),
     (RUN + f"q1 Q0 {'x' * 5000} 3 1 t\n" * 2, QRELS, "xxx' is ranked twice for query 'q1'"),
-    (RUN, QRELS + "q1\td3\t101\n", "qrels.tsv:5: '101' is not a relevance grade (at most 100)"),
-    (RUN, QRELS + "q1\td3\t-999\n", "qrels.tsv:5: '-999' is not a relevance grade (at most 100)"),
+    (RUN, QRELS + "q1\td3\t101\n", "qrels.tsv:5: 101 is not a relevance grade (at most 100)"),
+    (RUN, QRELS + "q1\td3\t-999\n", "qrels.tsv:5: -999 is not a relevance grade (at most 100)"),
 ]
 # Runs in another form than their name says.
 OTHER_FORMS = [

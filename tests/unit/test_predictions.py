@@ -95,7 +95,7 @@ def test_queries_that_cannot_be_read_are_refused(corpus, capsys):
     path = corpus.with_name("queries.jsonl")
     rows = [{"id": name, "queries": QUERIES[name]} for name in IDS]
     entry = {"source": "local", "path": str(path)}
-    assert "queries.jsonl does not exist" in _wrong(corpus, capsys, **entry)
+    assert "queries.jsonl has no .jsonl files, or does not exist" in _wrong(corpus, capsys, **entry)
     path.write_text(_lines([*rows, rows[2]]))
     assert _wrong(corpus, capsys, **entry) == f"{path}:9: the document '6' has queries already"
     path.write_text(_lines([{"id": "0", "queries": "one"}]))
@@ -106,7 +106,7 @@ def test_queries_that_cannot_be_read_are_refused(corpus, capsys):
     assert _wrong(corpus, capsys, **entry) == "no document has queries"
     folder = corpus.with_name("empty")
     folder.mkdir()
-    message = f"{folder} has no .jsonl files"
+    message = f"{folder} has no .jsonl files, or does not exist"
     assert _wrong(corpus, capsys, source="local", path=str(folder)) == message
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,6 @@ import pyarrow.parquet as pq
 
 from ..core import files
 from ..core.errors import DataError, quoted
-
-if TYPE_CHECKING:
-    from .sources import SourceDocument
 
 CORPUS_SCHEMA = pa.schema([("_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 QUERIES_SCHEMA = pa.schema([("_id", pa.string()), ("text", pa.string())])
@@ -39,11 +36,12 @@ EXPANSION_SCHEMAS = {
 
 
 class Document(NamedTuple):
-    """One row of a corpus."""
+    """One row of a corpus. In a source, ``place`` is its file and line."""
 
     id: str
     title: str
     text: str
+    place: str = ""
 
     @property
     def full_text(self) -> str:
@@ -55,12 +53,9 @@ class Document(NamedTuple):
         return f"{self.title}{separator}{self.text}".strip()
 
 
-DocumentT = TypeVar("DocumentT", "Document", "SourceDocument")
-
-
-def groups(documents: Iterable[DocumentT], most: int) -> Iterator[list[DocumentT]]:
+def groups(documents: Iterable[Document], most: int) -> Iterator[list[Document]]:
     """Group documents into lists of limited number (``most``) and text length."""
-    group: list[DocumentT] = []
+    group: list[Document] = []
     text = 0
     for document in documents:
         group.append(document)

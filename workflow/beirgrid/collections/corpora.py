@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from array import array
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -15,7 +13,8 @@ from ..config.datasets import Corpus, LocalCorpus
 from ..core.errors import DataError, quoted, warn
 from ..core.progress import Progress
 from . import collection, ids
-from .sources import Source, SourceDocument
+from .collection import Document
+from .sources import Source
 
 
 def write(name: str, entry: Corpus, source: Source, path: Path) -> dict[str, int]:
@@ -31,78 +30,46 @@ def write(name: str, entry: Corpus, source: Source, path: Path) -> dict[str, int
         DataError: there are duplicates that the entry does not allow, no texts, or another number of documents than in
             the entry.
     """
-    hashes, empty = _write_documents(name, entry, source.documents(), path)
-    if not hashes:
+    counts = Counter(documents=0, duplicates_dropped=0, empty_documents=0)
+    progress = Progress(f"fetch {name}", entry.documents, "documents")
+    with pq.ParquetWriter(path, collection.CORPUS_SCHEMA) as writer:
+        for batch in collection.groups(_distinct(name, entry, source, counts), collection.ROW_GROUP):
+            columns = [[getattr(document, key) for document in batch] for key in ("id", "title", "text")]
+            writer.write_table(pa.table(columns, schema=collection.CORPUS_SCHEMA))
+            counts["documents"] += len(batch)
+            counts["empty_documents"] += sum(not (one.title.strip() or one.text.strip()) for one in batch)
+            progress.add(len(batch))
+    documents, dropped, empty = counts.values()
+    if not documents:
         place = entry.path if isinstance(entry, LocalCorpus) else entry.id
         raise DataError(f"corpus {name!r} is empty: {place} has no documents")
-    if empty == len(hashes):
+    if empty == documents:
         raise DataError(f"no document of corpus {name!r} has text: are 'title' and 'text' the keys of its lines?")
-    repeated = _repeated_ids(hashes, source)
-    if repeated and "duplicate-documents" not in entry.allow:
-        identifier, places = next(iter(repeated.items()))
-        raise DataError(
-            f"duplicate document id {quoted(identifier)}: {places[0]} and {places[1]} ({len(repeated)} such ids). "
-            f"To keep the first of each, add allow: [duplicate-documents] to corpora.{name}."
-        )
-    dropped = 0
-    if repeated:
-        dropped = sum(len(places) - 1 for places in repeated.values())
+    if dropped:
         warn(f"{dropped} duplicate documents are dropped (the first of each id is kept)")
-        hashes, empty = _write_documents(name, entry, _first_of_each(source, set(repeated)), path)
-    if entry.documents is not None and len(hashes) != entry.documents:
+    if entry.documents not in (None, documents):
         raise DataError(
-            f"corpus {name!r} has {len(hashes):,} documents; the registry says {entry.documents:,}. Either this is "
+            f"corpus {name!r} has {documents:,} documents; the registry says {entry.documents:,}. Either this is "
             f"another version of the collection, or corpora.{name}.documents is wrong."
         )
     if empty:
         warn(f"{empty} documents have neither title nor text")
-    return {"documents": len(hashes), "duplicates_dropped": dropped, "empty_documents": empty}
+    return dict(counts)
 
 
-def _write_documents(
-    name: str, entry: Corpus, documents: Iterator[SourceDocument], path: Path
-) -> tuple[array[int], int]:
-    """Write documents in row groups; return the hash of each id and the number of empty documents."""
-    hashes = array("Q")
-    empty = 0
-    progress = Progress(f"fetch {name}", entry.documents, "documents")
-    with pq.ParquetWriter(path, collection.CORPUS_SCHEMA) as writer:
-        for batch in collection.groups(documents, collection.ROW_GROUP):
-            for document in batch:
-                ids.check(document.id, document.place)
-                hashes.append(hash_of(document.id))
-                empty += not (document.title.strip() or document.text.strip())
-            columns = [[getattr(document, name) for document in batch] for name in ("id", "title", "text")]
-            writer.write_table(pa.table(columns, schema=collection.CORPUS_SCHEMA))
-            progress.add(len(batch))
-    return hashes, empty
-
-
-def hash_of(identifier: str) -> int:
-    """Return 64 bits of a digest: 15 million ids then take 120 MB instead of several GB."""
-    return int.from_bytes(hashlib.blake2b(identifier.encode(), digest_size=8).digest(), "little")
-
-
-def _repeated_ids(hashes: array[int], source: Source) -> dict[str, list[str]]:
-    """Return each duplicate id with its places. Reads the source again only if there are duplicates."""
-    values = np.frombuffer(hashes, np.uint64)
-    values.sort()  # in place: np.unique's sorted copy would double the memory
-    suspects = set(values[1:][values[1:] == values[:-1]].tolist())
-    if not suspects:
-        return {}
-    places: dict[str, list[str]] = {}
-    for document in source.documents():
-        if hash_of(document.id) in suspects:
-            places.setdefault(document.id, []).append(document.place)
-    return {identifier: of_id for identifier, of_id in places.items() if len(of_id) > 1}
-
-
-def _first_of_each(source: Source, repeated: set[str]) -> Iterator[SourceDocument]:
-    """Yield the documents without later duplicates of an id."""
+def _distinct(name: str, entry: Corpus, source: Source, counts: Counter[str]) -> Iterator[Document]:
+    """Yield the first document of each id. The ids in memory take about 110 bytes each."""
     seen: set[str] = set()
     for document in source.documents():
-        if document.id in seen:
-            continue
-        if document.id in repeated:
+        ids.check(document.id, document.place)
+        if document.id not in seen:
             seen.add(document.id)
-        yield document
+            yield document
+        elif "duplicate-documents" in entry.allow:
+            counts["duplicates_dropped"] += 1
+        else:
+            first = next(one.place for one in source.documents() if one.id == document.id)
+            raise DataError(
+                f"duplicate document id {quoted(document.id)}: {first} and {document.place}. To keep the first of "
+                f"each, add allow: [duplicate-documents] to corpora.{name}."
+            )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -32,8 +31,7 @@ def _listed() -> dict[str, Any]:
     package = importlib.util.find_spec("ir_datasets")
     if package is None or not package.origin:  # not in this environment
         return {}
-    listed: dict[str, Any] = files.read_json(Path(package.origin).parent / "etc" / "downloads.json")
-    return listed
+    return dict(files.read_json(Path(package.origin).parent / "etc" / "downloads.json"))
 
 
 @contextmanager
@@ -47,12 +45,8 @@ def one_at_a_time(identifier: str) -> Iterator[None]:
         yield
         return
     name = size(identifier)[0].strip("/")
-    locks, mode = home / "locks", stat.S_IMODE(home.stat().st_mode)
-    if not locks.exists():
-        locks.mkdir(exist_ok=True)
-        locks.chmod(mode)  # everyone who may write to the folder may use the lock
-    # Only system locks are used: a lock file would outlive a job that dies on another machine.
-    lock = FileLock(locks / f"{name.replace('/', '--')}.lock", mode=mode & 0o666, fallback_to_soft=False)
+    # Other users may lock it too. Only system locks are used: a lock file would outlive a job that dies elsewhere.
+    lock = FileLock(home / f"{name.replace('/', '--')}.lock", mode=0o666, fallback_to_soft=False)
     try:
         held = lock.acquire(timeout=0)
     except Timeout:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..config.datasets import Corpus, Dataset, is_unjudged
 from ..core.errors import DataError, quoted
-from . import collection, ids
-from .qrels import MAX_GRADE, Judgement, say_overruled
-from .sources import Candidate, Exclusion, LocalSource, Source, SourceQuery
+from . import collection, ids, qrels
+from .qrels import MAX_GRADE, Judgement
+from .sources import Query, Restriction, Source
 
 
 class Judged(NamedTuple):
@@ -48,25 +48,23 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
     Raises:
         DataError: queries, qrels and corpus do not match each other or the dataset's entry.
     """
-    grades, excluded, candidates, changes, overruled = _grades(name, dataset, corpus, source.judgements(dataset))
-    texts, dropped, synthetic = _judged_queries(name, dataset, corpus, source.queries(dataset), grades)
-    if not grades and not texts:
-        raise DataError(f"dataset {name!r} has no queries")
-    judged = {document for query in grades.values() for document in query}
-    known = collection.known_ids(documents, judged | texts.keys() | {one for of in candidates.values() for one in of})
-    _check_candidates(name, texts, candidates, known)
-    missing = judged - known
-    if judged and missing == judged:
+    excluded: dict[str, list[str]] = {}
+    candidates: dict[str, list[str]] = {}
+    grades, changes, overruled = qrels.by_query(_judgements(source.judgements(dataset), excluded, candidates))
+    texts, dropped, synthetic = _judged_queries(dataset, corpus, source.queries(dataset), grades)
+    if problem := next(_mismatches(dataset, corpus, texts, grades, excluded, candidates), ""):
+        raise DataError(f"dataset {name!r}: {problem}")
+    judged = {document for of_query in grades.values() for document in of_query}
+    listed = {document for query in texts for document in candidates.get(query, ())}
+    known = collection.known_ids(documents, judged | listed | texts.keys())
+    if judged and known.isdisjoint(judged):
         raise DataError(
             f"dataset {name!r}: the corpus {dataset.corpus!r} has none of the {len(judged):,} documents that the "
             f"qrels judge ({quoted(min(judged))}, say). Do the ids of qrels and corpus agree?"
         )
-    if judged and not any(grade > 0 for of_query in grades.values() for grade in of_query.values()):
-        raise DataError(
-            f"dataset {name!r}: none of its {sum(map(len, grades.values())):,} judgements is relevant (a grade above "
-            f"0), so that every score would be 0 (split {dataset.split!r}). Is another column the grade?"
-        )
-    named = known & texts.keys()
+    if lacking := listed - known:
+        raise DataError(f"dataset {name!r}: the corpus lacks the candidate {quoted(min(lacking))} of a query")
+    missing, named = judged - known, known & texts.keys()
     own = _own_documents(name, dataset, documents, named, texts, grades)
     warnings = [] if judged else [f"dataset {name!r} has no qrels: its runs will have no scores"]
     if dropped:
@@ -75,7 +73,7 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
         some = ", ".join(map(quoted, sorted(missing)[:5]))
         warnings.append(f"qrels name {len(missing)} documents that the corpus lacks, [{some}]; they are kept")
     if overruled:
-        warnings.append(say_overruled(overruled))
+        warnings.append(qrels.say_overruled(overruled))
     if named - own and dataset.queries_are_documents == "auto":
         warnings.append(
             f"{len(named - own)} queries have the id of a document with another text, and these documents are "
@@ -98,25 +96,52 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
     if candidates:
         facts["candidates"] = sum(map(len, candidates.values()))
     marks = [f"{synthetic:,} of {len(texts):,} queries are synthetic"] if synthetic else []
-    if isinstance(source, LocalSource) and (version := source.version(dataset)):
-        marks.append(version)
-    if marks:
-        facts["marks"] = marks
+    marks += filter(None, [source.version(dataset)])
+    facts |= {"marks": marks} if marks else {}
     not_ranked = {query: [*excluded.get(query, ()), *({query} & own)] for query in texts}
     return Judged(texts, grades, not_ranked, candidates, changes, facts, warnings)
 
 
-def _check_candidates(
-    name: str, texts: dict[str, str], candidates: dict[str, list[str]], known: Container[str]
-) -> None:
-    """Raise DataError if some queries have no candidates and others have, or a candidate is no document."""
-    if not candidates:
-        return
-    if lacking := [query for query in texts if query not in candidates]:
-        raise DataError(f"dataset {name!r}: {len(lacking)} queries have no candidates, {quoted(lacking[0])} first")
-    for query in texts:
-        if unknown := [document for document in candidates[query] if document not in known]:
-            raise DataError(f"dataset {name!r}: the corpus lacks the candidate {quoted(unknown[0])} of {quoted(query)}")
+def _judgements(
+    rows: Iterator[Judgement | Restriction], excluded: dict[str, list[str]], candidates: dict[str, list[str]]
+) -> Iterator[Judgement]:
+    """Yield the judgements, and sort the other rows into excluded documents and candidates."""
+    for row in rows:
+        if isinstance(row, Judgement):
+            yield row
+            continue
+        ids.check(row.document, row.place)
+        (candidates if row.alone else excluded).setdefault(row.query, []).append(row.document)
+
+
+def _mismatches(
+    dataset: Dataset,
+    corpus: Corpus,
+    texts: dict[str, str],
+    grades: dict[str, dict[str, int]],
+    excluded: dict[str, list[str]],
+    candidates: dict[str, list[str]],
+) -> Iterator[str]:
+    """Yield what does not match between queries, qrels, and documents that are not, or alone, ranked."""
+    if not grades and not is_unjudged(corpus):
+        yield f"it has no qrels (split {dataset.split!r} is empty)"
+    if unknown := [query for query in grades if query not in texts]:
+        yield f"the qrels judge {len(unknown)} queries that do not exist, {quoted(unknown[0])} first"
+    if dataset.queries not in (None, len(texts)):
+        yield f"it has {len(texts):,} queries with qrels; the registry says {dataset.queries:,}"
+    if not texts:
+        yield "it has no queries"
+    for query, documents in excluded.items():
+        for document in documents:
+            if grades.get(query, {}).get(document, 0) > 0:
+                yield f"query {quoted(query)} excludes the relevant document {quoted(document)}"
+    if candidates and (lacking := [query for query in texts if query not in candidates]):
+        yield f"{len(lacking)} queries have no candidates, {quoted(lacking[0])} first"
+    if grades and not any(grade > 0 for of_query in grades.values() for grade in of_query.values()):
+        yield (
+            f"none of its {sum(map(len, grades.values())):,} judgements is relevant (a grade above 0), so that every "
+            f"score would be 0 (split {dataset.split!r}). Is another column the grade?"
+        )
 
 
 def _own_documents(
@@ -153,46 +178,8 @@ def _same_text(query: str, document: collection.Document) -> bool:
     return words in (document.text.split(), document.full_text.split())
 
 
-def _grades(
-    name: str, dataset: Dataset, corpus: Corpus, judgements: Iterator[Judgement | Exclusion | Candidate]
-) -> tuple[dict[str, dict[str, int]], dict[str, list[str]], dict[str, list[str]], dict[str, set[str]], int]:
-    """Return qrels, documents not ranked, the only ones ranked, those whose relevance changes, and how many judgements
-    a later one overruled.
-    """
-    grades: dict[str, dict[str, int]] = {}
-    excluded: dict[str, list[str]] = {}
-    candidates: dict[str, list[str]] = {}
-    changes: dict[str, set[str]] = {}
-    overruled = 0
-    for item in judgements:
-        ids.check(item.query, item.place)
-        ids.check(item.document, item.place)
-        if isinstance(item, Exclusion):
-            excluded.setdefault(item.query, []).append(item.document)
-            continue
-        if isinstance(item, Candidate):
-            candidates.setdefault(item.query, []).append(item.document)
-            continue
-        query, document, grade, place, changed = item
-        if abs(grade) > MAX_GRADE:
-            raise DataError(f"{place}: {grade} is not a relevance grade (at most {MAX_GRADE})")
-        of_query = grades.setdefault(query, {})
-        overruled += of_query.get(document, grade) != grade
-        of_query[document] = grade
-        if changed:
-            changes.setdefault(query, set()).add(document)
-    if not grades and not is_unjudged(corpus):
-        raise DataError(f"dataset {name!r} has no qrels (split {dataset.split!r} is empty)")
-    for query, documents in excluded.items():
-        if both := [document for document in documents if grades.get(query, {}).get(document, 0) > 0]:
-            raise DataError(
-                f"query {quoted(query)} of dataset {name!r} excludes the relevant document {quoted(both[0])}"
-            )
-    return grades, excluded, candidates, changes, overruled
-
-
 def _judged_queries(
-    name: str, dataset: Dataset, corpus: Corpus, queries: Iterator[SourceQuery], grades: dict[str, dict[str, int]]
+    dataset: Dataset, corpus: Corpus, queries: Iterator[Query], grades: dict[str, dict[str, int]]
 ) -> tuple[dict[str, str], int, int]:
     """Return the judged queries (id to text, in the source's order), and the numbers of dropped duplicates and
     synthetic queries.
@@ -221,13 +208,4 @@ def _judged_queries(
             )
         texts[query.id] = query.text
         synthetic += query.synthetic
-    unknown = [query for query in grades if query not in texts]
-    if unknown:
-        raise DataError(
-            f"dataset {name!r}: the qrels judge {len(unknown)} queries that do not exist, {quoted(unknown[0])} first"
-        )
-    if dataset.queries is not None and len(texts) != dataset.queries:
-        raise DataError(
-            f"dataset {name!r} has {len(texts):,} queries with qrels; the registry says {dataset.queries:,}"
-        )
     return texts, dropped, synthetic

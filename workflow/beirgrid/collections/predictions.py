@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -17,7 +16,7 @@ from ..config.places import resolve_path
 from ..config.systems import HubExpansion, LocalExpansion, PublishedExpansion
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
-from . import collection, corpora
+from . import collection
 from .sources import encodable, errors_of_library, json_lines, read_id, read_text
 
 # Documents per bucket, whose queries are in memory together.
@@ -63,19 +62,20 @@ def read(path: Path) -> Iterator[Predicted]:
     Raises:
         DataError: there is no such file, or it is damaged or of another form.
     """
-    if not path.exists():
-        raise DataError(f"{path} does not exist: name a .jsonl file, or a folder with expansions")
     # Hidden files belong to other programs (.ipynb_checkpoints, ._name).
-    inside = (
-        file for file in path.rglob("*") if not any(part.startswith(".") for part in file.relative_to(path).parts)
+    paths = (
+        [path]
+        if path.is_file()
+        else sorted(
+            file for file in path.rglob("*") if not any(part.startswith(".") for part in file.relative_to(path).parts)
+        )
     )
-    paths = sorted(file for file in inside if file.is_file()) if path.is_dir() else [path]
     for file in paths:
         if (zipped := file.with_name(f"{file.name}.gz")) in paths:
             raise DataError(f"{path} has both {file.name} and {zipped.name}: keep one of them")
-    rows = [file for file in paths if file.name.endswith((".jsonl", ".jsonl.gz", ".json.gz"))]
+    rows = [file for file in paths if file.name.endswith((".jsonl", ".jsonl.gz", ".json.gz")) and file.is_file()]
     if not rows:
-        raise DataError(f"{path} has no .jsonl files")
+        raise DataError(f"{path} has no .jsonl files, or does not exist")
     for file in rows:
         yield from (_row(row, place) for row, place in json_lines(file))
 
@@ -138,21 +138,17 @@ def write(
 
 def _fill_buckets(predicted: Iterable[Predicted], names: pa.ChunkedArray, folder: Path) -> None:
     """Distribute predictions to one file per BUCKET documents of the corpus, in input order."""
-    hashes = np.array([corpora.hash_of(name) for group in names.chunks for name in group.to_pylist()], np.uint64)
-    order = np.argsort(hashes)
-    hashes = hashes[order]
+    rows = {name: row for row, name in enumerate(names.to_pylist())}
     progress = Progress("fetch expansion", None, "lines")
     with ExitStack() as stack:
         buckets: dict[int, IO[str]] = {}
-        for row in predicted:
-            value = np.uint64(corpora.hash_of(row.id))
-            place = int(np.searchsorted(hashes, value))
-            if place == len(hashes) or hashes[place] != value:
-                raise DataError(f"{row.place}: the corpus has no document {quoted(row.id)}")
-            bucket = int(order[place]) // BUCKET
+        for one in predicted:
+            if one.id not in rows:
+                raise DataError(f"{one.place}: the corpus has no document {quoted(one.id)}")
+            bucket = rows[one.id] // BUCKET
             if bucket not in buckets:
                 buckets[bucket] = stack.enter_context((folder / str(bucket)).open("w", encoding="utf-8"))
-            buckets[bucket].write(json.dumps(row) + "\n")
+            buckets[bucket].write(json.dumps(one) + "\n")
             progress.add(1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from . import ids, lines
 MAX_GRADE = 100
 # Names of the columns in the header of a qrels file.
 _HEADER = ("query-id", "corpus-id", "score")
-_WHOLE = "[+-]?[0-9]+"
+_WHOLE = "[+-]?0*[0-9]{1,3}"
 
 
 class Judgement(NamedTuple):
@@ -30,6 +30,20 @@ class Judgement(NamedTuple):
     grade: int
     place: str
     changed: bool = False
+
+
+class Grades(NamedTuple):
+    """Judgements by query.
+
+    Attributes:
+        grades: query id to document id to grade.
+        changes: query id to the documents whose relevance an instruction changes, where the collection lists them.
+        overruled: number of pairs that are judged again with another grade.
+    """
+
+    grades: dict[str, dict[str, int]]
+    changes: dict[str, set[str]]
+    overruled: int
 
 
 class _Layout(NamedTuple):
@@ -50,8 +64,7 @@ def judgements(path: Path) -> Iterator[Judgement]:
     """Yield the judgements of a qrels file, plain or gzipped, in BEIR's or TREC's layout.
 
     Raises:
-        DataError: names file and line: a line does not match the layout, an id cannot be in a run, or a grade is not
-            valid.
+        DataError: names file and line: a line does not match the layout, or a grade is no number.
     """
     layout = None
     for line, place in lines.read(path):
@@ -64,10 +77,32 @@ def judgements(path: Path) -> Iterator[Judgement]:
         if len(fields) != layout.width:
             raise DataError(f"{place}: expected {layout.expected}, got {quoted(line)}")
         query, document, score = (fields[at] for at in layout.columns)
+        if not re.fullmatch(_WHOLE, score):
+            raise DataError(f"{place}: the score {quoted(score)} is not a whole number (of up to three digits)")
+        changed = layout.changed is not None and fields[layout.changed] == "1"
+        yield Judgement(query, document, int(score), place, changed)
+
+
+def by_query(judged: Iterable[Judgement]) -> Grades:
+    """Collect judgements by query. If a pair has several grades, the last counts.
+
+    Raises:
+        DataError: an id cannot be in a run, or a grade is not valid.
+    """
+    grades: dict[str, dict[str, int]] = {}
+    changes: dict[str, set[str]] = {}
+    overruled = 0
+    for query, document, grade, place, changed in judged:
         ids.check(query, place)
         ids.check(document, place)
-        changed = layout.changed is not None and fields[layout.changed] == "1"
-        yield Judgement(query, document, _grade(score, place), place, changed)
+        if abs(grade) > MAX_GRADE:
+            raise DataError(f"{place}: {grade} is not a relevance grade (at most {MAX_GRADE})")
+        of_query = grades.setdefault(query, {})
+        overruled += of_query.get(document, grade) != grade
+        of_query[document] = grade
+        if changed:
+            changes.setdefault(query, set()).add(document)
+    return Grades(grades, changes, overruled)
 
 
 def read(path: str | Path) -> dict[str, dict[str, int]]:
@@ -81,16 +116,8 @@ def read(path: str | Path) -> dict[str, dict[str, int]]:
 
 def read_with_changes(path: str | Path) -> tuple[dict[str, dict[str, int]], dict[str, set[str]]]:
     """Return what ``read`` does, and query id to the documents whose column ``changed`` is 1; no query without it."""
-    grades: dict[str, dict[str, int]] = {}
-    changes: dict[str, set[str]] = {}
-    overruled = 0
     with files.reading(path):
-        for query, document, grade, _, changed in judgements(Path(path)):
-            of_query = grades.setdefault(query, {})
-            overruled += of_query.get(document, grade) != grade
-            of_query[document] = grade
-            if changed:
-                changes.setdefault(query, set()).add(document)
+        grades, changes, overruled = by_query(judgements(Path(path)))
     if not grades:
         raise DataError(f"{path} has no judgements. {files.REMEDY}")
     if overruled:
@@ -115,12 +142,3 @@ def _header(line: str, place: str) -> _Layout | None:
     expected = f"the columns of the header ({', '.join(names)})"
     changed = names.index("changed") if "changed" in names else None
     return _Layout(expected, separator, len(names), (query, document, score), changed)
-
-
-def _grade(text: str, place: str) -> int:
-    if not re.fullmatch(_WHOLE, text):
-        raise DataError(f"{place}: the score {quoted(text)} is not a whole number")
-    # The length comes first: int() refuses thousands of digits.
-    if len(text.lstrip("+-0")) > len(str(MAX_GRADE)) or abs(int(text)) > MAX_GRADE:
-        raise DataError(f"{place}: {quoted(text)} is not a relevance grade (at most {MAX_GRADE})")
-    return int(text)

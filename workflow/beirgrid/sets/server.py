@@ -63,8 +63,8 @@ class Judging:
         """Return a pair's texts for the page."""
         if document not in self.texts:  # at the first call, and when the pool has grown
             self.texts = self.set.documents(document for _, document in self.store.pool())
-        _, title, text = self.texts[document]
-        texts = {"title": title, "text": text, "query_text": self.queries.get(query, query)}
+        shown = self.texts[document]
+        texts = {"title": shown.title, "text": shown.text, "query_text": self.queries.get(query, query)}
         return {"query": query, "document": document, **texts}
 
     def next(self, judge: str) -> dict[str, Any]:
