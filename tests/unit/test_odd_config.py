@@ -59,7 +59,7 @@ REFUSED: dict[str, list[str]] = {
     "models.doct5query.seed: Input should be less than or equal to 4294967295": [
         "models: {doct5query: {seed: 4294967296}}"
     ],
-    "systems: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$'": [
+    "String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here '": [
         'systems: {"x\\n": {retriever: bm25}}',
         'systems: {"": {retriever: bm25}}',
         'systems: {"..": {retriever: bm25}}',
@@ -70,13 +70,11 @@ REFUSED: dict[str, list[str]] = {
         "systems: {A81: {retriever: bm25}}",
         "systems: {A300: {retriever: bm25}}",
     ],
-    "datasets: the name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$'": [
+    "datasets.a/b: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$'": [
         'datasets: {"a/b": {corpus: demo}}'
     ],
-    "systems: the name: Input should be a valid string": [
-        "systems: {2019: {retriever: bm25}}",
-        "systems: {no: {retriever: bm25}}",
-    ],
+    "systems.2019: Input should be a valid string": ["systems: {2019: {retriever: bm25}}"],
+    "Input should be a valid string (here False)": ["systems: {no: {retriever: bm25}}"],
     "metrics: 'ndcg@10\\n' is not a metric of the form": ['metrics: ["ndcg@10\\n"]'],
     "metrics: 'ndcg@1٠' is not a metric of the form": ['metrics: ["ndcg@1٠"]'],
     "metrics: 'ndcg@0' is not a metric of the form": ['metrics: ["ndcg@0"]'],

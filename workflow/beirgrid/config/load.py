@@ -5,7 +5,7 @@ Snakemake's parsing of the Snakefile imports this module, so it imports nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Annotated, Any
 
@@ -32,12 +32,14 @@ def load(raw: Mapping[str, Any]) -> Config:
         if not isinstance(raw.get(key), Mapping)
     )
     raw, problems = names.expand(raw), list[str]()
-    own = {key: value for key, value in raw.items() if key not in REGISTRIES}
-    settings = _validated(_SETTINGS, own, "", raw, problems)
-    registries = {key: dict(_entries(key, raw, problems)) for key in REGISTRIES}
+    registered = _validated(_REGISTERED, {key: raw[key] for key in raw if key != "systems"}, "", raw, problems)
+    systems = {
+        name: _validated(_kind_of_system(value, raw["models"]), value, f"systems.{name}", raw, problems)
+        for name, value in raw["systems"].items()
+    }
+    _validated(_NAMES, dict.fromkeys(systems), "systems", raw, problems)
     refuse(problems)
-    values: dict[str, Any] = {key: getattr(settings, key) for key in entries.Settings.model_fields} | registries
-    config = Config.model_construct(settings.model_fields_set | {*REGISTRIES}, **values)
+    config = Config.model_construct(registered.model_fields_set | {"systems"}, **dict(registered), systems=systems)
     for check in (checks.circle_problems, checks.entry_problems):
         refuse(check(config))
     config = config.model_copy(update={"metrics": _metrics(config)})
@@ -53,22 +55,16 @@ def refuse(problems: Iterable[str]) -> None:
         raise ConfigError("\n".join(["the configuration cannot be run:", *lines]))
 
 
-def _entries(registry: str, raw: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the valid entries of a registry by name; append the others' mistakes to ``problems``."""
-    for name, value in raw[registry].items():
-        _validated(_NAME, name, f"{registry}: the name", raw, problems)
-        kind = _KINDS.get(registry) or _kind_of_system(value, raw["models"])
-        if (entry := _validated(kind, value, f"{registry}.{name}", raw, problems)) is not None:
-            yield name, entry
+class _Registered(entries.Settings):
+    """All but the systems: the class of a system follows from its keys and from the family of its model."""
+
+    corpora: dict[entries.Name, entries.Corpus]
+    datasets: dict[entries.Name, entries.Dataset]
+    models: dict[entries.Name, entries.Model]
 
 
-_NAME: TypeAdapter[Any] = TypeAdapter(entries.Name)
-_SETTINGS: TypeAdapter[Any] = TypeAdapter(entries.Settings)
-_KINDS: dict[str, TypeAdapter[Any]] = {
-    "corpora": TypeAdapter(entries.Corpus),
-    "datasets": TypeAdapter(entries.Dataset),
-    "models": TypeAdapter(entries.Model),
-}
+_REGISTERED: TypeAdapter[Any] = TypeAdapter(_Registered)
+_NAMES: TypeAdapter[Any] = TypeAdapter(dict[entries.Name, None])
 _Fusion = Annotated[entries.Rrf | entries.WeightedSum, Field(discriminator="fusion")]
 # Keys that a system needs, by kind. Those of retrievers come last.
 _NEEDED = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TextIO
@@ -159,16 +160,19 @@ def take_gpu(names: list[str]) -> tuple[int, TextIO | None]:
 
     Args:
         names: the visible GPUs, named as in CUDA_VISIBLE_DEVICES.
+
+    Raises:
+        DataError: the folder of the locks belongs to another user.
     """
     folder = Path(tempfile.gettempdir(), f"beirgrid-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise DataError(f"{folder}, for locks of GPUs, belongs to another user: set TMPDIR to a folder of your own")
     for number, name in enumerate(names):
-        try:
-            lock = (folder / f"gpu-{name.replace('/', '--')}.lock").open("a")  # a MIG slice is named MIG-GPU-…/1/0
+        lock = (folder / f"gpu-{name.replace('/', '--')}.lock").open("a")  # a MIG slice is named MIG-GPU-…/1/0
+        with suppress(BlockingIOError):  # another command holds it
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # held by another command, or the lock file is another user's
-            continue
-        return number, lock
+            return number, lock
     shared = os.getpid() % len(names)
     say(f"other stages hold all {len(names)} GPUs: sharing GPU {names[shared]} with one")
     return shared, None
