@@ -117,7 +117,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
 
     done = run(work / "notes/grid.yaml", work)
     assert done.returncode == 0, done.stdout
-    assert not (work / "results/grids/notes/tables/agreement.csv").exists()
+    assert len((work / "results/grids/notes/tables/agreement.csv").read_text().splitlines()) == 1
     found = scores(work)
     mark = "1 of 5 queries are synthetic; version 2 of its qrels, judged by a model (org/judge-1)"
     assert {(row["status"], row["detail"]) for row in found.values()} == {("done", mark)}

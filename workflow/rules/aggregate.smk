@@ -22,8 +22,8 @@ rule aggregate:
                 "across",
                 "zero_shot",
                 "published",
+                "agreement",
                 "efficiency",
-                *(["agreement"] if grid.not_judged else []),
             )
         ],
         per_query=grid.own(paths.PER_QUERY_TABLE),

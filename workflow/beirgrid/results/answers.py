@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 import numpy as np
 import pandas as pd
 
 from ..config.metric_names import lower_is_better
 from ..core import files
-from ..core.errors import DataError
 
 # The columns of each table. A column has the same type in all tables.
 _COLUMNS = {
@@ -38,6 +36,7 @@ _COLUMNS = {
     "zero_shot": "metric system other datasets names mean other_mean difference low high p_t wins ties losses",
     "published": """system dataset metric value class source note protocol checkpoint revision mteb
         dataset_revision""",
+    "agreement": "dataset system other queries overlap@10 rbo tau pool@5 pool@10 pool@20 pool@50",
     "efficiency": """system dataset index_bytes index_seconds documents_per_second query_ms pairs_per_second
         peak_memory_mb device tokens price price_per_1000_queries""",
     "per_query": "dataset query system value",
@@ -48,15 +47,16 @@ _TYPES = {
     _TEXT: """system dataset metric precision checkpoints status detail mean_of values class verdict source note
         protocol commit mteb dataset_revision unit device stage finished packages command record baseline other best
         over names trained_on training_unknown checkpoint revision query""",
-    "Int64": "queries seeds of datasets wins ties losses own_zero_shot_datasets tokens",
+    "Int64": """queries seeds of datasets wins ties losses own_zero_shot_datasets tokens pool@5 pool@10 pool@20
+        pool@50""",
     "boolean": "recorded exact in_best_group",
 }
 _TYPE_OF = {column: kind for kind, of_kind in _TYPES.items() for column in of_kind.split()}
 _KINDS = {name: {of: _TYPE_OF.get(of, "float64") for of in listed.split()} for name, listed in _COLUMNS.items()}
 AGAINST_COLUMNS = ["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"]
 
-# Texts that spreadsheets would run as formulas, and such texts after ``guarded``.
-_FORMULA = re.compile("'*[=+\\-@\t\r\n]")
+# Texts that spreadsheets would run as formulas: all but numbers, with or without the apostrophes of ``guarded``.
+_FORMULA = re.compile(r"'*(?![+-](inf|nan|[\d.]+(e[+-]?\d+)?)$)[=+\-@\t\r\n]", re.IGNORECASE)
 
 # States of a cell. Only a finished cell has a value.
 DONE, PENDING, FAILED, NOT_SUPPLIED, NOT_JUDGED = STATUSES = (
@@ -87,15 +87,14 @@ class Answers(NamedTuple):
             averaged datasets and the single seeds of systems with seeds.
         seeds: mean and standard deviation over seeds, per dataset and metric, and for means over several datasets,
             which ``mean_of`` names while ``dataset`` is empty.
-        verdicts: each score with each reference value. ``recorded`` marks this project's own values. ``commit`` tells
-            whether the value was measured on the score's checkpoint.
+        verdicts: each score with each reference value. ``recorded`` marks this project's own values.
         costs: each step behind each cell, with its cost and its command.
-        significance: each system against the baseline, and whether it is in the group of the best, per dataset and
-            metric.
+        significance: each system against the baseline, and whether it is in the group of the best, per dataset.
         pairs: all pairs of systems, per dataset and metric.
         across: means over datasets, ranks and wins, per metric and system.
         zero_shot: means of each pair of systems over datasets that neither was trained on.
         published: published values of systems that the grid does not run, if the grid shows them.
+        agreement: how alike the systems rank on datasets without qrels.
         efficiency: size and speed of each system on each dataset.
         per_query: values of the grid's first metric, of each system on each query.
     """
@@ -109,6 +108,7 @@ class Answers(NamedTuple):
     across: pd.DataFrame
     zero_shot: pd.DataFrame
     published: pd.DataFrame
+    agreement: pd.DataFrame
     efficiency: pd.DataFrame
     per_query: pd.DataFrame
 
@@ -148,26 +148,17 @@ def guarded(table: pd.DataFrame) -> pd.DataFrame:
 
     The first characters are those that OWASP lists under CSV injection. Numbers are unchanged.
     """
-    texts = table.select_dtypes(["object", "str"])
-    return table.assign(**texts.map(lambda text: f"'{text}" if _is_formula(text) and not _is_number(text) else text))
+    return _formulas_changed(table, lambda text: f"'{text}")
 
 
 def unguarded(table: pd.DataFrame) -> pd.DataFrame:
     """Remove the apostrophes of ``guarded`` from a table read from CSV."""
+    return _formulas_changed(table, lambda text: text.removeprefix("'"))
+
+
+def _formulas_changed(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
     texts = table.select_dtypes(["object", "str"])
-    return table.assign(**texts.map(lambda text: text.removeprefix("'") if _is_formula(text) else text))
-
-
-def _is_formula(text: Any) -> bool:
-    return isinstance(text, str) and _FORMULA.match(text) is not None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return table.assign(**texts.map(lambda text: change(text) if _FORMULA.match(str(text)) else text))
 
 
 def verdict_counts(verdicts: pd.DataFrame, *, recorded: bool) -> dict[str, int]:
@@ -230,14 +221,15 @@ def against_baseline(across: pd.DataFrame) -> pd.DataFrame:
 
 def write_answers(answers: Answers, folder: Path) -> bool:
     """Write each table to its file in a folder unless unchanged; return whether any was written."""
-    texts = {f"{name}.csv": to_csv(name, table) for name, table in answers._asdict().items() if name != "per_query"}
-    written, path = files.replace_texts(folder, texts), folder / file_name("per_query")
-    with suppress(DataError):
-        if _read("per_query", folder).equals(answers.per_query):
-            return written
-    with files.atomic(path) as temporary:
-        answers.per_query.to_parquet(temporary, index=False)
-    return True
+    changed = False
+    for name, table in answers._asdict().items():
+        content = table.to_parquet(index=False) if name == "per_query" else to_csv(name, table).encode()
+        path = folder / file_name(name)
+        if not path.is_file() or path.read_bytes() != content:
+            changed = True
+            with files.atomic(path) as temporary:
+                temporary.write_bytes(content)
+    return changed
 
 
 def read_answers(folder: Path) -> Answers:

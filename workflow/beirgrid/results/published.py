@@ -153,12 +153,14 @@ def same_commit(value: Published, checkpoints: Mapping[str, str]) -> bool | None
     return any(commit.startswith(value.revision) or value.revision.startswith(commit) for commit in ours)
 
 
-def grade(value: float, published: float, tolerance: float, *, same_commit: bool | None = None) -> str:
+def grade(value: float, published: float, tolerance: float | None, *, same_commit: bool | None = None) -> str:
     """Return ``reproduced``, ``close`` (within twice the tolerance) or ``deviates``, whether above or below.
 
     A score above the published value deviates too, because leakage can cause it. If ``same_commit`` is false, the
-    verdict is ``another commit`` instead of ``deviates``.
+    verdict is ``another commit`` instead of ``deviates``. A value of another protocol has no tolerance.
     """
+    if tolerance is None:
+        return OTHER_PROTOCOL
     difference = abs(value - published)
     slack = 1e-9  # a difference of exactly the tolerance counts as within it
     if difference <= tolerance + slack:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -24,20 +24,14 @@ FLAW = "§"
 # Signs of a value on a dataset that the system was, or may have been, trained on.
 TRAINING = {YES: "‡", UNKNOWN: "?", NO: ""}
 # Characters that LaTeX would misread, or lacks in some fonts.
-_ESCAPED = {
-    "†": r"$^\dagger$",
-    "‡": r"$^\ddagger$",
-    FLAW: r"\S{}",
-    "±": r"$\pm$",
-    "<": "$<$",
-    ">": "$>$",
-    "≤": r"$\leq$",
-    "–": "--",
-    "@": "{@}",
-    "\\": r"\textbackslash{}",
-}
-_ESCAPED |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {sign: f"\\{sign}" for sign in "_&%#${}"}
-_LATEX = str.maketrans(_ESCAPED)
+_LATEX = str.maketrans(
+    {
+        **{sign: f"\\{sign}" for sign in "_&%#${}"},
+        **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "@": "{@}", "–": "--"},
+        **{"†": r"$^\dagger$", "‡": r"$^\ddagger$", FLAW: r"\S{}", "±": r"$\pm$"},
+        **{"<": "$<$", ">": "$>$", "≤": r"$\leq$"},
+    }
+)
 BEST_COLUMN = "not distinguishable from the best"
 DEVIATION = (
     "±: standard deviation over the seeds (denominator: seeds - 1); for a mean over datasets, that of the seeds' means."
@@ -115,16 +109,17 @@ def ordered(grid: GridSummary, answers: Answers) -> GridSummary:
 def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
     """Arrange one metric as datasets × systems, with a row of means if there are several datasets."""
     grid = ordered(grid, answers)
-    scores = answers.scores[answers.scores["metric"] == metric]
+    scores, tests, seeds = (
+        table[table["metric"] == metric] for table in (answers.scores, answers.significance, answers.seeds)
+    )
     values, status, detail = (_pivot(scores, grid, column) for column in ("value", "status", "detail"))
-    values = values.where(status == DONE)
+    values = values.where(status == DONE).astype("float64")
     shown = values.map(_FORM).where(status == DONE, status)
     flawed = (status == DONE) & detail.map(bool)
-    tests = answers.significance[answers.significance["metric"] == metric]
     group = _pivot(tests, grid, "in_best_group").fillna(False).astype(bool)
     trained = {system: [TRAINING[grid.trained(system, row)] for row in grid.rows] for system in grid.systems}
     training = pd.DataFrame(trained, values.index)
-    seeds = answers.seeds[(answers.seeds["metric"] == metric) & (answers.seeds["status"] == DONE)]
+    seeds = seeds[seeds["status"] == DONE]
     deviations = _pivot(seeds[seeds["mean_of"] == ""], grid, "deviation")
     averaged, more = averaged_rows(grid), [_GROUP] if len(grid.systems) > 1 else []
     if len(averaged) > 1:
@@ -133,7 +128,11 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
         flawed.loc[name] = flawed.loc[averaged].any()
         shown.loc[name] = means.map(_FORM).where(means.notna(), INCOMPLETE)
         deviations.loc[name] = seeds[seeds["mean_of"] == name_of_mean(averaged)].set_index("system")["deviation"]
-        more += _lacking(status.loc[averaged], grid)
+        lacking = {
+            system: ", ".join(f"{row} ({state})" for row, state in of.items() if state != DONE)
+            for system, of in status.loc[averaged].items()
+        }
+        more += [f"No mean of {names}; missing: {missing}." for missing, names in _by_value(lacking) if missing]
     numbers = values.map(lambda value: float(_FORM(value)))  # values that look equal are equally good
     best = numbers.eq(numbers.min(axis=1) if lower_is_better(metric) else numbers.max(axis=1), axis=0)
     signs = (group & ~best).map(lambda alike: "†" * alike) + training + flawed.map(lambda flaw: FLAW * flaw)
@@ -141,26 +140,15 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
     return Wide(metric, values, shown, signs, best, group, (*more, *notes(grid, answers.scores)))
 
 
-def notes(grid: GridSummary, scores: pd.DataFrame) -> list[str]:
-    """Return the notes on values that all tables of a grid have."""
-    notes = [*seed_notes(grid), *([DEVIATION] if grid.seeds else []), *training_notes(grid), *tuning_notes(grid)]
-    return [*notes, *flaw_notes(scores, grid), *filter(None, [precision_note(scores, grid)])]
-
-
 def _pivot(table: pd.DataFrame, grid: GridSummary, column: str) -> pd.DataFrame:
     wide_table = table.pivot(index="dataset", columns="system", values=column).astype(object)
-    wide_table = wide_table.reindex(index=list(grid.rows), columns=list(grid.systems))
-    return wide_table.astype("float64") if column in ("value", "deviation") else wide_table
+    return wide_table.reindex(index=list(grid.rows), columns=list(grid.systems))
 
 
-def _lacking(status: pd.DataFrame, grid: GridSummary) -> list[str]:
-    """Phrase which systems have no mean and what they lack, grouped by the missing datasets."""
-    lacking: dict[str, list[str]] = {}
-    for system in grid.systems:
-        missing = [f"{row} ({state})" for row, state in status[system].items() if state != DONE]
-        if missing:
-            lacking.setdefault(", ".join(missing), []).append(system)
-    return [f"No mean of {', '.join(systems)}; missing: {missing}." for missing, systems in lacking.items()]
+def _by_value(texts: Mapping[Any, str]) -> Iterator[tuple[str, str]]:
+    """Yield each text once, with the names that have it."""
+    for text in dict.fromkeys(texts.values()):
+        yield text, ", ".join(str(name) for name in texts if texts[name] == text)
 
 
 def averaged_rows(grid: GridSummary) -> list[str]:
@@ -190,26 +178,9 @@ def shown_scores(scores: pd.DataFrame, grid: GridSummary) -> pd.DataFrame:
     return scores[scores["dataset"].isin(list(grid.rows)) & scores["system"].isin(list(grid.systems))]
 
 
-def seed_notes(grid: GridSummary) -> list[str]:
-    """Return a sentence per number of seeds that names the systems with that number."""
-    by_number: dict[int, list[str]] = {}
-    for system, members in grid.seeds.items():
-        by_number.setdefault(len(members), []).append(system)
-    return [f"Mean over {number} seeds: {', '.join(systems)} (seeds.csv)." for number, systems in by_number.items()]
-
-
-def tuning_notes(grid: GridSummary) -> list[str]:
-    """Return the sentence on fusions whose weights are tuned: on which queries, for each dataset."""
-    if not grid.tuned:
-        return []
-    parts = [part for row in grid.rows for part in grid.datasets[row].mean_of or (row,)]
-    splits = ", ".join(f"{part} on {grid.datasets[part].dev}" for part in dict.fromkeys(parts))
-    return [f"Weights tuned on other queries than those that are scored: {', '.join(grid.tuned)} ({splits})."]
-
-
-def training_notes(grid: GridSummary) -> list[str]:
-    """Return notes on systems that were, or may have been, trained on the table's datasets."""
-    notes = []
+def notes(grid: GridSummary, scores: pd.DataFrame) -> list[str]:
+    """Return the notes on values that all tables of a grid have."""
+    notes = [*seed_notes(grid), *([DEVIATION] if grid.seeds else [])]
     if grid.trained_on:
         notes.append(f"{TRAINING[YES]}: the system was trained on the dataset, so the value is not zero-shot.")
     if grid.training_unknown:
@@ -218,7 +189,17 @@ def training_notes(grid: GridSummary) -> list[str]:
             f"{TRAINING[UNKNOWN]}: it is not known whether the system was trained on the dataset, so zero-shot means "
             f"leave the system out ({systems})."
         )
-    return notes
+    if grid.tuned:
+        parts = [part for row in grid.rows for part in grid.datasets[row].mean_of or (row,)]
+        splits = ", ".join(f"{part} on {grid.datasets[part].dev}" for part in dict.fromkeys(parts))
+        notes.append(f"Weights tuned on other queries than those that are scored: {', '.join(grid.tuned)} ({splits}).")
+    return [*notes, *flaw_notes(scores, grid), *filter(None, [precision_note(scores, grid)])]
+
+
+def seed_notes(grid: GridSummary) -> list[str]:
+    """Return a sentence per number of seeds that names the systems with that number."""
+    numbers = {system: f"{len(members)}" for system, members in grid.seeds.items()}
+    return [f"Mean over {number} seeds: {systems} (seeds.csv)." for number, systems in _by_value(numbers)]
 
 
 def flaw_notes(scores: pd.DataFrame, grid: GridSummary) -> list[str]:
@@ -232,15 +213,12 @@ def flaw_notes(scores: pd.DataFrame, grid: GridSummary) -> list[str]:
 def precision_note(scores: pd.DataFrame, grid: GridSummary) -> str:
     """Return a note on scores that were not computed in float32, or an empty string."""
     shown = shown_scores(scores, grid)
-    shown = shown[shown["precision"] != ""]
-    notes = []
+    shown = shown[shown["precision"] != ""].drop_duplicates(["system", "dataset"])
+    whole, notes = shown["system"].value_counts(), []
     for precision, cells in shown[shown["precision"] != "float32"].groupby("precision"):
-        systems = []
-        for system, of_system in cells.groupby("system", sort=False):
-            datasets = list(dict.fromkeys(of_system["dataset"]))
-            whole = len(datasets) == shown.loc[shown["system"] == system, "dataset"].nunique()
-            systems.append(str(system) if whole else f"{system} ({', '.join(datasets)})")
-        notes.append(f"Computed in {precision}: {', '.join(systems)}.")
+        of_systems = cells.groupby("system", sort=False)["dataset"].agg(list).items()
+        names = [f"{name}" if len(of) == whole[name] else f"{name} ({', '.join(of)})" for name, of in of_systems]
+        notes.append(f"Computed in {precision}: {', '.join(names)}.")
     return " ".join(notes)
 
 

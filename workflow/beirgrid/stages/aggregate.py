@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ from ..pipeline.aggregate import AGGREGATE
 from ..results import cells as grid_cells
 from ..results import published as references
 from ..results import table_files
-from ..results.answers import DONE, Answers, columns, guarded, typed
+from ..results.answers import DONE, Answers, columns, typed
 from ..results.cells import Cells, CellState, RecordedStep
 from ..results.efficiency import efficiency, price_of_queries
 from ..results.published import Published
@@ -30,8 +30,6 @@ from ..runs import runs
 
 # In a grid's folder: the lock for writing tables.
 LOCK = ".lock"
-# Table of a grid with datasets without qrels.
-AGREEMENT = "agreement.csv"
 # Facts of a record that are rates, with their units.
 _RATES = {
     "documents_per_second": "documents/s",
@@ -54,7 +52,6 @@ def aggregate(
         DataError: scores or records are missing, damaged, or were made with other settings.
     """
     outputs = [output / name for name in table_files.file_names(grid)]
-    outputs += [output / AGREEMENT] if grid.unjudged else []
     settings = {"published": [path.name for path in published]}
     with (
         files.locked(output.parent / LOCK),
@@ -64,24 +61,8 @@ def aggregate(
         grid_cells.refuse_unfinished(cells)
         answers = compute(grid, cells, published)
         table_files.write(answers, grid, output)
-        _write_agreement(grid, output / AGREEMENT)
         facts["cells"] = len(grid.systems) * len(grid.rows)
         facts["verdicts"] = answers.verdicts["verdict"].value_counts().to_dict()
-
-
-def _write_agreement(grid: GridSummary, path: Path) -> None:
-    """Write how alike the systems rank on datasets without qrels; delete the table if there is no such dataset."""
-    rows: list[dict[str, Any]] = []
-    for dataset in dict.fromkeys(cell.dataset for cell in grid.unjudged):
-        queries = collection.read_queries(paths.QUERIES.format(dataset=dataset))
-        systems = [cell.system for cell in grid.unjudged if cell.dataset == dataset]
-        of_systems = {system: paths.RUN.format(system=system, dataset=dataset) for system in systems}
-        rankings = {system: runs.read_top(run, queries, ranking_overlap.DEEPEST) for system, run in of_systems.items()}
-        rows += ({"dataset": dataset, **row} for row in ranking_overlap.rows(rankings))
-    if rows:
-        files.replace_text(path, guarded(pd.DataFrame(rows).round(4)).to_csv(index=False, lineterminator="\n"))
-    else:
-        path.unlink(missing_ok=True)
 
 
 def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answers:
@@ -106,6 +87,7 @@ def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answe
         verdicts=judge(scores, list(chain(*values.values())), grid.tolerances, grid.meant, grid.counted_once),
         costs=collect_costs(steps),
         efficiency=efficiency(steps),
+        agreement=collect_agreement(grid),
         per_query=collect_per_query(grid, cells),
         published=collect_published(grid, shown),
     )
@@ -119,23 +101,22 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
     both are empty without a model.
     """
     rows: list[dict[str, Any]] = []
-    for system in (*grid.systems, *grid.members):
-        for dataset, entry in grid.datasets.items():
-            parts = {name: cells.get((system, name)) for name in entry.mean_of or (dataset,)}
-            status, detail = grid_cells.combined(parts)
-            row: dict[str, Any] = {"system": system, "dataset": dataset, "status": status, "detail": detail}
-            means = {}
-            if status == DONE:
-                tables = [part.per_query for part in parts.values() if part and part.per_query is not None]
-                records = [[step.record for step in part.steps] for part in parts.values() if part]
-                row["precision"] = ", ".join(sorted(grid_cells.precisions(chain(*records))))
-                commits = sorted({item for of_part in records for item in grid_cells.checkpoints(of_part).items()})
-                row["checkpoints"] = ", ".join(f"{name}@{commit}" for name, commit in commits)
-                row["queries"] = sum(map(len, tables))
-                shares = [record["facts"].get("not_judged") for record in chain(*records)]
-                row["not_judged"] = pd.Series(shares, dtype="float64").mean()
-                means = {metric: sum(table[metric].mean() for table in tables) / len(tables) for metric in grid.metrics}
-            rows += [{**row, "metric": metric, "value": means.get(metric)} for metric in grid.metrics]
+    for system, (dataset, entry) in product((*grid.systems, *grid.members), grid.datasets.items()):
+        parts = {name: cells.get((system, name)) for name in entry.mean_of or (dataset,)}
+        status, detail = grid_cells.combined(parts)
+        row: dict[str, Any] = {"system": system, "dataset": dataset, "status": status, "detail": detail}
+        tables = [part.per_query for part in parts.values() if part and part.per_query is not None]
+        if done := status == DONE:
+            records = [[step.record for step in part.steps] for part in parts.values() if part]
+            row["precision"] = ", ".join(sorted(grid_cells.precisions(chain(*records))))
+            commits = sorted({item for of_part in records for item in grid_cells.checkpoints(of_part).items()})
+            row["checkpoints"] = ", ".join(f"{name}@{commit}" for name, commit in commits)
+            row["queries"] = sum(map(len, tables))
+            shares = [record["facts"].get("not_judged") for record in chain(*records)]
+            row["not_judged"] = pd.Series(shares, dtype="float64").mean()
+        for metric in grid.metrics:
+            value = sum(table[metric].mean() for table in tables) / len(tables) if done else None
+            rows.append({**row, "metric": metric, "value": value})
     table = pd.DataFrame(rows, columns=[name for name in columns("scores") if name not in ("low", "high")])
     return typed("scores", table.merge(intervals, "left", ["system", "dataset", "metric"]))
 
@@ -150,30 +131,27 @@ def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame)
     reason that it has none. The status is the system's: done when all of its seeds are.
     """
     facts = scores.set_index(["system", "dataset", "metric"])[["value", "status", "detail"]].T.to_dict("list")
-
-    def cell(system: str, parts: Sequence[str], metric: str) -> tuple[float, str, str]:
-        cells = {name: facts[system, name, metric] for name in parts}
-        states = {name: CellState(status, detail) for name, (_, status, detail) in cells.items()}
-        return (float(np.mean([value for value, _, _ in cells.values()])), *grid_cells.combined(states))
-
     sets = dict.fromkeys([table_files.name_of_mean(table_files.averaged_rows(grid)), *across["names"]])
     rows = [(name, "", [name]) for name in grid.datasets]
     rows += [("", names, names.split(", ")) for names in sets if ", " in names]
     made: list[dict[str, Any]] = []
     for (system, members), (dataset, mean_of, parts), metric in product(grid.seeds.items(), rows, grid.metrics):
-        cells = [cell(member, parts, metric) for member in members]
-        values = pd.Series([value for value, status, _ in cells if status == DONE], dtype="float64")
+        states = {
+            name: grid_cells.combined({part: CellState(*facts[name, part, metric][1:]) for part in parts})
+            for name in (system, *members)
+        }
+        means = {name: np.mean([facts[name, part, metric][0] for part in parts]) for name in members}
+        values = pd.Series([mean for name, mean in means.items() if states[name][0] == DONE], dtype="float64")
+        texts = [f"{mean:.4f}" if states[name][0] == DONE else states[name][0] for name, mean in means.items()]
         row = {"system": system, "dataset": dataset, "mean_of": mean_of, "metric": metric, "of": len(members)}
         row |= {"mean": values.mean(), "deviation": values.std(), "seeds": len(values)}  # denominator: seeds - 1
-        row["values"] = ", ".join(f"{value:.4f}" if status == DONE else status for value, status, _ in cells)
-        _, row["status"], row["detail"] = cell(system, parts, metric)
-        made.append(row)
+        made.append(row | {"values": ", ".join(texts), "status": states[system][0], "detail": states[system][1]})
     return typed("seeds", pd.DataFrame(made))
 
 
 def judge(
     scores: pd.DataFrame,
-    values: list[Published],
+    values: Iterable[Published],
     tolerances: Mapping[str, float],
     meant: Callable[[str, str], str] = lambda metric, dataset: metric,
     averaged: Sequence[str] = (),
@@ -191,21 +169,40 @@ def judge(
     for reference in (value for value in values if value.dataset in judged):
         for name, value in reference.by_name().items():
             known.setdefault((name, value.dataset, value.metric), []).append(value)
-    rows: list[dict[str, Any]] = []
     facts = ["system", "dataset", "metric", "value", "queries", "precision", "checkpoints", "status"]
     cells: Any = scores[facts].to_dict("records")
-    for cell in cells:
-        of_cell = known.get((cell["system"], cell["dataset"], meant(cell["metric"], cell["dataset"])), ())
-        alone = {**cell, "verdict": "no reference" if cell["status"] == DONE else cell["status"]}
-        rows += [_verdict(cell, reference, tolerances) for reference in of_cell] or [alone]
-    table = typed("verdicts", pd.DataFrame(rows))
-    return typed("verdicts", pd.DataFrame([*rows, *_of_means(table, averaged, tolerances)]))
+    rows = [
+        {**cell, "verdict": cell["status"]} if reference is None else _verdict(cell, reference, tolerances)
+        for cell in cells
+        for reference in known.get((cell["system"], cell["dataset"], meant(cell["metric"], cell["dataset"])), [None])
+    ]
+    table = typed("verdicts", pd.DataFrame(rows)).replace({"verdict": {DONE: "no reference"}})
+    return pd.concat([table, _of_means(table, averaged, tolerances)], ignore_index=True)
 
 
-def _of_means(
-    verdicts: pd.DataFrame, averaged: Sequence[str], tolerances: Mapping[str, float]
-) -> Iterator[dict[str, Any]]:
-    """Yield a verdict on the mean difference over datasets, for each system, metric and source with five or more.
+def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[str, float]) -> dict[str, Any]:
+    """Return the row of a score and a published value."""
+    commits = dict(text.split("@") for text in cell["checkpoints"].split(", ") if text)
+    same = references.same_commit(reference, commits)
+    measured = {None: "", True: "measured on the same commit"}
+    kind = reference.tolerance_class
+    if kind == references.CHECKPOINT and same and cell["precision"] == "float32":
+        kind = references.COMMIT
+    tolerance = None if reference.protocol else tolerances[kind]
+    verdict = cell["status"]
+    if verdict == DONE:
+        verdict = references.grade(cell["value"], reference.value, tolerance, same_commit=same)
+    return {
+        **reference._asdict(),
+        **cell,
+        **{"published": reference.value, "difference": cell["value"] - reference.value, "recorded": reference.recorded},
+        **{"class": kind, "tolerance": tolerance, "verdict": verdict},
+        "commit": measured.get(same, f"measured on another commit: {reference.measured_on}"),
+    }
+
+
+def _of_means(verdicts: pd.DataFrame, averaged: Sequence[str], tolerances: Mapping[str, float]) -> pd.DataFrame:
+    """Return a verdict on the mean difference over datasets, for each system, metric and source with five or more.
 
     An error that moves all scores by less than the tolerance of one shows there. The means are over scores computed in
     float32 beside judged values of checkpoints, on our commit or on one that is not known.
@@ -213,17 +210,20 @@ def _of_means(
     compared = verdicts["class"].isin((references.CHECKPOINT, references.COMMIT)) & verdicts["tolerance"].notna()
     compared &= (verdicts["status"] == DONE) & (verdicts["precision"] == "float32") & verdicts["dataset"].isin(averaged)
     compared &= ~verdicts["commit"].str.contains("another")
-    for names, rows in verdicts[compared].groupby(["system", "metric", "source"], sort=False):
-        if len(rows) >= references.DATASETS:
-            value, published = float(rows["value"].mean()), float(rows["published"].mean())
-            tolerance = tolerances[references.MEAN]
-            yield {
-                **dict(zip(("system", "metric", "source"), names, strict=True)),
-                **{"dataset": f"mean of {len(rows)} datasets", "precision": "float32", "status": DONE},
-                **{"value": value, "published": published, "difference": value - published, "recorded": False},
-                **{"class": references.MEAN, "tolerance": tolerance, "note": f"over {', '.join(rows['dataset'])}"},
-                "verdict": references.grade(value, published, tolerance),
-            }
+    rows = []
+    for names, of in verdicts[compared].groupby(["system", "metric", "source"], sort=False):
+        if len(of) >= references.DATASETS:
+            (value, published), tolerance = of[["value", "published"]].mean(), tolerances[references.MEAN]
+            rows.append(
+                {
+                    **dict(zip(("system", "metric", "source"), names, strict=True)),
+                    **{"dataset": f"mean of {len(of)} datasets", "note": f"over {', '.join(of['dataset'])}"},
+                    **{"precision": "float32", "status": DONE, "recorded": False, "class": references.MEAN},
+                    **{"value": value, "published": published, "difference": value - published, "tolerance": tolerance},
+                    "verdict": references.grade(value, published, tolerance),
+                }
+            )
+    return typed("verdicts", pd.DataFrame(rows))
 
 
 def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.DataFrame:
@@ -236,30 +236,6 @@ def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.Data
     ]
     table = pd.DataFrame(rows, columns=list(Published._fields)).drop_duplicates(["system", "dataset", "metric"])
     return typed("published", table.rename(columns={"tolerance_class": "class"}))
-
-
-def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[str, float]) -> dict[str, Any]:
-    """Return the row of a score and a published value."""
-    commits = dict(text.split("@") for text in cell["checkpoints"].split(", ") if text)
-    same = references.same_commit(reference, commits)
-    measured = {True: "measured on the same commit", False: f"measured on another commit: {reference.measured_on}"}
-    kind = reference.tolerance_class
-    if kind == references.CHECKPOINT and same and cell["precision"] == "float32":
-        kind = references.COMMIT
-    tolerance = None if reference.protocol else tolerances[kind]
-    if cell["status"] != DONE:
-        verdict = cell["status"]
-    elif tolerance is None:
-        verdict = references.OTHER_PROTOCOL
-    else:
-        verdict = references.grade(cell["value"], reference.value, tolerance, same_commit=same)
-    return {
-        **reference._asdict(),
-        **cell,
-        **{"published": reference.value, "difference": cell["value"] - reference.value, "recorded": reference.recorded},
-        **{"class": kind, "tolerance": tolerance, "verdict": verdict},
-        "commit": "" if same is None else measured[same],
-    }
 
 
 def collect_costs(steps: Iterable[RecordedStep]) -> pd.DataFrame:
@@ -280,6 +256,19 @@ def collect_costs(steps: Iterable[RecordedStep]) -> pd.DataFrame:
             }
         )
     return typed("costs", pd.DataFrame(rows))
+
+
+def collect_agreement(grid: GridSummary) -> pd.DataFrame:
+    """Tabulate how alike the systems rank on each dataset without qrels, from the runs that are there."""
+    rankings: dict[str, dict[str, ranking_overlap.Rankings]] = {}
+    for cell in grid.unjudged:
+        run = Path(paths.RUN.format(system=cell.system, dataset=cell.dataset))
+        if run.is_file():
+            queries = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset))
+            top = runs.read_top(run, queries, ranking_overlap.DEEPEST)
+            rankings.setdefault(cell.dataset, {})[cell.system] = top
+    rows = [{"dataset": name, **row} for name, of in rankings.items() for row in ranking_overlap.rows(of)]
+    return typed("agreement", pd.DataFrame(rows)).round(4)
 
 
 def collect_per_query(grid: GridSummary, cells: Cells) -> pd.DataFrame:
