@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
 from ..collections import collection, qrels
-from ..core import paths
+from ..core import files, paths
 from ..results.summary import GridSummary
 from ..runs import runs
 
-# Most bytes of runs, and of corpora, that a report reads, because reports are made often.
-MOST_RUNS, MOST_CORPUS = 100_000_000, 200_000_000
+# Most bytes of a dataset's runs, and of its corpus, that a report reads, because reports are made often.
+MOST_RUNS, MOST_CORPUS = 40_000_000, 200_000_000
 # Limits of a page: documents in all, documents per query, relevant ones among these that no system ranks high, and
 # characters.
 MOST_DOCUMENTS, OF_QUERY, MISSED, CHARACTERS = 4_000, 8, 2, 160
@@ -32,21 +32,11 @@ STOP_WORDS = frozenset(
 DEPTH = 100
 
 
-def readable(grid: GridSummary) -> Iterator[str]:
-    """Yield the datasets whose runs and corpora are small enough to be read for a page, the smallest first."""
-    sizes = {
-        name: [path.stat().st_size for path in _runs(grid, name).values()]
-        for name, entry in grid.datasets.items()
-        if entry.has_scores and Path(paths.QRELS.format(dataset=name)).is_file()
-    }
-    left = MOST_RUNS
-    for name, of_runs in sorted(sizes.items(), key=lambda item: sum(item[1])):
-        corpus = Path(paths.CORPUS.format(corpus=grid.datasets[name].corpus))
-        left -= sum(of_runs)
-        if left < 0:
-            return
-        if of_runs and corpus.is_file() and corpus.stat().st_size <= MOST_CORPUS:
-            yield name
+def _is_small(grid: GridSummary, dataset: str) -> bool:
+    """Tell whether a dataset has runs, and these and its corpus are small enough to be read for a page."""
+    corpus, runs = Path(paths.CORPUS.format(corpus=grid.datasets[dataset].corpus)), _runs(grid, dataset).values()
+    judged = Path(paths.QRELS.format(dataset=dataset)).is_file() and corpus.is_file() and runs
+    return bool(judged) and sum(map(files.size, runs)) <= MOST_RUNS and files.size(corpus) <= MOST_CORPUS
 
 
 def _runs(grid: GridSummary, dataset: str) -> dict[str, Path]:
@@ -66,7 +56,8 @@ def documents(grid: GridSummary, queries: Mapping[str, Sequence[str]]) -> dict[s
         grid: the grid's summary.
         queries: by dataset, queries whose documents are shown, the most telling first.
     """
-    names = [name for name in readable(grid) if queries.get(name)]
+    names = [name for name, entry in grid.datasets.items() if entry.has_scores and queries.get(name)]
+    names = [name for name in names if _is_small(grid, name)]
     of_dataset = MOST_DOCUMENTS // (OF_QUERY + MISSED) // max(len(names), 1)
     return {name: _of_dataset(grid, name, queries[name][:of_dataset]) for name in names}
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
 
 FORMATS = ("svg", "pdf", "png")
 # Texts and axes, and lines behind the data. An SVG has them in the reader's colour scheme.
@@ -44,9 +44,8 @@ _STYLE: dict[str, Any] = {
 }
 # Dates would make each run's files differ.
 _METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-# The width of a point's mark, and how far to the right of the point and above it its name may stand; all in points.
-_NAMED_MARK = 6
-_BESIDE = [(4, 3), (4, -3), (-4, 3), (-4, -3), (4, 12), (4, -12), (-4, 12), (-4, -12)]
+# How far a name moves up where it would cover another, in points.
+_STEP = 3
 MARKERS = "osD^vP*X<>"
 _COLUMNS = 3
 WIDTH = 7.2
@@ -139,31 +138,14 @@ def unique_names(column: pd.Series) -> list[str]:
 
 
 def write_names(axis: Axes, points: pd.DataFrame) -> None:
-    """Write the names of points (columns name, x, y) beside the points, without covering anything if there is room."""
-    from matplotlib.transforms import Bbox
-
+    """Write the names of points (columns name, x, y) beside the points, each above the names that it would cover."""
     figure = axis.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # fixes the positions of points
-    middles = axis.transData.transform(points.iloc[:, 1:].to_numpy(np.float64))
-    size = figure.dpi / 72 * _NAMED_MARK
-    taken = [Bbox.from_bounds(x - size / 2, y - size / 2, size, size) for x, y in middles]
-    for number, (name, x, y) in enumerate(points.itertuples(index=False)):
-        others = taken[:number] + taken[number + 1 :]
-        note = None
-        for right, up in (*_BESIDE, _BESIDE[0]):  # without room, use the first position again
-            if note is not None:
-                note.remove()
-            note = axis.annotate(
-                name,
-                (x, y),
-                xytext=(right, up),
-                textcoords="offset points",
-                fontsize=7,
-                ha="left" if right > 0 else "right",
-                va="bottom" if up > 0 else "top",
-            )
-            box = note.get_window_extent()
-            if not any(box.overlaps(other) for other in others):
-                break
-        taken.append(box)
+    boxes: list[Bbox] = []
+    for name, x, y in points.itertuples(index=False):
+        note = axis.annotate(name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
+        while any(note.get_window_extent().overlaps(box) for box in boxes):
+            right, up = note.get_position()
+            note.set_position((right, up + _STEP))
+        boxes.append(note.get_window_extent())

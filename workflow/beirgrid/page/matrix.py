@@ -79,9 +79,9 @@ class MetricTable(NamedTuple):
     meant: str = ""
 
     @property
-    def marks(self) -> list[str]:
+    def marks(self) -> set[str]:
         """The signs of all cells."""
-        return [mark for row in self.rows for cell in row.cells for mark in cell.marks]
+        return {mark for row in self.rows for cell in row.cells for mark in cell.marks}
 
 
 def tables(grid: GridSummary, answers: Answers) -> list[MetricTable]:

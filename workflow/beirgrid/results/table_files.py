@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -214,10 +215,10 @@ def precision_note(scores: pd.DataFrame, grid: GridSummary) -> str:
     """Return a note on scores that were not computed in float32, or an empty string."""
     shown = shown_scores(scores, grid)
     shown = shown[shown["precision"] != ""].drop_duplicates(["system", "dataset"])
-    whole, notes = shown["system"].value_counts(), []
+    whole, notes = Counter(shown["system"]), []
     for precision, cells in shown[shown["precision"] != "float32"].groupby("precision"):
         of_systems = cells.groupby("system", sort=False)["dataset"].agg(list).items()
-        names = [f"{name}" if len(of) == whole[name] else f"{name} ({', '.join(of)})" for name, of in of_systems]
+        names = [f"{name}" if len(of) == whole[str(name)] else f"{name} ({', '.join(of)})" for name, of in of_systems]
         notes.append(f"Computed in {precision}: {', '.join(names)}.")
     return " ".join(notes)
 
