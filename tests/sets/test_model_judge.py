@@ -155,7 +155,7 @@ def test_an_answer_without_a_grade_is_a_skipped_pair(made, endpoint, served):
     served.chat = lambda messages: "I would rather not." if "0/" in messages[0]["content"] else "no\x00 idea"
     given = judged(made, endpoint())
     assert {judgement.grade for judgement in given} == {None}
-    with pytest.raises(BeirgridError, match="has no judgements of the model 'org/judge-1'"):
+    with pytest.raises(BeirgridError, match=r"nobody has graded as 'model:org/judge-1' \(judges are none\)"):
         made.accept("majority", model="org/judge-1")
     assert judged(made, endpoint()) == []  # it would answer the same again
 
@@ -168,7 +168,7 @@ def test_an_answer_that_no_file_can_hold_is_stored(made, endpoint, served):
 
 def test_people_and_models_are_never_mixed(made, endpoint):
     judged(made, endpoint())
-    with pytest.raises(BeirgridError, match=r"has no judgements of people \(judges are model:org/judge-1\)"):
+    with pytest.raises(BeirgridError, match=r"none of the 0 judged documents is .* \(judges are model:org/judge-1\)"):
         made.accept("majority")
     people(made, 5)
     first = made.accept("strictest")
@@ -177,8 +177,8 @@ def test_people_and_models_are_never_mixed(made, endpoint):
     second = made.accept("majority", model="org/judge-1")
     assert (second.judges, second.judgements) == ([NAME], 48)
     assert second.by == "judged by a model (org/judge-1)"
-    assert [found["judges"] for found in second.agreement if found["name"] == "Cohen's kappa"] == [["ann", NAME]]
-    with pytest.raises(BeirgridError, match=r"of the model 'other' \(judges are model:org/judge-1, ann\)"):
+    assert [found["judges"] for found in second.agreement if found["name"] == "Cohen's kappa"] == [("ann", NAME)]
+    with pytest.raises(BeirgridError, match=r"graded as 'model:other' \(judges are model:org/judge-1, ann\)"):
         made.accept("majority", model="other")
 
 

@@ -43,9 +43,7 @@ def init(
     """Make a set from a folder of documents, with a grid file that runs it."""
     texts, flaws = documents.read(source, chunk)
     twins = documents.duplicates(texts)
-    made = EvaluationSet.create(folder, texts, str(source), licence=licence)
-    with made.edit() as description:
-        description.documents |= {name: ids for name, ids in (("flaws", flaws), ("duplicates", twins)) if ids}
+    made = EvaluationSet.create(folder, texts, str(source), licence, flaws=flaws, duplicates=twins)
     name = made.description.name
     grid = {
         "grid": {"name": name, "systems": ["bm25", "minilm", "bm25+minilm"], "datasets": [name]},
@@ -80,24 +78,25 @@ def add_queries(
 ) -> None:
     """Take the queries from a file, sample them from a log, or generate them."""
     made = EvaluationSet(folder)
-    facts: dict[str, Any]
     if made.store.path.exists():
         raise BeirgridError(f"{folder} has a pool for its queries already; make another set for other queries")
-    if source and not (generate or model):
-        chosen, facts = queries.read(source), {"from": str(source)}
-    elif source or sample or not model or not generate:
+    if bool(source) == bool(generate) or bool(generate) != bool(model) or (sample and not source):
         raise BeirgridError("say where the queries come from: --from FILE [--sample N], or --generate N --with MODEL")
-    else:
+    facts: dict[str, Any]
+    if source:
+        chosen, facts = queries.read(source), {"from": str(source)}
+    elif generate and model:
         chosen, facts = generated_queries.generate(made, generate, model, seed)
         say(f"{facts['passages']:,} passages were read; left out: {facts['left_out']}")
     suspects = queries.personal(chosen)
-    for what, number in Counter(suspects.values()).items():
-        names = [identifier for identifier, held in suspects.items() if held == what][:_NAMED]
-        warn(f"{number:,} queries seem to hold {what}: {', '.join(names)}{', …' * (number > _NAMED)}")
+    for what, names in suspects.items():
+        more = ", …" * (len(names) > _NAMED)
+        warn(f"{len(names):,} queries seem to hold {what}: {', '.join(names[:_NAMED])}{more}")
     if suspects and not keep_personal:
-        chosen = [query for query in chosen if query.id not in suspects]
-        facts["left_out_as_personal"] = len(suspects)
-        say(f"{len(suspects)} queries are left out; --keep-personal keeps them")
+        left_out = set().union(*suspects.values())
+        chosen = [query for query in chosen if query.id not in left_out]
+        facts["left_out_as_personal"] = len(left_out)
+        say(f"{len(left_out)} queries are left out; --keep-personal keeps them")
     if sample:
         chosen = queries.sample(chosen, sample, seed)
         facts["sampled_with_seed"] = seed
@@ -154,7 +153,6 @@ def judge(
     port: Annotated[int, "port on the loopback interface (default: a free one)"] = 0,
     no_browser: Annotated[bool, "print the address only"] = False,
     offline: Annotated[tuple[str, ...], "write an HTML file for each of these judges without a server"] = (),
-    output: Annotated[Path | None, "the file that --offline writes for one judge"] = None,
     take_back: Annotated[tuple[str, Path] | None, "store the judgements of this judge from this CSV file"] = None,
 ) -> None:
     """Open the judging page for people, write it or take back what it saved, or let a model judge."""
@@ -173,10 +171,8 @@ def judge(
         show(f"{server.take_back(judging, *take_back):,} judgements of {take_back[0]} are stored")
         return
     if offline:
-        if output and len(offline) > 1:
-            raise BeirgridError("--output names the file of one judge")
         for person, pairs in server.pairs_by_judge(judging, offline).items():
-            path = output or Path(f"{made.description.name}-{person}.html")
+            path = Path(f"{made.description.name}-{person}.html")
             files.write_text(path, server.offline(judging, person, pairs))
             show(f"{path}: {len(pairs):,} pairs. Open it in a browser, judge, and save the judgements as CSV")
             show(f"Then: beirgrid set judge {folder} --take-back {person!r} FILE.csv")
@@ -228,11 +224,9 @@ def status(
         tested = findings.paired_tests(judgements, rankings, planned)
         show(*findings.opening(judgements, rankings, tested))
     show(f"{about.name}: {texts:,} documents, {asked:,} queries")
-    if not asked:
-        show(f"Next: beirgrid set queries {folder}")
-        return
     if not made.store.path.is_file():
-        show(f"Next: beirgrid run {folder / 'grid.yaml'}, then beirgrid set pool {folder}")
+        pool = f"beirgrid run {folder / 'grid.yaml'}, then beirgrid set pool {folder}"
+        show(f"Next: {pool if asked else f'beirgrid set queries {folder}'}")
         return
     grades, people = made.grades(), made.people()
     graded = {pair for of_judge in people.values() for pair in of_judge}
@@ -303,23 +297,18 @@ def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] = ()) -
     folder = results_folder.locate(results).folder
     have = {path.parent.name: path for path in sorted(folder.glob(f"runs/*/{name}.run.gz"))}
     wanted = list(systems or have)
-    if absent := [system for system in wanted if system not in have]:
-        raise DataError(f"{folder} has no run of {absent[0]} on {name} (it has {', '.join(have) or 'none'})")
-    if not wanted:
-        raise DataError(
-            f"{folder} has no runs of {name}: run the grid first (beirgrid run {made.folder / 'grid.yaml'})"
-        )
+    if absent := [system for system in wanted or ["any system"] if system not in have]:
+        remedy = f"run the grid first (beirgrid run {made.folder / 'grid.yaml'})"
+        raise DataError(f"{folder} has no runs of {name} by {', '.join(absent)}: {remedy}")
+    rankings = {system: {query: ranking.ids for query, ranking in runs.read(have[system]).items()} for system in wanted}
+    searched: dict[str, str | None] = dict.fromkeys(query for of_system in rankings.values() for query in of_system)
     queries_file = folder / Path(paths.QUERIES.format(dataset=name)).relative_to("results")
     if queries_file.is_file():
         lineage.check({"queries": queries_file, "runs": [have[system] for system in wanted]})
-        searched = read_queries(queries_file)
-        if other := [query for query, text in searched.items() if asked.get(query) != text]:
-            of_set = f"than {made.folder} has, {other[0]!r} first"
-            raise DataError(f"the runs in {folder} are of other queries {of_set}: run the grid again")
-    rankings = {system: {query: ranking.ids for query, ranking in runs.read(have[system]).items()} for system in wanted}
-    for system, of_system in rankings.items():
-        if strangers := of_system.keys() - asked.keys():
-            raise DataError(f"the run of {system} is of other queries than {made.folder} has, {min(strangers)!r} first")
+        searched |= read_queries(queries_file)
+    if other := [query for query, text in searched.items() if query not in asked or text not in (None, asked[query])]:
+        of_set = f"than {made.folder} has, {other[0]!r} first"
+        raise DataError(f"the runs in {folder} are of other queries {of_set}: run the grid again")
     return rankings
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import io
 import os
-import posixpath
 import re
 import signal
 import warnings
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from ..collections import ids, lines
 from ..collections.collection import Document
@@ -116,7 +115,7 @@ def _documents(path: Path, name: str, flaws: dict[str, str]) -> Iterable[Documen
     if kind in _TABLES:
         return _TABLES[kind](path, name)
     try:
-        with _library(path), _limits(path), warnings.catch_warnings(action="ignore"):
+        with _guarded(path):
             title, text, flaw = _READERS[kind](path)
     except DataError as error:
         flaws[name] = f"left out: {error}"
@@ -129,22 +128,29 @@ def _documents(path: Path, name: str, flaws: dict[str, str]) -> Iterable[Documen
 
 
 @contextmanager
-def _limits(path: Path) -> Iterator[None]:
-    """Raise TimeoutError or ValueError if the file of one document is too large, or takes too long to read."""
+def _guarded(path: Path) -> Iterator[None]:
+    """Name the file if it is too large, takes too long, or is damaged, and what to do if no library reads it."""
 
     def stop(*_: Any) -> None:
         raise TimeoutError(f"it takes longer than {_LONGEST} seconds")
 
-    size = path.stat().st_size
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            size = sum(part.file_size for part in archive.infolist())
-    if size > _LARGEST:
-        raise ValueError(f"it has {size:,} bytes, more than {_LARGEST:,}")
+    kind, size = path.suffix.lower()[1:], path.stat().st_size
     handler = signal.signal(signal.SIGALRM, stop)
     timer = signal.setitimer(signal.ITIMER_REAL, _LONGEST, 1)  # again each second, as libraries catch exceptions
     try:
-        yield
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                size = sum(part.file_size for part in archive.infolist())
+        if size > _LARGEST:
+            raise ValueError(f"it has {size:,} bytes, more than {_LARGEST:,}")
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    except DataError:
+        raise
+    except ImportError:
+        raise BeirgridError(f"{path}: to read {kind} files: pip install 'beirgrid[documents]'") from None
+    except Exception as error:  # the libraries raise many types on a damaged file
+        raise DataError(f"{path} cannot be read as a {kind} file ({type(error).__name__}: {error})") from error
     finally:
         signal.setitimer(signal.ITIMER_REAL, *timer)
         signal.signal(signal.SIGALRM, handler)
@@ -223,28 +229,9 @@ def _page(content: bytes) -> Text:
         element.unwrap()
     for picture in page("img"):
         picture.replace_with(f" {picture.get('alt', '')} ")
-    text = _converted(str(page).encode(), ".html")
+    _, text = _converted(str(page).encode(), ".html")
     flaw = "" if _END in text else "its text may be cut: an element, a comment or a quote does not close"
     return " ".join(title.replace(_END, "").split()), text.replace(_END, "").strip(), flaw
-
-
-def _book(path: Path) -> Text:
-    """Return a book: its metadata, the pages of its spine in order, and other pages, such as a table of contents."""
-    from lxml import etree
-
-    with zipfile.ZipFile(path) as book:
-        container = etree.fromstring(book.read("META-INF/container.xml"))
-        main = next(rendition.attrib["full-path"] for rendition in container.iter("{*}rootfile"))
-        package = etree.fromstring(book.read(main))
-        items = {item.get("id"): item for item in package.iter("{*}item")}
-        spine = [item.get("idref") for item in package.iter("{*}itemref")]
-        others = [name for name, item in items.items() if "html" in item.get("media-type", "")]
-        links = [items[name].attrib["href"] for name in dict.fromkeys([*spine, *others])]
-        names = [posixpath.normpath(posixpath.join(posixpath.dirname(main), unquote(link))) for link in links]
-        _, texts, flaws = zip(*(_page(book.read(name)) for name in names), strict=True)
-    facts = [fact.strip() for element in package.iter("{*}metadata") for fact in element.itertext() if fact.strip()]
-    title = next((element.text for element in package.iter("{*}title") if element.text), "")
-    return title, "\n\n".join(filter(None, ["\n".join(facts), *texts])), next(filter(None, flaws), "")
 
 
 def _decoded(content: bytes) -> str:
@@ -257,20 +244,24 @@ def _decoded(content: bytes) -> str:
     return _without_nul(content.decode(_EXTENDED.get(name, name)), "a page")
 
 
-def _converted(content: bytes, kind: str) -> str:
-    """Return what markitdown reads of a file, without marks of Markdown within a line."""
+def _converted(content: bytes, kind: str) -> tuple[str, str]:
+    """Return the title and the text that markitdown reads of a file, without marks of Markdown within a line."""
     from markitdown import StreamInfo, converters
 
-    readers = {".docx": converters.DocxConverter, ".pptx": converters.PptxConverter}
+    reader = {
+        ".epub": converters.EpubConverter,
+        ".docx": converters.DocxConverter,
+        ".pptx": converters.PptxConverter,
+    }.get(kind, converters.HtmlConverter)()
     marks = {"strip": _WITHIN_WORDS, "escape_asterisks": False, "escape_underscores": False}
-    stream, kind_of_file = io.BytesIO(content), StreamInfo(extension=kind, charset="utf-8")
-    reader = readers.get(kind, converters.HtmlConverter)()
-    return str(reader.convert(stream, kind_of_file, **marks).markdown)
+    result = reader.convert(io.BytesIO(content), StreamInfo(extension=kind), **marks)
+    return result.title or "", result.markdown
 
 
-def _office(path: Path) -> Text:
-    """Return a Word or PowerPoint file: what markitdown reads, then the paragraphs that it leaves out."""
-    text = re.sub(r"<!-- Slide number: \d+ -->\n?", "", _converted(path.read_bytes(), path.suffix.lower()))
+def _archive(path: Path) -> Text:
+    """Return a book, a Word or a PowerPoint file: what markitdown reads, then the paragraphs that it leaves out."""
+    title, text = _converted(path.read_bytes(), path.suffix.lower())
+    text = re.sub(r"<!-- Slide number: \d+ -->\n?", "", _without_nul(text, str(path)))
     text = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", text)  # of a picture, only its description
     letters, known, others = _letters(text), set(map(_letters, text.splitlines())), []
     for paragraph in _paragraphs(path):
@@ -278,8 +269,8 @@ def _office(path: Path) -> Text:
         if own not in known and own not in letters:
             known.add(own)
             others.append(" ".join(paragraph.split()))
-    title, text = _headed(text)
-    return title, "\n\n".join(filter(None, [text, *others])), ""
+    heading, text = ("", text) if title else _headed(text)
+    return title or heading, "\n\n".join(filter(None, [text, *others])), ""
 
 
 def _letters(text: str) -> str:
@@ -288,40 +279,30 @@ def _letters(text: str) -> str:
 
 
 def _paragraphs(path: Path) -> Iterator[str]:
-    """Yield the paragraphs of all parts of a Word or PowerPoint file, but those of examples.
+    """Yield the paragraphs of all parts of a book, a Word or a PowerPoint file, but those of examples.
 
-    markitdown leaves out headers, footers, comments, text boxes, diagrams, and elements of a paragraph that it does not
-    know.
+    markitdown leaves out headers, footers, comments, text boxes, diagrams, pages outside of a book's order of reading,
+    and elements of a paragraph that it does not know.
     """
+    from bs4 import BeautifulSoup
     from lxml import etree
 
     with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.endswith(".xml") and not _EXAMPLES.search(name)]
-        for part in (etree.fromstring(archive.read(name)) for name in names):
+        for name in archive.namelist():
+            if name.endswith((".htm", "html")):
+                yield from BeautifulSoup(archive.read(name), "html.parser").get_text("\n").splitlines()
+            if not name.endswith(".xml") or _EXAMPLES.search(name):
+                continue
             texts: dict[Any, str] = {}
-            for run in part.iter("{*}t", "{*}tab", "{*}br", "{*}v", "{*}text"):
+            for run in etree.fromstring(archive.read(name)).iter("{*}t", "{*}tab", "{*}br", "{*}v", "{*}text"):
                 owner = next(run.iterancestors("{*}p", "{*}pt"), run)
                 texts[owner] = texts.get(owner, "") + (run.text or " ")
             yield from texts.values()
 
 
-@contextmanager
-def _library(path: Path) -> Iterator[None]:
-    """Name the file, and what to do, if the library that reads it is absent or fails."""
-    kind = path.suffix.lower()[1:]
-    try:
-        yield
-    except DataError:
-        raise
-    except ImportError:
-        raise BeirgridError(f"{path}: to read {kind} files: pip install 'beirgrid[documents]'") from None
-    except Exception as error:  # the libraries raise many types on a damaged file
-        raise DataError(f"{path} cannot be read as a {kind} file ({type(error).__name__}: {error})") from error
-
-
 def _excel(path: Path, name: str) -> Iterator[Document]:
     """Yield the rows of an Excel file: each sheet is a table below a row of column names. Empty rows do not count."""
-    with _library(path):
+    with _guarded(path):
         import openpyxl
 
         # The second one has formulas in the place of their values.
@@ -333,7 +314,9 @@ def _excel(path: Path, name: str) -> Iterator[Document]:
         if not rows:
             warn(f"{place}: its only row is taken for names of columns")
         lines.check_columns(filter(None, names), place)
-        table = ((_named(names, cells), f"{place} row {number}") for number, cells in rows)
+        names += [""] * (max((len(cells) for _, cells in rows), default=0) - len(names))
+        columns = [name or f"column {number}" for number, name in enumerate(names, start=1)]
+        table = ((dict(zip_longest(columns, cells, fillvalue="")), f"{place} row {number}") for number, cells in rows)
         yield from _rows(table, f"{name}#{sheet}" if len(sheets) > 1 else name)
 
 
@@ -349,12 +332,6 @@ def _filled(path: Path, values: Any, formulas: Any) -> Iterator[tuple[int, list[
         cells = ["" if cell.value is None else str(cell.value) for cell in row]
         if any(cell.strip() for cell in cells):
             yield number, cells
-
-
-def _named(names: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
-    """Return the cells of a row by the names of their columns, or by their numbers."""
-    columns = enumerate(zip_longest(names, cells, fillvalue=""), start=1)
-    return {name or f"column {number}": cell for number, (name, cell) in columns}
 
 
 def _parquet(path: Path) -> Iterator[Row]:
@@ -399,9 +376,8 @@ _READERS: dict[str, Callable[[Path], Text]] = {
     ".md": _markdown,
     ".txt": lambda path: ("", _source(path).strip(), ""),
     ".pdf": _pdf,
-    ".epub": _book,
     **dict.fromkeys((".html", ".htm"), lambda path: _page(path.read_bytes())),
-    **dict.fromkeys((".docx", ".pptx"), _office),
+    **dict.fromkeys((".epub", ".docx", ".pptx"), _archive),
 }
 _TABLES: dict[str, Callable[[Path, str], Iterator[Document]]] = {
     ".xlsx": _excel,

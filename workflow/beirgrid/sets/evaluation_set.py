@@ -27,7 +27,7 @@ from ..config.datasets import Dataset, LocalCorpus
 from ..core import files
 from ..core.errors import BeirgridError, DataError
 from ..core.version import __version__
-from .agreement import Coefficient, Grades, Pair, Resolution, coefficients, resolve, without_adjudicators
+from .agreement import Grades, Pair, Resolution, coefficients, resolve, without_adjudicators
 from .queries import SetQuery
 from .store import MODEL, JudgementStore
 
@@ -97,31 +97,31 @@ class EvaluationSet:
         self.store = JudgementStore(folder / "judgements.sqlite")
 
     @classmethod
-    def create(cls, folder: Path, documents: Iterable[Document], origin: str, **values: Any) -> EvaluationSet:
+    def create(
+        cls, folder: Path, documents: list[Document], origin: str, licence: str = "", **facts: Any
+    ) -> EvaluationSet:
         """Create the folder of a set with its corpus.
 
         Args:
             folder: the folder, without a set. Its name becomes the set's name.
-            values: values of the description.
+            facts: more about the documents, for set.json.
 
         Raises:
             BeirgridError: the folder already has a set, or its name cannot be a dataset's.
-            DataError: there are no documents, or two have the same id.
+            DataError: two documents have the same id.
         """
         if (folder / "set.json").exists():
             raise BeirgridError(f"{folder} is an evaluation set already; delete it, or choose another folder")
-        name, texts = folder.resolve().name, list(documents)
+        name, about = folder.resolve().name, {"from": origin, "number": len(documents), **facts}
         try:
-            description = Description(name=name, documents={"from": origin, "number": len(texts)}, **values)
+            description = Description(name=name, licence=licence, documents=about)
         except ValidationError:
             raise BeirgridError(
                 f"{name!r} cannot be the name of a dataset: use up to 80 letters, digits, _, . and -"
             ) from None
-        _refuse_repeated("documents", (document.id for document in texts))
-        if not texts:
-            raise DataError(f"{origin} has no documents")
+        _refuse_repeated("documents", (document.id for document in documents))
         with files.atomic(folder / "corpus.jsonl") as temporary:
-            write_jsonl([texts], temporary)
+            write_jsonl([documents], temporary)
         files.write_text(folder / "set.json", description.model_dump_json(indent=2))
         return cls(folder)
 
@@ -181,9 +181,7 @@ class EvaluationSet:
         return {judge: of_judge for judge, of_judge in self.grades().items() if not judge.startswith(MODEL)}
 
     def accept(self, how: Resolution, adjudicator: str = "", without: Iterable[str] = (), model: str = "") -> Version:
-        """Make a version of the qrels from the judgements, and use it as the set's qrels.
-
-        A version contains judgements of people or of one model, never of both.
+        """Make a version of the qrels from the judgements of people, or of one model, and use it as the set's qrels.
 
         Args:
             how: resolution of disagreements (``agreement.resolve``).
@@ -192,19 +190,15 @@ class EvaluationSet:
             model: the model whose judgements replace people's.
 
         Raises:
-            BeirgridError: there are no judgements, an adjudicator has not decided all disagreements, or none of the
-                judged documents is relevant.
+            BeirgridError: a named judge has not judged, an adjudicator has not decided all disagreements, or none of
+                the judged documents is relevant.
         """
-        everyone = self.grades()
-        if unknown := set(without) - everyone.keys():
-            raise BeirgridError(f"nobody judged as {min(unknown)!r} (judges are {', '.join(everyone) or 'none yet'})")
-        people = {judge: of_judge for judge, of_judge in self.people().items() if judge not in set(without)}
-        grades = {MODEL + model: everyone.get(MODEL + model, {})} if model else people
-        if not any(grades.values()):
-            whose = f"the model {model!r}" if model else "people"
-            raise BeirgridError(
-                f"{self.folder} has no judgements of {whose} (judges are {', '.join(everyone) or 'none'})"
-            )
+        everyone, excluded = self.grades(), set(without)
+        people = {judge: of_judge for judge, of_judge in self.people().items() if judge not in excluded}
+        names = ", ".join(everyone) or "none"
+        if unknown := excluded.union([MODEL + model] if model else []) - everyone.keys():
+            raise BeirgridError(f"nobody has graded as {min(unknown)!r} (judges are {names})")
+        grades = {MODEL + model: everyone[MODEL + model]} if model else people
         resolved, undecided = resolve(grades, how, adjudicator)
         if undecided:
             query, document = undecided[0]
@@ -214,7 +208,8 @@ class EvaluationSet:
                 f"and beirgrid set judge {self.folder} --take-back {adjudicator!r} FILE stores the column grade"
             )
         if not any(grade > 0 for grade in resolved.values()):
-            raise BeirgridError(f"none of the {len(resolved)} judged documents is relevant: every score would be 0")
+            counted = f"none of the {len(resolved)} judged documents is relevant (judges are {names})"
+            raise BeirgridError(f"{self.folder}: {counted}: every score would be 0")
         lines = (f"{query}\t{document}\t{grade}\n" for (query, document), grade in sorted(resolved.items()))
         text = "query-id\tcorpus-id\tscore\n" + "".join(lines)
         measured = coefficients(without_adjudicators(people | grades, {adjudicator}))
@@ -231,7 +226,7 @@ class EvaluationSet:
                 resolution=how,
                 adjudicator=adjudicator,
                 guideline=description.guideline,
-                agreement=[_json(coefficient) for coefficient in measured if coefficient.pairs],
+                agreement=[coefficient._asdict() for coefficient in measured if coefficient.pairs],
                 sha256=files.sha256(path),
             )
             description.versions.append(version)
@@ -247,9 +242,8 @@ class EvaluationSet:
         """
         hashes = {made.number: made.sha256 for made in self.description.versions}
         if version not in hashes:
-            raise BeirgridError(
-                f"{self.folder} has no version {version} (it has {', '.join(map(str, hashes)) or 'none'})"
-            )
+            has = ", ".join(map(str, hashes)) or "none"
+            raise BeirgridError(f"{self.folder} has no version {version} (it has {has})")
         path = self.folder / f"versions/{version}.tsv"
         if files.sha256(path) != hashes[version]:
             raise DataError(f"{path} was changed after version {version} was accepted")
@@ -271,12 +265,6 @@ def _read_description(folder: Path) -> Description:
         return Description.model_validate(content)
     except ValidationError as error:
         raise DataError(f"{path}: {error}") from None
-
-
-def _json(coefficient: Coefficient) -> dict[str, Any]:
-    """Return a coefficient with None for NaN, which JSON lacks."""
-    facts = {**coefficient._asdict(), "judges": list(coefficient.judges)}
-    return {key: None if value != value else value for key, value in facts.items()}
 
 
 def _refuse_repeated(what: str, ids: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,9 +111,10 @@ def sample(log: Iterable[SetQuery], size: int, seed: int = 0) -> list[SetQuery]:
     return sorted(chosen, key=lambda query: int(query.id[1:]))
 
 
-def personal(queries: Iterable[SetQuery]) -> dict[str, str]:
-    """Return the ids of queries that may contain personal data, with the kind of data."""
-    return {query.id: what for query in queries for what, pattern in _PERSONAL.items() if pattern.search(query.text)}
+def personal(queries: Sequence[SetQuery]) -> dict[str, list[str]]:
+    """Return the ids of queries that may contain personal data, by the kind of data."""
+    suspects = {what: [query.id for query in queries if sort.search(query.text)] for what, sort in _PERSONAL.items()}
+    return {what: names for what, names in suspects.items() if names}
 
 
 def without_near_duplicates(queries: Iterable[SetQuery]) -> tuple[list[SetQuery], dict[str, str]]:
