@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import subprocess
 import sys
@@ -139,9 +140,11 @@ def test_the_best_of_holes_is_the_lowest():
 def test_the_best_group_has_who_the_test_does_not_distinguish():
     found = tables.compare(dataset(better=0.0), **FEW).significance
     assert found["in_best_group"].all()
-    means, p = np.array([0.5, 0.9, 0.5, 0.9]), np.array([0.01, 0.2, 0.01, 0.06, 1.0, 0.04])
-    four = tables.EvaluatedDataset("x", tuple("abcd"), ("ndcg@10",), np.zeros((1, 4, 1)))
-    assert tables._best(four, 0, means, p)["in_best_group"].tolist() == [False, True, True, True]
+    means = pd.DataFrame({"metric": "ndcg@10", "system": list("abcd"), "mean": [0.5, 0.9, 0.5, 0.9]})
+    pairs = pd.DataFrame(itertools.combinations("abcd", 2), columns=["system", "other"])
+    numbers = [*found.columns[found.columns.str.contains("p_|difference|effect")], "dataset", "queries"]
+    pairs = pairs.assign(**dict.fromkeys(numbers, 0.0), metric="ndcg@10", p_tukey=[0.01, 0.2, 0.01, 0.06, 1.0, 0.04])
+    assert tables._tests(means, pairs, None)["in_best_group"].tolist() == [False, True, True, True]
 
 
 def test_order_of_systems_and_datasets_changes_nothing(tmp_path):

@@ -39,6 +39,6 @@ def test_rank_biased_overlap_equals_its_definition():
 def test_systems_are_compared_on_their_common_queries():
     same = {"q1": ["a", "b", "c"], "q2": ["d"]}
     found = ranking_overlap.compare(same, {"q1": ["c", "b", "a"], "q3": ["e"]}, depth=2)
-    assert (found.overlap, found.tau) == (0.5, -1)
+    assert (found[0], found[2]) == (0.5, -1)
     assert ranking_overlap.compare(same, same, depth=1) == (1, pytest.approx(1), 1)
     assert all(map(math.isnan, ranking_overlap.compare({}, same)))

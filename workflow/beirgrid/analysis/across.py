@@ -26,25 +26,18 @@ class ScoreMatrix(NamedTuple):
         return means
 
 
-class MeanIntervals(NamedTuple):
-    """Percentile intervals of means over datasets, from resampling queries only, and both datasets and queries."""
-
-    queries: significance.Interval
-    datasets: significance.Interval
-
-
 def mean_intervals(
     datasets: Sequence[ScoreMatrix],
     rngs: Sequence[np.random.Generator],
     rng: np.random.Generator,
     *,
     resamples: int = significance.RESAMPLES,
-) -> MeanIntervals:
+) -> tuple[significance.Interval, significance.Interval]:
     """Return bootstrap intervals of each column's unweighted mean over the datasets.
 
-    Resampling queries estimates the variation over queries of the same datasets. Resampling datasets, then queries of
-    each drawn dataset, estimates the variation over datasets of the same kind; for a single dataset it is NaN. Both are
-    percentile intervals.
+    Both are percentile intervals. The first resamples queries: the variation over queries of the same datasets. The
+    second resamples datasets, then queries of each drawn dataset: the variation over datasets of the same kind; it is
+    NaN for a single dataset.
 
     Args:
         datasets: the scores of each dataset; all have the same columns.
@@ -67,7 +60,7 @@ def mean_intervals(
     of_queries = np.quantile(queries, significance.LEVELS, axis=0)
     if min(size for dataset in datasets for size in dataset.parts or (len(dataset.values),)) < 2:
         of_queries[:] = of_datasets[:] = np.nan
-    return MeanIntervals(significance.Interval(*of_queries), significance.Interval(*of_datasets))
+    return significance.Interval(*of_queries), significance.Interval(*of_datasets)
 
 
 def ranks(means: np.ndarray, *, lower_is_better: bool = False) -> dict[str, np.ndarray]:
@@ -94,8 +87,10 @@ def against_best(means: np.ndarray, *, lower_is_better: bool = False) -> np.ndar
         return np.full(means.shape[1], np.nan)
     first, second = significance.pairs_of(means.shape[1])
     p = significance.holm(significance.student(means[:, first] - means[:, second]))
-    overall = means.mean(axis=0) * (1 if lower_is_better else -1)
-    return significance.p_with(int(np.argmin(overall)), means.shape[1], p)
+    best = int(np.argmin(means.mean(axis=0) * (1 if lower_is_better else -1)))
+    of_best, p_best = (first == best) | (second == best), np.ones(means.shape[1])
+    p_best[(first + second - best)[of_best]] = p[of_best]
+    return p_best
 
 
 def against(means: np.ndarray, baseline: int, *, lower_is_better: bool = False) -> dict[str, Any]:

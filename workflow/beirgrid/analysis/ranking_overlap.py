@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,18 +16,10 @@ DEEPEST = 100
 DEPTHS, _MOST = (5, 10, 20, 50), 200_000
 
 
-class Alike(NamedTuple):
-    """Means over queries: overlap, rank-biased overlap, and Kendall's tau of common documents."""
-
-    overlap: float
-    rank_biased: float
-    tau: float
-
-
 def rows(rankings: Mapping[str, Rankings]) -> Iterator[dict[str, Any]]:
     """Yield a row for all systems and for each pair of them: how alike they are, and how many pairs a pool would have.
 
-    ``queries`` counts the compared queries: the first ones, if there are too many.
+    ``queries`` counts the compared queries: the first ones, if there are too many. ``compare`` gives the likeness.
     """
     pairs = list(itertools.combinations(rankings, 2))
     queries = list(dict.fromkeys(query for of_system in rankings.values() for query in of_system))
@@ -39,8 +31,7 @@ def rows(rankings: Mapping[str, Rankings]) -> Iterator[dict[str, Any]]:
     compared = queries[: max(1, _MOST // max(1, len(pairs)))]
     for pair in pairs:
         first, other = ({query: rankings[name].get(query, ()) for query in compared} for name in pair)
-        likeness = compare(first, other)
-        alike = {"overlap@10": likeness.overlap, "rbo": likeness.rank_biased, "tau": likeness.tau}
+        alike = dict(zip(("overlap@10", "rbo", "tau"), compare(first, other), strict=True))
         yield {"system": pair[0], "other": pair[1], "queries": len(compared), **alike, **pooled(*pair)}
 
 
@@ -48,8 +39,8 @@ def _size(rankings: Mapping[str, Rankings], systems: Sequence[str], query: str, 
     return len({document for system in systems for document in rankings[system].get(query, ())[:depth]})
 
 
-def compare(first: Rankings, second: Rankings, depth: int = 10) -> Alike:
-    """Compare two systems on the queries that both have.
+def compare(first: Rankings, second: Rankings, depth: int = 10) -> tuple[float, ...]:
+    """Return means over the queries that two systems have: overlap, rank-biased overlap, Kendall's tau of common ids.
 
     Args:
         first, second: rankings by query, best first.
@@ -65,9 +56,9 @@ def compare(first: Rankings, second: Rankings, depth: int = 10) -> Alike:
         for query in common
     ]
     if not values:
-        return Alike(*[float("nan")] * 3)
+        return (np.nan, np.nan, np.nan)
     with np.errstate(all="ignore"):
-        return Alike(*map(float, np.nanmean(np.array(values), axis=0)))
+        return tuple(map(float, np.nanmean(np.array(values), axis=0)))
 
 
 def rank_biased_overlap(first: Sequence[str], second: Sequence[str], persistence: float = _PERSISTENCE) -> float:

@@ -232,13 +232,6 @@ def _standardised(means: np.ndarray, variances: np.ndarray, count: int) -> np.nd
 # Tests ----------------------------------------------------------------------------------------------------------------
 
 
-class Randomisation(NamedTuple):
-    """Two-sided p values, float64 [pairs, metrics], and which of them are exact, bool [pairs, metrics]."""
-
-    p: np.ndarray
-    exact: np.ndarray
-
-
 def pairs_of(systems: int) -> Pairs:
     """Return the first and the second column of each pair of systems, int64 [pairs]."""
     return np.triu_indices(systems, 1)
@@ -250,22 +243,13 @@ def pairs_of_each(systems: int, metrics: int) -> Pairs:
     return first, second
 
 
-def p_with(system: int, systems: int, p: np.ndarray) -> np.ndarray:
-    """Return the p values, float64 [systems], of the pairs with a system, from those of all pairs; 1 for itself."""
-    matrix = np.ones((systems, systems))
-    first, second = pairs_of(systems)
-    matrix[first, second] = matrix[second, first] = p
-    row: np.ndarray = matrix[system]
-    return row
-
-
 def randomisation(
     scores: np.ndarray,
     rng: np.random.Generator,
     *,
     parts: Sequence[int] | None = None,
     permutations: int = PERMUTATIONS,
-) -> Randomisation:
+) -> np.ndarray:
     """Test each pair of systems with the paired randomisation test (Fisher's; Smucker et al., 2007).
 
     If two systems do not differ, their scores of a query may be swapped, so each difference may have either sign. The
@@ -280,13 +264,12 @@ def randomisation(
         permutations: number of random sign patterns, m.
 
     Returns:
-        p values in the order of ``pairs_of(systems)``.
+        two-sided p values, float64 [pairs, metrics], in the order of ``pairs_of(systems)``.
     """
     queries, systems, metrics = scores.shape
     weighted = scores.reshape(queries, -1) * (queries * query_weights(queries, parts))[:, None]
     first, second = pairs_of_each(systems, metrics)
-    exact = [exact_randomisation(weighted[:, i] - weighted[:, j]) for i, j in zip(first, second, strict=True)]
-    p = np.array([np.nan if value is None else value for value in exact], np.float64)
+    p = np.array([exact_randomisation(weighted[:, i] - weighted[:, j]) for i, j in zip(first, second, strict=True)])
     rest = np.isnan(p)
     if rest.any():
         pairs = np.stack([first[rest], second[rest]], axis=1)
@@ -298,14 +281,14 @@ def randomisation(
             size = min(AT_ONCE, permutations - start)
             extreme += draws.count_extreme_signs(weighted, least, pairs, seed, start, size)
         p[rest] = (extreme + 1) / (permutations + 1)
-    return Randomisation(p.reshape(-1, metrics), ~rest.reshape(-1, metrics))
+    return p.reshape(-1, metrics)
 
 
-def exact_randomisation(differences: np.ndarray) -> float | None:
-    """Return the exact two-sided p value of the sign patterns of float64 [queries], or None if that takes too long."""
+def exact_randomisation(differences: np.ndarray) -> float:
+    """Return the exact two-sided p value of the sign patterns of float64 [queries]; NaN if that takes too long."""
     nonzero = differences[np.abs(differences) > ROUNDING]
     if len(nonzero) > ENUMERATED:
-        return None
+        return math.nan
     sums = np.zeros(1)
     for value in nonzero:
         sums = np.concatenate([sums + value, sums - value])

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -155,40 +155,21 @@ def compare(
         seed: seed of all random numbers.
         permutations: permutations of each test that is not exact; as many as the test has by itself, if None.
     """
-    of_metrics = [_compare(of_units, baseline, seed, resamples, permutations) for (of_units,) in by_units([dataset])]
-    return Comparison(*(pd.concat(tables, ignore_index=True) for tables in zip(*of_metrics, strict=True)))
+    pairs = pd.concat([_pairs(units, seed, resamples, permutations) for (units,) in by_units([dataset])])
+    tests = _tests(intervals(dataset, seed=seed, resamples=resamples), pairs, baseline)
+    tables = zip(Comparison._fields, (tests, pairs), strict=True)
+    return Comparison(*(_by_metric(table, dataset.metrics)[columns(name)] for name, table in tables))
 
 
-def _compare(
-    dataset: EvaluatedDataset, baseline: str | None, seed: int, resamples: int, permutations: int | None
-) -> Comparison:
-    """Return the tables of a dataset whose rows are the units of all its metrics."""
-    scores, parts, count = dataset.scores, dataset.parts, len(dataset.metrics)
-    flat = scores.reshape(len(scores), -1)
-
-    def numbers(use: str) -> np.random.Generator:
-        return significance.generator(seed, dataset.name, use)
-
-    p_tukey = significance.tukey(scores, numbers("tukey"), parts=parts, permutations=permutations)
-    randomisation = significance.randomisation(
-        scores, numbers("randomisation"), parts=parts, permutations=permutations or PERMUTATIONS
-    )
-    pairs = significance.pairs_of_each(len(dataset.systems), count)
-    effects = significance.paired_effects(flat, pairs, numbers("bootstrap"), parts=parts, resamples=resamples)
-    means = intervals(dataset, seed=seed, resamples=resamples)
-    tables = []
-    for i, metric in enumerate(dataset.metrics):
-        table = _pairs(dataset, i, randomisation, p_tukey[:, i], effects)
-        of_metric = means[means["metric"] == metric]
-        best = _best(dataset, i, of_metric["mean"].to_numpy(), p_tukey[:, i])
-        of_metric = of_metric.assign(note=_notes(scores[:, :, i], parts), **best)
-        tables.append((of_metric.merge(_against(table, baseline), "left", "system"), table))
-    by_kind = zip(Comparison._fields, zip(*tables, strict=True), strict=True)
-    return Comparison(*(pd.concat(parts, ignore_index=True)[columns(kind)] for kind, parts in by_kind))
+def _by_metric(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    return table.sort_values("metric", key=lambda names: names.map(metrics.index), kind="stable", ignore_index=True)
 
 
 def intervals(dataset: EvaluatedDataset, *, seed: int = 0, resamples: int = significance.RESAMPLES) -> pd.DataFrame:
-    """Return the mean of each system and metric with its BCa bootstrap interval, as ``compare`` has them."""
+    """Return the mean of each system and metric with its BCa bootstrap interval, as ``compare`` has them.
+
+    The column ``note`` explains a missing interval or one without width.
+    """
     tables = []
     for (units,) in by_units([dataset]):
         flat = units.scores.reshape(len(units.scores), -1)
@@ -196,76 +177,74 @@ def intervals(dataset: EvaluatedDataset, *, seed: int = 0, resamples: int = sign
         interval = significance.mean_intervals(flat, numbers, parts=units.parts, resamples=resamples)
         rows = pd.MultiIndex.from_product([units.systems, units.metrics], names=["system", "metric"]).to_frame(False)
         means = over_datasets.ScoreMatrix(flat, units.parts).means()
-        tables.append(
-            rows.assign(dataset=dataset.name, queries=len(flat), mean=means, low=interval.low, high=interval.high)
-        )
+        rows = rows.assign(dataset=dataset.name, queries=len(flat), mean=means, low=interval.low, high=interval.high)
+        same = np.ptp(flat, axis=0) <= significance.ROUNDING
+        rows["note"] = np.where(same, "all values are equal: the interval has no width", "")
+        if min(units.parts or (len(flat),)) < 2:
+            rows["note"] = "one query: no interval"
+        tables.append(rows)
     return pd.concat(tables, ignore_index=True)
 
 
-def _pairs(
-    dataset: EvaluatedDataset,
-    metric: int,
-    randomisation: significance.Randomisation,
-    p_tukey: np.ndarray,
-    effects: significance.Effects,
-) -> pd.DataFrame:
-    scores, parts = dataset.scores[:, :, metric], dataset.parts
-    first, second = significance.pairs_of(scores.shape[1])
-    own = slice(metric, None, len(dataset.metrics))
+def _pairs(dataset: EvaluatedDataset, seed: int, resamples: int, permutations: int | None) -> pd.DataFrame:
+    """Return the pairs of a dataset whose rows are the units of all its metrics."""
+    scores, parts, count = dataset.scores, dataset.parts, len(dataset.metrics)
+    flat = scores.reshape(len(scores), -1)
+
+    def numbers(use: str) -> np.random.Generator:
+        return significance.generator(seed, dataset.name, use)
+
+    p_tukey = significance.tukey(scores, numbers("tukey"), parts=parts, permutations=permutations)
+    p = significance.randomisation(
+        scores, numbers("randomisation"), parts=parts, permutations=permutations or PERMUTATIONS
+    )
+    first, second = significance.pairs_of_each(len(dataset.systems), count)
+    effects = significance.paired_effects(flat, (first, second), numbers("bootstrap"), parts=parts, resamples=resamples)
     whole = parts is None or len(parts) < 2
-    p, exact = randomisation.p[:, metric], randomisation.exact[:, metric]
-    p_t = significance.student(scores[:, first] - scores[:, second]) if whole else np.full(len(first), math.nan)
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
             "dataset": dataset.name,
-            "metric": dataset.metrics[metric],
+            "metric": np.array(dataset.metrics)[first % count],
             "queries": len(scores),
-            "system": np.array(dataset.systems)[first],
-            "other": np.array(dataset.systems)[second],
-            "difference": effects.difference[own],
-            "difference_low": effects.difference_interval.low[own],
-            "difference_high": effects.difference_interval.high[own],
-            "p_randomisation": p,
-            "exact": exact,
-            "p_holm": significance.holm(p),
-            "p_tukey": p_tukey,
-            "p_t": p_t,
-            "p_t_holm": significance.holm(p_t),
-            "effect": effects.effect[own],
-            "effect_low": effects.effect_interval.low[own],
-            "effect_high": effects.effect_interval.high[own],
+            "system": np.array(dataset.systems)[first // count],
+            "other": np.array(dataset.systems)[second // count],
+            "difference": effects.difference,
+            "difference_low": effects.difference_interval.low,
+            "difference_high": effects.difference_interval.high,
+            "p_randomisation": p.ravel(),
+            "p_tukey": p_tukey.ravel(),
+            "p_t": significance.student(flat[:, first] - flat[:, second]) if whole else math.nan,
+            "effect": effects.effect,
+            "effect_low": effects.effect_interval.low,
+            "effect_high": effects.effect_interval.high,
         }
     )
+    return _corrected(table)
 
 
-def _notes(scores: np.ndarray, parts: tuple[int, ...] | None) -> list[str]:
-    """Explain, for each system, a missing interval or one without width; otherwise return an empty string."""
-    if min(parts or (len(scores),)) < 2:
-        return ["one query: no interval"] * scores.shape[1]
-    same = np.ptp(scores, axis=0) <= significance.ROUNDING
-    return ["all values are equal: the interval has no width" if equal else "" for equal in same]
+def _corrected(tests: pd.DataFrame) -> pd.DataFrame:
+    """Return tests with p values corrected for the number of tests of their metric."""
+    by_metric = tests.groupby("metric")
+    holm = {
+        corrected: by_metric[p].transform(lambda of: significance.holm(of.to_numpy(np.float64)))
+        for p, corrected in (("p_randomisation", "p_holm"), ("p_t", "p_t_holm"))
+    }
+    return tests.assign(**holm)
 
 
-def _against(pairs: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
-    """Return the pairs with the baseline, each as a system minus the baseline, corrected for their number."""
-    ahead = pairs[pairs["other"] == baseline].rename(columns={"other": "baseline"})
-    behind = pairs[pairs["system"] == baseline].rename(columns={"system": "baseline", "other": "system"})
-    for value in ("difference", "effect"):
-        low, high = f"{value}_low", f"{value}_high"
-        behind = behind.assign(**{value: -behind[value], low: -behind[high], high: -behind[low]})
-    rows = pd.concat([ahead, behind], ignore_index=True)
-    rows["p_holm"] = significance.holm(rows["p_randomisation"].to_numpy(np.float64))
-    rows["p_t_holm"] = significance.holm(rows["p_t"].to_numpy(np.float64))
-    return rows.drop(columns=["dataset", "metric", "queries", "p_tukey"])
-
-
-def _best(dataset: EvaluatedDataset, metric: int, means: np.ndarray, p_tukey: np.ndarray) -> dict[str, Any]:
-    """Return the best system, whether each system is in its group, and the p value of each against it."""
-    lower = metric_names.lower_is_better(dataset.metrics[metric])
-    best = int(np.argmin(means) if lower else np.argmax(means))
-    to_best = significance.p_with(best, len(means), p_tukey)
-    in_group = (np.abs(means - means[best]) <= significance.ROUNDING) | (to_best > significance.ALPHA)
-    return {"best": dataset.systems[best], "in_best_group": in_group, "p_tukey": to_best}
+def _tests(means: pd.DataFrame, pairs: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
+    """Return the means with the tests of each system against the best and against the baseline."""
+    both, of_metric = both_ways(pairs), means["metric"]
+    better = means["mean"].where(~of_metric.map(metric_names.lower_is_better), -means["mean"])
+    leaders = means.loc[better.groupby(of_metric).idxmax()].set_index("metric")
+    table = means.assign(best=of_metric.map(leaders["system"]))
+    to_best = both.rename(columns={"other": "best"})[["metric", "system", "best", "p_tukey"]]
+    table = table.merge(to_best, "left", ["metric", "system", "best"]).fillna({"p_tukey": 1.0})
+    away = (table["mean"] - table["metric"].map(leaders["mean"])).abs()
+    table["in_best_group"] = (away <= significance.ROUNDING) | (table["p_tukey"] > significance.ALPHA)
+    against = both[both["other"] == baseline].rename(columns={"other": "baseline"})
+    against = _corrected(against).drop(columns=["dataset", "queries", "p_tukey"])
+    return table.merge(against, "left", ["metric", "system"])
 
 
 # Several datasets -----------------------------------------------------------------------------------------------------
@@ -312,27 +291,21 @@ def compare_across(
     sets = {ALL: (list(datasets), whole)}
     if told and zero_shot and (seen or len(told) < len(whole)):
         sets[ZERO_SHOT] = (zero_shot, told)
+    own = _own_zero_shot(datasets, {system: {*known[system], *untold[system]} for system in whole})
     tables = []
     for over, (chosen, compared) in sets.items():
         rows = pd.DataFrame(itertools.product(datasets[0].metrics, listed), columns=["metric", "system"])
         rows = rows.assign(over=over, datasets=len(chosen), names=", ".join(dataset.name for dataset in chosen))
         rows["trained_on"] = [", ".join(known[system]) for system in rows["system"]]
         rows["training_unknown"] = [", ".join(untold[system]) for system in rows["system"]]
-        if compared:
-            measures = [_across(of_units, compared, baseline, seed, resamples) for of_units in by_units(chosen)]
-            rows = rows.merge(pd.concat(measures, ignore_index=True), "left", ["metric", "system"])
-        if whole:
-            not_shown = {system: {*known[system], *untold[system]} for system in whole}
-            rows = rows.merge(_own_zero_shot(datasets, whole, not_shown), "left", ["metric", "system"])
-        for system in listed:
-            if system not in compared:
-                rows.loc[rows["system"] == system, "note"] = UNTOLD
-            if missing[system]:
-                rows.loc[rows["system"] == system, "note"] = f"no scores on {', '.join(missing[system])}"
+        measures = [_across(units, compared, baseline, seed, resamples) for units in by_units(chosen) if compared]
+        made = pd.concat([own, *measures]).groupby(["metric", "system"]).first()
+        rows = rows.merge(made, "left", ["metric", "system"])
+        lacking = {s: f"no scores on {', '.join(missing[s])}" if missing[s] else UNTOLD for s in listed}
+        notes = [lacking[system] if system not in compared else "" for system in rows["system"]]
+        rows["note"] = rows["note"].where(rows["system"].isin(compared), notes) if compared else notes
         tables.append(rows)
-    order = {metric: place for place, metric in enumerate(datasets[0].metrics)}
-    table = pd.concat(tables, ignore_index=True).reindex(columns=columns("across"))
-    return table.sort_values("metric", key=lambda names: names.map(order), kind="stable", ignore_index=True)
+    return _by_metric(pd.concat(tables, ignore_index=True).reindex(columns=columns("across")), datasets[0].metrics)
 
 
 def _across(
@@ -423,12 +396,10 @@ def zero_shot_pairs(
     return pd.DataFrame(rows, columns=columns("zero_shot"))
 
 
-def _own_zero_shot(
-    datasets: Sequence[EvaluatedDataset], systems: Sequence[str], known: Mapping[str, Collection[str]]
-) -> pd.DataFrame:
+def _own_zero_shot(datasets: Sequence[EvaluatedDataset], known: Mapping[str, Collection[str]]) -> pd.DataFrame:
     """Return each system's mean over the datasets that it is known not to have been trained on, and their number."""
     rows = []
-    for metric, system in itertools.product(datasets[0].metrics, systems):
+    for metric, system in itertools.product(datasets[0].metrics, known):
         others = [d.of(metric, [system]).means()[0] for d in datasets if d.name not in known[system]]
         rows.append((metric, system, float(np.mean(others)) if others else math.nan, len(others)))
     return pd.DataFrame(rows, columns=["metric", "system", "own_zero_shot_mean", "own_zero_shot_datasets"])

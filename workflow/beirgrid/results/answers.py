@@ -26,8 +26,8 @@ _COLUMNS = {
     "costs": """system dataset stage seconds rate unit bytes peak_memory_mb device tokens price price_per_1000_queries
         finished packages command record""",
     "significance": """dataset metric queries system mean low high baseline difference difference_low difference_high
-        p_randomisation exact p_holm p_t p_t_holm effect effect_low effect_high best in_best_group p_tukey note""",
-    "pairs": """dataset metric queries system other difference difference_low difference_high p_randomisation exact
+        p_randomisation p_holm p_t p_t_holm effect effect_low effect_high best in_best_group p_tukey note""",
+    "pairs": """dataset metric queries system other difference difference_low difference_high p_randomisation
         p_holm p_tukey p_t p_t_holm effect effect_low effect_high""",
     "across": """metric over datasets names system mean low_queries high_queries low_datasets high_datasets mean_rank
         borda baseline change difference difference_low_queries difference_high_queries difference_low_datasets
@@ -49,7 +49,7 @@ _TYPES = {
         over names trained_on training_unknown checkpoint revision query""",
     "Int64": """queries seeds of datasets wins ties losses own_zero_shot_datasets tokens pool@5 pool@10 pool@20
         pool@50""",
-    "boolean": "recorded exact in_best_group",
+    "boolean": "recorded in_best_group",
 }
 _TYPE_OF = {column: kind for kind, of_kind in _TYPES.items() for column in of_kind.split()}
 _KINDS = {name: {of: _TYPE_OF.get(of, "float64") for of in listed.split()} for name, listed in _COLUMNS.items()}

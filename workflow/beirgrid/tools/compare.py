@@ -233,7 +233,7 @@ def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0, seed: int = 0) -
     if (np.abs(differences) > significance.ROUNDING).any():  # equal cells need no random numbers
         low, high = significance.mean_intervals(differences, significance.generator(seed, cells.name, "bootstrap"))
         both = np.stack([differences, np.zeros_like(differences)], axis=1)
-        p = significance.randomisation(both, significance.generator(seed, cells.name, "randomisation")).p[0]
+        p = significance.randomisation(both, significance.generator(seed, cells.name, "randomisation"))[0]
     means, rmse = differences.mean(axis=0), np.sqrt((differences**2).mean(axis=0))
     values = {"metric": cells.metrics, "queries": len(first)}
     values |= {"first": first.mean(axis=0), "second": second.mean(axis=0)}
