@@ -30,7 +30,6 @@ from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.rules import Rules
 from beirgrid.runs import pairs, runs
 from beirgrid.stages import fuse, mine, rerank
-from beirgrid.stages.retrieve import Asked, retrieve_late_interaction
 
 
 def test_every_option_that_users_type_is_on_a_page(capsys, root):
@@ -134,9 +133,6 @@ def test_options_that_do_not_match_are_refused(tmp_path):
     for files in ({}, {"checkpoints": (tmp_path,)}, {"indexes": (tmp_path,)}):
         with pytest.raises(DataError, match="do not match: give one checkpoint for each model"):
             mine.mine(**given, **files)
-    late = {"model": None, "compute": None, "tokens": [tmp_path, tmp_path]}
-    with pytest.raises(DataError, match="--indexes names 1 indexes, --tokens 2 shards"):
-        retrieve_late_interaction(asked=Asked("x", tmp_path, **paths), **late, indexes=(tmp_path,), candidates=5)
     settings = {"system": "x", "runs": [tmp_path, tmp_path], "method": "wsum", "output": tmp_path, "record": tmp_path}
     with pytest.raises(DataError, match="--weights: 3 weights for 2 systems"):
         fuse.fuse(**settings, weights=[1, 2, 3])

@@ -155,9 +155,8 @@ def test_a_program_that_is_not_named_does_not_start(program, capsys):
 def test_a_recorded_search_with_a_model_is_opened_with_all_of_its_options(tmp_path):
     settings = {"depth": 7, "model": {"family": "dense", "similarity": "cosine"}}
     parts = {"inputs": {"checkpoint": "c", "corpus": "x", "queries": "q", "indexes": ["0.faiss"]}, "settings": settings}
-    job = {"stage": "retrieve_dense", **parts, "outputs": {"output": "o", "record": "r"}, "options": {"system": "d"}}
-    record = finished.record("retrieve", job=job, command="python -m beirgrid stage retrieve_dense")
+    job = {"stage": "retrieve_vectors", **parts, "outputs": {"output": "o", "record": "r"}, "options": {"system": "d"}}
+    record = finished.record("retrieve", job=job, command="python -m beirgrid stage retrieve_vectors")
     (tmp_path / "r.json").write_text(json.dumps(record))
-    step = open_systems.read_step(tmp_path / "r.json")
-    assert (step.function, step.values["depth"], step.values["checkpoint"].name) == ("retrieve_dense", 7, "c")
-    assert step.values["model"].family == "dense"
+    values = open_systems.read_job(tmp_path / "r.json")
+    assert (values["depth"], values["checkpoint"].name, values["model"].family) == (7, "c", "dense")

@@ -27,11 +27,6 @@ RETRIEVERS: dict[str, dict[str, Any]] = {
     "candidates": {"model": {"family": "late-interaction"}, "checkpoint": "late-interaction", "candidates": 500},
     "exhaustive": {"model": {"family": "late-interaction"}, "checkpoint": "late-interaction"},
 }
-SEARCHES = {
-    "lexical": retrieve.retrieve_lexical,
-    "dense": retrieve.retrieve_dense,
-    **dict.fromkeys(("candidates", "exhaustive"), retrieve.retrieve_late_interaction),
-}
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +70,8 @@ def _ranked(retriever: str, search: dict[str, Any], queries: Path, depth: int, f
     """Return the documents that a retriever ranks for each query."""
     output = folder / f"{queries.stem}.run.gz"
     asked = {"system": "s", "depth": depth, "queries": queries, "output": output, "record": folder / "run.json"}
-    if retriever != "lexical":
-        inputs = {name: search[name] for name in ("checkpoint", "corpus")}
-        search = {name: value for name, value in search.items() if name not in inputs}
-        asked = {"asked": retrieve.Asked(**asked, **inputs)}
-    SEARCHES.get(retriever, retrieve.retrieve_vectors)(**asked, **search)
+    stage = retrieve.retrieve_lexical if retriever == "lexical" else retrieve.retrieve_vectors
+    stage(**asked, **search)
     return {query: ranking.ids for query, ranking in runs.read(output).items()}
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
+from pathlib import Path
 
 import pytest
-from helpers import rules
+from helpers import ROOT, rules
 
 from beirgrid.pipeline.stage import functions, stages
 
@@ -44,3 +46,21 @@ def test_rules_have_the_version_the_outputs_the_priority_and_the_download_slot_o
 def test_the_function_of_a_stage_is_there(function):
     module, _, name = function.partition(":")
     assert callable(getattr(importlib.import_module(f"beirgrid.{module}"), name))
+
+
+def test_only_its_plan_and_its_work_name_a_stage():
+    """Names that are also other words of the package are left out, unless they are compared with a record's stage."""
+    words = {"analyse", "encode", "evaluate", "index", "label", "mine", "page", "report", "rerank", "retrieve"}
+    words |= {"score", "train"}
+    own: dict[str, set[str]] = {}
+    for stage in stages().values():
+        work, _, function = stage.run.partition(":")
+        plan = Path(str(sys.modules[type(stage).__module__].__file__)).stem
+        for name in {stage.rule, stage.stamp.name, function} - words:
+            own.setdefault(name, set()).update((f"pipeline/{plan}.py", f"{work.replace('.', '/')}.py"))
+    package = ROOT / "workflow" / "beirgrid"
+    for path in package.rglob("*.py"):
+        text, place = path.read_text(encoding="utf-8"), str(path.relative_to(package))
+        for name, places in own.items():
+            assert place in places or not re.search(rf"[\"']{name}[\"']", text), (place, name)
+        assert not re.search(r"\[\"stage\"\] (==|!=|in|not in) ", text), place

@@ -23,7 +23,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from . import files
+from . import files, paths
 from .errors import DataError
 from .portable import portable
 from .version import full_version
@@ -35,7 +35,8 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 # Ancestors that all inputs share, by the options that take them.
 SHARED = ("corpus", "queries", "training_queries", "checkpoint", "run")
 # Names of records of several files.
-_OF_SEVERAL = ("dataset", "model", "tables", "report", "analyses")
+_RECORDS = (paths.DATASET_RECORD, paths.MODEL_RECORD, paths.TABLES_RECORD, paths.REPORT_RECORD, paths.ANALYSES_RECORD)
+_OF_SEVERAL = [Path(pattern).stem for pattern in _RECORDS]
 # Words of the running command, and the job that a rule passed to it.
 _COMMAND: ContextVar[tuple[Sequence[str], Mapping[str, Any]]] = ContextVar("command", default=((), _NOTHING))
 

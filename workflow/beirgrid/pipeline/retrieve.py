@@ -70,8 +70,6 @@ _COSTS = {
         "hits": Cost(memory=120e-6, disk=_WRITTEN),
     },
 }
-# Searches with arguments of their own.
-_SEARCHES = {"dense": "stages.retrieve:retrieve_dense", "late-interaction": "stages.retrieve:retrieve_late_interaction"}
 
 
 class RetrieveVectors(OfFamily):
@@ -84,13 +82,6 @@ class RetrieveVectors(OfFamily):
         super().__init__(family)
         self.systems, self.families = self.families, ()
         self.costs = _COSTS.get(family, _COSTS["dense"])
-
-    @property
-    def functions(self) -> tuple[str, ...]:
-        return (self.run, *_SEARCHES.values())
-
-    def function(self, grid: Grid, system: str, **_: str) -> str:
-        return _SEARCHES.get(grid.model(grid.retriever(system)).family, self.run)
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
         corpus, entry, model = grid.corpus(dataset), grid.system(system), grid.retriever(system)

@@ -80,7 +80,7 @@ class Rule:
 
     def command(self, wildcards: Any, input: Any, output: Any, threads: int, resources: Any) -> str:
         """Return a job's command, which imports this checkout's package, and nothing from the working directory."""
-        name = self.stage.function(self.grid, **dict(wildcards.items())).partition(":")[2]
+        name = self.stage.run.partition(":")[2]
         kind = f"{KIND}=models " if self.stage.runs_models else ""  # the server of libraries that forks the job
         job = shlex.quote(self.job(wildcards, input, output, threads, resources))
         return f"PYTHONSAFEPATH=1 {kind}{self.rules.python} -m beirgrid stage {name} <<< {job}"

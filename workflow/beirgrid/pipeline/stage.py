@@ -133,10 +133,6 @@ class Stage:
         """Return the other options: names, and what does not change the output."""
         return {name: wildcards[name] for name in self.named}
 
-    def function(self, grid: Grid, *_: Any, **wildcards: Any) -> str:
-        """Return the function of a job, one of ``functions``."""
-        return self.run
-
     def constraints(self, grid: Grid) -> dict[str, str]:
         """Return the regular expressions of the rule's wildcards."""
         if self.systems:
@@ -170,11 +166,6 @@ class Stage:
     def priority(self) -> int:
         """Which jobs start first: those that need no model, and among these and the others, those that end a cell."""
         return 2 * (not self.runs_models) + (self.group == "cell")
-
-    @property
-    def functions(self) -> tuple[str, ...]:
-        """The functions of the stage's jobs."""
-        return (self.run,)
 
 
 class OfFamily(Stage):
@@ -214,7 +205,7 @@ def stamps() -> dict[str, Stamp]:
 @cache
 def functions() -> dict[str, str]:
     """Return the functions of all stages, with their modules, by name."""
-    return {run.partition(":")[2]: run for stage in stages().values() for run in stage.functions}
+    return {stage.run.partition(":")[2]: stage.run for stage in stages().values()}
 
 
 def jobs_behind(grid: Grid, *ends: Output) -> list[Job]:

@@ -148,7 +148,7 @@ def _fetch(dataset: str, directory: Path) -> str:
             if not _is_made(each.record, provenance.digest(rule.output_params(wildcards))):
                 outputs = {of: fill(path, **named) for of, path in each.stage.outputs.items()}
                 told = rule.job(wildcards, rule.inputs(wildcards), outputs, 1, SimpleNamespace(mem_mb=0))
-                job.run(each.stage.function(grid, **named).partition(":")[2], told.encode())
+                job.run(each.stage.run.partition(":")[2], told.encode())
     return name
 
 

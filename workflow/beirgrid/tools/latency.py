@@ -21,7 +21,7 @@ from ..core.errors import BeirgridError, warn
 from ..results import results_folder, summary
 from ..results.efficiency import LATENCY_COLUMNS, read_latency
 from ..results.summary import Cell
-from .open_systems import OpenSystem, cpu_name, hold_back_output, open_system, read_step
+from .open_systems import OpenSystem, cpu_name, hold_back_output, is_foreign, open_system
 
 # Reranking depths to measure, in addition to the system's own. Each depth is measured separately.
 DEPTHS = (10, 50, 100, 200)
@@ -55,7 +55,7 @@ def latency(
 
     The table has p50, p95, p99 and the mean in milliseconds, of retrieval and of reranking the top 10, 50, 100 and 200.
     ``documents`` is the mean number of documents retrieved or reranked per query. ``as_run`` marks the depth that the
-    system has in the grid. What Java and other libraries print goes to a log beside the table, latency.log.
+    system has in the grid.
 
     Raises:
         BeirgridError: the grid has no such system or dataset.
@@ -75,10 +75,9 @@ def latency(
         if why := _obstacle(cells[name], named=bool(systems), at_once=concurrency > 1):
             warn(f"{name} is left out: {why}")
             continue
-        texts = list(collection.read_queries(paths.QUERIES.format(dataset=dataset)).values())[:queries]
-        log = output.with_suffix(".log")
-        with hold_back_output(log), ExitStack() as stack, ThreadPoolExecutor(concurrency) as users:
+        with hold_back_output(), ExitStack() as stack, ThreadPoolExecutor(concurrency) as users:
             opened = open_system(name, dataset, device, stack, programs=True)
+            texts = list(collection.read_queries(paths.QUERIES.format(dataset=dataset)).values())[:queries]
             list(users.map(opened.rank, texts[:warm_up]))
             timings = list(_whole(opened, texts, users) if concurrency > 1 else _steps(opened, texts))
         about = {"system": name, "dataset": dataset, "cpus": len(os.sched_getaffinity(0)), "concurrency": concurrency}
@@ -90,13 +89,13 @@ def latency(
 
 def _obstacle(cell: Cell, *, named: bool, at_once: bool) -> str:
     """Return why a system is not measured; empty if it is."""
-    stages = {provenance.read_record(path)["stage"] for path in cell.records}
-    if "fetch_run" in stages:
+    records = list(map(provenance.read_record, cell.records))
+    if any(map(is_foreign, records)):
         return "its run is of other software"
-    if "retrieve_program" in stages and not named:
+    if any("command" in record["settings"] for record in records) and not named:
         return f"it starts a program; --systems {cell.system} measures it"
-    steps = [step for path in cell.records if (step := read_step(path)).function == "retrieve_dense"]
-    if any(step.values["index"] for step in steps) and not at_once:
+    searches = [record["settings"] for record in records if "search_seconds" in record["facts"]]
+    if any("index" in settings for settings in searches) and not at_once:
         return "only exact indexes are measured"
     return ""
 

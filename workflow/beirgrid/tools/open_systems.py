@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..collections import collection
-from ..config.indexes import Flat
 from ..config.systems import places_of
 from ..core import lineage, paths, provenance
 from ..core.compute import Compute, Runtime
@@ -25,22 +24,14 @@ from ..core.errors import BeirgridError, DataError
 from ..encoders import open_encoder, open_scorer
 from ..pipeline import job
 from ..runs import fusion, runs
-from ..search import approximate, find, lucene, maxsim
+from ..search import lucene
 from ..stages.program import run_command
+from ..stages.retrieve import search
 
-# Stages whose steps can be reopened.
-_STAGES = ("retrieve", "retrieve_program", "score", "rerank", "fuse")
+# Arguments of the job that made a run.
+Values = dict[str, Any]
 # Id of the query that a program is given.
 _QUERY = "query"
-
-
-class Step(NamedTuple):
-    """A step of a system: its stage, the function of its job, the function's arguments, and its facts."""
-
-    stage: str
-    function: str
-    values: dict[str, Any]
-    facts: dict[str, Any]
 
 
 class OpenSystem(NamedTuple):
@@ -79,61 +70,53 @@ def open_system(system: str, dataset: str, device: str, stack: ExitStack, progra
         DataError: a record, an index or a model is missing or damaged.
     """
     path = paths.RUN_RECORD.format(system=system, dataset=dataset)
-    step = read_step(path)
-    if step.stage == "retrieve":
-        return _open_search(step, device, stack)
-    if step.stage == "retrieve_program":
+    if is_foreign(provenance.read_record(path)):
+        raise BeirgridError(f"{system!r} cannot be searched: its run on {dataset!r} is of other software ({path})")
+    values = read_job(path)
+    if "model" in values:
+        return _open_model(values, device, stack)
+    if "command" in values:
         if programs:
-            return _open_program(step, stack)
+            return _open_program(values, stack)
         raise BeirgridError(
-            f"{system!r} is a program, which only latency starts, with --systems {system}: {step.values['command']}"
+            f"{system!r} is a program, which only latency starts, with --systems {system}: {values['command']}"
         )
-    parts = [step.values["first_stage"]] if step.stage == "rerank" else step.values.get("runs", ())
-    opened = [open_system(*_cell(run), device, stack, programs) for run in parts]
-    if step.stage == "rerank":
-        return _open_reranked(step, opened[0], device, stack)
-    if step.stage == "fuse":
-        return _open_fused(step, opened)
-    raise BeirgridError(f"{system!r} cannot be searched: its run on {dataset!r} is of other software ({path})")
+    runs_read = [values["first_stage"]] if "first_stage" in values else values.get("runs", ())
+    names = [(run.parent.name, run.name.removesuffix(".run.gz")) for run in runs_read]
+    parts = [open_system(*cell, device, stack, programs) for cell in names]
+    if "first_stage" in values:
+        return _open_reranked(values, parts[0], device, stack)
+    return _open_fused(values, parts) if parts else _open_bm25(values)
 
 
-def _cell(run: Path) -> tuple[str, str]:
-    """Return the system and the dataset of a run."""
-    return run.parent.name, run.name.removesuffix(".run.gz")
+def is_foreign(record: Mapping[str, Any]) -> bool:
+    """Tell whether a record is of a run that other software made."""
+    return "source_sha256" in record["facts"]
 
 
 @contextmanager
-def hold_back_output(log: Path | None = None) -> Iterator[None]:
-    """Hold back what Java and other libraries print; print it on standard error only if the block fails.
-
-    Args:
-        log: file to which the text is appended if the block succeeds.
-    """
+def hold_back_output() -> Iterator[None]:
+    """Hold back what Java and other libraries print; print it on standard error only if the block fails."""
     streams, copies = (sys.stdout, sys.stderr), [os.dup(1), os.dup(2)]
     with tempfile.TemporaryFile() as said:
         for number, stream in enumerate(streams, start=1):
             stream.flush()
             os.dup2(said.fileno(), number)
-        failed = True
         try:
             yield
-            failed = False
+        except BaseException:
+            said.seek(0)
+            os.write(copies[1], said.read())
+            raise
         finally:
             for number, (stream, copy) in enumerate(zip(streams, copies, strict=True), start=1):
                 stream.flush()
                 os.dup2(copy, number)
                 os.close(copy)
-            said.seek(0)
-            text = said.read()
-            if failed:
-                os.write(2, text)
-            elif log and text:
-                with log.open("ab") as kept:
-                    kept.write(text)
 
 
-def _open_reranked(step: Step, first: OpenSystem, device: str, stack: ExitStack) -> OpenSystem:
-    values, depth = read_step(step.values["scores"]).values, step.values["depth"]
+def _open_reranked(asked: Values, first: OpenSystem, device: str, stack: ExitStack) -> OpenSystem:
+    values, depth = read_job(asked["scores"]), asked["depth"]
     runtime, computing = _start(values, device, stack), threading.Lock()
     scorer = open_scorer(values["checkpoint"], values["model"], runtime)
 
@@ -153,11 +136,11 @@ def _open_reranked(step: Step, first: OpenSystem, device: str, stack: ExitStack)
     return OpenSystem(rank, depth, _hardware(runtime), scorer.precision, first, read, score)
 
 
-def _open_fused(step: Step, parts: Sequence[OpenSystem]) -> OpenSystem:
-    method, depth = step.values["method"], step.values["depth"]
-    options = {name: step.values[name] for name in ("k", "norm", "weights")}
-    if step.values["tune"]:
-        options["weights"] = step.facts["weights"]
+def _open_fused(values: Values, parts: Sequence[OpenSystem]) -> OpenSystem:
+    method, depth = values["method"], values["depth"]
+    options = {name: values[name] for name in ("k", "norm", "weights")}
+    if values["tune"]:
+        options["weights"] = values["facts"]["weights"]
 
     def rank(text: str) -> runs.Ranking:
         return fusion.fuse([{"": part.rank(text)} for part in parts], method, depth, **options)[""]
@@ -166,9 +149,9 @@ def _open_fused(step: Step, parts: Sequence[OpenSystem]) -> OpenSystem:
     return OpenSystem(rank, depth, neural.hardware, neural.precision)
 
 
-def _open_program(step: Step, stack: ExitStack) -> OpenSystem:
+def _open_program(values: Values, stack: ExitStack) -> OpenSystem:
     """Open a program, which starts anew for each query. The documents that its command reads are written once."""
-    values, folder = step.values, Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     places = {"depth": values["depth"], "threads": values["threads"], "corpus": folder / "corpus.jsonl"}
     places |= {"index": values["index"]} if values["index"] else {}
     if "corpus" in places_of(values["command"]):
@@ -184,67 +167,56 @@ def _open_program(step: Step, stack: ExitStack) -> OpenSystem:
     return OpenSystem(rank, values["depth"], cpu_name())
 
 
-def read_step(path: str | Path) -> Step:
-    """Read a step from its record. A step that cannot be reopened has no values.
+def read_job(path: str | Path) -> Values:
+    """Return the arguments of the job of a record, and the record's ``facts``.
 
     Raises:
-        DataError: the record is missing or damaged, or records a job of another version; or something that the step
+        DataError: the record is missing or damaged, or records a job of another version; or something that the job
             read was made again since.
     """
     record = provenance.read_record(path)
     lineage.check({"record": Path(path)})
-    stage = str(record["stage"])
-    if stage not in _STAGES:
-        return Step(stage, "", {}, {})
     try:
-        name = record["job"]["stage"]
-        values = job.arguments(job.stage_function(name), job.options(record["job"]))
+        function = job.stage_function(record["job"]["stage"])
+        return {**job.arguments(function, job.options(record["job"])), "facts": record["facts"]}
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     except (BeirgridError, KeyError) as error:
         why = f"it records a job of another version of beirgrid ({error})"
         raise DataError(f"{path}: {why}. Delete this record, and run the grid again") from None
-    grouped = values.pop("asked", None)  # what every search with a model takes
-    return Step(stage, name, values | (vars(grouped) if grouped else {}), record["facts"])
 
 
-def _start(values: Mapping[str, Any], device: str, stack: ExitStack) -> Runtime:
+def _start(values: Values, device: str, stack: ExitStack) -> Runtime:
     """Start the runtime of a command, on the requested device or else the command's own."""
     compute: Compute = dataclasses.replace(values["compute"], device=device)
     return stack.enter_context(compute.start())
 
 
-def _open_search(step: Step, device: str, stack: ExitStack) -> OpenSystem:
-    """Open the index and, if any, the model of a retrieval. All ids of the corpus are held in memory."""
-    values, depth = step.values, step.values["depth"]
-    if step.function == "retrieve_lexical":
-        options = {name: values[name] for name in ("fields", "language", "k1", "b")}
-        searcher = lucene.Searcher(values["index"], **options, memory_mb=values["memory"])
-        return OpenSystem(lambda text: runs.canonical("", *searcher.search(text, depth)), depth, cpu_name())
+def _open_bm25(values: Values) -> OpenSystem:
+    depth = values["depth"]
+    options = {name: values[name] for name in ("fields", "language", "k1", "b")}
+    searcher = lucene.Searcher(values["index"], **options, memory_mb=values["memory"])
+    return OpenSystem(lambda text: runs.canonical("", *searcher.search(text, depth)), depth, cpu_name())
+
+
+def _open_model(values: Values, device: str, stack: ExitStack) -> OpenSystem:
+    """Open the model and the indexes of a retrieval. All ids of the corpus are held in memory."""
+    depth, model = values["depth"], values["model"]
     runtime = _start(values, device, stack)
-    encoder, computing = open_encoder(values["checkpoint"], values["model"], runtime), threading.Lock()
+    encoder, computing = open_encoder(values["checkpoint"], model, runtime), threading.Lock()
     ids = collection.read_ids(values["corpus"], np.arange(collection.count(values["corpus"]))[None])
+    shards = {name: values[name] for name in ("indexes", "tokens", "index", "dimensions", "candidates")}
 
     def rank(text: str) -> runs.Ranking:
         with computing:  # tokenizer and model are not thread-safe
             vectors = encoder.encode_queries([text])
-        scores, rows = (np.asarray(of_queries[0]) for of_queries in _search_vectors(step, vectors, depth))
+        scores, rows = (
+            np.asarray(of_queries[0]) for of_queries in search(vectors, depth, model, Compute(device="cpu"), **shards)
+        )
         scores, rows = scores[rows >= 0], rows[rows >= 0]
         return runs.canonical("", ids.take(rows).to_pylist(), scores, depth)
 
     return OpenSystem(rank, depth, _hardware(runtime), encoder.precision)
-
-
-def _search_vectors(step: Step, vectors: Any, depth: int) -> Any:
-    values = step.values
-    if step.function == "retrieve_late_interaction":
-        if values["candidates"] is None:
-            return maxsim.search_exhaustively(values["tokens"], vectors, depth)
-        return maxsim.search(values["tokens"], values["indexes"], vectors, values["candidates"])
-    if step.function == "retrieve_dense":
-        cut = approximate.truncate(vectors, values["dimensions"], values["model"].similarity)
-        return approximate.search_shards(values["indexes"], cut, depth, values["index"] or Flat())
-    return find(values["model"].family, values["indexes"], vectors, depth, Compute(device="cpu"))
 
 
 def _hardware(runtime: Runtime) -> str:
@@ -257,6 +229,5 @@ def cpu_name() -> str:
     """Return the name of the processor, as Linux has it."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
-    fields = (line.partition(":") for line in lines)
-    names = (value.strip() for key, _, value in fields if key.strip() == "model name" and value.strip())
-    return next(names, platform.processor() or platform.machine())
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(filter(None, names), platform.processor() or platform.machine())
