@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pandas as pd
 
@@ -21,27 +21,9 @@ _LEVEL = 0.05
 _DIGITS, _NOTHING = 3, "–"
 
 
-class Paper(NamedTuple):
-    """A table for a paper.
-
-    ``rows`` has the name of each system and its cells.
-    """
-
-    columns: list[str]
-    rows: list[tuple[str, list[PaperCell]]]
-    caption: str
-    label: str
-
-
 class PaperCell(NamedTuple):
-    """A score of a system. Texts are empty where there is nothing to say.
-
-    Attributes:
-        text: the score.
-        place: 1 for the best of the column, 2 for the second best, else 0.
-        letters: of the systems that it is significantly better than.
-        mark: sign for training data.
-        interval: of the score.
+    """A score of a system: its place in the column (1 for the best, 2 for the second best, else 0), the letters of the
+    systems that it is significantly better than, the sign for training data, and its interval.
     """
 
     text: str
@@ -49,6 +31,29 @@ class PaperCell(NamedTuple):
     letters: str = ""
     mark: str = ""
     interval: str = ""
+
+
+class Paper(NamedTuple):
+    """A table for a paper. ``rows`` has the name of each system and its cells."""
+
+    columns: list[str]
+    rows: list[tuple[str, list[PaperCell]]]
+    caption: str
+    label: str
+
+
+class Form(NamedTuple):
+    """How a format writes a cell: a score by its place, letters and interval; and how it escapes texts."""
+
+    places: tuple[str, str, str]
+    letters: str
+    interval: str
+    escape: Callable[[str], str]
+
+
+LATEX = Form(("{}", r"\textbf{{{}}}", r"\underline{{{}}}"), r"$^{{{}}}$", r" {{\scriptsize {}}}", table_files.in_latex)
+MARKDOWN = Form(("{}", "**{}**", "_{}_"), "<sup>{}</sup>", " {}", str)
+_INTERVALS = " In brackets: 95 % intervals (BCa bootstrap over the queries)."
 
 
 def export_table(
@@ -79,37 +84,32 @@ def paper_table(grid: GridSummary, answers: Answers, metric: str, *, by_mean: bo
     """Return the table of one metric."""
     wide = table_files.wide(answers, grid, metric)
     lower = lower_is_better(metric)
-    values, systems = wide.values, list(grid.systems)
+    systems = list(grid.systems)
     if by_mean:  # the last row has the means, or the only dataset
-        systems = list(values.iloc[-1].sort_values(ascending=lower, kind="stable").index)
+        systems = list(wide.values.iloc[-1].sort_values(ascending=lower, kind="stable").index)
     letters = dict(zip(systems, string.ascii_lowercase, strict=False)) if len(systems) <= 26 else {}
     better = _better(answers.pairs[answers.pairs["metric"] == metric], lower=lower)
     scores = answers.scores[answers.scores["metric"] == metric].set_index(["system", "dataset"])
-    best_two = {
-        row: sorted({_text(value) for value in of_row.dropna()}, key=float, reverse=not lower)[:2]
-        for row, of_row in values.iterrows()
-    }
-    rows = []
-    for system in systems:
-        cells = []
-        for row in values.index:
-            value = values.loc[row, system]
-            if pd.isna(value):
+    intervals: dict[Any, Any] = scores[["low", "high"]].dropna().T.to_dict("list")
+    columns: dict[str, list[PaperCell]] = {}
+    for row, values in zip(map(str, wide.values.index), wide.values.to_dict("records"), strict=True):
+        texts = {_text(value) for value in values.values() if not pd.isna(value)}
+        places = dict(zip(sorted(texts, key=float, reverse=not lower), (1, 2), strict=False))
+        queries = scores[scores.index.get_level_values("dataset") == row]["queries"].dropna()
+        cells = columns[f"{row} ({int(queries.iloc[0])})" if len(queries) else row] = []
+        for system in systems:
+            if pd.isna(values[system]):
                 cells.append(PaperCell(_NOTHING))
                 continue
-            place = dict(zip(best_two[row], (1, 2), strict=False)).get(_text(value), 0)
-            than = "".join(letters[other] for other in systems if (system, other, row) in better and letters)
+            text = _text(values[system])
+            than = "".join(letters[other] for other in letters if (system, other, row) in better)
+            ends = ", ".join(map(_text, intervals.get((system, row), ())))
             mark = table_files.TRAINING[grid.trained(system, row)]
-            score = scores.loc[(system, row)] if (system, row) in scores.index else None
-            interval = (
-                "" if score is None or pd.isna(score["low"]) else f"[{_text(score['low'])}, {_text(score['high'])}]"
-            )
-            cells.append(PaperCell(_text(value), place, than, mark, interval))
-        rows.append((f"{system} ({letters[system]})" if letters else system, cells))
-    columns = [_with_queries(str(row), scores) for row in values.index]
-    return Paper(
-        columns, rows, _caption(grid, answers, metric, wide, letters), f"tab:{grid.name}-{metric}".replace("@", "-")
-    )
+            cells.append(PaperCell(text, places.get(text, 0), than, mark, f"[{ends}]" if ends else ""))
+    names = [f"{system} ({letters[system]})" if letters else system for system in systems]
+    rows = [(name, list(cells)) for name, *cells in zip(names, *columns.values(), strict=True)]
+    label = f"tab:{grid.name}-{metric}".replace("@", "-")
+    return Paper(list(columns), rows, _caption(grid, answers, metric, wide, letters), label)
 
 
 def _text(value: float) -> str:
@@ -122,12 +122,6 @@ def _better(pairs: pd.DataFrame, *, lower: bool) -> set[tuple[str, str, str]]:
     ahead = (certain["difference"] < 0) if lower else (certain["difference"] > 0)
     named = zip(certain["system"], certain["other"], certain["dataset"], ahead, strict=True)
     return {(first, second, dataset) if wins else (second, first, dataset) for first, second, dataset, wins in named}
-
-
-def _with_queries(row: str, scores: pd.DataFrame) -> str:
-    """Return the title of a column: a dataset with its number of queries, or a mean."""
-    of_row = scores[scores.index.get_level_values("dataset") == row]["queries"].dropna()
-    return f"{row} ({int(of_row.iloc[0])})" if len(of_row) else row
 
 
 def _caption(grid: GridSummary, answers: Answers, metric: str, wide: table_files.Wide, letters: dict[str, str]) -> str:
@@ -148,44 +142,28 @@ def _caption(grid: GridSummary, answers: Answers, metric: str, wide: table_files
 
 def latex(table: Paper, *, intervals: bool = False) -> Iterable[str]:
     """Yield the lines of a table in LaTeX, for the package booktabs."""
-    escape = table_files.in_latex
-    yield r"% \usepackage{booktabs}"
-    yield r"\begin{table}"
-    yield r"\centering"
-    yield rf"\caption{{{escape(table.caption + (_INTERVALS if intervals else ''))}}}"
+    yield from (r"% \usepackage{booktabs}", r"\begin{table}", r"\centering")
+    yield rf"\caption{{{LATEX.escape(table.caption + _INTERVALS * intervals)}}}"
     yield rf"\label{{{table.label}}}"
-    yield rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
-    yield r"\toprule"
-    yield " & ".join(["system", *map(escape, table.columns)]) + r" \\"
+    yield from (rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule")
+    yield " & ".join(["system", *map(LATEX.escape, table.columns)]) + r" \\"
     yield r"\midrule"
-    for system, cells in table.rows:
-        shown = []
-        for cell in cells:
-            text = _IN_LATEX[cell.place].format(escape(cell.text))
-            text += escape(cell.mark) + (rf"$^{{{cell.letters}}}$" if cell.letters else "")
-            shown.append(text + (rf" {{\scriptsize {cell.interval}}}" if intervals and cell.interval else ""))
-        yield " & ".join([escape(system), *shown]) + r" \\"
-    yield r"\bottomrule"
-    yield r"\end{tabular}"
-    yield r"\end{table}"
-
-
-# Forms of a score by its place.
-_IN_LATEX = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
-_IN_MARKDOWN = ("{}", "**{}**", "_{}_")
-_INTERVALS = " In brackets: 95 % intervals (BCa bootstrap over the queries)."
+    yield from (" & ".join(row) + r" \\" for row in _rows(table, LATEX, intervals))
+    yield from (r"\bottomrule", r"\end{tabular}", r"\end{table}")
 
 
 def markdown(table: Paper, *, intervals: bool = False) -> Iterable[str]:
     """Yield the lines of a table in Markdown."""
-    yield f"| {' | '.join(['system', *table.columns])} |"
-    yield f"| {' | '.join(['---', *['---:'] * len(table.columns)])} |"
+    lines = [["system", *table.columns], ["---", *["---:"] * len(table.columns)], *_rows(table, MARKDOWN, intervals)]
+    yield from (f"| {' | '.join(line)} |" for line in lines)
+    yield from ("", table.caption + _INTERVALS * intervals)
+
+
+def _rows(table: Paper, form: Form, intervals: bool) -> Iterator[list[str]]:
     for system, cells in table.rows:
-        shown = []
+        texts = [form.escape(system)]
         for cell in cells:
-            text = _IN_MARKDOWN[cell.place].format(cell.text) + cell.mark
-            text += f"<sup>{cell.letters}</sup>" if cell.letters else ""
-            shown.append(text + (f" {cell.interval}" if intervals and cell.interval else ""))
-        yield f"| {' | '.join([system, *shown])} |"
-    yield ""
-    yield table.caption + (_INTERVALS if intervals else "")
+            text = form.places[cell.place].format(form.escape(cell.text)) + form.escape(cell.mark)
+            text += form.letters.format(cell.letters) if cell.letters else ""
+            texts.append(text + (form.interval.format(cell.interval) if intervals and cell.interval else ""))
+        yield texts
