@@ -101,7 +101,7 @@ def test_a_group_of_queries_counts_once_also_where_main_is_a_metric_of_groups(tm
         values = pd.read_parquet("results/metrics/a/x.per-query.parquet").set_index("query")
     groups = values["main"].to_numpy().reshape(4, 3).mean(axis=1)
     low, high = scipy.stats.bootstrap((groups,), np.mean, n_resamples=10_000, rng=1).confidence_interval
-    shown = re.search(r"\n *main +([.0-9]+) +\[([.0-9]+), ([.0-9]+)\]", capsys.readouterr().out)
+    shown = re.search(r"\n *main +([.0-9]+) +([.0-9]+) +([.0-9]+)", capsys.readouterr().out)
     assert [float(number) for number in shown.groups()] == pytest.approx([groups.mean(), low, high], abs=0.02)
 
 

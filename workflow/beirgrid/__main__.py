@@ -38,7 +38,7 @@ COMMANDS = {
     "plan": ("tools.plan:plan", "estimate the jobs, hours, downloads and disk of a grid"),
     "status": ("tools.status:status", "show the state of a grid's jobs"),
     "report": ("tools.reporting:report", "write the tables and the report of a grid from its finished cells"),
-    "show": ("tools.show:show_cell", "show the scores of a system on a dataset, or what one query found"),
+    "show": ("tools.search:show_cell", "show the scores of a system on a dataset, or what one query found"),
     "search": ("tools.search:search", "search with a system of a finished grid"),
     "compare": ("tools.compare:compare", "compare two systems, grids or results folders, cell by cell"),
     "export table": ("exchange.paper_table:export_table", "print a table for a paper, in LaTeX or Markdown"),

@@ -1,4 +1,4 @@
-"""``beirgrid search SYSTEM DATASET QUERY``: search with a system of a finished grid."""
+"""``beirgrid search`` and ``beirgrid show``: look into a finished cell, its queries and their documents."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
+from ..config.metric_names import metric_key, written
 from ..config.values import SizeOrZero
-from ..core import paths, provenance
-from ..core.errors import BeirgridError, show
-from ..results import results_folder
+from ..core import lineage, paths, provenance
+from ..core.errors import BeirgridError, nearest, show
+from ..results import results_folder, scores
+from ..results.results_folder import Result, Results
 from .options import ResultsPlace
+from .text import column_lines, frame_lines
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ..collections.collection import Document
     from ..runs.runs import Ranking
 
-# Most characters of a document to print.
-_CHARACTERS = 160
+# Most characters of a document to print, and number of queries to print with the lowest and with the highest values.
+_CHARACTERS, _QUERIES = 160, 5
 
 
 class Hit(NamedTuple):
@@ -100,6 +105,99 @@ def _lines(listed: list[Hit]) -> Iterator[str]:
         yield f"     {excerpt(hit.text, hit.matched)}"
         if hit.matched:
             yield f"     matched: {', '.join(hit.matched)}"
+
+
+def show_cell(
+    system: Annotated[str, "a system of a finished grid"],
+    dataset: Annotated[str, "a dataset on which the system was run"],
+    query: Annotated[str | None, "id of a query; without it, the scores and the extreme queries"] = None,
+    *,
+    metric: Annotated[str, "metric that orders the queries (default: the grid's first)"] = "",
+    depth: Annotated[SizeOrZero, "documents to print of a query"] = 10,
+    directory: ResultsPlace = Path(),
+) -> None:
+    """Print the scores of a cell, or the documents of one of its queries.
+
+    Raises:
+        BeirgridError: the cell has no scores, not this metric, or no such query.
+    """
+    os.chdir(results_folder.working_folder(directory)[0])
+    refuse_unknown(system, dataset)
+    results = results_folder.find(".")
+    cell = results.cells.get((system, dataset))
+    if cell is None:
+        raise BeirgridError(f"{system!r} has no scores on {dataset!r}: run the grid, or judge its documents")
+    lineage.check({"scores": cell.scores})
+    _, values = scores.read_cell(cell.scores, cell.per_query, cell.system, cell.dataset)
+    key = metric_key(metric) if metric else str(values.columns[0])
+    if key not in values:
+        known = ", ".join(written(str(name)) for name in values)
+        raise BeirgridError(f"{cell.scores} has no metric {key!r} (it has {known})")
+    if query is None:
+        lines = _cell(cell, values, key)
+    elif query in values.index:
+        of_query = {str(name): value for name, value in values.loc[query].to_dict().items()}
+        lines = _query(results, cell, of_query, query, depth)
+    else:
+        raise BeirgridError(f"{dataset!r} has no judged query {query!r}{nearest(query, map(str, values.index))}")
+    show(*lines)
+
+
+def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:
+    """Yield the means of a cell with their intervals, and its lowest and highest queries."""
+    from ..analysis.tables import intervals, stack
+    from ..collections import collection
+
+    measured = stack(cell.dataset, {cell.system: values}, scores.main_metric(cell.scores))
+    ends = intervals(measured).set_index("metric").loc[list(values)].reset_index()
+    yield from (f"{cell.system} on {cell.dataset}, {len(values):,} queries", "")
+    columns = {"mean": ("mean", ".4f"), "low": ("low", ".4f"), "high": ("high", ".4f")}
+    yield from frame_lines(ends.assign(metric=ends["metric"].map(written)), {"metric": ("metric", ""), **columns})
+    yield from ("low, high: 95 % interval", "")
+    texts = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset))
+    ordered = values[metric].sort_values(kind="stable")
+    yield from (f"{written(metric)} is 0 for {int((ordered == 0).sum()):,} queries. The lowest and the highest:", "")
+    extremes = ordered if len(ordered) <= 2 * _QUERIES else ordered.iloc[[*range(_QUERIES), *range(-_QUERIES, 0)]]
+    rows = [[str(query), f"{value:.4f}", excerpt(texts.get(str(query), ""))[:80]] for query, value in extremes.items()]
+    yield from column_lines([["query", written(metric), "text"], *rows], [True, False, True])
+
+
+def _query(results: Results, cell: Result, values: dict[str, float], query: str, depth: int) -> Iterator[str]:
+    """Yield a query's documents, with grades and with their ranks in the other systems of the dataset."""
+    from ..collections import collection, qrels
+    from ..runs import runs
+
+    if not cell.run.is_file():
+        raise BeirgridError(f"{cell.run} is missing: run the grid again")
+    text = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset)).get(query, "")
+    yield f"query {query}: {text}"
+    yield f"{cell.system}: " + ", ".join(f"{written(name)} {value:.4f}" for name, value in values.items())
+    systems = [cell.system, *(system for system, dataset in results.cells if dataset == cell.dataset)]
+    files = {system: results.cells[system, cell.dataset].run for system in systems}
+    ranks = {
+        system: {
+            name: rank for rank, name in enumerate(runs.read(provenance.artifact(run)).get(query, runs.EMPTY).ids, 1)
+        }
+        for system, run in files.items()
+        if run.is_file()
+    }
+    own, grades = list(ranks[cell.system]), qrels.read(paths.QRELS.format(dataset=cell.dataset)).get(query, {})
+    relevant = [name for name in sorted(grades, key=lambda name: -grades[name]) if grades[name] > 0]
+    shown = list(dict.fromkeys([*own[:depth], *relevant]))
+    texts = documents(cell.dataset, shown)
+    rows = [
+        [*(str(of.get(name, "-")) for of in ranks.values()), str(grades.get(name, "?")), name, _title(texts[name])]
+        for name in shown
+    ]
+    yield ""
+    columns = [*(f"rank in {system}" for system in ranks), "grade", "document", "title"]
+    yield from column_lines([columns, *rows], [*(False for _ in ranks), False, True, True])
+    yield ""
+    yield "-: the system did not find the document. ?: nobody judged the document."
+
+
+def _title(document: Document) -> str:
+    return document.title or excerpt(document.text)[:80]
 
 
 def excerpt(text: str, words: Collection[str] = ()) -> str:
