@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from statsmodels.stats.weightstats import DescrStatsW
 
-from beirgrid.analysis import across, ranking_overlap, significance, tables
+from beirgrid.analysis import across, significance, tables
 from beirgrid.analysis.comparisons import compare_grid
 from beirgrid.core.errors import DataError
 from beirgrid.results.cells import CellState
@@ -459,30 +459,6 @@ def test_fewer_holes_win():
     means = np.array([[0.5, 0.2], [0.6, 0.6], [0.9, 0.1]])
     assert across.against(means, 0, lower_is_better=True)["wins"].tolist() == [0, 2]
     assert across.against(means, 0, lower_is_better=False)["wins"].tolist() == [0, 0]
-
-
-# Reproducibility ------------------------------------------------------------------------------------------------------
-
-
-def test_rankings_that_cannot_be_compared():
-    assert math.isnan(ranking_overlap.kendall_tau_union(["d1"], ["d1"]))
-    assert ranking_overlap.overlap_to_depth([], ["d1"]) == 0
-    assert ranking_overlap.overlap_to_depth(["d1", "d2"], ["d1", "d2"], depth=2) == pytest.approx(1)
-    nothing = tables.EvaluatedDataset("x", tuple("abcd"), ("one",), np.zeros((3, 4, 1)))
-    assert measure(nothing)[["effect_ratio", "relative_improvement_delta"]].isna().all(axis=None)
-    no_effect = np.array([[0.5, 0.7, 0.5, 0.2]] * 3)[:, :, None]  # only the reference equals its baseline
-    found = measure(nothing._replace(scores=no_effect)).iloc[0]
-    assert math.isnan(found["effect_ratio"])
-    assert found["relative_improvement_delta"] == pytest.approx(0 - 2.5)
-
-
-def test_runs_compare_over_all_their_queries():
-    reference = {"q1": ["d1", "d2", "d3"], "q2": ["d1", "d2"], "q3": ["d1"]}
-    run = {"q1": ["d1", "d2", "d3"], "q2": ["d2", "d1"]}
-    found = ranking_overlap.compare_with_reference(reference, run, depth=2)
-    assert found["kendall_tau_union"] == pytest.approx((1 - 1) / 2)  # q3 has no ranks to compare
-    overlap = ranking_overlap.overlap_to_depth(["d1", "d2"], ["d2", "d1"], depth=2)
-    assert found["rank_biased_overlap"] == pytest.approx((1 + overlap + 0) / 3)
 
 
 def test_importing_the_tables_imports_no_scipy():

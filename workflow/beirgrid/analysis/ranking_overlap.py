@@ -1,4 +1,4 @@
-"""Compare the rankings of two systems without judgements: of two systems alike, or of a run with a reference."""
+"""Compare the rankings of two systems without judgements."""
 
 from __future__ import annotations
 
@@ -89,53 +89,3 @@ def _tau(first: Sequence[str], second: Sequence[str]) -> float:
     ranks = {document: rank for rank, document in enumerate(second)}
     common = [ranks[document] for document in first if document in ranks]
     return float(kendalltau(range(len(common)), common).statistic) if len(common) > 1 else float("nan")
-
-
-# Against a reference (Breuer et al., SIGIR 2020) ----------------------------------------------------------------------
-
-# Ranks that are compared with a reference.
-REFERENCE_DEPTH = 1000
-
-
-def compare_with_reference(reference: Rankings, run: Rankings, depth: int = REFERENCE_DEPTH) -> dict[str, float]:
-    """Return means over the queries of both runs; a query that one run lacks has no documents there.
-
-    Returns:
-        ``kendall_tau_union`` over the queries with two ranks or more, and ``rank_biased_overlap`` over all. NaN without
-        a query.
-    """
-    queries = [(reference.get(query, ()), run.get(query, ())) for query in {**reference, **run}]
-    taus = [tau for pair in queries if not np.isnan(tau := kendall_tau_union(*pair, depth=depth))]
-    overlaps = [overlap_to_depth(*pair, depth=depth) for pair in queries]
-    return {
-        name: float(np.mean(values)) if values else np.nan
-        for name, values in (("kendall_tau_union", taus), ("rank_biased_overlap", overlaps))
-    }
-
-
-def kendall_tau_union(reference: Sequence[str], run: Sequence[str], depth: int = REFERENCE_DEPTH) -> float:
-    """Return Kendall's tau union of two rankings of one query, -1 to 1; NaN below two ranks.
-
-    The documents of both rankings are numbered in the order in which they first appear, those of the reference first.
-    Kendall's tau (b) then correlates the numbers that stand at the same ranks. In the paper's example, d1 d2 d3 against
-    d1 d2 d4, the numbers are 1 2 3 and 1 2 4, so tau is 1 although the rankings share two documents only. repro_eval
-    numbers the documents in the alphabetical order of their ids, so its value changes when documents are renamed.
-    """
-    from scipy.stats import kendalltau
-
-    ranks = min(depth, len(reference), len(run))
-    if ranks < 2:
-        return np.nan
-    numbers = {document: i for i, document in enumerate(dict.fromkeys([*reference[:depth], *run[:depth]]))}
-    return float(kendalltau(np.arange(ranks), [numbers[document] for document in run[:ranks]]).statistic)
-
-
-def overlap_to_depth(
-    reference: Sequence[str], run: Sequence[str], persistence: float = 0.95, depth: int = REFERENCE_DEPTH
-) -> float:
-    """Return the rank-biased overlap of two rankings of one query, cut off at a depth instead of extrapolated.
-
-    The weights persistence^(rank - 1) are scaled to add up to 1, so equal rankings of ``depth`` documents have 1, and
-    shorter ones less.
-    """
-    return float(np.average(_overlaps(reference, run, depth), weights=persistence ** np.arange(depth)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 import pandas as pd
 from pydantic import AfterValidator
 
-from ..analysis import ranking_overlap, significance
+from ..analysis import significance
 from ..analysis.tables import EvaluatedDataset, by_units, read_dataset
 from ..config.metric_names import registered_metric, written
 from ..config.values import NotNegative, Seed
@@ -23,7 +22,6 @@ from ..core.errors import BeirgridError, DataError, say, show
 from ..results import results_folder, scores
 from ..results.answers import guarded
 from ..results.results_folder import Result, Results
-from ..runs import runs
 from .options import NameLists
 from .text import frame_lines
 
@@ -31,16 +29,13 @@ SAME, DIFFERENT, NOT_COMPARABLE = 0, 1, 2
 # Columns of the values, one row per metric of a pair of cells. Differences are second minus first.
 _COLUMNS = [
     *("system", "other", "dataset", "metric", "queries", "first_seeds", "second_seeds", "first", "second"),
-    *("difference", "low", "high", "p", "p_holm", "rmse", "kendall_tau_union", "rank_biased_overlap", "effect_ratio"),
-    *("relative_improvement_delta", "same"),
+    *("difference", "low", "high", "p", "p_holm", "rmse", "same"),
 ]
 # The printed columns of a value that differs, with their titles and forms.
 _PRINTED = {
     **{"dataset": ("dataset", ""), "system": ("system", ""), "metric": ("metric", "")},
     **{"first": ("A", ".4f"), "second": ("B", ".4f"), "difference": ("B - A", "+.4f"), "low": ("low", "+.4f")},
-    **{"high": ("high", "+.4f"), "p_holm": ("p", ".2g"), "rmse": ("RMSE", ".4f"), "kendall_tau_union": ("tau", ".4f")},
-    **{"rank_biased_overlap": ("RBO", ".4f"), "effect_ratio": ("effect ratio", ".4f")},
-    **{"relative_improvement_delta": ("delta RI", ".4f")},
+    **{"high": ("high", "+.4f"), "p_holm": ("p", ".2g"), "rmse": ("RMSE", ".4f")},
 }
 # Facts of records that are conditions; other facts are outcomes. Paths are no conditions: contents have hashes.
 _FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256")
@@ -54,12 +49,11 @@ Runs = tuple[Result, ...]
 
 
 class Pair(NamedTuple):
-    """Two cells of one dataset, with the runs of the baseline on both sides if both have it."""
+    """Two cells of one dataset."""
 
     systems: tuple[str, str]
     dataset: str
     runs: tuple[Runs, Runs]
-    bases: Sequence[Runs]
 
 
 class Differences(NamedTuple):
@@ -90,7 +84,6 @@ def compare(
         "metrics, such as nDCG@10 (default: all that both have)",
     ] = (),
     datasets: Annotated[NameLists, "datasets (default: all)"] = (),
-    baseline: Annotated[str, "baseline in A and B for effect ratios"] = "",
     tolerance: Annotated[NotNegative, "largest difference that counts as equal"] = 0.0,
     seed: Annotated[Seed, "seed of intervals and tests"] = 0,
     output: Annotated[Path | None, "file for all values, .csv or .json"] = None,
@@ -111,7 +104,7 @@ def compare(
     try:
         if output and output.suffix not in (".csv", ".json"):
             raise BeirgridError(f"--output: {output} must end in .csv or .json")
-        pairs = _pairs(*_side(a, directory, baseline), *_side(b, directory, baseline), datasets, baseline)
+        pairs = _pairs(*_side(a, directory), *_side(b, directory), datasets)
     except BeirgridError as error:
         error.exit_status = NOT_COMPARABLE
         raise
@@ -124,40 +117,33 @@ def compare(
     return differences.exit_status
 
 
-def _side(text: str, directory: Path, baseline: str) -> tuple[Results, str]:
-    """Return the results that A or B stands for, and the system if it names one. The results have the baseline."""
+def _side(text: str, directory: Path) -> tuple[Results, str]:
+    """Return the results that A or B stands for, and the system if it names one."""
     place, colon, system = text.rpartition(":")
     try:
-        results, system = results_folder.find(directory / text), ""
+        return results_folder.find(directory / text), ""
     except DataError:
         here = None
         with contextlib.suppress(DataError):
             here = results_folder.find(directory / place)
         if not here or not (colon or here.runs(system)):
             raise
-        results = here
-    for name in filter(None, (system, baseline)):
-        if not results.runs(name):
-            known = ", ".join(results.systems)
-            raise DataError(f"{text}: {results.folder} has no system {name!r} (it has {known})")
-    return results, system
+    if system and not here.runs(system):
+        raise DataError(f"{text}: {here.folder} has no system {system!r} (it has {', '.join(here.systems)})")
+    return here, system
 
 
-def _pairs(first: Results, one: str, second: Results, other: str, datasets: Sequence[str], baseline: str) -> list[Pair]:
+def _pairs(first: Results, one: str, second: Results, other: str, datasets: Sequence[str]) -> list[Pair]:
     """Return the cells of two sides by dataset, and by system unless a side names one.
 
     Raises:
         DataError: they have no cell in common.
     """
     named = [(one or other, other or one)] if one or other else []
-    bases = [first.runs(baseline), second.runs(baseline)]
     pairs = []
     for systems in named or [(name, name) for name in dict.fromkeys([*first.systems, *second.systems])]:
         a, b = first.runs(systems[0]), second.runs(systems[1])
-        for dataset in {**a, **b}:
-            of_bases = [side[dataset] for side in bases if dataset in side]
-            cells = (a.get(dataset, ()), b.get(dataset, ()))
-            pairs.append(Pair(systems, dataset, cells, of_bases if len(of_bases) == 2 else ()))
+        pairs += [Pair(systems, dataset, (a.get(dataset, ()), b.get(dataset, ()))) for dataset in {**a, **b}]
     if unknown := [name for name in datasets if name not in {pair.dataset for pair in pairs}]:
         raise DataError(f"--datasets: neither A nor B has {unknown[0]!r}")
     pairs = [pair for pair in pairs if not datasets or pair.dataset in datasets]
@@ -203,31 +189,28 @@ def _compare_cells(pair: Pair, metrics: Sequence[str], tolerance: float, seed: i
         DataError: a file is missing or damaged, lacks a metric, or has other queries.
     """
     first, second = pair.runs
-    cells = [first, second, *pair.bases]
-    every = list(itertools.chain(*cells))
-    known, *others = [scores.read_cell(of.scores, of.per_query, of.system, of.dataset)[0].means for of in every]
-    others = others[: len(first) + len(second) - 1]  # without the baseline's
+    runs = [*first, *second]
+    known, *others = [scores.read_cell(of.scores, of.per_query, of.system, of.dataset)[0].means for of in runs]
     metrics = metrics or [metric for metric in known if all(metric in means for means in others)]
     if not metrics:
         raise DataError(f"{first[0].per_query} and {second[0].per_query} have no metric in common")
-    paths = {f"{i:06}": of.per_query for i, of in enumerate(every)}  # read_dataset sorts the names
+    paths = {f"{i:06}": of.per_query for i, of in enumerate(runs)}  # read_dataset sorts the names
     read = read_dataset(pair.dataset, paths, metrics, scores.main_metric(first[0].scores))
-    parts = np.split(read.scores, np.cumsum(list(map(len, cells)))[:-1], axis=1)
-    means = read._replace(systems=("",) * len(parts), scores=np.stack([part.mean(axis=1) for part in parts], axis=1))
+    parts = np.split(read.scores, [len(first)], axis=1)
+    means = read._replace(systems=("", ""), scores=np.stack([part.mean(axis=1) for part in parts], axis=1))
     tables = [measure(of_units, tolerance=tolerance, seed=seed) for (of_units,) in by_units([means])]
-    seeds = {"first_seeds": len(first), "second_seeds": len(second)}
-    return pd.concat(tables, ignore_index=True).assign(**seeds, **_compare_rankings(first, second))
+    return pd.concat(tables, ignore_index=True).assign(first_seeds=len(first), second_seeds=len(second))
 
 
 def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0, seed: int = 0) -> pd.DataFrame:
     """Return a row per metric of two cells whose rows are the units of all metrics.
 
     Args:
-        cells: float64 [units, 2 or 4, metrics]: the reference, the other cell, and the baseline on both sides.
+        cells: float64 [units, 2, metrics]: the reference and the other cell.
         tolerance: largest difference of means that counts as equal.
         seed: seed of the random numbers.
     """
-    first, second, *bases = np.moveaxis(cells.scores, 1, 0)
+    first, second = np.moveaxis(cells.scores, 1, 0)
     differences = second - first
     low, high, p = np.zeros(len(cells.metrics)), np.zeros(len(cells.metrics)), np.ones(len(cells.metrics))
     if (np.abs(differences) > significance.ROUNDING).any():  # equal cells need no random numbers
@@ -239,26 +222,7 @@ def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0, seed: int = 0) -
     values |= {"first": first.mean(axis=0), "second": second.mean(axis=0)}
     values |= {"difference": means, "low": low, "high": high, "p": p, "rmse": rmse}
     values |= {"same": np.abs(means) <= tolerance + significance.ROUNDING}
-    if bases:
-        improvements, of_base = np.stack([first - bases[0], second - bases[1]]).mean(axis=1), np.mean(bases, axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values |= {"effect_ratio": improvements[1] / improvements[0]}
-            values |= {"relative_improvement_delta": np.subtract(*(improvements / of_base))}
-    return pd.DataFrame(values).replace([np.inf, -np.inf], np.nan)  # where the reference or a baseline has none
-
-
-def _compare_rankings(first: Runs, second: Runs) -> dict[str, float]:
-    """Return means over pairs of runs: seeds of equal numbers, or one run with each seed of the other cell."""
-    first, second = first * (len(second) if len(first) == 1 else 1), second * (len(first) if len(second) == 1 else 1)
-    if len(first) != len(second) or not all(of.run.is_file() for of in (*first, *second)):
-        return {}
-    pairs = zip(map(_rankings, first), map(_rankings, second), strict=True)
-    compared = [ranking_overlap.compare_with_reference(*pair) for pair in pairs]
-    return {name: float(np.mean([of_pair[name] for of_pair in compared])) for name in compared[0]}
-
-
-def _rankings(run: Result) -> dict[str, list[str]]:
-    return {query: ranking.ids for query, ranking in runs.read(scores.evaluated_run(run.run, run.scores)).items()}
+    return pd.DataFrame(values)
 
 
 # Conditions -----------------------------------------------------------------------------------------------------------
@@ -314,7 +278,7 @@ def _lines(differences: Differences, tolerance: float) -> Iterator[str]:
         yield ""
         yield from frame_lines(differing.assign(system=both, metric=differing["metric"].map(written)), _PRINTED)
         yield "low, high: 95 % interval, BCa bootstrap over queries. p: paired randomisation test, Holm's correction"
-        yield "over the cells of a metric. tau, RBO: Kendall's tau union and rank-biased overlap of the runs."
+        yield "over the cells of a metric. RMSE: root mean square difference of the queries."
     yield ""
     yield f"Cells compared: {len(values.groupby(['system', 'other', 'dataset'])):,}"
     yield f"Values that are the same within {tolerance:g}: {len(values) - len(differing):,} of {len(values):,}"
