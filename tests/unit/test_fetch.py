@@ -164,20 +164,23 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-def assert_refused(run, command, finish, folder: Path, message: str) -> None:
-    """Assert that ``command(out)`` fails with the message, into an empty folder and over a finished output."""
-    empty = folder / "empty"
-    error = run(*command(empty)).error
-    assert re.search(message, error), error
-    assert names(empty) == []
-
-    finished = folder / "finished"
-    assert run(*finish(finished)).status == 0
-    before = contents(finished)
+def assert_refused(run, command: list[str], out: Path, message: str) -> None:
+    """Assert that a command over a finished output fails with the message, and changes no file."""
+    before = contents(out)
     assert before
-    assert run(*command(finished)).error == error
-    assert contents(finished) == before
-    assert not [name for name in names(finished) if "tmp" in name]
+    error = run(*command).error
+    assert re.search(message, error), error
+    assert contents(out) == before
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory) -> Path:
+    """The good collection, fetched."""
+    folder = lay(tmp_path_factory.mktemp("good") / "folder")
+    out = folder.with_name("out")
+    assert main(["fetch", *corpus_command(folder, out)]) == 0
+    assert main(["fetch", *dataset_command(folder, out, out / "corpus.parquet")]) == 0
+    return out
 
 
 @dataclass
@@ -224,11 +227,8 @@ CORPUS = r"/folder/corpus\.jsonl"
     Bad("malformed-json", {"corpus.jsonl": line('{"_id": "d1", "text": }')}, CORPUS + ":2: not JSON"),
     Bad("line-cut-off", {"corpus.jsonl": jsonl(DOCUMENTS)[:-9]}, CORPUS + ":3: not JSON"),
     Bad("two-objects-on-a-line", {"corpus.jsonl": line('{"_id": "1"} {"_id": "2"}')}, CORPUS + ":2: not JSON"),
-    Bad("json-nested-too-deep", {"corpus.jsonl": line("[" * 200_000)}, CORPUS + ":2: "),
     Bad("json-number-too-long", {"corpus.jsonl": line('{"_id": %s, "text": "x"}' % ("1" * 5000))}, CORPUS + ":2: "),
     Bad("array", {"corpus.jsonl": line('["d1", "text"]')}, CORPUS + ":2: expected a JSON object, got list"),
-    Bad("string", {"corpus.jsonl": line('"d1"')}, CORPUS + ":2: expected a JSON object, got str"),
-    Bad("null", {"corpus.jsonl": line("null")}, CORPUS + ":2: expected a JSON object"),
     Bad("no-id", {"corpus.jsonl": line('{"id": "d1", "text": "x"}')}, CORPUS + ":2: no _id"),
     Bad("null-id", {"corpus.jsonl": line('{"_id": null, "text": "x"}')}, CORPUS + ":2: no _id"),
     Bad("empty-id", {"corpus.jsonl": line('{"_id": "", "text": "x"}')}, CORPUS + ":2: no _id"),
@@ -257,24 +257,13 @@ CORPUS = r"/folder/corpus\.jsonl"
     ),
     Bad("id-with-space", {"corpus.jsonl": line('{"_id": "d 1", "text": "x"}')}, CORPUS + ":2: .*'d 1' has white space"),
     Bad("id-with-tab", {"corpus.jsonl": line(r'{"_id": "d\t1", "text": "x"}')}, CORPUS + ":2: .*has white space"),
-    Bad("id-with-newline", {"corpus.jsonl": line(r'{"_id": "d1\n", "text": "x"}')}, CORPUS + ":2: .*has white space"),
     Bad("id-with-no-break-space", {"corpus.jsonl": line('{"_id": "d\u00a01"}')}, CORPUS + ":2: .*has white space"),
-    Bad("id-of-space-only", {"corpus.jsonl": line('{"_id": " ", "text": "x"}')}, CORPUS + ":2: .*has white space"),
     Bad("empty", {"corpus.jsonl": ""}, "'tiny' is empty: .*/folder has no documents"),
     Bad("empty-gz", {"corpus.jsonl": None, "corpus.jsonl.gz": gz("")}, "'tiny' is empty: .*/folder"),
     Bad("blank-lines-only", {"corpus.jsonl": "\n \r\n\n"}, "'tiny' is empty: .*/folder"),
     Bad("latin-1", {"corpus.jsonl": jsonl(DOCUMENTS).encode("latin-1")}, CORPUS + r":2: not UTF-8 \(byte 0xc4\)"),
-    Bad("utf-16", {"corpus.jsonl": jsonl(DOCUMENTS).encode("utf-16")}, CORPUS + ":1: not UTF-8"),
-    Bad("lone-surrogate-in-text", {"corpus.jsonl": line(r'{"_id": "d1", "text": "\ud83d"}')}, CORPUS + ":2: "),
-    Bad("lone-surrogate-in-id", {"corpus.jsonl": line(r'{"_id": "\ud83d", "text": "x"}')}, CORPUS + ":2: "),
     Bad("too-many-documents", {}, "'tiny' has 3 documents; the registry says 2", {"documents": 2}),
     Bad("too-few-documents", {}, "'tiny' has 3 documents; the registry says 5,183", {"documents": 5183}),
-    Bad(
-        "too-few-without-the-duplicates",
-        {"corpus.jsonl": [*DOCUMENTS, DOCUMENTS[1]]},
-        "has 3 documents; the registry says 4",
-        {"documents": 4, "allow": ["duplicate-documents"]},
-    ),
     Bad("two-forms", {"corpus.jsonl.gz": gz(DOCUMENTS)}, r"/folder has both corpus\.jsonl and corpus\.jsonl\.gz: keep"),
     Bad(
         "cr-line-ends", {"corpus.jsonl": jsonl(DOCUMENTS).replace("\n", "\r")}, CORPUS + ":1: a carriage return within"
@@ -287,21 +276,9 @@ CORPUS = r"/folder/corpus\.jsonl"
     ),
     Bad("no-file", {"corpus.jsonl": None}, r"/folder has no corpus\.jsonl \(or corpus\.jsonl\.gz\)"),
 )
-def test_a_bad_corpus_is_refused(run, tmp_path, bad):
-    folder, good = lay(tmp_path / "folder", bad.files), lay(tmp_path / "good")
-    if bad.name == "too-few-without-the-duplicates":  # a warning comes before the error
-        done = run(*corpus_command(folder, tmp_path / "out", **bad.corpus))
-        assert done.status == 1
-        assert re.search(bad.message, done.stderr.splitlines()[-1])
-        assert names(tmp_path / "out") == []
-        return
-    assert_refused(
-        run,
-        lambda out: corpus_command(folder, out, **bad.corpus),
-        lambda out: corpus_command(good, out),
-        tmp_path,
-        bad.message,
-    )
+def test_a_bad_corpus_is_refused(run, tmp_path, good, bad):
+    out = shutil.copytree(good, tmp_path / "out")
+    assert_refused(run, corpus_command(lay(tmp_path / "folder", bad.files), out, **bad.corpus), out, bad.message)
 
 
 def test_a_folder_that_does_not_exist_is_named(run, tmp_path):
@@ -411,17 +388,11 @@ def qrels(rows: str) -> dict[str, Content]:
     Bad("too-few-queries", {}, "'tiny': it has 2 queries with qrels; the registry says 300", dataset={"queries": 300}),
     Bad("too-many-queries", {}, "'tiny': it has 2 queries with qrels; the registry says 1", dataset={"queries": 1}),
 )
-def test_a_bad_dataset_is_refused(run, tmp_path, bad):
-    folder, good = lay(tmp_path / "folder", bad.files), lay(tmp_path / "good")
-    documents = tmp_path / "fetched" / "corpus.parquet"
-    assert run(*corpus_command(good, documents.parent)).status == 0
-    assert_refused(
-        run,
-        lambda out: dataset_command(folder, out, documents, bad.corpus, **bad.dataset),
-        lambda out: dataset_command(good, out, documents),
-        tmp_path,
-        bad.message,
-    )
+def test_a_bad_dataset_is_refused(run, tmp_path, good, bad):
+    out = shutil.copytree(good, tmp_path / "out")
+    folder = lay(tmp_path / "folder", bad.files)
+    command = dataset_command(folder, out, out / "corpus.parquet", bad.corpus, **bad.dataset)
+    assert_refused(run, command, out, bad.message)
 
 
 # ---- checkpoints that are refused
@@ -477,14 +448,12 @@ def without(*left_out: str) -> dict[str, bytes]:
     ],
 )
 def test_a_bad_checkpoint_is_refused(run, tmp_path, inside, entry, message):
-    folder, good = checkpoint(tmp_path / "folder", inside), checkpoint(tmp_path / "good", CHECKPOINT)
-    assert_refused(
-        run,
-        lambda out: model_command(out, path=str(folder), **entry),
-        lambda out: model_command(out, path=str(good)),
-        tmp_path,
-        message,
-    )
+    folder, out = checkpoint(tmp_path / "folder", inside), tmp_path / "out"
+    error = run(*model_command(out, path=str(folder), **entry)).error
+    assert re.search(message, error), error
+    assert names(out) == []
+    assert run(*model_command(out, path=str(checkpoint(tmp_path / "good", CHECKPOINT)))).status == 0
+    assert_refused(run, model_command(out, path=str(folder), **entry), out, message)
 
 
 @pytest.mark.parametrize(
@@ -687,18 +656,6 @@ def test_the_same_collection_in_any_form_gives_the_same_files(run, tmp_path, cha
     assert (tmp_path / "out" / "qrels.tsv").read_text() == HEADER + "q2\td3\t2\nq2\td1\t0\nq1\td1\t1\n"
 
 
-def test_corpus_and_dataset_read_back_as_they_were_given(run, tmp_path):
-    fetch_all(run, lay(tmp_path / "folder"), tmp_path / "out")
-    (documents,) = collection.read_documents(tmp_path / "out" / "corpus.parquet")
-    assert [document.full_text for document in documents] == [
-        "Third third text",
-        "Ärste first text, naïve",
-        "second text",
-    ]
-    assert list(collection.read_queries(tmp_path / "out" / "queries.parquet")) == ["q2", "q1"]
-    assert read_qrels(tmp_path / "out" / "qrels.tsv") == {"q2": {"d3": 2, "d1": 0}, "q1": {"d1": 1}}
-
-
 def test_what_made_it_is_written_beside_it(run, tmp_path):
     folder, out = lay(tmp_path / "folder"), tmp_path / "out"
     fetch_all(run, folder, out)
@@ -790,20 +747,20 @@ def test_the_first_of_duplicate_documents_is_kept_where_allowed(run, tmp_path, m
     assert documents_in(tmp_path / "out") == [rows[i] for i in (0, 1, 3, 4, 7)]
     facts = files.read_json(tmp_path / "out" / "corpus.json")["facts"]
     assert (facts["documents"], facts["duplicates_dropped"]) == (5, 3)
+    done = run(*corpus_command(folder, tmp_path / "other", documents=8, allow=["duplicate-documents"]))
+    assert done.status == 1
+    assert "has 5 documents; the registry says 8" in done.stderr.splitlines()[-1]
+    assert names(tmp_path / "other") == []
 
 
 def test_the_first_of_duplicate_queries_is_kept_where_allowed(run, tmp_path):
-    folder = lay(tmp_path / "folder", query('{"_id": "q2", "text": "again"}', '{"_id": "unjudged", "text": "again"}'))
-    fetch_all(run, folder, tmp_path / "out", {"allow": ["duplicate-queries"]})
+    again = [json.dumps({"_id": name, "text": "again"}) for name in ("q2", "unjudged", "q2")]
+    (warning,) = fetch_all(
+        run, lay(tmp_path / "folder", query(*again)), tmp_path / "out", {"allow": ["duplicate-queries"]}
+    )
+    assert warning.startswith("3 duplicate queries")
     assert pq.read_table(tmp_path / "out" / "queries.parquet").to_pylist() == QUERIES[:2]
-
-
-def test_duplicate_queries_that_are_dropped_are_counted(run, tmp_path):
-    folder = lay(tmp_path / "folder", query('{"_id": "q2", "text": "again"}', '{"_id": "q2", "text": "and again"}'))
-    warnings = fetch_all(run, folder, tmp_path / "out", {"allow": ["duplicate-queries"]})
-    assert len(warnings) == 1
-    assert warnings[0].startswith("2 duplicate queries")
-    assert files.read_json(tmp_path / "out" / "dataset.json")["facts"]["duplicates_dropped"] == 2
+    assert files.read_json(tmp_path / "out" / "dataset.json")["facts"]["duplicates_dropped"] == 3
 
 
 def test_an_empty_query_is_kept_where_allowed(run, tmp_path):
@@ -1033,17 +990,11 @@ def big(count: int) -> list[dict[str, str]]:
 @pytest.mark.parametrize("size", [500, collection.ROW_GROUP], ids=["at-a-row-group", "at-the-end"])
 def test_a_disk_that_fills_up_under_a_corpus(run, tmp_path, full_disk, monkeypatch, size):
     monkeypatch.setattr(collection, "ROW_GROUP", size)
-    small = lay(tmp_path / "small")
-    large = lay(tmp_path / "large", {"corpus.jsonl": big(8000)})
-    assert_refused(
-        run,
-        lambda out: corpus_command(large, out),
-        lambda out: corpus_command(small, out),
-        full_disk,
-        FULL.pattern,
-    )
-    assert names(full_disk / "finished") == ["corpus.json", "corpus.parquet"]
-    assert documents_in(full_disk / "finished") == DOCUMENTS
+    large, out = lay(tmp_path / "large", {"corpus.jsonl": big(8000)}), full_disk / "out"
+    assert FULL.search(run(*corpus_command(large, out)).error)
+    assert names(out) == []
+    assert run(*corpus_command(lay(tmp_path / "small"), out)).status == 0
+    assert_refused(run, corpus_command(large, out), out, FULL.pattern)
 
 
 @pytest.mark.parametrize(
@@ -1053,31 +1004,23 @@ def test_a_disk_that_fills_up_under_a_corpus(run, tmp_path, full_disk, monkeypat
         pytest.param({"queries.jsonl": [*({**row, "_id": f"x{row['_id']}"} for row in big(8000))]}, id="queries"),
     ],
 )
-def test_a_disk_that_fills_up_under_a_dataset(run, tmp_path, full_disk, changes):
-    small = lay(tmp_path / "small")
-    documents = tmp_path / "fetched" / "corpus.parquet"
-    assert run(*corpus_command(small, documents.parent)).status == 0
+def test_a_disk_that_fills_up_under_a_dataset(run, tmp_path, full_disk, good, changes):
     if "queries.jsonl" in changes:
         judged = [f"{row['_id']}\td1\t1\n" for row in changes["queries.jsonl"]]
         changes = {**changes, "qrels/test.tsv": "".join(judged)}
-    large = lay(tmp_path / "large", changes)
-    error = run(*dataset_command(large, full_disk / "empty", documents)).error
-    assert FULL.search(error), error
-    assert names(full_disk / "empty") == []
-    assert run(*dataset_command(small, full_disk / "finished", documents)).status == 0
-    before = contents(full_disk / "finished")
-    assert FULL.search(run(*dataset_command(large, full_disk / "finished", documents)).error)
-    assert contents(full_disk / "finished") == before
+    large, out = lay(tmp_path / "large", changes), full_disk / "out"
+    command = dataset_command(large, out, good / "corpus.parquet")
+    assert FULL.search(run(*command).error)
+    assert names(out) == []
+    assert run(*dataset_command(lay(tmp_path / "small"), out, good / "corpus.parquet")).status == 0
+    assert_refused(run, command, out, FULL.pattern)
 
 
 def test_a_disk_that_fills_up_under_a_checkpoint(run, tmp_path, full_disk):
     small = checkpoint(tmp_path / "small", CHECKPOINT)
     large = checkpoint(tmp_path / "large", {**CHECKPOINT, "model.safetensors": bytes(3_000_000)})
     assert run(*model_command(full_disk, path=str(small))).status == 0
-    before = contents(full_disk)
-    error = run(*model_command(full_disk, path=str(large))).error
-    assert FULL.search(error), error
-    assert contents(full_disk) == before
+    assert_refused(run, model_command(full_disk, path=str(large)), full_disk, FULL.pattern)
     assert names(full_disk) == ["checkpoint", "model.json"]
 
 

@@ -129,11 +129,8 @@ NO = r"folder has no {} \(or "
     # ---- what JSON can hold
     id_true=(document('{"_id": true, "text": "x"}'), THIRD + "'_id' should be text, got bool"),
     id_float=(document('{"_id": 3.0, "text": "x"}'), THIRD + "'_id' should be text, got float"),
-    id_exponent=(document('{"_id": 1e3, "text": "x"}'), THIRD + "'_id' should be text, got float"),
-    id_infinite=(document('{"_id": 1e999, "text": "x"}'), THIRD + "'_id' should be text, got float"),
     id_nan=(document('{"_id": NaN, "text": "x"}'), THIRD + "'_id' should be text, got float"),
     id_object=(document('{"_id": {"$oid": "x"}, "text": "x"}'), THIRD + "'_id' should be text, got dict"),
-    id_5000_digits=(document('{"_id": %s, "text": "x"}' % ("7" * 5000)), THIRD + "JSON that cannot be read"),
     id_ends_in_newline=(document(r'{"_id": "d3\n", "text": "x"}'), THIRD + r"the id 'd3\\n' has white space"),
     id_file_separator=(document(r'{"_id": "d\u001c3", "text": "x"}'), THIRD + "the id .* has white space"),
     id_next_line=(document(r'{"_id": "d\u00853", "text": "x"}'), THIRD + "the id .* has white space"),
@@ -142,23 +139,16 @@ NO = r"folder has no {} \(or "
     id_surrogates_reversed=(document(r'{"_id": "\udc00\ud800", "text": "x"}'), THIRD + "'_id' has a lone surrogate"),
     title_surrogate=(document(r'{"_id": "d3", "title": "\ud800x", "text": ""}'), THIRD + "'title' has a lone surr"),
     text_true=(document('{"_id": "d3", "text": true}'), THIRD + "'text' should be text, got bool"),
-    text_nan=(document('{"_id": "d3", "text": NaN}'), THIRD + "'text' should be text, got float"),
     key_twice_escaped=(document(r'{"_id": "d3", "text": "x", "\u0074ext": "y"}'), THIRD + ".*'text' occurs twice"),
     nested_objects=(document('{"_id": "d3", "m": ' + '{"a":' * 10**5 + "1" + "}" * (10**5 + 1)), THIRD + "JSON that"),
     single_quotes=(document("{'_id': 'd3', 'text': 'x'}"), THIRD + "not JSON"),
-    trailing_comma=(document('{"_id": "d3", "text": "x",}'), THIRD + "not JSON"),
-    comment=(document("// the end"), THIRD + "not JSON"),
-    raw_newline_in_text=(document('{"_id": "d3", "text": "a\nb"}'), THIRD + "not JSON"),
     raw_nul_in_text=(document('{"_id": "d3", "text": "a\0b"}'), THIRD + "not JSON"),
-    nul_line=(document("\0" * 50), THIRD + "not JSON"),
     pretty_printed=(of("corpus", json.dumps({"_id": "d1", "text": "x"}, indent=1)), r"corpus\.jsonl:1: not JSON"),
     csv=(of("corpus", "_id,text\nd1,one\n"), r"corpus\.jsonl:1: not JSON"),
     # ---- encodings
     utf_16_le=(of("corpus", CORPUS.encode("utf-16-le")), r"corpus\.jsonl:1: not JSON"),
     utf_16_be_with_mark=(of("corpus", codecs.BOM_UTF16_BE + CORPUS.encode("utf-16-be")), r"corpus\.jsonl:1: not UTF-8"),
-    utf_32=(of("corpus", CORPUS.encode("utf-32")), r"corpus\.jsonl:1: not UTF-8"),
     encoded_surrogate=(of("corpus", CORPUS.encode() + b'{"_id": "d3", "text": "\xed\xa0\x80"}\n'), THIRD + "not UTF-8"),
-    overlong=(of("corpus", CORPUS.encode() + b'{"_id": "d3", "text": "\xc0\xaf"}\n'), THIRD + "not UTF-8"),
     cut_in_a_character=(of("corpus", CORPUS.encode() + '{"_id": "d3", "text": "é'.encode()[:-1]), THIRD + "not UTF-8"),
     mark_amid_the_file=(of("corpus", CORPUS.encode() + codecs.BOM_UTF8 + b'{"_id": "d3"}\n'), THIRD + "not JSON"),
     # ---- line ends
@@ -170,22 +160,14 @@ NO = r"folder has no {} \(or "
         r"corpus\.jsonl\.gz: truncated or corrupt after line [23]",
     ),
     gz_of_gz=(zipped("corpus", gzip.compress(gzip.compress(CORPUS.encode()))), r"corpus\.jsonl\.gz:1: not UTF-8"),
-    gz_without_its_name=(of("corpus", gzip.compress(CORPUS.encode())), r"corpus\.jsonl:1: not UTF-8"),
-    gz_empty_file=(zipped("corpus", b""), "'odd' is empty"),
     corpus_is_a_folder=(of("corpus", folder), NO.format(r"corpus\.jsonl")),
-    queries_are_a_folder=(of("queries", folder), NO.format(r"queries\.jsonl")),
-    qrels_are_a_folder=(of("qrels", folder), NO.format(r"qrels/test\.tsv")),
     corpus_is_a_fifo=(of("corpus", fifo), NO.format(r"corpus\.jsonl")),
-    qrels_are_a_fifo=(of("qrels", fifo), NO.format(r"qrels/test\.tsv")),
     corpus_is_a_link_to_itself=(of("corpus", loop), NO.format(r"corpus\.jsonl")),
     qrels_are_a_link_to_nothing=(of("qrels", dangling), NO.format(r"qrels/test\.tsv")),
     # ---- qrels
-    grade_true=(judged("q1\td2\ttrue"), FOURTH + "the score 'true' is not a whole number"),
     grade_exponent=(judged("q1\td2\t1e0"), FOURTH + "the score '1e0' is not a whole number"),
-    grade_hexadecimal=(judged("q1\td2\t0x1"), FOURTH + "the score '0x1' is not a whole number"),
     grade_with_underscore=(judged("q1\td2\t1_0"), FOURTH + "the score '1_0' is not a whole number"),
     grade_of_other_digits=(judged("q1\td2\t\u0661"), FOURTH + "the score .* is not a whole number"),
-    grade_nan=(judged("q1\td2\tnan"), FOURTH + "the score 'nan' is not a whole number"),
     grade_sign_alone=(judged("q1\td2\t-"), FOURTH + "the score '-' is not a whole number"),
     grade_with_space=(judged("q1\td2\t1 "), FOURTH + "the score '1 ' is not a whole number"),
     grade_of_64_bits=(judged(f"q1\td2\t{2**63}"), FOURTH + "the score '9223372036854775808' is not a whole"),
@@ -237,8 +219,6 @@ NO = r"folder has no {} \(or "
     qrels_in_quotes=(of("qrels", '"q1"\t"d1"\t1\n'), r"""the qrels judge 1 queries that do not exist, '"q1"' first"""),
     qrels_with_commas=(of("qrels", "query-id,corpus-id,score\nq1,d1,1\n"), r"test\.tsv:1: expected query-id, corpus"),
     qrels_with_a_comment=(of("qrels", "# mine\n" + QRELS), r"test\.tsv:1: "),
-    grade_with_a_typographic_minus=(judged("q1\td2\t\u22121"), FOURTH + "the score .* is not a whole number"),
-    grade_of_two_signs=(judged("q1\td2\t+-1"), FOURTH + r"the score '\+-1' is not a whole number"),
 )  # fmt: skip
 def test_one_message_names_file_and_place(fetch, changes, expected):
     fetched = fetch(changes)
@@ -258,44 +238,17 @@ def with_id(identifier: str) -> dict[str, Content]:
     return of("corpus", CORPUS + row, queries=QUERIES + row.replace("odd", "odder"), qrels=lines)
 
 
+ODD_IDS = r"""" ' \ / ../../x # %s {id} $(id) `id` * , ; : - --help & N/A NA nan null None true 0 -1 007 1e3 1.0"""
+
+
 @pytest.mark.parametrize(
     "identifier",
     [
         pytest.param(identifier, id=ascii(identifier[:30]))
         for identifier in [
-            *(
-                '"',
-                "'",
-                "\\",
-                "/",
-                "../../x",
-                "#",
-                "%s",
-                "{id}",
-                "$(id)",
-                "`id`",
-                "*",
-                ",",
-                ";",
-                ":",
-                "-",
-                "--help",
-                "&",
-            ),
-            *("N/A", "NA", "nan", "null", "None", "true", "0", "-1", "007", "1e3", "1.0", "query-id", "corpus-id", "é"),
-            *(
-                "\u200b",
-                "x\ufeff",
-                "\u202eabc",
-                "👍🏽",
-                "e\u0301",
-                "\U0010ffff",
-                "\x00",
-                "a\x00b",
-                "\x7f",
-                "\x1b[2J",
-                "x" * 32_766,
-            ),
+            *ODD_IDS.split(),
+            *("query-id", "corpus-id", "é", "\u200b", "x\ufeff", "\u202eabc", "👍🏽", "e\u0301", "\U0010ffff"),
+            *("\x00", "a\x00b", "\x7f", "\x1b[2J", "x" * 32_766),
         ]
     ],
 )

@@ -56,7 +56,7 @@ class FetchCorpus(Stage):
     costs = {
         "download_mb": Cost(seconds=0.05, disk=1),  # ir_datasets keeps what it downloads
         "text_mb": Cost(seconds=0.05, disk=0.6),  # fitted to 200,000 and 1,000,000 documents; parquet
-        "documents": Cost(memory=150e-6),  # a hash per id
+        "documents": Cost(memory=150e-6),  # a set of ids
     }
 
     def files(self, grid: Grid, corpus: str) -> Iterable[str]:
@@ -107,7 +107,7 @@ class FetchExpansion(Stage):
     outputs, main = {"result": paths.PUBLISHED, "record": paths.PUBLISHED_RECORD}, "result"
     costs = {  # measured on 150,000 documents with 40 queries each
         "job": Cost(memory=550),  # a bucket of 65,536 documents with their queries
-        "documents": Cost(memory=150e-6),
+        "documents": Cost(memory=200e-6),  # the row of each id
         "published_mb": Cost(seconds=0.1, disk=0.9),  # parquet
         "scratch_mb": Cost(disk=1),  # buckets and downloads
         "download_mb": Cost(seconds=0.05),
