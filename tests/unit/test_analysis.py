@@ -143,7 +143,7 @@ def test_the_best_group_has_who_the_test_does_not_distinguish():
     means = pd.DataFrame({"metric": "ndcg@10", "system": list("abcd"), "mean": [0.5, 0.9, 0.5, 0.9]})
     pairs = pd.DataFrame(itertools.combinations("abcd", 2), columns=["system", "other"])
     numbers = [*found.columns[found.columns.str.contains("p_|difference|effect")], "dataset", "queries"]
-    pairs = pairs.assign(**dict.fromkeys(numbers, 0.0), metric="ndcg@10", p_tukey=[0.01, 0.2, 0.01, 0.06, 1.0, 0.04])
+    pairs[numbers], pairs["metric"], pairs["p_tukey"] = 0.0, "ndcg@10", [0.01, 0.2, 0.01, 0.06, 1.0, 0.04]
     assert tables._tests(means, pairs, None)["in_best_group"].tolist() == [False, True, True, True]
 
 
