@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
-from ..config.metric_names import metric_key, parse_metric
+from ..config.metric_names import registered_metric
 from ..config.names import local_name
 from ..core.errors import ConfigError, nearest, quoted
 
@@ -76,12 +77,12 @@ class Published(NamedTuple):
         return self.source.startswith("beirgrid ")
 
 
-def read(files: Iterable[Path], tolerances: dict[str, float]) -> Iterator[Published]:
+def read(files: Iterable[Path], tolerances: Mapping[str, float]) -> Iterator[Published]:
     """Read the values of published/*.csv; an invalid line is an error naming file and line."""
     for path in files:
         try:
             with path.open(encoding="utf-8-sig", newline="") as stream:
-                yield from _values(path, stream, tolerances)
+                yield from _values(path, csv.DictReader(stream, strict=True), tolerances)
         except (UnicodeDecodeError, csv.Error) as error:
             raise ConfigError(f"{path} is not a CSV file ({error})") from None
 
@@ -100,43 +101,35 @@ def check(files: Collection[Path], tolerances: dict[str, float], shown: Iterable
             raise ConfigError(f"tolerances.{name}: no published value has this class{hint}")
 
 
-def _values(path: Path, stream: TextIO, tolerances: dict[str, float]) -> Iterator[Published]:
-    rows = csv.reader(stream, strict=True)
-    names = next(rows, [])
-    if names[: len(COLUMNS)] != COLUMNS or names != [*COLUMNS, *(name for name in MEASURED_ON if name in names)]:
+def _values(path: Path, rows: csv.DictReader[str], tolerances: Mapping[str, float]) -> Iterator[Published]:
+    names = list(rows.fieldnames or ())
+    if names != [*COLUMNS, *(name for name in MEASURED_ON if name in names)]:
         raise ConfigError(
             f"{path}: the columns must be {','.join(COLUMNS)}, followed by any of {','.join(MEASURED_ON)}"
         )
-    known = len(COLUMNS)
     lines: dict[tuple[str, ...], int] = {}
-    for row in filter(None, rows):
-        if len(row) != len(names):
-            raise ConfigError(
-                f"{path}:{rows.line_num}: the line must have {len(names)} values (quote those with a comma)"
-            )
-        if any("\n" in value for value in row):  # the rows up to the next quote would be lost
-            raise ConfigError(f"{path}:{rows.line_num}: a line break within a value. Does it begin with a quote?")
-        system, dataset, metric, text, tolerance_class, source, *notes = row[:known]
-        if problem := _problem(text, tolerance_class, tolerances):
-            raise ConfigError(f"{path}:{rows.line_num}: {problem}")
-        parse_metric(metric)
-        metric = metric_key(metric)
-        first = lines.setdefault((system, dataset, metric, source), rows.line_num)
+    for row in rows:
+        line = f"{path}:{rows.line_num}"
+        if None in row or None in row.values():
+            raise ConfigError(f"{line}: the line must have {len(names)} values (quote those with a comma)")
+        if any("\n" in value for value in row.values()):  # the rows up to the next quote would be lost
+            raise ConfigError(f"{line}: a line break within a value. Does it begin with a quote?")
+        tolerance_class, text, row["metric"] = row.pop("class"), row.pop("value"), registered_metric(row["metric"])
+        if tolerance_class not in tolerances:
+            hint = nearest(tolerance_class, tolerances)
+            raise ConfigError(f"{line}: no tolerance class {tolerance_class!r}{hint} (config: tolerances)")
+        if not math.isfinite(value := _number(text)):
+            raise ConfigError(f"{line}: the value {quoted(text)} is not a number")
+        first = lines.setdefault(tuple(row[name] for name in ("system", "dataset", "metric", "source")), rows.line_num)
         if first != rows.line_num:
-            raise ConfigError(f"{path}:{rows.line_num}: line {first} has a value from the same source")
-        measured = dict(zip(names[known:], row[known:], strict=True))
-        yield Published(system, dataset, metric, float(text), tolerance_class, source, *notes, **measured)
+            raise ConfigError(f"{line}: line {first} has a value from the same source")
+        yield Published(value=value, tolerance_class=tolerance_class, **row)
 
 
-def _problem(text: str, tolerance_class: str, tolerances: Mapping[str, float]) -> str:
-    """Return what is wrong with a line, or an empty text."""
-    if tolerance_class not in tolerances:
-        return f"no tolerance class {tolerance_class!r}{nearest(tolerance_class, tolerances)} (config: tolerances)"
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    return "" if math.isfinite(value) else f"the value {quoted(text)} is not a number"
+def _number(text: str) -> float:
+    with suppress(ValueError):
+        return float(text)
+    return math.nan
 
 
 def same_commit(value: Published, checkpoints: Mapping[str, str]) -> bool | None:

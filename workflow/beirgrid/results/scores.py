@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from ..config.metric_names import USUAL
 from ..core import files, lineage, provenance
@@ -45,13 +45,7 @@ def read(path: str | Path) -> Scores:
         DataError: the file is missing, damaged, or has no scores.
     """
     with files.reading(path):
-        content = files.read_json(path)
-    if not isinstance(content, dict):
-        content = {}
-    try:
-        return Scores.model_validate(content.get("scores"))
-    except ValidationError:
-        raise DataError(f"{path} has no scores. {files.REMEDY}") from None
+        return Scores.model_validate(files.read_json(path)["scores"])
 
 
 def read_per_query(path: str | Path, metrics: Sequence[str]) -> pd.DataFrame:
@@ -69,15 +63,12 @@ def read_per_query(path: str | Path, metrics: Sequence[str]) -> pd.DataFrame:
         raise DataError(
             f"{path} has no column {missing[0]!r}: the run was evaluated with other metrics. {files.REMEDY}"
         )
-    table = table.set_index("query")[list(metrics)]
-    if table.empty:
-        raise DataError(f"{path} has no queries. {files.REMEDY}")
-    if not table.index.is_unique:
-        twice = str(table.index[table.index.duplicated()][0])
-        raise DataError(f"{path} has the query {quoted(twice)} twice. {files.REMEDY}")
-    if not np.isfinite(table.to_numpy(np.float64)).all():
-        raise DataError(f"{path} has a value that is not a finite number. {files.REMEDY}")
-    return table.astype(np.float64)
+    table = table.set_index("query")[list(metrics)].astype(np.float64)
+    problems = {"no queries": table.empty, "a value that is not a finite number": not np.isfinite(table).all(axis=None)}
+    problems |= {f"the query {quoted(str(query))} twice": True for query in table.index[table.index.duplicated()]}
+    if has := next((problem for problem, there in problems.items() if there), ""):
+        raise DataError(f"{path} has {has}. {files.REMEDY}")
+    return table
 
 
 def read_cell(
