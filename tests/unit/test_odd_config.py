@@ -27,34 +27,12 @@ LONG = {"A300": "a" * 300, "A81": "a" * 81, "CAPS64": "A" * 64, "ONES40": "1" * 
 LONG["ZEROS40"] = "0" * 40
 # Parts of the message, and configfiles over the tracked configuration that it refuses.
 REFUSED: dict[str, list[str]] = {
-    "retrieve.depth: Input should be a valid integer": [
-        "retrieve: {depth: 1000.0}",
-        "retrieve: {depth: true}",
-        "retrieve: {depth: '1_000'}",
-    ],
-    "retrieve.depth: Input should be less than or equal to 1000000": ["retrieve: {depth: 2147483647}"],
     "retrieve.depth: Input should be greater than or equal to 1": ["retrieve: {depth: 0}"],
-    "retrieve: Input should be a valid dictionary or instance of RetrieveSettings": ["retrieve:"],
-    "grid.systems: Input should be a valid tuple": ["grid: {systems: bm25}"],
-    "grid.systems: Value should have at least 1 item after validation, not 0": ["grid: {systems: []}"],
-    "grid.systems.0: Input should be a valid string": ["grid: {systems: [null]}"],
     "grid.systems: 'bm25' is listed twice": ["grid: {systems: [bm25, bm25]}"],
     "models: should be a mapping of names to entries": ["models:"],
-    "models.x: Input should be a valid dictionary or object to extract fields from": ["models: {x: }"],
-    "systems.x.k1: Input should be a finite number": ["systems: {x: {retriever: bm25, k1: .nan}}"],
-    "systems.x.k1: Input should be a valid number": ["systems: {x: {retriever: bm25, k1: yes}}"],
     "systems.x.weights: Input should be 'tuned'": ["systems: {x: {fusion: wsum, of: [bm25, minilm], weights: '1,1'}}"],
-    "systems.x.index.links: Input should be greater than or equal to 2": [
-        "systems: {x: {retriever: minilm, index: {kind: hnsw, links: 0}}}"
-    ],
-    "datasets.demo.queries_are_documents: Input should be a valid boolean": [
-        "datasets: {demo: {queries_are_documents: maybe}}"
-    ],
     "systems.x: weights: all are 0, so all scores would be": [
         "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [0, 0]}}"
-    ],
-    "systems.x: Input tag 'mean' found using 'fusion' does not match any of the expected tags: 'rrf', 'wsum'": [
-        "systems: {x: {fusion: mean, of: [bm25, minilm]}}"
     ],
     "models.doct5query.seed: Input should be less than or equal to 4294967295": [
         "models: {doct5query: {seed: 4294967296}}"
@@ -84,9 +62,6 @@ REFUSED: dict[str, list[str]] = {
     "models.x.revision: String should match pattern '^([0-9a-f]{40}|resolve)$'": [
         'models: {x: {family: dense, similarity: dot, checkpoint: a/b, revision: "ZEROS40\\n"}}'
     ],
-    "models.x.revision: Input should be a valid string": [
-        "models: {x: {family: dense, similarity: dot, checkpoint: a/b, revision: ONES40}}"
-    ],
     "corpora.demo.language: String should match pattern '^[a-z]{2}$'": ['corpora: {demo: {language: "en\\n"}}'],
     "corpora.demo.path: String should match pattern '^[^\\x00-\\x1f\\x7f]{1,4095}$'": [
         'corpora: {demo: {path: ""}}',
@@ -108,22 +83,10 @@ REFUSED: dict[str, list[str]] = {
     "models.x.checkpoint: String should match pattern '^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9_][": [
         "models: {x: {family: dense, similarity: dot, checkpoint: 'https://hub/a/b', revision: ONES40}}"
     ],
-    "nodes.cpu.mem_mb: Input should be a valid integer": ["nodes: {cpu: {mem_mb: 64GB}}"],
     "models.x.files.a: String should match pattern '^[0-9a-f]{64}$'": [
         "models: {x: {family: cross-encoder, package: p, files: {a: CAPS64}}}"
     ],
     "datasets.x.mean_of: 'x' is itself a mean": ["datasets: {x: {mean_of: [x]}}"],
-    "datasets.x.mean_of: Value should have at least 1 item after validation, not 0": ["datasets: {x: {mean_of: []}}"],
-    "systems.x.seeds: Input should be greater than or equal to 2": [
-        "systems: {x: {first_stage: bm25, reranker: demo-reranker, seeds: 1}}"
-    ],
-    "systems.x.index: Unable to extract tag using discriminator 'kind'": [
-        "systems: {x: {retriever: minilm, index: {links: 3}}}"
-    ],
-    "systems.x.index: Extra inputs are not permitted": ["systems: {x: {retriever: splade-v3, index: {kind: hnsw}}}"],
-    "models.minilm.prompts.datasets.demo.query: Field required": [
-        "models: {minilm: {prompts: {datasets: {demo: {document: x}}}}}"
-    ],
     "datasets.demo.split: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$'": [
         "datasets: {demo: {split: ../../etc/passwd}}"
     ],
