@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from beirgrid.core import provenance
-from beirgrid.core.portable import portable, without_folders
+from beirgrid.core.checkout import portable, without_folders
 from beirgrid.pipeline.aggregate import AGGREGATE
 
 

@@ -15,9 +15,8 @@ from ..core.errors import ConfigError, printable, quoted
 from ..core.families import RETRIEVERS
 from . import checks, entries, names, seeds
 from .entries import Config
-from .messages import explain
 from .metric_names import MAIN
-from .values import REGISTRIES
+from .values import REGISTRIES, explain
 
 
 def load(raw: Mapping[str, Any]) -> Config:

@@ -10,8 +10,7 @@ from typing import Any, cast
 
 from ..core.errors import BeirgridError, ConfigError
 from .metric_names import USUAL, parse_metric
-from .registry import mteb, mteb_version
-from .tasks import KINDS, mteb_names
+from .registry import KINDS, mteb, mteb_names, mteb_version
 from .values import COMMIT
 
 # mteb's names of metrics that differ from ours.

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError, nearest, say
-from . import lock
+from . import lock, registry
+from .registry import mteb_names
 from .systems import KINDS
-from .tasks import mteb_names
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 # Keys of a system that name models, and keys of the grid and of a system that name systems.
@@ -47,12 +47,12 @@ def expand(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
     """Return a configuration with entries for mteb's tasks and benchmarks; and mteb's tasks by all datasets."""
-    asked = _name_list(raw["grid"].get("datasets"))
-    unknown = [row for row in asked if row not in raw["datasets"]]
-    if not unknown or len(asked) < len(raw["grid"]["datasets"]):
+    rows = _names(raw["grid"].get("datasets"))
+    unknown = [row for row in rows if row not in raw["datasets"]]
+    if not unknown:
         return raw, mteb_names()
     locked = _collection_facts(unknown, raw["datasets"])
-    rows = [one for row in asked for one in (locked["benchmarks"].get(row, {}).get("rows", [row]))]
+    rows = [one for row in rows for one in (locked["benchmarks"].get(row, {}).get("rows", [row]))]
     needed, datasets, corpora = list(rows), dict(raw["datasets"]), dict(raw["corpora"])
     for row in needed:
         if row not in raw["datasets"] and (facts := locked["datasets"].get(row)):
@@ -65,9 +65,9 @@ def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[s
     return {**raw, "grid": grid, "datasets": datasets, "corpora": corpora}, tasks
 
 
-def _name_list(names: Any) -> list[str]:
-    """Return the names in a list; empty for other values, which the checks report."""
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+def _names(names: Any) -> list[str]:
+    """Return a list of names; an empty one for other values, which the checks report."""
+    return list(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
 
 
 def _collection_facts(unknown: Iterable[str], registered: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -86,9 +86,16 @@ def _collection_facts(unknown: Iterable[str], registered: Iterable[str]) -> dict
             new["benchmarks"][name] = collection
         elif not nearest(name, registered) and (near := nearest(name, mteb_collections.collection_names())):
             raise ConfigError(f"grid.datasets: neither the configuration nor mteb lists {name!r}{near}")
-    if not new["benchmarks"]:
-        return known  # the checks report the unknown dataset
-    _say(new["benchmarks"], "collections")
+    return _kept(new, new["benchmarks"]) if new["benchmarks"] else known  # the checks report an unknown dataset
+
+
+def _kept(new: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Add facts to the lock file, say so, and return all that it has."""
+    version = next(facts["mteb"] for kind in new.values() for facts in kind.values())
+    say(
+        f"Looked up in mteb {version}: {', '.join(names)}. What it states of them is now in "
+        f"{Path(lock.LOCK).absolute()}. Commit this file, so that your group gets the same facts."
+    )
     return lock.keep(new)
 
 
@@ -99,9 +106,8 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
         by_row: mteb's tasks by datasets.
     """
     own = {name: entry for name, entry in raw["models"].items() if _is_id(name) and isinstance(entry, Mapping)}
-    systems = raw["systems"].values()
-    columns = [name for entry in (raw["grid"], *systems) for name in _ids(entry, _SYSTEMS)]
-    parts = [name for entry in systems for name in _ids(entry, _MODELS)]
+    naming = [entry for entry in (raw["grid"], *raw["systems"].values()) if isinstance(entry, Mapping)]
+    columns, parts = ([name for entry in naming for name in _ids(entry, keys)] for keys in (_SYSTEMS, _MODELS))
     wanted = dict.fromkeys(name for name in [*own, *columns, *parts] if "family" not in own.get(name, ()))
     if not wanted and not own:
         return raw
@@ -120,23 +126,22 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
     for name in wanted:
         _refuse_other_documents(name, locked[name], own.get(name, {}).get("prompts"), tested)
         models[local_name(name)] = _entry(name, locked[name], own.get(name, {}), tasks)
-    local_systems = {name: _with_local_names(entry) for name, entry in raw["systems"].items()}
+    systems = {name: _with_local_names(entry) for name, entry in raw["systems"].items()}
     for name in columns:
         system = {"retriever": local_name(name)}
-        if local_systems.setdefault(local_name(name), system) != system:
+        if systems.setdefault(local_name(name), system) != system:
             raise ConfigError(f"systems.{local_name(name)} is another system than that of {name}: give it another name")
-    return {**raw, "models": models, "systems": local_systems, "grid": _with_local_names(raw["grid"])}
+    return {**raw, "models": models, "systems": systems, "grid": _with_local_names(raw["grid"])}
 
 
 def _is_id(name: Any) -> bool:
     return isinstance(name, str) and bool(_ID.fullmatch(name))
 
 
-def _ids(entry: Any, keys: Iterable[str]) -> list[str]:
+def _ids(entry: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
     """Return the ids on the hub that stand under some keys of an entry, alone or in lists."""
-    values = [entry.get(key) for key in keys] if isinstance(entry, Mapping) else []
-    names = (name for value in values for name in (value if isinstance(value, list) else [value]))
-    return [str(name) for name in names if _is_id(name)]
+    values = [value if isinstance(value, list) else [value] for value in map(entry.get, keys)]
+    return [name for value in values for name in value if _is_id(name)]
 
 
 def _local(value: Any) -> Any:
@@ -159,8 +164,6 @@ def _model_facts(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], ta
     missing = [name for name in wanted if name not in known or not tasks <= set(known[name].get("tasks", tasks))]
     if not missing:
         return known
-    from . import registry
-
     new = {}
     for name in missing:
         before = known.get(name, {})
@@ -168,23 +171,13 @@ def _model_facts(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], ta
         facts = registry.facts(name, sorted(tasks | set(before.get("tasks", ()))), trusted)
         texts = {side: facts[side] | before.get(side, {}) for side in ("queries", "documents") if side in facts}
         new[name] = facts | before | texts | ({"tasks": facts["tasks"]} if "tasks" in facts else {})
-    _say(missing, "models")
-    return lock.keep({"models": new})["models"]
-
-
-def _say(names: Iterable[str], what: str) -> None:
-    from . import registry
-
-    say(
-        f"Looked up in mteb {registry.mteb_version()}: {', '.join(names)}. What it states of them is now in "
-        f"{Path(lock.LOCK).absolute()}. Commit this file, so that your group gets the same {what}."
-    )
+    return _kept({"models": new}, missing)["models"]
 
 
 def _entry(name: str, facts: Mapping[str, Any], own: Mapping[str, Any], tasks: Mapping[str, str]) -> dict[str, Any]:
     """Return the entry of a model: mteb's facts and, over them, what the configuration says."""
-    entry, by_dataset = dict(facts["entry"]), _by_dataset(facts.get("queries", {}), tasks)
-    if by_dataset:
+    entry = dict(facts["entry"])
+    if by_dataset := _by_dataset(facts.get("queries", {}), tasks):
         general = entry["prompts"]["query"]
         differ = {row: {"query": text} for row, text in by_dataset.items() if text != general}
         entry["prompts"] = {**entry["prompts"], "datasets": differ}
@@ -197,8 +190,7 @@ def _entry(name: str, facts: Mapping[str, Any], own: Mapping[str, Any], tasks: M
         rows = [row for row, task in tasks.items() if task in facts["trained_on"]]
         entry["trained_on"] = {"names": rows, "source": f"mteb {facts['mteb']}, training_datasets of {name}"}
     said = f"; from the configuration: {', '.join(sorted(map(str, own)))}" if own else ""
-    entry["source"] = f"mteb {facts['mteb']}{said}"
-    return _over(entry, own)
+    return _over({**entry, "source": f"mteb {facts['mteb']}{said}"}, own)
 
 
 def _refuse_other_documents(name: str, facts: Mapping[str, Any], prompts: Any, tasks: Mapping[str, str]) -> None:
@@ -213,10 +205,10 @@ def _refuse_other_documents(name: str, facts: Mapping[str, Any], prompts: Any, t
 
 
 def _parts(raw: Mapping[str, Any]) -> list[str]:
-    rows = _name_list(raw["grid"].get("datasets"))
+    rows = _names(raw["grid"].get("datasets"))
     for row in rows:
         entry = raw["datasets"].get(row)
-        parts = _name_list(entry.get("mean_of")) if isinstance(entry, Mapping) else []
+        parts = _names(entry.get("mean_of")) if isinstance(entry, Mapping) else []
         rows += [part for part in parts if part not in rows]
     return rows
 

@@ -1,4 +1,4 @@
-"""mteb's models: the engine that can run each, and the facts for its entry.
+"""mteb's tasks by our names of the datasets, and its models: the engine that can run each, and the facts for its entry.
 
 mteb, whose import takes seconds, is imported only to resolve a name, and by fetch for tasks that load their own data.
 No network is needed: the facts are code in mteb's wheel. ``python -m beirgrid.config.registry`` writes the table of all
@@ -18,13 +18,25 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.errors import ConfigError, nearest
 from .lock import RESOLVE
 from .models import Seq2SeqReranker
-from .tasks import tasks
 from .values import COMMIT
+
+# Types of mteb's tasks over texts that rank documents for queries. In all but the first, queries have instructions, or
+# candidates that are ranked alone.
+KINDS = ("Retrieval", "Reranking", "InstructionRetrieval", "InstructionReranking")
+_TASKS = Path(__file__).with_name("mteb_tasks.csv")
+
+
+class Task(NamedTuple):
+    """A task of mteb, and the dataset on the hub that it reads."""
+
+    name: str
+    hub: str
+
 
 # The loaders of mteb that open a checkpoint as sentence-transformers does, and our families. The last two cannot open a
 # folder without network access: one lacks its package here, the other knows its tokens by the name on the hub alone.
@@ -74,6 +86,18 @@ def mteb_models() -> dict[str, dict[str, str]]:
     """Return the table of mteb's models, by name. It is read without mteb."""
     with _TABLE.open(encoding="utf-8", newline="") as stream:
         return {row["name"]: row for row in csv.DictReader(stream)}
+
+
+@cache
+def tasks() -> dict[str, Task]:
+    """Return the tasks of mteb by our names of the datasets."""
+    with _TASKS.open(encoding="utf-8", newline="") as stream:
+        return {row["dataset"]: Task(row["task"], row["hub"]) for row in csv.DictReader(stream)}
+
+
+def mteb_names() -> dict[str, str]:
+    """Return the names of mteb's tasks by our names of the datasets, the mean over CQADupStack included."""
+    return {dataset: task.name for dataset, task in tasks().items()} | {"cqadupstack": "CQADupstackRetrieval"}
 
 
 def mteb_version() -> str:

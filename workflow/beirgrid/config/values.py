@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -13,12 +13,13 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    ValidationError,
     ValidationInfo,
     model_validator,
 )
 from pydantic_core import core_schema
 
-from ..core.errors import nearest
+from ..core.errors import nearest, quoted
 
 # Upper limits: of what is counted (documents, training steps), and of depths and batches, which a 32-bit counter holds.
 MOST_COUNTED, MOST_SIZE = 10_000_000_000, 1_000_000
@@ -169,3 +170,31 @@ class Entry(BaseModel):
         """
         values = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
         return {key: values[key] for key in keys or values if key in values}
+
+
+# Mistakes whose value says nothing or may be a secret: that of an unknown key, or one that our validators refuse.
+_WITHOUT_VALUE = ("extra_forbidden", "value_error", "missing")
+
+
+def explain(error: ValidationError, where: str, value: Any) -> Iterator[str]:
+    """Yield one line per mistake: the key and pydantic's sentence, with a short value.
+
+    Args:
+        where: key of the validated value; empty for the top level.
+    """
+    for details in error.errors():
+        missing = [str(details["loc"][-1])] if details["type"].startswith("missing") else []
+        place = ".".join([where, *_path(details["loc"], value), *missing]).strip(".") or "top level"
+        hidden = details["type"] in _WITHOUT_VALUE or isinstance(details["input"], Mapping)
+        hidden = hidden or "endpoint" in place  # may be a key, or an address with a password
+        shown = "" if hidden else f" (here {quoted(details['input'])})"
+        yield f"{place}: {details['msg'].removeprefix('Value error, ')}{shown}"
+
+
+def _path(loc: Sequence[int | str], value: Any) -> Iterator[str]:
+    """Yield the parts of pydantic's location that are in the value, without names of classes of a union."""
+    for part in loc:
+        listed = isinstance(value, Sequence) and isinstance(part, int) and part < len(value)
+        if listed or (isinstance(value, Mapping) and part in value):
+            value = value[part]
+            yield str(part)

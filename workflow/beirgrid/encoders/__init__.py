@@ -10,7 +10,6 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..config.messages import explain
 from ..config.models import (
     CrossEncoder,
     DecoderReranker,
@@ -21,6 +20,7 @@ from ..config.models import (
     ModelEntry,
     Seq2SeqReranker,
 )
+from ..config.values import explain
 from ..core.compute import Compute, Runtime
 from ..core.errors import ConfigError
 from ..core.families import FAMILIES, RETRIEVERS

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import yaml
 
 from ..config.metric_names import USUAL
-from ..config.tasks import tasks
+from ..config.registry import tasks
 from ..core import files
 from ..core.errors import DataError, warn
 from ..results.scores import unanswered

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..config.metric_names import MAIN, USUAL, parse_metric
 from ..config.mteb_collections import ISO_639_1
-from ..config.tasks import tasks
+from ..config.registry import tasks
 from ..core import files
 from ..core.errors import DataError
 from ..core.version import full_version

@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..config.messages import explain
+from ..config.values import explain
 from ..core import files, provenance
 from ..core.errors import BeirgridError, ConfigError, nearest
 from .stage import functions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..config import entries
-from ..config.tasks import KINDS, mteb_names
+from ..config.registry import KINDS, mteb_names
 from .grid import Grid
 from .stage import Settings
 

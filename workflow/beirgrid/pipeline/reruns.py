@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core import files, provenance
+from ..core.checkout import portable
 from ..core.errors import DataError
-from ..core.portable import portable
 
 
 @functools.cache

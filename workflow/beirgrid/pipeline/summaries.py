@@ -9,8 +9,7 @@ from ..config import entries
 from ..config.checks import models_behind, with_parts
 from ..config.places import resolve_path
 from ..core import paths
-from ..core.checkout import CHECKOUT
-from ..core.portable import portable
+from ..core.checkout import CHECKOUT, portable
 from ..results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote
 from . import artifacts
 from .grid import Grid

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..collections import qrels as judgements
-from ..core import files, lineage, portable, provenance
+from ..core import files, lineage, provenance
+from ..core.checkout import without_folders
 from ..core.errors import DataError
 from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING
 from .scores import read_cell, unanswered
@@ -78,7 +79,7 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     """
     look = _Look(grid, failures or {}, running)
     cells = {(cell.system, cell.dataset): look.at(cell) for cell in grid.cells}
-    cells = {key: state._replace(detail=portable.without_folders(state.detail)) for key, state in cells.items()}
+    cells = {key: state._replace(detail=without_folders(state.detail)) for key, state in cells.items()}
     for name in (name for name, entry in grid.datasets.items() if entry.not_judged):
         unjudged = CellState(NOT_JUDGED, "; ".join(look.marks(name)))
         cells |= dict.fromkeys(((system, name) for system in (*grid.systems, *grid.members)), unjudged)

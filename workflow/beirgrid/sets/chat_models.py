@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from ..config import yaml_files
 from ..config.endpoint_entries import Endpoint
-from ..config.messages import explain
+from ..config.values import explain
 from ..core import files
 from ..core.compute import Compute
 from ..core.errors import ConfigError
