@@ -141,7 +141,7 @@ def _is_id(name: Any) -> bool:
 def _ids(entry: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
     """Return the ids on the hub that stand under some keys of an entry, alone or in lists."""
     values = [value if isinstance(value, list) else [value] for value in map(entry.get, keys)]
-    return [name for value in values for name in value if _is_id(name)]
+    return [str(name) for value in values for name in value if _is_id(name)]
 
 
 def _local(value: Any) -> Any:
