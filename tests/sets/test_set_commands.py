@@ -52,38 +52,24 @@ def judge(made: EvaluationSet, relevant: str = "abx") -> None:
         made.store.judge(Grading("ann", query, document, 2 if document[-1] in relevant else 0))
 
 
-def test_documents_that_repeat_another_one_are_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "docs").mkdir()
-    for name, text in (("a", "# Rye\n\nBread"), ("b", "# rye\n\nbread"), ("c", "# Wheat\n\nBread")):
-        (tmp_path / f"docs/{name}.md").write_text(text)
-    set_step("init", "twins", "--documents", "docs")
-    assert "documents that repeat another one: 1 (set.json names them); b.md repeats a.md" in capsys.readouterr().err
-    assert EvaluationSet(tmp_path / "twins").description.documents["duplicates"] == {"a.md": ["b.md"]}
-
-
-def test_files_of_unknown_kinds_are_counted(tmp_path, monkeypatch, capsys):
+def test_what_is_left_out_repeated_or_cut_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs/.git").mkdir(parents=True)
-    for name in ("a.md", "b.odt", "c.ODT", "Makefile", ".git/config"):
-        (tmp_path / "docs" / name).write_text("Rye bread")
-    set_step("init", "kinds", "--documents", "docs")
-    assert "links to elsewhere or of unknown kinds: 3 (2 .odt, 1 without an ending)" in capsys.readouterr().err
-
-
-def test_documents_without_text_are_counted_and_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "docs").mkdir()
-    for name, text in (("a.md", "Rye bread"), ("b.txt", ""), ("c.html", "Rye<script>")):
+    texts = {"a.md": "# Rye\n\nBread", "b.md": "# rye\n\nbread", "c.md": "# Wheat\n\nBread", "d.html": "Rye<script>"}
+    for name, text in {**texts, "e.txt": "", "f.odt": "x", "g.ODT": "x", "Makefile": "x", ".git/config": "x"}.items():
         (tmp_path / "docs" / name).write_text(text)
-    set_step("init", "empty", "--documents", "docs")
-    flaws = {
-        "b.txt": "it has no text",
-        "c.html": "its text may be cut: an element, a comment or a quote does not close",
+    set_step("init", "notes", "--documents", "docs")
+    assert EvaluationSet(tmp_path / "notes").description.documents["flaws"] == {
+        "Makefile": "left out: files without an ending are not read",
+        "d.html": "its text may be cut: an element, a comment or a quote does not close",
+        "e.txt": "it has no text",
+        "f.odt": "left out: files ending in .odt are not read",
+        "g.ODT": "left out: files ending in .odt are not read",
+        "b.md": "it has the same words as a.md",
     }
-    assert EvaluationSet(tmp_path / "empty").description.documents["flaws"] == flaws
     told = capsys.readouterr().err
-    assert "documents left out, without text, or cut: 2 (set.json names them)\n  b.txt: it has no text\n  c.h" in told
+    assert "warning: left out: files ending in .odt are not read: f.odt and 1 more\n" in told
+    assert "warning: 6 files and documents are left out, without text, cut or repeated: set.json names them\n" in told
 
 
 def test_a_second_budget_is_for_other_pairs_and_counts_all_that_is_pooled(made, capsys):

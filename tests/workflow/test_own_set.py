@@ -133,4 +133,4 @@ def test_a_set_that_is_none_is_refused(work, told):
     assert "chunk: Input should be greater than or equal to 20" in told(
         "init", "other", "--documents", "docs", "--chunk", "5", cwd=work, status=2
     )
-    assert "has no documents" in told("init", "empty", "--documents", "nowhere", cwd=work, status=1)
+    assert "has no document with text" in told("init", "empty", "--documents", "nowhere", cwd=work, status=1)

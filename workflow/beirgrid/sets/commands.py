@@ -42,8 +42,7 @@ def init(
 ) -> None:
     """Make a set from a folder of documents, with a grid file that runs it."""
     texts, flaws = documents.read(source, chunk)
-    twins = documents.duplicates(texts)
-    made = EvaluationSet.create(folder, texts, str(source), licence, flaws=flaws, duplicates=twins)
+    made = EvaluationSet.create(folder, texts, str(source), licence, flaws=flaws)
     name = made.description.name
     grid = {
         "grid": {"name": name, "systems": ["bm25", "minilm", "bm25+minilm"], "datasets": [name]},
@@ -53,16 +52,13 @@ def init(
     comment = f"# Runs the evaluation set {name}. Until the set has qrels, the grid makes runs only."
     files.write_text(folder / "grid.yaml", f"{comment}\n{as_yaml(grid)}")
     show(f"{folder}: {len(texts):,} documents from {source}")
-    if unread := documents.unread(source):
-        kinds = ", ".join(f"{number:,} {kind}" for kind, number in unread.most_common(_NAMED))
-        warn(f"files left out, as they are links to elsewhere or of unknown kinds: {unread.total():,} ({kinds})")
+    names: dict[str, list[str]] = {}
+    for document, flaw in flaws.items():
+        names.setdefault(flaw, []).append(document)
+    for flaw, having in [*names.items()][:_NAMED]:
+        warn(f"{flaw}: {having[0]}{f' and {len(having) - 1:,} more' if len(having) > 1 else ''}")
     if flaws:
-        first = "".join(f"\n  {name}: {flaw}" for name, flaw in [*flaws.items()][:_NAMED])
-        warn(f"documents left out, without text, or cut: {len(flaws):,} (set.json names them){first}")
-    if twins:
-        original, (twin, *_) = next(iter(twins.items()))
-        number = sum(map(len, twins.values()))
-        warn(f"documents that repeat another one: {number:,} (set.json names them); {twin} repeats {original}, say")
+        warn(f"{len(flaws):,} files and documents are left out, without text, cut or repeated: set.json names them")
     show(f"Next: beirgrid set queries {folder} --from FILE")
 
 

@@ -55,65 +55,49 @@ def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[s
         chunk: most words per document; longer documents are split into chunks of paragraphs up to this number.
 
     Returns:
-        The documents, and the flaws: by id, why a document is left out, or why its text is empty or cut.
+        The documents, and the flaws by id or path: why a file is left out, why a text is empty or cut, or which
+        document has the same words.
 
     Raises:
         DataError: a table cannot be read, or no document has a text.
         BeirgridError: the library that reads a kind of file is not installed.
     """
-    paths = [path for path, obstacle in _visible(folder) if not obstacle]
-    if not paths:
-        raise DataError(f"{folder} has no documents: files ending in {', '.join(_READERS | _TABLES)}")
     root = folder.parent if folder.is_file() else folder
     documents: list[Document] = []
     flaws: dict[str, str] = {}
-    for path in paths:
+    for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if is_hidden or (path.is_dir() and not path.is_symlink()):
+            continue
         name = quote(os.fsencode(path.relative_to(root)), safe="/")
-        for document in _documents(path, name, flaws):
+        if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
+            flaws[name] = "left out: a link out of the folder"
+        for document in _documents(path, name, flaws) if name not in flaws else ():
             ids.check(document.id, str(path))
             if not document.text.strip():
                 flaws.setdefault(document.id, "it has no text")
             documents += _chunks(document, chunk) if chunk else [document]
     if not any(document.text.strip() for document in documents):
-        reasons = "; ".join(f"{name}: {flaw}" for name, flaw in [*flaws.items()][:3])
-        raise DataError(f"{folder} has no document with text ({reasons or 'its tables have no rows'})")
-    return documents, flaws
-
-
-def unread(folder: Path) -> Counter[str]:
-    """Count the files of a folder that ``read`` does not open: links out of it, and unknown kinds by their endings."""
-    return Counter(obstacle for _, obstacle in _visible(folder) if obstacle)
-
-
-def duplicates(documents: Iterable[Document]) -> dict[str, list[str]]:
-    """Group documents with equal words: the first id to the others."""
-    first: dict[str, str] = {}
-    groups: dict[str, list[str]] = {}
+        reasons = "; ".join(f"{name}: {flaw}" for name, flaw in [*flaws.items()][:3]) or "it has neither files nor rows"
+        raise DataError(f"{folder} has no document with text ({reasons})")
+    originals: dict[str, str] = {}
     for document in documents:
         words = " ".join(f"{document.title} {document.text}".casefold().split())
-        original = first.setdefault(words, document.id)
-        if original != document.id:
-            groups.setdefault(original, []).append(document.id)
-    return groups
-
-
-def _visible(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a folder that are not hidden, each with why it is not opened; empty if it is."""
-    for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
-        kind = path.suffix.lower()
-        if any(part.startswith(".") for part in path.relative_to(folder).parts):
-            continue
-        if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
-            yield path, "links"
-        elif path.is_file():
-            yield path, "" if kind in _READERS | _TABLES else kind or "without an ending"
+        if (original := originals.setdefault(words, document.id)) != document.id:
+            flaws.setdefault(document.id, f"it has the same words as {original}")
+    return documents, flaws
 
 
 def _documents(path: Path, name: str, flaws: dict[str, str]) -> Iterable[Document]:
     """Yield the documents of a file, and add to the flaws if it is left out or its text is cut."""
     kind = path.suffix.lower()
-    if kind in _TABLES:
-        return _TABLES[kind](path, name)
+    if kind == ".xlsx":
+        return _excel(path, name)
+    if kind in ROWS:
+        return _rows(ROWS[kind](path), name)
+    if kind not in _READERS:
+        flaws[name] = f"left out: files {f'ending in {kind}' if kind else 'without an ending'} are not read"
+        return []
     try:
         with _guarded(path):
             title, text, flaw = _READERS[kind](path)
@@ -217,16 +201,15 @@ def _pdf(path: Path) -> Text:
     return (reader.metadata and reader.metadata.title) or "", "\n\n".join(texts), "; ".join(flaws)
 
 
-def _page(content: bytes) -> Text:
+def _page(path: Path) -> Text:
     """Return a page. markitdown would leave out what is outside of its body, and what an open element swallows."""
     from bs4 import BeautifulSoup
 
     # Python's parser before 3.13.6 takes <!--> for the begin of a comment, and --!> for no end of one.
-    source = re.sub(r"<!--(?:-?>|.*?--!?>)|<\?xml.*?>", "", _decoded(content), flags=re.DOTALL)
+    unseen = r"<!--(?:-?>|.*?--!?>)|<\?xml.*?>|</?(?:html|head|body)\b[^>]*>"
+    source = re.sub(unseen, "", _decoded(path.read_bytes()), flags=re.DOTALL | re.IGNORECASE)
     page = BeautifulSoup(source + _END, "html.parser")
     title = page.title.extract().get_text() if page.title else ""
-    for element in page(["html", "head", "body"]):
-        element.unwrap()
     for picture in page("img"):
         picture.replace_with(f" {picture.get('alt', '')} ")
     _, text = _converted(str(page).encode(), ".html")
@@ -376,12 +359,12 @@ _READERS: dict[str, Callable[[Path], Text]] = {
     ".md": _markdown,
     ".txt": lambda path: ("", _source(path).strip(), ""),
     ".pdf": _pdf,
-    **dict.fromkeys((".html", ".htm"), lambda path: _page(path.read_bytes())),
+    **dict.fromkeys((".html", ".htm"), _page),
     **dict.fromkeys((".epub", ".docx", ".pptx"), _archive),
 }
-_TABLES: dict[str, Callable[[Path, str], Iterator[Document]]] = {
-    ".xlsx": _excel,
-    **dict.fromkeys((".jsonl", ".ndjson"), lambda path, name: _rows(json_lines(path), name)),
-    **dict.fromkeys((".csv", ".tsv", ".tab"), lambda path, name: _rows(lines.table(path), name)),
-    ".parquet": lambda path, name: _rows(_parquet(path), name),
+# Readers of tables by their endings.
+ROWS: dict[str, Callable[[Path], Iterable[Row]]] = {
+    ".parquet": _parquet,
+    **dict.fromkeys((".jsonl", ".ndjson"), json_lines),
+    **dict.fromkeys((".csv", ".tsv", ".tab"), lines.table),
 }

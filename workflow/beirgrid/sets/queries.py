@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..collections import ids, lines
 from ..collections.sources import json_lines
 from ..core.errors import DataError, warn
-from .documents import Row, named_rows
+from .documents import ROWS, Row, named_rows
 
 _IDS, _TEXTS, _COUNTS = ("_id", "id", "query_id", "qid"), ("query", "text", "q"), ("count", "frequency", "n")
 # Share of common words above which two queries are near duplicates.
@@ -141,7 +141,7 @@ def without_near_duplicates(queries: Iterable[SetQuery]) -> tuple[list[SetQuery]
 
 
 _READERS: dict[str, Callable[[Path], Iterable[Row]]] = {
-    **dict.fromkeys((".jsonl", ".ndjson", ".json"), json_lines),
-    **dict.fromkeys((".csv", ".tsv", ".tab"), lines.table),
+    **ROWS,
+    ".json": json_lines,
     **dict.fromkeys((".txt", ".log", ""), lambda path: (({"text": line}, place) for line, place in lines.read(path))),
 }
