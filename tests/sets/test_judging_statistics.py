@@ -6,6 +6,7 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
@@ -221,7 +222,8 @@ def test_the_prediction_powered_interval_covers_the_truth_and_the_plain_mean_doe
 @pytest.mark.parametrize(("judged", "has_interval"), [(14, False), (15, True)])
 def test_fewer_than_fifteen_judged_queries_give_no_interval(judged, has_interval):
     random = np.random.default_rng(5)
-    people, both, rest = ({name: random.random(size) for name in "ab"} for size in (judged, judged, 100))
+    sizes = (judged, judged, 100)
+    people, both, rest = (pd.DataFrame({name: random.random(size) for name in "ab"}) for size in sizes)
     for name in "ab":
         found = estimates.prediction_powered_mean(rest[name], both[name], people[name])
         assert math.isnan(found.low) is math.isnan(found.high) is not has_interval

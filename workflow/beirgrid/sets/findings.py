@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from ..analysis.significance import holm, student
 from ..runs import metrics, runs
@@ -25,30 +26,17 @@ _JUDGED_ENOUGH = 0.95
 Grades = Mapping[str, Mapping[str, int]]
 
 
-def values(grades: Grades, rankings: pools.Rankings, name: str = METRIC) -> dict[str, Any]:
-    """Compute a metric of each system per query under given qrels: system to float64 [queries]."""
-    of_systems = {
+def values(grades: Grades, rankings: pools.Rankings, name: str = METRIC) -> pd.DataFrame:
+    """Compute a metric of each system (column) for each judged query (row)."""
+    run_of = {
         system: {query: runs.EMPTY._replace(ids=list(ids)) for query, ids in of_queries.items()}
         for system, of_queries in rankings.items()
     }
-    return {system: metrics.per_query(run, grades, [name])[name] for system, run in of_systems.items()}
+    return pd.DataFrame({system: metrics.per_query(run, grades, [name])[name] for system, run in run_of.items()})
 
 
-def _means(grades: Grades, rankings: pools.Rankings, name: str = METRIC) -> dict[str, float]:
-    """Compute the mean of a metric of each system, the best first."""
-    means = {system: float(of_system.mean()) for system, of_system in values(grades, rankings, name).items()}
-    return dict(sorted(means.items(), key=lambda item: -item[1]))
-
-
-def _rank(system: str, means: Mapping[str, float]) -> int:
-    return 1 + sum(other > means[system] for other in means.values())
-
-
-def _tau(first: Mapping[str, float], second: Mapping[str, float]) -> str:
-    """Return Kendall's tau of the systems under two mappings of means."""
-    from scipy.stats import kendalltau
-
-    return f"{kendalltau([*first.values()], [second[system] for system in first]).statistic:.3f}"
+def _tau(first: pd.Series, second: pd.Series) -> str:
+    return f"{first.corr(second, method='kendall'):.3f}"
 
 
 def judge_agreement(grades: agreement.Grades) -> list[str]:
@@ -68,15 +56,16 @@ def _interval(value: float, low: float, high: float, digits: int = 3) -> str:
 def changes(versions: Sequence[tuple[int, Grades]], rankings: pools.Rankings) -> list[str]:
     """Report scores, holes and ranks of all systems under two versions of the qrels."""
     (before, after), holes = (
-        [_means(grades, rankings, metric) for _, grades in versions] for metric in (METRIC, HOLES)
+        [values(grades, rankings, metric).mean() for _, grades in versions] for metric in (METRIC, HOLES)
     )
+    ranks = [means.rank(ascending=False, method="min") for means in (before, after)]
     rows = [
         [
             *(system, f"{before[system]:.4f}", f"{after[system]:.4f}", f"{after[system] - before[system]:+.4f}"),
             *(f"{of[system]:.1%}" for of in holes),
-            f"{_rank(system, before)} → {_rank(system, after)}",
+            " → ".join(f"{of[system]:.0f}" for of in ranks),
         ]
-        for system in after
+        for system in map(str, after.sort_values(ascending=False).index)
     ]
     named = [f"{metric} v{number}" for metric in (METRIC, HOLES) for number, _ in versions]
     lines = [*table_lines(["system", *named[:2], "change", *named[2:], "ranks"], rows)]
@@ -100,7 +89,7 @@ class PairedTest(NamedTuple):
 def paired_tests(grades: Grades, rankings: pools.Rankings, planned: Sequence[set[str]] = ()) -> list[PairedTest]:
     """Test all pairs of systems. Holm's correction is for all pairs but the planned ones, which need none."""
     measured = values(grades, rankings)
-    pairs = list(itertools.combinations(sorted(measured, key=lambda name: -measured[name].mean()), 2))
+    pairs = list(itertools.combinations(measured.mean().sort_values(ascending=False, kind="stable").index, 2))
     if not pairs:
         return []
     differences = np.stack([measured[first] - measured[second] for first, second in pairs], axis=1)
@@ -111,8 +100,8 @@ def paired_tests(grades: Grades, rankings: pools.Rankings, planned: Sequence[set
 
 def opening(grades: Grades, rankings: pools.Rankings, tested: Sequence[PairedTest]) -> list[str]:
     """Report in three sentences which system is best, which comparisons with it are open, and what to do next."""
-    means = _means(grades, rankings)
-    best, *others = means
+    means = values(grades, rankings).mean().sort_values(ascending=False, kind="stable")
+    best, *others = map(str, means.index)
     unclear = [test.second for test in tested if test.first == best and not test.p < _LEVEL]
     if not others:
         state = "No other system was run on the set."
@@ -175,10 +164,12 @@ def _verdict(first: str, second: str, differences: np.ndarray, p: float, tests: 
 
 def _next_step(grades: Grades, rankings: pools.Rankings, is_open: bool) -> str:
     """Return whether deeper pools or more queries help more, as the next step."""
-    shares = {}
-    for system, of_system in rankings.items():
-        judged = [document in grades[query] for query in grades for document in of_system.get(query, ())[:10]]
-        shares[system] = float(np.mean(judged)) if judged else 1.0
+    shares = {
+        system: np.mean(
+            [document in grades[query] for query in grades for document in of.get(query, ())[:10]] or [True]
+        )
+        for system, of in rankings.items()
+    }
     worst = min(shares, key=lambda system: shares[system])
     if shares[worst] < _JUDGED_ENOUGH:
         return (
@@ -207,16 +198,14 @@ def calibration_of(calibration: Calibration, rankings: pools.Rankings) -> list[s
     return lines + _corrections(model, *(values(of, rankings) for of in (calibration.by_people, both, rest)))
 
 
-def _corrections(
-    model: str, people: Mapping[str, np.ndarray], both: Mapping[str, np.ndarray], rest: Mapping[str, np.ndarray]
-) -> list[str]:
+def _corrections(model: str, people: pd.DataFrame, both: pd.DataFrame, rest: pd.DataFrame) -> list[str]:
     """Report each system's mean by model and by people, the corrected mean, and corrected differences to the best."""
-    whole = {system: float(np.concatenate([rest[system], both[system]]).mean()) for system in both}
-    best, *others = sorted(whole, key=lambda system: -whole[system])
+    whole = pd.concat([rest, both]).mean().sort_values(ascending=False)
+    best, *others = whole.index
     rows = []
-    for system in (best, *others):
-        estimate = estimates.prediction_powered_mean(rest[system], both[system], people[system])
-        lead = estimates.prediction_powered_mean(*(of[best] - of[system] for of in (rest, both, people)))
+    for system in whole.index:
+        estimate = estimates.prediction_powered_mean(*(of[system].to_numpy() for of in (rest, both, people)))
+        lead = estimates.prediction_powered_mean(*((of[best] - of[system]).to_numpy() for of in (rest, both, people)))
         means = f"{whole[system]:.4f}", f"{people[system].mean():.4f}"
         rows.append([system, *means, _interval(*estimate, 4), _interval(*lead, 4) if system != best else ""])
     least, number = estimates.FEWEST_JUDGED, len(people[best])
@@ -227,6 +216,6 @@ def _corrections(
         *table_lines(["system", "by the model", "by people", "corrected", f"{best} leads by"], rows),
     ]
     if others:
-        tau = _tau(*({system: float(of_system.mean()) for system, of_system in of.items()} for of in (both, people)))
+        tau = _tau(both.mean(), people.mean())
         lines.append(f"Kendall's tau of the systems under the model and under people, on these queries: {tau}")
     return lines

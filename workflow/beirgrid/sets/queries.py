@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 from collections import Counter
@@ -16,8 +15,6 @@ from ..core.errors import DataError, warn
 from .documents import ROWS, Row, named_rows
 
 _IDS, _TEXTS, _COUNTS = ("_id", "id", "query_id", "qid"), ("query", "text", "q"), ("count", "frequency", "n")
-# Share of common words above which two queries are near duplicates.
-_NEAR = 0.8
 _PERSONAL = {
     "an e-mail address": re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"),
     "a telephone number": re.compile(r"(?<![\w.])\+?\d[\d ()/-]{7,}\d(?![\w.])"),
@@ -118,26 +115,14 @@ def personal(queries: Sequence[SetQuery]) -> dict[str, list[str]]:
 
 
 def without_near_duplicates(queries: Iterable[SetQuery]) -> tuple[list[SetQuery], dict[str, str]]:
-    """Remove near duplicates of earlier queries; also return which query each one duplicates."""
-    worded = [(query, set(re.findall(r"\w+", query.text.casefold())) or {query.text}) for query in queries]
-    often = Counter(word for _, words in worded for word in words)
-    kept: list[tuple[SetQuery, set[str]]] = []
+    """Remove queries with the same words as an earlier one, in any order; also return which one each duplicates."""
+    kept: dict[frozenset[str], SetQuery] = {}
     dropped = {}
-    # Two sets that share so much share one of these words: each set's rarest, but for those that may differ.
-    by_word: dict[str, list[int]] = {}
-    for query, words in worded:
-        rarest = sorted(words, key=lambda word: (often[word], word))
-        rarest = rarest[: len(words) - math.ceil(_NEAR * len(words) - 1e-9) + 1]
-        others = sorted({number for word in rarest for number in by_word.get(word, ())})
-        near = (kept[number] for number in others)
-        twin = next((other for other, own in near if len(words & own) >= _NEAR * len(words | own)), None)
-        if twin is None:
-            for word in rarest:
-                by_word.setdefault(word, []).append(len(kept))
-            kept.append((query, words))
-        else:
+    for query in queries:
+        words = frozenset(re.findall(r"\w+", query.text.casefold())) or frozenset([query.text])
+        if (twin := kept.setdefault(words, query)) is not query:
             dropped[query.id] = twin.id
-    return [query for query, _ in kept], dropped
+    return [*kept.values()], dropped
 
 
 _READERS: dict[str, Callable[[Path], Iterable[Row]]] = {
