@@ -39,7 +39,7 @@ def test_a_model_named_by_its_id_meets_the_values_of_its_id(tmp_path, monkeypatc
     assert "precision: here bfloat16" in text
     assert "task version: measured with mteb" in text
     assert "here ir_datasets beir/scifact" in text
-    assert "prompt: here 'Represent this sentence for searching relevant passages: ' before queries" in text
+    assert "prompts: here {'query': 'Represent this sentence for searching relevant passages: '" in text
     assert text.endswith("1 another commit")
 
 

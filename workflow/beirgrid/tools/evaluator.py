@@ -25,7 +25,7 @@ from ..runs import runs
 from ..runs.limits import Limits
 from ..search.maxsim import TokenVectors, maxsim
 from .configfiles import merged
-from .run import describe_collection, is_own_collection
+from .run import describe, is_own_collection
 
 try:
     from sentence_transformers.base.evaluation import BaseEvaluator
@@ -131,12 +131,12 @@ def _fetch(dataset: str, directory: Path) -> str:
         ConfigError: the dataset is not registered.
         BeirgridError: the dataset is a mean of others, or cannot be fetched.
     """
-    name, entries = dataset, dict[str, Any]()
-    if is_own_collection(dataset):
-        name, entries = describe_collection(dataset)
-    elif (directory / paths.DATASET_RECORD.format(dataset=dataset)).is_file() and dataset not in merged([]).datasets:
+    is_here = (directory / paths.DATASET_RECORD.format(dataset=dataset)).is_file()
+    if is_here and not is_own_collection(dataset) and dataset not in merged([]).datasets:
         return dataset  # of the configuration of a grid that ran there
-    grid = Grid(merged([], more={**entries, "grid": {"systems": ["bm25"], "datasets": [name]}}))
+    content = describe(["bm25"], [dataset])
+    (name,) = content["grid"]["datasets"]
+    grid = Grid(merged([], more=content))
     if parts := grid.config.datasets[name].mean_of:
         raise BeirgridError(f"{name!r} is the mean of {', '.join(parts)}: evaluate these")
     directory.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ def _encode(model: Any, texts: list[str], *, is_query: bool) -> Any:
     """Return what a model makes of texts."""
     if _marks_queries(model):
         return model.encode(texts, is_query=is_query)
-    encode = getattr(model, "encode_query" if is_query else "encode_document", None) or getattr(model, "encode", None)
+    encode = getattr(model, "encode_query" if is_query else "encode_document", getattr(model, "encode", None))
     if not callable(encode):
         raise BeirgridError(f"{type(model).__name__} has no method encode")
     return encode(texts)
@@ -182,11 +182,11 @@ def _similarity(model: Any, queries: Any, documents: Any) -> np.ndarray:
         counts = [np.array([*map(len, vectors)]) for vectors in (queries, documents)]
         asked = TokenVectors(np.concatenate(queries).astype(np.float32), counts[0])
         return maxsim(asked, np.concatenate(documents).astype(np.float32), np.cumsum(counts[1]) - counts[1])
+    if not hasattr(model, "similarity"):
+        return np.asarray(_in_float64(queries) @ _in_float64(documents).T, np.float32)
     if hasattr(model, "similarity_fn_name"):  # of sentence-transformers, whose similarity takes any floats
         queries, documents = _in_float64(queries), _in_float64(documents)
-    if hasattr(model, "similarity"):
-        return np.asarray(model.similarity(queries, documents).float().cpu(), np.float32)
-    return np.asarray(_in_float64(queries) @ _in_float64(documents).T, np.float32)
+    return np.asarray(model.similarity(queries, documents).float().cpu(), np.float32)
 
 
 def _in_float64(vectors: Any) -> Any:

@@ -105,31 +105,23 @@ def differences(row: dict[str, Any], config: Config) -> Iterator[str]:
         return
     system = config.systems.get(row["system"])
     model = config.models.get(getattr(system, "retriever", None) or getattr(system, "reranker", None) or "")
-    told = {"revision": "", "prompt": _prompt(model, row["dataset"]), "collection": ""}
-    if "another" in (row["commit"] or "") or (row["checkpoints"] and not row["commit"]):
-        told["revision"] = f"{row['commit'] or 'the source names no commit'}; here {row['checkpoints']}"
-    if length := getattr(model, "max_length", None):
-        told["length"] = f"texts are cut at {length} tokens here"
-    if row["precision"]:
-        loaded = mteb_models().get(getattr(model, "checkpoint", None) or "")
-        theirs = f"; mteb loads {loaded['output']}" if loaded and loaded["output"] else ""
-        told["precision"] = f"here {row['precision']}{theirs}"
-    if row["mteb"]:
-        told["task version"] = f"measured with mteb {row['mteb']}"
     corpus = config.corpora.get(config.datasets[row["dataset"]].corpus or "")
+    loaded = mteb_models().get(getattr(model, "checkpoint", None) or "")
+    theirs = f"; mteb loads {loaded['output']}" if loaded and loaded["output"] else ""
+    prompts, length = getattr(model, "prompts", None), getattr(model, "max_length", None)
     revision = corpus.revision if isinstance(corpus, HubCorpus | MtebCorpus) else ""
-    if row["dataset_revision"] and not revision.startswith(row["dataset_revision"]):
-        here = f"commit {revision}" if revision else f"{corpus.source} {corpus.id}" if corpus else "several collections"
-        told["collection"] = f"measured on commit {row['dataset_revision']} of the hub's; here {here}"
-    told |= {key: row[key] for key in ("note", "protocol")}
+    here = f"commit {revision}" if revision else f"{corpus.source} {corpus.id}" if corpus else "several collections"
+    is_other = "another" in (row["commit"] or "") or (row["checkpoints"] and not row["commit"])
+    told = {
+        "revision": is_other and f"{row['commit'] or 'the source names no commit'}; here {row['checkpoints']}",
+        "prompts": prompts and f"here {prompts.model_dump(exclude_defaults=True)}",
+        "length": length and f"texts are cut at {length} tokens here",
+        "precision": row["precision"] and f"here {row['precision']}{theirs}",
+        "task version": row["mteb"] and f"measured with mteb {row['mteb']}",
+        "collection": row["dataset_revision"]
+        and not revision.startswith(row["dataset_revision"])
+        and f"measured on commit {row['dataset_revision']} of the hub's; here {here}",
+        "note": row["note"],
+        "protocol": row["protocol"],
+    }
     yield from (f"{key}: {text}" for key, text in told.items() if text)
-
-
-def _prompt(model: Any, dataset: str) -> str:
-    """Return what a model puts before texts; empty where it has no prompts."""
-    prompts = getattr(model, "prompts", None)
-    if prompts is None or prompts.own:
-        return "here those of the checkpoint" if prompts else ""
-    of_dataset = prompts.datasets.get(dataset)
-    query = of_dataset.query if of_dataset and of_dataset.query is not None else prompts.query
-    return f"here {query!r} before queries, {prompts.document!r} before documents"
