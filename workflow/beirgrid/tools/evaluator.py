@@ -135,7 +135,7 @@ def _fetch(dataset: str, directory: Path) -> str:
     if is_here and not is_own_collection(dataset) and dataset not in merged([]).datasets:
         return dataset  # of the configuration of a grid that ran there
     content = describe(["bm25"], [dataset])
-    (name,) = content["grid"]["datasets"]
+    name: str = content["grid"]["datasets"][0]
     grid = Grid(merged([], more=content))
     if parts := grid.config.datasets[name].mean_of:
         raise BeirgridError(f"{name!r} is the mean of {', '.join(parts)}: evaluate these")
