@@ -218,15 +218,9 @@ def test_other_scales_and_bad_files_are_refused(made, endpoint, tmp_path):
 def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
     judged(made, endpoint())
     people(made, 6)
-    found = model_judge.calibration(made, NAME)
     by_people, by_model = made.people()["ann"], made.grades()[NAME]
     both = sorted(by_people)
     grades = [by_people[pair] for pair in both], [by_model[pair] for pair in both]
-    assert found.kappa.value == pytest.approx(cohen_kappa_score(*grades))
-    assert len(found.by_people) == 6, "a query that is judged in part is left out"
-    assert sum(found.confusion.values()) == len(both) == 25
-    assert all(found.confusion[pair] == list(zip(*grades, strict=True)).count(pair) for pair in found.confusion)
-
     orders = {"a": [0, 1, 2, 3], "b": [3, 2, 1, 0], "c": [2, 0, 1, 3]}
     rankings = {name: {f"q{q}": [f"{q}/{d}" for d in order] for q in range(QUERIES)} for name, order in orders.items()}
 
@@ -237,16 +231,22 @@ def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
             g / math.log2(r + 2) for r, g in enumerate(ideal)
         )
 
-    sample = sorted(found.by_people)
-    others = sorted(found.by_model.keys() - set(sample))
+    queries_of_pairs = [query for query, _ in both]
+    sample = sorted(query for query in set(queries_of_pairs) if queries_of_pairs.count(query) == DOCUMENTS)
+    assert (len(both), len(sample)) == (25, 6), "a query that is judged in part is left out"
+    others = sorted({query for query, _ in by_model} - set(sample))
     means = {}
     for name in orders:
         rest, both_ways, person = (
-            np.array([ndcg(name, query, judged[query]) for query in asked])
-            for judged, asked in ((found.by_model, others), (found.by_model, sample), (found.by_people, sample))
+            np.array([ndcg(name, query, {d: g for (q, d), g in judged.items() if q == query}) for query in asked])
+            for judged, asked in ((by_model, others), (by_model, sample), (by_people, sample))
         )
         means[name] = both_ways.mean(), person.mean(), estimates.prediction_powered_mean(rest, both_ways, person)
-    told = findings.calibration_of(found, rankings)
+    told = findings.calibration(made, NAME, rankings)
+    assert f": {cohen_kappa_score(*grades):.3f} [" in told[0]
+    assert told[0].endswith(", 25 pairs")
+    shown = {line.split()[0]: [int(cell) for cell in line.split()[1:]] for line in told[4:8]}
+    assert shown == {str(g): [[*zip(*grades, strict=True)].count((g, m)) for m in range(4)] for g in range(4)}
     rows = {line.split()[0]: line for line in told if line.split()[0] in orders}
     for name, (_, person, corrected) in means.items():
         assert f"{person:.4f}" in rows[name]
@@ -258,8 +258,7 @@ def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
 
 def test_a_model_without_people_is_not_said_to_be_trusted(made, endpoint):
     judged(made, endpoint())
-    found = model_judge.calibration(made, NAME)
-    assert findings.calibration_of(found, {})[0].startswith("No pair was judged by model:org/judge-1 and by people")
+    assert findings.calibration(made, NAME, {})[0].startswith("No pair was judged by model:org/judge-1 and by people")
 
 
 def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):

@@ -27,7 +27,7 @@ from . import chat_models, documents, exports, findings, generated_queries, mode
 from .agreement import Grades, Resolution, disagreements, without_adjudicators
 from .evaluation_set import EvaluationSet
 
-# Queries with personal data, and endings of files that are left out, that a warning names.
+# Queries with personal data, and kinds of flaws of documents, that a warning names.
 _NAMED = 5
 Folder = Annotated[Path, "folder of the evaluation set"]
 Results = Annotated[Path, f"{results_folder.PLACE} (default: here)"]
@@ -239,7 +239,7 @@ def status(
         )
     rankings = _rankings(made, results)
     for model in grades.keys() - people.keys():
-        show(*findings.calibration_of(model_judge.calibration(made, model), rankings))
+        show(*findings.calibration(made, model, rankings))
     if not about.versions:
         show(f"Next: beirgrid set judge {folder}, then beirgrid set accept {folder}")
         return

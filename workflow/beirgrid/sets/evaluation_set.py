@@ -259,10 +259,8 @@ def _read_description(folder: Path) -> Description:
     path = folder / "set.json"
     if not path.is_file():
         raise DataError(f"{folder} is not an evaluation set: it has no set.json (beirgrid set init makes one)")
-    with files.reading(path):
-        content = files.read_json(path)
     try:
-        return Description.model_validate(content)
+        return Description.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise DataError(f"{path}: {error}") from None
 

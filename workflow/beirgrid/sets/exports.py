@@ -52,16 +52,12 @@ def write(made: EvaluationSet, output: Path) -> Version:
 def _card(made: EvaluationSet, version: Version) -> str:
     """Format the dataset card. Hugging Face's datasets reads its header."""
     about = made.description
-    configs = {"default": ("test", "qrels/test.jsonl"), "corpus": ("corpus", "corpus.jsonl")}
-    configs["queries"] = ("queries", "queries.jsonl")
-    header = {
-        "pretty_name": about.name,
-        "task_categories": ["text-retrieval"],
-        "configs": [
-            {"config_name": name, "data_files": [{"split": split, "path": path}]}
-            for name, (split, path) in configs.items()
-        ],
-    }
+    files_of = {"default": "qrels/test.jsonl", "corpus": "corpus.jsonl", "queries": "queries.jsonl"}
+    configs = [
+        {"config_name": name, "data_files": [{"split": "test" if name == "default" else name, "path": path}]}
+        for name, path in files_of.items()
+    ]
+    header = {"pretty_name": about.name, "task_categories": ["text-retrieval"], "configs": configs}
     scale = "\n".join(f"- {grade}: {meaning}" for grade, meaning in sorted(about.grades.items()))
     return f"""\
 ---
@@ -86,7 +82,6 @@ Made by beirgrid {full_version()}.
 
 ## Files
 
-- `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv`: BEIR's layout.
-- `qrels/test.jsonl`: the same judgements for MTEB, which finds them by the header of this card.
-- `qrels/test.trec`: the same judgements as TREC writes them, for ir_datasets and trec_eval.
+`corpus.jsonl`, `queries.jsonl` and `qrels/test.tsv` are BEIR's layout. `qrels/test.jsonl` has the same judgements for
+MTEB, and `qrels/test.trec` for ir_datasets and trec_eval.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,8 @@ from ..analysis.significance import holm, student
 from ..runs import metrics, runs
 from ..tools.text import table_lines
 from . import agreement, estimates, pools
-from .model_judge import Calibration
+from .evaluation_set import EvaluationSet
+from .store import MODEL
 
 METRIC, HOLES = "ndcg@10", "hole@10"
 # Numbers of queries for which the smallest difference is shown.
@@ -181,21 +183,37 @@ def _next_step(grades: Grades, rankings: pools.Rankings, is_open: bool) -> str:
     return "Next: nothing more needs to be judged to tell the best system."
 
 
-def calibration_of(calibration: Calibration, rankings: pools.Rankings) -> list[str]:
-    """Report how far a model's judgements can be trusted, and the means that people's sample corrects."""
-    model = calibration.kappa.judges[0]  # "model:…" sorts before "people"
-    if not calibration.kappa.pairs:
+def calibration(made: EvaluationSet, model: str, rankings: pools.Rankings) -> list[str]:
+    """Report how far a model's judgements can be trusted, and the means that people's sample corrects.
+
+    The sample is the queries that people judged whole, since judges get queries in random order.
+    """
+    of_model, (of_people, _) = made.grades()[model], agreement.resolve(made.people(), "majority")
+    kappa, *_ = agreement.coefficients({model: of_model, "people": of_people})
+    if not kappa.pairs:
         return [f"No pair was judged by {model} and by people: nothing says how far the model can be trusted."]
-    grades = sorted({grade for pair in calibration.confusion for grade in pair})
-    rows = [[str(grade), *(f"{calibration.confusion[grade, other]:,}" for other in grades)] for grade in grades]
-    headings = ["people's grade", *(f"model's {grade}" for grade in grades)]
-    counts = [f"Pairs by people's grade and that of {model}:", *table_lines(headings, rows)]
-    lines = [_coefficient(calibration.kappa), *counts]
-    if len(calibration.by_people) < 2:
+    counts = Counter((of_people[pair], of_model[pair]) for pair in of_model.keys() & of_people.keys())
+    grades = sorted({grade for pair in counts for grade in pair})
+    rows = [[str(grade), *(f"{counts[grade, other]:,}" for other in grades)] for grade in grades]
+    table = table_lines(["people's grade", *(f"model's {grade}" for grade in grades)], rows)
+    lines = [_coefficient(kappa), f"Pairs by people's grade and that of {model}:", *table]
+    judged = {tuple(of[1:3]) for of in made.store.judgements() if not of.judge.startswith(MODEL)}
+    begun = {query for query, document in made.store.pool() if (query, document) not in judged}
+    by_model, by_people = _by_query(of_model), _by_query(of_people)
+    whole = [query for query in by_model if query in by_people and query not in begun]
+    if len(whole) < 2:
         return [*lines, "People judged fewer than two queries whole: the model's bias cannot be corrected."]
-    both = {query: calibration.by_model[query] for query in calibration.by_people}
-    rest = {query: grades for query, grades in calibration.by_model.items() if query not in both}
-    return lines + _corrections(model, *(values(of, rankings) for of in (calibration.by_people, both, rest)))
+    rest = {query: of for query, of in by_model.items() if query not in whole}
+    parts = ({query: by_people[query] for query in whole}, {query: by_model[query] for query in whole}, rest)
+    return lines + _corrections(model, *(values(part, rankings) for part in parts))
+
+
+def _by_query(grades: Mapping[agreement.Pair, int]) -> dict[str, dict[str, int]]:
+    """Group the grades of pairs: query to document to grade."""
+    groups: dict[str, dict[str, int]] = {}
+    for (query, document), grade in grades.items():
+        groups.setdefault(query, {})[document] = grade
+    return groups
 
 
 def _corrections(model: str, people: pd.DataFrame, both: pd.DataFrame, rest: pd.DataFrame) -> list[str]:

@@ -11,14 +11,11 @@ sample. They correct the model's judgements of all queries (``estimates.predicti
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from ..core.errors import BeirgridError, ConfigError
-from .agreement import Coefficient, coefficients, resolve
 from .chat_models import Chat, Question
 from .evaluation_set import EvaluationSet
 from .store import MODEL, Grading
@@ -101,36 +98,3 @@ def judge(made: EvaluationSet, model: Chat, name: str = "", prompt: str = "") ->
 def _filled(prompt: str, query: str, passage: str) -> str:
     values = {"{query}": query, "{passage}": passage}
     return re.sub(r"\{query\}|\{passage\}", lambda key: values[key[0]], prompt)
-
-
-class Calibration(NamedTuple):
-    """Agreement of a model with people.
-
-    Attributes:
-        kappa: Cohen's kappa of the model and people's majority, over all pairs that both graded.
-        confusion: number of pairs by people's grade and the model's grade.
-        by_people: people's grades by query, for queries that people judged completely and the model judged too.
-        by_model: the model's grades by query.
-    """
-
-    kappa: Coefficient
-    confusion: Counter[tuple[int, int]]
-    by_people: Mapping[str, Mapping[str, int]]
-    by_model: Mapping[str, Mapping[str, int]]
-
-
-def calibration(made: EvaluationSet, model: str) -> Calibration:
-    """Compare a model as judge with the majority of people."""
-    of_model, (of_people, _) = made.grades()[model], resolve(made.people(), "majority")
-    judged = {judgement[1:3] for judgement in made.store.judgements() if not judgement.judge.startswith(MODEL)}
-    begun = {query for query, document in made.store.pool() if (query, document) not in judged}
-    by_people: dict[str, dict[str, int]] = {}
-    by_model: dict[str, dict[str, int]] = {}
-    for (query, document), given in of_model.items():
-        by_model.setdefault(query, {})[document] = given
-    for (query, document), given in of_people.items():
-        if query in by_model and query not in begun:
-            by_people.setdefault(query, {})[document] = given
-    (kappa, *_) = coefficients({model: of_model, "people": of_people})
-    both = of_model.keys() & of_people.keys()
-    return Calibration(kappa, Counter((of_people[pair], of_model[pair]) for pair in both), by_people, by_model)
