@@ -550,7 +550,6 @@ def test_a_file_of_a_checkpoint_that_cannot_be_copied_is_named(run, tmp_path, ad
 def test_links_within_a_checkpoint_are_copied_as_what_they_name(run, tmp_path):
     folder = checkpoint(tmp_path / "folder", {**CHECKPOINT, "shared/config.json": b"{}"})
     (folder / "1_Pooling").symlink_to("shared")
-    (folder / "1_Pooling/self").symlink_to(folder)  # a folder around the link is left out
     (tmp_path / "link").symlink_to("folder")
     assert run(*model_command(tmp_path / "out", path=str(tmp_path / "link"))).status == 0
     expected = {*CHECKPOINT, "shared/config.json", "1_Pooling/config.json"}

@@ -129,21 +129,6 @@ def test_a_file_and_its_gzipped_form_are_refused(corpus, capsys):
     assert _wrong(corpus, capsys, source="local", path=str(folder)) == message
 
 
-@pytest.mark.parametrize(
-    ("row", "both"),
-    [
-        ({"id": "0", "query": "a", "queries": ["b"]}, "'queries' and 'query'"),
-        ({"id": "0", "queries": ["a"], "predicted_queries": ["b"]}, "'queries' and 'predicted_queries'"),
-        ({"_id": "0", "docid": "1", "queries": ["a"]}, "'_id' and 'docid'"),
-    ],
-)
-def test_a_line_with_two_readings_is_refused(corpus, capsys, row, both):
-    path = corpus.with_name("queries.jsonl")
-    path.write_text(_lines([row]))
-    message = f"{path}:1: has both {both}: keep one of them"
-    assert _wrong(corpus, capsys, source="local", path=str(path)) == message
-
-
 def test_queries_come_from_a_commit_of_the_hub(corpus, tmp_path):
     rows = [{"id": name, "predicted_queries": QUERIES[name]} for name in random.Random(0).sample(IDS, 8)]
     output = tmp_path / "out" / "corpus.parquet"

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from glob import glob
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -21,7 +22,7 @@ from .sources import encodable, errors_of_library, json_lines, read_id, read_tex
 
 # Documents per bucket, whose queries are in memory together.
 BUCKET = 65_536
-_IDS, _LISTS, _ONE = ("_id", "id", "docid", "doc_id"), ("queries", "predicted_queries"), "query"
+_IDS, _LISTS = ("_id", "id", "docid", "doc_id"), ("queries", "predicted_queries")
 
 
 class Predicted(NamedTuple):
@@ -62,36 +63,26 @@ def read(path: Path) -> Iterator[Predicted]:
     Raises:
         DataError: there is no such file, or it is damaged or of another form.
     """
-    # Hidden files belong to other programs (.ipynb_checkpoints, ._name).
-    paths = (
-        [path]
-        if path.is_file()
-        else sorted(
-            file for file in path.rglob("*") if not any(part.startswith(".") for part in file.relative_to(path).parts)
-        )
-    )
+    # Hidden files, which belong to other programs (.ipynb_checkpoints, ._name), do not match.
+    forms = ("**/*.jsonl", "**/*.jsonl.gz", "**/*.json.gz")
+    inside = (path / name for form in forms for name in glob(form, root_dir=path, recursive=True))  # noqa: PTH207
+    paths = [path] if path.is_file() else sorted(inside)
+    if not paths:
+        raise DataError(f"{path} has no .jsonl files, or does not exist")
     for file in paths:
         if (zipped := file.with_name(f"{file.name}.gz")) in paths:
             raise DataError(f"{path} has both {file.name} and {zipped.name}: keep one of them")
-    rows = [file for file in paths if file.name.endswith((".jsonl", ".jsonl.gz", ".json.gz")) and file.is_file()]
-    if not rows:
-        raise DataError(f"{path} has no .jsonl files, or does not exist")
-    for file in rows:
-        yield from (_row(row, place) for row, place in json_lines(file))
+    for file in paths:
+        yield from (_predicted(row, place) for row, place in json_lines(file))
 
 
-def _row(row: dict[str, Any], place: str) -> Predicted:
-    for keys in (_IDS, (*_LISTS, _ONE)):
-        first, *others = [key for key in keys if key in row] or [""]
-        if other := next((key for key in others if row[key] != row[first]), None):
-            raise DataError(f"{place}: has both {first!r} and {other!r}: keep one of them")
-    key = next((key for key in _IDS if key in row), _IDS[0])
-    identifier = read_id(row, place, key)
-    if _ONE in row:
-        return Predicted(identifier, [read_text(row, _ONE, place, required=True)], place, whole=False)
+def _predicted(row: dict[str, Any], place: str) -> Predicted:
+    identifier = read_id(row, place, next((key for key in _IDS if key in row), _IDS[0]))
     listed = next((row[key] for key in _LISTS if key in row), None)
+    if listed is None:
+        return Predicted(identifier, [read_text(row, "query", place, required=True)], place, whole=False)
     if not isinstance(listed, list) or not all(isinstance(query, str) for query in listed):
-        raise DataError(f"{place}: expected a list of texts under {' or '.join(map(repr, _LISTS))}, or a {_ONE!r}")
+        raise DataError(f"{place}: expected a list of texts under {' or '.join(map(repr, _LISTS))}, or a 'query'")
     return Predicted(identifier, [encodable(query, "queries", place) for query in listed], place, whole=True)
 
 

