@@ -58,7 +58,7 @@ def test_what_is_done_is_not_planned_and_stands_beside_its_plan(finished):
     assert compared["encode_dense"]["peak_mb"] >= recorded > 100  # a benchmark sees little of a forked job
     done = beirgrid("plan", "--configfile", finished / "grid.yaml", "--directory", finished)
     assert "To run: 0 jobs of" in done.stdout
-    assert "actual/planned" in done.stdout
+    assert "planned s" in done.stdout
 
 
 def test_the_amounts_of_a_plan_are_those_that_the_jobs_met(finished):
@@ -90,7 +90,7 @@ def test_models_run_where_the_machine_or_the_person_says(small_grid, tmp_path):
     asked = [plan["rules"]["encode_dense"]["mem_mb"] for plan in (here, cluster)]
     assert asked[0] < 3000 < 4000 + asked[0] < asked[1]  # the libraries of CUDA
     cores = min(8, len(os.sched_getaffinity(0)))
-    assert here["rates"].startswith(f"assumed for {cores} cores")
+    assert here["cores"] == cores
 
 
 @pytest.mark.slow

@@ -36,8 +36,7 @@ class Expand(Stage):
 
     def work(self, sizes: Sizes, model: str, corpus: str, shard: str) -> Amounts:
         documents, queries = sizes.documents(corpus, int(shard)), sampled_queries(sizes, model, corpus, shard)
-        flops = sizes.read_flops(model, documents, sizes.words[corpus]) + sizes.sampling_flops(model, queries)
-        return {"weights_mb": sizes.weights_mb(model), "model_flops": flops, "sampled_queries": queries}
+        return {"sampled_queries": queries, **sizes.writing(model, documents, sizes.words[corpus], queries)}
 
 
 def sampled_queries(sizes: Sizes, model: str, corpus: str, shard: str) -> float:

@@ -48,9 +48,7 @@ class Generate(Stage):
         work: Amounts = {"sampled_documents": documents, "queries": queries}
         if train.generator is None:
             return work
-        flops = sizes.read_flops(train.generator, documents, sizes.words[train.corpus or ""])
-        flops += sizes.sampling_flops(train.generator, queries)
-        return work | {"model_flops": flops, "weights_mb": sizes.weights_mb(train.generator)}
+        return work | sizes.writing(train.generator, documents, sizes.words[train.corpus or ""], queries)
 
 
 def recipe_keys(grid: Grid, model: str, *keys: str) -> Settings:

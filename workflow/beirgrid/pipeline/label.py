@@ -44,8 +44,7 @@ class Label(Stage):
         queries = training_queries(sizes, train)[1]
         pairs = min(train.steps * train.batch, queries * 100) + queries
         words = QUERY_WORDS + sizes.words[train.corpus or ""]
-        flops = sizes.read_flops(train.teacher, pairs, words)
-        return {"model_flops": flops, "weights_mb": sizes.weights_mb(train.teacher), "pair_words": pairs * words}
+        return {"pair_words": pairs * words, **sizes.reading(train.teacher, pairs, words)}
 
 
 STAGES = (Label(),)

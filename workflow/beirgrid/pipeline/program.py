@@ -10,6 +10,7 @@ from ..config.systems import command_words
 from ..core import paths
 from ..core.provenance import Stamp
 from . import artifacts
+from .fetch import ADOPTED
 from .grid import Grid
 from .sizes import Amounts, Sizes
 from .stage import Cost, Inputs, Settings, Stage, output
@@ -29,6 +30,12 @@ class _Program(Stage):
     """A command of the user's. It asks for a GPU if its entry says so."""
 
     takes, gpu, systems = ("threads",), True, ("program",)
+    # The corpus is written as JSON lines, measured; the index, assumed.
+    costs = {
+        "program_minutes": Cost(seconds=60),
+        "program_mb": Cost(memory=1),
+        "text_mb": Cost(seconds=0.04, disk=1),
+    }
 
     def uses_gpu(self, grid: Grid, system: str, **_: str) -> bool:
         return bool(grid.program(system).gpu)
@@ -44,11 +51,6 @@ class IndexProgram(_Program):
     rule, run = "index_program", "stages.program:index_program"
     stamp = INDEX_PROGRAM
     outputs, main = {"index": paths.PROGRAM_INDEX, "record": paths.PROGRAM_INDEX_RECORD}, "index"
-    costs = {
-        "program_minutes": Cost(seconds=60),
-        "program_mb": Cost(memory=1),
-        "text_mb": Cost(seconds=0.04, disk=1),  # written as JSON lines, measured; the index, assumed
-    }
 
     def inputs(self, grid: Grid, system: str, corpus: str) -> Inputs:
         return {"corpus": artifacts.documents(corpus)}
@@ -67,13 +69,7 @@ class RetrieveProgram(_Program):
     rule, run = "retrieve_program", "stages.program:retrieve_program"
     stamp, named = RETRIEVE_PROGRAM, ("system",)
     outputs, main = {"run": paths.RUN, "record": paths.RUN_RECORD}, "run"
-    costs = {
-        "program_minutes": Cost(seconds=60),
-        "program_mb": Cost(memory=1),
-        "text_mb": Cost(seconds=0.04),  # as index_program
-        "documents": Cost(seconds=5e-7),  # as fetch_run
-        "hits": Cost(seconds=1e-5, memory=240e-6, disk=15e-6),
-    }
+    costs = {**_Program.costs, **ADOPTED}
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
         corpus = grid.corpus(dataset)

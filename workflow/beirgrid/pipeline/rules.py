@@ -6,8 +6,8 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable
-from functools import cached_property, partial
+from collections.abc import Callable
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,104 +25,26 @@ KIND = "BEIRGRID_LIBRARIES"  # as tools.forks, which stands above this layer, na
 
 
 class Rule:
-    """The directives of one rule. Functions take a job's wildcards."""
+    """The directives of one rule. Their functions take the wildcards of a job."""
 
     def __init__(self, rules: Rules, stage: Stage) -> None:
-        self.rules, self.grid, self.stage = rules, rules.grid, stage
-        self._settings: dict[tuple[tuple[str, str], ...], str] = {}
+        self.stage = stage
+        resources = rules.resources
+        self.inputs = self._of_jobs(rules.inputs)
+        # The command takes ``output``, so Snakemake does not compare its values.
+        command = self._of_jobs(rules.command, "input", "output", "threads", "resources")
+        self.params = {"version": stage.stamp.version, "settings": self._of_jobs(rules.settings), "command": command}
+        if stage.reads_files:
+            self.params["files"] = self._of_jobs(rules.state)
+        self.constraints = stage.constraints(rules.grid)
+        self.resources = resources.directives(stage)
+        # All cores that a job may take on its node.
+        self.threads = self._of_jobs(lambda job: resources.limits(job.rule, job.named).cores)
+        self.group = self._of_jobs(lambda job: resources.group(job.rule, job.named))
 
-    @cached_property
-    def inputs(self) -> Callable[[Any], dict[str, Any]]:
-        """The input function."""
-        return signed(self._inputs)
-
-    def _inputs(self, wildcards: Any) -> dict[str, Any]:
-        """Return the inputs of a job by option, and its local files."""
-        job = Job.of(self.stage.rule, wildcards.items())
-        self.rules.force_if_outdated(job)
-        given = job.inputs(self.grid)
-        found: dict[str, Any] = {
-            name: one.path if isinstance(one, Output) else [each.path for each in one] for name, one in given.items()
-        }
-        # Snakemake would expand {x} and <x> in the names of local files.
-        files = [name for name in self._files(wildcards) if not re.search(r"\{|<[a-z]", name)]
-        return found | ({"files": files} if files else {})
-
-    def _files(self, wildcards: Any) -> Iterable[str]:
-        return self.stage.files(self.grid, **dict(wildcards.items()))
-
-    @cached_property
-    def params(self) -> dict[str, Any]:
-        """Params. The command takes ``output``, so Snakemake does not compare its values."""
-        return {**self.compared, "command": signed(self.command, "input", "output", "threads", "resources")}
-
-    @cached_property
-    def compared(self) -> dict[str, Any]:
-        """The params that change the output: version, settings, and the content of local files."""
-        state: Callable[[Any], str] | None = None
-        if self.stage.of_grid:
-            state = signed(self.rules.summary_state)
-        elif type(self.stage).files is not Stage.files:
-            state = signed(lambda wildcards: reruns.state(self._files(wildcards)))
-        files = {"files": state} if state else {}
-        return {"version": self.stage.stamp.version, "settings": signed(self.settings), **files}
-
-    def settings(self, wildcards: Any) -> str:
-        """Return the settings of a job as JSON. Snakemake and the records ask for them often."""
-        key = tuple(wildcards.items())
-        if key not in self._settings:
-            self._settings[key] = json.dumps(_with_values(self.stage.settings(self.grid, **dict(key))))
-        return self._settings[key]
-
-    def output_params(self, wildcards: Any) -> Settings:
-        """Return the params of a job that change its output."""
-        return {name: value(wildcards) if callable(value) else value for name, value in self.compared.items()}
-
-    def command(self, wildcards: Any, input: Any, output: Any, threads: int, resources: Any) -> str:
-        """Return a job's command, which imports this checkout's package, and nothing from the working directory."""
-        name = self.stage.run.partition(":")[2]
-        kind = f"{KIND}=models " if self.stage.runs_models else ""  # the server of libraries that forks the job
-        job = shlex.quote(self.job(wildcards, input, output, threads, resources))
-        return f"PYTHONSAFEPATH=1 {kind}{self.rules.python} -m beirgrid stage {name} <<< {job}"
-
-    def job(self, wildcards: Any, input: Any, output: Any, threads: int, resources: Any) -> str:
-        """Return a job as JSON: its inputs, outputs, settings, and what changes no output."""
-        stage, named = self.stage, dict(wildcards.items())
-        options = {**stage.options(self.grid, **named), **(self.rules.compute(named) if stage.runs_models else {})}
-        limits = {"threads": threads, "memory": self.rules.resources.heap_mb(resources.mem_mb)}
-        options |= {name: limits[name] for name in stage.takes}
-        outputs = {"output" if name == stage.main else name: str(output[name]) for name in stage.outputs}
-        return json.dumps(
-            {
-                "inputs": _with_values(
-                    {name: input.get(name) for name in Job.of(stage.rule, named.items()).inputs(self.grid)}
-                ),
-                "outputs": {name: path for name, path in outputs.items() if name not in options},
-                "settings": json.loads(self.settings(wildcards)),
-                "options": _with_values(options),
-                "digest": provenance.digest(self.output_params(wildcards)),
-            }
-        )
-
-    @cached_property
-    def constraints(self) -> dict[str, str]:
-        """Regular expressions of the wildcards."""
-        return self.stage.constraints(self.grid)
-
-    @cached_property
-    def resources(self) -> dict[str, Any]:
-        """Memory, time, disk, GPU, partition."""
-        return self.rules.resources.directives(self.stage)
-
-    @cached_property
-    def threads(self) -> Callable[[Any], int]:
-        """The function of a job's threads: all cores that it may take on its node."""
-        return signed(lambda wildcards: self.rules.resources.limits(self.stage.rule, wildcards).cores)
-
-    @cached_property
-    def group(self) -> Callable[[Any], str | None]:
-        """The function that names the cluster job that a job shares with others."""
-        return signed(lambda wildcards: self.rules.resources.group(self.stage.rule, dict(wildcards.items())))
+    def _of_jobs(self, function: Callable[..., Any], *names: str) -> partial[Any]:
+        rule = self.stage.rule
+        return signed(lambda wildcards, **others: function(Job.of(rule, wildcards.items()), **others), *names)
 
 
 class Rules:
@@ -135,6 +57,7 @@ class Rules:
         self.summary = Summary(grid)
         self.own_python = own_python
         self.workflow: Any = None  # Snakemake's, in its main process
+        self.settings = cache(self._settings)  # Snakemake and the records ask for them often
         # The folder of an installed package also contains this Python's libraries, which another Python cannot load.
         self.modules = _LINKED if INSTALLED and not own_python else MODULES
         python = shlex.quote(sys.executable if own_python else "python")
@@ -153,8 +76,7 @@ class Rules:
         A workflow that uses this one as a module renames its rules, and may have rules of its own.
         """
         command = rule.params.get("command")
-        owner = getattr(command.func, "__self__", None) if isinstance(command, partial) else None
-        return owner if isinstance(owner, Rule) and owner.rules is self else None
+        return next((each for each in self._rules.values() if each.params["command"] is command), None)
 
     def link_package(self) -> None:
         """Create the link through which Pythons of conda environments import an installed package."""
@@ -164,11 +86,60 @@ class Rules:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(MODULES / "beirgrid", target_is_directory=True)
 
-    def compute(self, wildcards: dict[str, str]) -> Settings:
+    # Jobs
+
+    def inputs(self, job: Job) -> dict[str, Any]:
+        """Return the inputs of a job by option, and its local files."""
+        self.force_if_outdated(job)
+        paths: dict[str, Any] = {
+            name: one.path if isinstance(one, Output) else [each.path for each in one]
+            for name, one in job.inputs(self.grid).items()
+        }
+        # Snakemake would expand {x} and <x> in the names of local files.
+        files = [name for name in job.stage.files(self.grid, **job.named) if not re.search(r"\{|<[a-z]", name)]
+        return paths | ({"files": files} if files else {})
+
+    def _settings(self, job: Job) -> str:
+        """Return the settings of a job as JSON."""
+        return json.dumps(_with_values(job.stage.settings(self.grid, **job.named)))
+
+    def state(self, job: Job) -> str:
+        """Return the digest of the local files of a job, or of what the tables and the page are made of."""
+        return self._summary_digest if job.stage.of_grid else reruns.state(job.stage.files(self.grid, **job.named))
+
+    def output_params(self, job: Job) -> Settings:
+        """Return the params of a job that change its output: version, settings, and the content of local files."""
+        files = {"files": self.state(job)} if job.stage.reads_files else {}
+        return {"version": job.stage.stamp.version, "settings": self.settings(job), **files}
+
+    def command(self, job: Job, input: Any, output: Any, threads: int, resources: Any) -> str:
+        """Return a job's command, which imports this checkout's package, and nothing from the working directory."""
+        kind = f"{KIND}=models " if job.stage.runs_models else ""  # the server of libraries that forks the job
+        text = shlex.quote(self.as_json(job, input, output, threads, resources))
+        return f"PYTHONSAFEPATH=1 {kind}{self.python} -m beirgrid stage {job.stage.function} <<< {text}"
+
+    def as_json(self, job: Job, input: Any, output: Any, threads: int, resources: Any) -> str:
+        """Return a job as JSON: its inputs, outputs, settings, and what changes no output."""
+        stage = job.stage
+        options = {**stage.options(self.grid, **job.named), **(self._compute(job) if stage.runs_models else {})}
+        limits = {"threads": threads, "memory": self.resources.heap_mb(resources.mem_mb)}
+        options |= {name: limits[name] for name in stage.takes}
+        outputs = {"output" if name == stage.main else name: str(output[name]) for name in stage.outputs}
+        return json.dumps(
+            {
+                "inputs": _with_values({name: input.get(name) for name in job.inputs(self.grid)}),
+                "outputs": {name: path for name, path in outputs.items() if name not in options},
+                "settings": json.loads(self.settings(job)),
+                "options": _with_values(options),
+                "digest": provenance.digest(self.output_params(job)),
+            }
+        )
+
+    def _compute(self, job: Job) -> Settings:
         """Return the options of a job that runs a model: its device, and how it computes."""
         config = self.grid.config
         options: Settings = {"batch_tokens": config.encode.batch_tokens.model_dump(), "kernels": config.kernels}
-        if endpoint := self.grid.endpoint(wildcards):
+        if endpoint := self.grid.endpoint(job.named):
             return {"device": "cpu", **options, "connection": json.dumps(endpoint.connection())}
         return {"device": config.device, **options}
 
@@ -178,10 +149,6 @@ class Rules:
     def jobs(self) -> list[Job]:
         """The jobs behind all runs and scores of the grid."""
         return jobs_behind(self.grid, *(artifacts.scores(self.grid, *cell) for cell in self.grid.runs))
-
-    def params_of(self, job: Job) -> Settings:
-        """Return the params of a job that change its output."""
-        return self._rules[job.rule].output_params(dict(job.wildcards))
 
     @cached_property
     def outdated(self) -> dict[str, str]:
@@ -195,7 +162,7 @@ class Rules:
         return reasons
 
     def _reason(self, job: Job) -> str:
-        return reruns.reason(Path(self.grid.own(job.record)), lambda: self.params_of(job))
+        return reruns.reason(Path(self.grid.own(job.record)), lambda: self.output_params(job))
 
     def force_if_outdated(self, job: Job) -> None:
         """Force a job whose record does not match to run, as ``--forcerun`` does.
@@ -213,15 +180,11 @@ class Rules:
 
     def summary_json(self) -> str:
         """Return the summary of the grid, with the digests of its jobs' params."""
-        return self.summary.as_json({job.record: provenance.digest(self.params_of(job)) for job in self.jobs})
+        return self.summary.as_json({job.record: provenance.digest(self.output_params(job)) for job in self.jobs})
 
     @cached_property
     def _summary_digest(self) -> str:
         return provenance.digest({"summary": self.summary_json(), "published": [*map(files.sha256, PUBLISHED)]})
-
-    def summary_state(self, wildcards: Any) -> str:
-        """Return the digest of what the tables and the page are made of."""
-        return self._summary_digest
 
 
 def _with_values(options: Settings) -> Settings:

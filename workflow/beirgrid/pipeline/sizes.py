@@ -5,18 +5,18 @@ The work of jobs follows from them. Data is in MB, arithmetic in FLOPs.
 
 from __future__ import annotations
 
-import contextlib
 import math
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache, cached_property
 
 from ..collections import downloads
 from ..config import entries
-from ..config.entries import LocalCorpus, ModelEntry
+from ..config.entries import LocalCorpus
 from ..config.models import Chunks
 from ..config.mteb_collections import WORD_BYTES
 from ..config.places import find_local, resolve_path
-from ..core import files, paths
+from ..core import files
 from .grid import Grid
 
 Amounts = dict[str, float]
@@ -54,21 +54,18 @@ class Sizes:
         self.device = device
         self.config = grid.config
         self.model = cache(self._model)
-        self.queries = cache(self._count_queries)
-        self._guessed = cache(self._guess)
+        self._guess = cache(self._guess_documents)
 
     def documents(self, corpus: str, shard: int | None = None) -> int:
         """Return the number of documents of a corpus or shard, estimated if unregistered."""
         registered = self.config.corpora[corpus].documents
-        documents, size = registered or self._guessed(corpus), self.config.encode.shard
+        documents, size = registered or self._guess(corpus), self.config.encode.shard
         return documents if shard is None or not registered else min(size, documents - shard * size)
 
-    def _guess(self, corpus: str) -> int:
-        """Return the number of documents of a fetched corpus, or an estimate from the size of its file."""
+    def _guess_documents(self, corpus: str) -> int:
+        """Estimate the number of documents of a corpus from the size of its file."""
         entry = self.config.corpora[corpus]
         file = find_local(resolve_path(entry.path), "corpus.jsonl") if isinstance(entry, LocalCorpus) else None
-        if fetched := _fetched(paths.CORPUS_RECORD.format(corpus=corpus), "documents"):
-            return fetched
         if not file:
             return DOCUMENTS
         whole = file.stat().st_size * (GZIPPED if file.suffix == ".gz" else 1)
@@ -95,10 +92,9 @@ class Sizes:
             for part in (self.config.datasets[name].mean_of or (name,))
         }
 
-    def _count_queries(self, dataset: str) -> int:
-        """Return the queries of a dataset: registered, fetched, or by default."""
-        fetched = _fetched(paths.DATASET_RECORD.format(dataset=dataset), "queries")
-        return self.config.datasets[dataset].queries or fetched or QUERIES
+    def queries(self, dataset: str) -> int:
+        """Return the number of queries of a dataset."""
+        return self.config.datasets[dataset].queries or QUERIES
 
     def judged(self, dataset: str) -> float:
         """Return the number of relevant judgements of a dataset, by default two per query."""
@@ -114,12 +110,13 @@ class Sizes:
         if isinstance(entry, LocalCorpus):
             return 0.0
         file, size = downloads.size(entry.id)
-        if not size:
-            return self.text_mb(corpus) / GZIPPED
-        others = {self.config.datasets[name].corpus or "" for name in self.grid.datasets}
-        return size / max(
-            1, sum(downloads.size(getattr(self.config.corpora[name], "id", "") or "")[0] == file for name in others)
-        )
+        return size / max(1, self._downloads[file]) if size else self.text_mb(corpus) / GZIPPED
+
+    @cached_property
+    def _downloads(self) -> Counter[str]:
+        """The number of the grid's corpora in each downloaded file."""
+        corpora = {self.grid.corpus(name) for name in self.grid.datasets}
+        return Counter(downloads.size(self.config.corpora[name].id or "")[0] for name in corpora)
 
     def _model(self, model: str) -> dict[str, float]:
         """Return a model's parameters and word embeddings (millions), and its vector dimension."""
@@ -129,7 +126,8 @@ class Sizes:
         given = {key: float(value) for key, value in entry.size.model_dump(exclude_none=True).items()}
         if entry.endpoint and entry.endpoint.dimensions:
             given = {"dimensions": float(entry.endpoint.dimensions), **given}
-        return {**MODEL, **_size_on_disk(entry), **given}
+        stored = sum(map(files.size, resolve_path(entry.path).rglob("*.safetensors"))) if entry.path else 0
+        return {**MODEL, **({"parameters": stored / 4e6, "embeddings": 0.0} if stored else {}), **given}
 
     def weights_mb(self, model: str) -> float:
         """Return the size of a model's weights in float32, in MB."""
@@ -209,6 +207,11 @@ class Sizes:
         """Return the FLOPs of sampling queries with a query generator."""
         return SAMPLING_COST[self.device] * self.read_flops(model, queries, SAMPLED_PIECES / WORD_PIECES)
 
+    def writing(self, model: str, documents: float, words: float, queries: float) -> Amounts:
+        """Return the work of reading documents with a model that writes queries for them."""
+        flops = self.read_flops(model, documents, words) + self.sampling_flops(model, queries)
+        return {"model_flops": flops, "weights_mb": self.weights_mb(model)}
+
     def learning(self, model: str, texts: float, words: float, batch: float) -> Amounts:
         """Return the work of training a model on texts."""
         activations = batch * self.pieces(model, words) * self.model(model)["dimensions"]
@@ -224,22 +227,3 @@ def met_postings(queries: float, words: float, documents: float) -> float:
     500,000.
     """
     return queries * (words * documents / 50 + 5e5)
-
-
-def _fetched(record: str, fact: str) -> int:
-    """Return a count in the record of fetched data; 0 without one."""
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # missing, or damaged and made again
-        return max(1, int(files.read_json(record)["facts"][fact]))
-    return 0
-
-
-def _size_on_disk(model: ModelEntry) -> dict[str, float]:
-    """Estimate the size of a local model from its files, as if its weights were in float32; empty without them."""
-    folder = resolve_path(model.path) if model.path is not None else None
-    parameters = sum(map(files.size, folder.rglob("*.safetensors"))) / 4e6 if folder else 0.0
-    if not (folder and parameters and (folder / "config.json").is_file()):
-        return {}
-    shape = files.read_json(folder / "config.json")
-    width = shape.get("hidden_size", shape.get("d_model", shape.get("dim", MODEL["dimensions"])))
-    embeddings = min(shape.get("vocab_size", 0) * width / 1e6, 0.9 * parameters)
-    return {"parameters": parameters, "embeddings": embeddings, "dimensions": float(width)}

@@ -44,15 +44,20 @@ class Job(NamedTuple):
         return stages()[self.rule]
 
     @property
+    def named(self) -> dict[str, str]:
+        """The wildcards by name."""
+        return dict(self.wildcards)
+
+    @property
     def record(self) -> str:
         """The path of the job's record. The record of an evaluation is its scores."""
         outputs = self.stage.outputs
-        return fill(outputs.get("record", outputs.get(self.stage.main, "")), **dict(self.wildcards))
+        return fill(outputs.get("record", outputs.get(self.stage.main, "")), **self.named)
 
     def inputs(self, grid: Grid) -> Inputs:
         """Return the inputs of the job. They are asked for several times, and kept with the grid."""
         if self not in grid.inputs:
-            grid.inputs[self] = self.stage.inputs(grid, **dict(self.wildcards))
+            grid.inputs[self] = self.stage.inputs(grid, **self.named)
         inputs: Inputs = grid.inputs[self]
         return inputs
 
@@ -163,6 +168,16 @@ class Stage:
         return self.runs_model(grid, **wildcards)
 
     @property
+    def function(self) -> str:
+        """The name of the function of its jobs."""
+        return self.run.partition(":")[2]
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether its jobs read files that no job writes."""
+        return self.of_grid or type(self).files is not Stage.files
+
+    @property
     def priority(self) -> int:
         """Which jobs start first: those that need no model, and among these and the others, those that end a cell."""
         return 2 * (not self.runs_models) + (self.group == "cell")
@@ -205,7 +220,7 @@ def stamps() -> dict[str, Stamp]:
 @cache
 def functions() -> dict[str, str]:
     """Return the functions of all stages, with their modules, by name."""
-    return {stage.run.partition(":")[2]: stage.run for stage in stages().values()}
+    return {stage.function: stage.run for stage in stages().values()}
 
 
 def jobs_behind(grid: Grid, *ends: Output) -> list[Job]:

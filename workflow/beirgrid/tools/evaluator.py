@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from snakemake.iocontainers import Wildcards
 
 from ..collections import collection, qrels
 from ..config.metric_names import parse_metric
@@ -143,12 +142,10 @@ def _fetch(dataset: str, directory: Path) -> str:
     rules = Rules(grid, own_python=True)
     with contextlib.chdir(directory), files.locked(".snakemake/beirgrid/fetch.lock"):
         for each in jobs_behind(grid, artifacts.queries(name)):
-            named, rule = dict(each.wildcards), getattr(rules, each.rule)
-            wildcards = Wildcards(fromdict=named)
-            if not _is_made(each.record, provenance.digest(rule.output_params(wildcards))):
-                outputs = {of: fill(path, **named) for of, path in each.stage.outputs.items()}
-                told = rule.job(wildcards, rule.inputs(wildcards), outputs, 1, SimpleNamespace(mem_mb=0))
-                job.run(each.stage.run.partition(":")[2], told.encode())
+            if not _is_made(each.record, provenance.digest(rules.output_params(each))):
+                outputs = {of: fill(path, **each.named) for of, path in each.stage.outputs.items()}
+                told = rules.as_json(each, rules.inputs(each), outputs, 1, SimpleNamespace(mem_mb=0))
+                job.run(each.stage.function, told.encode())
     return name
 
 

@@ -20,15 +20,18 @@ from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, show
 from ..pipeline import artifacts
 from ..pipeline.grid import Grid
-from ..pipeline.resources import Need, Resources
+from ..pipeline.resources import Resources
 from ..pipeline.stage import Job, jobs_behind, output
 from .configfiles import merged
 from .options import ConfigFiles, Directory
 from .run import find_grid
 from .text import table_lines
 
-SUMS = ("jobs", "GPU h", "CPU h", "download", "kept", "until used")
-_KEYS = ("jobs", "gpu_hours", "cpu_hours", "download_mb", "kept_mb", "temporary_mb")
+# What the jobs of a stage or a cell take together, with the titles of the table.
+_SUMS = {
+    **{"jobs": "jobs", "gpu_hours": "GPU h", "cpu_hours": "CPU h"},
+    **{"download_mb": "download", "kept_mb": "kept", "temporary_mb": "until used"},
+}
 Row = dict[str, Any]
 
 
@@ -79,8 +82,8 @@ def _plan(resources: Resources, planned: dict[Job, Row], at_once: int) -> Row:
         "systems": list(grid.config.grid.systems),
         "datasets": list(grid.config.grid.datasets),
         "not_supplied": {name: str(folder) for name, folder in grid.not_supplied.items()},
-        "rates": f"assumed for {resources.cores} cores",
         "device": resources.device,
+        "cores": resources.cores,
         "jobs_in_all": len(everything),
         "total": total,
         "peak_mb": total["kept_mb"] + sum(held),
@@ -97,7 +100,7 @@ def _plan(resources: Resources, planned: dict[Job, Row], at_once: int) -> Row:
 
 def _sums(rows: Iterable[Row]) -> dict[str, float]:
     rows = list(rows)
-    return {key: sum(row[key] for row in rows) for key in _KEYS}
+    return {key: sum(row[key] for row in rows) for key in _SUMS}
 
 
 def _resources(grid: Grid, device: str | None) -> Resources:
@@ -180,25 +183,17 @@ def _cells(grid: Grid, planned: dict[Job, Row]) -> Iterator[Row]:
 
 def _actual(resources: Resources, jobs: list[Job]) -> Iterator[Row]:
     """Yield, per rule, the estimated and the actual use of finished jobs, which their records have."""
-    finished: dict[str, list[tuple[Need, Row, int]]] = {}
+    finished: dict[str, list[Row]] = {}
     for job in jobs:
         with contextlib.suppress(BeirgridError):  # a missing or damaged record: the job is to run
-            record, wildcards = provenance.read_record(resources.grid.own(job.record)), dict(job.wildcards)
-            told = (resources.of(job.rule, **wildcards), record, resources.mem_mb(job.rule, wildcards, 1))
-            finished.setdefault(job.rule, []).append(told)
-    for rule, done in finished.items():
-        yield {
-            "rule": rule,
-            "jobs": len(done),
-            "planned_seconds": sum(need.seconds for need, _, _ in done),
-            "seconds": sum(record["seconds"] for _, record, _ in done),
-            "asked_mb": max(asked for _, _, asked in done),
-            "planned_mb": max(need.memory for need, _, _ in done),
-            "peak_mb": max(record["peak_memory_mb"] for _, record, _ in done),
-        }
-
-
-# Text
+            record, need = provenance.read_record(resources.grid.own(job.record)), resources.of(job.rule, **job.named)
+            planned = {"planned_seconds": need.seconds, "planned_mb": need.memory}
+            actual = {"seconds": record["seconds"], "peak_mb": record["peak_memory_mb"]}
+            asked = {"asked_mb": resources.mem_mb(job.rule, job.named, 1)}
+            finished.setdefault(job.rule, []).append(planned | actual | asked)
+    for rule, rows in finished.items():
+        combined = {key: (sum if "seconds" in key else max)(row[key] for row in rows) for key in rows[0]}
+        yield {"rule": rule, "jobs": len(rows), **combined}
 
 
 def _text(plan: Row) -> Iterator[str]:
@@ -208,34 +203,28 @@ def _text(plan: Row) -> Iterator[str]:
     if plan["not_supplied"]:
         yield f"Not supplied and not planned: {', '.join(plan['not_supplied'])}"
     if total["jobs"]:
-        rows = [[rule, *_row(of), _size(of["mem_mb"]), f"{of['runtime']} min"] for rule, of in plan["rules"].items()]
+        asked = {rule: [_size(of["mem_mb"]), f"{of['runtime']} min"] for rule, of in plan["rules"].items()}
+        rows = [[rule, *_sum_texts(of), *asked[rule]] for rule, of in plan["rules"].items()]
         yield ""
-        yield from table_lines(["stage", *SUMS, "memory", "time"], [*rows, ["total", *_row(total), "", ""]])
+        yield from table_lines(
+            ["stage", *_SUMS.values(), "memory", "time"], [*rows, ["total", *_sum_texts(total), "", ""]]
+        )
         yield ""
         yield "CPU hours are hours of one core. Memory and time are what the largest job of a stage asks for."
         yield "Kept: size of the files that stay. Until used: size of the files that are deleted after their last use."
         at_most = f"at most {_size(plan['peak_mb'])} while it runs, with {plan['at_once']} jobs at once"
         yield f"Disk: {_size(total['kept_mb'])} at the end, {at_most}"
-    yield f"Rates: {plan['rates']}."
+    yield f"Rates are assumed for {plan['cores']} cores."
     yield from (f"Too large: {line}" for line in plan["too_large"])
     if plan["actual"]:
-        yield ""
-        yield "Finished jobs, estimated and actual:"
-        columns = ["stage", "jobs", "planned s", "actual s", "actual/planned", "planned MB", "peak MB", "asked MB"]
-        rows = [
-            [row["rule"], str(row["jobs"]), *_times(row["planned_seconds"], row["seconds"])]
-            + [f"{row[key]:,.0f}" for key in ("planned_mb", "peak_mb", "asked_mb")]
-            for row in plan["actual"]
-        ]
-        sums = [sum(row[key] for row in plan["actual"]) for key in ("planned_seconds", "seconds")]
-        yield from table_lines(columns, [*rows, ["total", "", *_times(*sums), "", "", ""]])
+        columns = ("rule", "jobs", "planned_seconds", "seconds", "planned_mb", "peak_mb", "asked_mb")
+        yield "\nFinished jobs, estimated and actual:"
+        rows = [[f"{row[key]:,.0f}" if key != "rule" else row[key] for key in columns] for row in plan["actual"]]
+        titles = ["stage", "jobs", "planned s", "actual s", "planned MB", "peak MB", "asked MB"]
+        yield from table_lines(titles, rows)
 
 
-def _times(planned: float, took: float) -> list[str]:
-    return [f"{planned:,.1f}", f"{took:,.1f}", f"{took / planned:.2f}"]
-
-
-def _row(sums: dict[str, float]) -> list[str]:
+def _sum_texts(sums: dict[str, float]) -> list[str]:
     hours = [f"{sums[key]:,.2f}" if sums[key] else "" for key in ("gpu_hours", "cpu_hours")]
     return [f"{sums['jobs']:,}", *hours, *(_size(sums[key]) for key in ("download_mb", "kept_mb", "temporary_mb"))]
 
