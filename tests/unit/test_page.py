@@ -147,6 +147,19 @@ def test_cells_of_systems_that_were_trained_on_the_dataset_are_marked(monkeypatc
     assert "so zero-shot means leave the system out (doct5query)" in page
 
 
+def test_a_dataset_may_have_the_name_of_a_set_of_datasets(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    text = pages.grid(2, 2, ("ndcg@10",)).model_dump_json().replace("trec-covid", "all")
+    grid = GridSummary.model_validate_json(text)
+    answers = pages.tables(grid)
+    (table,) = grids.tables(grid, answers)
+    own = answers.scores.query("dataset == 'all'").set_index("system")["value"]
+    over = answers.across.set_index("system")["mean"]
+    assert [column.title for column in table.columns] == ["mean of 2", "all", "nfcorpus"]
+    for row in table.rows:
+        assert [cell.exact for cell in row.cells[:2]] == [f"{of[row.system]:.6f}" for of in (over, own)]
+
+
 @pytest.mark.parametrize(("size", "offered"), [((1, 1), False), ((2, 1), True), ((1, 3), True)])
 def test_filters_are_offered_where_there_is_a_choice(monkeypatch, tmp_path, size, offered):
     monkeypatch.chdir(tmp_path)

@@ -10,20 +10,12 @@ import pandas as pd
 from markupsafe import Markup
 
 from ..config.metric_names import MAIN, lower_is_better
-from ..results.answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, ZERO_SHOT, Answers
-from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED
-from ..results.summary import NO, GridSummary
-from ..results.table_files import FLAW, INCOMPLETE, TRAINING, shown_scores
+from ..results.answers import DONE, FAILED, PENDING, ZERO_SHOT, Answers
+from ..results.summary import GridSummary
+from ..results.table_files import cell_facts, shown_scores
 from . import texts
 
-# Verdicts in ascending priority: a cell with several references shows the last one.
-VERDICTS = (
-    *("", NOT_SUPPLIED, NOT_JUDGED, PENDING, FAILED, "no reference"),
-    *(SCORE_IS_PUBLISHED, OTHER_PROTOCOL, OTHER_COMMIT, "reproduced", "close", "deviates"),
-)
 MARKS = {"reproduced": "✓", "close": "≈", "deviates": "✗"}
-# What is known of a cell, by system and key of the column.
-Facts = dict[tuple[str, str], Any]
 # Significance level for corrected p values.
 SIGNIFICANT = 0.05
 
@@ -91,79 +83,36 @@ def tables(grid: GridSummary, answers: Answers) -> list[MetricTable]:
 
 def _table(grid: GridSummary, answers: Answers, metric: str) -> MetricTable:
     columns = [*means(answers.across[answers.across["metric"] == metric]), *(Column(name, name) for name in grid.rows)]
-    facts = _facts(answers, metric)
-    of_columns = [_cells(grid, metric, column, facts) for column in columns]
+    facts = cell_facts(answers, grid, metric)
+    known = dict(zip(facts.index, texts.rows(facts), strict=True))
+    keys = [f"{column.key}: {column.names}" if column.names else column.key for column in columns]
+    of_columns = [_cells([known.get((key, system)) for system in grid.systems]) for key in keys]
     first = pd.Series([float(cell.exact or math.nan) for cell in of_columns[0]], dtype="float64")
     ranks = (texts.number(rank, ".0f") for rank in first.rank(method="min", ascending=lower_is_better(metric)))
     rows = [Row(*of) for of in zip(grid.systems, ranks, map(list, zip(*of_columns, strict=True)), strict=True)]
     return MetricTable(metric, lower_is_better(metric), columns, rows, _main_metrics(grid, metric))
 
 
-def _facts(answers: Answers, metric: str) -> Facts:
-    """Return what is known of each score and mean of a metric, by system and key of the column."""
-    cell = ["system", "dataset"]
-    of = {name: table[table["metric"] == metric] for name, table in answers._asdict().items() if "metric" in table}
-    verdicts = of["verdicts"].sort_values("verdict", key=_priorities, ascending=False, kind="stable")
-    verdicts = verdicts.drop_duplicates(cell)
-    seeds = of["seeds"][of["seeds"]["status"] == DONE]
-    scores = of["scores"][[*cell, "value", "low", "high", "status", "detail"]]
-    for table, names in (
-        (of["significance"], {"difference": "difference", "p_holm": "p", "in_best_group": "alike"}),
-        (verdicts, {"verdict": "verdict", "difference": "to_published"}),
-        (seeds[seeds["mean_of"] == ""], {"deviation": "deviation"}),
-    ):
-        scores = scores.merge(table[[*cell, *names]].rename(columns=names), "left", cell)
-    titles = {"mean": "value", "low_queries": "low", "high_queries": "high", "note": "detail", "over": "dataset"}
-    of_seeds = seeds.rename(columns={"mean_of": "names"})[["system", "names", "deviation"]]
-    over = of["across"].rename(columns=titles).merge(of_seeds, "left", ["system", "names"])
-    over["status"] = over["value"].map(lambda value: INCOMPLETE if math.isnan(value) else DONE)
-    over["difference"] = over["difference"].where(over["system"] != over["baseline"])
-    rows = pd.concat([scores, over[over.columns.intersection(scores.columns)]], ignore_index=True)
-    return {(row.system, row.dataset): row for row in texts.rows(rows.fillna({"alike": False, "verdict": ""}))}
-
-
-def _priorities(verdicts: pd.Series) -> pd.Series:
-    return verdicts.map(VERDICTS.index)
-
-
-def _cells(grid: GridSummary, metric: str, column: Column, facts: Facts) -> list[GridCell]:
-    """Return the cells of a column, in the order of the systems."""
-    of_systems = {system: facts.get((system, column.key)) for system in grid.systems}
-    done = [row for row in of_systems.values() if row and not math.isnan(row.value)]
-    values = [row.value for row in done]
-    best = texts.number((min if lower_is_better(metric) else max)(values)) if len(values) > 1 else ""
-    ends = [end for row in done for end in (row.value, row.low, row.high) if not math.isnan(end)]
-    cells = []
-    for system, row in of_systems.items():
-        if row is None:
-            cells.append(GridCell())
-            continue
-        text = texts.number(row.value)
-        is_best = text == best != ""  # as are all values that round to the best one
-        detail = _warnings(facts, system, column) if column.names and text else row.detail
-        trained = TRAINING[NO if column.names else grid.trained(system, column.key)]
-        signs = ("°" if row.alike and not is_best else "", trained, FLAW if detail and text else "")
-        cells.append(
-            GridCell(
-                text=text or row.status,
-                exact=texts.number(row.value, ".6f"),
-                interval=texts.interval(row.low, row.high),
-                detail=detail,
-                to_baseline=texts.difference(row.difference) + ("*" if row.p <= SIGNIFICANT else ""),
-                to_published=texts.difference(row.to_published),
-                best=is_best,
-                marks="".join(signs) + MARKS.get(row.verdict, ""),
-                deviation=texts.number(row.deviation),
-                bar=bar(row, ends),
-            )
+def _cells(rows: Sequence[Any]) -> list[GridCell]:
+    """Return the cells of a column from what is known of each system; None for nothing."""
+    ends = [end for row in rows if row for end in (row.value, row.low, row.high) if not math.isnan(end)]
+    return [
+        GridCell(
+            text=row.text,
+            exact=texts.number(row.value, ".6f"),
+            interval=texts.interval(row.low, row.high),
+            detail=row.detail,
+            to_baseline=texts.difference(row.difference) + ("*" if row.p <= SIGNIFICANT else ""),
+            to_published=texts.difference(row.to_published),
+            best=row.best,
+            marks=row.signs.replace("†", "°") + MARKS.get(row.verdict, ""),
+            deviation=texts.number(row.deviation),
+            bar=bar(row, ends),
         )
-    return cells
-
-
-def _warnings(facts: Facts, system: str, column: Column) -> str:
-    """Return the warnings about the datasets of a mean."""
-    details = {name: facts[system, name].detail for name in column.names.split(", ") if (system, name) in facts}
-    return "; ".join(f"{name}: {detail}" for name, detail in details.items() if detail)
+        if row
+        else GridCell()
+        for row in rows
+    ]
 
 
 def bar(cell: Any, ends: Sequence[float]) -> Markup:

@@ -12,8 +12,8 @@ from ..config.metric_names import written
 from ..core import paths
 from ..results.answers import LEAST_DATASETS, Answers
 from ..results.summary import GridSummary
+from ..results.table_files import VERDICTS
 from . import texts
-from .matrix import VERDICTS
 from .texts import Columns, Rows, Shown
 
 # Maximum pairs on the page. If there are more, only those of the first metric are included, up to this number.
@@ -151,9 +151,8 @@ def per_query(grid: GridSummary, answers: Answers) -> dict[str, dict[str, Any]]:
 
 def verdicts(answers: Answers) -> Shown:
     """Tabulate the scores with a reference value, deviations first."""
-    order = {name: number for number, name in enumerate(reversed(VERDICTS))}
     table = answers.verdicts[answers.verdicts["published"].notna()]
-    table = table.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
+    table = table.sort_values("verdict", key=lambda names: names.map(VERDICTS.index), kind="stable")
     table = table.assign(
         metric=table["metric"].map(written),
         value=table["value"].map(texts.number).where(table["value"].notna(), table["status"]),

@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from ..config.metric_names import lower_is_better, written
 from ..core import files, provenance
 from ..core.errors import DataError
-from .answers import DONE, Answers, file_name, ranking, read_answers, write_answers
+from .answers import (
+    DONE,
+    FAILED,
+    NOT_JUDGED,
+    NOT_SUPPLIED,
+    PENDING,
+    Answers,
+    file_name,
+    ranking,
+    read_answers,
+    write_answers,
+)
+from .published import OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED
 from .summary import NO, UNKNOWN, YES, GridSummary
 
 # The formats of a metric's table.
@@ -33,6 +46,12 @@ _LATEX = str.maketrans(
         **{"<": "$<$", ">": "$>$", "≤": r"$\leq$"},
     }
 )
+# Verdicts in descending priority: a cell with several references shows the first one.
+VERDICTS = (
+    *("deviates", "close", "reproduced", OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED),
+    *("no reference", FAILED, PENDING, NOT_JUDGED, NOT_SUPPLIED, ""),
+)
+_CELL = ["dataset", "system"]
 BEST_COLUMN = "not distinguishable from the best"
 DEVIATION = (
     "±: standard deviation over the seeds (denominator: seeds - 1); for a mean over datasets, that of the seeds' means."
@@ -107,49 +126,93 @@ def ordered(grid: GridSummary, answers: Answers) -> GridSummary:
     return grid.model_copy(update={"systems": ranking(answers, grid.systems, grid.metrics[0])})
 
 
+def cell_facts(answers: Answers, grid: GridSummary, metric: str) -> pd.DataFrame:
+    """Return what is known of each score of a metric and of each mean over datasets, by dataset and system.
+
+    In place of a dataset, a row of across.csv has ``{over}: {names}``, and the mean of the written tables its name.
+    ``text`` is the value with four decimals, or the reason for none. ``best`` tells whether no such text of the dataset
+    is better, ``alike`` whether the system is indistinguishable from the best. Notes explain ``signs``.
+    """
+    of = {name: table[table["metric"] == metric] for name, table in answers._asdict().items() if "metric" in table}
+    of["seeds"] = of["seeds"][of["seeds"]["status"] == DONE]
+    rows = _dataset_facts(of, grid)
+    rows = pd.concat([rows, _mean_facts(of, grid, rows).reindex(columns=rows.columns)], ignore_index=True)
+    rows = rows.fillna({"alike": False, "verdict": ""})
+    rows["value"] = rows["value"].where(rows["status"] == DONE)
+    done = rows["value"].notna()
+    rows["text"] = rows["value"].map(_FORM).where(done, rows["status"])
+    numbers = rows["value"].map(lambda value: float(_FORM(value)))  # values that look equal are equally good
+    extremes = numbers.groupby(rows["dataset"]).transform("min" if lower_is_better(metric) else "max")
+    rows["best"] = numbers == extremes
+    trained = [TRAINING[grid.trained(system, name)] for name, system in rows[_CELL].itertuples(index=False)]
+    signs = (rows["alike"] & ~rows["best"]).map({True: "†", False: ""}) + trained
+    rows["signs"] = (signs + (rows["detail"] != "").map({True: FLAW, False: ""})).where(done, "")
+    rows.index = pd.MultiIndex.from_frame(rows[_CELL])
+    return rows
+
+
+def _dataset_facts(of: Mapping[str, pd.DataFrame], grid: GridSummary) -> pd.DataFrame:
+    """Join scores, tests, verdicts and deviations over seeds."""
+    verdicts = of["verdicts"].sort_values("verdict", key=lambda names: names.map(VERDICTS.index), kind="stable")
+    rows = shown_scores(of["scores"], grid)[[*_CELL, "value", "low", "high", "status", "detail"]]
+    for table, names in (
+        (of["significance"], {"difference": "difference", "p_holm": "p", "in_best_group": "alike"}),
+        (verdicts.drop_duplicates(_CELL), {"verdict": "verdict", "difference": "to_published"}),
+        (of["seeds"][of["seeds"]["mean_of"] == ""], {"deviation": "deviation"}),
+    ):
+        rows = rows.merge(table[[*_CELL, *names]].rename(columns=names), "left", _CELL)
+    return rows
+
+
+def _mean_facts(of: Mapping[str, pd.DataFrame], grid: GridSummary, rows: pd.DataFrame) -> pd.DataFrame:
+    """Arrange the means over datasets as rows of facts. Warnings are those about the datasets."""
+    titles = {"mean": "value", "low_queries": "low", "high_queries": "high", "note": "detail"}
+    across = of["across"][of["across"]["system"].isin(list(grid.systems))].rename(columns=titles)
+    means = [across.assign(dataset=across["over"] + ": " + across["names"])]
+    if len(averaged := averaged_rows(grid)) > 1:
+        values = rows[rows["dataset"].isin(averaged)].groupby("system")["value"].mean(skipna=False)
+        means.append(values.reset_index().assign(dataset=mean_name(grid), names=name_of_mean(averaged), detail=""))
+    of_seeds = of["seeds"].rename(columns={"mean_of": "names"})[["system", "names", "deviation"]]
+    over = pd.concat(means).merge(of_seeds, "left", ["system", "names"])
+    flaws = rows[(rows["status"] == DONE) & (rows["detail"] != "")].set_index(_CELL)["detail"].to_dict()
+    warnings = [
+        "; ".join(f"{name}: {flaws[name, system]}" for name in names.split(", ") if (name, system) in flaws)
+        for names, system in zip(over["names"], over["system"], strict=True)
+    ]
+    return over.assign(
+        detail=over["detail"].where(over["value"].isna(), warnings),
+        status=np.where(over["value"].isna(), INCOMPLETE, DONE),
+        difference=over["difference"].where(over["system"] != over["baseline"]),
+    )
+
+
 def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
     """Arrange one metric as datasets × systems, with a row of means if there are several datasets."""
     grid = ordered(grid, answers)
-    scores, tests, seeds = (
-        table[table["metric"] == metric] for table in (answers.scores, answers.significance, answers.seeds)
-    )
-    values, status, detail = (_pivot(scores, grid, column) for column in ("value", "status", "detail"))
-    values = values.where(status == DONE).astype("float64")
-    shown = values.map(_FORM).where(status == DONE, status)
-    flawed = (status == DONE) & detail.map(bool)
-    group = _pivot(tests, grid, "in_best_group").fillna(False).astype(bool)
-    trained = {system: [TRAINING[grid.trained(system, row)] for row in grid.rows] for system in grid.systems}
-    training = pd.DataFrame(trained, values.index)
-    seeds = seeds[seeds["status"] == DONE]
-    deviations = _pivot(seeds[seeds["mean_of"] == ""], grid, "deviation")
-    averaged, more = averaged_rows(grid), [_GROUP] if len(grid.systems) > 1 else []
+    facts, averaged, more = cell_facts(answers, grid, metric), averaged_rows(grid), list[str]()
+    deviations = facts["deviation"].map(lambda number: f" ± {number:.4f}", "ignore").fillna("")
+    facts = facts.assign(signs=facts["signs"] + deviations, alike=facts["alike"].astype(bool))
+    if len(grid.systems) > 1:
+        more.append(_GROUP)
     if len(averaged) > 1:
-        name, means = mean_name(grid), values.loc[averaged].mean(skipna=False)
-        values.loc[name], group.loc[name], training.loc[name] = means, False, ""
-        flawed.loc[name] = flawed.loc[averaged].any()
-        shown.loc[name] = means.map(_FORM).where(means.notna(), INCOMPLETE)
-        deviations.loc[name] = seeds[seeds["mean_of"] == name_of_mean(averaged)].set_index("system")["deviation"]
+        status = facts["status"].to_dict()
         lacking = {
-            system: ", ".join(f"{row} ({state})" for row, state in of.items() if state != DONE)
-            for system, of in status.loc[averaged].items()
+            name: ", ".join(f"{row} ({status[row, name]})" for row in averaged if status[row, name] != DONE)
+            for name in grid.systems
         }
         more += [f"No mean of {names}; missing: {missing}." for missing, names in _by_value(lacking) if missing]
-    numbers = values.map(lambda value: float(_FORM(value)))  # values that look equal are equally good
-    best = numbers.eq(numbers.min(axis=1) if lower_is_better(metric) else numbers.max(axis=1), axis=0)
-    signs = (group & ~best).map(lambda alike: "†" * alike) + training + flawed.map(lambda flaw: FLAW * flaw)
-    signs = signs.where(values.notna(), "") + deviations.map(lambda number: f" ± {number:.4f}", "ignore").fillna("")
+    rows = [*grid.rows, *([mean_name(grid)] if len(averaged) > 1 else [])]
+    values, shown, signs, best, group = (
+        facts[column].unstack("system").reindex(index=rows, columns=list(grid.systems))
+        for column in ("value", "text", "signs", "best", "alike")
+    )
     return Wide(metric, values, shown, signs, best, group, (*more, *notes(grid, answers.scores)))
 
 
-def _pivot(table: pd.DataFrame, grid: GridSummary, column: str) -> pd.DataFrame:
-    wide_table = table.pivot(index="dataset", columns="system", values=column).astype(object)
-    return wide_table.reindex(index=list(grid.rows), columns=list(grid.systems))
-
-
-def _by_value(texts: Mapping[Any, str]) -> Iterator[tuple[str, str]]:
+def _by_value(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each text once, with the names that have it."""
     for text in dict.fromkeys(texts.values()):
-        yield text, ", ".join(str(name) for name in texts if texts[name] == text)
+        yield text, ", ".join(name for name in texts if texts[name] == text)
 
 
 def averaged_rows(grid: GridSummary) -> list[str]:
