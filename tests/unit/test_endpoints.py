@@ -95,58 +95,23 @@ def test_a_text_that_no_file_can_hold_is_replaced(served: Served, client: Callab
     assert (stated, client().chat(messages)) == ("a?", "?b")
 
 
-def _shorter(answer: Any) -> Any:
-    return answer | {"data": answer["data"][1:]}
-
-
-def _twice(answer: Any) -> Any:
-    return answer | {"data": [*answer["data"][1:], answer["data"][-1]]}
+def changed(**keys: Any) -> Callable[[Any], Any]:
+    """Return the fault that changes each row of an answer."""
+    return lambda answer: answer | {"data": [row | keys for row in answer["data"]]}
 
 
 def _narrower(answer: Any) -> Any:
     return answer | {"data": [{**answer["data"][0], "embedding": [1.0]}, *answer["data"][1:]]}
 
 
-def _not_a_number(answer: Any) -> Any:
-    return answer | {"data": [{**row, "embedding": [float("nan")] * 26} for row in answer["data"]]}
-
-
-def _empty(answer: Any) -> Any:
-    return answer | {"data": [{**row, "embedding": [None] * 26} for row in answer["data"]]}
-
-
-def _endless(answer: Any) -> Any:
-    return answer | {"usage": {"total_tokens": float("inf")}}
-
-
-def _gaining(answer: Any) -> Any:
-    """An answer with a negative price, which would raise the budget."""
-    return answer | {"usage": {"total_tokens": -1_000_000}}
-
-
-def _nested(answer: Any) -> Any:
-    return answer | {
-        "data": [{**row, "embedding": [[number] for number in row["embedding"]]} for row in answer["data"]]
-    }
-
-
-def _huge(answer: Any) -> Any:
-    return answer | {"data": [{**row, "embedding": [10**400] * 26} for row in answer["data"]]}
-
-
-def _in_bytes(answer: Any) -> Any:
-    """An answer whose vectors are bytes, in an order that nothing tells."""
-    rows = [np.array(row["embedding"], ">f4").tobytes() for row in answer["data"]]
-    rows = [
-        {**row, "embedding": base64.b64encode(sent).decode()} for row, sent in zip(answer["data"], rows, strict=True)
-    ]
-    return answer | {"data": rows}
-
-
-FAULTS = [500, 503, (429, {"Retry-After": "0"}), "cut", _shorter, _twice, _narrower, _not_a_number, _empty]
-FAULTS += [lambda answer: answer | {"data": [{**row, "embedding": []} for row in answer["data"]]}]
+SHORTER, NOT_A_NUMBER = lambda answer: answer | {"data": answer["data"][1:]}, changed(embedding=[float("nan")] * 26)
+IN_BYTES = base64.b64encode(np.ones(26, ">f4").tobytes()).decode()  # in an order that nothing tells
+FAULTS = [500, 503, (429, {"Retry-After": "0"}), "cut", SHORTER, NOT_A_NUMBER, _narrower, b"[" * 100_000]
+FAULTS += [lambda answer: answer | {"data": [*answer["data"][1:], answer["data"][-1]]}]
+FAULTS += [changed(embedding=numbers) for numbers in ([None] * 26, [], [[1.0]] * 26, [10**400] * 26, IN_BYTES)]
 FAULTS += [lambda answer: [], lambda answer: {"data": None}, lambda answer: "text"]
-FAULTS += [_in_bytes, _endless, _gaining, _nested, _huge, b"[" * 100_000]
+# The last one is a negative price, which would raise the budget.
+FAULTS += [lambda answer, of=of: answer | {"usage": {"total_tokens": of}} for of in (float("inf"), -1_000_000)]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -163,7 +128,7 @@ def test_a_server_that_hangs_is_asked_again(served: Served, client: Callable[...
     assert 0.3 <= time.monotonic() - started < served.hang
 
 
-@pytest.mark.parametrize("fault", [500, "cut", _shorter, _not_a_number])
+@pytest.mark.parametrize("fault", [500, "cut", SHORTER, NOT_A_NUMBER])
 def test_a_fault_that_stays_ends_the_job(served: Served, client: Callable[..., Client], fault: Any) -> None:
     served.faults += [fault] * endpoints.ATTEMPTS
     with pytest.raises(DataError, match=r"endpoint served at http://127.*: no usable answer\. ") as error:
@@ -371,26 +336,22 @@ def test_scores_without_the_index_of_their_documents_are_refused(served: Served,
 
 
 @pytest.mark.parametrize(
-    "value", [f"{KEY}\nsecond", f"{KEY}'", f'{KEY}"', f"{KEY}\\", f"{KEY}\x1b", f"{KEY} {KEY}", f"é{KEY}"]
+    ("key", "value"),
+    [
+        *(("key", f"{KEY}{end}") for end in ("\nsecond", "'", '"', "\\", "\x1b", f" {KEY}", "é")),
+        *(
+            ("url", of)
+            for of in (f"http://a:{KEY}@host/v1", f"http://host/\n{KEY}", f"ftp://{KEY}", f"http://h?k={KEY}")
+        ),
+    ],
 )
-def test_a_key_that_no_header_can_hold_is_refused_by_its_name(
-    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, value: str
+def test_a_value_that_is_no_key_or_address_is_refused_by_its_name(
+    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, key: str, value: str
 ) -> None:
-    monkeypatch.setenv("TESTED_KEY", value)
-    with pytest.raises(ConfigError, match=r"endpoint\.key: the value of the environment variable TESTED_KEY") as error:
-        client()
-    assert KEY not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "value", [f"http://user:{KEY}@host/v1", f"http://host/\n{KEY}", f"ftp://{KEY}", f"http://h?k={KEY}"]
-)
-def test_an_address_of_the_environment_has_no_secret(
-    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
-    monkeypatch.setenv("TESTED_URL", value)
-    with pytest.raises(ConfigError, match=r"endpoint\.url: the value of the environment variable TESTED_URL") as error:
-        client(url="$TESTED_URL")
+    monkeypatch.setenv("OTHER", value)
+    message = rf"endpoint\.{key}: the value of the environment variable OTHER is no {key}"
+    with pytest.raises(ConfigError, match=message) as error:
+        client(**{key: "OTHER" if key == "key" else "$OTHER"})
     assert KEY not in str(error.value)
 
 

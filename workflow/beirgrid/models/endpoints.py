@@ -37,8 +37,6 @@ LARGEST, TIMEOUTS = 2**28, 10
 _HEADERS = ("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent")
 # Seconds between two messages about repeated requests, whatever the number of threads.
 _QUIET = 5.0
-# Names of the counts of tokens that a model read, wrote, and both.
-_COUNTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens", ""))
 # A key: printable ASCII without blanks, quotes and backslashes. One of fewer characters than the second value is the
 # placeholder of a server that asks for none, and may be a word of an answer.
 _KEY, _SHORTEST_KEY = r"[!#-&(-\[\]-~]+", 8
@@ -232,13 +230,11 @@ class Client:
 
     def _used(self, answer: Any, most: Usage) -> Usage:
         """Return a request's usage as counted by the server."""
-        facts = answer if isinstance(answer, dict) else {}
-        meta = facts.get("meta") or {}
-        counts = facts.get("usage") or meta.get("tokens") or meta.get("billed_units") or {}
-        read, written, total = (int(counts.get(name) or counts.get(other) or 0) for name, other in _COUNTS)
+        counts = (answer.get("usage") if isinstance(answer, dict) else None) or {}
+        written, total = int(counts.get("completion_tokens") or 0), int(counts.get("total_tokens") or 0)
+        read = max(int(counts.get("prompt_tokens") or 0), total - written)
         if min(read, written, total) < 0:
             raise ValueError(f"it counts {quoted(counts)}")
-        read = max(read, total - written)
         return Usage(1, read + written, self._price(read, written)) if read + written else most
 
     def _price(self, read: int, written: int) -> float:
