@@ -29,7 +29,7 @@ LONG["ZEROS40"] = "0" * 40
 REFUSED: dict[str, list[str]] = {
     "retrieve.depth: Input should be greater than or equal to 1": ["retrieve: {depth: 0}"],
     "grid.systems: 'bm25' is listed twice": ["grid: {systems: [bm25, bm25]}"],
-    "models: should be a mapping of names to entries": ["models:"],
+    "models: Input should be a valid dictionary": ["models:"],
     "systems.x.weights: Input should be 'tuned'": ["systems: {x: {fusion: wsum, of: [bm25, minilm], weights: '1,1'}}"],
     "systems.x: weights: all are 0, so all scores would be": [
         "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [0, 0]}}"

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from ..core.errors import ConfigError, printable, quoted
+from ..core.errors import ConfigError, printable
 from ..core.families import RETRIEVERS
 from . import checks, entries, names, seeds
 from .entries import Config
@@ -25,12 +25,11 @@ def load(raw: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: one message that lists all problems.
     """
-    refuse(
-        f"{key}: should be a mapping of names to entries (here {quoted(raw.get(key))})"
-        for key in REGISTRIES
-        if not isinstance(raw.get(key), Mapping)
-    )
-    raw, problems = names.expand(raw), list[str]()
+    problems: list[str] = []
+    for key in ("grid", *REGISTRIES):
+        _validated(_GRID if key == "grid" else _ENTRIES, raw.get(key), key, {}, problems)
+    refuse(problems)
+    raw = names.expand(raw)
     registered = _validated(_REGISTERED, {key: raw[key] for key in raw if key != "systems"}, "", raw, problems)
     systems = {
         name: _validated(_kind_of_system(value, raw["models"]), value, f"systems.{name}", raw, problems)
@@ -62,6 +61,8 @@ class _Registered(entries.Settings):
     models: dict[entries.Name, entries.Model]
 
 
+_GRID: TypeAdapter[Any] = TypeAdapter(dict[Any, Any])
+_ENTRIES: TypeAdapter[Any] = TypeAdapter(dict[Any, dict[Any, Any]])
 _REGISTERED: TypeAdapter[Any] = TypeAdapter(_Registered)
 _NAMES: TypeAdapter[Any] = TypeAdapter(dict[entries.Name, None])
 _Fusion = Annotated[entries.Rrf | entries.WeightedSum, Field(discriminator="fusion")]
@@ -82,18 +83,14 @@ def _validated(kind: TypeAdapter[Any], value: Any, where: str, raw: Mapping[str,
         return None
 
 
-def _kind_of_system(entry: Any, models: Mapping[str, Any]) -> TypeAdapter[Any]:
+def _kind_of_system(entry: Mapping[str, Any], models: Mapping[str, Any]) -> TypeAdapter[Any]:
     """Return the class of a system: the one that needs most of its keys and, of a retriever, by its model's family."""
-    keys = entry if isinstance(entry, Mapping) else {}
-    kind = max(_NEEDED, key=lambda kind: len(_NEEDED[kind].intersection(keys)))
-    if "retriever" not in kind.model_fields and _NEEDED[kind].intersection(keys):
+    kind = max(_NEEDED, key=lambda kind: len(_NEEDED[kind].intersection(entry)))
+    if "retriever" not in kind.model_fields and _NEEDED[kind].intersection(entry):
         return _adapter(_Fusion if issubclass(kind, entries.Fused) else kind)
-    name = keys.get("retriever")
-    model = models.get(name) if isinstance(name, str) else None
-    family = model.get("family") if isinstance(model, Mapping) else "dense"
-    family = str(entries.HEADS.get(str(keys.get("head")), family))
-    if name == "bm25":
+    if (name := str(entry.get("retriever"))) == "bm25":
         return _adapter(entries.Bm25)
+    family = str(entries.HEADS.get(str(entry.get("head")), models.get(name, {}).get("family", "dense")))
     return _adapter(entries.retriever_of(family) if family in RETRIEVERS else entries.Retriever)
 
 

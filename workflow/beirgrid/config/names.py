@@ -40,8 +40,6 @@ def expand(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises:
         ConfigError: mteb lists no such model, or beirgrid cannot run it.
     """
-    if not isinstance(raw.get("grid"), Mapping):
-        return raw  # reported by the checks
     return _with_models(*_with_collections(raw))
 
 
@@ -105,8 +103,8 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
     Args:
         by_row: mteb's tasks by datasets.
     """
-    own = {name: entry for name, entry in raw["models"].items() if _is_id(name) and isinstance(entry, Mapping)}
-    naming = [entry for entry in (raw["grid"], *raw["systems"].values()) if isinstance(entry, Mapping)]
+    own = {name: entry for name, entry in raw["models"].items() if _is_id(name)}
+    naming = (raw["grid"], *raw["systems"].values())
     columns, parts = ([name for entry in naming for name in _ids(entry, keys)] for keys in (_SYSTEMS, _MODELS))
     wanted = dict.fromkeys(name for name in [*own, *columns, *parts] if "family" not in own.get(name, ()))
     if not wanted and not own:
@@ -151,10 +149,8 @@ def _local(value: Any) -> Any:
     return local_name(value) if _is_id(value) else value
 
 
-def _with_local_names(entry: Any) -> Any:
+def _with_local_names(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entry of the grid or a system with ids in their local form."""
-    if not isinstance(entry, Mapping):
-        return entry
     return {key: _local(value) if key in (*_MODELS, *_SYSTEMS) else value for key, value in entry.items()}
 
 
@@ -207,8 +203,7 @@ def _refuse_other_documents(name: str, facts: Mapping[str, Any], prompts: Any, t
 def _parts(raw: Mapping[str, Any]) -> list[str]:
     rows = _names(raw["grid"].get("datasets"))
     for row in rows:
-        entry = raw["datasets"].get(row)
-        parts = _names(entry.get("mean_of")) if isinstance(entry, Mapping) else []
+        parts = _names(raw["datasets"].get(row, {}).get("mean_of"))
         rows += [part for part in parts if part not in rows]
     return rows
 

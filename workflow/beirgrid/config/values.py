@@ -123,8 +123,7 @@ class Refers:
         if name not in known:
             kind = " or ".join(REGISTRIES[registry] for registry in self.registries)
             return f"no {kind} is named {name!r}{nearest(name, known)}"
-        model = raw["models"].get(name)
-        family = model.get("family") if self.families and name not in self.also and isinstance(model, Mapping) else None
+        family = raw["models"].get(name, {}).get("family") if self.families and name not in self.also else None
         if isinstance(family, str) and family not in self.families:
             return f"{name!r} is a {family} model; a {' or '.join(self.families)} model is needed here"
         return ""
