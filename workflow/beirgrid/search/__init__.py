@@ -6,20 +6,19 @@ A module here stores, indexes and searches the vectors of a model family:
   encoder yields them, to a file or into an empty folder. It returns facts for their record.
 - ``index_vectors(vectors, path)`` indexes what ``write_vectors`` wrote. It returns settings and facts for the record of
   the index, and raises DataError if the vectors are damaged.
-- ``find(shards, queries, depth, compute)`` is what ``find`` here calls. Late interaction has none: its search takes
-  options.
+- ``find(shards, queries, depth, compute)`` searches the indexes of a corpus, in row order, for ``depth`` documents per
+  query, and merges the results. It raises DataError if an index is damaged, or does not fit the queries. Late
+  interaction has none: its search takes options.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..core.compute import Compute
 from ..core.families import FAMILIES
 
 # Per query: float32 scores and int64 corpus rows, best first; the row -1 means no document.
@@ -29,20 +28,3 @@ Found = tuple[Sequence[np.ndarray] | np.ndarray, Sequence[np.ndarray] | np.ndarr
 def module(family: str) -> Any:
     """Return the search module of a family."""
     return importlib.import_module(f".{FAMILIES[family].search}", __name__)
-
-
-def find(family: str, shards: Sequence[Path], queries: Any, depth: int, compute: Compute) -> Found:
-    """Search the indexes of a corpus and merge the results.
-
-    Args:
-        family: family of the model, with a search that takes no options.
-        shards: the indexes, in row order.
-        queries: query vectors, from the family's encoder.
-        depth: documents per query.
-        compute: the device, for a search that can run on a GPU.
-
-    Raises:
-        DataError: an index is damaged, or does not fit the queries.
-    """
-    best: Found = module(family).find(shards, queries, depth, compute)
-    return best

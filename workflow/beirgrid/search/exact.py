@@ -17,18 +17,14 @@ error is infinite.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..core.errors import DataError
-
-if TYPE_CHECKING:
-    import torch
 
 # Documents that the first pass finds beyond the depth. About 30 lie within the error at 4,096 dimensions.
 SLACK = 100
@@ -82,7 +78,7 @@ def search(shards: Iterable[np.ndarray], queries: np.ndarray, depth: int, device
     import faiss
 
     best, first = empty(len(queries), depth), 0
-    with _full_products(), ThreadPoolExecutor(faiss.omp_get_max_threads()) as pool:
+    with ThreadPoolExecutor(faiss.omp_get_max_threads()) as pool:
         for shard in shards:
             length = lengths(shard).max(initial=0)
             for start in range(0, len(queries) if len(shard) else 0, QUERIES):
@@ -92,19 +88,6 @@ def search(shards: Iterable[np.ndarray], queries: np.ndarray, depth: int, device
             first += len(shard)
             del shard  # so that it is unmapped before the next one is mapped
     return Best(best.scores[:, :first], best.rows[:, :first])
-
-
-@contextmanager
-def _full_products() -> Iterator[None]:
-    """Keep PyTorch from rounding the factors of float32 products."""
-    import torch
-
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def lengths(vectors: np.ndarray) -> np.ndarray:
@@ -150,8 +133,10 @@ def _search_shard(
     rest = np.flatnonzero(~np.fromiter(pool.map(is_proven, range(len(queries))), bool, len(queries)))
     least = best.scores[rest, -1] - error[rest]
     best.scores[rest] = np.where(best.rows[rest] < first, best.scores[rest], -np.inf)  # they are added again
-    for start, block in _blocks(queries[rest], shard, device) if len(rest) else ():
-        near = ~(block.cpu().numpy() < least[:, None])
+    size = PRODUCTS // max(1, len(rest))
+    for start in range(0, len(shard) if len(rest) else 0, size):
+        with np.errstate(all="ignore"):  # what overflows is near
+            near = ~(queries[rest] @ shard[start : start + size].T < least[:, None])
         list(pool.map(add, rest, (np.flatnonzero(row) + start for row in near)))
 
 
@@ -165,28 +150,22 @@ def _nearest(queries: np.ndarray, shard: np.ndarray, most: int) -> tuple[np.ndar
 
 
 def _nearest_in_torch(queries: np.ndarray, shard: np.ndarray, most: int, device: str) -> tuple[np.ndarray, np.ndarray]:
-    """Like ``_nearest``, on a device of PyTorch."""
-    import torch
-
-    products = torch.zeros((len(queries), 0), device=device)
-    rows = torch.zeros((len(queries), 0), dtype=torch.int64, device=device)
-    for start, block in _blocks(queries, shard, device):
-        largest, columns = block.topk(min(most, block.shape[1]))
-        products, order = torch.cat([products, largest], 1).topk(min(most, products.shape[1] + largest.shape[1]))
-        rows = torch.cat([rows, columns + start], 1).gather(1, order)
-    return products.cpu().numpy(), rows.cpu().numpy()
-
-
-def _blocks(queries: np.ndarray, shard: np.ndarray, device: str) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield the first row and the float32 products [queries, documents] of each block of a shard."""
+    """Like ``_nearest``, on a device of PyTorch, in blocks of a shard."""
     import torch
 
     def tensor(vectors: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.require(vectors, requirements=["C", "W"])).to(device)
 
-    size, asked = max(1, PRODUCTS // len(queries)), tensor(queries)
+    torch.set_float32_matmul_precision("highest")  # a checkpoint's code may have allowed rounded factors
+    products = torch.zeros((len(queries), 0), device=device)
+    rows = torch.zeros((len(queries), 0), dtype=torch.int64, device=device)
+    size, of_device = max(1, PRODUCTS // len(queries)), tensor(queries)
     for start in range(0, len(shard), size):
-        yield start, asked @ tensor(shard[start : start + size]).T
+        block = of_device @ tensor(shard[start : start + size]).T
+        largest, columns = block.topk(min(most, block.shape[1]))
+        products, order = torch.cat([products, largest], 1).topk(min(most, products.shape[1] + largest.shape[1]))
+        rows = torch.cat([rows, columns + start], 1).gather(1, order)
+    return products.cpu().numpy(), rows.cpu().numpy()
 
 
 def scores(query: np.ndarray, documents: np.ndarray, rows: np.ndarray) -> np.ndarray:

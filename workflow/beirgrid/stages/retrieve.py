@@ -24,7 +24,7 @@ from ..models.endpoints import kept_answers
 from ..pipeline.retrieve import RETRIEVE
 from ..runs import runs
 from ..runs.limits import Limits
-from ..search import Found, approximate, find, flat, lucene, maxsim
+from ..search import Found, approximate, flat, lucene, maxsim, module
 from ..search.maxsim import TokenVectors
 
 System = Annotated[str, "name of the system, used as the tag of the run"]
@@ -173,7 +173,8 @@ def search(
         cut = approximate.truncate(vectors, dimensions, model.similarity)
         with compute.start() as runtime:
             return approximate.search_shards(indexes, cut, depth, index, runtime.device)
-    return find(model.family, indexes, vectors, depth, compute)
+    found: Found = module(model.family).find(indexes, vectors, depth, compute)
+    return found
 
 
 def _asked_of_indexes(
