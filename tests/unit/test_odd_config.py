@@ -52,6 +52,12 @@ REFUSED: dict[str, list[str]] = {
         'datasets: {"a/b": {corpus: demo}}'
     ],
     "systems.2019: Input should be a valid string": ["systems: {2019: {retriever: bm25}}"],
+    "datasets.x.corpus: no corpus is named 'demi'; did you mean 'demo'?": [
+        "{corpora: {2019: {source: local, path: .}}, datasets: {x: {corpus: demi}}}"
+    ],
+    "grid.datasets: no dataset is named 'demi'; did you mean 'demo'?": [
+        "{datasets: {2019: {corpus: demo}}, grid: {datasets: [demi]}}"
+    ],
     "Input should be a valid string (here False)": ["systems: {no: {retriever: bm25}}"],
     "metrics: 'ndcg@10\\n' is not a metric of the form": ['metrics: ["ndcg@10\\n"]'],
     "metrics: 'ndcg@1٠' is not a metric of the form": ['metrics: ["ndcg@1٠"]'],

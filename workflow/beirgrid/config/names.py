@@ -49,7 +49,7 @@ def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[s
     unknown = [row for row in rows if row not in raw["datasets"]]
     if not unknown:
         return raw, mteb_names()
-    locked = _collection_facts(unknown, raw["datasets"])
+    locked = _collection_facts(unknown, [*map(str, raw["datasets"])])
     rows = [one for row in rows for one in (locked["benchmarks"].get(row, {}).get("rows", [row]))]
     needed, datasets, corpora = list(rows), dict(raw["datasets"]), dict(raw["corpora"])
     for row in needed:

@@ -119,7 +119,7 @@ class Refers:
 
     def _problem(self, name: str, raw: Mapping[str, Any]) -> str:
         """Return why a name cannot stand here, or an empty string."""
-        known = {*self.also}.union(*(raw[registry] for registry in self.registries))
+        known = {*self.also, *(str(one) for registry in self.registries for one in raw[registry])}
         if name not in known:
             kind = " or ".join(REGISTRIES[registry] for registry in self.registries)
             return f"no {kind} is named {name!r}{nearest(name, known)}"
