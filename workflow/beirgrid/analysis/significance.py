@@ -32,8 +32,6 @@ ALPHA = 0.05
 ROUNDING = 1e-12
 # Draws in a block of resamples (1 MB), and sign patterns in a block.
 BLOCK, AT_ONCE = 2**17, 512
-# Most queries for which the squares of resamples are summed in float64.
-EXACT_SQUARES = 1000
 # Most differences whose sign patterns are all enumerated.
 ENUMERATED = 18
 
@@ -75,24 +73,14 @@ def resampled_means(
     Returns:
         float64 [resamples, columns].
     """
-    return _resampled([values], rng, parts, resamples)[0]
-
-
-def _resampled(
-    columns: Sequence[np.ndarray], rng: np.random.Generator, parts: Sequence[int] | None, resamples: int
-) -> list[np.ndarray]:
-    """Return the means of the same resamples of several arrays, each computed in its own precision."""
-    weights = query_weights(len(columns[0]), parts)[:, None]
-    weighted = [(values * weights).astype(values.dtype) for values in columns]
-    means = [np.zeros((resamples, values.shape[1])) for values in columns]
-    ends = np.cumsum([0, *(parts or [len(columns[0])])])
-    for start, end in itertools.pairwise(ends):
+    weighted = values * query_weights(len(values), parts)[:, None]
+    means = np.zeros((resamples, values.shape[1]))
+    for start, end in itertools.pairwise(np.cumsum([0, *(parts or [len(values)])])):
         seed, size = _seed(rng), end - start
         step = max(1, BLOCK // size)
         for first in range(0, resamples, step):
             counts = _draws().resample_counts(seed, first, min(step, resamples - first), size)
-            for mean, values in zip(means, weighted, strict=True):
-                mean[first : first + step] += counts.astype(values.dtype, copy=False) @ values[start:end]
+            means[first : first + step] += counts @ weighted[start:end]
     return means
 
 
@@ -199,10 +187,9 @@ def paired_effects(
         same = (np.abs(differences) <= ROUNDING).all(axis=0)
         return Effects(mean, none, np.where(same, 0.0, np.nan), none)
     whole = parts is None or len(parts) < 2
-    # Squares around the mean lose no digits to rounding, and the resamples' squares of many queries need few digits.
-    squares = (differences - mean) ** 2 if whole else np.zeros((count, 0))
-    precision = np.float32 if count > EXACT_SQUARES else np.float64
-    of_scores, of_squares = _resampled([scores, squares.astype(precision)], rng, parts, resamples)
+    squares = (differences - mean) ** 2 if whole else np.zeros((count, 0))  # around the mean, they lose no digits
+    resampled = resampled_means(np.hstack([scores, squares]), rng, parts=parts, resamples=resamples)
+    of_scores, of_squares = np.hsplit(resampled, [scores.shape[1]])
     means = of_scores[:, first] - of_scores[:, second]
     interval = bca_interval(means, mean, _mean_influence(differences, parts))
     if not whole:
@@ -210,10 +197,10 @@ def paired_effects(
     effect = _standardised(mean, squares.mean(axis=0), count)
     if count < 3:
         return Effects(mean, interval, effect, none)
-    resampled = _standardised(means, of_squares - (means - mean) ** 2, count)
+    effects = _standardised(means, of_squares - (means - mean) ** 2, count)
     left = (differences - mean) / (count - 1)  # what the mean loses with each query
     jackknife = _standardised(mean - left, (count * squares.mean(axis=0) - squares) / (count - 1) - left**2, count - 1)
-    effect_interval = bca_interval(resampled, effect, jackknife.mean(axis=0) - jackknife)
+    effect_interval = bca_interval(effects, effect, jackknife.mean(axis=0) - jackknife)
     return Effects(mean, interval, effect, effect_interval)
 
 
