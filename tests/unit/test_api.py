@@ -17,7 +17,6 @@ import beirgrid
 from beirgrid.core.compute import Compute
 from beirgrid.core.errors import BeirgridError, ConfigError, DataError
 from beirgrid.results import results_folder, scores
-from beirgrid.results.summary import Cell, GridSummary
 from beirgrid.stages.evaluate import evaluate
 
 QRELS = {"q1": {"d1": 1, "d2": 0}, "q2": {"d3": 2}, "q3": {"d1": 1}}
@@ -87,9 +86,6 @@ def test_scores_of_a_grid_are_one_table(tmp_path):
         **{"value": [0.5, 0.5], "queries": [3, 3]},
     }
     assert beirgrid.load_scores(tmp_path / "results").equals(table)
-    cell = Cell(system="b", dataset="x", scores=str(output), per_query="")
-    summary = GridSummary(systems=("b",), rows=("x",), datasets={}, metrics=("mrr@10",), cells=(cell,))
-    assert list(beirgrid.load_scores(summary)["system"]) == ["b"]
     with pytest.raises(DataError, match="elsewhere has no results"):
         beirgrid.load_scores(tmp_path / "elsewhere")
 

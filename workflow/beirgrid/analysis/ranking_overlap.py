@@ -10,6 +10,7 @@ import numpy as np
 
 # Rankings by query.
 Rankings = Mapping[str, Sequence[str]]
+# Weight of each rank relative to the previous one.
 _PERSISTENCE = 0.9
 DEEPEST = 100
 # Depths of pools, and most rankings that are compared.
@@ -61,17 +62,16 @@ def compare(first: Rankings, second: Rankings, depth: int = 10) -> tuple[float, 
         return tuple(map(float, np.nanmean(np.array(values), axis=0)))
 
 
-def rank_biased_overlap(first: Sequence[str], second: Sequence[str], persistence: float = _PERSISTENCE) -> float:
-    """Compute extrapolated rank-biased overlap (Webber, Moffat and Zobel, 2010).
+def rank_biased_overlap(first: Sequence[str], second: Sequence[str]) -> float:
+    """Compute extrapolated rank-biased overlap (Webber, Moffat and Zobel, 2010) with a persistence of 0.9.
 
     Args:
         first, second: document ids, best first. The longer ranking is cut to the length of the shorter one.
-        persistence: weight of each rank relative to the previous one.
     """
     depth = min(len(first), len(second))
     shares = _overlaps(first, second, depth)
-    weights = persistence ** np.arange(1, depth + 1)
-    whole = (1 - persistence) / persistence * shares @ weights
+    weights = _PERSISTENCE ** np.arange(1, depth + 1)
+    whole = (1 - _PERSISTENCE) / _PERSISTENCE * shares @ weights
     return float(whole + shares[-1] * weights[-1]) if depth else 0.0
 
 

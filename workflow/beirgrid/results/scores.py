@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from ..config.metric_names import USUAL
-from ..core import files, lineage, provenance
+from ..core import files, provenance
 from ..core.errors import DataError, quoted
 from . import results_folder
-from .summary import GridSummary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,22 +105,12 @@ def unanswered(evaluation: Mapping[str, Any]) -> str:
     return f"{number:,} of {of:,} queries {verbs} 0" if number else ""
 
 
-def evaluated_run(run: Path, scores: Path) -> Path:
-    """Return the path of a run after checking it against its record and against that of its scores.
-
-    Raises:
-        DataError: the run is missing or damaged, or the scores are of another run.
-    """
-    lineage.check({"run": provenance.artifact(run), "scores": scores})
-    return run
-
-
-def load_scores(grid: str | Path | GridSummary) -> pd.DataFrame:
+def load_scores(grid: str | Path) -> pd.DataFrame:
     """Return the scores of a grid, one row per system, dataset and metric.
 
     Args:
-        grid: the working folder of grids, its results folder, the folder of one grid, the name of a grid of the working
-            directory, or a grid's summary.
+        grid: the working folder of grids, its results folder, the folder of one grid, or the name of a grid of the
+            working directory.
 
     Returns:
         columns ``system``, ``dataset``, ``metric``, ``value`` and ``queries``. Means of datasets are not included.
@@ -135,12 +124,9 @@ def load_scores(grid: str | Path | GridSummary) -> pd.DataFrame:
     """
     import pandas as pd
 
-    if isinstance(grid, GridSummary):
-        paths = [Path(cell.scores) for cell in grid.cells]
-    else:
-        paths = [cell.scores for cell in results_folder.find(grid).cells.values() if cell.scores.is_file()]
-        if not paths:
-            raise DataError(f"{grid} has no scores: no cell of the grid is finished")
+    paths = [cell.scores for cell in results_folder.find(grid).cells.values() if cell.scores.is_file()]
+    if not paths:
+        raise DataError(f"{grid} has no scores: no cell of the grid is finished")
     rows = [
         (scores.system, scores.dataset, metric, value, scores.queries)
         for scores in map(read, paths)
