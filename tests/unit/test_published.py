@@ -6,6 +6,7 @@ import csv
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ def test_verdicts_are_two_sided(value, verdict):
 OF_TASKS = ["mteb_tasks", "mteb_miracl", "mteb_recall", "bge_m3", "pyserini_bright_miracl", "rerankers"]
 
 
+@cache
 def _tracked(root: Path, *names: str) -> list[published.Published]:
     """Return the published values that the checkout has, or those of files."""
     tolerances = yaml.safe_load((root / "config" / "config.yaml").read_text())["tolerances"]

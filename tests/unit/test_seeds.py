@@ -334,8 +334,9 @@ def test_a_missing_seed_shows_and_the_mean_says_what_it_is_over(finished):
 
 def test_the_page_shows_seeds_where_there_are_some(finished):
     grid, _ = finished
-    page = render(grid, answer(grid))
-    assert f"<small>± {row(answer(grid).seeds, 's', 'x')['deviation']:.4f}</small>" in page
+    found = answer(grid)
+    page = render(grid, found)
+    assert f"<small>± {row(found.seeds, 's', 'x')['deviation']:.4f}</small>" in page
     assert "Mean over 3 seeds: s (seeds.csv)." in page
     without = grid.model_copy(update={"systems": ("base",), "seeds": {}, "cells": (grid.cells[0], grid.cells[4])})
     assert "<small>±" not in render(without, answer(without))
