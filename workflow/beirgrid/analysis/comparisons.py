@@ -29,19 +29,17 @@ def compare_grid(grid: GridSummary, cells: Cells) -> tuple[dict[str, pd.DataFram
     of_seeds = [dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.members))]
     rows = {name: measured[name] for name in grid.rows if name in measured}
     baseline, seed, counted = grid.baseline or None, grid.seed, [name for name in grid.counted_once if name in rows]
-    options: dict[str, Any] = {
-        "systems": grid.systems,
-        "trained_on": grid.trained_on,
-        "unknown": grid.training_unknown,
-    }
+    training: dict[str, Any] = {"trained_on": grid.trained_on, "unknown": grid.training_unknown}
     compared = [tables.compare(dataset, baseline=baseline, seed=seed)._asdict() for dataset in rows.values()]
     made = {
         kind: typed(kind, pd.concat([pd.DataFrame(), *(of[kind] for of in compared)], ignore_index=True))
         for kind in tables.Comparison._fields
     }
     over = [table[table["dataset"].isin(counted)] for table in (made["pairs"], made["significance"])]
-    across = tables.compare_across([rows[name] for name in counted], baseline=baseline, seed=seed, **options)
-    zero_shot = tables.zero_shot_pairs(*over, **options)
+    across = tables.compare_across(
+        [rows[name] for name in counted], systems=grid.systems, baseline=baseline, seed=seed, **training
+    )
+    zero_shot = tables.zero_shot_pairs(*over, systems=grid.systems, **training)
     made |= {"across": typed("across", across), "zero_shot": typed("zero_shot", zero_shot)}
     others = [dataset for name, dataset in measured.items() if name not in rows] + of_seeds
     intervals = [made["significance"], *(tables.intervals(dataset, seed=seed) for dataset in others)]
