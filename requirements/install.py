@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -25,7 +26,8 @@ UV = VENV / "bin" / "uv"
 LOG = VENV / "install.log"
 PYTORCH = "https://download.pytorch.org/whl/cpu"  # torch's CPU builds, for those whose package index has none
 # A third of all code, of which a run imports nothing or little. Python compiles such a module when it imports it.
-SELDOM = r".*/tests/|pip/|openai/|networkx/|transformers/models/|mteb/tasks/|torch/(_inductor|onnx|testing)/"
+SELDOM = r".*/tests/|(pip|setuptools|openai|networkx|fontTools|pygments|polars|torchgen)/"
+SELDOM += r"|transformers/models/|mteb/tasks/|torch/(_inductor|onnx|testing)/"
 WAIT = ("--retries", "0", "--timeout", "15")  # PYTORCH may be out of reach: then the CUDA build does
 
 
@@ -144,19 +146,21 @@ def main() -> None:
         say(f"Packages for tests, lint, documentation and benchmarks: {size('dev.txt')}")
         install(*locked("dev.txt"))
     else:
-        say(f"Set-up with Python {platform.python_version()}. Step 1 of 5: a virtual environment in {VENV}")
+        say(f"Set-up with Python {platform.python_version()}. Step 1 of 4: a virtual environment in {VENV}")
         try:
             venv.create(VENV, symlinks=True, with_pip=True)
         except (ImportError, subprocess.CalledProcessError):
             sys.exit("Python lacks its venv module: install it (Debian and Ubuntu: python3-venv).")
-        say("Step 2 of 5: torch")
-        install_torch(args.torch, args.torch_index)
-        say(f"Step 3 of 5: what else a run needs: {size('lock.txt')}")
-        install_uv()
-        install(*locked("lock.txt"))
-        say("Step 4 of 5: beirgrid itself")
+        say("Step 2 of 4: torch, and at the same time the rest of what a run needs")
+        with ThreadPoolExecutor() as threads:
+            torch = threads.submit(install_torch, args.torch, args.torch_index)
+            install_uv()
+            say(f"  the rest: {size('lock.txt')}")
+            install(*locked("lock.txt"))
+            torch.result()
+        say("Step 3 of 4: beirgrid itself")
         install("--no-build-isolation", "--editable", HERE.parent)
-        say("Step 5 of 5: compile modules")
+        say("Step 4 of 4: compile modules")
         compile_modules()
     say(f"Done in {time.monotonic() - started:.0f} s.")
 
