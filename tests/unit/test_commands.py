@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import tracked_configuration
 from jobs import JOBS, PROGRAM, PUBLISHED
-from snakemake.iocontainers import Wildcards
 
 from beirgrid import config
 from beirgrid.__main__ import COMMANDS, main
@@ -28,6 +27,7 @@ from beirgrid.core.errors import DataError
 from beirgrid.pipeline import job
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.rules import Rules
+from beirgrid.pipeline.stage import Job
 from beirgrid.runs import pairs, runs
 from beirgrid.stages import fuse, mine, rerank
 
@@ -95,9 +95,9 @@ def test_the_job_of_each_rule_fits_its_function(rule, tmp_path, monkeypatch):
     raw["systems"]["smaller"] = {"retriever": "tas-b", "index": {"kind": "int8"}}
     grid_rules = Rules(Grid(config.load(raw)), own_python=True)
     own = {"system": "mine"} if rule == "fetch_run" else {}
-    wildcards, of_rule = Wildcards(fromdict=JOBS[rule] | own), getattr(grid_rules, rule)
-    outputs = dict.fromkeys(of_rule.stage.outputs, "out")
-    command = of_rule.command(wildcards, of_rule.inputs(wildcards), outputs, 1, SimpleNamespace(mem_mb=2000))
+    each = Job.of(rule, (JOBS[rule] | own).items())
+    outputs = dict.fromkeys(each.stage.outputs, "out")
+    command = grid_rules.command(each, grid_rules.inputs(each), outputs, 1, SimpleNamespace(mem_mb=2000))
     *_, name, _, text = shlex.split(command)
     made, function = json.loads(text), job.stage_function(name)
     if rule in ("aggregate", "report", "analyses"):
