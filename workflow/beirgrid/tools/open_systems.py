@@ -105,6 +105,7 @@ def hold_back_output() -> Iterator[None]:
         try:
             yield
         except BaseException:
+            sys.stdout.flush()
             said.seek(0)
             os.write(copies[1], said.read())
             raise
