@@ -328,6 +328,7 @@ def _write_disagreements(path: Path, made: EvaluationSet, grades: Grades) -> int
         writer = csv.writer(stream)
         writer.writerow(names)
         for (query, document), given in pairs:
-            shown = (query, document, asked[query], *texts[document][1:])
+            text = texts[document]
+            shown = (query, document, asked[query], text.title, text.text)
             writer.writerow([*map(server.cell_of_text, shown), *(given.get(name, "") for name in judges), ""])
     return len(pairs)
