@@ -284,7 +284,11 @@ def test_queries_are_appended_and_terms_take_the_documents_place(tmp_path):
     pq.write_table(pa.table({"queries": [["who d", "q"], []]}, queries), tmp_path / "0.parquet")
     pq.write_table(pa.table({"queries": [["x"]]}, queries), tmp_path / "1.parquet")
     first, second = collection.read_expanded(corpus, [tmp_path / "0.parquet", tmp_path / "1.parquet"])
-    assert [*first, *second] == [("1", "A b", "c d who d q"), ("2", "", "e"), ("3", "f", " x")]
+    assert [document[:3] for document in [*first, *second]] == [
+        ("1", "A b", "c d who d q"),
+        ("2", "", "e"),
+        ("3", "f", " x"),
+    ]
     columns = {"terms": [["a", "c"], ["e"], []], "frequencies": [[3, 1], [2], []]}
     pq.write_table(pa.table(columns, terms), tmp_path / "terms.parquet")
     [found] = collection.read_expanded(corpus, [tmp_path / "terms.parquet"])

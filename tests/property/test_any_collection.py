@@ -85,7 +85,7 @@ def _corpus(data: bytes) -> list[tuple[str, str, str]] | str:
         entry = LocalCorpus(source="local", path=str(folder))
         corpus, record = results / "corpus.parquet", results / "corpus.json"
         fetch.fetch_corpus(name="c", entry=entry, output=corpus, record=record)
-        return [tuple(document) for rows in collection.read_documents(results / "corpus.parquet") for document in rows]
+        return [document[:3] for rows in collection.read_documents(results / "corpus.parquet") for document in rows]
 
     return _fetch(lambda folder: (folder / "corpus.jsonl").write_bytes(data), run, "corpus.jsonl:", "corpus 'c'")
 

@@ -39,8 +39,8 @@ class Rule:
         self.constraints = stage.constraints(rules.grid)
         self.resources = resources.directives(stage)
         # All cores that a job may take on its node.
-        self.threads = self._of_jobs(lambda job: resources.limits(job.rule, job.named).cores)
-        self.group = self._of_jobs(lambda job: resources.group(job.rule, job.named))
+        self.threads = self._of_jobs(lambda job: resources.limits(job.rule, job.values).cores)
+        self.group = self._of_jobs(lambda job: resources.group(job.rule, job.values))
 
     def _of_jobs(self, function: Callable[..., Any], *names: str) -> partial[Any]:
         rule = self.stage.rule
@@ -96,16 +96,16 @@ class Rules:
             for name, one in job.inputs(self.grid).items()
         }
         # Snakemake would expand {x} and <x> in the names of local files.
-        files = [name for name in job.stage.files(self.grid, **job.named) if not re.search(r"\{|<[a-z]", name)]
+        files = [name for name in job.stage.files(self.grid, **job.values) if not re.search(r"\{|<[a-z]", name)]
         return paths | ({"files": files} if files else {})
 
     def _settings(self, job: Job) -> str:
         """Return the settings of a job as JSON."""
-        return json.dumps(_with_values(job.stage.settings(self.grid, **job.named)))
+        return json.dumps(_with_values(job.stage.settings(self.grid, **job.values)))
 
     def state(self, job: Job) -> str:
         """Return the digest of the local files of a job, or of what the tables and the page are made of."""
-        return self._summary_digest if job.stage.of_grid else reruns.state(job.stage.files(self.grid, **job.named))
+        return self._summary_digest if job.stage.of_grid else reruns.state(job.stage.files(self.grid, **job.values))
 
     def output_params(self, job: Job) -> Settings:
         """Return the params of a job that change its output: version, settings, and the content of local files."""
@@ -121,7 +121,7 @@ class Rules:
     def as_json(self, job: Job, input: Any, output: Any, threads: int, resources: Any) -> str:
         """Return a job as JSON: its inputs, outputs, settings, and what changes no output."""
         stage = job.stage
-        options = {**stage.options(self.grid, **job.named), **(self._compute(job) if stage.runs_models else {})}
+        options = {**stage.options(self.grid, **job.values), **(self._compute(job) if stage.runs_models else {})}
         limits = {"threads": threads, "memory": self.resources.heap_mb(resources.mem_mb)}
         options |= {name: limits[name] for name in stage.takes}
         outputs = {"output" if name == stage.main else name: str(output[name]) for name in stage.outputs}
@@ -139,7 +139,7 @@ class Rules:
         """Return the options of a job that runs a model: its device, and how it computes."""
         config = self.grid.config
         options: Settings = {"batch_tokens": config.encode.batch_tokens.model_dump(), "kernels": config.kernels}
-        if endpoint := self.grid.endpoint(job.named):
+        if endpoint := self.grid.endpoint(job.values):
             return {"device": "cpu", **options, "connection": json.dumps(endpoint.connection())}
         return {"device": config.device, **options}
 

@@ -44,7 +44,7 @@ class Job(NamedTuple):
         return stages()[self.rule]
 
     @property
-    def named(self) -> dict[str, str]:
+    def values(self) -> dict[str, str]:
         """The wildcards by name."""
         return dict(self.wildcards)
 
@@ -52,12 +52,12 @@ class Job(NamedTuple):
     def record(self) -> str:
         """The path of the job's record. The record of an evaluation is its scores."""
         outputs = self.stage.outputs
-        return fill(outputs.get("record", outputs.get(self.stage.main, "")), **self.named)
+        return fill(outputs.get("record", outputs.get(self.stage.main, "")), **self.values)
 
     def inputs(self, grid: Grid) -> Inputs:
         """Return the inputs of the job. They are asked for several times, and kept with the grid."""
         if self not in grid.inputs:
-            grid.inputs[self] = self.stage.inputs(grid, **self.named)
+            grid.inputs[self] = self.stage.inputs(grid, **self.values)
         inputs: Inputs = grid.inputs[self]
         return inputs
 

@@ -143,7 +143,7 @@ def _fetch(dataset: str, directory: Path) -> str:
     with contextlib.chdir(directory), files.locked(".snakemake/beirgrid/fetch.lock"):
         for each in jobs_behind(grid, artifacts.queries(name)):
             if not _is_made(each.record, provenance.digest(rules.output_params(each))):
-                outputs = {of: fill(path, **each.named) for of, path in each.stage.outputs.items()}
+                outputs = {of: fill(path, **each.values) for of, path in each.stage.outputs.items()}
                 told = rules.as_json(each, rules.inputs(each), outputs, 1, SimpleNamespace(mem_mb=0))
                 job.run(each.stage.function, told.encode())
     return name

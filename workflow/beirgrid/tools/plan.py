@@ -186,10 +186,10 @@ def _actual(resources: Resources, jobs: list[Job]) -> Iterator[Row]:
     finished: dict[str, list[Row]] = {}
     for job in jobs:
         with contextlib.suppress(BeirgridError):  # a missing or damaged record: the job is to run
-            record, need = provenance.read_record(resources.grid.own(job.record)), resources.of(job.rule, **job.named)
+            record, need = provenance.read_record(resources.grid.own(job.record)), resources.of(job.rule, **job.values)
             planned = {"planned_seconds": need.seconds, "planned_mb": need.memory}
             actual = {"seconds": record["seconds"], "peak_mb": record["peak_memory_mb"]}
-            asked = {"asked_mb": resources.mem_mb(job.rule, job.named, 1)}
+            asked = {"asked_mb": resources.mem_mb(job.rule, job.values, 1)}
             finished.setdefault(job.rule, []).append(planned | actual | asked)
     for rule, rows in finished.items():
         combined = {key: (sum if "seconds" in key else max)(row[key] for row in rows) for key in rows[0]}
