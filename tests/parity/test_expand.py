@@ -292,7 +292,7 @@ def test_queries_are_appended_and_terms_take_the_documents_place(tmp_path):
     columns = {"terms": [["a", "c"], ["e"], []], "frequencies": [[3, 1], [2], []]}
     pq.write_table(pa.table(columns, terms), tmp_path / "terms.parquet")
     [found] = collection.read_expanded(corpus, [tmp_path / "terms.parquet"])
-    assert found == [("1", "", "a a a c"), ("2", "", "e e"), ("3", "", "")]
+    assert [document[:3] for document in found] == [("1", "", "a a a c"), ("2", "", "e e"), ("3", "", "")]
     with pytest.raises(DataError, match=r"has 3 documents, but .*0.parquet expand 2"):
         list(collection.read_expanded(corpus, [tmp_path / "0.parquet"]))
 
