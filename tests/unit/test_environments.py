@@ -116,11 +116,7 @@ def _jobs() -> set[tuple[str, str]]:
     """Return the pairs (environment, function of a stage) that the rules have."""
     from beirgrid.pipeline.stage import stages
 
-    pairs = set()
-    for rule in rules().values():
-        environment = Path(rule.conda_env).stem.removesuffix("-cpu")
-        pairs |= {(environment, function) for function in stages()[rule.name].functions}
-    return pairs
+    return {(Path(rule.conda_env).stem.removesuffix("-cpu"), stages()[rule.name].run) for rule in rules().values()}
 
 
 def _imports(package: Path, name: str, seen: set[str]) -> set[str]:
