@@ -36,11 +36,10 @@ class AnswerScorer(HeadedModel[AnsweringReranker], PairScorer[AnsweringReranker]
     def __init__(self, folder: Path, entry: AnsweringReranker, runtime: Runtime) -> None:
         from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
+        decodes = isinstance(entry, DecoderReranker)
+        loader = AutoModelForCausalLM if decodes else AutoModelForSeq2SeqLM
         # Left padding makes the last token of each text the last one of its row.
-        options = (
-            (AutoModelForCausalLM, "left") if isinstance(entry, DecoderReranker) else (AutoModelForSeq2SeqLM, "right")
-        )
-        super().__init__(folder, entry, runtime, options[0], padding_side=options[1])
+        super().__init__(folder, entry, runtime, loader, padding_side="left" if decodes else "right")
         self.answers = self.tokenizer.convert_tokens_to_ids(list(entry.answers))
         if {None, self.tokenizer.unk_token_id} & {*self.answers}:
             raise DataError(
