@@ -63,11 +63,15 @@ def read_per_query(path: str | Path, metrics: Sequence[str]) -> pd.DataFrame:
             f"{path} has no column {missing[0]!r}: the run was evaluated with other metrics. {files.REMEDY}"
         )
     table = table.set_index("query")[list(metrics)].astype(np.float64)
-    problems = {"no queries": table.empty, "a value that is not a finite number": not np.isfinite(table).all(axis=None)}
-    problems |= {f"the query {quoted(str(query))} twice": True for query in table.index[table.index.duplicated()]}
-    if has := next((problem for problem, there in problems.items() if there), ""):
-        raise DataError(f"{path} has {has}. {files.REMEDY}")
-    return table
+    if table.empty:
+        flaw = "no queries"
+    elif not np.isfinite(table).all(axis=None):
+        flaw = "a value that is not a finite number"
+    elif len(twice := table.index[table.index.duplicated()]):
+        flaw = f"the query {quoted(str(twice[0]))} twice"
+    else:
+        return table
+    raise DataError(f"{path} has {flaw}. {files.REMEDY}")
 
 
 def read_cell(
