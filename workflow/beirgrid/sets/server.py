@@ -129,7 +129,7 @@ def application(judging: Judging, token: str) -> Starlette:
         check(request)
         operation = getattr(judging, request.url.path[1:])
         judge = check_judge(request.query_params.get("judge", ""))
-        rows = [dict(json.loads(await request.body()))] if operation == judging.judge else []
+        rows = [_row(await request.body())] if operation == judging.judge else []
         return JSONResponse(await run_in_threadpool(operation, judge, *rows), headers=_HEADERS)
 
     def refuse(request: Request, error: Exception) -> Response:
@@ -138,9 +138,17 @@ def application(judging: Judging, token: str) -> Starlette:
 
     routes = [Route("/", index), Route("/next", answer)]
     routes += [Route(path, answer, methods=["POST"]) for path in ("/judge", "/undo")]
-    # A body that is no JSON object, or has half a character, ends in one of the others.
-    refused = (HTTPException, BeirgridError, ValueError, TypeError, RecursionError)
-    return Starlette(routes=routes, exception_handlers=dict.fromkeys(refused, refuse))
+    return Starlette(routes=routes, exception_handlers={HTTPException: refuse, BeirgridError: refuse})
+
+
+def _row(body: bytes) -> dict[str, Any]:
+    """Read the JSON object of a request; raise BeirgridError if it is none, or has half a character."""
+    try:
+        row = dict(json.loads(body))
+        json.dumps(row, ensure_ascii=False).encode()
+    except (ValueError, TypeError, RecursionError):
+        raise BeirgridError("the request is not a JSON object of texts and numbers") from None
+    return row
 
 
 def serve(judging: Judging, port: int = 0) -> tuple[uvicorn.Server, socket.socket, str]:
