@@ -141,12 +141,16 @@ def test_an_interrupt_that_nobody_handles_is_shown_in_one_line(error, shown):
 @pytest.mark.parametrize(
     ("command", "library", "line"),
     quick_first(
-        [(["demo", "--dry-run"], "_yaml", "stopped before any job began"), (["plan", "demo"], "numpy", "stopped")]
+        [(["demo", "-n"], "configargparse", "stopped before any job began"), (["plan", "demo"], "numpy", "stopped")]
     ),
 )
 def test_an_interrupt_while_libraries_are_imported_is_shown_in_one_line(tmp_path, command, library, line):
+    """A module that takes long stands in the place of a library, so that the interrupt cannot come too late."""
+    reached = tmp_path / "reached"
+    slow = f"import pathlib, time\npathlib.Path({str(reached)!r}).touch()\ntime.sleep(60)\n"
+    (tmp_path / f"{library}.py").write_text(slow)
     words = [sys.executable, "-m", "beirgrid", *command, "--directory", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'workflow'}"}
     started = subprocess.Popen(
         words,
         env=environment,
@@ -154,13 +158,8 @@ def test_an_interrupt_while_libraries_are_imported_is_shown_in_one_line(tmp_path
         stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a shell's background ignores
     )
-    process = Path("/proc", str(started.pid))
-    is_snakemake = "before" in line
-    while started.poll() is None and not (
-        library in (process / "maps").read_text()
-        and is_snakemake == ("snakemake" in (process / "cmdline").read_text().split("\0"))
-    ):
-        time.sleep(0.001)
+    while started.poll() is None and not reached.exists():
+        time.sleep(0.01)
     started.send_signal(signal.SIGINT)
     assert started.communicate()[1] == f"{line}\n"
     assert started.returncode == -signal.SIGINT
