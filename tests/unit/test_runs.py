@@ -116,14 +116,9 @@ def test_a_run_that_a_person_wrote_is_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [
-        ("2 Q0 a 1 0.5 t", "x.run has 1 queries without qrels, '2' first"),
-        ("1 Q0 a 1 0.5", "x.run:2: not a TREC run line"),
-        ("1 Q0 b 1 nan t", "x.run:2: the score 'nan' is not a number"),
-        ("1 Q0 a 2 0.4 t", "x.run:2: document 'a' is ranked twice"),
-    ],
+    [("2 Q0 a 1 0.5 t", "x.run has 1 queries without qrels, '2' first"), ("1 Q0 a 1 0.5", "x.run:2: not a TREC run")],
 )
-def test_evaluating_a_broken_run_ends_in_one_message(tmp_path, capsys, line, message):
+def test_a_broken_run_of_a_grid_leaves_no_scores(tmp_path, capsys, line, message):
     (tmp_path / "x.run").write_text(f"1 Q0 a 1 0.5 t\n{line}\n")
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n")
     arguments = ["evaluate", "--system", "s", "--dataset", "d", "--metrics", "ndcg@10"]
