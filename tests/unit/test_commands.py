@@ -29,7 +29,7 @@ from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.rules import Rules
 from beirgrid.pipeline.stage import Job
 from beirgrid.runs import pairs, runs
-from beirgrid.stages import fuse, mine, rerank
+from beirgrid.stages import rerank
 
 
 def test_every_option_that_users_type_is_on_a_page(capsys, root):
@@ -124,18 +124,6 @@ def test_a_wrong_entry_is_one_message(capsys, entry, message):
     assert error.startswith("beirgrid stage fetch_corpus: error: ")
     assert message in error
     assert error.count("\n") == 1
-
-
-def test_options_that_do_not_match_are_refused(tmp_path):
-    paths = {name: tmp_path / name for name in ("queries", "corpus", "output", "record")}
-    recipe = mine.MineRecipe.model_validate({"negative_depth": 5, "dense": [{"family": "dense", "similarity": "dot"}]})
-    given = {"recipe": recipe, "compute": None, **paths}
-    for files in ({}, {"checkpoints": (tmp_path,)}, {"indexes": (tmp_path,)}):
-        with pytest.raises(DataError, match="do not match: give one checkpoint for each model"):
-            mine.mine(**given, **files)
-    settings = {"system": "x", "runs": [tmp_path, tmp_path], "method": "wsum", "output": tmp_path, "record": tmp_path}
-    with pytest.raises(DataError, match="--weights: 3 weights for 2 systems"):
-        fuse.fuse(**settings, weights=[1, 2, 3])
 
 
 def test_rerank_reads_the_parts_that_the_manifest_names(tmp_path):

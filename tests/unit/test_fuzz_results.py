@@ -202,9 +202,6 @@ def test_ids_that_differ_after_a_zero_byte_are_two(evaluate):
 @pytest.mark.parametrize(
     ("runs", "options", "message"),
     [
-        (1, [], "--runs names 1 runs: a fusion needs at least two"),
-        (0, [], "--runs names 0 runs: a fusion needs at least two"),
-        (2, ["--weights", "[0, 0]"], "--weights: all are 0, so all scores would be"),
         (2, ["--weights", '["a", 1]'], "weights.0: Input should be a valid number"),
         (2, ["--weights", "[1, NaN]"], "query 'q1': the score of document 'd1' is NaN"),
         (2, ["--weights", "[1, 1e300]"], "query 'q1': the score of document 'd1' is more than float32 holds"),

@@ -142,5 +142,3 @@ def test_the_record_has_the_weights_and_what_they_were_tuned_for(collections):
 def test_weights_are_never_tuned_on_queries_that_are_answered(collections):
     with pytest.raises(DataError, match=r"30 queries of .*test.parquet are queries of .*must not be tuned on queries"):
         fused(collections, queries=(collections / "test.parquet", collections / "test.parquet"))
-    with pytest.raises(DataError, match="--tune needs --dev-runs"):
-        fused(collections, dev_runs=())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, ClassVar, Literal, get_args
 
@@ -254,15 +254,10 @@ class WeightedSum(Fused):
         if self.tuned and len(self.of) > 4:  # of which 286 weights are tried
             yield f"of: weights of at most 4 systems are tuned, not of {len(self.of)}"
         if isinstance(self.weights, tuple):
-            yield from (f"weights{problem}" for problem in weight_problems(self.weights, len(self.of)))
-
-
-def weight_problems(weights: Sequence[float], systems: int) -> Iterator[str]:
-    """Yield problems of the weights of this many fused systems, phrased to follow the name of the weights."""
-    if len(weights) != systems:
-        yield f": {len(weights)} weights for {systems} systems"
-    if weights and not any(weights):
-        yield ": all are 0, so all scores would be"
+            if len(self.weights) != len(self.of):
+                yield f"weights: {len(self.weights)} weights for {len(self.of)} systems"
+            if self.weights and not any(self.weights):
+                yield "weights: all are 0, so all scores would be"
 
 
 @cache

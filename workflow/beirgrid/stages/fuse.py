@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Json
 
 from ..collections import qrels
-from ..config.systems import weight_problems
 from ..config.values import Norm, Size
 from ..core import lineage, provenance
 from ..core.errors import DataError, quoted
@@ -39,19 +37,15 @@ def fuse(
     """Fuse several runs into one.
 
     Raises:
-        DataError: a run cannot be read, has scores that ``norm`` cannot divide by, or has no weight; or the weights
-            would be tuned on queries that the fusion answers.
+        DataError: a run cannot be read, or has scores that ``norm`` cannot divide by; or the weights would be tuned on
+            queries that the fusion answers.
     """
-    if len(runs) < 2:
-        raise DataError(f"--runs names {len(runs)} runs: a fusion needs at least two")
-    if weights is not None and (problem := next(weight_problems(weights, len(runs)), "")):
-        raise DataError(f"--weights{problem}")
     settings: dict[str, Any] = {"method": method, "k": k}
     if method == "wsum":
         settings = {"method": method, "norm": norm, "weights": list(weights or [1 / len(runs)] * len(runs))}
     if tune:
         settings = {"method": method, "norm": norm, "tune": tune}
-        _check_tuning(method, runs, dev_runs, dev_qrels, queries)
+        _refuse_shared(*queries)
     origin = lineage.check({"runs": runs, "dev_runs": dev_runs})
     with provenance.record(FUSE, record, settings, [output], origin=origin) as facts:
         parts = [read(path) for path in runs]
@@ -65,23 +59,12 @@ def fuse(
         facts["queries"] = len(fused)
 
 
-def _check_tuning(
-    method: Method,
-    runs: Sequence[Path],
-    dev_runs: Sequence[Path],
-    dev_qrels: Sequence[Path],
-    queries: Sequence[Path],
-) -> None:
-    """Refuse to tune without runs, qrels and queries of a dev split, or on queries that the fusion answers."""
+def _refuse_shared(queries: Path, dev: Path) -> None:
+    """Refuse to tune on queries that the fusion answers."""
     from ..collections.collection import read_queries  # pyarrow, which most fusions do without
 
-    if method != "wsum":
-        raise DataError("--tune is for --method wsum, which has weights")
-    if len(dev_runs) != len(runs) or len(dev_qrels) != 1 or len(queries) != 2:
-        raise DataError("--tune needs --dev-runs (one for each of --runs), --dev-qrels, and --queries of both")
-    texts, dev = (read_queries(path) for path in queries)
-    if shared := sorted({*texts.values()} & {*dev.values()}):
+    if shared := sorted({*read_queries(queries).values()} & {*read_queries(dev).values()}):
         raise DataError(
-            f"{len(shared)} queries of {queries[1]} are queries of {queries[0]} ({quoted(shared[0])}, say): weights "
-            "must not be tuned on queries that they are tested with"
+            f"{len(shared)} queries of {dev} are queries of {queries} ({quoted(shared[0])}, say): weights must not be "
+            "tuned on queries that they are tested with"
         )

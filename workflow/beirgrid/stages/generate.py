@@ -20,7 +20,7 @@ from ..collections.collection import Document
 from ..config import models
 from ..config.values import Count, Derive, Entry, Seed, Size
 from ..core import files, lineage, provenance
-from ..core.compute import Compute, Runtime
+from ..core.compute import Compute
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
@@ -37,17 +37,9 @@ class GenerateRecipe(Entry):
     documents: Count
     seed: Seed = 0
     derive: Derive = ()
-    queries: Count | None = None
+    queries: Count = 0  # in total, without queries_per_document
     queries_per_document: Size | None = None
     generator: models.QueryGenerator | None = None
-
-    def queries_for_each(self, documents: int) -> int:
-        """Return the number of queries per document for ``documents`` documents."""
-        if self.queries_per_document is not None:
-            return self.queries_per_document
-        if self.queries is None:
-            raise DataError("the recipe needs queries_per_document, or queries (the total)")
-        return math.ceil(self.queries / documents)
 
 
 def generate(
@@ -68,8 +60,11 @@ def generate(
     recorded = provenance.record(GENERATE, record, recipe.own_keys(), [output], origin=origin)
     with recorded as facts, compute.start() as runtime:
         rows = training_data.sample_rows(collection.count(corpus), recipe.documents, recipe.seed)
-        per_document = recipe.queries_for_each(len(rows))
-        writer = _generator(generator, recipe, runtime, per_document) if generator else _deriver(recipe, per_document)
+        per_document = recipe.queries_per_document or math.ceil(recipe.queries / len(rows))
+        if generator and recipe.generator:
+            writer = _generator(GeneratorModel(generator, recipe.generator, runtime), per_document, recipe.seed)
+        else:
+            writer = _deriver(recipe, per_document)
         progress = Progress("generate", len(rows), "documents")
         queries = 0
         with (
@@ -93,14 +88,10 @@ def generate(
         facts["documents_per_second"] = round(progress.rate, 2)
 
 
-def _generator(checkpoint: Path, recipe: GenerateRecipe, runtime: Runtime, per_document: int) -> Writer:
-    if recipe.generator is None:
-        raise DataError("--generator names a checkpoint, but the recipe has no generator")
-    model = GeneratorModel(checkpoint, recipe.generator, runtime)
-
+def _generator(model: GeneratorModel, per_document: int, seed: int) -> Writer:
     def write(documents: list[Document]) -> list[list[tuple[str, str]]]:
         texts = [document.full_text for document in documents]
-        queries = model.generate(texts, per_text=per_document, seed=recipe.seed)
+        queries = model.generate(texts, per_text=per_document, seed=seed)
         return [[(query, text) for query in found] for text, found in zip(texts, queries, strict=True)]
 
     return write

@@ -55,20 +55,15 @@ def mine(
     """Find hard negatives for training queries.
 
     Raises:
-        DataError: an input is damaged, models and files do not match, or no retriever finds a negative.
+        DataError: an input is damaged, or no retriever finds a negative.
     """
-    models = len(recipe.dense)
-    if len(checkpoints) != models or len(indexes) % max(models, 1) or bool(indexes) != bool(models):
-        raise DataError(
-            f"{models} dense models of the recipe, {len(checkpoints)} --checkpoints and {len(indexes)} "
-            "--indexes do not match: give one checkpoint for each model, and the same number of indexes"
-        )
     settings = {**recipe.own_keys(), "bm25": index is not None, "dense": [model.own_keys() for model in recipe.dense]}
     asked = {"fields": "flat", "language": recipe.language, "expanded": False}
     origin = lineage.check({"corpus": corpus, "training_queries": queries, "lucene": index}, asked=asked)
-    shards = len(indexes) // max(models, 1)
+    shards = len(indexes) // max(len(recipe.dense), 1)
     of_models = [indexes[first : first + shards] for first in range(0, len(indexes), max(shards, 1))]
-    for model, checkpoint, of_model in zip(recipe.dense, checkpoints, of_models, strict=True):
+    models = list(zip(recipe.dense, checkpoints, of_models, strict=True))
+    for model, checkpoint, of_model in models:
         asked = {"similarity": model.similarity, "index": None}
         lineage.check({"checkpoint": checkpoint, "corpus": corpus, "indexes": of_model}, asked=asked)
     origin.inputs.update(checkpoints=list(checkpoints), indexes=list(indexes))
@@ -82,9 +77,8 @@ def mine(
         retrievers = [_bm25(index, recipe, threads)] if index else []
         if recipe.dense:
             with compute.start() as runtime:
-                for model, checkpoint, of_model in zip(recipe.dense, checkpoints, of_models, strict=True):
-                    found = _dense(model, checkpoint, of_model, corpus, texts, recipe.negative_depth, runtime)
-                    retrievers.append(found)
+                for named in models:
+                    retrievers.append(_dense(*named, corpus, texts, recipe.negative_depth, runtime))
         mined = 0
         with (
             files.atomic(output) as temporary,
