@@ -680,7 +680,7 @@ def beirgrid(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def doctor() -> Result:
     """Check that ``beirgrid doctor`` finds nothing wrong with PyTorch and the GPU. The machine may lack Java."""
-    lines = beirgrid("doctor", "--offline", "--directory", scratch()).stdout.splitlines()
+    lines = beirgrid("doctor", "--directory", scratch()).stdout.splitlines()
     findings = [line.split(maxsplit=1) for line in lines if not line.startswith(" ")]
     gpu = [state for state, text in findings if text.startswith(("PyTorch", "GPU"))]
     return {"findings": lines, "passed": "PROBLEM" not in gpu and (DEVICE == "cpu" or gpu.count("ok") >= 3)}

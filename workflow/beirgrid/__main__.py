@@ -55,7 +55,7 @@ COMMANDS = {
     "set export": ("sets.commands:export", "write the set for BEIR, MTEB and ir_datasets, with a card"),
     "set compare": ("sets.commands:compare_versions", "compare the ranking of systems under two versions"),
     "latency": ("tools.latency:latency", "measure the latency of systems per query"),
-    "doctor": ("tools.doctor:doctor", "check this machine, the file system, the network and SLURM"),
+    "doctor": ("tools.doctor:doctor", "check disk, Java, SLURM, PyTorch and GPU"),
     "evaluate": ("stages.evaluate:evaluate", "compute the metrics of a run"),
     "analyse": ("paper.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
     "stage": ("pipeline.job:stage", "run one job by hand: a JSON object on standard input, as why prints it"),

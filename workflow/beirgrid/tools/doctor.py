@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
-
-import psutil
-import requests
-from huggingface_hub import constants
 
 from ..config.entries import Nodes
 from ..core.checkout import CHECKOUT
@@ -24,17 +17,8 @@ from ..search import lucene
 from .configfiles import merged
 from .options import ConfigFiles
 
-# MB of disk with which SciFact's grid fits.
-_LEAST_DISK = 5_000
-# Seconds that an answer from the network, and from a program, may take.
-_PATIENCE, _LONGEST = 5, 60
-# Addresses that grids download from, and what to do without them.
-_ADDRESSES = {
-    constants.ENDPOINT: "set HF_ENDPOINT to a mirror, or use models that are here (path)",
-    "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets/": (
-        "put their files into ~/.ir_datasets/downloads, or use collections that are here (source: local)"
-    ),
-}
+# MB of disk with which SciFact's grid fits, and seconds that a program may take to answer.
+_LEAST_DISK, _LONGEST = 5_000, 60
 
 
 class Finding(NamedTuple):
@@ -47,51 +31,33 @@ class Finding(NamedTuple):
 
 
 def doctor(
-    *,
-    directory: Annotated[Path, "folder in which grids will run"] = Path(),
-    configfile: ConfigFiles = (),
-    offline: Annotated[bool, "skip the network checks"] = False,
+    *, directory: Annotated[Path, "folder in which grids will run"] = Path(), configfile: ConfigFiles = ()
 ) -> int:
     """Print the findings; return 1 if something must be mended before a grid can run."""
     status = 0
-    for what, seen, state, advice in examine(directory, merged(configfile).nodes, offline):
+    for what, seen, state, advice in examine(directory, merged(configfile).nodes):
         show(f"{state:7} {what}: {seen}", *([f"    {advice}"] if advice else []))
         status |= state == "PROBLEM"
     return status
 
 
-def examine(directory: Path, nodes: Nodes, offline: bool = False) -> Iterator[Finding]:
+def examine(directory: Path, nodes: Nodes) -> Iterator[Finding]:
     """Yield the findings about this machine and the folder of grids, whose jobs have the limits of ``nodes``."""
     yield Finding("beirgrid", f"{full_version()}, {CHECKOUT}")
-    yield Finding("Python", f"{platform.python_version()}, {sys.executable}")
-    free = psutil.virtual_memory().available / 1e6
-    yield Finding("machine", f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, {free:,.0f} MB of memory free")
-    yield _folder("temporary files", Path(tempfile.gettempdir()), "set TMPDIR")
-    yield _folder("disk", directory, "use --directory")
+    try:
+        free = shutil.disk_usage(directory).free / 1e6
+        tempfile.TemporaryFile(dir=directory).close()
+        state, advice = ("note", "free space, or use --directory") if free < _LEAST_DISK else ("ok", "")
+        yield Finding("disk", f"{free:,.0f} MB free in {directory.resolve()}", state, advice)
+    except OSError as error:
+        yield Finding("disk", str(error), "PROBLEM", "create the folder, or use --directory")
     try:
         version = (_output(java := lucene.java(), "-version") or "").partition("\n")[0]
         yield Finding("Java", version) if version else Finding("Java", f"{java} does not start", "PROBLEM")
     except BeirgridError as error:
         yield Finding("Java", str(error), "PROBLEM", "BM25 needs it; everything else runs without")
-    for url, advice in {} if offline else _ADDRESSES.items():
-        try:
-            requests.head(url, timeout=_PATIENCE, allow_redirects=True)
-            yield Finding("network", f"{url} answers")
-        except requests.RequestException as error:
-            yield Finding("network", f"{url} is out of reach ({type(error).__name__})", "note", advice)
     yield from _slurm(nodes)
     yield from _pytorch()  # last: a broken driver may end this process
-
-
-def _folder(what: str, place: Path, other: str) -> Finding:
-    """Check the free space of a folder, and that a file can be written there."""
-    try:
-        free = shutil.disk_usage(place).free / 1e6
-        tempfile.TemporaryFile(dir=place).close()
-    except OSError as error:
-        return Finding(what, f"{place}: {error.strerror}", "PROBLEM", f"create the folder, or {other}")
-    seen = f"{free:,.0f} MB free in {place.resolve()}"
-    return Finding(what, seen, "note", f"free space, or {other}") if free < _LEAST_DISK else Finding(what, seen)
 
 
 def _slurm(nodes: Nodes) -> Iterator[Finding]:
