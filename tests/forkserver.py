@@ -126,4 +126,4 @@ if __name__ == "__main__":
     from beirgrid.tools.forks import libraries, prepare, run_fork, serve
 
     kind, path = sys.argv[1], Path(sys.argv[2])
-    run_fork(*serve(path, int(sys.argv[3]), partial(_prepare, kind, path.parent / "python")), _run)
+    run_fork(serve(path, int(sys.argv[3]), partial(_prepare, kind, path.parent / "python")), _run)

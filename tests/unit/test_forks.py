@@ -24,7 +24,7 @@ SERVER = """
 import sys
 from pathlib import Path
 from beirgrid.tools.forks import run_fork, serve
-run_fork(*serve(Path(sys.argv[1]), int(sys.argv[2]), lambda: None), lambda words: exec(words[0]))
+run_fork(serve(Path(sys.argv[1]), int(sys.argv[2]), lambda: None), lambda words: exec(words[0]))
 """
 CLIENT = """
 import sys
@@ -78,8 +78,8 @@ def ended(pid: int) -> bool:
     return False
 
 
-def server_of(fork: int) -> int:
-    return psutil.Process(fork).ppid()
+def attendant_of(fork: int) -> psutil.Process:
+    return psutil.Process(psutil.Process(fork).ppid())
 
 
 def test_a_fork_has_the_job_s_folder_environment_and_streams(start, tmp_path):
@@ -159,30 +159,38 @@ def test_a_fork_ends_with_a_job_that_is_killed(start):
     assert ended(fork)
 
 
-def test_a_fork_ends_with_its_server_and_the_next_job_starts_another(start):
+def test_a_fork_ends_with_the_process_that_waits_for_it(start):
     job = start(WAITS)
     fork = int(job.stdout.readline())
-    first = server_of(fork)
-    os.kill(first, signal.SIGKILL)
+    attendant_of(fork).kill()
     assert job.communicate(timeout=30)[1].endswith("has been killed; run again\n")
     assert job.returncode == 1
     assert ended(fork)
+
+
+def test_a_fork_outlives_its_server_and_the_next_job_starts_another(start):
+    job = start("print(__import__('os').getpid(), flush=True); input(); print('done')", stdin=subprocess.PIPE)
+    first = attendant_of(int(job.stdout.readline())).parent()
+    first.kill()
+    assert ended(first.pid)
     again = start(WAITS)
-    assert server_of(int(again.stdout.readline())) != first
+    assert attendant_of(int(again.stdout.readline())).parent() != first
+    assert job.communicate("\n", timeout=30)[0] == "done\n"
 
 
-def test_jobs_of_a_run_that_was_killed_end_before_their_server(start, owner, tmp_path):
+def test_jobs_of_a_run_that_was_killed_outlive_their_server(start, owner, tmp_path):
     job = start("print('begun', flush=True); input(); print('done')", stdin=subprocess.PIPE)
     assert job.stdout.readline() == "begun\n"  # a job that is not forked yet ends with its run
     waiting = start(WAITS)
-    server = server_of(int(waiting.stdout.readline()))
+    fork = int(waiting.stdout.readline())
+    server = attendant_of(fork).parent()
     owner.kill()
     owner.wait()
-    time.sleep(0.2)
+    assert ended(server.pid)
     assert job.communicate("\n", timeout=30)[0] == "done\n"
-    assert psutil.pid_exists(server)
+    assert psutil.pid_exists(fork)
     waiting.kill()
-    assert ended(server)
+    assert ended(fork)
     assert not (tmp_path / "forks").exists()
 
 

@@ -23,7 +23,6 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 # Environment variable with the folder of the servers. If it is empty, each job starts Python itself.
 FOLDER = "BEIRGRID_FORKS"
@@ -35,14 +34,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _OWNER = "owner"
 # Largest request in bytes. What is said through these sockets arrives whole.
 _LARGEST = 2**20
-
-
-class Request(NamedTuple):
-    """A request for a fork: words after ``python``, all environment variables, and the working directory."""
-
-    arguments: list[str]
-    environment: dict[str, str]
-    folder: str
+# A request for a fork: arguments, all environment variables, working directory, and the standard streams.
+Request = tuple[list[str], dict[str, str], str, list[int]]
 
 
 def possible() -> bool:
@@ -72,7 +65,7 @@ def run() -> None:
     with contextlib.suppress(OSError):  # also of a folder whose name is too long for a socket: 107 bytes with its own
         owner = (folder / _OWNER).read_text()
         if connection := connect(path, [sys.executable, "-m", __name__, kind, str(path), owner]):
-            act_as_proxy(connection, ["-m", "beirgrid", *sys.argv[1:]])
+            act_as_proxy(connection, sys.argv[1:])
 
 
 def connect(path: Path, server: list[str]) -> socket.socket | None:
@@ -113,7 +106,7 @@ def act_as_proxy(connection: socket.socket, arguments: list[str]) -> None:
         with contextlib.suppress(OSError):  # of a server that has just been killed
             connection.send(bytes([number]))
 
-    text = json.dumps(Request(arguments, dict(os.environ), os.getcwd())).encode()  # noqa: PTH109
+    text = json.dumps([arguments, dict(os.environ), os.getcwd()]).encode()  # noqa: PTH109
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGEST)
     socket.send_fds(connection, [text], [0, 1, 2])
     for number in _SIGNALS:
@@ -133,8 +126,8 @@ def act_as_proxy(connection: socket.socket, arguments: list[str]) -> None:
     os._exit(status)
 
 
-def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request, list[int]]:
-    """Serve in the background: fork a process per connection, until the owner and all forks have ended.
+def serve(path: Path, owner: int, prepare: Callable[[], None]) -> Request:
+    """Serve in the background until the owner has ended: fork an attendant for each connection.
 
     Args:
         path: the socket, in a folder that is removed at the end.
@@ -142,7 +135,7 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
         prepare: imports what forks need (``prepare``). Processes may connect before, and wait.
 
     Returns:
-        in a fork, the request and its standard streams.
+        in a fork, the request.
     """
     import gc
 
@@ -156,38 +149,38 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> tuple[Request,
     ended = os.pidfd_open(owner)
     prepare()
     gc.freeze()
-    server, over = os.getpid(), False
-    clients: dict[int, socket.socket] = {}  # by their descriptors
-    forks: dict[int, tuple[int, int]] = {}  # the process and its client's descriptor, by the process's descriptor
-    while forks or not over:
-        news: list[int] = [*forks, *clients, *(() if over else (listener.fileno(), ended))]
-        for ready in select.select(news, [], [])[0]:
-            if ready == ended:
-                over = True
-            elif ready == listener.fileno():
-                client = listener.accept()[0]
-                clients[client.fileno()] = client
-            elif ready in forks:
-                pid, of = forks.pop(ready)
-                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                os.close(ready)
-                with contextlib.suppress(OSError), clients.pop(of) as client:
-                    client.send(status.to_bytes(8, "big", signed=True))
-            elif ready in clients:
-                text, streams = _message(clients[ready])
-                mine = [pid for pid, of in forks.values() if of == ready]
-                if mine:  # a signal, or the end of a client that was killed
-                    os.kill(mine[0], text[0] if text else signal.SIGKILL)
-                elif not text:
-                    clients.pop(ready).close()
-                elif (pid := os.fork()) == 0:
-                    _end_with(server)
-                    return Request(*json.loads(text)), streams
-                else:
-                    forks[os.pidfd_open(pid)] = (pid, ready)
-                for stream in streams:
-                    os.close(stream)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for attendants
+    while ended not in select.select([listener, ended], [], [])[0]:
+        with listener.accept()[0] as client:
+            if os.fork() == 0:
+                listener.close()
+                return _attend(client)
     shutil.rmtree(path.parent, ignore_errors=True)  # where the owner was killed
+    os._exit(0)
+
+
+def _attend(client: socket.socket) -> Request:
+    """Fork the job that a client requests, and return the request there; forward signals to it, and report its end."""
+    from ..core.environment import die_with_parent
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    attendant, (text, streams) = os.getpid(), _message(client)
+    if not text:
+        os._exit(0)
+    if (job := os.fork()) == 0:
+        die_with_parent()  # only the attendant reports its status
+        if os.getppid() != attendant:
+            os._exit(1)
+        return *json.loads(text), streams
+    for stream in streams:
+        os.close(stream)
+    ended = os.pidfd_open(job)
+    while ended not in select.select([client, ended], [], [])[0]:
+        signals, _ = _message(client)
+        os.kill(job, signals[0] if signals else signal.SIGKILL)  # the end of a client that was killed
+    status = os.waitstatus_to_exitcode(os.waitpid(job, 0)[1])
+    with contextlib.suppress(OSError):
+        client.send(status.to_bytes(8, "big", signed=True))
     os._exit(0)
 
 
@@ -200,30 +193,22 @@ def _message(client: socket.socket) -> tuple[bytes, list[int]]:
     return text, streams
 
 
-def _end_with(server: int) -> None:
-    """End this process with the server, because only the server reports exit statuses to clients."""
-    from ..core.environment import die_with_parent
-
-    die_with_parent()
-    if os.getppid() != server:
-        os._exit(1)
-
-
-def run_fork(request: Request, streams: list[int], main: Callable[[list[str]], None]) -> None:
+def run_fork(request: Request, main: Callable[[list[str]], None]) -> None:
     """Become, in a fork, the requested process: run ``main`` with its arguments, and end."""
     import atexit
     import threading
 
+    arguments, environment, folder, streams = request
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    os.chdir(request.folder)
+    os.chdir(folder)
     os.environ.clear()
-    os.environ.update(request.environment)
+    os.environ.update(environment)
     tempfile.tempdir = None
     status = 0
     try:
-        main(request.arguments)
+        main(arguments)
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
@@ -263,13 +248,13 @@ def prepare(libraries: list[str]) -> None:
 
 
 def _main(arguments: list[str]) -> None:
-    """Run a forked command, as ``python`` would."""
+    """Run a forked command, as ``python -m beirgrid`` would."""
     import runpy
 
     os.environ.pop(FOLDER, None)
-    sys.argv = arguments[:1] + arguments[2:]
-    runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    sys.argv = ["-m", *arguments]
+    runpy.run_module("beirgrid", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
-    run_fork(*serve(Path(sys.argv[2]), int(sys.argv[3]), partial(prepare, libraries(sys.argv[1]))), _main)
+    run_fork(serve(Path(sys.argv[2]), int(sys.argv[3]), partial(prepare, libraries(sys.argv[1]))), _main)
