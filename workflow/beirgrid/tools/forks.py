@@ -150,7 +150,7 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> Request:
     prepare()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for attendants
-    while ended not in select.select([listener, ended], [], [])[0]:
+    while ended not in select.select([listener.fileno(), ended], [], [])[0]:
         with listener.accept()[0] as client:
             if os.fork() == 0:
                 listener.close()
@@ -175,7 +175,7 @@ def _attend(client: socket.socket) -> Request:
     for stream in streams:
         os.close(stream)
     ended = os.pidfd_open(job)
-    while ended not in select.select([client, ended], [], [])[0]:
+    while ended not in select.select([client.fileno(), ended], [], [])[0]:
         signals, _ = _message(client)
         os.kill(job, signals[0] if signals else signal.SIGKILL)  # the end of a client that was killed
     status = os.waitstatus_to_exitcode(os.waitpid(job, 0)[1])
