@@ -11,7 +11,7 @@ import pytest
 from checkpoints import byte_tokenizer, opened
 
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import DenseEncoder
+from beirgrid.encoders.dense import DenseEncoder
 
 # Sizes by the keys of configurations. Windows and chunks are shorter than most of the texts.
 SIZES = {

@@ -12,16 +12,13 @@ from checkpoints import opened
 from helpers import quick_first
 from test_encoders import _texts
 
-from beirgrid.encoders import (
-    AnswerScorer,
-    CrossEncoderScorer,
-    DenseEncoder,
-    LateInteractionEncoder,
-    SparseTextEncoder,
-    TermWeighter,
-    base,
-)
-from beirgrid.encoders.dense import pooled_transformer
+from beirgrid.encoders import base
+from beirgrid.encoders.answering import AnswerScorer
+from beirgrid.encoders.cross_encoder import CrossEncoderScorer
+from beirgrid.encoders.dense import DenseEncoder, pooled_transformer
+from beirgrid.encoders.late_interaction import LateInteractionEncoder
+from beirgrid.encoders.sparse import SparseTextEncoder
+from beirgrid.encoders.term_weights import TermWeighter
 
 # All texts of a test are one batch.
 ONE_BATCH = 100_000

@@ -15,15 +15,13 @@ from model_hub import ModelHub, serve
 from stage_words import stage_command
 
 from beirgrid.core import files
-from beirgrid.encoders import (
-    AnswerScorer,
-    CrossEncoderScorer,
-    DenseEncoder,
-    GeneratorModel,
-    LateInteractionEncoder,
-    SparseTextEncoder,
-    TermWeighter,
-)
+from beirgrid.encoders.answering import AnswerScorer
+from beirgrid.encoders.cross_encoder import CrossEncoderScorer
+from beirgrid.encoders.dense import DenseEncoder
+from beirgrid.encoders.late_interaction import LateInteractionEncoder
+from beirgrid.encoders.query_generator import GeneratorModel
+from beirgrid.encoders.sparse import SparseTextEncoder
+from beirgrid.encoders.term_weights import TermWeighter
 from beirgrid.models import convert
 
 BUDGET = 300

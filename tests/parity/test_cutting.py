@@ -12,7 +12,10 @@ from checkpoints import opened
 from helpers import quick_first
 from test_encoders import BUDGET
 
-from beirgrid.encoders import AnswerScorer, CrossEncoderScorer, DenseEncoder, cutting
+from beirgrid.encoders import cutting
+from beirgrid.encoders.answering import AnswerScorer
+from beirgrid.encoders.cross_encoder import CrossEncoderScorer
+from beirgrid.encoders.dense import DenseEncoder
 
 # Scripts, symbols, characters that unicode normalisers shrink (combining marks, zero width, full width) or stretch
 # (ligatures), words that WordPiece cannot split, runs of white space.

@@ -10,7 +10,8 @@ import pytest
 from checkpoints import opened
 
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import CrossEncoderScorer, DenseEncoder
+from beirgrid.encoders.cross_encoder import CrossEncoderScorer
+from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.engine import token_batches
 
 BUDGET = 300

@@ -11,8 +11,7 @@ import pytest
 import sentence_transformers
 from checkpoints import opened, save_cross_encoder, save_decoder, save_dense, save_plain, save_pylate, save_splade
 
-from beirgrid.core.errors import DataError
-from beirgrid.encoders import DenseEncoder
+from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.loading import load_checkpoint
 
 TEXTS = ["ab", "a longer text", "", "x " * 30]
@@ -80,6 +79,8 @@ def test_every_family_reads_them(tmp_path, loader):
         (save_decoder, {"add_bos_token": False, "add_eos_token": False}),  # Qwen's defaults, which no release read
         (lambda folder: save_plain(folder, "roberta"), {"bos_token": "<s>", "eos_token": "</s>", **BOTH}),
         (save_dense, {"add_bos_token": False}),
+        (save_dense, {"add_eos_token": True}),  # no end token, but [CLS] and [SEP], which nothing replaces
+        (save_decoder, {"add_bos_token": True, "bos_token": None}),
     ],
 )
 def test_tokenizers_that_are_right_stay_as_they_are(tmp_path, save, said):
@@ -91,21 +92,14 @@ def test_tokenizers_that_are_right_stay_as_they_are(tmp_path, save, said):
     assert json.loads(found)["post_processor"] == json.loads(expected)["post_processor"]
 
 
-@pytest.mark.parametrize(
-    ("save", "said", "told"),
-    [
-        (save_dense, {"add_eos_token": True}, r"add_eos_token true, but .* puts \[CLS\] before .* and \[SEP\] after"),
-        (save_decoder, {"add_bos_token": True, "bos_token": None}, "add_bos_token true, .* nothing before"),
-        (save_decoder, {"add_eos_token": False, "tokenizer_class": "LlamaTokenizerFast"}, "add_eos_token false"),
-    ],
-)
-def test_files_that_cannot_be_reconciled_are_refused(tmp_path, save, said, told):
-    folder = _saying(save(tmp_path / "model"), **said)
-    with pytest.raises(DataError, match=rf"tokenizer_config\.json says {told}.* set special_tokens"):
-        opened(DenseEncoder, folder, {"similarity": "cosine", "pooling": "own"})
-    if "bos_token" not in said and save is save_decoder:
-        entry = {"similarity": "cosine", "pooling": "own", "special_tokens": "end"}
-        assert opened(DenseEncoder, folder, entry).encode_documents(TEXTS).shape == (4, 32)
+def test_a_class_that_obeyed_its_file_leaves_the_end_token_out(tmp_path):
+    """The tokenizer.json of the checkpoint puts it after each text. An entry may ask for it all the same."""
+    folder = _saying(save_decoder(tmp_path / "model"), add_eos_token=False, tokenizer_class="LlamaTokenizerFast")
+    entry = {"similarity": "cosine", "pooling": "own"}
+    for more, end in (({}, False), ({"special_tokens": "end"}, True)):
+        tokenizer = opened(DenseEncoder, folder, entry | more).tokenizer
+        plain = tokenizer("ab", add_special_tokens=False)["input_ids"]
+        assert tokenizer("ab")["input_ids"] == plain + [tokenizer.eos_token_id] * end
 
 
 @pytest.mark.parametrize("name", ["LlamaTokenizer", "GemmaTokenizer"])

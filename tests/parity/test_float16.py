@@ -11,14 +11,12 @@ import pytest
 from checkpoints import enlarge_all, opened, save_changed
 
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import (
-    CrossEncoderScorer,
-    DenseEncoder,
-    LateInteractionEncoder,
-    SparseTextEncoder,
-    TermWeighter,
-    check_finite,
-)
+from beirgrid.encoders.cross_encoder import CrossEncoderScorer
+from beirgrid.encoders.dense import DenseEncoder
+from beirgrid.encoders.guards import check_finite
+from beirgrid.encoders.late_interaction import LateInteractionEncoder
+from beirgrid.encoders.sparse import SparseTextEncoder
+from beirgrid.encoders.term_weights import TermWeighter
 
 TEXTS = ["ab cd", "ef ^ gh", "a", "jab ij cab", "^", "de fa " * 20]
 LARGE = ["^" in text for text in TEXTS]

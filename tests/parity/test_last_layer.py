@@ -10,8 +10,8 @@ from checkpoints import opened, save_cross_encoder
 from helpers import quick_first
 from test_encoders import _texts
 
-from beirgrid.encoders import CrossEncoderScorer, DenseEncoder
-from beirgrid.encoders.dense import pooled_transformer
+from beirgrid.encoders.cross_encoder import CrossEncoderScorer
+from beirgrid.encoders.dense import DenseEncoder, pooled_transformer
 
 ONE_BATCH = 100_000
 # Largest difference between two computations of a number, relative to the largest number. The random weights give large

@@ -22,7 +22,8 @@ from beirgrid.config.models import LateInteractionModel
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
 from beirgrid.core.progress import Progress
-from beirgrid.encoders import LateInteractionEncoder, open_scorer
+from beirgrid.encoders import open_scorer
+from beirgrid.encoders.late_interaction import LateInteractionEncoder
 from beirgrid.pipeline import index as costs
 from beirgrid.runs import runs
 from beirgrid.search import maxsim

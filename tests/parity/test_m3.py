@@ -11,7 +11,8 @@ from checkpoints import opened, save_pickled, save_plain
 
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import LateInteractionEncoder, open_encoder
+from beirgrid.encoders import open_encoder
+from beirgrid.encoders.late_interaction import LateInteractionEncoder
 from beirgrid.models import checkpoints
 from beirgrid.models.checkpoints import CheckpointEntry
 

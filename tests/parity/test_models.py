@@ -16,7 +16,9 @@ from helpers import quick_first
 
 from beirgrid.collections.collection import Document
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import AnswerScorer, CrossEncoderScorer, DenseEncoder
+from beirgrid.encoders.answering import AnswerScorer
+from beirgrid.encoders.cross_encoder import CrossEncoderScorer
+from beirgrid.encoders.dense import DenseEncoder
 
 BUDGET = 300
 

@@ -32,7 +32,8 @@ from helpers import ROOT, documented_models, unpack
 from beirgrid.config import models, mteb_collections, registry
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import AnswerScorer, open_encoder, open_scorer
+from beirgrid.encoders import open_encoder, open_scorer
+from beirgrid.encoders.answering import AnswerScorer
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.late_interaction import LateInteractionEncoder

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from beirgrid.config.models import DenseModel
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import DenseEncoder
+from beirgrid.encoders.dense import DenseEncoder
 
 ONE_BATCH = 100_000
 TEXTS = ["ab", "cdef gh ij k lmn", "abc " * 20, "q", "de fg"]
@@ -127,24 +127,6 @@ def test_weights_that_are_not_finite_are_refused(tmp_path):
 
     with pytest.raises(DataError, match=rf"the weight \S*{QUERY} has values that are not finite"):
         _open(_changed(tmp_path / "model", spoil))
-
-
-@pytest.mark.parametrize(("kind", "name"), [("int8", "I8"), ("bool", "BOOL"), ("complex64", "C64"), ("int32", "I32")])
-def test_weights_of_other_types_are_refused(tmp_path, kind, name):
-    def convert(weights: dict[str, torch.Tensor]) -> None:
-        weights[QUERY] = weights[QUERY].to(getattr(torch, kind))
-
-    with pytest.raises(DataError, match=f"the weight {QUERY} is stored as {name}"):
-        _open(_changed(tmp_path / "model", convert))
-
-
-@pytest.mark.parametrize("setting", [{"return_dict": False}, {"chunk_size_feed_forward": 3}], ids=str)
-def test_settings_of_the_output_and_of_memory_change_no_vector(tmp_path, setting):
-    folder = save_plain(tmp_path / "bert", "bert")
-    expected = _open(folder).encode_documents(TEXTS)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | setting))
-    np.testing.assert_array_equal(_open(folder).encode_documents(TEXTS), expected)
 
 
 def _wrapped(tiny_models: dict[str, Path], folder: Path, name: str, change: Callable[[Any], Any]) -> Path:

@@ -15,7 +15,8 @@ from test_encoders import BUDGET, _texts
 
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import SparseTextEncoder, sparse
+from beirgrid.encoders import sparse
+from beirgrid.encoders.sparse import SparseTextEncoder
 from beirgrid.search import impact
 
 

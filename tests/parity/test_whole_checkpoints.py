@@ -16,7 +16,8 @@ from test_encoders import BUDGET
 
 from beirgrid.collections import collection
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import DenseEncoder, check_finite
+from beirgrid.encoders.dense import DenseEncoder
+from beirgrid.encoders.guards import check_finite
 
 DOT = {"family": "dense", "similarity": "dot"}
 

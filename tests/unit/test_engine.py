@@ -16,8 +16,12 @@ from checkpoints import opened
 from helpers import main, python
 
 from beirgrid.collections import collection
-from beirgrid.encoders import CrossEncoderScorer, DenseEncoder, GeneratorModel, TermWeighter, query_generator
+from beirgrid.encoders import query_generator
+from beirgrid.encoders.cross_encoder import CrossEncoderScorer
+from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.engine import FIRST, WINDOW
+from beirgrid.encoders.query_generator import GeneratorModel
+from beirgrid.encoders.term_weights import TermWeighter
 from beirgrid.search import flat
 from beirgrid.stages import encode
 
@@ -30,7 +34,7 @@ import numpy as np, torch
 sys.path[:0] = {paths!r}
 torch.set_num_threads(1)
 from checkpoints import opened
-from beirgrid.encoders import DenseEncoder
+from beirgrid.encoders.dense import DenseEncoder
 
 texts = ["ab cd " * (20 + row % 20) for row in range(2048)]
 folder, entry = Path({folder!r}), {{"similarity": "dot", "max_length": 120}}

@@ -11,7 +11,8 @@ import pytest
 from helpers import main
 
 from beirgrid.collections import collection
-from beirgrid.encoders import GeneratorModel, query_generator
+from beirgrid.encoders import query_generator
+from beirgrid.encoders.query_generator import GeneratorModel
 from beirgrid.stages import expand
 
 DOCUMENTS = 11

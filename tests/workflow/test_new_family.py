@@ -118,7 +118,11 @@ def checkout(tmp_path_factory) -> Path:
     package = checkout / "workflow" / "beirgrid"
     _insert(package / "config" / "models.py", "Model = Annotated[\n", MODELS)
     _insert(package / "config" / "models.py", "    | TermWeightsModel,\n", "    | BinaryModel\n")
-    _insert(package / "core" / "families.py", '        Family("cross-encoder", "reranker"),\n', ROW)
+    _insert(
+        package / "core" / "families.py",
+        '        Family("cross-encoder", "reranker", encoder="cross_encoder:CrossEncoderScorer"),\n',
+        ROW,
+    )
     (package / "encoders" / "binary.py").write_text(ENCODER)
     (package / "search" / "binary.py").write_text(SEARCH)
     return checkout

@@ -59,12 +59,12 @@ FAMILIES = {
             folder=True,
             reranks=True,
         ),
-        Family("cross-encoder", "reranker"),
-        Family("seq2seq-reranker", "reranker"),
-        Family("decoder-reranker", "reranker"),
-        Family("listwise-reranker", "reranker"),
-        Family("query-generator", "expander"),
-        Family("term-weights", "expander"),
+        Family("cross-encoder", "reranker", encoder="cross_encoder:CrossEncoderScorer"),
+        Family("seq2seq-reranker", "reranker", encoder="answering:AnswerScorer"),
+        Family("decoder-reranker", "reranker", encoder="answering:AnswerScorer"),
+        Family("listwise-reranker", "reranker", encoder="listwise:ListwiseScorer"),
+        Family("query-generator", "expander", encoder="query_generator:GeneratorModel"),
+        Family("term-weights", "expander", encoder="term_weights:TermWeighter"),
     )
 }
 RETRIEVERS = {name: family for name, family in FAMILIES.items() if family.role == "retriever"}

@@ -24,20 +24,22 @@ from ..config.values import explain
 from ..core.compute import Compute, Runtime
 from ..core.errors import ConfigError
 from ..core.families import FAMILIES, RETRIEVERS
-from .answering import AnswerScorer
 from .chunked import ChunkedEncoder, ChunkedScorer
-from .cross_encoder import CrossEncoderScorer
-from .dense import DenseEncoder
-from .engine import FIRST, WINDOW
-from .guards import CollapseCheck, check_finite
-from .late_interaction import LateInteractionEncoder, LateInteractionScorer
-from .listwise import ListwiseScorer
-from .mteb_loader import MtebScorer
+from .mteb_loader import MtebModel
 from .protocol import Encoder, Scorer
-from .query_generator import GeneratorModel
 from .served import ServedEncoder, ServedScorer
-from .sparse import SparseTextEncoder
-from .term_weights import TermWeighter
+
+
+def open_model(folder: Path, entry: ModelEntry, runtime: Runtime) -> Any:
+    """Open a checkpoint of any family on this machine.
+
+    Raises:
+        DataError: the checkpoint is damaged, or is not what the entry says.
+    """
+    if isinstance(entry, DenseModel | CrossEncoder) and entry.engine:
+        return MtebModel(folder, entry, runtime)
+    module, _, name = FAMILIES[entry.family].encoder.partition(":")
+    return getattr(importlib.import_module(f".{module}", __name__), name)(folder, entry, runtime)
 
 
 def open_encoder(
@@ -71,11 +73,9 @@ def open_encoder(
     model = _entry(entry) if isinstance(entry, Mapping) else entry
     if model.family not in RETRIEVERS:
         raise ConfigError(f"models of the family {model.family} encode no texts (known: {', '.join(RETRIEVERS)})")
-    if model.endpoint:
-        assert isinstance(model, DenseModel), "the configuration is checked"
+    if isinstance(model, DenseModel) and model.endpoint:
         return ServedEncoder(folder, model, runtime, answers)
-    module, _, name = FAMILIES[model.family].encoder.partition(":")
-    encoder: Encoder[Any] = getattr(importlib.import_module(f".{module}", __name__), name)(folder, model, runtime)
+    encoder: Encoder[Any] = open_model(folder, model, runtime)
     return ChunkedEncoder(encoder, model, folder) if isinstance(model, DenseModel) and model.chunks else encoder
 
 
@@ -100,36 +100,6 @@ def open_scorer(
     """
     if entry.endpoint:
         return ServedScorer(folder, entry, runtime, answers)
-    if isinstance(entry, ListwiseReranker):
-        return ListwiseScorer(folder, entry, runtime)
-    if isinstance(entry, CrossEncoder) and entry.engine:
-        return MtebScorer(folder, entry, runtime)
-    if isinstance(entry, LateInteractionModel):
-        return LateInteractionScorer(folder, entry, runtime)
-    scorer: CrossEncoderScorer | AnswerScorer
-    if isinstance(entry, CrossEncoder):
-        scorer = CrossEncoderScorer(folder, entry, runtime)
-    else:
-        scorer = AnswerScorer(folder, entry, runtime)
-    return ChunkedScorer(scorer, entry) if entry.chunks else scorer
-
-
-__all__ = [
-    "FIRST",
-    "WINDOW",
-    "AnswerScorer",
-    "ChunkedScorer",
-    "CollapseCheck",
-    "CrossEncoderScorer",
-    "DenseEncoder",
-    "Encoder",
-    "GeneratorModel",
-    "LateInteractionEncoder",
-    "ListwiseScorer",
-    "Scorer",
-    "SparseTextEncoder",
-    "TermWeighter",
-    "check_finite",
-    "open_encoder",
-    "open_scorer",
-]
+    scorer: Any = open_model(folder, entry, runtime)
+    chunks = getattr(entry, "chunks", None)
+    return ChunkedScorer(scorer, chunks) if chunks else scorer

@@ -152,6 +152,7 @@ class LoadedModel(OpenModel, Generic[EntryT]):
         for module in list(self.model)[1:]:
             module.forward = torch.autocast(self.runtime.kind, enabled=False)(module.forward)
         self._check_batches(self._transformed, self.model.max_seq_length)
+        self.check_length()
 
     def _transformed(self, inputs: dict[str, Any]) -> torch.Tensor:
         """Return the first module's output for a batch: token vectors, or else text vectors or scores."""
@@ -178,13 +179,10 @@ class LoadedModel(OpenModel, Generic[EntryT]):
         """Restrict batches to texts of one length if padding changes the model's output (``depends_on_batch``)."""
         import torch
 
-        config = self._core.config
-        guards.check_scaling(config, limit)
-        longest = guards.longest_probe(config, limit)
+        guards.check_rotary_positions(self._core.config, limit)
+        device, precision = self.runtime.device, self.precision
         with torch.inference_mode(), self.autocast():
-            self.engine.one_length = guards.depends_on_batch(
-                self.tokenizer, compute, self.runtime.device, self.precision, longest
-            )
+            self.engine.one_length = guards.depends_on_batch(self.tokenizer, compute, device, precision, limit)
 
     def _store_weights(self, head: Any) -> None:
         """Convert the weights of linear layers to the model's precision and to the kernels' layout.
@@ -220,13 +218,6 @@ class LoadedModel(OpenModel, Generic[EntryT]):
             if length and self.positions and length > self.positions:
                 raise DataError(f"{key} is {length}, but the model has only {self.positions} positions")
 
-    def cut(self, texts: list[str], prompt: str = "", limit: int | None = None) -> list[str]:
-        """Shorten each text to what survives truncation after the prompt, so the model's input is unchanged."""
-        limit = limit or self.model.max_seq_length
-        if not limit:
-            return texts
-        return [cutting.cut(self.tokenizer, text, limit, prompt) for text in texts]
-
     def preprocess(self, inputs: list[Any], *, task: str | None = None, **options: Any) -> Mapping[str, Any]:
         """Tokenize texts or pairs with sentence-transformers, for ``Tokens``."""
         from sentence_transformers.base.modules import Transformer
@@ -252,10 +243,12 @@ class TextEncoder(LoadedModel[EntryT], Encoder[VectorsT], Generic[EntryT, Vector
     def tokenized(self, texts: list[str], role: str) -> Tokens:
         """Tokenize texts, each after the prompt of its role."""
         prompt, tokens = self.model.prompts.get(role) or "", Tokens()
+        limit = self.limit(role) or self.model.max_seq_length
         with self.reading:
             self.prepare(role)
-            for part in parts(self.cut(texts, prompt, self.limit(role)), TOKENIZED):
-                tokens.add(self.preprocess(part, prompt=prompt, task=role))
+            for part in parts(texts, TOKENIZED):
+                beginnings = [cutting.cut(self.tokenizer, text, limit, prompt) for text in part] if limit else part
+                tokens.add(self.preprocess(beginnings, prompt=prompt, task=role))
         return tokens
 
     def prepare(self, role: str) -> None:

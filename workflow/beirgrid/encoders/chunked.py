@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ..config.models import AnsweringReranker, Chunks, CrossEncoder, DenseModel
+from ..config.models import Chunks, DenseModel
 from ..core.errors import DataError
 from ..core.pipeline import ahead
 from ..core.progress import Progress
@@ -111,11 +111,10 @@ class ChunkedEncoder(Chunked[TextEncoder[Any, Any]], Encoder[np.ndarray | TokenV
 class ChunkedScorer(Chunked[PairScorer[Any]], Scorer):
     """Scores each chunk of a document with the query."""
 
-    def __init__(self, scorer: PairScorer[Any], entry: CrossEncoder | AnsweringReranker) -> None:
-        assert entry.chunks is not None
+    def __init__(self, scorer: PairScorer[Any], chunks: Chunks) -> None:
         limit = getattr(scorer, "limit", None) or scorer.model.max_seq_length
         around = len(scorer.tokenized([(scorer.begin(""), scorer.begin(""))]).ids[0])
-        super().__init__(entry.chunks, scorer, limit and limit - around - 1)
+        super().__init__(chunks, scorer, limit and limit - around - 1)
 
     def spent(self) -> dict[str, float]:
         """Return the number of pairs of a query and a chunk that were scored."""

@@ -47,7 +47,6 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
         # bfloat16 has 128 values between two powers of two, so its logits would tie.
         self.model.set_keep_in_fp32_modules(_last_layers(self.model))
         self.set_precision("scores")
-        self.check_length()
 
     def begin(self, text: str, *, counted: bool = True) -> Beginning:
         """Truncate a query or document to what the model can read (``cutting.for_pair``)."""

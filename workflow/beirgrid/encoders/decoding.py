@@ -42,17 +42,17 @@ class DrawnTokens(NamedTuple):
     finite: torch.Tensor
 
 
-def share_documents(model: Any) -> bool:
-    """Make rows of a document attend to one shared copy of its states; return whether the architecture allows that.
+def share_documents(model: Any) -> None:
+    """Make rows of a document attend to one shared copy of its states.
 
-    Other architectures (LongT5, LED, …) get a copy of the states per row.
+    Raises:
+        DataError: the attention of the architecture cannot be replaced (LongT5, LED).
     """
     if model.config._attn_implementation != "sdpa" or not model._can_set_attn_implementation():
-        return False
+        raise DataError(f"a {type(model).__name__} cannot generate queries here: a T5, mT5 or BART can")
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     model.set_attn_implementation(NAME)
-    return True
 
 
 def attend(
@@ -89,12 +89,10 @@ class _Rows:
     alike.
     """
 
-    def __init__(self, states: torch.Tensor, mask: torch.Tensor, start: int, shared: bool) -> None:
+    def __init__(self, states: torch.Tensor, mask: torch.Tensor, start: int) -> None:
         """Start from encoder states [documents, tokens, width] and their mask, int64 [documents, tokens]."""
         self.rows = self.places = torch.arange(len(states), device=states.device)  # in the caller's numbering
-        self.copies, self.shared = 1, shared
-        self.states = states
-        self.mask = mask[:, None, None, :].bool() if shared else mask
+        self.copies, self.states, self.mask = 1, states, mask[:, None, None, :].bool()
         self.last = torch.full((len(states), 1), start, device=states.device)
         self.cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
 
@@ -102,11 +100,7 @@ class _Rows:
         """Replace each row by several copies."""
         source = cast(torch.LongTensor, self.rows.repeat_interleave(copies))
         self.cache.self_attention_cache.reorder_cache(source)
-        if self.shared:
-            self.copies = copies
-        else:
-            self.cache.cross_attention_cache.reorder_cache(source)
-            self.states, self.mask = self.states[source], self.mask[source]
+        self.copies = copies
         self.rows = self.places = torch.arange(len(source), device=source.device)
 
     def advance(self, model: Any) -> torch.Tensor:
@@ -150,7 +144,7 @@ class TokenSampler:
             top_p: probability mass of the nucleus to sample from.
 
         Raises:
-            DataError: the model does not define its start and end tokens.
+            DataError: the model does not define its start and end tokens, or is of another architecture.
         """
         self.model, self.top_k, self.top_p = model, top_k, top_p
         own = model.generation_config
@@ -159,7 +153,7 @@ class TokenSampler:
         if self.start is None or None in self.ends:
             raise DataError("the checkpoint does not define the decoder's start and end tokens")
         self.padding = self.ends[0] if own.pad_token_id is None else own.pad_token_id
-        self.shared = share_documents(model)
+        share_documents(model)
 
     def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Encode tokenised documents: [documents, tokens, width]."""
@@ -179,7 +173,7 @@ class TokenSampler:
         finite, ended = torch.tensor([[True], [False]], device=states.device).repeat(1, count)
         ends = torch.tensor(self.ends, device=states.device)
         copies = count // len(states)
-        on = _Rows(states, mask, self.start, self.shared)
+        on = _Rows(states, mask, self.start)
         for step in range(steps):
             logits = on.advance(self.model)
             logits, likeliest = logits.topk(min(self.top_k, logits.shape[1]))

@@ -11,11 +11,10 @@ from ..config.models import DenseModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..models import saved
-from . import mteb_loader
 from .base import TextEncoder
-from .loading import adapt_forward, load_checkpoint, pad_with_the_end
+from .loading import pad_with_the_end
 from .protocol import DenseVectors
-from .static import StaticEncoder, is_static
+from .static import StaticEncoder
 
 if TYPE_CHECKING:
     import torch
@@ -40,19 +39,15 @@ def pooled_transformer(folder: str, pooling: str, trust_remote_code: bool, **opt
         modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling)]
     model = SentenceTransformer(modules=modules, **options)
     pad_with_the_end(model.tokenizer)
-    adapt_forward(model)
     model.encode("a")  # not every architecture has this output
     return model
 
 
-def open_dense(
-    folder: Path, entry: DenseModel, runtime: Runtime
-) -> DenseEncoder | StaticEncoder | mteb_loader.MtebEncoder:
-    """Open a transformer, a static table of token vectors, or a model through mteb's loader."""
-    if entry.engine:
-        return mteb_loader.MtebEncoder(folder, entry, runtime)
+def open_dense(folder: Path, entry: DenseModel, runtime: Runtime) -> DenseEncoder | StaticEncoder:
+    """Open a transformer or a static table of token vectors."""
     saved.refuse_outside(folder)
-    return (StaticEncoder if is_static(folder) else DenseEncoder)(folder, entry, runtime)
+    static = any(module["type"].endswith(".StaticEmbedding") for module in saved.modules(folder)[:1])
+    return (StaticEncoder if static else DenseEncoder)(folder, entry, runtime)
 
 
 class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
@@ -66,13 +61,11 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
     def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime, *, trainable: bool = False) -> None:
         super().__init__(entry, runtime, trainable=trainable)
         saved.check_use(folder, "SentenceTransformer", entry.similarity)
-        self.model = self._load(folder)
-        self.model.eval()
+        self._load(folder)
         if entry.max_length is not None:
             self.model.max_seq_length = entry.max_length
         self.wrappers = self._wrappers(folder)
         self.set_precision(self.output)
-        self.check_length()
         try:
             with self.autocast():
                 self.dimension = len(self.model.encode_document("a"))
@@ -80,7 +73,7 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{folder}: its modules (modules.json) do not fit together: {reason}") from error
 
-    def _load(self, folder: Path) -> Any:
+    def _load(self, folder: Path) -> None:
         """Open a checkpoint with the pooling of its modules.json or, without one, of the entry."""
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Pooling
@@ -88,29 +81,23 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
         pooling, stated = self.entry.pooling, (folder / "modules.json").is_file()
         if pooling == "own":
             pooling = None if stated else "mean"
-        options: dict[str, Any] = {
-            "device": self.runtime.device,
-            "prompts": saved.prompts(folder, self.entry),
-            "trust_remote_code": self.entry.trust_remote_code,
-            "special_tokens": self.entry.special_tokens,
-        }
+        options = {"prompts": saved.prompts(folder, self.entry), "special_tokens": self.entry.special_tokens}
         if not stated:
             if not pooling:
                 raise DataError(f"{folder} does not specify its pooling (no modules.json): set 'pooling' in the entry")
-            unused = "" if pooling == "pooler" else "pooler"
-            return load_checkpoint(pooled_transformer, folder, unused=unused, pooling=pooling, **options)
-        model = load_checkpoint(SentenceTransformer, folder, unused="pooler", **options)
-        if not hasattr(model[0], "auto_model"):
-            kind = type(model[0]).__name__
+            self.load(pooled_transformer, folder, "" if pooling == "pooler" else "pooler", pooling=pooling, **options)
+            return
+        self.load(SentenceTransformer, folder, "pooler", **options)
+        if not hasattr(self.model[0], "auto_model"):
+            kind = type(self.model[0]).__name__
             raise DataError(f"{folder} starts with a {kind}: only models that start with a transformer are supported")
-        pad_with_the_end(model.tokenizer)
-        own = [module.pooling_mode for module in model if isinstance(module, Pooling)]
+        pad_with_the_end(self.tokenizer)
+        own = [module.pooling_mode for module in self.model if isinstance(module, Pooling)]
         if pooling and own != [pooling]:
             of_file = own[0] if own else "without a pooling module"
             raise DataError(
                 f"pooling is {pooling}, but the checkpoint's modules.json has it {of_file}: leave 'pooling' out"
             )
-        return model
 
     def _wrappers(self, folder: Path) -> dict[str, Any]:
         """Return a tokenizer post-processor per role with brackets, which puts them around a text's tokens.

@@ -1,11 +1,9 @@
-"""Checks of a model: finite weights and vectors, different vectors, no overflow of float16, no effect of the batch."""
+"""Checks of a model: finite and different vectors, no overflow of float16, no effect of the batch."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,20 +14,11 @@ from .engine import Tokens
 if TYPE_CHECKING:
     import torch
 
-# Types of weights in safetensors headers, and constants stored beside the weights, as numbers or masks.
-_FLOATS = ("F64", "F32", "F16", "BF16")
-_CONSTANTS = re.compile(
-    r"(^|\.)(position_ids|token_type_ids|num_batches_tracked|mapping|(attn|attention)\.(masked_)?bias)$"
-)
 # Texts on which a model is tried: one that is short, and one of many words, numbers and signs.
 _SHORT = "What does the thyroid gland regulate?"
 _LONG = (
     "In 1969, Apollo 11 (NASA) landed on the Moon, 21 kg of rocks, 384,400 km from us; see https://a.org/b?c=1 «ß». "
 )
-# Tokens of the longest probe of batches beyond the attention window, if there is one.
-_LONGEST = 48
-# Configuration keys for the width of attention windows or chunks.
-_WINDOWS = re.compile(r"(window|chunk)(_size|_length|_len)?$|^local_attention$|^block_size$")
 # Tolerance between a text alone and in a batch, relative to the largest number, by precision.
 _TOLERANCE = {"float32": 1e-3, "float16": 3e-2, "bfloat16": 0.1}
 
@@ -87,30 +76,10 @@ def _beginning(text: str) -> str:
     return " ".join(text[:1000].casefold().split())
 
 
-def check_weights(folder: Path, model: Any) -> None:
-    """Raise DataError naming the first weight that is stored as integers or complex numbers, or is not finite."""
-    from safetensors import safe_open
-
-    for path in sorted(folder.rglob("*.safetensors")):
-        with safe_open(path, "pt") as weights:
-            for name in weights.keys():  # noqa: SIM118
-                kind = weights.get_slice(name).get_dtype()
-                if kind not in _FLOATS and not _CONSTANTS.search(name):  # transformers would convert it without a word
-                    raise DataError(f"{path}: the weight {name} is stored as {kind}, not as {', '.join(_FLOATS)}")
-    for name, weight in model.named_parameters() if hasattr(model, "named_parameters") else ():
-        if weight.numel() and not all(bool(end.isfinite()) for end in weight.aminmax()):
-            raise DataError(f"{folder}: the weight {name} has values that are not finite: the checkpoint is damaged")
-
-
 def fits_float16(transformer: Any, tokenizer: Any, autocast: AbstractContextManager[Any]) -> bool:
-    """Tell whether a transformer reads a text of up to 256 tokens in float16 without overflow.
+    """Tell whether a transformer, with float32 weights, reads a text of up to 256 tokens without overflow.
 
-    Sequence-to-sequence models and T5 encoders never fit: they replace what overflows by other numbers.
-
-    Args:
-        transformer: a model of transformers, in evaluation mode; its weights are float32.
-        tokenizer: the model's tokenizer.
-        autocast: a context that computes in float16.
+    T5 never fits: it replaces what overflows by other numbers. The context ``autocast`` computes in float16.
     """
     import torch
 
@@ -125,44 +94,37 @@ def fits_float16(transformer: Any, tokenizer: Any, autocast: AbstractContextMana
 
 
 def depends_on_batch(
-    tokenizer: Any, compute: Callable[[dict[str, Any]], torch.Tensor], device: str, precision: str, longest: int
+    tokenizer: Any, compute: Callable[[dict[str, Any]], torch.Tensor], device: str, precision: str, limit: int | None
 ) -> bool:
-    """Tell whether the output of two texts changes when they are batched with a third, the longest.
+    """Tell whether the output of a short text changes when it is batched with a longer one.
+
+    The convolutions of ConvBERT and the trigrams of MobileBERT read padding, and so do positions after left padding.
 
     Args:
-        tokenizer: the model's tokenizer, which pads.
+        tokenizer: the model's tokenizer.
         compute: computes a batch's inputs to the transformer's output: [texts, longest, width] or [texts, width].
         device: PyTorch's name of the device.
         precision: format of the model's matrix products.
-        longest: length of the longest text, in tokens.
+        limit: maximum tokens per text.
     """
-    texts = (_SHORT, *[_LONG * (9 + longest // 11)] * 2)
-    lengths = (longest, max(longest - 16, longest // 2), longest)
-    read = [
-        tokenizer(text, truncation=True, max_length=length, verbose=False)["input_ids"]
-        for text, length in zip(texts, lengths, strict=True)
-    ]
-    tokens = Tokens({"input_ids": [np.array(ids, np.int32) for ids in sorted(read, key=len)]})
+    read = tokenizer([_SHORT, _LONG], truncation=True, max_length=min(limit or 64, 64), verbose=False)["input_ids"]
+    tokens = Tokens({"input_ids": [np.array(ids, np.int32) for ids in read]})
 
-    def computed(*rows: int) -> list[torch.Tensor]:
+    def output(*rows: int) -> torch.Tensor:
         batch = {name: value.to(device) for name, value in tokens.padded(rows, tokenizer).items()}
-        results = compute(dict(batch)).float()
-        masks = batch["attention_mask"].bool()
-        return [row[mask] if row.ndim == 2 else row for row, mask in zip(results, masks, strict=True)]
+        result = compute(dict(batch))[0].float()
+        return result[batch["attention_mask"][0].bool()] if result.ndim == 2 else result
 
-    together, alone = computed(0, 1, 2), computed(0) + computed(1)
+    alone, together = output(0), output(0, 1)
     # The comparison is written so that NaN counts as a difference.
-    return not all(
-        bool((one - other).abs().max() <= _TOLERANCE[precision] * one.abs().max())
-        for one, other in zip(alone, together, strict=False)
-    )
+    return not bool((alone - together).abs().max() <= _TOLERANCE[precision] * alone.abs().max())
 
 
-def check_scaling(config: Any, limit: int | None) -> None:
-    """Refuse a limit of tokens per text at which rotary embeddings depend on the longest text of a batch."""
+def check_rotary_positions(config: Any, limit: int | None) -> None:
+    """Refuse a limit of tokens per text at which rotary positions depend on the longest text of a batch."""
     rope, key = getattr(config, "rope_parameters", None) or {}, "original_max_position_embeddings"
-    for scaling in (rope, *(value for value in rope.values() if isinstance(value, dict))):
-        if scaling.get("rope_type") in ("dynamic", "longrope"):
+    for scaling in (rope, *rope.values()):  # one for all layers, or one per kind of layer
+        if isinstance(scaling, dict) and scaling.get("rope_type") in ("dynamic", "longrope"):
             own = filter(None, (scaling.get(key), getattr(config, key, None)))
             most = min(own, default=config.max_position_embeddings)
             if not limit or limit > most:
@@ -170,11 +132,3 @@ def check_scaling(config: Any, limit: int | None) -> None:
                     f"beyond {most} tokens, the model's positions ({scaling['rope_type']}) depend on the longest text "
                     f"of a batch: set max_length to {most} or less"
                 )
-
-
-def longest_probe(config: Any, limit: int | None) -> int:
-    """Return a length in tokens that exceeds the smallest attention window of a configuration, if ``limit`` does."""
-    values = [value for key, value in config.get_text_config().to_dict().items() if _WINDOWS.search(key)]
-    sizes = [size for value in values for size in (value if isinstance(value, list) else [value])]
-    window = min((size for size in sizes if type(size) is int and size > 0), default=0)
-    return min(window + _LONGEST, limit or getattr(config, "max_position_embeddings", None) or window + _LONGEST)

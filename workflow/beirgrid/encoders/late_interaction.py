@@ -48,7 +48,7 @@ def _without_projection(folder: str, *, local_files_only: bool, trust_remote_cod
     )
 
 
-class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
+class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors], Scorer):
     """Encodes a text to one vector per token (MultiVectorEncoder); opens checkpoints of PyLate and Stanford's ColBERT.
 
     Markers, query expansion and skipped words are the checkpoint's. ``max_length`` of documents and ``query_length`` of
@@ -66,7 +66,6 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
             _check_projection(folder)
         self._set_lengths()
         self.set_precision()
-        self.check_length()
         self.dimension: int = self.model.get_embedding_dimension()
 
     def _set_lengths(self) -> None:
@@ -109,17 +108,14 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors]):
         vectors, counts = zip(none, *blocks, strict=True)
         return TokenVectors(np.concatenate(vectors), np.concatenate(counts))
 
-
-class LateInteractionScorer(LateInteractionEncoder, Scorer):
-    """One score per pair of query and document: the sum over the query's tokens of the best product (MaxSim).
-
-    Vectors are in float32, where a search of stored ones reads float16.
-    """
-
     def score_beginnings(
         self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
     ) -> np.ndarray:
-        """Return the score of each pair: float32 [pairs]. Each text is encoded once, documents a window at a time."""
+        """Return the score of each pair: float32 [pairs], the sum over the query's tokens of the best product (MaxSim).
+
+        Each text is encoded once, documents a window at a time. Vectors are in float32, where a search of stored ones
+        reads float16.
+        """
         scores = np.empty(len(queries), np.float32)
         asked = _apart(self.encode_queries, list(dict.fromkeys(query.text for query in queries)))
         rows: dict[str, list[int]] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.errors import DataError
 from ..models import saved
-from . import end_tokens, guards
+from . import end_tokens
 
 # Weights that a checkpoint may contain and the model may leave unused. Any other unused weight means that a part of the
 # model would be silently dropped, such as ANCE's head.
@@ -70,10 +70,12 @@ def load_checkpoint(
             f"{left_out[0]} first: it is another model, or its head must become a module of its own (docs/models.md, "
             "Converting pickled weights). Remove weights that are not needed from the file."
         )
-    guards.check_weights(folder, model)
-    adapt_forward(model)
-    # transformers keeps weights in their stored type. (A tokenizer has none.)
-    return model.float() if hasattr(model, "float") else model
+    if not hasattr(model, "named_parameters"):  # a tokenizer
+        return model
+    for name, weight in model.named_parameters():
+        if weight.numel() and not all(bool(end.isfinite()) for end in weight.aminmax()):
+            raise DataError(f"{folder}: the weight {name} has values that are not finite: the checkpoint is damaged")
+    return model.float()  # transformers keeps weights in their stored type
 
 
 def _leave_code_out(folder: Path, modules: list[Any], *, allowed: bool) -> None:
@@ -101,18 +103,6 @@ def pad_with_the_end(tokenizer: Any) -> None:
     """Use the end token for padding if a tokenizer has no padding token (GPT). No token attends to padding."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-
-
-def adapt_forward(model: Any) -> None:
-    """Make a model return named outputs, and turn off chunking of feed-forward layers.
-
-    ``chunk_size_feed_forward`` would require all chunks to have one length.
-    """
-    for module in model.modules() if hasattr(model, "modules") else ():
-        if hasattr(getattr(module, "config", None), "return_dict"):
-            module.config.return_dict = True
-        if hasattr(module, "chunk_size_feed_forward"):
-            module.chunk_size_feed_forward = 0
 
 
 @contextmanager

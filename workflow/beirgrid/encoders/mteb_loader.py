@@ -19,14 +19,14 @@ from ..core.progress import Progress
 from ..models import saved
 from .cutting import Beginning
 from .engine import parts
-from .protocol import OpenModel, Scorer, TextsAlone, unit_length
+from .protocol import Scorer, TextsAlone, unit_length
 
 # Pairs per call of a loader, and its batch size.
 _BATCH = 32
 
 
-class MtebModel(OpenModel):
-    """Base of encoders and scorers.
+class MtebModel(TextsAlone, Scorer):
+    """An encoder of one vector per text, of length 1 for cosine similarity, or a scorer of pairs, as its entry says.
 
     Attributes:
         precision: a text for records, because each loader chooses its own precision.
@@ -36,14 +36,14 @@ class MtebModel(OpenModel):
     precision = "that of mteb's loader"
 
     def __init__(self, folder: Path, entry: DenseModel | CrossEncoder, runtime: Runtime) -> None:
-        assert entry.checkpoint, "the configuration is checked"
-        self.runtime = runtime
-        self.name = entry.checkpoint
+        name = entry.checkpoint
+        assert name, "the configuration is checked"
+        self.runtime, self.unit = runtime, isinstance(entry, DenseModel) and entry.similarity == "cosine"
         saved.refuse_outside(folder)
         _stay_offline()
         import mteb
 
-        meta = mteb.get_model_meta(self.name)
+        meta = mteb.get_model_meta(name)
         arguments = dict(meta.loader_kwargs)
         if not entry.trust_remote_code:
             arguments.pop("trust_remote_code", None)
@@ -52,40 +52,24 @@ class MtebModel(OpenModel):
             assert meta.loader is not None, "the configuration is checked"
             self.model: Any = meta.loader(str(folder), revision=meta.revision, device=runtime.device, **arguments)
         except Exception as error:  # loaders may raise anything
-            raise DataError(
-                f"mteb's loader of {self.name} cannot open {folder} without network access: {type(error).__name__}: "
-                f"{error}"
-            ) from error
+            reason = f"{type(error).__name__}: {error}"
+            raise DataError(f"mteb's loader of {name} cannot open {folder} without network access: {reason}") from error
+        split = {"hf_split": "test", "hf_subset": "default", "show_progress_bar": False}
+        self.options = {"task_metadata": _task(entry.task), **split}
+        if isinstance(entry, DenseModel):
+            self.dimension = self.encoded(["a"], "document").shape[1]
 
     def facts(self) -> dict[str, str]:
         """Return device, precision and mteb's version for the record of an artifact."""
         return {"device": self.runtime.hardware, "precision": self.precision, "loader": f"mteb {version('mteb')}"}
 
-
-class MtebEncoder(MtebModel, TextsAlone):
-    """Encodes a text to one vector: float32 [texts, dimension], of length 1 for cosine similarity."""
-
-    def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime) -> None:
-        super().__init__(folder, entry, runtime)
-        self.task = _task(entry.task)
-        self.normalise = entry.similarity == "cosine"
-        self.dimension = self.encoded(["a"], "document").shape[1]
-
     def encoded(self, texts: list[str], role: str) -> np.ndarray:
         """Return the vectors of one block, from mteb's wrapper."""
         from mteb.types import PromptType
 
-        of_role = _of_task(self.task) | {"prompt_type": PromptType(role)}
-        vectors = _numbers(self.model.encode(_loaded(text=texts), **of_role, batch_size=_BATCH))
-        return unit_length(vectors) if self.normalise else vectors
-
-
-class MtebScorer(MtebModel, Scorer):
-    """Scores (query, document) pairs through mteb's wrapper."""
-
-    def __init__(self, folder: Path, entry: CrossEncoder, runtime: Runtime) -> None:
-        super().__init__(folder, entry, runtime)
-        self.task = _task(entry.task)
+        options = {"prompt_type": PromptType(role), "batch_size": _BATCH, **self.options}
+        vectors = _numbers(self.model.encode(_loaded(text=texts), **options))
+        return unit_length(vectors) if self.unit else vectors
 
     def score_beginnings(
         self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
@@ -94,7 +78,7 @@ class MtebScorer(MtebModel, Scorer):
         scores = [np.empty(0, np.float32)]
         for part in parts(list(zip(queries, documents, strict=True)), _BATCH):
             asked, read = [query.text for query, _ in part], [document.text for _, document in part]
-            predicted = self.model.predict(_loaded(text=asked, query=asked), _loaded(text=read), **_of_task(self.task))
+            predicted = self.model.predict(_loaded(text=asked, query=asked), _loaded(text=read), **self.options)
             scores.append(_numbers(predicted).reshape(len(part)))
             if progress:
                 progress.add(len(part))
@@ -118,10 +102,6 @@ def _task(name: str) -> Any:
         return mteb.get_task(name).metadata
     changed = {"name": "Retrieval", "prompt": AbsTaskRetrieval.abstask_prompt}
     return mteb.get_task("NQ").metadata.model_copy(update=changed)
-
-
-def _of_task(task: Any) -> dict[str, Any]:
-    return {"task_metadata": task, "hf_split": "test", "hf_subset": "default", "show_progress_bar": False}
 
 
 def _loaded(**columns: list[str]) -> Any:

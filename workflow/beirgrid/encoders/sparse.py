@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..models import saved
-from . import cutting
 from .base import TextEncoder
 from .engine import TOKENIZED, parts
 
@@ -31,8 +29,25 @@ MOST_TOKENS = 8192
 SPARTA_TERMS = 2000
 
 
-class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
-    """Encodes a text to a sparse vector over the vocabulary (SparseEncoder): float32 [texts, vocabulary]."""
+class SparseVectors(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
+    """An encoder of one sparse vector per text: float32 [texts, vocabulary]."""
+
+    def open(self, loader: Any, folder: Path, unused: str = "") -> None:
+        """Open a checkpoint with the prompts and the length of the model's entry."""
+        self.load(loader, folder, unused, prompts=saved.prompts(folder, self.entry))
+        if self.entry.max_length is not None:
+            self.model.max_seq_length = self.entry.max_length
+
+    def concatenation(self, blocks: list[scipy.sparse.csr_matrix]) -> scipy.sparse.csr_matrix:
+        """Concatenate the weights of all blocks."""
+        import scipy.sparse
+
+        none = scipy.sparse.csr_matrix((0, self.dimension), dtype=np.float32)
+        return scipy.sparse.vstack([none, *blocks], format="csr")
+
+
+class SparseTextEncoder(SparseVectors):
+    """Encodes a text to a sparse vector over the vocabulary (SparseEncoder)."""
 
     def __init__(self, folder: Path, entry: SparseModel, runtime: Runtime) -> None:
         from sentence_transformers import SparseEncoder
@@ -40,20 +55,11 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         super().__init__(entry, runtime)
         saved.check_use(folder, "SparseEncoder", "dot")
         self.sparta = entry.pooling == "sparta"
-        prompts = saved.prompts(folder, entry)
-        self.load(transformer_alone if self.sparta else SparseEncoder, folder, prompts=prompts)
+        self.open(transformer_alone if self.sparta else SparseEncoder, folder)
         self.table: Any = None
         if type(self.model[0]).__name__ == "Router":
             self.table, self.model = _routes(self.model, folder, runtime.device)
         _refuse_random_layer(self.model, folder)
-        if not hasattr(self.model[0], "auto_model"):
-            kind = type(self.model[0]).__name__
-            raise DataError(
-                f"{folder} starts with a {kind}: only sparse models that encode documents with a "
-                "transformer are supported"
-            )
-        if entry.max_length is not None:
-            self.model.max_seq_length = entry.max_length
         head = self.transformer.get_output_embeddings()
         in_blocks = _pool_maxima(self.model, self.transformer, runtime, sparta=self.sparta)
         if not in_blocks:
@@ -63,7 +69,6 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
         if in_16_bits and not in_blocks:
             self.multiply_in_float32(head)  # bfloat16 logits are off by up to 0.4 %
         self.rounds_factors = in_16_bits and runtime.kind != "cpu"
-        self.check_length()
         # A model knows its dimension only after it has encoded a text.
         with self.autocast():
             self.dimension: int = self.model.encode_document([""], convert_to_sparse_tensor=False).shape[1]
@@ -73,11 +78,10 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
 
         A model without query inference looks up a weight per query token.
         """
-        if self.table is not None:
-            return self._looked_up(texts)
-        if self.sparta:
-            return self._bag_of_pieces([self.model.prompts["query"] + text for text in texts])
-        return super().encode_queries(texts, progress=progress)
+        if self.table is None and not self.sparta:
+            return super().encode_queries(texts, progress=progress)
+        weigh = self._counts if self.sparta else self._table_weights
+        return self.concatenation([weigh(part) for part in parts(texts, TOKENIZED)])
 
     def vectors(
         self, blocks: Iterable[list[str]], role: str, progress: Progress | None
@@ -96,31 +100,21 @@ class SparseTextEncoder(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
 
         return scipy.sparse.csr_matrix(results[0])
 
-    def concatenation(self, blocks: list[scipy.sparse.csr_matrix]) -> scipy.sparse.csr_matrix:
-        """Concatenate the weights of all blocks."""
-        import scipy.sparse
-
-        none = scipy.sparse.csr_matrix((0, self.dimension), dtype=np.float32)
-        return scipy.sparse.vstack([none, *blocks], format="csr")
-
-    def _looked_up(self, texts: list[str]) -> scipy.sparse.csr_matrix:
+    def _table_weights(self, texts: list[str]) -> scipy.sparse.csr_matrix:
         import scipy.sparse
 
         options = {"prompt": self.model.prompts["query"], "convert_to_sparse_tensor": False, "show_progress_bar": False}
-        rows = (self.table.encode_query(part, **options).cpu().numpy() for part in parts(texts, TOKENIZED))
-        return self.concatenation([*map(scipy.sparse.csr_matrix, rows)])
+        return scipy.sparse.csr_matrix(self.table.encode_query(texts, **options).cpu().numpy())
 
-    def _bag_of_pieces(self, texts: list[str]) -> scipy.sparse.csr_matrix:
+    def _counts(self, texts: list[str]) -> scipy.sparse.csr_matrix:
         import scipy.sparse
 
-        pieces = [list(chain.from_iterable(cutting.pieces(self.tokenizer, text))) for text in texts]
-        columns = np.array([piece for text in pieces for piece in text], np.int32)
-        starts = np.cumsum([0, *map(len, pieces)])
-        bags = scipy.sparse.csr_matrix(
-            (np.ones(len(columns), np.float32), columns, starts), (len(texts), self.dimension)
-        )
-        bags.sum_duplicates()
-        return bags
+        prompt = self.model.prompts["query"]
+        read = self.tokenizer([prompt + text for text in texts], add_special_tokens=False, verbose=False)["input_ids"]
+        tokens, ends = np.concatenate(read).astype(np.int32), np.cumsum([0, *map(len, read)])
+        counts = scipy.sparse.csr_matrix((np.ones(len(tokens), np.float32), tokens, ends), (len(texts), self.dimension))
+        counts.sum_duplicates()
+        return counts
 
 
 def _routes(model: Any, folder: Path, device: str) -> tuple[Any, Any]:
@@ -139,11 +133,17 @@ def _routes(model: Any, folder: Path, device: str) -> tuple[Any, Any]:
 
 
 def _refuse_random_layer(model: Any, folder: Path) -> None:
-    """Refuse dense models, to which sentence-transformers would add an untrained sparse layer."""
-    saved = folder / "modules.json"
-    trained = "SparseAutoEncoder" in saved.read_text(encoding="utf-8") if saved.is_file() else False
+    """Refuse what is no sparse model: sentence-transformers adds an untrained layer to a dense one, and a table of
+    weights has no transformer.
+    """
+    trained = any(module["type"].endswith(".SparseAutoEncoder") for module in saved.modules(folder))
     if not trained and any(type(module).__name__ == "SparseAutoEncoder" for module in model):
         raise DataError(f"{folder} holds a dense model; an untrained layer would be added to make it sparse")
+    if not hasattr(model[0], "auto_model"):
+        kind = type(model[0]).__name__
+        raise DataError(
+            f"{folder} starts with a {kind}: only sparse models that encode documents with a transformer are supported"
+        )
 
 
 def _pool_maxima(model: Any, transformer: Any, runtime: Runtime, *, sparta: bool) -> bool:

@@ -16,7 +16,7 @@ from .protocol import TextsAlone
 
 
 class StaticEncoder(TextsAlone):
-    """One vector per text: float32 [texts, dimension], of length 1 for cosine similarity.
+    """Encodes a text to one vector, of length 1 for cosine similarity.
 
     It runs on the CPU in float32: sending tokens to a GPU would take longer than averaging their vectors.
     """
@@ -32,25 +32,17 @@ class StaticEncoder(TextsAlone):
                 f"{folder} is a table of token vectors, which averages whole texts: remove max_length, brackets and "
                 "pooling from the model's entry"
             )
-        self.runtime = runtime
-        self.normalise = entry.similarity == "cosine"
-        self.model: Any = load_checkpoint(
-            SentenceTransformer, folder, device="cpu", prompts=saved.prompts(folder, entry)
-        )
+        self.kernels, self.unit = runtime.kernels, entry.similarity == "cosine"
+        prompts = saved.prompts(folder, entry)
+        self.model: Any = load_checkpoint(SentenceTransformer, folder, device="cpu", prompts=prompts)
         self.dimension = len(self.model.encode("a"))
 
     def facts(self) -> dict[str, str]:
         """Return device and precision for the record of an artifact."""
-        return {"device": "cpu", "precision": self.precision, "kernels": self.runtime.kernels}
+        return {"device": "cpu", "precision": self.precision, "kernels": self.kernels}
 
     def encoded(self, texts: list[str], role: str) -> np.ndarray:
         """Return the vectors of one block, from sentence-transformers."""
-        options = {"normalize_embeddings": self.normalise, "show_progress_bar": False, "batch_size": 256}
+        options = {"normalize_embeddings": self.unit, "show_progress_bar": False, "batch_size": 256}
         vectors: np.ndarray = self.model.encode(texts, prompt=self.model.prompts.get(role) or "", **options)
         return vectors
-
-
-def is_static(folder: Path) -> bool:
-    """Tell whether a checkpoint starts with a table of token vectors (modules.json)."""
-    modules = saved.modules(folder)
-    return bool(modules) and str(modules[0]["type"]).endswith(".StaticEmbedding")

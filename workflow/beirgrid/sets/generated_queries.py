@@ -103,7 +103,7 @@ def _tidy(text: str) -> str:
 def _writer(model: Path, made: EvaluationSet, seed: int) -> Iterator[tuple[Writer, dict[str, Any]]]:
     """Yield the function that writes queries, and the facts that identify its model."""
     if saved.read(model / "config.json").get("is_encoder_decoder"):
-        from ..encoders import GeneratorModel
+        from ..encoders.query_generator import GeneratorModel
 
         entry = models.QueryGenerator(family="query-generator", path=str(model.resolve()))
         with Compute().start() as runtime:

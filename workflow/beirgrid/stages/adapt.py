@@ -25,7 +25,7 @@ from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError, say
 from ..core.provenance import Artifact, Record
-from ..encoders import DenseEncoder
+from ..encoders.dense import DenseEncoder
 from ..encoders.trainable import arguments, progress
 from ..models import checkpoints
 from ..pipeline.adapt import ADAPT

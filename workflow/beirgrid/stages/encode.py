@@ -19,7 +19,10 @@ from ..core.errors import quoted
 from ..core.families import FAMILIES
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
-from ..encoders import FIRST, WINDOW, CollapseCheck, Encoder, check_finite, open_encoder
+from ..encoders import open_encoder
+from ..encoders.engine import FIRST, WINDOW
+from ..encoders.guards import CollapseCheck, check_finite
+from ..encoders.protocol import Encoder
 from ..models.endpoints import kept_answers
 from ..pipeline.encode import ENCODE
 from ..search.maxsim import TokenVectors

@@ -9,7 +9,6 @@ from typing import Annotated
 import pyarrow as pa
 from pydantic import Field
 
-from .. import encoders
 from ..collections import collection, expanded
 from ..config.models import QueryGenerator, TermWeightsModel
 from ..config.values import Size
@@ -18,6 +17,7 @@ from ..core.compute import Compute
 from ..core.errors import say
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
+from ..encoders import open_model
 from ..pipeline.expand import EXPAND
 
 # Documents per part, which are tokenized and sorted together and written as one row group.
@@ -49,11 +49,7 @@ def expand(
         {"checkpoint": checkpoint, "corpus": corpus}, made={"documents": [start, stop, collection.count(corpus)]}
     )
     with provenance.record(EXPAND, record, settings, [output], origin=origin) as facts, compute.start() as runtime:
-        opened: encoders.GeneratorModel | encoders.TermWeighter
-        if isinstance(model, QueryGenerator):
-            opened = encoders.GeneratorModel(checkpoint, model, runtime)
-        else:
-            opened = encoders.TermWeighter(checkpoint, model, runtime)
+        opened = open_model(checkpoint, model, runtime)
         inputs = {
             "settings": settings,
             "precision": opened.precision,

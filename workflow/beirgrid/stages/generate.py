@@ -24,7 +24,7 @@ from ..core.compute import Compute
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
-from ..encoders import GeneratorModel
+from ..encoders.query_generator import GeneratorModel
 from ..pipeline.generate import GENERATE
 
 # Computes the (query, positive) pairs of each document in a batch.

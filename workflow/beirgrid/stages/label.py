@@ -19,7 +19,9 @@ from ..core.compute import Compute
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
-from ..encoders import Scorer, check_finite, open_scorer
+from ..encoders import open_scorer
+from ..encoders.guards import check_finite
+from ..encoders.protocol import Scorer
 from ..pipeline.label import LABEL
 
 

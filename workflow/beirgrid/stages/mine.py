@@ -17,7 +17,8 @@ from ..core import files, lineage, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError, quoted
 from ..core.provenance import Artifact, Record
-from ..encoders import check_finite, open_encoder
+from ..encoders import open_encoder
+from ..encoders.guards import check_finite
 from ..pipeline.mine import MINE
 from ..search import flat, lucene
 

@@ -19,7 +19,8 @@ from ..core.compute import Compute
 from ..core.errors import quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
-from ..encoders import CollapseCheck, check_finite, open_encoder
+from ..encoders import open_encoder
+from ..encoders.guards import CollapseCheck, check_finite
 from ..models.endpoints import kept_answers
 from ..pipeline.retrieve import RETRIEVE
 from ..runs import runs

@@ -28,7 +28,9 @@ from ..core.compute import Compute
 from ..core.errors import quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..encoders import Scorer, check_finite, open_scorer, served
+from ..encoders import open_scorer, served
+from ..encoders.guards import check_finite
+from ..encoders.protocol import Scorer
 from ..pipeline.score import SCORE
 from ..runs import runs
 from ..runs.pairs import Pair, read_parts, spent_on, write_part

@@ -22,7 +22,7 @@ from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
-from ..encoders import DenseEncoder
+from ..encoders.dense import DenseEncoder
 from ..encoders.trainable import arguments, progress
 from ..models import checkpoints
 from ..pipeline.train import TRAIN
