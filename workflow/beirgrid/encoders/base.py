@@ -179,7 +179,7 @@ class LoadedModel(OpenModel, Generic[EntryT]):
         """Restrict batches to texts of one length if padding changes the model's output (``depends_on_batch``)."""
         import torch
 
-        guards.check_rotary_positions(self._core.config, limit)
+        guards.check_rotary_positions(self.transformer.config.get_text_config(encoder=True), limit)
         device, precision = self.runtime.device, self.precision
         with torch.inference_mode(), self.autocast():
             self.engine.one_length = guards.depends_on_batch(self.tokenizer, compute, device, precision, limit)
