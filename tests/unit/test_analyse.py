@@ -24,9 +24,8 @@ from helpers import main
 from beirgrid.collections.collection import CORPUS_SCHEMA, QUERIES_SCHEMA
 from beirgrid.core import paths
 from beirgrid.page import documents
-from beirgrid.paper import analyse
 from beirgrid.results import answers, efficiency
-from beirgrid.results.cells import CellState, RecordedStep, find, steps_of
+from beirgrid.results.cells import find, steps_of
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.runs import runs
 from beirgrid.stages import aggregate, report
@@ -220,10 +219,8 @@ def test_the_tables_of_a_grid(analysed):
     assert costs["one"].to_dict() == pytest.approx({"bm25": 100, "dense": 100, "bm25+ce": 100 + 1000 * 15 / 30})
     overlap = grid.table("overlap").set_index(["dataset", "other"])["similarity"]
     assert 0 < overlap["one", "two"] < overlap["one", "both"] < 1
-    assert set(grid.table("map")["dataset"]) == set(DATASETS)
     lengths = grid.table("lengths")
     retrieved = lengths[(lengths["dataset"] == "one") & (lengths["kind"] == "retrieved")].set_index("system")
-    assert retrieved["similarity"].fillna("").to_dict() == {"bm25": "", "dense": "cosine", "bm25+ce": ""}
     words = {
         dataset: [
             len(grid.documents[dataset][document].split())
@@ -237,27 +234,10 @@ def test_the_tables_of_a_grid(analysed):
     assert both["median"].tolist() == [statistics.median([*words["one"], *words["two"]])]
 
 
-def test_systems_with_the_same_files_have_the_same_model():
-    weights = {"cosine": "aa", "dot": "aa", "other": "bb"}
-    done, cells = [], {}
-    for system, digest in weights.items():
-        own = {"stage": "retrieve", "settings": {"similarity": system[:6]}, "facts": {}}
-        facts = {"stage": "fetch", "facts": {"files": {"model.safetensors": digest}}}
-        cell = Grid.cell(system, "x")
-        places = {f"results/models/m-{system}/model.json": facts, cell.records[-1]: own}
-        steps = tuple(RecordedStep(system, "x", path, record) for path, record in places.items())
-        done.append(cell)
-        cells[system, "x"] = CellState("done", "", steps=steps)
-    found = analyse._dense_systems(done, cells)
-    assert {system: of["model"] for system, of in found.items()} == {
-        **{"cosine": "m-cosine", "dot": "m-cosine", "other": "m-other"}
-    }
-
-
 def test_the_figures_of_a_grid(analysed):
     folder = analysed.folder
     captions = json.loads((folder / "figures" / "captions.json").read_text())
-    assert {"depth", "lengths_retrieved", "overlap", "overlap_map"} <= captions.keys()
+    assert captions.keys() == {"depth", "lengths_retrieved", "lengths_judged", "overlap"}
     files = {f"{name}.{suffix}" for name in captions for suffix in ("svg", "pdf", "png")} | {"captions.json"}
     assert {path.name for path in (folder / "figures").iterdir()} == files
     for caption in captions.values():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
 
 import numpy as np
@@ -78,22 +77,17 @@ def test_depth_curves():
     assert two.lines[0].get_xydata().tolist() == [[0, 1], [5, 1.05], [50, 1.5]]
 
 
-def measured() -> tuple[pd.DataFrame, pd.DataFrame]:
+def test_lengths_are_drawn_where_they_are():
     words = {f"d{i}": i for i in range(40)}
     top = {"short": {"q": ["d1", "d2", "d3"]}, "long": {"q": ["d30", "d31", "d39"]}}
-    summary, histogram = lengths.describe(lengths.measure("set", top, {"q": {"d1": 0, "d20": 2, "d21": 2}}, words))
-    return summary.assign(similarity=["cosine", "dot", "", ""], model=["a", "b", "", ""]), histogram
-
-
-def test_lengths_are_drawn_where_they_are():
-    (axis,) = paper_figures.retrieved_lengths(*measured()).figure.axes
-    short, long = (collection.get_paths()[0].vertices[:, 0] for collection in axis.collections)
-    assert 10 ** short.min() - 1 == pytest.approx(1)
-    assert 10 ** short.max() - 1 == pytest.approx(4)  # 3 is in the bin from 3 to 4
-    assert 10 ** long.min() - 1 == pytest.approx(25)
-    assert 10 ** long.max() - 1 == pytest.approx(40)
-    assert [10 ** line.get_xdata()[0] - 1 for line in axis.lines] == pytest.approx([2, 31])
-    (axis,) = paper_figures.judged_lengths(*measured()).figure.axes
+    table = lengths.describe(lengths.measure("set", top, {"q": {"d1": 0, "d20": 2, "d21": 2}}, words))
+    (axis,) = paper_figures.retrieved_lengths(table).figure.axes
+    boxes = [patch.get_path().vertices[:, 0] for patch in axis.patches]
+    assert [(box.min(), box.max()) for box in boxes] == [(1.5, 2.5), (30.5, 35)]
+    drawn = [tuple(line.get_xdata()) for line in axis.lines]
+    assert drawn.count((2, 2)) == drawn.count((31, 31)) == 1
+    assert any(ends == pytest.approx((35, 38.2)) for ends in drawn)  # 95 % of the documents are shorter
+    (axis,) = paper_figures.judged_lengths(table).figure.axes
     assert [label.get_text() for label in axis.get_yticklabels()] == ["grade 2", "grade 0"]
 
 
@@ -101,43 +95,9 @@ def test_datasets_stand_in_the_order_of_the_grid():
     """The first of them has no document of the lowest grade."""
     first = lengths.measure("first", {}, {"q": {"d1": 1}}, {"d1": 5})
     second = lengths.measure("second", {}, {"q": {"d1": 0, "d2": 1}}, {"d1": 5, "d2": 6})
-    tables = lengths.describe(pd.concat([first, second]))
-    axes = paper_figures.judged_lengths(*tables).figure.axes
+    axes = paper_figures.judged_lengths(lengths.describe(pd.concat([first, second]))).figure.axes
     assert [axis.get_title() for axis in axes] == ["first", "second"]
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["grade 1", "grade 0"]
-
-
-def test_a_density_is_the_share_by_the_width_of_its_bin():
-    bins = pd.DataFrame({"low": [1, 2, 50], "high": [2, 3, 63], "documents": [10, 30, 60]})
-    places, density = paper_figures._density(bins)
-    assert (np.diff(places) >= 0).all()
-    between = (places > math.log10(4)) & (places < math.log10(51))
-    assert density[between].sum() == 0
-    expected = [10 / math.log10(3 / 2), 30 / math.log10(4 / 3), 60 / math.log10(64 / 51)]
-    assert density[density > 0].tolist() == pytest.approx(expected)
-
-
-def test_cosine_against_dot_product_needs_both():
-    summary, histogram = measured()
-    drawn = paper_figures.similarity_lengths(summary, histogram)
-    assert drawn is not None
-    labels = [label.get_text() for label in drawn.figure.axes[0].get_yticklabels()]
-    assert labels == ["long (dot)", "short (cosine)"]
-    assert "which differ in more than their similarity" in drawn.caption
-    assert paper_figures.similarity_lengths(summary[summary["similarity"] != "dot"], histogram) is None
-
-
-def test_a_model_with_both_similarities_is_compared_with_itself_alone():
-    words, systems = {f"d{i}": i for i in range(40)}, ("z-cosine", "z-dot", "a-cosine", "other")
-    top = {system: {"q": [f"d{i}", f"d{i + 9}"]} for i, system in enumerate(systems)}
-    summary, histogram = lengths.describe(lengths.measure("set", top, {}, words))
-    kinds = {"similarity": ["cosine", "dot", "cosine", "dot"], "model": ["z", "z", "a", "other"]}
-    of_system = dict(zip(systems, zip(*kinds.values(), strict=True), strict=True))
-    summary[["similarity", "model"]] = [of_system[system] for system in summary["system"]]
-    drawn = paper_figures.similarity_lengths(summary, histogram)
-    labels = [label.get_text() for label in drawn.figure.axes[0].get_yticklabels()]
-    assert labels == ["z-dot (dot)", "z-cosine (cosine)"]
-    assert "models that the grid has with both similarities" in drawn.caption
 
 
 def test_the_overlap_of_datasets():
@@ -148,10 +108,6 @@ def test_the_overlap_of_datasets():
     shown = axis.images[0].get_array()
     expected = [[0, 0.5, 0.25], [0.5, 0, 0.125], [0.25, 0.125, 0]]
     assert shown.filled(0).tolist() == expected
-    places = pd.DataFrame({"dataset": list("abc"), "x": [0, 1, 2.0], "y": [5, 6, 7.0]})
-    axis = paper_figures.overlap_map(places, {"a": "news", "c": "news"}).figure.axes[0]
-    by_domain = {line.get_label(): line.get_xydata().tolist() for line in axis.lines}
-    assert by_domain == {"news": [[0, 5], [2, 7]], "no domain given": [[1, 6]]}
 
 
 def test_files_and_captions(tmp_path):

@@ -7,7 +7,6 @@ import random
 import statistics
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import pytrec_eval
@@ -114,7 +113,7 @@ def test_lengths_of_retrieved_and_judged_documents():
     words = {document: round(10 ** choose.uniform(0, 3.5)) for document in DOCUMENTS} | {"d0": 0}
     qrels = random_qrels(6) | {"q5": {"gone": 2, "d0": 0}}
     top = {"bm25": {q: sorted(s, key=s.get)[:10] for q, s in random_run(6).items()}, "none": {"q": ["gone"]}}
-    summary, bins = lengths.describe(lengths.measure("sets", top, qrels, words))
+    summary = lengths.describe(lengths.measure("sets", top, qrels, words))
     summary = summary.set_index(["kind", "system"])
     expected = {
         ("retrieved", "bm25", None): [words[d] for ids in top["bm25"].values() for d in ids],
@@ -136,11 +135,6 @@ def test_lengths_of_retrieved_and_judged_documents():
         assert row[["p5", "p25", "median", "p75", "p95"]].tolist() == pytest.approx(
             [centiles[c - 1] for c in (5, 25, 50, 75, 95)]
         )
-        of_group = bins[(bins["system"] == system) & (bins["kind"] == kind)]
-        of_group = of_group[of_group["grade"] == grade] if grade is not None else of_group
-        assert of_group["documents"].sum() == len(values)
-        for low, high, count in of_group[["low", "high", "documents"]].itertuples(index=False):
-            assert count == sum(low <= value < high for value in values)
     empty = summary.loc[("retrieved", "none")]
     assert empty[["documents", "unknown"]].tolist() == [0, 1]
     assert math.isnan(empty["median"])
@@ -150,17 +144,12 @@ def test_lengths_of_several_datasets_together():
     words = {f"d{i}": i for i in range(9)}
     one = lengths.measure("one", {"a": {"q": ["d1", "d2"]}, "b": {"q": ["d3"]}}, {"q": {"d1": 0, "gone": 1}}, words)
     two = lengths.measure("two", {"a": {"q": ["d5"]}}, {"q": {"d7": 2, "d8": 1}}, words)
-    found, _ = lengths.describe(lengths.together("both", [one, two]))
+    found = lengths.describe(lengths.together("both", [one, two]))
     assert set(found["dataset"]) == {"both"}
     rows = found[["kind", "system", "documents", "unknown"]].to_numpy().tolist()
     assert rows == [["retrieved", "a", 3, 0], ["judged", "", 1, 0], ["judged", "", 1, 1], ["judged", "", 1, 0]]
     assert found["grade"].tolist()[1:] == [0, 1, 2]
     assert found["median"].tolist() == [2, 1, 8, 7]
-
-
-def test_bins_cover_all_lengths_once():
-    assert lengths.EDGES[0] == 0
-    assert (np.diff(lengths.EDGES) > 0).all()
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
     "grid.color": LINE,
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys((f"boxplot.{part}props.color" for part in ("box", "whisker", "cap", "median")), INK),
     "legend.frameon": False,
     "legend.fontsize": 7,
     "text.parse_math": False,  # a $ in a name is a $

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
+import pyarrow as pa
 
 from ..collections import collection
 from ..collections import qrels as judgements
@@ -29,10 +29,7 @@ from .holes import HOLE_COLUMNS, holes
 # Depth of the length analysis, and the cut-off of hole@k.
 TOP = 10
 # Tables to write, {name}.csv.
-TABLES = (
-    *("against_baseline", "trade_offs", "holes", "depth", "lengths", "length_histogram"),
-    *("overlap", "vocabulary", "map"),
-)
+TABLES = ("against_baseline", "trade_offs", "holes", "depth", "lengths", "overlap")
 # Table written by the command ``latency``, if it was run.
 LATENCY = "latency.csv"
 Tables = dict[str, pd.DataFrame]
@@ -55,17 +52,13 @@ def analyse(
         answers = table_files.read(grid, folder)
         cells = find(grid)
         done = dict(_finished_cells(grid, cells))
-        vocabularies = _vocabularies(grid)
-        overlap = term_overlap.overlaps(vocabularies)
         latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
         against = against_baseline(answers.across)
         tables = {
-            **_tables(grid, _datasets(grid, done, cells), _dense_systems(done, cells)),
+            **_tables(grid, _datasets(grid, done, cells)),
             "against_baseline": against,
             "trade_offs": efficiency.trade_offs(answers.efficiency, against, grid.metrics[0], latency, grid.seeds),
-            "overlap": overlap,
-            "vocabulary": term_overlap.word_counts(vocabularies),
-            "map": term_overlap.places(overlap),
+            "overlap": term_overlap.overlaps(_word_counts(grid)),
         }
         for name in TABLES:
             files.write_text(folder / f"{name}.csv", guarded(tables[name]).to_csv(index=False, lineterminator="\n"))
@@ -76,11 +69,9 @@ def analyse(
 
 def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, drawing.DrawnFigure]:
     """Draw the figures for which a grid has data, by name."""
-    curves, measured, histogram = (
-        tables[name][tables[name]["dataset"].isin(list(grid.rows))] for name in ("depth", "lengths", "length_histogram")
-    )
+    curves, measured = (tables[name][tables[name]["dataset"].isin(list(grid.rows))] for name in ("depth", "lengths"))
     with drawing.style():
-        drawn: dict[str, drawing.DrawnFigure | None] = {}
+        drawn: dict[str, drawing.DrawnFigure] = {}
         against = tables["against_baseline"]
         others = against[(against["system"] != against["baseline"]) & against["wins"].notna()]
         if (others["datasets"] > 1).any():
@@ -88,14 +79,11 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, dra
         if len(curves):
             drawn["depth"] = figures.depth_curves(curves)
         if len(measured):
-            drawn["lengths_retrieved"] = figures.retrieved_lengths(measured, histogram)
-            drawn["lengths_similarity"] = figures.similarity_lengths(measured, histogram)
-            drawn["lengths_judged"] = figures.judged_lengths(measured, histogram)
+            drawn["lengths_retrieved"] = figures.retrieved_lengths(measured)
+            drawn["lengths_judged"] = figures.judged_lengths(measured)
         if len(tables["overlap"]):
             drawn["overlap"] = figures.overlap_heatmap(tables["overlap"])
-            domains = {name: entry.domain for name, entry in grid.datasets.items()}
-            drawn["overlap_map"] = figures.overlap_map(tables["map"], domains)
-    return {name: figure for name, figure in drawn.items() if figure}
+    return drawn
 
 
 def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[tuple[Cell, pd.DataFrame]]:
@@ -144,21 +132,7 @@ def _count_words(
     return {document.id: len(document.full_text.split()) for document in collection.pick_documents(path, ids)}
 
 
-def _dense_systems(done: Iterable[Cell], cells: Cells) -> dict[str, dict[str, str]]:
-    """Return the similarity and model of each dense system. Models with the same files share the first one's name."""
-    dense, models = {}, dict[str, str]()
-    for cell in done:
-        of_cell = cells[cell.system, cell.dataset].steps
-        steps = [step for step in of_cell if Path(step.path).match("models/*/model.json")]
-        own = [step.record["settings"].get("similarity", "") for step in of_cell if step.path in cell.records[-1:]]
-        if similarity := "".join(own):
-            contents = json.dumps([step.record["facts"].get("files") for step in steps], sort_keys=True)
-            name = Path(steps[0].path).parent.name if steps else cell.system
-            dense[cell.system] = {"similarity": similarity, "model": models.setdefault(contents, name)}
-    return dense
-
-
-def _tables(grid: GridSummary, analysed: Mapping[str, Tables], dense: Mapping[str, Mapping[str, str]]) -> Tables:
+def _tables(grid: GridSummary, analysed: Mapping[str, Tables]) -> Tables:
     """Concatenate the tables of all datasets, and add averaged datasets."""
     means = {row: entry.mean_of for row, entry in grid.datasets.items() if entry.mean_of}
     means = {row: parts for row, parts in means.items() if all(part in analysed for part in parts)}
@@ -172,9 +146,7 @@ def _tables(grid: GridSummary, analysed: Mapping[str, Tables], dense: Mapping[st
         tables[name] = pd.concat([table, *of_means], ignore_index=True)[columns]
     words = [of["words"] for of in analysed.values()] or [lengths.measure("", {}, {}, {})]
     words += [lengths.together(row, [analysed[part]["words"] for part in parts]) for row, parts in means.items()]
-    tables["lengths"], tables["length_histogram"] = lengths.describe(pd.concat(words, ignore_index=True))
-    for name in ("similarity", "model"):
-        tables["lengths"][name] = [dense.get(system, {}).get(name, "") for system in tables["lengths"]["system"]]
+    tables["lengths"] = lengths.describe(pd.concat(words, ignore_index=True))
     return tables
 
 
@@ -186,15 +158,15 @@ def _mean_of(table: pd.DataFrame, row: str, parts: Sequence[str], keys: list[str
     return means[groups.size() == len(parts)].reset_index()
 
 
-def _vocabularies(grid: GridSummary) -> dict[str, term_overlap.Vocabulary]:
-    """Return the vocabulary of each row with an available corpus. A shared corpus is counted once."""
+def _word_counts(grid: GridSummary) -> dict[str, pa.Table]:
+    """Return the words of each row with an available corpus. A shared corpus is counted once."""
     count = functools.cache(lambda corpora: term_overlap.count_words([provenance.artifact(path) for path in corpora]))
-    vocabularies = {}
+    counts = {}
     for row in grid.rows:
         parts = grid.datasets[row].mean_of or (row,)
         corpora = tuple(paths.CORPUS.format(corpus=grid.datasets[part].corpus) for part in parts)
         if all(Path(corpus).is_file() for corpus in corpora):
-            vocabularies[row] = count(corpora)
+            counts[row] = count(corpora)
         else:
-            warn(f"no vocabulary for {row}: {corpora[0]} is missing")
-    return vocabularies
+            warn(f"the words of {row} are not counted: {corpora[0]} is missing")
+    return counts

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# What a box of lengths shows, and the quantiles at which it ends.
+_BOXES = "A box ends at the quartiles, its line is the median, and 90 % of the documents lie between the whiskers."
+_ENDS = {"whislo": "p5", "q1": "p25", "med": "median", "q3": "p75", "whishi": "p95"}
+
 
 def depth_curves(depth: pd.DataFrame) -> DrawnFigure:
     """Draw the metric by the depth to which a first stage is reranked, a panel for each dataset."""
@@ -40,81 +44,46 @@ def depth_curves(depth: pd.DataFrame) -> DrawnFigure:
     return DrawnFigure(figure, "Rerank depth", caption, "depth.csv")
 
 
-def retrieved_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure:
+def retrieved_lengths(lengths: pd.DataFrame) -> DrawnFigure:
     """Draw the lengths of each system's top documents, a panel for each dataset (the paper's Figure 4)."""
-    rows = summary[summary["kind"] == RETRIEVED]
-    rows = rows.assign(line=rows["system"], colour="C0")
-    figure = _violins(rows, histogram, drawing.unique_names(rows["line"]))
-    caption = "Lengths in words of the top 10 documents of all queries, by system. The mark is the median."
+    rows = lengths[lengths["kind"] == RETRIEVED]
+    figure = _boxes(rows.assign(line=rows["system"], colour="C0"), drawing.unique_names(rows["system"]))
+    caption = f"Lengths in words of the top 10 documents of all queries, by system. {_BOXES}"
     return DrawnFigure(figure, "Lengths of retrieved documents", caption, "lengths.csv")
 
 
-def similarity_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure | None:
-    """Draw the lengths for dense systems by similarity (the paper's Table 10), if a grid has both similarities.
-
-    If a model has both, only the systems of such models are drawn: other models differ in more than the similarity.
-    """
-    rows = summary[(summary["kind"] == RETRIEVED) & summary["similarity"].isin(["cosine", "dot"])]
-    if rows["similarity"].nunique() < 2:
-        return None
-    colours = rows["similarity"].map({"cosine": "C0", "dot": "C1"})
-    rows = rows.assign(line=rows["system"] + " (" + rows["similarity"] + ")", colour=colours)
-    of_both = rows[rows.groupby("model")["similarity"].transform("nunique") > 1]
-    order, which = ["similarity"], "dense models, which differ in more than their similarity:"
-    if len(of_both):
-        rows, order, which = of_both, ["model", "similarity"], "models that the grid has with both similarities:"
-    figure = _violins(rows, histogram, drawing.unique_names(rows.sort_values(order, kind="stable")["line"]))
-    caption = (
-        f"Lengths in words of the top 10 documents of {which} cosine (blue) and dot product (orange). The mark is the "
-        "median."
-    )
-    return DrawnFigure(figure, "Cosine against dot product", caption, "lengths.csv")
-
-
-def judged_lengths(summary: pd.DataFrame, histogram: pd.DataFrame) -> DrawnFigure:
+def judged_lengths(lengths: pd.DataFrame) -> DrawnFigure:
     """Draw the lengths of judged documents by grade, a panel for each dataset (the paper's Figure 5)."""
-    rows = summary[summary["kind"] == JUDGED]
+    rows = lengths[lengths["kind"] == JUDGED]
     colours = np.where(rows["grade"] > 0, "C0", "0.6")
     rows = rows.assign(line="grade " + rows["grade"].astype(str), colour=colours)
-    figure = _violins(rows, histogram, drawing.unique_names(rows.sort_values("grade")["line"]))
-    caption = "Lengths in words of judged documents, by their grade. Above 0 is relevant. The mark is the median."
+    figure = _boxes(rows, drawing.unique_names(rows.sort_values("grade")["line"]))
+    caption = f"Lengths in words of judged documents, by their grade. Above 0 is relevant. {_BOXES}"
     return DrawnFigure(figure, "Lengths of judged documents", caption, "lengths.csv")
 
 
-def _violins(summary: pd.DataFrame, histogram: pd.DataFrame, lines: Sequence[str]) -> Figure:
-    """Draw distributions from their histograms: a panel for each dataset; ``summary`` has the columns line, colour."""
-    summary = summary[summary["documents"] > 0]
-    longest = summary["p95"].max() * 3
-    ticks = [tick for tick in (0, 10, 100, 1000, 10_000, 100_000) if tick <= longest]
+def _boxes(lengths: pd.DataFrame, lines: Sequence[str]) -> Figure:
+    """Draw a box for each row (columns line, colour), and a panel for each dataset."""
 
     def draw(axis: Axes, rows: pd.DataFrame) -> None:
-        for _, row in rows.iterrows():
-            same = (histogram["dataset"] == row["dataset"]) & (histogram["kind"] == row["kind"])
-            of_row = "grade" if row["kind"] == JUDGED else "system"
-            places, density = _density(histogram[same & (histogram[of_row] == row[of_row])])
-            height = 0.42 * density / density.max()
-            low, high = row["at"] - height, row["at"] + height
-            axis.fill_between(places, low, high, color=row["colour"], alpha=0.75, linewidth=0)
-            axis.plot(np.log10(1 + row["median"]), row["at"], "|", color=drawing.INK, markersize=7)
-        axis.set_xticks(np.log10([1 + tick for tick in ticks]), [f"{tick:,}" for tick in ticks])
-        axis.set_xlim(0, np.log10(1 + longest))
+        for row in rows.to_dict("records"):
+            box = {end: row[name] for end, name in _ENDS.items()}
+            style = {"facecolor": row["colour"]}
+            axis.bxp(
+                [box],
+                [row["at"]],
+                widths=0.6,
+                orientation="horizontal",
+                patch_artist=True,
+                boxprops=style,
+                showfliers=False,
+                manage_ticks=False,
+            )
+        axis.set_xscale("symlog", linthresh=1, linscale=0.3)
+        axis.set_xlim(left=0)
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
 
-    return drawing.panels(summary, draw, lines=lines, x="words (logarithmic)")
-
-
-def _density(bins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Return the outline of a histogram over log10(1 + words): bin centres and densities.
-
-    The density is 0 outside the bins and in the gaps between them.
-    """
-    bins = bins.sort_values("low")
-    low, high = (np.log10(1 + bins[end].to_numpy(np.float64)) for end in ("low", "high"))
-    density = bins["documents"].to_numpy(np.float64) / (high - low)
-    gaps = np.flatnonzero(low[1:] > high[:-1])
-    ends = np.concatenate([low[:1], high[gaps], low[gaps + 1], high[-1:]])
-    places = np.concatenate([(low + high) / 2, ends])
-    order = np.argsort(places)
-    return places[order], np.concatenate([density, np.zeros(len(ends))])[order]
+    return drawing.panels(lengths[lengths["documents"] > 0], draw, lines=lines, x="words (logarithmic)")
 
 
 def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
@@ -137,25 +106,6 @@ def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
         "sequence of letters and digits, in lower case."
     )
     return DrawnFigure(figure, "Overlap of vocabularies", caption, "overlap.csv")
-
-
-def overlap_map(places: pd.DataFrame, domains: Mapping[str, str]) -> DrawnFigure:
-    """Draw the datasets in the plane, similar vocabularies close together (the paper's Figure 2, right)."""
-    figure = drawing.new_figure(drawing.WIDTH / 1.4, 4.2)
-    axis = figure.subplots()
-    known = places["dataset"].map(domains).fillna("").replace("", "no domain given")
-    for place, (domain, rows) in enumerate(places.groupby(known, sort=False)):
-        marker = drawing.MARKERS[place % len(drawing.MARKERS)]
-        axis.plot(rows["x"], rows["y"], marker, color=f"C{place}", label=domain)
-    axis.set_axis_off()
-    axis.margins(0.15)
-    figure.legend(loc="outside upper center", ncols=4)
-    drawing.write_names(axis, places[["dataset", "x", "y"]])
-    caption = (
-        "Datasets whose corpora share more words are closer: classical multidimensional scaling. Only distances mean "
-        "something."
-    )
-    return DrawnFigure(figure, "Map of vocabularies", caption, "map.csv")
 
 
 def wins(against: pd.DataFrame, metric: str) -> DrawnFigure:

@@ -9,17 +9,12 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 # Kinds of documents: retrieved by a system, or judged with a grade.
 RETRIEVED, JUDGED = "retrieved", "judged"
 QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 _GROUP = ["dataset", "kind", "system", "grade"]
-# Lengths at which the bins of a histogram begin: 0, 1, 2 and so on, then ten for each power of ten. The last bin has no
-# end.
-_BEGINS = np.unique(np.concatenate([[0], np.round(10 ** np.arange(0, 6.05, 0.1))])).astype(np.int64)
-EDGES = np.append(_BEGINS, np.iinfo(np.int64).max)
 
 
 def measure(
@@ -57,19 +52,15 @@ def together(name: str, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return whole.assign(dataset=name).sort_values(["kind", "grade"], ascending=[False, True], kind="stable")
 
 
-def describe(lengths: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def describe(lengths: pd.DataFrame) -> pd.DataFrame:
     """Describe the lengths that ``measure`` returns.
 
     Returns:
         a row for each dataset and system or grade: ``documents``, ``unknown`` ones, ``mean`` and quantiles of the
-        lengths; and a row for each bin from ``low`` to ``high`` (exclusive) that has documents, with their number.
+        lengths.
     """
     groups = lengths.groupby(_GROUP, sort=False, dropna=False)["words"]
     measures: dict[str, Any] = {"documents": "count", "unknown": lambda words: words.isna().sum(), "mean": "mean"}
     measures |= {name: functools.partial(pd.Series.quantile, q=share) for name, share in QUANTILES.items()}
-    summary = groups.agg(**measures)
-    known = lengths.assign(group=groups.ngroup()).dropna(subset="words")
-    bins = np.searchsorted(EDGES, known["words"], side="right") - 1
-    known = known.assign(low=EDGES[bins], high=EDGES[bins + 1]).sort_values(["group", "low"])
-    counts = known.groupby([*_GROUP, "low", "high"], sort=False, dropna=False).size()
-    return summary.reset_index(), counts.rename("documents").reset_index()
+    described: pd.DataFrame = groups.agg(**measures).reset_index()
+    return described

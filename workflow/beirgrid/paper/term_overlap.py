@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,62 +17,35 @@ import pyarrow.parquet as pq
 
 from ..core import files
 
-# Counts in memory while a corpus is read, and words to keep of a corpus. Without room, half of the counts survive, so a
-# corpus of at most KEPT different words loses none.
+# Counts that are held before they are added up.
 HELD = 2**22
-KEPT = 2**20
 _NO_WORD = r"[^\p{L}\p{M}\p{N}]+"
 _SCHEMA = pa.schema([("word", pa.large_string()), ("count", pa.int64())])
-OVERLAP_COLUMNS = ["dataset", "other", "similarity", "at_most", "shared_words"]
+OVERLAP_COLUMNS = ["dataset", "other", "similarity", "shared_words"]
 
 
-class Vocabulary(NamedTuple):
-    """The words of a corpus, the most frequent first; their counts, int64 [words]; and the occurrences of all words.
-
-    ``total`` includes the words that were left out.
-    """
-
-    words: pa.Array
-    counts: np.ndarray
-    total: int
-
-    @property
-    def shares(self) -> np.ndarray:
-        """Frequency of each word, divided by the occurrences of all words: float64 [words]."""
-        shares: np.ndarray = self.counts / max(self.total, 1)
-        return shares
-
-    @property
-    def left_out(self) -> float:
-        """Share of the occurrences of words that were left out."""
-        return 1 - int(self.counts.sum()) / self.total if self.total else 0.0
-
-
-def count_words(corpora: Sequence[str | Path], *, held: int = HELD, kept: int = KEPT) -> Vocabulary:
+def count_words(corpora: Sequence[str | Path], *, held: int = HELD) -> pa.Table:
     """Count the words of one or several corpora, read a row group at a time.
-
-    Memory is bounded: where a corpus has too many different words, the rarest are left out. ``Vocabulary.left_out`` is
-    the share of occurrences that this costs.
 
     Args:
         corpora: corpus.parquet of each corpus.
-        held: counts that are held at a time.
-        kept: most words to return.
+        held: counts that are held before they are added up.
+
+    Returns:
+        columns ``word``, each word once, and ``count``, int64.
 
     Raises:
         DataError: a corpus is missing or damaged.
     """
-    total, blocks = 0, [_SCHEMA.empty_table()]
+    sums, blocks = _SCHEMA.empty_table(), list[pa.Table]()
     for corpus in corpora:
         for texts in _texts(corpus):
             words = pc.split_pattern_regex(pc.utf8_lower(texts), pattern=_NO_WORD).flatten()
             counted = words.filter(pc.not_equal(words, "")).value_counts()
             blocks.append(pa.table([counted.field(0).cast(pa.large_string()), counted.field(1)], schema=_SCHEMA))
-            total += pc.sum(counted.field(1)).as_py() or 0
-            if sum(map(len, blocks)) > held:
-                blocks = [_most_frequent(blocks, held // 2)]
-    table = _most_frequent(blocks, kept)
-    return Vocabulary(table["word"].combine_chunks(), table["count"].to_numpy(), total)
+            if sum(map(len, blocks)) > max(held, len(sums)):
+                sums, blocks = _summed([sums, *blocks]), []
+    return _summed([sums, *blocks])
 
 
 def _texts(corpus: str | Path) -> Iterator[pa.Array]:
@@ -85,34 +57,32 @@ def _texts(corpus: str | Path) -> Iterator[pa.Array]:
             yield pc.binary_join_element_wise(*columns, pa.scalar(" ", pa.large_string()))
 
 
-def _most_frequent(blocks: Sequence[pa.Table], most: int) -> pa.Table:
-    """Sum counts and return the largest ``most`` sums; equal counts are in the order of their words."""
-    counts = pa.concat_tables(blocks).group_by("word").aggregate([("count", "sum")])
-    counts = counts.select(["word", "count_sum"]).rename_columns(_SCHEMA.names)
-    return counts.take(pc.sort_indices(counts, [("count", "descending"), ("word", "ascending")])[:most])
+def _summed(blocks: Sequence[pa.Table]) -> pa.Table:
+    """Add up the counts of each word."""
+    sums = pa.concat_tables(blocks).group_by("word").aggregate([("count", "sum")])
+    return sums.select(["word", "count_sum"]).rename_columns(_SCHEMA.names)
 
 
-def overlaps(vocabularies: Mapping[str, Vocabulary]) -> pd.DataFrame:
+def overlaps(counts: Mapping[str, pa.Table]) -> pd.DataFrame:
     """Return the weighted Jaccard similarity of each pair of vocabularies.
 
     With the frequency of a word divided by the occurrences of all words, S_k and T_k, the similarity is
-    sum min(S_k, T_k) / sum max(S_k, T_k) over all words. Words left out can only raise it: ``at_most`` says to what.
+    sum min(S_k, T_k) / sum max(S_k, T_k) over all words.
 
     Args:
-        vocabularies: by the name of the dataset.
+        counts: by the name of the dataset, what ``count_words`` returns.
 
     Returns:
-        columns ``dataset``, ``other``, ``similarity``, ``at_most`` and ``shared_words``; each pair once.
+        columns ``dataset``, ``other``, ``similarity`` and ``shared_words``; each pair once.
     """
+    shares = {name: of["count"].to_numpy() / max(pc.sum(of["count"]).as_py() or 0, 1) for name, of in counts.items()}
     rows = []
-    for (dataset, first), (other, second) in combinations(vocabularies.items(), 2):
-        places = pc.index_in(first.words, value_set=second.words)
-        both = places.is_valid().to_numpy(zero_copy_only=False)
-        theirs = second.shares[places.drop_null().to_numpy()]
-        shared = float(np.minimum(first.shares[both], theirs).sum())
-        most = min(1.0, shared + first.left_out + second.left_out)
+    for dataset, other in combinations(counts, 2):
+        places = pc.index_in(counts[dataset]["word"], value_set=counts[other]["word"])
+        both = places.is_valid().to_numpy()
+        shared = float(np.minimum(shares[dataset][both], shares[other][places.drop_null().to_numpy()]).sum())
         # Both frequencies add up to 1, so the sum of the larger ones is 2 less that of the smaller ones.
-        rows.append((dataset, other, shared / (2 - shared), most / (2 - most), int(both.sum())))
+        rows.append((dataset, other, shared / (2 - shared), int(both.sum())))
     return pd.DataFrame(rows, columns=OVERLAP_COLUMNS)
 
 
@@ -121,27 +91,3 @@ def matrix(overlap: pd.DataFrame) -> pd.DataFrame:
     both = pd.concat([overlap, overlap.rename(columns={"dataset": "other", "other": "dataset"})])
     names = list(dict.fromkeys([*overlap["dataset"], *overlap["other"]]))
     return both.pivot(index="dataset", columns="other", values="similarity").loc[names, names]
-
-
-def word_counts(vocabularies: Mapping[str, Vocabulary]) -> pd.DataFrame:
-    """Tabulate the counts of each dataset: distinct ``words``, ``occurrences``, and the share ``left_out``."""
-    rows = [(name, len(of.words), of.total, of.left_out) for name, of in vocabularies.items()]
-    return pd.DataFrame(rows, columns=["dataset", "words", "occurrences", "left_out"])
-
-
-def places(overlap: pd.DataFrame) -> pd.DataFrame:
-    """Return a place in the plane for each dataset, by classical multidimensional scaling of 1 - similarity.
-
-    Args:
-        overlap: output of ``overlaps``.
-
-    Returns:
-        columns ``dataset``, ``x`` and ``y``; only distances mean something.
-    """
-    similarities = matrix(overlap)
-    distances = 1 - similarities.fillna(1).to_numpy(np.float64)
-    centring = np.eye(len(distances)) - 1 / max(len(distances), 1)
-    values, vectors = np.linalg.eigh(-0.5 * centring @ distances**2 @ centring)  # in ascending order
-    at = vectors[:, :-3:-1] * np.sqrt(values[:-3:-1].clip(min=0))
-    at *= np.where(at[:1] < 0, -1, 1)  # the sign of a vector is arbitrary
-    return pd.DataFrame({"dataset": similarities.index, "x": at[:, :1].ravel(), "y": at[:, 1:].ravel()})
