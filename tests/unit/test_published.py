@@ -509,8 +509,7 @@ def test_tables_are_typeset(tmp_path):
     notes = (*table.notes, "b on x: 50%_of ~/{my} #1 \\runs^$2.trec lacks <5 of 12.", table_files.DEVIATION)
     table_files.write_wide(table._replace(notes=notes, signs=table.signs + " ± 0.0012"), tmp_path)
     assert r"\S{}" in (tmp_path / "ndcg@10.tex").read_text()
-    paper = paper_table.paper_table(grid, _answers(scores), "ndcg@10")
-    (tmp_path / "paper.tex").write_text("\n".join(paper_table.latex(paper, intervals=True)))
+    (tmp_path / "paper.tex").write_text(paper_table.latex(grid, _answers(scores), "ndcg@10"))
     inputs = r"\begin{table}\input{ndcg@10.tex}\end{table}\input{paper.tex}"
     text = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
     (tmp_path / "all.tex").write_text(text)

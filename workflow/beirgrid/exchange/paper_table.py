@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import pandas as pd
 
@@ -17,43 +17,22 @@ from ..results.summary import GridSummary
 
 # Significance level for corrected p values.
 _LEVEL = 0.05
-# Digits after the point, and what stands where there is no score.
-_DIGITS, _NOTHING = 3, "–"
-
-
-class PaperCell(NamedTuple):
-    """A score of a system: its place in the column (1 for the best, 2 for the second best, else 0), the letters of the
-    systems that it is significantly better than, the sign for training data, and its interval.
-    """
-
-    text: str
-    place: int = 0
-    letters: str = ""
-    mark: str = ""
-    interval: str = ""
-
-
-class Paper(NamedTuple):
-    """A table for a paper. ``rows`` has the name of each system and its cells."""
-
-    columns: list[str]
-    rows: list[tuple[str, list[PaperCell]]]
-    caption: str
-    label: str
+# How a score is written, and what stands where there is none.
+_SCORE, _NOTHING = "{:.3f}".format, "–"
 
 
 class Form(NamedTuple):
-    """How a format writes a cell: a score by its place, letters and interval; and how it escapes texts."""
+    """How a format writes a score that is the best of its column, the second best or another; letters; and texts."""
 
-    places: tuple[str, str, str]
+    best: str
+    second: str
+    other: str
     letters: str
-    interval: str
     escape: Callable[[str], str]
 
 
-LATEX = Form(("{}", r"\textbf{{{}}}", r"\underline{{{}}}"), r"$^{{{}}}$", r" {{\scriptsize {}}}", table_files.in_latex)
-MARKDOWN = Form(("{}", "**{}**", "_{}_"), "<sup>{}</sup>", " {}", str)
-_INTERVALS = " In brackets: 95 % intervals (BCa bootstrap over the queries)."
+LATEX = Form(r"\textbf{{{}}}", r"\underline{{{}}}", "{}", r"$^{{{}}}$", table_files.in_latex)
+MARKDOWN = Form("**{}**", "_{}_", "{}", "<sup>{}</sup>", str)
 
 
 def export_table(
@@ -62,8 +41,6 @@ def export_table(
     grid: Annotated[str, "name of the grid, where the folder has several"] = "",
     metric: Annotated[str, "metric, such as nDCG@10 (default: the first of the grid)"] = "",
     format: Annotated[Literal["latex", "markdown"], "what to print"] = "latex",
-    intervals: Annotated[bool, "print the 95 % interval of each score"] = False,
-    by_mean: Annotated[bool, "sort the systems by their means, best first"] = False,
 ) -> None:
     """Print a table of a grid for a paper: a row for each system, with superscripts, caption and label.
 
@@ -76,44 +53,50 @@ def export_table(
     if metric not in of_grid.metrics:
         raise BeirgridError(f"the grid {of_grid.name} has no metric {metric!r}{nearest(metric, of_grid.metrics)}")
     answers = table_files.read(of_grid, place.parent / "tables")
-    table = paper_table(of_grid, answers, metric, by_mean=by_mean)
-    show(*(latex if format == "latex" else markdown)(table, intervals=intervals))
+    show(*(latex if format == "latex" else markdown)(of_grid, answers, metric).splitlines())
 
 
-def paper_table(grid: GridSummary, answers: Answers, metric: str, *, by_mean: bool = False) -> Paper:
-    """Return the table of one metric."""
-    wide = table_files.wide(answers, grid, metric)
-    lower = lower_is_better(metric)
-    systems = list(grid.systems)
-    if by_mean:  # the last row has the means, or the only dataset
-        systems = list(wide.values.iloc[-1].sort_values(ascending=lower, kind="stable").index)
+def latex(grid: GridSummary, answers: Answers, metric: str) -> str:
+    """Return the table of one metric in LaTeX, for the package booktabs."""
+    cells, caption = _cells(grid, answers, metric, LATEX)
+    form, label = f"l{'r' * cells.shape[1]}", f"tab:{grid.name}-{metric}".replace("@", "-")
+    table: str = cells.style.to_latex(
+        column_format=form, position_float="centering", hrules=True, label=label, caption=LATEX.escape(caption)
+    )
+    return f"% \\usepackage{{booktabs}}\n{table}"
+
+
+def markdown(grid: GridSummary, answers: Answers, metric: str) -> str:
+    """Return the table of one metric in Markdown."""
+    cells, caption = _cells(grid, answers, metric, MARKDOWN)
+    lines = [["system", *cells], ["---", *["---:"] * cells.shape[1]], *cells.reset_index().to_numpy().tolist()]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", caption])
+
+
+def _cells(grid: GridSummary, answers: Answers, metric: str, form: Form) -> tuple[pd.DataFrame, str]:
+    """Return the texts of a table, systems × datasets, and its caption. Systems are in the order of the grid's tables.
+
+    The superscripts of a score are the letters of the systems that it is significantly better than.
+    """
+    wide, lower = table_files.wide(answers, grid, metric), lower_is_better(metric)
+    values, systems = wide.values, list(map(str, wide.values))
     letters = dict(zip(systems, string.ascii_lowercase, strict=False)) if len(systems) <= 26 else {}
     better = _better(answers.pairs[answers.pairs["metric"] == metric], lower=lower)
-    scores = answers.scores[answers.scores["metric"] == metric].set_index(["system", "dataset"])
-    intervals: dict[Any, Any] = scores[["low", "high"]].dropna().T.to_dict("list")
-    columns: dict[str, list[PaperCell]] = {}
-    for row, values in zip(map(str, wide.values.index), wide.values.to_dict("records"), strict=True):
-        texts = {_text(value) for value in values.values() if not pd.isna(value)}
-        places = dict(zip(sorted(texts, key=float, reverse=not lower), (1, 2), strict=False))
-        queries = scores[scores.index.get_level_values("dataset") == row]["queries"].dropna()
-        cells = columns[f"{row} ({int(queries.iloc[0])})" if len(queries) else row] = []
-        for system in systems:
-            if pd.isna(values[system]):
-                cells.append(PaperCell(_NOTHING))
-                continue
-            text = _text(values[system])
+    queries = answers.scores.dropna(subset="queries").groupby("dataset")["queries"].first()
+    columns = {}
+    for row in map(str, values.index):
+        scores = values.loc[row].dropna().map(_SCORE)
+        best, second, *_ = [*sorted({*scores}, key=float, reverse=not lower), "", ""]
+        texts = dict.fromkeys(systems, _NOTHING)
+        for system, score in zip(map(str, scores.index), scores, strict=True):
             than = "".join(letters[other] for other in letters if (system, other, row) in better)
-            ends = ", ".join(map(_text, intervals.get((system, row), ())))
-            mark = table_files.TRAINING[grid.trained(system, row)]
-            cells.append(PaperCell(text, places.get(text, 0), than, mark, f"[{ends}]" if ends else ""))
-    names = [f"{system} ({letters[system]})" if letters else system for system in systems]
-    rows = [(name, list(cells)) for name, *cells in zip(names, *columns.values(), strict=True)]
-    label = f"tab:{grid.name}-{metric}".replace("@", "-")
-    return Paper(list(columns), rows, _caption(grid, answers, metric, wide, letters), label)
-
-
-def _text(value: float) -> str:
-    return f"{value:.{_DIGITS}f}"
+            shape = form.best if score == best else form.second if score == second else form.other
+            sign = form.escape(table_files.TRAINING[grid.trained(system, row)])
+            texts[system] = shape.format(score) + sign + (form.letters.format(than) if than else "")
+        columns[form.escape(f"{row} ({queries[row]})" if row in queries else row)] = texts
+    cells = pd.DataFrame(columns).rename_axis(columns="system")
+    cells = cells.rename(lambda name: form.escape(f"{name} ({letters[name]})" if letters else name))
+    return cells, _caption(metric, len(systems), bool(letters) and len(answers.pairs) > 0, wide.notes)
 
 
 def _better(pairs: pd.DataFrame, *, lower: bool) -> set[tuple[str, str, str]]:
@@ -124,46 +107,16 @@ def _better(pairs: pd.DataFrame, *, lower: bool) -> set[tuple[str, str, str]]:
     return {(first, second, dataset) if wins else (second, first, dataset) for first, second, dataset, wins in named}
 
 
-def _caption(grid: GridSummary, answers: Answers, metric: str, wide: table_files.Wide, letters: dict[str, str]) -> str:
+def _caption(metric: str, systems: int, superscripts: bool, notes: Iterable[str]) -> str:
     """Return what a reader needs to know of the table: metric, queries, test, signs."""
-    said = [
-        f"{written(metric)} of {len(grid.systems)} systems.",
+    sentences = [
+        f"{written(metric)} of {systems} systems.",
         "In parentheses: the number of queries.",
         "Bold: the best of a column. Underlined, or in italics: the second best.",
     ]
-    if letters and len(answers.pairs):
-        said.append(
+    if superscripts:
+        sentences.append(
             "Superscripts: the systems that a system is significantly better than (randomised Tukey HSD test over the "
             f"queries of a dataset, p ≤ {_LEVEL:g})."
         )
-    notes = [note for note in wide.notes if not note.startswith("†")]
-    return " ".join([*said, *notes])
-
-
-def latex(table: Paper, *, intervals: bool = False) -> Iterable[str]:
-    """Yield the lines of a table in LaTeX, for the package booktabs."""
-    yield from (r"% \usepackage{booktabs}", r"\begin{table}", r"\centering")
-    yield rf"\caption{{{LATEX.escape(table.caption + _INTERVALS * intervals)}}}"
-    yield rf"\label{{{table.label}}}"
-    yield from (rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule")
-    yield " & ".join(["system", *map(LATEX.escape, table.columns)]) + r" \\"
-    yield r"\midrule"
-    yield from (" & ".join(row) + r" \\" for row in _rows(table, LATEX, intervals))
-    yield from (r"\bottomrule", r"\end{tabular}", r"\end{table}")
-
-
-def markdown(table: Paper, *, intervals: bool = False) -> Iterable[str]:
-    """Yield the lines of a table in Markdown."""
-    lines = [["system", *table.columns], ["---", *["---:"] * len(table.columns)], *_rows(table, MARKDOWN, intervals)]
-    yield from (f"| {' | '.join(line)} |" for line in lines)
-    yield from ("", table.caption + _INTERVALS * intervals)
-
-
-def _rows(table: Paper, form: Form, intervals: bool) -> Iterator[list[str]]:
-    for system, cells in table.rows:
-        texts = [form.escape(system)]
-        for cell in cells:
-            text = form.places[cell.place].format(form.escape(cell.text)) + form.escape(cell.mark)
-            text += form.letters.format(cell.letters) if cell.letters else ""
-            texts.append(text + (form.interval.format(cell.interval) if intervals and cell.interval else ""))
-        yield texts
+    return " ".join([*sentences, *(note for note in notes if not note.startswith("†"))])
