@@ -268,7 +268,7 @@ def latency_table() -> pd.DataFrame:
         ("bm25", "x", "retrieve", 1000, True, 9.0, "cpu"),
     ]
     names = ["system", "dataset", "step", "depth", "as_run", "p50_ms", "hardware"]
-    return pd.DataFrame(rows, columns=names).assign(concurrency=1).reindex(columns=efficiency.LATENCY_COLUMNS)
+    return pd.DataFrame(rows, columns=names).reindex(columns=efficiency.LATENCY_COLUMNS)
 
 
 def test_the_latency_of_a_trade_off_is_that_of_the_system_as_it_runs():

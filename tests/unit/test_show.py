@@ -31,12 +31,6 @@ def _here(folder, monkeypatch) -> None:
     monkeypatch.chdir(folder)
 
 
-def test_a_name_is_no_path_to_elsewhere(folder, capsys):
-    for words in (["../runs/first", "notes"], ["first", "../first/notes"], ["*", "notes"]):
-        assert main(["show", *words]) == 1
-        assert "there is no run of " in capsys.readouterr().err
-
-
 def test_a_cell_shows_its_scores_and_its_extreme_queries(folder, capsys):
     assert main(["show", "second", "notes", "--directory", str(folder)]) == 0
     shown = capsys.readouterr().out
@@ -60,14 +54,12 @@ def test_a_query_shows_grades_and_ranks_in_all_systems(folder, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            ["show", "frist", "notes"],
-            "there is no run of 'frist' on 'notes' here; there are runs with first, ",
-        ),
-        (["show", "first", "note"], "there is no run of 'first' on 'note' here; there are runs with first, "),
+        (["show", "../runs/first", "notes"], "has no scores on 'notes'; there are scores with first, notes, second"),
+        (["show", "first", "note"], "'first' has no scores on 'note'; there are scores with first, notes, second"),
         (["show", "first", "notes", "q99"], "'notes' has no judged query 'q99'; did you mean 'q9'?"),
         (["show", "first", "notes", "--metric", "mrr@10"], "has no metric 'mrr@10' (it has nDCG@10, R@5)"),
         (["search", "first", "notes", "x"], "records a job of another version of beirgrid"),
+        (["search", "frist", "notes", "x"], "results/runs/frist/notes.json is missing"),
     ],
 )
 def test_what_cannot_be_shown_is_said(folder, capsys, words, message):

@@ -390,17 +390,12 @@ def test_latency_is_measured_once_for_each_step(finished, tmp_path, monkeypatch)
     for row in rows:
         assert 0 < float(row["p50_ms"]) <= float(row["p95_ms"]) <= float(row["p99_ms"])
         assert (row["queries"], row["hardware"]) == ("3", cpu_name())
-    at_once = ["--systems", "fused", "bm25+ce", "--concurrency", "4"]
     # Java warns of the first option on standard error, and tells of its memory on standard output.
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xverify:none -Xlog:gc+init:stdout")
-    done = beirgrid("latency", *options, *at_once, cwd=finished)
+    done = beirgrid("latency", *options, "--systems", "fused", "bm25+ce", cwd=finished)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     found = beirgrid("search", "bm25-flat", "small", "text", "--json", cwd=finished)
     assert isinstance(json.loads(found.stdout), list)
-    with table.open() as stream:
-        measured = [row for row in csv.DictReader(stream) if row["concurrency"] == "4"]
-    assert [(row["system"], row["step"]) for row in measured] == [("fused", "whole"), ("bm25+ce", "whole")]
-    assert all(float(row["queries_per_second"]) > 0 and row["as_run"] == "True" for row in measured)
     run_as = {row["system"]: (row["step"], row["depth"]) for row in rows if row["as_run"] == "True"}
     assert run_as["bm25+ce"] == (latency.BOTH, "10")
     assert run_as["tiny"] == (latency.RETRIEVE, "1000")

@@ -16,7 +16,7 @@ from .cells import RecordedStep
 
 LATENCY_COLUMNS = [
     *("system", "dataset", "step", "depth", "documents", "as_run", "queries", "p50_ms", "p95_ms", "p99_ms", "mean_ms"),
-    *("device", "hardware", "cpus", "precision", "concurrency", "queries_per_second"),
+    *("device", "hardware", "cpus", "precision"),
 ]
 # Costs on the x-axes of trade-offs, with their labels.
 COSTS = {
@@ -161,8 +161,7 @@ def trade_offs(
     table = means.merge(costs, "left", left_on="system", right_index=True).reset_index(drop=True)
     table["latency_ms"] = np.nan
     if latency is not None:
-        as_run = latency[latency["as_run"] & (latency["concurrency"] == 1)]
-        fastest = as_run.groupby(["system", "dataset"])["p50_ms"].min().groupby("system").mean()
+        fastest = latency[latency["as_run"]].groupby(["system", "dataset"])["p50_ms"].min().groupby("system").mean()
         fastest = fastest.rename(owners).groupby(level=0).mean()
         table["latency_ms"] = table["system"].map(fastest)
     for cost in COSTS:
@@ -179,6 +178,8 @@ def read_latency(path: Path) -> pd.DataFrame:
     texts = dict.fromkeys(["system", "dataset", "step", "device", "hardware", "precision"], str)
     with files.reading(path):
         table = pd.read_csv(path, dtype=texts, keep_default_na=False)
+        if "concurrency" in table:  # of an earlier version, which could measure several users at a time
+            table = table[table["concurrency"] == 1].drop(columns=["concurrency", "queries_per_second"])
         if list(table.columns) != LATENCY_COLUMNS:
             raise ValueError(f"its columns must be {','.join(LATENCY_COLUMNS)}")
     return table

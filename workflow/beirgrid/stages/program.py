@@ -116,7 +116,7 @@ def run_command(
 
     Args:
         command: the command line, split like a shell does. No shell runs it.
-        corpus: corpus.parquet, which is exported if the command names {corpus} and ``places`` does not.
+        corpus: corpus.parquet, which is exported if the command names {corpus}.
         places: values of other names in braces. Paths are made absolute.
 
     Returns:
@@ -126,7 +126,7 @@ def run_command(
         BeirgridError: the command cannot start, or fails.
     """
     given = {"corpus": folder / "corpus.jsonl", "queries": folder / "queries.jsonl", **places}
-    if "corpus" in places_of(command) and "corpus" not in places:
+    if "corpus" in places_of(command):
         collection.write_jsonl(collection.read_documents(corpus), folder / "corpus.jsonl")
     rows = (json.dumps({"_id": query, "text": text}, ensure_ascii=False) + "\n" for query, text in queries.items())
     files.write_text(folder / "queries.jsonl", "".join(rows))

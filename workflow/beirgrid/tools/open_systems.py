@@ -8,8 +8,7 @@ import os
 import platform
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..collections import collection
-from ..config.systems import places_of
 from ..core import lineage, paths, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import BeirgridError, DataError
@@ -25,17 +23,18 @@ from ..encoders import open_encoder, open_scorer
 from ..pipeline import job
 from ..runs import fusion, runs
 from ..search import lucene
-from ..stages.program import run_command
 from ..stages.retrieve import search
 
 # Arguments of the job that made a run.
 Values = dict[str, Any]
-# Id of the query that a program is given.
-_QUERY = "query"
+
+
+class NotSearchable(BeirgridError):
+    """A system, or a part of it, is a program, or a run of other software."""
 
 
 class OpenSystem(NamedTuple):
-    """An open system, for several threads.
+    """An open system.
 
     Attributes:
         rank: returns the ranking of a query.
@@ -56,42 +55,32 @@ class OpenSystem(NamedTuple):
     score: Callable[[str, list[str]], np.ndarray] = lambda text, documents: np.zeros(0)
 
 
-def open_system(system: str, dataset: str, device: str, stack: ExitStack, programs: bool = False) -> OpenSystem:
+def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> OpenSystem:
     """Open a system and its components from the records in the working directory.
 
     Args:
         dataset: a dataset on which the system was run; it names the corpus that is searched.
         device: where models run: auto, cpu or cuda.
         stack: closes what is opened.
-        programs: whether commands of records may start. A folder of somebody else may have any command.
 
     Raises:
-        BeirgridError: the system is a run of other software, or a program that may not start.
+        NotSearchable: the system, or a part of it, is a program, or a run of other software.
         DataError: a record, an index or a model is missing or damaged.
     """
     path = paths.RUN_RECORD.format(system=system, dataset=dataset)
-    if is_foreign(provenance.read_record(path)):
-        raise BeirgridError(f"{system!r} cannot be searched: its run on {dataset!r} is of other software ({path})")
+    if "source_sha256" in provenance.read_record(path)["facts"]:
+        raise NotSearchable(f"{system!r} cannot be searched: its run on {dataset!r} is of other software ({path})")
     values = read_job(path)
     if "model" in values:
         return _open_model(values, device, stack)
-    if "command" in values:
-        if programs:
-            return _open_program(values, stack)
-        raise BeirgridError(
-            f"{system!r} is a program, which only latency starts, with --systems {system}: {values['command']}"
-        )
+    if "command" in values:  # a folder of somebody else may have any command
+        raise NotSearchable(f"{system!r} is a program, which only a run starts: {values['command']}")
     runs_read = [values["first_stage"]] if "first_stage" in values else values.get("runs", ())
     names = [(run.parent.name, run.name.removesuffix(".run.gz")) for run in runs_read]
-    parts = [open_system(*cell, device, stack, programs) for cell in names]
+    parts = [open_system(*cell, device, stack) for cell in names]
     if "first_stage" in values:
         return _open_reranked(values, parts[0], device, stack)
     return _open_fused(values, parts) if parts else _open_bm25(values)
-
-
-def is_foreign(record: Mapping[str, Any]) -> bool:
-    """Tell whether a record is of a run that other software made."""
-    return "source_sha256" in record["facts"]
 
 
 @contextmanager
@@ -116,17 +105,16 @@ def hold_back_output() -> Iterator[None]:
                 os.close(copy)
 
 
-def _open_reranked(asked: Values, first: OpenSystem, device: str, stack: ExitStack) -> OpenSystem:
-    values, depth = read_job(asked["scores"]), asked["depth"]
-    runtime, computing = _start(values, device, stack), threading.Lock()
+def _open_reranked(reranking: Values, first: OpenSystem, device: str, stack: ExitStack) -> OpenSystem:
+    values, depth = read_job(reranking["scores"]), reranking["depth"]
+    runtime = _start(values, device, stack)
     scorer = open_scorer(values["checkpoint"], values["model"], runtime)
 
     def read(ids: set[str]) -> dict[str, str]:
         return {document.id: document.full_text for document in collection.pick_documents(values["corpus"], ids)}
 
     def score(text: str, documents: list[str]) -> np.ndarray:
-        with computing:
-            return scorer.score([text] * len(documents), documents) if documents else np.zeros(0, np.float32)
+        return scorer.score([text] * len(documents), documents) if documents else np.zeros(0, np.float32)
 
     def rank(text: str) -> runs.Ranking:
         ranking = first.rank(text)
@@ -148,24 +136,6 @@ def _open_fused(values: Values, parts: Sequence[OpenSystem]) -> OpenSystem:
 
     neural = next((part for part in parts if part.precision), parts[0])
     return OpenSystem(rank, depth, neural.hardware, neural.precision)
-
-
-def _open_program(values: Values, stack: ExitStack) -> OpenSystem:
-    """Open a program, which starts anew for each query. The documents that its command reads are written once."""
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    places = {"depth": values["depth"], "threads": values["threads"], "corpus": folder / "corpus.jsonl"}
-    places |= {"index": values["index"]} if values["index"] else {}
-    if "corpus" in places_of(values["command"]):
-        collection.write_jsonl(collection.read_documents(values["corpus"]), places["corpus"])
-
-    def rank(text: str) -> runs.Ranking:
-        place = Path(tempfile.mkdtemp(dir=folder))
-        run = place / "run.trec"
-        run_command(values["command"], place, values["corpus"], {_QUERY: text}, {**places, "run": run})
-        found_nothing = run.is_file() and not run.stat().st_size
-        return runs.EMPTY if found_nothing else runs.read(run).get(_QUERY, runs.EMPTY)
-
-    return OpenSystem(rank, values["depth"], cpu_name())
 
 
 def read_job(path: str | Path) -> Values:
@@ -204,13 +174,12 @@ def _open_model(values: Values, device: str, stack: ExitStack) -> OpenSystem:
     """Open the model and the indexes of a retrieval. All ids of the corpus are held in memory."""
     depth, model = values["depth"], values["model"]
     runtime = _start(values, device, stack)
-    encoder, computing = open_encoder(values["checkpoint"], model, runtime), threading.Lock()
+    encoder = open_encoder(values["checkpoint"], model, runtime)
     ids = collection.read_ids(values["corpus"], np.arange(collection.count(values["corpus"]))[None])
     shards = {name: values[name] for name in ("indexes", "tokens", "index", "dimensions", "candidates")}
 
     def rank(text: str) -> runs.Ranking:
-        with computing:  # tokenizer and model are not thread-safe
-            vectors = encoder.encode_queries([text])
+        vectors = encoder.encode_queries([text])
         scores, rows = (
             np.asarray(of_queries[0]) for of_queries in search(vectors, depth, model, Compute(device="cpu"), **shards)
         )

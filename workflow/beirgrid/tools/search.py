@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..config.metric_names import metric_key, written
 from ..config.values import SizeOrZero
@@ -24,19 +24,8 @@ if TYPE_CHECKING:
     from ..collections.collection import Document
     from ..runs.runs import Ranking
 
-# Most characters of a document to print, and number of queries to print with the lowest and with the highest values.
-_CHARACTERS, _QUERIES = 160, 5
-
-
-class Hit(NamedTuple):
-    """A document that a query found. ``matched`` has the words of the query that the document has."""
-
-    rank: int
-    score: float
-    id: str
-    title: str
-    text: str
-    matched: list[str]
+# Number of queries to print with the lowest and with the highest values.
+_QUERIES = 5
 
 
 def search(
@@ -52,59 +41,48 @@ def search(
     """Search, and print the documents, best first.
 
     Raises:
-        BeirgridError: no such system was run on the dataset.
+        DataError: no such system was run on the dataset, or its files are damaged.
     """
     os.chdir(results_folder.working_folder(directory)[0])
-    refuse_unknown(system, dataset)
     from .open_systems import hold_back_output, open_system
 
     text = " ".join(query)
     with hold_back_output(), ExitStack() as stack:
         ranking = open_system(system, dataset, device, stack).rank(text)
-    listed = hits(text, ranking, dataset, depth)
+    hits = _hits(text, ranking, dataset, depth)
     if json:
-        print(dumps([hit._asdict() for hit in listed], ensure_ascii=False, indent=1))
-    else:
-        show(*list(_lines(listed)) or ["no document was found"])
+        print(dumps(hits, ensure_ascii=False, indent=1))
+        return
+    for hit in hits:
+        show(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {hit['title']}".rstrip())
+        show(f"     {excerpt(hit['text'])}")
+        if hit["matched"]:
+            show(f"     matched: {', '.join(hit['matched'])}")
+    if not hits:
+        show("no document was found")
 
 
-def refuse_unknown(system: str, dataset: str) -> None:
-    """Raise BeirgridError if the working directory has no run of a system on a dataset."""
-    runs = Path().glob(paths.RUN.format(system="*", dataset="*"))
-    cells = {(path.parent.name, path.name.removesuffix(".run.gz")) for path in runs}
-    if (system, dataset) not in cells:  # which no path to elsewhere is
-        names = ", ".join(sorted({name for cell in cells for name in cell})) or "nothing"
-        raise BeirgridError(f"there is no run of {system!r} on {dataset!r} here; there are runs with {names}")
-
-
-def hits(query: str, ranking: Ranking, dataset: str, depth: int) -> list[Hit]:
-    """Return the first documents of a ranking with their texts."""
+def _hits(query: str, ranking: Ranking, dataset: str, depth: int) -> list[dict[str, Any]]:
+    """Return the first documents of a ranking with their texts, and the words of the query that each has."""
     from ..page.documents import matched_words
 
-    texts = documents(dataset, ranking.ids[:depth])
-    return [
-        Hit(rank, float(score), name, texts[name].title, texts[name].text, matched_words(query, texts[name].full_text))
-        for rank, (name, score) in enumerate(zip(ranking.ids[:depth], ranking.scores, strict=False), start=1)
-    ]
+    texts, hits = documents(dataset, ranking.ids[:depth]), []
+    for rank, (name, score) in enumerate(zip(ranking.ids[:depth], ranking.scores, strict=False), start=1):
+        document = texts[name]
+        about = {"rank": rank, "score": float(score), "id": name, "title": document.title, "text": document.text}
+        hits.append({**about, "matched": matched_words(query, document.full_text)})
+    return hits
 
 
 def documents(dataset: str, ids: Collection[str]) -> dict[str, Document]:
-    """Return documents of a dataset's corpus by id."""
+    """Return documents of a dataset's corpus by id, in the order of the ids."""
     from ..collections import collection
 
     about: dict[str, Any] = provenance.read_record(paths.DATASET_RECORD.format(dataset=dataset))["settings"]
     corpus = paths.CORPUS.format(corpus=about["corpus"])
     by_id = {document.id: document for document in collection.pick_documents(corpus, set(ids))}
     collection.refuse_unknown(corpus, "document", ids, by_id)
-    return by_id
-
-
-def _lines(listed: list[Hit]) -> Iterator[str]:
-    for hit in listed:
-        yield f"{hit.rank:>3}  {hit.score:.4f}  {hit.id}  {hit.title}".rstrip()
-        yield f"     {excerpt(hit.text, hit.matched)}"
-        if hit.matched:
-            yield f"     matched: {', '.join(hit.matched)}"
+    return {name: by_id[name] for name in ids}
 
 
 def show_cell(
@@ -122,11 +100,11 @@ def show_cell(
         BeirgridError: the cell has no scores, not this metric, or no such query.
     """
     os.chdir(results_folder.working_folder(directory)[0])
-    refuse_unknown(system, dataset)
     results = results_folder.find(".")
     cell = results.cells.get((system, dataset))
     if cell is None:
-        raise BeirgridError(f"{system!r} has no scores on {dataset!r}: run the grid, or judge its documents")
+        names = ", ".join(dict.fromkeys(name for key in results.cells for name in key))
+        raise BeirgridError(f"{system!r} has no scores on {dataset!r}; there are scores with {names}")
     lineage.check({"scores": cell.scores})
     _, values = scores.read_cell(cell.scores, cell.per_query, cell.system, cell.dataset)
     key = metric_key(metric) if metric else str(values.columns[0])
@@ -158,7 +136,7 @@ def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:
     ordered = values[metric].sort_values(kind="stable")
     yield from (f"{written(metric)} is 0 for {int((ordered == 0).sum()):,} queries. The lowest and the highest:", "")
     extremes = ordered if len(ordered) <= 2 * _QUERIES else ordered.iloc[[*range(_QUERIES), *range(-_QUERIES, 0)]]
-    rows = [[str(query), f"{value:.4f}", excerpt(texts.get(str(query), ""))[:80]] for query, value in extremes.items()]
+    rows = [[str(query), f"{value:.4f}", excerpt(texts.get(str(query), ""), 80)] for query, value in extremes.items()]
     yield from column_lines([["query", written(metric), "text"], *rows], [True, False, True])
 
 
@@ -172,39 +150,26 @@ def _query(results: Results, cell: Result, values: dict[str, float], query: str,
     text = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset)).get(query, "")
     yield f"query {query}: {text}"
     yield f"{cell.system}: " + ", ".join(f"{written(name)} {value:.4f}" for name, value in values.items())
-    systems = [cell.system, *(system for system, dataset in results.cells if dataset == cell.dataset)]
-    files = {system: results.cells[system, cell.dataset].run for system in systems}
-    ranks = {
-        system: {
-            name: rank for rank, name in enumerate(runs.read(provenance.artifact(run)).get(query, runs.EMPTY).ids, 1)
-        }
-        for system, run in files.items()
-        if run.is_file()
+    systems = dict.fromkeys([cell.system, *(system for system, dataset in results.cells if dataset == cell.dataset)])
+    places = {system: results.cells[system, cell.dataset].run for system in systems}
+    rankings = {
+        system: runs.read(provenance.artifact(place)).get(query, runs.EMPTY).ids
+        for system, place in places.items()
+        if place.is_file()
     }
-    own, grades = list(ranks[cell.system]), qrels.read(paths.QRELS.format(dataset=cell.dataset)).get(query, {})
+    grades = qrels.read(paths.QRELS.format(dataset=cell.dataset)).get(query, {})
     relevant = [name for name in sorted(grades, key=lambda name: -grades[name]) if grades[name] > 0]
-    shown = list(dict.fromkeys([*own[:depth], *relevant]))
-    texts = documents(cell.dataset, shown)
-    rows = [
-        [*(str(of.get(name, "-")) for of in ranks.values()), str(grades.get(name, "?")), name, _title(texts[name])]
-        for name in shown
-    ]
+    rows = [[*(f"rank in {system}" for system in rankings), "grade", "document", "title"]]
+    for name, document in documents(cell.dataset, [*rankings[cell.system][:depth], *relevant]).items():
+        ranks = [str(ids.index(name) + 1) if name in ids else "-" for ids in rankings.values()]
+        rows.append([*ranks, str(grades.get(name, "?")), name, document.title or excerpt(document.text, 80)])
     yield ""
-    columns = [*(f"rank in {system}" for system in ranks), "grade", "document", "title"]
-    yield from column_lines([columns, *rows], [*(False for _ in ranks), False, True, True])
+    yield from column_lines(rows, [*(False for _ in rankings), False, True, True])
     yield ""
     yield "-: the system did not find the document. ?: nobody judged the document."
 
 
-def _title(document: Document) -> str:
-    return document.title or excerpt(document.text)[:80]
-
-
-def excerpt(text: str, words: Collection[str] = ()) -> str:
-    """Return a part of a text that fits on a line or two, from the first of some words on."""
-    text = " ".join(text.split())
-    lower = text.lower()
-    first = min((place for word in words if (place := lower.find(word)) >= 0), default=0)
-    begin = 0 if first < _CHARACTERS // 2 else text.rfind(" ", 0, first - 20) + 1
-    cut = text[begin : begin + _CHARACTERS]
-    return f"{'… ' if begin else ''}{cut}{' …' if begin + _CHARACTERS < len(text) else ''}"
+def excerpt(text: str, characters: int = 160) -> str:
+    """Return the beginning of a text, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= characters else f"{line[:characters]} …"
