@@ -20,9 +20,9 @@ from helpers import main, python, quick_first
 from beirgrid.config.entries import TOLERANCES
 from beirgrid.core import files, lineage, paths, provenance
 from beirgrid.core.errors import DataError
-from beirgrid.pipeline.evaluate import EVALUATE
-from beirgrid.pipeline.fetch import FETCH_RUN
-from beirgrid.pipeline.fuse import FUSE
+from beirgrid.pipeline.evaluate import Evaluate
+from beirgrid.pipeline.fetch import FetchRun
+from beirgrid.pipeline.fuse import Fuse
 from beirgrid.results import cells as grid_cells
 from beirgrid.results import table_files
 from beirgrid.results.answers import Answers, from_csv, guarded, read_answers, to_csv, typed, write_answers
@@ -87,18 +87,18 @@ def write_cell(
     scores, per_query = (pattern.format(system=system, dataset=dataset) for pattern in (paths.METRICS, paths.PER_QUERY))
     values = level + np.linspace(-0.1, 0.1, len(queries))
     provenance.use_command(["test"], {"digest": settings})
-    with provenance.record(FUSE, record, {}, [run]):
+    with provenance.record(Fuse.stamp, record, {}, [run]):
         files.write_text(run, f"{system} {dataset}\n" * 20)
     means = {"ndcg@10": float(values.mean()), "p@5": float(values.mean() / 2)}
     document = Scores(system=system, dataset=dataset, queries=len(queries), means=means).model_dump()
     origin = lineage.check({"run": Path(run)})
-    with provenance.record(EVALUATE, scores, {}, [per_query], {"scores": document}, origin) as facts:
+    with provenance.record(Evaluate.stamp, scores, {}, [per_query], {"scores": document}, origin) as facts:
         facts |= {"queries": len(queries), "queries_without_documents": lost, "not_judged": 0.25}
         Path(per_query).parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame({"query": queries, "ndcg@10": values, "p@5": values / 2}).to_parquet(per_query)
     before = [f"results/runs/{run['source']}.json" for run in fetched or []]
     for path, run in zip(before, fetched or [], strict=True):
-        with provenance.record(FETCH_RUN, path, {}, []) as facts:
+        with provenance.record(FetchRun.stamp, path, {}, []) as facts:
             facts |= run
     provenance.use_command([])
     return Cell(system=system, dataset=dataset, scores=scores, per_query=per_query, records=(*before, record))

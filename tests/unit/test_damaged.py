@@ -17,7 +17,7 @@ from beirgrid.collections import collection
 from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.core import provenance
 from beirgrid.core.errors import DataError
-from beirgrid.pipeline.fuse import FUSE
+from beirgrid.pipeline.fuse import Fuse
 from beirgrid.pipeline.index import INDEX
 from beirgrid.runs import pairs, runs
 from beirgrid.search import flat, impact, maxsim
@@ -181,7 +181,7 @@ def test_a_part_with_other_columns_is_dropped(tmp_path, table):
 
 
 def _recorded(folder: Path, name: str = "a.run.gz", content: bytes = b"some bytes") -> Path:
-    with provenance.record(FUSE, folder / f"{name.split('.')[0]}.json", {}, [folder / name]):
+    with provenance.record(Fuse.stamp, folder / f"{name.split('.')[0]}.json", {}, [folder / name]):
         (folder / name).write_bytes(content)
     return folder / name
 
@@ -219,7 +219,7 @@ def test_a_run_of_ones_own_needs_no_record(tmp_path):
 
 
 def test_names_with_dots_find_their_record(tmp_path):
-    with provenance.record(FUSE, tmp_path / "v1.0.json", {}, [tmp_path / "v1.0.run.gz"]):
+    with provenance.record(Fuse.stamp, tmp_path / "v1.0.json", {}, [tmp_path / "v1.0.run.gz"]):
         (tmp_path / "v1.0.run.gz").write_bytes(b"some")
     (tmp_path / "v1.0.run.gz").write_bytes(b"")
     with pytest.raises(DataError, match=r"v1\.0\.run\.gz is damaged"):

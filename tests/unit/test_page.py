@@ -24,7 +24,7 @@ from beirgrid.page import matrix as grids
 from beirgrid.page.render import render
 from beirgrid.page.texts import Shown
 from beirgrid.paper.figures import depth_curves
-from beirgrid.pipeline.analyse import ANALYSE
+from beirgrid.pipeline.aggregate import Analyse
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.summaries import Summary
 from beirgrid.results import answers
@@ -206,7 +206,7 @@ def test_analyses_of_other_scores_say_so(monkeypatch, tmp_path):
     scores = tmp_path / "scores.csv"
     scores.write_text(answers.to_csv("scores", tables.scores))
     record = paths.ANALYSES_RECORD.format(grid=grid.name)
-    with provenance.record(ANALYSE, record, {}) as facts:
+    with provenance.record(Analyse.stamp, record, {}) as facts:
         facts["scores"] = files.sha256(scores)  # as the stage writes it
     said = "These analyses were made from other scores than those above."
     assert said not in render(grid, tables)

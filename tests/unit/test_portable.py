@@ -8,7 +8,7 @@ import pytest
 
 from beirgrid.core import provenance
 from beirgrid.core.checkout import portable, without_folders
-from beirgrid.pipeline.aggregate import AGGREGATE
+from beirgrid.pipeline.aggregate import Aggregate
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_settings_are_searched(work):
 def test_records_name_no_folder_of_this_machine(work, root):
     published = str(root / "config/published/mteb.csv")
     provenance.use_command(["aggregate", "--published", published, "--output", str(work / "notes")])
-    with provenance.record(AGGREGATE, "record.json", {"path": str(work / "notes")}):
+    with provenance.record(Aggregate.stamp, "record.json", {"path": str(work / "notes")}):
         pass
     provenance.use_command([])
     text = (work / "record.json").read_text()

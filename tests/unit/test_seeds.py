@@ -20,9 +20,9 @@ from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import ConfigError
 from beirgrid.core.provenance import Stamp
 from beirgrid.page.render import render
-from beirgrid.pipeline.evaluate import EVALUATE
-from beirgrid.pipeline.fetch import FETCH_RUN
-from beirgrid.pipeline.fuse import FUSE
+from beirgrid.pipeline.evaluate import Evaluate
+from beirgrid.pipeline.fetch import FetchRun
+from beirgrid.pipeline.fuse import Fuse
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.summaries import Summary
 from beirgrid.results import cells, efficiency, table_files
@@ -155,7 +155,7 @@ QUERIES = [f"q{i}" for i in range(12)]
 MEMBERS = ("s.seed1", "s.seed2", "s.seed3")
 
 
-def write_cell(system: str, dataset: str, values: np.ndarray, stage: Stamp = FUSE, **facts: Any) -> Cell:
+def write_cell(system: str, dataset: str, values: np.ndarray, stage: Stamp = Fuse.stamp, **facts: Any) -> Cell:
     """Write a run with facts in its record, and its values per query; return the cell.
 
     Queries that the run lacks count 0.
@@ -169,7 +169,7 @@ def write_cell(system: str, dataset: str, values: np.ndarray, stage: Stamp = FUS
         written.update(facts)
     means = {"ndcg@10": float(values.mean())}
     document = Scores(system=system, dataset=dataset, queries=len(values), means=means).model_dump()
-    with provenance.record(EVALUATE, scores, {}, [per_query], {"scores": document}) as evaluated:
+    with provenance.record(Evaluate.stamp, scores, {}, [per_query], {"scores": document}) as evaluated:
         evaluated |= {"queries": len(values), "queries_without_documents": facts.get("queries_lacking", 0)}
         Path(per_query).parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame({"query": QUERIES, "ndcg@10": values}).to_parquet(per_query)
@@ -364,7 +364,7 @@ def test_costs_of_a_system_with_seeds_are_those_of_one_seed():
 def test_a_score_over_queries_that_a_run_lacks_says_so(finished):
     grid, values = finished
     facts = {"source": "/data/x.trec", "queries": 12, "queries_lacking": 5}
-    write_cell("base", "x", values["base x"], FETCH_RUN, **facts)
+    write_cell("base", "x", values["base x"], FetchRun.stamp, **facts)
     found = answer(grid)
     said = "x.trec lacks 5 of 12 judged queries; 5 of 12 queries have no documents and count 0"
     cell = row(found.scores, "base", "x")

@@ -17,7 +17,7 @@ from ..core.errors import warn
 from ..core.progress import Progress
 from ..core.provenance import Record
 from ..page import drawing
-from ..pipeline.analyse import ANALYSE
+from ..pipeline.aggregate import Analyse
 from ..results import efficiency, table_files
 from ..results.answers import against_baseline, guarded
 from ..results.cells import Cells, find
@@ -48,7 +48,7 @@ def analyse(
     """
     folder = output / "tables"
     outputs = [*(folder / f"{name}.csv" for name in TABLES), output / "figures"]
-    with provenance.record(ANALYSE, record, {"top": TOP}, outputs) as facts:
+    with provenance.record(Analyse.stamp, record, {"top": TOP}, outputs) as facts:
         answers = table_files.read(grid, folder)
         cells = find(grid)
         done = dict(_finished_cells(grid, cells))

@@ -9,14 +9,13 @@ from . import artifacts
 from .grid import Grid
 from .stage import Cost, Inputs, Settings, Stage
 
-EVALUATE = Stamp("evaluate", 3, ("ir-measures", "pytrec-eval-terrier"))
-
 
 class Evaluate(Stage):
     """Scores of a cell, and its values per query."""
 
     rule, run = "evaluate", "stages.evaluate:evaluate"
-    stamp, group = EVALUATE, "cell"
+    stamp = Stamp("evaluate", 3, ("ir-measures", "pytrec-eval-terrier"))
+    group, named = "cell", ("system", "dataset")
     outputs, main = {"scores": paths.METRICS, "per_query": paths.PER_QUERY}, "scores"
     costs = {
         "job": Cost(seconds=1, memory=150),  # libraries; fitted when ranx computed the metrics
@@ -30,9 +29,3 @@ class Evaluate(Stage):
     def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
         metrics = grid.config.metrics
         return {"metrics": list(metrics), "main": grid.config.datasets[dataset].metric if MAIN in metrics else None}
-
-    def options(self, grid: Grid, system: str, dataset: str) -> Settings:
-        return {"system": system, "dataset": dataset}
-
-
-STAGES = (Evaluate(),)

@@ -17,10 +17,6 @@ from .stage import Cost, Inputs, Settings, Stage
 
 _COLLECTION = ("ir_datasets", "datasets", "pyarrow")
 FETCH = Stamp("fetch", 1, (*_COLLECTION, "torch", "safetensors"))
-FETCH_DATASET = Stamp("fetch_dataset", 3, _COLLECTION)
-FETCH_EXPANSION = Stamp("fetch_expansion", 1, ("huggingface_hub", "pyarrow"))
-FETCH_RUN = Stamp("fetch_run", 1, ("pyarrow",))
-
 _CORPUS_KEYS = ("source", "id", "task", "revision", "split", "subset", "path", "documents", "allow")
 _DATASET_KEYS = ("corpus", "id", "revision", "split", "queries", "queries_are_documents")
 _MODEL_KEYS = ("checkpoint", "revision", "path", "package", "adapter", "files", "pickled", "trust_remote_code")
@@ -79,7 +75,7 @@ class FetchDataset(Stage):
     """Judged queries and qrels of a dataset."""
 
     rule, run = "fetch_dataset", "stages.fetch:fetch_dataset"
-    stamp, downloads = FETCH_DATASET, True
+    stamp, downloads = Stamp("fetch_dataset", 3, _COLLECTION), True
     outputs = {"queries": paths.QUERIES, "qrels": paths.QRELS, "record": paths.DATASET_RECORD}
     costs = {"documents": Cost(seconds=5e-7, memory=100e-6)}  # judged ids are looked up in the corpus; fitted
 
@@ -103,7 +99,7 @@ class FetchExpansion(Stage):
     """Published queries for the documents of a corpus."""
 
     rule, run = "fetch_expansion", "stages.fetch:fetch_expansion"
-    stamp, downloads = FETCH_EXPANSION, True
+    stamp, downloads = Stamp("fetch_expansion", 1, ("huggingface_hub", "pyarrow")), True
     outputs, main = {"result": paths.PUBLISHED, "record": paths.PUBLISHED_RECORD}, "result"
     costs = {  # measured on 150,000 documents with 40 queries each
         "job": Cost(memory=550),  # a bucket of 65,536 documents with their queries
@@ -190,7 +186,7 @@ class FetchRun(Stage):
     """Run that other software made."""
 
     rule, run = "fetch_run", "stages.fetch:fetch_run"
-    stamp, group, named, systems = FETCH_RUN, "cell", ("system",), ("external",)
+    stamp, group, named, systems = Stamp("fetch_run", 1, ("pyarrow",)), "cell", ("system",), ("external",)
     outputs, main = {"run": paths.RUN, "record": paths.RUN_RECORD}, "run"
     costs = ADOPTED
 
@@ -204,6 +200,3 @@ class FetchRun(Stage):
         [run] = self.files(grid, system, dataset)
         allow = tuple(grid.system_as(entries.Foreign, system).allow)
         return {"run": run, "depth": grid.config.retrieve.depth, "allow": allow}
-
-
-STAGES = (FetchCorpus(), FetchDataset(), FetchExpansion(), FetchModel(), FetchRun())

@@ -11,8 +11,6 @@ from . import artifacts
 from .grid import Grid
 from .stage import Cost, Inputs, Settings, Stage
 
-FUSE = Stamp("fuse", 2)
-
 
 def _dev(grid: Grid, system: str, dataset: str) -> str:
     """Return the dataset on which the weights of a fusion are tuned; empty unless they are."""
@@ -25,7 +23,7 @@ class Fuse(Stage):
     """Run of a fusion."""
 
     rule, run = "fuse", "stages.fuse:fuse"
-    stamp, group, named, systems = FUSE, "cell", ("system",), ("fusion",)
+    stamp, group, named, systems = Stamp("fuse", 2), "cell", ("system",), ("fusion",)
     outputs, main = {"run": paths.RUN, "record": paths.RUN_RECORD}, "run"
     costs = {
         "job": Cost(memory=60),  # measured
@@ -52,6 +50,3 @@ class Fuse(Stage):
         if entry.tuned:
             return settings | {"tune": grid.config.datasets[dataset].metric}
         return settings | {"weights": json.dumps(entry.weights) if entry.weights is not None else None}
-
-
-STAGES = (Fuse(),)

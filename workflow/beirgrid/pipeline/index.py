@@ -7,7 +7,7 @@ from ..core import paths
 from ..core.families import RETRIEVERS
 from ..core.provenance import Stamp
 from . import artifacts
-from .expand import sampled_queries
+from .encode import queries_of_each
 from .fetch import published_mb
 from .grid import Grid
 from .sizes import SAMPLED_PIECES, Amounts, Sizes
@@ -32,10 +32,11 @@ class IndexLexical(Stage):
     }
 
     def inputs(self, grid: Grid, fields: str, expansion: str, corpus: str) -> Inputs:
-        model = expansion.removeprefix("@")
-        expansions = artifacts.shards(grid, paths.EXPANSIONS, model, corpus) if expansion[:1] == "@" else []
+        expansions, name = [], expansion[1:]
         if expansion.startswith("~"):
-            expansions = [output(paths.PUBLISHED, system=expansion[1:], corpus=corpus)]
+            expansions = [output(paths.PUBLISHED, system=name, corpus=corpus)]
+        elif expansion:
+            expansions = artifacts.shards(grid, paths.EXPANSIONS, name, corpus)
         return {"corpus": artifacts.documents(corpus), "expansions": expansions}
 
     def settings(self, grid: Grid, fields: str, expansion: str, corpus: str) -> Settings:
@@ -45,12 +46,12 @@ class IndexLexical(Stage):
         return {"fields": "flat|multifield", "expansion": "([@~][^/]+)?"}
 
     def work(self, sizes: Sizes, fields: str, expansion: str, corpus: str) -> Amounts:
-        text = sizes.text_mb(corpus)
+        text, name = sizes.text_mb(corpus), expansion[1:]
         if expansion.startswith("~"):
-            text += 2 * published_mb(sizes, expansion[1:], corpus)
-        for shard in sizes.grid.shards(corpus) if expansion.startswith("@") else ():
-            sampled = sampled_queries(sizes, expansion.removeprefix("@"), corpus, str(shard))
-            text += 2 * (0.2 * sizes.text_mb(corpus, shard) + SAMPLED_PIECES * 2e-6 * sampled)
+            text += 2 * published_mb(sizes, name, corpus)
+        elif expansion:
+            sampled = sizes.documents(corpus) * queries_of_each(sizes, name)
+            text += 2 * (0.2 * text + SAMPLED_PIECES * 2e-6 * sampled)
         return {"text_mb": text, "scratch_mb": 1.3 * text}
 
 
@@ -118,6 +119,3 @@ class IndexApproximate(Stage):
 
     def work(self, sizes: Sizes, model: str, corpus: str, variant: str, shard: str) -> Amounts:
         return sizes.vector_sizes(model, corpus, int(shard))
-
-
-STAGES = (IndexLexical(), *(IndexVectors(n) for n, family in RETRIEVERS.items() if not family.like), IndexApproximate())

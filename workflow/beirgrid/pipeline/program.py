@@ -15,9 +15,6 @@ from .grid import Grid
 from .sizes import Amounts, Sizes
 from .stage import Cost, Inputs, Settings, Stage, output
 
-INDEX_PROGRAM = Stamp("index_program", 1)
-RETRIEVE_PROGRAM = Stamp("retrieve_program", 1, ("pyarrow",))
-
 
 def _command_files(command: str) -> list[str]:
     """Return the files that a command names, except a program given by its absolute path."""
@@ -49,7 +46,7 @@ class IndexProgram(_Program):
     """Index that a program makes of a corpus."""
 
     rule, run = "index_program", "stages.program:index_program"
-    stamp = INDEX_PROGRAM
+    stamp = Stamp("index_program", 1)
     outputs, main = {"index": paths.PROGRAM_INDEX, "record": paths.PROGRAM_INDEX_RECORD}, "index"
 
     def inputs(self, grid: Grid, system: str, corpus: str) -> Inputs:
@@ -67,7 +64,7 @@ class RetrieveProgram(_Program):
     """Run that a program makes."""
 
     rule, run = "retrieve_program", "stages.program:retrieve_program"
-    stamp, named = RETRIEVE_PROGRAM, ("system",)
+    stamp, named = Stamp("retrieve_program", 1, ("pyarrow",)), ("system",)
     outputs, main = {"run": paths.RUN, "record": paths.RUN_RECORD}, "run"
     costs = {**_Program.costs, **ADOPTED}
 
@@ -85,6 +82,3 @@ class RetrieveProgram(_Program):
         entry = grid.program(system)
         asked = {"depth": grid.config.retrieve.depth, "allow": tuple(entry.allow)}
         return asked | {"command": entry.command, "version": entry.version or None}
-
-
-STAGES = (IndexProgram(), RetrieveProgram())

@@ -6,7 +6,6 @@ from typing import Any
 
 from ..config import entries
 from ..core import paths
-from ..core.families import RETRIEVERS
 from ..core.provenance import Stamp
 from . import artifacts, model_entries
 from .grid import Grid
@@ -129,6 +128,3 @@ class RetrieveVectors(OfFamily):
             # One dot product per query token; a query has about 64 tokens. No token is looked up in an index.
             return work | {"search_flops": queries * shards * shard["token_dimensions_mb"] * 1e6 * 64}
         return work | {"candidate_searches": queries * (shards + 2), "searched_tokens": shard["tokens"]}
-
-
-STAGES = (RetrieveLexical(), *(RetrieveVectors(name) for name, family in RETRIEVERS.items() if not family.like))

@@ -1,4 +1,4 @@
-"""What a stage says of its jobs. Each module beside this one with a ``STAGES`` declares one stage or its variants."""
+"""What a stage says of its jobs. The modules beside this one have a class for each stage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from ..core.families import FAMILIES, families_like
+from ..core.families import FAMILIES, RETRIEVERS, families_like
 from ..core.provenance import Stamp
 from .grid import fill
 
@@ -122,6 +122,11 @@ class Stage:
     temporary: bool = False
     costs: Mapping[str, Cost] = {}
 
+    @classmethod
+    def variants(cls) -> Iterable[Stage]:
+        """Return the stages of this class, each with a rule of its own."""
+        return [cls()]
+
     def inputs(self, grid: Grid, *_: Any, **wildcards: Any) -> Inputs:
         """Return the outputs of other jobs that a job reads, by option."""
         return {}
@@ -191,14 +196,19 @@ class OfFamily(Stage):
         self.families = families_like(family)
         self.rule = f"{self.stamp.name}_{self.family.rule}"
 
+    @classmethod
+    def variants(cls) -> Iterable[Stage]:
+        return [cls(name) for name, family in RETRIEVERS.items() if not family.like]
+
 
 @cache
 def stages() -> dict[str, Stage]:
     """Return the stages of all modules of this package, by rule."""
     package = __name__.rpartition(".")[0]
     names = [module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)]
-    modules = [importlib.import_module(f"{package}.{name}") for name in names]
-    return {stage.rule: stage for module in modules for stage in getattr(module, "STAGES", ())}
+    classes = [one for name in names for one in vars(importlib.import_module(f"{package}.{name}")).values()]
+    kinds = [one for one in classes if isinstance(one, type) and issubclass(one, Stage) and hasattr(one, "run")]
+    return {stage.rule: stage for kind in kinds for stage in kind.variants()}
 
 
 @cache

@@ -1,27 +1,36 @@
-"""Stage train: a cross-encoder, trained on pairs from a corpus."""
+"""Stages of training: a cross-encoder from pairs of a corpus, and dense models that are adapted to a corpus."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from ..config import entries
 from ..core import paths
 from ..core.provenance import Stamp
 from . import artifacts, model_entries
 from .grid import Grid
-from .sizes import QUERY_WORDS, Amounts, Sizes
-from .stage import Cost, Inputs, Settings, Stage
+from .sizes import QUERY_WORDS, Amounts, Sizes, met_postings
+from .stage import Cost, Inputs, Settings, Stage, output
 
-TRAIN = Stamp("train", 4, ("torch", "transformers", "sentence-transformers"))
+_LIBRARIES = ("torch", "transformers", "sentence-transformers")
+_LEARNING = {
+    "weights_mb": Cost(memory=4, disk=1),  # gradients and two moments of Adam; float32
+    "activations": Cost(memory=6e-4),  # fitted; on a CPU only
+}
+_QUERIES = ("derive", "documents", "queries", "queries_per_document", "seed")
+_ADAPTATION = ("recipe", "documents", "epochs", "steps", "batch", "learning_rate", "warmup", "seed")
+# Keys of the model's own entry that its adaptation reads.
+_OWN = ("similarity", "max_length", "prompts", "precision")
 
 
 class Train(Stage):
     """Checkpoint of a cross-encoder that the workflow trains."""
 
     rule, run = "train", "stages.train:train"
-    stamp, runs_models, takes, recipes = TRAIN, True, ("threads",), ("cross-encoder",)
+    stamp, runs_models, takes, recipes = Stamp("train", 4, _LIBRARIES), True, ("threads",), ("cross-encoder",)
     outputs, main = {"checkpoint": paths.CHECKPOINT, "record": paths.MODEL_RECORD}, "checkpoint"
     costs = {
-        "weights_mb": Cost(memory=4, disk=1),  # gradients and two moments of Adam; float32
-        "activations": Cost(memory=6e-4),  # fitted; on a CPU only
+        **_LEARNING,
         "text_mb": Cost(memory=1.2),  # the documents
         "documents": Cost(memory=400e-6),  # their ids
         "job": Cost(memory=1000),  # the heap of Java that finds negatives and stays in the process
@@ -59,4 +68,174 @@ class Train(Stage):
         return work | {"text_mb": sizes.text_mb(corpus), "documents": documents}
 
 
-STAGES = (Train(),)
+class Generate(Stage):
+    """Training queries, derived from documents or written by a model."""
+
+    rule, run = "generate", "stages.generate:generate"
+    stamp, runs_models, recipes = Stamp("generate", 4, ("torch", "transformers")), True, ("genq", "gpl")
+    outputs, main = {"queries": paths.TRAINING_QUERIES, "record": paths.TRAINING_QUERIES_RECORD}, "queries"
+    costs = {
+        "sampled_documents": Cost(seconds=5e-4, memory=2e-3),  # fitted
+        "queries": Cost(disk=3e-4),  # assumed
+    }
+
+    def inputs(self, grid: Grid, model: str) -> Inputs:
+        corpus, generator = grid.adapted_to(model), grid.training(model).models.get("generator")
+        inputs: dict[str, Any] = {"corpus": artifacts.documents(corpus)}
+        return inputs | ({"generator": artifacts.checkpoint(grid, generator, corpus)} if generator else {})
+
+    def settings(self, grid: Grid, model: str) -> Settings:
+        recipe = _recipe(grid, model, *_QUERIES)
+        if generator := grid.training(model).models.get("generator"):
+            recipe["generator"] = model_entries.reading(grid.model(generator))
+        return {"precision": grid.config.encode.precision, "recipe": recipe}
+
+    def runs_model(self, grid: Grid, model: str) -> bool:
+        return "generator" in grid.training(model).models
+
+    def work(self, sizes: Sizes, model: str) -> Amounts:
+        documents, queries = _sampled(sizes, model)
+        work: Amounts = {"sampled_documents": documents, "queries": queries}
+        if generator := sizes.grid.training(model).models.get("generator"):
+            work |= sizes.writing(generator, documents, sizes.words[sizes.grid.adapted_to(model)], queries)
+        return work
+
+
+class Mine(Stage):
+    """Documents that BM25 or dense models find for training queries."""
+
+    rule, run = "mine", "stages.mine:mine"
+    stamp, recipes = Stamp("mine", 8, ("faiss-cpu", "pyserini", "torch", "sentence-transformers")), ("gpl",)
+    runs_models, takes = True, ("threads",)
+    outputs, main = {"negatives": paths.NEGATIVES, "record": paths.NEGATIVES_RECORD}, "negatives"
+    costs = {
+        "job": Cost(memory=1500),  # Java
+        "search_flops": Cost(seconds=1),
+        "lucene_postings": Cost(seconds=2e-8),
+        "vectors_mb": Cost(memory=1),  # the mapped shard
+        "query_vectors_mb": Cost(memory=1),
+        "hits": Cost(memory=70e-6),  # rows, scores and candidates
+        "queries": Cost(disk=1e-3),  # assumed
+    }
+
+    def inputs(self, grid: Grid, model: str) -> Inputs:
+        train, corpus = grid.training_as(entries.Gpl, model), grid.adapted_to(model)
+        dense = train.dense_miners
+        return {
+            "queries": output(paths.TRAINING_QUERIES, model=model),
+            "corpus": artifacts.documents(corpus),
+            **({"index": artifacts.lucene(corpus)} if "bm25" in train.miners else {}),
+            "checkpoints": [artifacts.checkpoint(grid, name, corpus) for name in dense],
+            "indexes": [shard for name in dense for shard in artifacts.indexes(grid, name, corpus)],
+        }
+
+    def settings(self, grid: Grid, model: str) -> Settings:
+        dense = [grid.model(name) for name in grid.training_as(entries.Gpl, model).dense_miners]
+        recipe = {
+            **_recipe(grid, model, "negative_depth"),
+            "language": grid.language(grid.adapted_to(model)),
+            "dense": [model_entries.with_prompts(entry, query=entry.prefixes.query) for entry in dense],
+        }
+        return {"precision": grid.config.encode.precision, "recipe": recipe}
+
+    def runs_model(self, grid: Grid, model: str) -> bool:
+        return bool(grid.training_as(entries.Gpl, model).dense_miners)
+
+    def work(self, sizes: Sizes, model: str) -> Amounts:
+        train, corpus = sizes.grid.training_as(entries.Gpl, model), sizes.grid.adapted_to(model)
+        queries, documents, dense = _sampled(sizes, model)[1], sizes.documents(corpus), train.dense_miners
+        dimensions = sum(sizes.model(name)["dimensions"] for name in dense)
+        # BM25 searches only as deep as negatives are drawn: about a tenth of the work of 1,000 hits.
+        postings = met_postings(queries, QUERY_WORDS, documents) / 10 if "bm25" in train.miners else 0.0
+        return {
+            "model_flops": sum(sizes.read_flops(name, queries, QUERY_WORDS) for name in dense),
+            "search_flops": 2.0 * queries * documents * dimensions,
+            "lucene_postings": postings,
+            "weights_mb": max((sizes.weights_mb(name) for name in dense), default=0.0),
+            "vectors_mb": max((sizes.vector_sizes(name, corpus, 0)["vectors_mb"] for name in dense), default=0.0),
+            "query_vectors_mb": queries * dimensions * 4 / 1e6,
+            "hits": queries * train.negative_depth * len(train.miners),
+            "queries": queries,
+        }
+
+
+class Label(Stage):
+    """Margins between relevant documents and negatives, by a teacher."""
+
+    rule, run = "label", "stages.label:label"
+    stamp, runs_models, recipes = Stamp("label", 7, _LIBRARIES), True, ("gpl",)
+    outputs, main = {"margins": paths.MARGINS, "record": paths.MARGINS_RECORD}, "margins"
+    costs = {
+        "job": Cost(memory=1400),  # fitted
+        "pair_words": Cost(disk=4e-6),  # texts are kept beside margins
+    }
+
+    def inputs(self, grid: Grid, model: str) -> Inputs:
+        corpus = grid.adapted_to(model)
+        return {
+            "queries": output(paths.TRAINING_QUERIES, model=model),
+            "negatives": output(paths.NEGATIVES, model=model),
+            "teacher": artifacts.checkpoint(grid, grid.training_as(entries.Gpl, model).teacher, corpus),
+            "corpus": artifacts.documents(corpus),
+        }
+
+    def settings(self, grid: Grid, model: str) -> Settings:
+        teacher = grid.model(grid.training_as(entries.Gpl, model).teacher)
+        recipe = {**_recipe(grid, model, "steps", "batch", "seed"), "teacher": model_entries.reading(teacher)}
+        return {"precision": grid.config.encode.precision, "recipe": recipe}
+
+    def work(self, sizes: Sizes, model: str) -> Amounts:
+        train, queries = sizes.grid.training_as(entries.Gpl, model), _sampled(sizes, model)[1]
+        pairs = min(train.steps * train.batch, queries * 100) + queries
+        words = QUERY_WORDS + sizes.words[sizes.grid.adapted_to(model)]
+        return {"pair_words": pairs * words, **sizes.reading(train.teacher, pairs, words)}
+
+
+class Adapt(Stage):
+    """Checkpoint of a dense model that the workflow adapts to a corpus (GenQ, GPL, TSDAE, MLM)."""
+
+    rule, run = "adapt", "stages.adapt:adapt"
+    stamp, runs_models, recipes = Stamp("adapt", 3, _LIBRARIES), True, entries.ADAPTATIONS
+    outputs, main = {"checkpoint": paths.CHECKPOINT, "record": paths.MODEL_RECORD}, "checkpoint"
+    costs = _LEARNING
+
+    def inputs(self, grid: Grid, model: str) -> Inputs:
+        train, corpus = grid.training(model), grid.adapted_to(model)
+        examples = artifacts.documents(corpus)
+        if isinstance(train, entries.WithQueries):
+            read = paths.MARGINS if isinstance(train, entries.Gpl) else paths.TRAINING_QUERIES
+            examples = output(read, model=model)
+        return {"base": artifacts.checkpoint(grid, train.base, corpus), "examples": examples}
+
+    def settings(self, grid: Grid, model: str) -> Settings:
+        base = model_entries.reading(grid.model(grid.training(model).base))
+        recipe = {**_recipe(grid, model, *_ADAPTATION), **grid.model(model).own_keys(*_OWN), "base": base}
+        return {"precision": grid.config.encode.precision, "recipe": recipe}
+
+    def work(self, sizes: Sizes, model: str) -> Amounts:
+        train, corpus = sizes.grid.training(model), sizes.grid.adapted_to(model)
+        # A step reads a query with its documents, or a text and what is left of it.
+        if isinstance(train, entries.Gpl):
+            of_each, texts = 3, train.steps * train.batch
+        else:
+            assert isinstance(train, entries.GenQ | entries.Tsdae | entries.Mlm)
+            of_each = 1 if isinstance(train, entries.Mlm) else 2
+            texts = min(train.documents, sizes.documents(corpus)) * train.epochs
+            texts *= train.queries_per_document if isinstance(train, entries.GenQ) else 1
+        return sizes.learning(model, of_each * texts, sizes.words[corpus], of_each * train.batch)
+
+
+def _recipe(grid: Grid, model: str, *keys: str) -> Settings:
+    """Return some keys of a model's recipe, with defaults: a changed learning rate must not write queries again."""
+    values = grid.training(model).model_dump(mode="json", by_alias=True)
+    if values.get("queries_per_document"):
+        values.pop("queries", None)
+    return {key: values[key] for key in keys if values.get(key) is not None}
+
+
+def _sampled(sizes: Sizes, model: str) -> tuple[int, int]:
+    """Return the number of documents that a recipe samples, and of queries that it writes."""
+    train = sizes.grid.training(model)
+    assert isinstance(train, entries.GenQ | entries.Gpl)
+    documents = min(train.documents, sizes.documents(sizes.grid.adapted_to(model)))
+    return documents, documents * train.queries_for_each(documents)

@@ -28,7 +28,7 @@ from ..core.provenance import Artifact, Record
 from ..encoders.dense import DenseEncoder
 from ..encoders.trainable import arguments, progress
 from ..models import checkpoints
-from ..pipeline.adapt import ADAPT
+from ..pipeline.train import Adapt
 
 if TYPE_CHECKING:
     import torch
@@ -79,7 +79,7 @@ def adapt(
     from transformers import set_seed
 
     origin = lineage.check({"base": base, "examples": examples})
-    recorded = provenance.record(ADAPT, record, recipe.own_keys(), [output], origin=origin)
+    recorded = provenance.record(Adapt.stamp, record, recipe.own_keys(), [output], origin=origin)
     with recorded as facts, compute.start() as runtime:
         precision = runtime.resolve_wide(recipe.precision)
         inputs = {
@@ -88,7 +88,7 @@ def adapt(
             "base": provenance.record_of(base).hashes,
             "examples": provenance.record_of(examples).hashes[examples.name],
         }
-        state = provenance.state_folder(ADAPT, output, inputs)
+        state = provenance.state_folder(Adapt.stamp, output, inputs)
         with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:
             set_seed(recipe.seed)
             model = _open(base, recipe, runtime)

@@ -17,7 +17,7 @@ from ..collections import collection
 from ..config.places import resolve_path
 from ..core import files, paths, provenance
 from ..core.provenance import Record
-from ..pipeline.aggregate import AGGREGATE
+from ..pipeline.aggregate import Aggregate
 from ..results import cells as grid_cells
 from ..results import published as references
 from ..results import table_files
@@ -55,7 +55,7 @@ def aggregate(
     settings = {"published": [path.name for path in published]}
     with (
         files.locked(output.parent / LOCK),
-        provenance.record(AGGREGATE, record, settings, outputs) as facts,
+        provenance.record(Aggregate.stamp, record, settings, outputs) as facts,
     ):
         cells = grid_cells.find(grid)
         grid_cells.refuse_unfinished(cells)

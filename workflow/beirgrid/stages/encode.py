@@ -24,7 +24,7 @@ from ..encoders.engine import FIRST, WINDOW
 from ..encoders.guards import CollapseCheck, check_finite
 from ..encoders.protocol import Encoder
 from ..models.endpoints import kept_answers
-from ..pipeline.encode import ENCODE
+from ..pipeline.encode import Encode
 from ..search.maxsim import TokenVectors
 
 
@@ -56,7 +56,7 @@ def encode(
     origin = lineage.check({"checkpoint": checkpoint, "corpus": corpus}, made=made)
     with (
         kept_answers(output) as answers,
-        provenance.record(ENCODE, record, settings, [output], origin=origin) as facts,
+        provenance.record(Encode.stamp, record, settings, [output], origin=origin) as facts,
         files.atomic(output, directory=FAMILIES[model.family].folder) as temporary,
         compute.start() as runtime,
     ):

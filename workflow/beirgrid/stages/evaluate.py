@@ -16,7 +16,7 @@ from ..config.metric_names import MAIN, STANDARD, USUAL, metric_key, parse_metri
 from ..core import files, lineage, provenance
 from ..core.errors import DataError, quoted, warn
 from ..core.provenance import Artifact
-from ..pipeline.evaluate import EVALUATE
+from ..pipeline.evaluate import Evaluate
 from ..results.scores import Scores
 from ..runs import runs
 from ..runs.metrics import per_query as metrics_per_query
@@ -53,7 +53,7 @@ def evaluate(
     outputs = [per_query] if per_query else []
     settings: dict[str, Any] = {"metrics": list(metrics)} | ({"main": main} if MAIN in metrics else {})
     origin = lineage.check({"run": run, "qrels": qrels})
-    recorded = provenance.record(EVALUATE, output, settings, outputs, results, origin) if output else None
+    recorded = provenance.record(Evaluate.stamp, output, settings, outputs, results, origin) if output else None
     with recorded or nullcontext({}) as facts:
         (grades, changes), found = judgements.read_with_changes(qrels), runs.read(run)
         if unknown := [query for query in found if query not in grades]:

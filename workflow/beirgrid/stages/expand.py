@@ -18,7 +18,7 @@ from ..core.errors import say
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders import open_model
-from ..pipeline.expand import EXPAND
+from ..pipeline.encode import Expand
 
 # Documents per part, which are tokenized and sorted together and written as one row group.
 BLOCK = 1024
@@ -48,7 +48,8 @@ def expand(
     origin = lineage.check(
         {"checkpoint": checkpoint, "corpus": corpus}, made={"documents": [start, stop, collection.count(corpus)]}
     )
-    with provenance.record(EXPAND, record, settings, [output], origin=origin) as facts, compute.start() as runtime:
+    recorded = provenance.record(Expand.stamp, record, settings, [output], origin=origin)
+    with recorded as facts, compute.start() as runtime:
         opened = open_model(checkpoint, model, runtime)
         inputs = {
             "settings": settings,
@@ -56,7 +57,7 @@ def expand(
             "checkpoint": sorted(provenance.record_of(checkpoint).hashes.values()),
             "corpus": provenance.record_of(corpus).hashes[corpus.name],
         }
-        state = provenance.state_folder(EXPAND, output, inputs)
+        state = provenance.state_folder(Expand.stamp, output, inputs)
         schema = collection.EXPANSION_SCHEMAS[model.family]
         firsts = range(start, stop, BLOCK)
         parts = {state / f"{first}.parquet": (first, min(first + BLOCK, stop)) for first in firsts}

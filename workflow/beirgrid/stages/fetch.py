@@ -18,7 +18,7 @@ from ..core.errors import DataError, warn
 from ..core.provenance import Artifact, Record
 from ..models import checkpoints, probe, saved
 from ..models.checkpoints import CheckpointEntry
-from ..pipeline.fetch import FETCH, FETCH_DATASET, FETCH_EXPANSION, FETCH_RUN
+from ..pipeline.fetch import FETCH, FetchDataset, FetchExpansion, FetchRun
 from ..runs import imported
 
 
@@ -69,7 +69,7 @@ def fetch_dataset(
     """
     settings = {**entry.own_keys(), "source": corpus_entry.own_keys()}
     origin = lineage.check({"corpus": corpus}, asked={"source": _source(corpus_entry)})
-    with provenance.record(FETCH_DATASET, record, settings, [queries, qrels], origin=origin) as facts:
+    with provenance.record(FetchDataset.stamp, record, settings, [queries, qrels], origin=origin) as facts:
         found = judged.read(name, entry, corpus_entry, open_source(corpus_entry), corpus)
         # Both files are complete before either is renamed, so that new queries never stand beside old qrels.
         with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
@@ -115,7 +115,7 @@ def fetch_expansion(
     """
     documents = collection.count(corpus)
     origin = lineage.check({"corpus": corpus}, made={"documents": [0, documents, documents]})
-    with provenance.record(FETCH_EXPANSION, record, entry.own_keys(), [output], origin=origin) as facts:
+    with provenance.record(FetchExpansion.stamp, record, entry.own_keys(), [output], origin=origin) as facts:
         with files.scratch(f"{output}-files") as folder, files.scratch(f"{output}-buckets") as buckets:
             folder.mkdir()
             buckets.mkdir()
@@ -177,6 +177,6 @@ def fetch_run(
     """
     settings = {"depth": depth} | ({"allow": list(allow)} if allow else {})
     origin = lineage.check({"queries": queries, "corpus": corpus})
-    with provenance.record(FETCH_RUN, record, settings, [output], origin=origin) as facts:
+    with provenance.record(FetchRun.stamp, record, settings, [output], origin=origin) as facts:
         facts |= imported.adopt(run, system, queries, corpus, depth, allow, output)
         facts.update(source=str(run), source_sha256=files.sha256(run))

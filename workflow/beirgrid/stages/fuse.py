@@ -12,7 +12,7 @@ from ..config.values import Norm, Size
 from ..core import lineage, provenance
 from ..core.errors import DataError, quoted
 from ..core.provenance import Artifact, Record
-from ..pipeline.fuse import FUSE
+from ..pipeline.fuse import Fuse
 from ..runs import fusion
 from ..runs.fusion import Method
 from ..runs.runs import read, write
@@ -47,7 +47,7 @@ def fuse(
         settings = {"method": method, "norm": norm, "tune": tune}
         _refuse_shared(*queries)
     origin = lineage.check({"runs": runs, "dev_runs": dev_runs})
-    with provenance.record(FUSE, record, settings, [output], origin=origin) as facts:
+    with provenance.record(Fuse.stamp, record, settings, [output], origin=origin) as facts:
         parts = [read(path) for path in runs]
         if tune:
             found = fusion.tune([read(path) for path in dev_runs], qrels.read(dev_qrels[0]), tune, norm, depth)

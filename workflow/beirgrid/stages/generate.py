@@ -25,7 +25,7 @@ from ..core.errors import DataError
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders.query_generator import GeneratorModel
-from ..pipeline.generate import GENERATE
+from ..pipeline.train import Generate
 
 # Computes the (query, positive) pairs of each document in a batch.
 Writer = Callable[[list[Document]], list[list[tuple[str, str]]]]
@@ -57,7 +57,7 @@ def generate(
         DataError: an input is damaged, or no document yields a query.
     """
     origin = lineage.check({"corpus": corpus, "generator": generator})
-    recorded = provenance.record(GENERATE, record, recipe.own_keys(), [output], origin=origin)
+    recorded = provenance.record(Generate.stamp, record, recipe.own_keys(), [output], origin=origin)
     with recorded as facts, compute.start() as runtime:
         rows = training_data.sample_rows(collection.count(corpus), recipe.documents, recipe.seed)
         per_document = recipe.queries_per_document or math.ceil(recipe.queries / len(rows))

@@ -22,7 +22,7 @@ from ..core.provenance import Artifact, Record
 from ..encoders import open_scorer
 from ..encoders.guards import check_finite
 from ..encoders.protocol import Scorer
-from ..pipeline.label import LABEL
+from ..pipeline.train import Label
 
 
 class LabelRecipe(Entry):
@@ -51,7 +51,7 @@ def label(
         DataError: an input is damaged, or a score is not finite.
     """
     origin = lineage.check({"teacher": teacher, "corpus": corpus, "training_queries": queries, "negatives": negatives})
-    recorded = provenance.record(LABEL, record, recipe.own_keys(), [output], origin=origin)
+    recorded = provenance.record(Label.stamp, record, recipe.own_keys(), [output], origin=origin)
     with recorded as facts, compute.start() as runtime:
         scorer = open_scorer(teacher, recipe.teacher, runtime)
         with files.reading(queries):

@@ -19,7 +19,7 @@ from ..core.errors import DataError, quoted
 from ..core.provenance import Artifact, Record
 from ..encoders import open_encoder
 from ..encoders.guards import check_finite
-from ..pipeline.mine import MINE
+from ..pipeline.train import Mine
 from ..search import flat, lucene
 
 # Queries searched at a time.
@@ -68,7 +68,7 @@ def mine(
         asked = {"similarity": model.similarity, "index": None}
         lineage.check({"checkpoint": checkpoint, "corpus": corpus, "indexes": of_model}, asked=asked)
     origin.inputs.update(checkpoints=list(checkpoints), indexes=list(indexes))
-    with provenance.record(MINE, record, settings, [output], origin=origin) as facts:
+    with provenance.record(Mine.stamp, record, settings, [output], origin=origin) as facts:
         with files.reading(queries):
             table = pq.read_table(queries, columns=["query", "document"])
         texts, answers = table["query"].to_pylist(), table["document"].to_pylist()

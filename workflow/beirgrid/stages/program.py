@@ -19,7 +19,7 @@ from ..config.values import Size
 from ..core import environment, files, lineage, provenance
 from ..core.errors import BeirgridError, DataError, printable, quoted, say
 from ..core.provenance import Artifact, Record
-from ..pipeline.program import INDEX_PROGRAM, RETRIEVE_PROGRAM
+from ..pipeline.program import IndexProgram, RetrieveProgram
 from ..runs import imported
 from ..runs.limits import Limits
 
@@ -49,7 +49,7 @@ def index_program(
     """
     settings = {"command": command} | ({"version": version} if version else {})
     origin = lineage.check({"corpus": corpus})
-    with provenance.record(INDEX_PROGRAM, record, settings, [output], origin=origin) as facts:
+    with provenance.record(IndexProgram.stamp, record, settings, [output], origin=origin) as facts:
         with files.atomic(output, directory=True) as index, files.scratch(f"{output}-input") as folder:
             folder.mkdir()
             facts["build_seconds"] = run_command(command, folder, corpus, {}, {"index": index, "threads": threads})
@@ -81,7 +81,7 @@ def retrieve_program(
     settings = {"command": command, "depth": depth}
     settings |= ({"version": version} if version else {}) | ({"allow": list(allow)} if allow else {})
     origin = lineage.check({"program": index, "corpus": corpus, "queries": queries})
-    with provenance.record(RETRIEVE_PROGRAM, record, settings, [output], origin=origin) as facts:
+    with provenance.record(RetrieveProgram.stamp, record, settings, [output], origin=origin) as facts:
         texts, limits = collection.read_queries(queries), Limits(queries, depth)
         with files.scratch(f"{output}-input") as folder:
             folder.mkdir()

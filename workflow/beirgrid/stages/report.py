@@ -15,7 +15,7 @@ from ..page.analyses import Figure
 from ..page.drawing import DrawnFigure
 from ..page.render import render
 from ..page.sections import per_query
-from ..pipeline.report import REPORT
+from ..pipeline.aggregate import Report
 from ..results import efficiency, table_files
 from ..results.answers import Answers, against_baseline, ranking
 from ..results.summary import GridSummary, SummaryFile
@@ -33,7 +33,7 @@ def page(
     Raises:
         DataError: a table is missing, damaged or of another grid.
     """
-    with provenance.record(REPORT, record, {}, [output]) as facts:
+    with provenance.record(Report.stamp, record, {}, [output]) as facts:
         files.write_text(output, illustrated(grid, table_files.read(grid, tables)))
         facts["bytes"] = files.size(output)
 

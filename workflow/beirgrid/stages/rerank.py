@@ -8,7 +8,7 @@ from typing import Annotated
 from ..config.values import Size
 from ..core import lineage, provenance
 from ..core.provenance import Artifact, Record
-from ..pipeline.rerank import RERANK
+from ..pipeline.rerank import Rerank
 from ..runs import pairs, runs
 
 
@@ -27,7 +27,7 @@ def rerank(
         DataError: an input is damaged, or a document has no score.
     """
     origin = lineage.check({"first_stage": first_stage, "scores": scores})
-    with provenance.record(RERANK, record, {"depth": depth}, [output], origin=origin) as facts:
+    with provenance.record(Rerank.stamp, record, {"depth": depth}, [output], origin=origin) as facts:
         parts, settings = pairs.read_manifest(scores)
         first = runs.read(first_stage)
         top = {(query, document) for query, ranking in first.items() for document in ranking.ids[:depth]}

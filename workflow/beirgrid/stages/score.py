@@ -31,7 +31,7 @@ from ..core.provenance import Artifact
 from ..encoders import open_scorer, served
 from ..encoders.guards import check_finite
 from ..encoders.protocol import Scorer
-from ..pipeline.score import SCORE
+from ..pipeline.rerank import Score
 from ..runs import runs
 from ..runs.pairs import Pair, read_parts, spent_on, write_part
 
@@ -69,7 +69,7 @@ def score(
         store.mkdir(parents=True, exist_ok=True)
         parts: list[Path] = []
         results: dict[str, Any] = {}
-        with provenance.record(SCORE, record, settings, parts, results, origin) as facts:
+        with provenance.record(Score.stamp, record, settings, parts, results, origin) as facts:
             ranked = runs.read(run)
             top = [(query, document) for query, ranking in ranked.items() for document in ranking.ids[:depth]]
             seen = set(store.glob("*.parquet"))
@@ -114,7 +114,7 @@ def _fingerprint(
     model = sorted(provenance.record_of(checkpoint).hashes.values())
     texts = [*provenance.record_of(corpus).hashes.values(), *provenance.record_of(queries).hashes.values()]
     first_stage = [[*provenance.record_of(ordered[0]).hashes.values(), ordered[1]]] if ordered else []
-    key = json.dumps([SCORE.version, settings, model, texts, *first_stage], sort_keys=True)
+    key = json.dumps([Score.stamp.version, settings, model, texts, *first_stage], sort_keys=True)
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 

@@ -25,7 +25,7 @@ from ..core.provenance import Artifact, Record
 from ..encoders.dense import DenseEncoder
 from ..encoders.trainable import arguments, progress
 from ..models import checkpoints
-from ..pipeline.train import TRAIN
+from ..pipeline.train import Train
 from ..search import lucene
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def train(
     """
     asked = {"fields": "flat", "language": recipe.language, "expanded": False}
     inputs = {"base": base, "teacher": teacher, "corpus": corpus, "lucene": index, "queries": queries, "qrels": qrels}
-    recorded = provenance.record(TRAIN, record, _settings(recipe), [output], origin=lineage.check(inputs, asked))
+    recorded = provenance.record(Train.stamp, record, _settings(recipe), [output], origin=lineage.check(inputs, asked))
     with recorded as facts, compute.start() as runtime:
         documents = {d.id: d for rows in collection.read_documents(corpus) for d in rows}
         positives = _judged(queries, qrels, documents) + _derived(documents, recipe)

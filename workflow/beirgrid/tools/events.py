@@ -23,7 +23,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from ..core.checkout import MODULES
 from ..core.errors import BeirgridError, printable
 from ..core.progress import PREFIX
-from ..pipeline.report import Report
+from ..pipeline.aggregate import Report
 
 EVENTS = Path("results/status.jsonl")
 # SLURM's answer for a group does not reach Snakemake's log.
