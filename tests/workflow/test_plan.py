@@ -133,7 +133,7 @@ def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        ("grid: [", [], "grid.yaml: while parsing a flow node"),
+        ("grid: [", [], "grid.yaml cannot be read as YAML: while parsing a flow node"),
         ("", [], "grid.yaml: Config file must be given as JSON or YAML with keys at top level"),
         ("- a", [], "grid.yaml: Config file must be given as JSON or YAML with keys at top level"),
         ("grid:\n\tsystems: []", [], "grid.yaml: while scanning for the next token"),

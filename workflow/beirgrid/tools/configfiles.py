@@ -6,14 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from .. import config as configuration
 from ..config import yaml_files
 from ..core.checkout import CHECKOUT
 from ..core.errors import ConfigError
-
-_BASE = ("datasets", "systems", "config")
 
 
 def with_defaults(config: dict[str, Any]) -> dict[str, Any]:
@@ -21,7 +17,7 @@ def with_defaults(config: dict[str, Any]) -> dict[str, Any]:
     from snakemake.utils import update_config
 
     raw: dict[str, Any] = {}
-    for name in _BASE:
+    for name in ("datasets", "systems", "config"):
         update_config(raw, yaml_files.read(CHECKOUT / "config" / f"{name}.yaml"))
     update_config(raw, config)
     return raw
@@ -41,7 +37,8 @@ def merged(
         try:
             update_config(raw, load_configfile(path))
         except (WorkflowError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: {_where_broken(path) or error}") from None
+            yaml_files.read(path)  # which names the line; Snakemake does not
+            raise ConfigError(f"{path}: {error}") from None
     try:
         update_config(raw, given := parse_config(list(settings)))
         update_config(raw, more or {})
@@ -49,12 +46,3 @@ def merged(
         raise ConfigError(f"--config: {error}") from None
     configuration.refuse_misread(configfiles, given, raw)
     return configuration.load(raw)
-
-
-def _where_broken(path: Path) -> str:
-    """Return what is wrong with a file's YAML, and on which line, which Snakemake does not tell."""
-    try:
-        yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        return str(error)
-    return ""
