@@ -249,14 +249,6 @@ def _zip(path: Path, files: dict[str, str | bytes]) -> None:
             archive.writestr(name, text)
 
 
-@pytest.mark.parametrize("kind", ["docx", "pptx", "epub", "xlsx"])
-def test_a_damaged_office_file_is_refused(tmp_path, kind):
-    pytest.importorskip("markitdown")
-    (tmp_path / f"a.{kind}").write_text("no archive")
-    with pytest.raises(DataError, match=rf"a\.{kind} cannot be read as a {kind} file"):
-        documents.read(tmp_path)
-
-
 @pytest.mark.parametrize(("kind", "library"), [("pdf", "pypdf"), ("docx", "markitdown"), ("xlsx", "openpyxl")])
 def test_a_file_without_the_extra_names_the_command_that_installs_it(tmp_path, monkeypatch, kind, library):
     (tmp_path / f"a.{kind}").write_bytes(b"%PDF-1.7")
@@ -283,17 +275,10 @@ def test_long_documents_are_cut_at_paragraphs(tmp_path):
     assert found[0].text == f"{paragraphs[0]}\n\n{paragraphs[1]}"
     assert [len(document.text.split()) for document in documents.read(tmp_path, chunk=20)[0]] == [20, 10] * 3
     assert [document.id for document in documents.read(tmp_path, chunk=100)[0]] == ["long.txt"]
-
-
-def test_chunks_keep_the_line_breaks_of_their_documents(tmp_path):
-    lines = [f"- step {number}:  mix" for number in range(30)]
-    (tmp_path / "steps.md").write_text("# Steps\n\n" + "\n".join(lines) + "\n\nDone.")
-    found, _ = documents.read(tmp_path, chunk=40)
-    assert [document.text for document in found] == [
-        *("\n".join(lines[at : at + 10]) for at in (0, 10)),
-        "\n".join(lines[20:30]),
-        "Done.",
-    ]
+    steps = [f"- step {number}:  mix" for number in range(30)]
+    (tmp_path / "long.txt").write_text("\n".join(steps) + "\n\nDone.")
+    texts = [document.text for document in documents.read(tmp_path, chunk=40)[0]]
+    assert texts == [*("\n".join(steps[at : at + 10]) for at in (0, 10, 20)), "Done."], "line breaks stay"
 
 
 def test_duplicates_are_named(tmp_path):
@@ -326,6 +311,10 @@ TWICE = _file.getvalue().to_pybytes()
         ("a.html", "<p>rye".encode("utf-16-le"), "a page: NUL characters: is the file in UTF-16?"),
         ("a.csv", b"id,text,text\n1,a,b\n", "two columns are named 'text'"),
         ("a.doc", b"word", "no document with text (a.doc: left out: files ending in .doc are not read)"),
+        *(
+            (f"a.{kind}", b"no", f"a.{kind} cannot be read as a {kind} file")
+            for kind in ("docx", "pptx", "epub", "xlsx")
+        ),
     ],
 )
 def test_a_document_that_cannot_be_read_is_named(tmp_path, name, content, message):
@@ -463,6 +452,10 @@ def test_rows_of_excel_are_not_lost(tmp_path, monkeypatch):
     book.save(tmp_path / "a.xlsx")
     with pytest.raises(DataError, match=r"a\.xlsx, sheet Sheet: two columns are named 'text'"):
         documents.read(tmp_path)
+    book.active["C2"], book.active["B3"] = None, '="rye"'
+    book.save(tmp_path / "a.xlsx")
+    with pytest.raises(DataError, match=r"a\.xlsx, sheet Sheet row 3: a formula without a value: save the file in a"):
+        documents.read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -479,16 +472,6 @@ def test_columns_that_are_not_read_are_named(tmp_path, monkeypatch, name, conten
     (tmp_path / name).write_text(content)
     documents.read(tmp_path)
     assert said[0].startswith(told.format(tmp_path / name))
-
-
-def test_formulas_without_values_are_refused(tmp_path):
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    for row in (["title", "text"], ['="rye"', "oats"]):
-        book.active.append(row)
-    book.save(tmp_path / "a.xlsx")
-    with pytest.raises(DataError, match=r"a\.xlsx, sheet Sheet row 2: a formula without a value: save the file in a"):
-        documents.read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -532,19 +515,6 @@ def test_odd_forms_of_documents_are_read(tmp_path):
     assert [len(document.text) for document in found] == [4, 300_000, 23, 20]
 
 
-def test_queries_come_from_a_pipe_of_the_shell(tmp_path):
-    reading, writing = os.pipe()
-    os.write(writing, b"first query\nsecond\n")
-    os.close(writing)
-    assert len(queries.read(Path(f"/dev/fd/{reading}"))) == 2
-    os.close(reading)
-
-
-def test_personal_data_are_searched_once_in_a_long_word():
-    asked = [queries.SetQuery("q1", "x" * 200_000), queries.SetQuery("q2", "write to .ann.b+c@d-e.fg")]
-    assert queries.personal(asked) == {"an e-mail address": ["q2"]}  # in quadratic time, for minutes
-
-
 def test_queries_are_read_and_checked(tmp_path, monkeypatch):
     path = tmp_path / "queries.csv"
     path.write_text("query,id\n how  to bake ,q7\n,q8\n")
@@ -552,24 +522,20 @@ def test_queries_are_read_and_checked(tmp_path, monkeypatch):
     monkeypatch.setattr(queries, "warn", said.append)
     assert queries.read(path) == [queries.SetQuery("q7", "how to bake")]
     assert said == [f"{path}: 1 rows have no query"]
-    (tmp_path / "queries.txt").write_text("first query\nsecond\n")
-    assert [query.id for query in queries.read(tmp_path / "queries.txt")] == ["q1", "q2"]
-    path.write_text("words\nx\n")
-    with pytest.raises(DataError, match=r"row 1: no column query, text, q \(it has words\)"):
-        queries.read(path)
-    for row, message in (
-        ("what is, say, x", "has 3 columns, the header 2"),
-        ("x,0", "'0' is not a number of times"),
-        ("x,", "'' is not a"),
-    ):
-        path.write_text(f"query,count\n{row}\n")
-        with pytest.raises(DataError, match=message):
-            queries.read(path)
+    reading, writing = os.pipe()  # of a shell
+    os.write(writing, b"first query\nsecond\n")
+    os.close(writing)
+    assert [query.id for query in queries.read(Path(f"/dev/fd/{reading}"))] == ["q1", "q2"]
+    os.close(reading)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
+        ("a.csv", "words\nx\n", r"row 1: no column query, text, q \(it has words\)"),
+        ("a.csv", "query,count\nwhat is, say, x\n", "has 3 columns, the header 2"),
+        ("a.csv", "query,count\nx,0\n", "'0' is not a number of times"),
+        ("a.csv", "query,count\nx,\n", "'' is not a"),
         ("a.csv", 'query,count\none,1\n"how to bake,1\ntwo,1\n', r"a\.csv row 2: unexpected end of data"),
         ("a.csv", 'query,count\n"how to bake,1\n"what is rye,1\n', r"a\.csv row 1: ',' expected after"),
         ("a.csv", 'query,count\n"how to bake,1\ntwo,1\nrye",1\n', r"a\.csv row 1: a line break within the query"),
@@ -651,8 +617,9 @@ def test_a_log_is_sampled_by_frequency():
 
 def test_personal_data_and_near_duplicates_are_named():
     texts = ["mail ann@example.org", "call +49 30 1234 5678", "DE89 3704 0044 0532 0130 00", "bread 2024", "3.11.7"]
+    texts += ["x" * 200_000, "write to .ann.b+c@d-e.fg"]  # of which the first would take minutes in quadratic time
     found = queries.personal([queries.SetQuery(str(i), text) for i, text in enumerate(texts)])
-    assert found == {"an e-mail address": ["0"], "a telephone number": ["1", "2"], "an IBAN": ["2"]}
+    assert found == {"an e-mail address": ["0", "6"], "a telephone number": ["1", "2"], "an IBAN": ["2"]}
     twins = [
         queries.SetQuery("a", "How to bake bread"),
         queries.SetQuery("b", "bread bake how to?"),
@@ -696,24 +663,17 @@ def test_shared_queries_are_judged_by_everyone(tmp_path):
     assert [judgement.judge for judgement in shared.judgements()] == ["ann", "ben"]
 
 
-def test_a_judge_who_leaves_frees_the_query(store, monkeypatch):
-    monkeypatch.setattr(time, "time", lambda: 1000.0)
+@pytest.mark.parametrize("later", [STALE + 1, -86_400])  # the clock of the judge was ahead
+def test_a_judge_who_leaves_frees_the_query(store, monkeypatch, later):
+    monkeypatch.setattr(time, "time", lambda: 100_000.0)
     query, _ = store.next("ann")
     others = set()
     while pair := store.next("ben"):
         others.add(pair[0])
         store.judge(Grading("ben", *pair, 0))
     assert query not in others
-    monkeypatch.setattr(time, "time", lambda: 1000.0 + STALE + 1)
+    monkeypatch.setattr(time, "time", lambda: 100_000.0 + later)
     assert store.next("ben")[0] == query
-
-
-def test_a_claim_of_a_clock_that_was_ahead_frees_the_query(store, monkeypatch):
-    now = time.time()
-    with monkeypatch.context() as ahead:
-        ahead.setattr(time, "time", lambda: now + 86_400)
-        query, _ = store.next("ann")
-    assert query in {waiting for waiting, _ in store.waiting("ben")}
 
 
 def test_judgements_can_be_changed_and_undone(store):
@@ -730,19 +690,12 @@ def test_judgements_can_be_changed_and_undone(store):
         store.judge(Grading("ann", "q0", "d9", 1))
 
 
-def test_progress_counts_pairs(store):
-    assert store.progress("ann") == {"judged": 0, "left": 60}
-    for number in range(1, 4):
-        store.judge(Grading("ann", *store.next("ann"), 1))
+def test_progress_counts_pairs_and_a_pool_that_grows_keeps_its_judgements(store):
+    for number in range(3):
         assert store.progress("ann") == {"judged": number, "left": 60 - number}
-
-
-def test_a_pool_grows_and_keeps_its_judgements(store):
-    pair = store.next("ann")
-    store.judge(Grading("ann", *pair, 2))
+        store.judge(Grading("ann", *(pair := store.next("ann")), 1))
     assert store.add_pool([pair, ("q0", "new")]) == 1
-    assert len(store.judgements()) == 1
-    assert len(store.pool()) == 61
+    assert (len(store.judgements()), len(store.pool())) == (3, 61)
 
 
 KILLED = """
@@ -788,12 +741,6 @@ def test_a_full_disk_is_named_and_judging_goes_on_when_there_is_space(full_disk)
     assert len(found.judgements()) == acknowledged
     found.judge(Grading("ann", *found.next("ann"), 2))
     assert len(JudgementStore(found.path).judgements()) == acknowledged + 1
-
-
-def test_a_damaged_store_is_named(tmp_path):
-    (tmp_path / "x.sqlite").write_bytes(b"no database" * 1000)
-    with pytest.raises(DataError, match=r"x\.sqlite is damaged"):
-        JudgementStore(tmp_path / "x.sqlite").judgements()
 
 
 @pytest.fixture
@@ -865,7 +812,7 @@ def test_documents_that_join_the_pool_are_judged(made, served):
     assert ("d3", "Oats") in seen
 
 
-def test_the_server_answers_nobody_else(served):
+def test_the_server_answers_its_address_alone_with_grades_and_the_next_step(made, served):
     bare = served.partition("?")[0]
     assert ask(f"{bare}?token=guess", "next")[0] == 403
     assert ask(served, "next", None, "ann", Host="evil.example:80")[0] == 403
@@ -873,16 +820,12 @@ def test_the_server_answers_nobody_else(served):
     assert ask(served, "next", None, "ann", Host="localhost:80")[0] == 200
     with urllib.request.urlopen(served, timeout=10) as answer:
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
-
-
-def test_the_page_has_the_grades_and_the_next_step(made, served):
-    with urllib.request.urlopen(served, timeout=10) as answer:
         data = json.loads(re.search(r"const data = (.*);", answer.read().decode())[1])
     assert data["grades"] == {str(grade): meaning for grade, meaning in made.description.grades.items()}
     assert data["next"] == f"beirgrid set accept {made.folder}"
 
 
-def test_requests_that_are_none_end_in_no_traceback(made, served, capfd):
+def test_requests_and_ports_that_are_none_end_in_no_traceback(made, served, capfd):
     """A text that no file can hold, an address and a length that are none, a request without an end."""
     _, shown = ask(served, "next")
     row = {**{key: shown["pair"][key] for key in ("query", "document")}, "grade": None, "reason": "\ud800"}
@@ -901,11 +844,7 @@ def test_requests_that_are_none_end_in_no_traceback(made, served, capfd):
     assert made.store.judgements() == []
     time.sleep(0.2)
     assert "Traceback" not in capfd.readouterr().err
-
-
-def test_a_port_that_cannot_be_had_is_said(made, served):
-    taken = urlsplit(served).port
-    for port in (taken, 65_536):
+    for port in (place.port, 65_536):  # taken, and none
         with pytest.raises(BeirgridError, match=f"port {port}: "):
             server.serve(server.Judging(made), port)
 
@@ -941,7 +880,10 @@ def test_hostile_texts_stay_text(made, served, tmp_path):
         assert HOSTILE not in answer.read().decode()
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
     made.description.guideline = f"</script>{HOSTILE}"
-    assert server.offline(server.Judging(made), "cem", made.store.waiting("cem")).count("</script>") == 1
+    page = server.offline(server.Judging(made), "cem", made.store.waiting("cem"))
+    assert page.count("</script>") == 1
+    assert "\\u003cscript>document.title" in page
+    assert "<script>document.title" not in page
 
 
 def test_files_for_several_judges_share_the_queries_and_repeat_those_of_the_overlap(tmp_path):
@@ -958,53 +900,34 @@ def test_files_for_several_judges_share_the_queries_and_repeat_those_of_the_over
     assert max(map(len, own)) - min(map(len, own)) <= 1
 
 
-def test_an_offline_page_holds_its_pairs_as_data(made):
-    page = server.offline(server.Judging(made), "ann", made.store.waiting("ann"))
-    assert "<script>document.title" not in page
-    assert "\\u003cscript>document.title" in page
-    assert page.count("</script>") == 1
+HEADER = "query,document,grade,reason\n"
 
 
-def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"{HEADER}q1,d1,3,\nq1,d2,,\nq2,d2,0,\n", {("q1", "d1"): 3, ("q2", "d2"): 0}),
+        ("query,document,grade,by ben\nq2,d2,0,1\n", {("q2", "d2"): 0}),
+        (f"{HEADER}q1,d1,3,\nq2,d2,9,\n", r"back\.csv row 2: the grade '9' is not one of"),
+        (f"{HEADER}q1,d1,3,\nq2,other,1,\n", "does not have document 'other' of query 'q2'"),
+        (f'{HEADER}q1,d1,3,"unsure\nq2,d2,0,\n', r"back\.csv row 1: unexpected end of data"),
+        ("query;document;grade;reason\nq2;d2;3;\n", r"back\.csv row 1 has no column 'query'"),  # of some countries
+        (f"{HEADER}q1,d1,3,\nq1,d1,2,\n", "row 2: document 'd1' of query 'q1' has another grade than in .* row 1"),
+    ],
+)
+def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path, monkeypatch, text, expected):
     said: list[str] = []
     monkeypatch.setattr(server, "warn", said.append)
     judging, path = server.Judging(made), tmp_path / "back.csv"
-    rows = [
-        ("query", "document", "grade", "reason"),
-        ("q1", "d1", "3", ""),
-        ("q1", "d2", "", ""),
-        ("q2", "d2", "9", ""),
-    ]
-
-    def write():
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            csv.writer(stream).writerows(rows)
-
-    write()
-    with pytest.raises(BeirgridError, match=r"back\.csv row 3: the grade '9' is not one of"):
-        server.take_back(judging, "ann", path)
-    assert made.store.judgements() == []
-    rows[3] = ("q2", "other", "1", "")
-    write()
-    with pytest.raises(BeirgridError, match="does not have document 'other' of query 'q2'"):
-        server.take_back(judging, "ann", path)
-    rows[3] = ("q2", "d2", "0", "")
-    write()
-    assert server.take_back(judging, "ann", path) == 2
-    assert said == [f"{path}: 1 rows have neither a grade nor a reason"]
-    path.write_text("query,document,grade,by ben\nq2,d2,0,1\n")
-    assert server.take_back(judging, "ann", path) == 1
-    path.write_text('query,document,grade,reason\nq1,d1,3,"unsure\nq2,d2,0,\n')
-    with pytest.raises(BeirgridError, match=r"back\.csv row 1: unexpected end of data"):
-        server.take_back(judging, "ann", path)
-    path.write_text("query;document;grade;reason\nq2;d2;3;\n")  # as a spreadsheet saves it in some countries
-    with pytest.raises(BeirgridError, match=r"back\.csv row 1 has no column 'query'"):
-        server.take_back(judging, "ann", path)
-    rows[3] = ("q1", "d1", "2", "")
-    write()
-    with pytest.raises(BeirgridError, match=r"row 3: document 'd1' of query 'q1' has another grade than in .* row 1"):
-        server.take_back(judging, "ann", path)
-    assert made.grades() == {"ann": {("q1", "d1"): 3, ("q2", "d2"): 0}}
+    path.write_text(text)
+    if isinstance(expected, dict):
+        assert server.take_back(judging, "ann", path) == len(expected)
+        assert made.grades() == {"ann": expected}
+        assert said == [f"{path}: 1 rows have neither a grade nor a reason"] * (",,\n" in text)
+    else:
+        with pytest.raises(BeirgridError, match=expected):
+            server.take_back(judging, "ann", path)
+        assert made.grades() == {}
 
 
 def test_what_a_person_changes_in_the_description_meanwhile_stays(made):
@@ -1073,7 +996,7 @@ def test_versions_keep_who_when_and_how(made):
         again.qrels(3)
 
 
-def test_a_folder_that_is_no_set_is_refused(tmp_path, made):
+def test_what_is_no_set_or_store_is_refused(tmp_path, made):
     with pytest.raises(DataError, match=r"has no set\.json"):
         EvaluationSet(tmp_path)
     with pytest.raises(BeirgridError, match="is an evaluation set already"):
@@ -1086,6 +1009,9 @@ def test_a_folder_that_is_no_set_is_refused(tmp_path, made):
     Path(made.folder / "set.json").write_text('{"name": "notes", "colour": "red"}')
     with pytest.raises(DataError, match=r"set\.json: (?s:.*)colour\n  Extra inputs"):
         EvaluationSet(made.folder)
+    (tmp_path / "x.sqlite").write_bytes(b"no database" * 1000)
+    with pytest.raises(DataError, match=r"x\.sqlite is damaged"):
+        JudgementStore(tmp_path / "x.sqlite").judgements()
 
 
 def test_two_threads_store_every_judgement(store):
