@@ -61,16 +61,12 @@ def prediction_powered_mean(by_model: np.ndarray, model_where_judged: np.ndarray
     Args:
         by_model: values of the queries that only the model judged, float [queries].
         model_where_judged: values under the model of the queries that people judged too, float [sample].
-        by_people: values of these queries under people's judgements, float [sample], a random sample of all queries.
-
-    Raises:
-        ValueError: the sample has fewer than two queries.
+        by_people: values of these queries under people's judgements, float [sample], a random sample of all queries,
+            at least two.
     """
     from scipy.special import stdtrit
 
     sample, others = len(by_people), len(by_model)
-    if sample < 2 or len(model_where_judged) != sample:
-        raise ValueError("prediction-powered inference needs at least two queries that people judged")
     everything = np.concatenate([by_model, model_where_judged])
     variance = float(np.var(everything, ddof=1))
     covariance = float(np.cov(by_people, model_where_judged)[0, 1])
