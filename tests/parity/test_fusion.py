@@ -46,23 +46,13 @@ def min_max(scores: Scores) -> Scores:
     return {document: (score - low) / span if span else 0.0 for document, score in scores.items()}
 
 
-def by_max(scores: Scores) -> Scores:
-    return {document: score / max(scores.values()) for document, score in scores.items()}
-
-
-def by_sum(scores: Scores) -> Scores:
-    low = min(scores.values())
-    total = math.fsum(score - low for score in scores.values())
-    return {document: (score - low) / total if total else 0.0 for document, score in scores.items()}
-
-
 def zmuv(scores: Scores) -> Scores:
     mean = math.fsum(scores.values()) / len(scores)
     spread = math.sqrt(math.fsum((score - mean) ** 2 for score in scores.values()) / len(scores))
     return {document: (score - mean) / spread if spread else 0.0 for document, score in scores.items()}
 
 
-NORMS = {"min-max": min_max, "max": by_max, "sum": by_sum, "zmuv": zmuv}
+NORMS = {"min-max": min_max, "zmuv": zmuv}
 
 
 def weighted_sum(parts: list[Scores], weights: list[float]) -> Scores:
@@ -130,18 +120,11 @@ def test_reciprocal_rank_fusion(shape: str, count: int, k: int) -> None:
 
 @pytest.mark.parametrize("weights", [[0.5, 0.5], [0.9, 0.25], [0.2, 0.3, 0.5]], ids=str)
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("shape", ["distinct", "ties"])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_weighted_sum(shape: str, norm: str, weights: list[float]) -> None:
     parts = random_parts(shape, len(weights))
     got = fusion.fuse([rankings(part) for part in parts], "wsum", 1000, norm=norm, weights=weights)
     assert_equal(got, slow_fusion(parts, NORMS[norm], weights))
-
-
-@pytest.mark.parametrize("norm", ["min-max", "sum", "zmuv"])
-def test_weighted_sum_of_negative_scores(norm: str) -> None:
-    parts = random_parts("logits", 2)
-    got = fusion.fuse([rankings(part) for part in parts], "wsum", 1000, norm=norm, weights=[0.5, 0.5])
-    assert_equal(got, slow_fusion(parts, NORMS[norm], [0.5, 0.5]))
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -205,16 +188,12 @@ def test_fusion_equals_that_of_ranx() -> None:
             assert found == pytest.approx(scores, rel=1e-6, abs=1e-6), norm
 
 
-def test_ranks_and_borda_counts() -> None:
-    """Of four documents, the second run ranks two; the other two share the mean of its last two places."""
+def test_ranks() -> None:
     first = runs.canonical("q", ["a", "b", "c", "d"], [9.0, 5.0, 4.0, 1.0])
     second = runs.canonical("q", ["d", "a"], [7.0, 6.0])
     only_first = {"q": first, "r": first}
     ranks = fusion.fuse([only_first, {"q": second}], "wsum", 10, norm="rank", weights=[1, 1])
     assert dict(zip(*ranks["q"], strict=True)) == {"a": 1.5, "d": 1.25, "b": 0.75, "c": 0.5}
-    borda = fusion.fuse([only_first, {"q": second}], "wsum", 10, norm="borda", weights=[1, 1])
-    assert dict(zip(*borda["q"], strict=True)) == {"a": 1.75, "d": 1.25, "b": 1.125, "c": 0.875}
-    assert dict(zip(*borda["r"], strict=True)) == {"a": 1, "b": 0.75, "c": 0.5, "d": 0.25}
 
 
 def test_rankings_without_documents() -> None:

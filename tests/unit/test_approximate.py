@@ -12,7 +12,7 @@ from graph import inputs, records, settings
 from helpers import main, tracked_configuration
 
 from beirgrid import config
-from beirgrid.config.indexes import Binary, Flat, Hnsw, Int8, IvfPq
+from beirgrid.config.indexes import Flat, Hnsw, Int8, IvfPq
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.pipeline.grid import Grid
 from beirgrid.search import approximate
@@ -21,7 +21,6 @@ KINDS = [
     pytest.param(Hnsw(kind="hnsw", links=16, construction=64, search=64), 0.99, 1.0, id="hnsw"),
     pytest.param(IvfPq(kind="ivfpq", lists=8, codes=16, probes=8), 0.5, 0.5, id="ivfpq"),
     pytest.param(Int8(kind="int8"), 0.95, 0.27, id="int8"),
-    pytest.param(Binary(kind="binary", oversampling=8), 0.3, 0.05, id="binary"),
 ]
 
 
@@ -59,8 +58,8 @@ def test_an_index_finds_most_of_the_best_in_fewer_bytes(tmp_path, kind, least, s
         approximate.search_shards(shards, queries[:, :32].copy(), 10, kind)
 
 
-@pytest.mark.parametrize("there", [Hnsw(kind="hnsw"), Int8(kind="int8"), Binary(kind="binary"), Flat()])
-@pytest.mark.parametrize("asked", [Hnsw(kind="hnsw"), Int8(kind="int8"), Binary(kind="binary"), Flat()])
+@pytest.mark.parametrize("there", [Hnsw(kind="hnsw"), Int8(kind="int8"), Flat()])
+@pytest.mark.parametrize("asked", [Hnsw(kind="hnsw"), Int8(kind="int8"), Flat()])
 def test_an_index_of_another_kind_is_named(tmp_path, there, asked):
     """A file without a record replaced the index."""
     path = tmp_path / "0.faiss"
@@ -82,16 +81,6 @@ def test_an_index_of_distances_is_named(tmp_path, asked):
     faiss.write_index(index, str(tmp_path / "0.faiss"))
     with pytest.raises(DataError, match=r"0\.faiss (does not compare vectors by inner product|is an index of another)"):
         approximate.search_shards([tmp_path / "0.faiss"], _vectors(1, 2), 5, asked)
-
-
-def test_binary_scores_are_those_of_the_query_with_the_documents_signs(tmp_path):
-    documents, queries = _vectors(300, 1, dimension=60), _vectors(5, 2, dimension=60)  # of 60 bits, 4 fill a byte
-    kind = Binary(kind="binary", oversampling=1000)  # all documents are candidates
-    approximate.write_index(documents, kind, tmp_path / "0.faiss")
-    scores, rows = approximate.search_shards([tmp_path / "0.faiss"], queries, 300, kind)
-    expected = queries @ np.where(documents > 0, 1, -1).T / np.sqrt(60)
-    np.testing.assert_allclose(scores, -np.sort(-expected, axis=1), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(scores, np.take_along_axis(expected, rows, 1), rtol=1e-5, atol=1e-6)
 
 
 def test_truncated_vectors_have_length_1_again_for_cosine_only():

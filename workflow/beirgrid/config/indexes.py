@@ -58,14 +58,7 @@ class Int8(Index):
     kind: Literal["int8"] = Field(description="Kind of index.")
 
 
-class Binary(Index):
-    """One bit per dimension, its sign. Hamming distance selects candidates, which the float32 query scores."""
-
-    kind: Literal["binary"] = Field(description="Kind of index.")
-    oversampling: Size = Field(4, description="Candidates per retrieved document.")
-
-
-AnyIndex = Annotated[Flat | Hnsw | IvfPq | Int8 | Binary, Field(discriminator="kind")]
+AnyIndex = Annotated[Flat | Hnsw | IvfPq | Int8, Field(discriminator="kind")]
 
 
 def token_lists(tokens: float) -> int:

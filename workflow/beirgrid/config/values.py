@@ -86,7 +86,7 @@ def with_places(parts: tuple[str, ...]) -> tuple[str, ...]:
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
 Kernels = Literal["auto", "plain"]
-Norm = Literal["min-max", "max", "sum", "zmuv", "rank", "borda"]
+Norm = Literal["min-max", "zmuv", "rank"]
 
 
 # The registries, and what an entry of each is called.

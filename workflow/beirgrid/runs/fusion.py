@@ -12,32 +12,20 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..config.values import Norm
-from ..core.errors import DataError, quoted
 from . import runs
 from .metrics import per_query
 
 Method = Literal["rrf", "wsum"]
 
-
-# Takes the scores of a run for a query, float64 [documents], best first, and the number of documents in all its runs.
-# Returns the points of the run's documents, float64 [documents], and those of each document that only other runs rank.
-Normalise = Callable[[np.ndarray, int], tuple[np.ndarray, float]]
+# Takes the scores of a run for a query, float64 [documents], best first; returns the points of its documents.
+Normalise = Callable[[np.ndarray], np.ndarray]
 _NORMS: dict[Norm, Normalise] = {
     # 0 for the worst document and 1 for the best.
-    "min-max": lambda scores, _: ((scores - scores.min()) / (np.ptp(scores) or 1.0), 0.0),
-    # Divided by the best score.
-    "max": lambda scores, _: (scores / scores.max(), 0.0),
-    # Less the worst score, and of sum 1.
-    "sum": lambda scores, _: ((scores - scores.min()) / ((scores - scores.min()).sum() or 1.0), 0.0),
+    "min-max": lambda scores: (scores - scores.min()) / (np.ptp(scores) or 1.0),
     # Mean 0 and variance 1.
-    "zmuv": lambda scores, _: ((scores - scores.mean()) / (scores.std() or 1.0), 0.0),
+    "zmuv": lambda scores: (scores - scores.mean()) / (scores.std() or 1.0),
     # Equal steps from 1 for the first document; the step below the last document is 0.
-    "rank": lambda scores, _: (1 - np.arange(len(scores)) / len(scores), 0.0),
-    # The same over the documents of all runs. Documents without a rank share the mean of the remaining ranks.
-    "borda": lambda scores, documents: (
-        1 - np.arange(len(scores)) / documents,
-        0.5 - (len(scores) - 1) / (2 * documents),
-    ),
+    "rank": lambda scores: 1 - np.arange(len(scores)) / len(scores),
 }
 
 
@@ -58,17 +46,11 @@ def fuse(
         k: constant of reciprocal rank fusion.
         norm: normalisation of scores before a weighted sum.
         weights: weights of a weighted sum, one per run; equal weights unless given.
-
-    Raises:
-        DataError: ``norm`` is ``max`` and the best score of a query is not positive.
     """
+    normalise, shares = _NORMS[norm], list(weights or [1 / len(parts)] * len(parts))
     if method == "rrf":
         # Reciprocal rank fusion (Cormack et al., 2009): 1 / (k + rank).
-        normalise, shares = lambda scores, _: (1 / (k + 1 + np.arange(len(scores))), 0.0), [1.0] * len(parts)
-    else:
-        normalise, shares = _NORMS[norm], list(weights or [1 / len(parts)] * len(parts))
-        if norm == "max":
-            _refuse_negative(parts)
+        normalise, shares = lambda scores: 1 / (k + 1 + np.arange(len(scores))), [1.0] * len(parts)
     fused = {}
     for query in dict.fromkeys(query for part in parts for query in part):
         ids, points = _points([part.get(query, runs.EMPTY) for part in parts], normalise)
@@ -96,12 +78,7 @@ def tune(parts: list[runs.Run], qrels: Mapping[str, Mapping[str, int]], metric: 
         metric: name of the metric, name@k.
         norm: normalisation of scores before the sum.
         depth: documents per query of the fused runs.
-
-    Raises:
-        DataError: ``norm`` is ``max`` and the best score of a query is not positive.
     """
-    if norm == "max":
-        _refuse_negative(parts)
     points = {query: _points([part.get(query, runs.EMPTY) for part in parts], _NORMS[norm]) for query in qrels}
     steps = 20 if len(parts) == 2 else 10
     choices = [
@@ -124,17 +101,6 @@ def _points(rankings: list[runs.Ranking], normalise: Normalise) -> tuple[list[st
     points = np.zeros((len(rankings), len(rows)))
     for number, ranking in enumerate(rankings):
         if ranking.ids:
-            ranked, points[number] = normalise(ranking.scores.astype(np.float64), len(rows))
+            ranked = normalise(ranking.scores.astype(np.float64))
             points[number, [rows[document] for document in ranking.ids]] = ranked
     return list(rows), points
-
-
-def _refuse_negative(parts: list[runs.Run]) -> None:
-    """Refuse scores whose order division by the maximum would reverse, such as logits."""
-    for number, part in enumerate(parts, start=1):
-        for query, ranking in part.items():
-            if ranking.ids and ranking.scores[0] <= 0:
-                raise DataError(
-                    f"run {number}, query {quoted(query)}: its best score is {ranking.scores[0]:g}, which norm max "
-                    "cannot divide by; use norm min-max"
-                )

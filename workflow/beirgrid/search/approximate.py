@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..config.indexes import AnyIndex, Binary, Flat, Hnsw, IvfPq
-from ..core import files
+from ..config.indexes import AnyIndex, Flat, Hnsw, IvfPq
 from ..core.errors import DataError
 from . import flat
 
 # Training vectors per list that faiss asks for, and the minimum for a product quantiser.
 _PER_LIST, _LEAST_TRAINED = 39, 256
 # faiss's class for each kind of index.
-_CLASSES = {"hnsw": "IndexHNSWFlat", "ivfpq": "IndexIVFPQ", "int8": "IndexScalarQuantizer", "binary": "IndexBinaryFlat"}
+_CLASSES = {"hnsw": "IndexHNSWFlat", "ivfpq": "IndexIVFPQ", "int8": "IndexScalarQuantizer"}
 
 
 def truncate(vectors: np.ndarray, dimensions: int | None, similarity: str) -> np.ndarray:
@@ -49,11 +48,6 @@ def write_index(vectors: np.ndarray, kind: AnyIndex, path: Path) -> None:
     """
     import faiss
 
-    if isinstance(kind, Binary):
-        index = faiss.IndexBinaryFlat(8 * _signs(vectors[:1]).shape[1])
-        index.add(_signs(vectors))
-        faiss.write_index_binary(index, str(path))
-        return
     index = _empty_index(kind, *vectors.shape)
     threads = faiss.omp_get_max_threads()
     if isinstance(kind, Hnsw):
@@ -114,64 +108,19 @@ def search_shards(
     best = faiss.ResultHeap(len(queries), depth, keep_max=True)
     first = 0
     for path in shards:
-        index = _read(path, kind)
-        dimension = 8 * _signs(queries).shape[1] if isinstance(kind, Binary) else queries.shape[1]
-        if index.d != dimension:
-            raise DataError(f"{path} holds vectors of dimension {index.d}, but the queries have {dimension}")
-        scores, rows = _search(index, queries, min(depth, index.ntotal), kind)
+        index = flat.read_index(path, _CLASSES[kind.kind])
+        if index.d != queries.shape[1]:
+            raise DataError(f"{path} holds vectors of dimension {index.d}, but the queries have {queries.shape[1]}")
+        if isinstance(kind, Hnsw):
+            index.hnsw.efSearch = max(kind.search, depth)
+        elif isinstance(kind, IvfPq):
+            index.nprobe = kind.probes
+        scores, rows = index.search(queries, min(depth, index.ntotal))
         best.add_result(scores, np.where(rows < 0, -1, rows + first))
         first += index.ntotal
     best.finalize()
     kept = min(depth, first)
     return best.D[:, :kept], best.I[:, :kept]
-
-
-def _read(path: Path, kind: AnyIndex) -> Any:
-    """Read an index of ``write_index``; raise DataError if it is damaged or of another kind."""
-    import faiss
-
-    if not isinstance(kind, Binary):
-        return flat.read_index(path, _CLASSES[kind.kind])
-    with files.reading(path):
-        index = faiss.read_index_binary(str(path))
-    flat.check_kind(path, index, _CLASSES[kind.kind])
-    return index
-
-
-def _search(index: Any, queries: np.ndarray, depth: int, kind: AnyIndex) -> tuple[np.ndarray, np.ndarray]:
-    """Search one index: float32 scores and int64 rows, both [queries, depth]."""
-    if isinstance(kind, Binary):
-        return _search_signs(index, queries, depth, kind.oversampling)
-    if isinstance(kind, Hnsw):
-        index.hnsw.efSearch = max(kind.search, depth)
-    elif isinstance(kind, IvfPq):
-        index.nprobe = kind.probes
-    scores, rows = index.search(queries, depth)
-    return scores, rows
-
-
-def _signs(vectors: np.ndarray) -> np.ndarray:
-    """Pack the signs of vectors into bits, uint8 [vectors, dimension / 8], padded with 0."""
-    return np.packbits(vectors > 0, axis=1)
-
-
-def _search_signs(index: Any, queries: np.ndarray, depth: int, oversampling: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find candidates by the signs of the queries, and rescore them with the float32 queries.
-
-    The score is the inner product with the document's signs, over the square root of the dimension.
-    """
-    import faiss
-
-    dimension = queries.shape[1]
-    _, rows = index.search(_signs(queries), min(index.ntotal, depth * oversampling))
-    codes = faiss.vector_to_array(index.xb).reshape(index.ntotal, -1)
-    best = np.empty((len(queries), depth), np.float32), np.empty((len(queries), depth), np.int64)
-    for number, (query, candidates) in enumerate(zip(queries, np.sort(rows, axis=1), strict=True)):
-        signs = np.unpackbits(codes[candidates], axis=1, count=dimension).astype(np.float32) * 2 - 1
-        scores = signs @ query / np.float32(np.sqrt(dimension))
-        order = np.argsort(-scores, kind="stable")[:depth]
-        best[0][number], best[1][number] = scores[order], candidates[order]
-    return best
 
 
 def recalls(retrieved: np.ndarray, exact: np.ndarray, depths: Sequence[int]) -> dict[str, float]:
