@@ -48,7 +48,6 @@ def test_an_index_finds_most_of_the_best_in_fewer_bytes(tmp_path, kind, least, s
     exact = _best(documents, queries, 10)
     found = np.mean([len(set(ours) & set(best)) / 10 for ours, best in zip(rows, exact, strict=True)])
     assert least <= found <= 1
-    assert approximate.recalls(rows, exact, (10,)) == {"10": round(found, 5)}
     if size < 1:
         assert sum(path.stat().st_size for path in shards) < size * documents.nbytes
     again = tmp_path / "again.faiss"
@@ -92,12 +91,6 @@ def test_truncated_vectors_have_length_1_again_for_cosine_only():
         approximate.truncate(vectors, 4, "dot")
 
 
-def test_recall_counts_the_exact_best_that_were_found_at_each_depth():
-    exact, found = np.array([[1, 2, 3, 4], [5, 6, 7, 8]]), np.array([[1, 3, 2, -1], [9, 8, 7, 6]])
-    # Of the best two: one of [1, 2], none of [5, 6]. Of the best four: three of each.
-    assert approximate.recalls(found, exact, (2, 4, 100)) == {"2": 0.25, "4": 0.75}
-
-
 @pytest.mark.parametrize(
     ("rows", "kind", "message"),
     [
@@ -133,12 +126,11 @@ def test_an_index_has_its_parameters_in_its_name():
     flat_shard = "results/indexes/minilm/demo/0.faiss"
     plain = inputs(grid, "retrieve_dense", system="plain", dataset="demo")
     assert plain["indexes"] == [flat_shard]
-    assert "exact" not in plain
     names = {"short": "flat-d256", "graph": "hnsw-16-200", "deeper": "hnsw-16-200", "both": "int8-d256"}
     for system, name in names.items():
         search = inputs(grid, "retrieve_dense", system=system, dataset="demo")
         assert search["indexes"] == [f"results/indexes/minilm/demo/{name}/0.faiss"]
-        assert search["exact"] == [flat_shard]
+        assert "exact" not in search
         assert f"results/indexes/minilm/demo/{name}/0.json" in records(grid, system, "demo")
     plain = settings(grid, "retrieve_dense", system="plain", dataset="demo")
     assert not plain["two_towers"]
@@ -204,12 +196,9 @@ def test_the_stages_record_build_size_and_recall(tmp_path, tiny_models):
     assert facts["build_seconds"] >= 0
     run = tmp_path / "s.run.gz"
     _run(
-        *("retrieve", "dense", "--system", "s", *model, "--indexes", index, *options, "--exact", exact),
+        *("retrieve", "dense", "--system", "s", *model, "--indexes", index, *options),
         *("--queries", queries, "--depth", 20, "--output", run, "--record", tmp_path / "s.json"),
     )
     record = json.loads((tmp_path / "s.json").read_text())
     assert record["settings"]["index"] == {"kind": "int8"}
     assert record["settings"]["dimensions"] == 8
-    recall = record["facts"]["recall_of_exact"]
-    assert list(recall) == ["10", "20"]
-    assert all(0.1 < share <= 1 for share in recall.values())

@@ -149,7 +149,7 @@ def _searches(dataset: str) -> dict[str, list[str]]:
         f"late {dataset}": neural("late", "late-interaction", "--tokens", *tokens, *nearest),
         f"int8 {dataset}": neural(
             *("int8", "dense", "--indexes", *_shards("dense", f"{corpus}/int8", ".faiss")),
-            *("--index", json.dumps(INT8), "--exact", *exact),
+            *("--index", json.dumps(INT8)),
         ),
         f"score {dataset}": [
             *("score", "--model", json.dumps(MODELS["cross-encoder"]), "--checkpoint", _checkpoint("cross-encoder")),

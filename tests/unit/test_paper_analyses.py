@@ -251,8 +251,12 @@ def test_the_index_that_a_smaller_one_is_built_from_costs_a_search_nothing():
         return found._replace(path="results/runs/s/c.json", record=found.record | {"inputs": given})
 
     exact, small = ([f"m/c/{variant}{part}.faiss" for part in "01"] for variant in ("", "int8/"))
-    indexes = [index("c/0", 1000), index("c/1", 1000), index("c/int8/0", 250), index("c/int8/1", 250)]
-    approximate = search(indexes=small, exact_indexes=exact)
+    indexes = [index("c/0", 1000), index("c/1", 1000)]
+    for part in "01":  # each built from an exact one
+        built = index(f"c/int8/{part}", 250)
+        source = {"exact": [{"path": f"../{part}.faiss"}]}
+        indexes.append(built._replace(record=built.record | {"inputs": source}))
+    approximate = search(indexes=small)
     both = [*indexes, approximate, search(indexes=exact)]
     sizes = [efficiency.efficiency(steps)["index_bytes"].tolist() for steps in ([*indexes, approximate], both)]
     assert sizes == [[500], [2500]]

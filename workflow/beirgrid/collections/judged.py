@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..config.datasets import Corpus, Dataset, is_unjudged
 from ..core.errors import DataError, quoted
@@ -13,26 +14,27 @@ from .qrels import MAX_GRADE, Judgement
 from .sources import Query, Restriction, Source
 
 
-class Judged(NamedTuple):
+@dataclass
+class Judged:
     """The queries and qrels of a dataset.
 
     Attributes:
         texts: query id to text, for queries with qrels, in the source's order. Without qrels, all queries.
         grades: query id to document id to grade.
+        changes: query id to the documents whose relevance an instruction changes, where the collection lists them.
         excluded: query id to the documents that are not ranked for the query.
         candidates: query id to the only documents that are ranked for it; empty where all are.
-        changes: query id to the documents whose relevance an instruction changes, where the collection lists them.
         facts: counts for the record.
         warnings: warnings for the log.
     """
 
     texts: dict[str, str]
     grades: dict[str, dict[str, int]]
+    changes: dict[str, set[str]]
     excluded: dict[str, list[str]]
     candidates: dict[str, list[str]]
-    changes: dict[str, set[str]]
-    facts: dict[str, Any]
-    warnings: list[str]
+    facts: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
 
 def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents: Path) -> Judged:
@@ -52,34 +54,38 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
     candidates: dict[str, list[str]] = {}
     grades, changes, overruled = qrels.by_query(_judgements(source.judgements(dataset), excluded, candidates))
     texts, dropped, synthetic = _judged_queries(dataset, corpus, source.queries(dataset), grades)
-    if problem := next(_mismatches(dataset, corpus, texts, grades, excluded, candidates), ""):
+    judged = Judged(texts, grades, changes, excluded, candidates)
+    if problem := next(_mismatches(judged, dataset, corpus), ""):
         raise DataError(f"dataset {name!r}: {problem}")
-    judged = {document for of_query in grades.values() for document in of_query}
-    listed = {document for query in texts for document in candidates.get(query, ())}
-    known = collection.known_ids(documents, judged | listed | texts.keys())
-    if judged and known.isdisjoint(judged):
+    in_qrels = {document for of_query in grades.values() for document in of_query}
+    in_candidates = {document for query in texts for document in candidates.get(query, ())}
+    known = collection.known_ids(documents, in_qrels | in_candidates | texts.keys())
+    if in_qrels and known.isdisjoint(in_qrels):
         raise DataError(
-            f"dataset {name!r}: the corpus {dataset.corpus!r} has none of the {len(judged):,} documents that the "
-            f"qrels judge ({quoted(min(judged))}, say). Do the ids of qrels and corpus agree?"
+            f"dataset {name!r}: the corpus {dataset.corpus!r} has none of the {len(in_qrels):,} documents that the "
+            f"qrels judge ({quoted(min(in_qrels))}, say). Do the ids of qrels and corpus agree?"
         )
-    if lacking := listed - known:
+    if lacking := in_candidates - known:
         raise DataError(f"dataset {name!r}: the corpus lacks the candidate {quoted(min(lacking))} of a query")
-    missing, named = judged - known, known & texts.keys()
-    own = _own_documents(name, dataset, documents, named, texts, grades)
-    warnings = [] if judged else [f"dataset {name!r} has no qrels: its runs will have no scores"]
+    missing, same_ids = in_qrels - known, known & texts.keys()
+    own = _own_documents(name, dataset, documents, same_ids, judged)
+    if not in_qrels:
+        judged.warnings.append(f"dataset {name!r} has no qrels: its runs will have no scores")
     if dropped:
-        warnings.append(f"{dropped} duplicate queries are dropped (the first of each id is kept)")
+        judged.warnings.append(f"{dropped} duplicate queries are dropped (the first of each id is kept)")
     if missing:
         some = ", ".join(map(quoted, sorted(missing)[:5]))
-        warnings.append(f"qrels name {len(missing)} documents that the corpus lacks, [{some}]; they are kept")
+        judged.warnings.append(f"qrels name {len(missing)} documents that the corpus lacks, [{some}]; they are kept")
     if overruled:
-        warnings.append(qrels.say_overruled(overruled))
-    if named - own and dataset.queries_are_documents == "auto":
-        warnings.append(
-            f"{len(named - own)} queries have the id of a document with another text, and these documents are "
+        judged.warnings.append(qrels.say_overruled(overruled))
+    if same_ids - own and dataset.queries_are_documents == "auto":
+        judged.warnings.append(
+            f"{len(same_ids - own)} queries have the id of a document with another text, and these documents are "
             f"ranked. If the queries are documents, set datasets.{name}.queries_are_documents: true."
         )
-    facts: dict[str, Any] = {
+    marks = [f"{synthetic:,} of {len(texts):,} queries are synthetic"] * bool(synthetic)
+    marks += filter(None, [source.version(dataset)])
+    judged.facts = {
         "queries": len(texts),
         "judgements": sum(map(len, grades.values())),
         "relevant": sum(grade > 0 for query in grades.values() for grade in query.values()),
@@ -89,17 +95,13 @@ def read(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents:
         "overruled_judgements": overruled,
         "excluded": sum(map(len, excluded.values())),
         "own_documents_dropped": len(own),
-        "same_ids_kept": len(named - own),
+        "same_ids_kept": len(same_ids - own),
+        **({"changed": sum(map(len, changes.values()))} if changes else {}),
+        **({"candidates": sum(map(len, candidates.values()))} if candidates else {}),
+        **({"marks": marks} if marks else {}),
     }
-    if changes:
-        facts["changed"] = sum(map(len, changes.values()))
-    if candidates:
-        facts["candidates"] = sum(map(len, candidates.values()))
-    marks = [f"{synthetic:,} of {len(texts):,} queries are synthetic"] if synthetic else []
-    marks += filter(None, [source.version(dataset)])
-    facts |= {"marks": marks} if marks else {}
-    not_ranked = {query: [*excluded.get(query, ()), *({query} & own)] for query in texts}
-    return Judged(texts, grades, not_ranked, candidates, changes, facts, warnings)
+    judged.excluded = {query: [*excluded.get(query, ()), *({query} & own)] for query in texts}
+    return judged
 
 
 def _judgements(
@@ -109,20 +111,14 @@ def _judgements(
     for row in rows:
         if isinstance(row, Judgement):
             yield row
-            continue
-        ids.check(row.document, row.place)
-        (candidates if row.alone else excluded).setdefault(row.query, []).append(row.document)
+        else:
+            ids.check(row.document, row.place)
+            (candidates if row.alone else excluded).setdefault(row.query, []).append(row.document)
 
 
-def _mismatches(
-    dataset: Dataset,
-    corpus: Corpus,
-    texts: dict[str, str],
-    grades: dict[str, dict[str, int]],
-    excluded: dict[str, list[str]],
-    candidates: dict[str, list[str]],
-) -> Iterator[str]:
+def _mismatches(judged: Judged, dataset: Dataset, corpus: Corpus) -> Iterator[str]:
     """Yield what does not match between queries, qrels, and documents that are not, or alone, ranked."""
+    texts, grades = judged.texts, judged.grades
     if not grades and not is_unjudged(corpus):
         yield f"it has no qrels (split {dataset.split!r} is empty)"
     if unknown := [query for query in grades if query not in texts]:
@@ -131,11 +127,10 @@ def _mismatches(
         yield f"it has {len(texts):,} queries with qrels; the registry says {dataset.queries:,}"
     if not texts:
         yield "it has no queries"
-    for query, documents in excluded.items():
-        for document in documents:
-            if grades.get(query, {}).get(document, 0) > 0:
-                yield f"query {quoted(query)} excludes the relevant document {quoted(document)}"
-    if candidates and (lacking := [query for query in texts if query not in candidates]):
+    for query, documents in judged.excluded.items():
+        if relevant := [document for document in documents if grades.get(query, {}).get(document, 0) > 0]:
+            yield f"query {quoted(query)} excludes the relevant document {quoted(relevant[0])}"
+    if judged.candidates and (lacking := [query for query in texts if query not in judged.candidates]):
         yield f"{len(lacking)} queries have no candidates, {quoted(lacking[0])} first"
     if grades and not any(grade > 0 for of_query in grades.values() for grade in of_query.values()):
         yield (
@@ -144,14 +139,7 @@ def _mismatches(
         )
 
 
-def _own_documents(
-    name: str,
-    dataset: Dataset,
-    documents: Path,
-    named: set[str],
-    texts: dict[str, str],
-    grades: dict[str, dict[str, int]],
-) -> set[str]:
+def _own_documents(name: str, dataset: Dataset, documents: Path, same_ids: set[str], judged: Judged) -> set[str]:
     """Return the queries that are themselves the document of the same id, which is then excluded for them.
 
     ``auto`` compares the query's words with those of the document's text, and of title and text together.
@@ -159,15 +147,17 @@ def _own_documents(
     Raises:
         DataError: the qrels judge a document that would be excluded.
     """
-    own = named if dataset.queries_are_documents is True else set()
-    if dataset.queries_are_documents == "auto" and named:
-        own = {one.id for one in collection.pick_documents(documents, named) if _same_text(texts[one.id], one)}
+    own, texts = same_ids if dataset.queries_are_documents is True else set(), judged.texts
+    if dataset.queries_are_documents == "auto" and same_ids:
+        own = {one.id for one in collection.pick_documents(documents, same_ids) if _same_text(texts[one.id], one)}
     # With "true", the query's own document may be judged not relevant. It is dropped, as in beir.
     least = 1 if dataset.queries_are_documents is True else -MAX_GRADE
-    if judged := [query for query in texts if query in own and grades.get(query, {}).get(query, least - 1) >= least]:
+    if wrong := [
+        query for query in texts if query in own and judged.grades.get(query, {}).get(query, least - 1) >= least
+    ]:
         raise DataError(
-            f"dataset {name!r}: {len(judged)} queries are documents of the same id, which are not "
-            f"ranked for them, but the qrels judge these documents, {quoted(judged[0])} first. To rank them, "
+            f"dataset {name!r}: {len(wrong)} queries are documents of the same id, which are not "
+            f"ranked for them, but the qrels judge these documents, {quoted(wrong[0])} first. To rank them, "
             f"set datasets.{name}.queries_are_documents: false."
         )
     return own

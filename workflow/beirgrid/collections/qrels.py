@@ -13,8 +13,8 @@ from . import ids, lines
 
 # Largest absolute relevance grade.
 MAX_GRADE = 100
-# Names of the columns in the header of a qrels file.
-_HEADER = ("query-id", "corpus-id", "score")
+# Columns of qrels without a header: BEIR's, with tabs between, and TREC's, with any white space.
+_BEIR, _TREC = ["query-id", "corpus-id", "score"], ["query-id", "iteration", "corpus-id", "score"]
 _WHOLE = "[+-]?0*[0-9]{1,3}"
 
 
@@ -46,41 +46,29 @@ class Grades(NamedTuple):
     overruled: int
 
 
-class _Layout(NamedTuple):
-    """Layout of a qrels file: the positions of its columns in a line of ``width`` fields."""
-
-    expected: str
-    separator: str | None
-    width: int
-    columns: tuple[int, int, int]
-    changed: int | None = None
-
-
-_BEIR = _Layout("query-id, corpus-id and score with tabs between", "\t", 3, (0, 1, 2))
-_TREC = _Layout("the four columns of TREC (query, 0, document, grade)", None, 4, (0, 2, 3))
-
-
 def judgements(path: Path) -> Iterator[Judgement]:
     """Yield the judgements of a qrels file, plain or gzipped, in BEIR's or TREC's layout.
 
     Raises:
         DataError: names file and line: a line does not match the layout, or a grade is no number.
     """
-    layout = None
+    names: list[str] = []
+    separator = None
     for line, place in lines.read(path):
-        if layout is None:
-            layout = _header(line, place)
-            if layout:
+        if not names:
+            if names := _header(line, place):
+                separator = "\t" if "\t" in line else None
                 continue
-            layout = _BEIR if line.count("\t") == 2 or len(line.split()) != 4 else _TREC
-        fields = line.split(layout.separator)
-        if len(fields) != layout.width:
-            raise DataError(f"{place}: expected {layout.expected}, got {quoted(line)}")
-        query, document, score = (fields[at] for at in layout.columns)
-        if not re.fullmatch(_WHOLE, score):
-            raise DataError(f"{place}: the score {quoted(score)} is not a whole number (of up to three digits)")
-        changed = layout.changed is not None and fields[layout.changed] == "1"
-        yield Judgement(query, document, int(score), place, changed)
+            is_trec = line.count("\t") != 2 and len(line.split()) == 4
+            names, separator = (_TREC, None) if is_trec else (_BEIR, "\t")
+        fields = line.split(separator)
+        if len(fields) != len(names):
+            between = ", with tabs between" if separator else ""
+            raise DataError(f"{place}: expected the columns {', '.join(names)}{between}; got {quoted(line)}")
+        row = dict(zip(names, fields, strict=True))
+        if not re.fullmatch(_WHOLE, row["score"]):
+            raise DataError(f"{place}: the score {quoted(row['score'])} is not a whole number (of up to three digits)")
+        yield Judgement(row["query-id"], row["corpus-id"], int(row["score"]), place, row.get("changed") == "1")
 
 
 def by_query(judged: Iterable[Judgement]) -> Grades:
@@ -130,15 +118,11 @@ def say_overruled(pairs: int) -> str:
     return f"qrels judge {pairs} (query, document) pairs again with another grade; the last one counts"
 
 
-def _header(line: str, place: str) -> _Layout | None:
-    """Parse the header of a qrels file; return None if the first line is a judgement."""
-    separator = "\t" if "\t" in line else None
-    names = [name.strip().lower().replace("_", "-") for name in line.split(separator)]
-    if not any(name in _HEADER for name in names) or re.fullmatch(_WHOLE, names[-1]):
-        return None
-    if any(names.count(name) != 1 for name in _HEADER):
-        raise DataError(f"{place}: the header {quoted(line)} does not name each of {', '.join(_HEADER)} once")
-    query, document, score = map(names.index, _HEADER)
-    expected = f"the columns of the header ({', '.join(names)})"
-    changed = names.index("changed") if "changed" in names else None
-    return _Layout(expected, separator, len(names), (query, document, score), changed)
+def _header(line: str, place: str) -> list[str]:
+    """Return the names of the columns in the header of a qrels file; empty if the first line is a judgement."""
+    names = [name.strip().lower().replace("_", "-") for name in line.split("\t" if "\t" in line else None)]
+    if not {*names} & {*_BEIR} or re.fullmatch(_WHOLE, names[-1]):
+        return []
+    if any(names.count(name) != 1 for name in _BEIR):
+        raise DataError(f"{place}: the header {quoted(line)} does not name each of {', '.join(_BEIR)} once")
+    return names

@@ -24,7 +24,6 @@ _BEHIND = {
     **dict.fromkeys(("run", "runs", "first_stage"), _RUN),
     "scores": (*_RUN, "run"),
     "dev_runs": ("corpus",),
-    "exact_indexes": ("corpus", "checkpoint", "similarity", "chunks", _ROWS),
     **dict.fromkeys(("checkpoint", "checkpoints", "query_tower", "base", "teacher", "generator"), ()),
 }
 

@@ -91,8 +91,7 @@ class RetrieveVectors(OfFamily):
             "queries": artifacts.queries(dataset),
         }
         if isinstance(entry, entries.DenseRetriever) and entry.variant:
-            variants = artifacts.shards(grid, paths.VARIANTS, model, corpus, variant=entry.variant)
-            inputs |= {"indexes": variants, "exact": inputs["indexes"]}
+            inputs["indexes"] = artifacts.shards(grid, paths.VARIANTS, model, corpus, variant=entry.variant)
         if self.family.folder:  # the search also reads the vectors
             inputs["tokens"] = artifacts.vectors(grid, model, corpus)
         if isinstance(entry, entries.LateInteractionRetriever) and entry.exhaustive:

@@ -88,18 +88,17 @@ def price_of_queries(records: Iterable[Mapping[str, Any]]) -> float:
 def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
     """Return the bytes of the indexes that a cell searches.
 
-    The exact index behind an approximate one does not count: the search only compares its results with that index.
+    The exact index from which an approximate one was built does not count.
     """
-    searches = [step for step in steps if "search_seconds" in step.record["facts"]]
-    compared, searched = (
+    built_from, searched = (
         {
             os.path.normpath(Path(step.path).parent / Path(entry["path"]).with_suffix(""))
-            for step in searches
+            for step in steps
             for entry in step.record.get("inputs", {}).get(option, ())
         }
-        for option in ("exact_indexes", "indexes")
+        for option in ("exact", "indexes")
     )
-    unused = compared - searched
+    unused = built_from - searched
     made = [step for step in steps if _folder(step) == _MADE[-1]]
     indexes = [step for step in made if str(Path(step.path).with_suffix("")) not in unused]
     return float(sum(step.record["facts"].get("bytes", 0) for step in indexes))

@@ -1,8 +1,8 @@
-"""Approximate search with dense vectors: smaller or faster indexes than the flat one, and their recall."""
+"""Approximate search with dense vectors: smaller or faster indexes than the flat one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -121,18 +121,3 @@ def search_shards(
     best.finalize()
     kept = min(depth, first)
     return best.D[:, :kept], best.I[:, :kept]
-
-
-def recalls(retrieved: np.ndarray, exact: np.ndarray, depths: Sequence[int]) -> dict[str, float]:
-    """Return the recall of an exact search's best documents at each depth, averaged over queries.
-
-    Args:
-        retrieved: int64 rows [queries, documents], best first; -1 means no document.
-        exact: int64 rows [queries, documents] of an exact search.
-        depths: cut-offs.
-    """
-    shares = {}
-    for depth in sorted({min(depth, exact.shape[1]) for depth in depths}):
-        both = [len(np.intersect1d(a[:depth], b[:depth])) / depth for a, b in zip(retrieved, exact, strict=True)]
-        shares[str(depth)] = round(float(np.mean(both)), 5)
-    return shares

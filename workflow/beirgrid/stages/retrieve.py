@@ -8,8 +8,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
-
 from ..collections import collection
 from ..config.indexes import AnyIndex
 from ..config.models import DenseModel, Model, ModelEntry
@@ -25,7 +23,7 @@ from ..models.endpoints import kept_answers
 from ..pipeline.retrieve import RETRIEVE
 from ..runs import runs
 from ..runs.limits import Limits
-from ..search import Found, approximate, flat, lucene, maxsim, module
+from ..search import Found, approximate, lucene, maxsim, module
 from ..search.maxsim import TokenVectors
 
 System = Annotated[str, "name of the system, used as the tag of the run"]
@@ -86,7 +84,6 @@ def retrieve_vectors(
     queries: Queries,
     tokens: Annotated[tuple[Artifact, ...], "token vectors of the shards (late interaction)"] = (),
     indexes: Annotated[tuple[Artifact, ...], "indexes of the shards; none to score every document's tokens"] = (),
-    exact: Annotated[tuple[Artifact, ...], "exact indexes of the shards, for the recall of the exact results"] = (),
     index: Annotated[AnyIndex | None, "kind of the indexes, unless flat"] = None,
     dimensions: Annotated[Size | None, "number of dimensions in the indexes"] = None,
     candidates: Annotated[Size | None, "nearest tokens per query token; without it, every document is scored"] = None,
@@ -109,7 +106,7 @@ def retrieve_vectors(
         settings |= {"candidates": candidates} if candidates else {"exhaustive": True}
     # A query tower is not the model of the documents.
     files = {"query_tower" if two_towers else "checkpoint": checkpoint, "corpus": corpus, "queries": queries}
-    inputs: dict[str, Any] = {**files, "tokens": tokens, "indexes": indexes, "exact_indexes": exact}
+    inputs: dict[str, Any] = {**files, "tokens": tokens, "indexes": indexes}
     origin = lineage.check(inputs, _asked_of_indexes(model, index, dimensions, two_towers))
     texts, limits = collection.read_queries(queries), Limits(queries, depth)
     documents = collection.count(corpus)
@@ -123,8 +120,7 @@ def retrieve_vectors(
             _check(vectors, texts, encoder.precision)
             facts |= encoder.facts()
         run: runs.Run = {}
-        found: list[np.ndarray] = []
-        seconds = 0.0
+        searched, seconds = 0, 0.0
         if limits.candidates:
             candidates = None  # all documents are scored, and then those of each query are taken
         shards: dict[str, Any] = {"indexes": indexes, "tokens": tokens, "index": index, "dimensions": dimensions}
@@ -140,13 +136,10 @@ def retrieve_vectors(
             for number, query in enumerate(list(texts)[start:stop]):
                 ranked = rows[number] >= 0  # a row below 0 is none
                 run[query] = limits.ranking(query, ids.take(rows[number][ranked]).to_pylist(), scores[number][ranked])
-            found += list(rows) if exact or candidates else []
+            searched += sum(map(len, rows))
         facts["search_seconds"] = round(seconds, 3)
         if candidates:
-            facts["candidates_per_query"] = round(float(np.mean([len(row) for row in found])), 1)
-        if exact:
-            _, best = flat.find(exact, vectors, len(found[0]), compute)
-            facts["recall_of_exact"] = approximate.recalls(np.stack(found), best[:, :depth], (10, 100, depth))
+            facts["candidates_per_query"] = round(searched / len(texts), 1)
         runs.write(output, run, system)
         facts.update(_counts(run, len(texts)))
 
