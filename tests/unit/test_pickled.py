@@ -143,11 +143,6 @@ def test_a_file_with_anything_but_tensors_is_refused(tmp_path, capsys, content: 
                 "sparse": {"a": torch.eye(3).to_sparse()},
             }.items()
         ),
-        pytest.param(
-            lambda path: saved(path, {**WEIGHTS, "embeddingHead.weight": torch.eye(3)}),
-            "have embeddingHead.weight, as ANCE's, but lack embeddingHead.bias",
-            id="half-a-head",
-        ),
     ],
 )
 def test_weights_that_are_no_plain_tensors_are_refused(tmp_path, content: Callable[[Path], bytes], message):

@@ -51,7 +51,9 @@ def test_own_prompts_are_refused_until_the_entry_names_each_side(tmp_path, setti
             saved.check_prompts("toy", folder, given)
             continue
         written = ", ".join(f'{role}: "…"' for role in left_out)
-        with pytest.raises(DataError, match=re.escape(f'prompts: {{{written}}}, or "" for none')) as caught:
+        with pytest.raises(
+            DataError, match=re.escape(f'prompts: {{{written}}} to models.toy, or "" for none')
+        ) as caught:
             saved.check_prompts("toy", folder, given)
         assert json.dumps(next(filter(None, settings["prompts"].values())), ensure_ascii=False) in str(caught.value)
     saved.check_prompts("toy", folder, ["query", "document"])

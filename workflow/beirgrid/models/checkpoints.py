@@ -42,9 +42,13 @@ class CheckpointEntry(ModelEntry):
 
 
 def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
-    """Copy or download a checkpoint to the folder ``target``; return facts for its record.
+    """Copy or download a checkpoint to the folder ``target``, and verify it; return facts for its record.
 
-    The facts are the hub's commit (``commit``) and, for pickled weights, the SHA-256 of each pickle (``converted``).
+    The facts are the SHA-256 of each file (``files``), the hub's commit (``commit``) and, for pickled weights, the
+    SHA-256 of each pickle (``converted``).
+
+    Raises:
+        DataError: the checkpoint cannot be fetched, is no whole one, or a file differs from the entry's hash of it.
     """
     with _named_errors(name, target):
         facts = _fetch(name, entry, target)
@@ -53,12 +57,14 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
                 folder.mkdir()
                 own = CheckpointEntry.model_validate(entry.adapter.own_keys())
                 of_adapter = _fetch(name, own, folder)
-                of_adapter["files"] = _digests(folder)
+                of_adapter["files"] = digests(folder)
                 facts["adapter"] = of_adapter | adapters.merge(folder, target)
             if (base := facts["adapter"]["base"]) not in (None, entry.checkpoint, entry.path):
                 stated = entry.checkpoint or entry.path
                 warn(f"model {name!r}: its adapter names the base {base!r}, the entry {stated!r}")
         saved.refuse_outside(target)
+        if not (target / "config.json").is_file() and not (target / "modules.json").is_file():
+            raise DataError("the checkpoint has neither config.json nor modules.json")
         if not any(target.glob("**/*.safetensors")):
             raise DataError(
                 "no .safetensors weights; only that format is loaded, because others can run code. If its weights are "
@@ -67,6 +73,10 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
         if not any(any(target.rglob(pattern)) for pattern in _TOKENIZERS):
             # transformers would create a tokenizer without a vocabulary.
             raise DataError(f"the checkpoint has no tokenizer (one of {', '.join(_TOKENIZERS)})")
+        facts["files"] = digests(target)
+        _check(entry.files, facts["files"])
+        if missing := sorted({*entry.files}.difference(facts["files"], facts.get("converted", {}).get("files", ()))):
+            raise DataError(f"the checkpoint has no {missing[0]}")
     return facts
 
 
@@ -89,9 +99,9 @@ def _fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
     else:
         facts["commit"] = _download(name, entry, target)
     if pickles := sorted(path for path in target.rglob("*") if _PICKLE.fullmatch(path.name)):
-        digests = {str(path.relative_to(target)): files.sha256(path) for path in pickles}
-        _check(entry.files, digests)
-        facts["converted"] = {"files": digests}
+        of_pickles = {str(path.relative_to(target)): files.sha256(path) for path in pickles}
+        _check(entry.files, of_pickles)
+        facts["converted"] = {"files": of_pickles}
         for folder in sorted({path.parent for path in pickles}):
             convert.convert(folder, [path.name for path in pickles if path.parent == folder])
         for path in target.rglob("*.safetensors"):  # which its library writes for their owner alone
@@ -101,16 +111,16 @@ def _fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
     return facts
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of the files of a folder, by path relative to it."""
     return {str(path.relative_to(folder)): files.sha256(path) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def _check(registered: Mapping[str, str], digests: Mapping[str, str]) -> None:
+def _check(registered: Mapping[str, str], of_files: Mapping[str, str]) -> None:
     """Refuse a file whose SHA-256 differs from the registered one."""
     for file, digest in registered.items():
-        if digests.get(file, digest) != digest:
-            raise DataError(f"{file} has SHA-256 {digests[file]}, the registry says {digest}")
+        if of_files.get(file, digest) != digest:
+            raise DataError(f"{file} has SHA-256 {of_files[file]}, the registry says {digest}")
 
 
 def _chosen(names: Collection[str], entry: ModelEntry) -> list[str]:
@@ -186,28 +196,5 @@ def _download(name: str, entry: ModelEntry, target: Path) -> str:
         ) from error
     shutil.rmtree(target / ".cache", ignore_errors=True)
     if entry.revision == lock.RESOLVE:
-        lock.check(checkpoint, _digests(target))
+        lock.check(checkpoint, digests(target))
     return str(commit)
-
-
-def verify(
-    name: str, folder: Path, registered: Mapping[str, str] | None = None, converted: Collection[str] = ()
-) -> dict[str, str]:
-    """Verify the files of a checkpoint; return the SHA-256 of each.
-
-    Args:
-        registered: SHA-256 by file, from the registry.
-        converted: pickled files that were verified before their conversion.
-
-    Raises:
-        DataError: a registered file is missing or differs, or the folder has no checkpoint.
-    """
-    registered = registered or {}
-    digests = _digests(folder)
-    with _named_errors(name, folder):
-        if missing := sorted(set(registered) - set(digests) - set(converted)):
-            raise DataError(f"the checkpoint has no {missing[0]}")
-        _check(registered, digests)
-        if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
-            raise DataError("the checkpoint has neither config.json nor modules.json")
-    return digests

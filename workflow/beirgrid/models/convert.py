@@ -28,7 +28,7 @@ def convert(folder: Path, names: list[str]) -> None:
 
     for name in names:
         weights = _load(folder / name)
-        if _HEAD[0] in weights:
+        if all(name in weights for name in _HEAD):
             weights = _without_head(folder, weights)
         # Tensors that share memory (tied embeddings) are written in full under each name.
         weights = {key: tensor.detach().contiguous().clone() for key, tensor in weights.items()}
@@ -67,9 +67,6 @@ def _without_head(folder: Path, weights: dict[str, torch.Tensor]) -> dict[str, t
     Returns the encoder's weights.
     """
     encoder = {name: tensor for name, tensor in weights.items() if name.startswith(_ENCODER)}
-    missing = [name for name in _HEAD if name not in weights] + [f"{_ENCODER}*"] * (not encoder)
-    if missing:
-        raise DataError(f"the weights have {_HEAD[0]}, as ANCE's, but lack {missing[0]}")
     from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm, Pooling, Transformer
     from torch.nn import Identity
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -366,8 +367,6 @@ def _vectors(answer: Any, texts: int, dimension: int | None) -> np.ndarray:
 def _scores(answer: Any, documents: int) -> np.ndarray:
     """Parse the scores of a response, in the order of the documents."""
     rows = answer if isinstance(answer, list) else answer.get("results", answer.get("data"))
-    if not all("index" in row for row in rows):  # servers sort them by score
-        raise ValueError("its rows have no index, which says whose score it is")
     ordered = _in_order(rows, documents)
     return _finite([row["relevance_score" if "relevance_score" in row else "score"] for row in ordered], 1)
 
@@ -381,11 +380,13 @@ def _content(answer: Any) -> str:
 
 
 def _in_order(rows: Any, expected: int) -> list[Any]:
-    """Sort the rows of a response by ``index``, which must be unique."""
-    numbers = [row.get("index", place) for place, row in enumerate(rows)]
-    if sorted(numbers) != list(range(expected)):
+    """Sort the rows of a response by ``index``, which says whose they are: servers sort scores by size."""
+    if not all("index" in row for row in rows):
+        raise ValueError("its rows have no index, which says whose they are")
+    ordered = sorted(rows, key=itemgetter("index"))
+    if (numbers := [row["index"] for row in ordered]) != list(range(expected)):
         raise ValueError(f"it has {len(numbers)} rows for {expected} texts, or an index twice: {quoted(numbers)}")
-    return [row for _, row in sorted(zip(numbers, rows, strict=True), key=lambda pair: pair[0])]
+    return ordered
 
 
 def _finite(numbers: Any, dimensions: int) -> np.ndarray:

@@ -76,13 +76,10 @@ def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:
         )
     left_out = [role for role in ("query", "document") if role not in given and _has_prompt(role, saved)]
     if left_out:
-        written = ", ".join(f'{role}: "…"' for role in left_out)
-        default = saved.get("default_prompt_name")
+        texts = ", ".join(f'{role}: "…"' for role in left_out)
         raise DataError(
-            f"model {name!r}: its checkpoint has prompts of its own"
-            f"{f' (by default {default!r})' if default else ''}, which the entry does not mention: "
-            f"{json.dumps(prompts, ensure_ascii=False)}. Add to models.{name} the text before each "
-            f'{" and each ".join(left_out)}: prompts: {{{written}}}, or "" for none'
+            f"model {name!r}: its checkpoint has prompts of its own, which the entry does not mention: "
+            f'{json.dumps(prompts, ensure_ascii=False)}. Add prompts: {{{texts}}} to models.{name}, or "" for none'
         )
 
 

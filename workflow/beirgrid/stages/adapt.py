@@ -95,7 +95,7 @@ def adapt(
             found = _examples(recipe, examples, cache)
             facts.update(_train(model, recipe, base, found, runtime, precision, state))
             model.save_pretrained(str(temporary), create_model_card=False)
-            facts["files"] = checkpoints.verify(output.parent.name, temporary)
+            facts["files"] = checkpoints.digests(temporary)
         shutil.rmtree(state)
         facts.update(device=runtime.kind, precision=precision, bytes=files.size(output))
 

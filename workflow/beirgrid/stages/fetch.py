@@ -152,8 +152,6 @@ def fetch_model(
                 facts |= probe.fetch(entry.family, probe.with_connection(entry.endpoint, connection), temporary)
             else:
                 facts |= checkpoints.fetch(name, entry, temporary)
-                pickles = facts.get("converted", {}).get("files", ())
-                facts["files"] = checkpoints.verify(name, temporary, entry.files, pickles)
                 saved.check_prompts(name, temporary, prompts)
         facts |= {"bytes": files.size(output)} | ({} if entry.endpoint else {"states": saved.own_settings(output)})
         facts |= {"entry": source} if source else {}

@@ -90,7 +90,7 @@ def train(
             _label(examples, teacher, recipe.teacher, runtime)
         with files.atomic(output, directory=True) as temporary:
             seconds = _fit(examples, base, recipe, runtime, temporary)
-            facts["files"] = checkpoints.verify(output.parent.name, temporary)
+            facts["files"] = checkpoints.digests(temporary)
         facts.update(
             queries=len(positives),
             pairs=sum(len(example["labels"]) for example in examples),
