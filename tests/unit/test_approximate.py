@@ -12,14 +12,13 @@ from graph import inputs, records, settings
 from helpers import main, tracked_configuration
 
 from beirgrid import config
-from beirgrid.config.indexes import Flat, Hnsw, Int8, IvfPq
+from beirgrid.config.indexes import Flat, Hnsw, Int8
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.pipeline.grid import Grid
 from beirgrid.search import approximate
 
 KINDS = [
     pytest.param(Hnsw(kind="hnsw", links=16, construction=64, search=64), 0.99, 1.0, id="hnsw"),
-    pytest.param(IvfPq(kind="ivfpq", lists=8, codes=16, probes=8), 0.5, 0.5, id="ivfpq"),
     pytest.param(Int8(kind="int8"), 0.95, 0.27, id="int8"),
 ]
 
@@ -89,18 +88,6 @@ def test_truncated_vectors_have_length_1_again_for_cosine_only():
     assert approximate.truncate(vectors, None, "cosine") is vectors
     with pytest.raises(DataError, match="3 dimensions, fewer than `dimensions: 4`"):
         approximate.truncate(vectors, 4, "dot")
-
-
-@pytest.mark.parametrize(
-    ("rows", "kind", "message"),
-    [
-        (300, IvfPq(kind="ivfpq", codes=10), "`codes: 10` does not divide the 64 dimensions"),
-        (200, IvfPq(kind="ivfpq", codes=16), "a shard has 200 documents: an ivfpq index needs at least 256"),
-    ],
-)
-def test_parameters_that_do_not_fit_are_refused(tmp_path, rows, kind, message):
-    with pytest.raises(DataError, match=message):
-        approximate.write_index(_vectors(rows, 1), kind, tmp_path / "0.faiss")
 
 
 # In a grid

@@ -42,23 +42,13 @@ class Hnsw(Index):
     search: Size = Field(1000, description="Candidates that are kept during a search.")
 
 
-class IvfPq(Index):
-    """Inverted lists of product-quantised vectors."""
-
-    built_with: ClassVar[tuple[str, ...]] = ("kind", "lists", "codes")
-    kind: Literal["ivfpq"] = Field(description="Kind of index.")
-    lists: Size = Field(1024, description="Inverted lists; fewer in a shard with fewer than 39 vectors per list.")
-    codes: Size = Field(64, description="Bytes per vector, a divisor of the number of dimensions.")
-    probes: Size = Field(32, description="Lists that are searched per query.")
-
-
 class Int8(Index):
     """One byte per dimension, scaled to the range of the dimension."""
 
     kind: Literal["int8"] = Field(description="Kind of index.")
 
 
-AnyIndex = Annotated[Flat | Hnsw | IvfPq | Int8, Field(discriminator="kind")]
+AnyIndex = Annotated[Flat | Hnsw | Int8, Field(discriminator="kind")]
 
 
 def token_lists(tokens: float) -> int:

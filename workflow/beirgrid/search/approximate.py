@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..config.indexes import AnyIndex, Flat, Hnsw, IvfPq
+from ..config.indexes import AnyIndex, Flat, Hnsw
 from ..core.errors import DataError
 from . import flat
 
-# Training vectors per list that faiss asks for, and the minimum for a product quantiser.
-_PER_LIST, _LEAST_TRAINED = 39, 256
 # faiss's class for each kind of index.
-_CLASSES = {"hnsw": "IndexHNSWFlat", "ivfpq": "IndexIVFPQ", "int8": "IndexScalarQuantizer"}
+_CLASSES = {"hnsw": "IndexHNSWFlat", "int8": "IndexScalarQuantizer"}
 
 
 def truncate(vectors: np.ndarray, dimensions: int | None, similarity: str) -> np.ndarray:
@@ -41,14 +39,10 @@ def truncate(vectors: np.ndarray, dimensions: int | None, similarity: str) -> np
 
 
 def write_index(vectors: np.ndarray, kind: AnyIndex, path: Path) -> None:
-    """Write an index of float32 [documents, dimension] to a file, reproducibly.
-
-    Raises:
-        DataError: there are too few vectors, or they do not fit the kind's parameters.
-    """
+    """Write an index of float32 [documents, dimension] to a file, reproducibly."""
     import faiss
 
-    index = _empty_index(kind, *vectors.shape)
+    index = _empty_index(kind, vectors.shape[1])
     threads = faiss.omp_get_max_threads()
     if isinstance(kind, Hnsw):
         faiss.omp_set_num_threads(1)  # an HNSW graph depends on the order of insertion
@@ -60,21 +54,13 @@ def write_index(vectors: np.ndarray, kind: AnyIndex, path: Path) -> None:
     faiss.write_index(index, str(path))
 
 
-def _empty_index(kind: AnyIndex, documents: int, dimension: int) -> Any:
+def _empty_index(kind: AnyIndex, dimension: int) -> Any:
     import faiss
 
     if isinstance(kind, Hnsw):
         index = faiss.IndexHNSWFlat(dimension, kind.links, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = kind.construction
         return index
-    if isinstance(kind, IvfPq):
-        if dimension % kind.codes:
-            raise DataError(f"`codes: {kind.codes}` does not divide the {dimension} dimensions of the vectors")
-        if documents < _LEAST_TRAINED:
-            raise DataError(f"a shard has {documents} documents: an ivfpq index needs at least {_LEAST_TRAINED}")
-        lists = min(kind.lists, max(1, documents // _PER_LIST))
-        # np: without polysemous codes, which train slowly and are not used by this search.
-        return faiss.index_factory(dimension, f"IVF{lists},PQ{kind.codes}x8np", faiss.METRIC_INNER_PRODUCT)
     name = "Flat" if isinstance(kind, Flat) else "SQ8"
     return faiss.index_factory(dimension, name, faiss.METRIC_INNER_PRODUCT)
 
@@ -113,8 +99,6 @@ def search_shards(
             raise DataError(f"{path} holds vectors of dimension {index.d}, but the queries have {queries.shape[1]}")
         if isinstance(kind, Hnsw):
             index.hnsw.efSearch = max(kind.search, depth)
-        elif isinstance(kind, IvfPq):
-            index.nprobe = kind.probes
         scores, rows = index.search(queries, min(depth, index.ntotal))
         best.add_result(scores, np.where(rows < 0, -1, rows + first))
         first += index.ntotal
