@@ -33,22 +33,6 @@ def _index(folder: Path, vectors: np.ndarray, number: int) -> Path:
     return folder / f"{number}.faiss"
 
 
-@pytest.mark.parametrize("depth", [10, 700])
-def test_shards_merge_into_the_exact_ranking(tmp_path, depth):
-    rng = np.random.default_rng(0)
-    sizes = [300, 1, 200]
-    vectors = rng.standard_normal((sum(sizes), 24), np.float32)
-    queries = rng.standard_normal((7, 24), np.float32)
-    starts = np.cumsum([0, *sizes])
-    shards = [_index(tmp_path, vectors[starts[i] : starts[i + 1]], i) for i in range(3)]
-    scores, rows = search_shards(shards, queries, depth)
-    exact = queries.astype(np.float64) @ vectors.T.astype(np.float64)
-    expected = np.argsort(-exact, axis=1)[:, :depth]
-    assert rows.shape == (7, min(depth, sum(sizes)))
-    assert (rows == expected).all()
-    np.testing.assert_allclose(scores, np.take_along_axis(exact, expected, 1), rtol=1e-4, atol=1e-4)
-
-
 def _one_at_a_time(shards: list[Path]) -> Iterator[Path]:
     """Yield shards; no other shard may be mapped by this process at the same time."""
     for shard in shards:
@@ -160,19 +144,6 @@ def test_bm25_equals_pyserini(tmp_path, root, fields):
         ours = runs.canonical(query, *found[query])
         assert ours.ids == ranking.ids
         np.testing.assert_array_equal(ours.scores, ranking.scores)
-
-
-def test_documents_are_read_by_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(collection, "ROW_GROUP", 4)
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    names = [str(i) for i in range(11)]
-    table = pa.table([names, names, names], schema=collection.CORPUS_SCHEMA)
-    pq.write_table(table, tmp_path / "c.parquet", row_group_size=4)
-    for start, stop in [(0, None), (0, 3), (3, 9), (8, 11), (5, 5)]:
-        got = [d.id for rows in collection.read_documents(tmp_path / "c.parquet", start, stop) for d in rows]
-        assert got == names[start:stop]
 
 
 @pytest.mark.parametrize(

@@ -175,21 +175,13 @@ def test_answers_are_kept(served: Served, client: Callable[..., Client]) -> None
     assert len(served.asked) == 2
 
 
-def test_a_damaged_answer_is_asked_for_again(served: Served, client: Callable[..., Client], tmp_path: Path) -> None:
-    client(answers=True).embed(TEXTS)
-    (kept,) = (tmp_path / "answers").iterdir()
-    kept.write_bytes(kept.read_bytes()[:-9])
-    np.testing.assert_array_equal(client(answers=True).embed(TEXTS), letters(TEXTS))
-    assert len(served.asked) == 2
-
-
-@pytest.mark.parametrize("content", [b'{"answer": {}}', b'{"answer": 5}', b"[1]", b"[" * 100_000])
+@pytest.mark.parametrize("content", [None, b'{"answer": {}}', b'{"answer": 5}', b"[1]", b"[" * 100_000])
 def test_a_file_that_is_no_answer_is_asked_for_again(
-    served: Served, client: Callable[..., Client], tmp_path: Path, content: bytes
+    served: Served, client: Callable[..., Client], tmp_path: Path, content: bytes | None
 ) -> None:
     client(answers=True).embed(TEXTS)
     (kept,) = (tmp_path / "answers").iterdir()
-    kept.write_bytes(gzip.compress(content))
+    kept.write_bytes(gzip.compress(content) if content else kept.read_bytes()[:-9])
     np.testing.assert_array_equal(client(answers=True).embed(TEXTS), letters(TEXTS))
     assert len(served.asked) == 2
 

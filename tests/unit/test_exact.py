@@ -180,21 +180,6 @@ def test_equal_vectors_have_equal_scores_wherever_they_are():
         np.testing.assert_allclose(scores[0], query.astype(np.float64) @ documents[0], rtol=1e-13)
 
 
-@pytest.mark.parametrize("queries", [1, 2, 11])
-def test_threads_divide_the_queries_and_pytorch_keeps_its_own(queries):
-    before = torch.get_num_threads()
-    documents, asked = _integers(450, 1), _integers(queries, 2)
-    torch.set_num_threads(3)
-    try:
-        scores, rows = flat.search_exact(documents, asked, 20)
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
-    best, order = _expected(documents, asked, 20)
-    assert (rows == order).all()
-    assert (scores == best.astype(np.float32)).all()
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_vector_that_is_not_finite_is_refused(value):
     documents = _integers(300, 1)
@@ -203,15 +188,6 @@ def test_a_vector_that_is_not_finite_is_refused(value):
         flat.search_exact(documents, _integers(3, 2), 5)
     with pytest.raises(DataError, match="not a finite number"):
         flat.search_exact(_integers(300, 2), documents[199:201], 5)
-
-
-def test_vectors_of_one_dimension_are_searched():
-    rng = np.random.default_rng(0)
-    documents, queries = (rng.standard_normal((rows, 1), np.float32) for rows in (3000, 5))
-    best, order = _expected(documents, queries, 20)
-    scores, rows = flat.search_exact(documents, queries, 20)
-    assert (rows == order).all()
-    assert (scores == best.astype(np.float32)).all()
 
 
 def test_shards_on_disk_are_searched_as_arrays(tmp_path, monkeypatch):

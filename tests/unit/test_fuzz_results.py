@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
 import os
@@ -64,34 +63,24 @@ def evaluate(call, tmp_path):
 
 WRONG_SCORES = [
     (f"# ir_metadata.start\n# tag: a\n{RUN}", QRELS, "a.trec: the header that line 1 begins has no end"),
-    (RUN.replace("\n", "\r"), QRELS, "a.trec:1: a carriage return within a line"),
     ("q1\rq2 Q0 d1 1 t\n", QRELS, "a.trec:1: a carriage return within a line"),
-    (RUN, QRELS.replace("d1\t", "d1 \t"), "qrels.tsv:2: the id 'd1 ' has white space in it"),
     (RUN, QRELS.replace("q2\t", "q2\u00a0\t"), "qrels.tsv:4: the id 'q2\\xa0' has white space in it"),
-    (RUN, QRELS + "q1\t\t1\n", "qrels.tsv:5: the id '' has white space in it"),
     (RUN, QRELS + "\ufeffq1\td3\t1\n", "qrels.tsv:5: the id '\\ufeffq1' begins with a byte order mark"),
     (RUN.replace("q2", "\ufeffq2"), QRELS, "a.trec:3: a byte order mark before an id: was a file appended?"),
     (RUN.replace("d3", "\ufeffd3"), QRELS, "a.trec:3: a byte order mark before an id: was a file appended?"),
     (f"\ufeff\ufeff{RUN}", QRELS, "a.trec:1: a byte order mark before an id"),
     (RUN.replace(" 3 t", f" {'9' * 5000} t"), QRELS, "a.trec:1: the score '9999"),
-    (RUN.replace(" 3 t", f" {'1_' * 2500}0 t"), QRELS, "a.trec:1: the score '1_1_"),
     (RUN + f"q1 Q0 {'x' * 5000} 3 1 t\n" * 2, QRELS, "xxx' is ranked twice for query 'q1'"),
     (RUN, QRELS + "q1\td3\t101\n", "qrels.tsv:5: 101 is not a relevance grade (at most 100)"),
-    (RUN, QRELS + "q1\td3\t-999\n", "qrels.tsv:5: -999 is not a relevance grade (at most 100)"),
     (f"{RUN}q1 Q0 a 1 0.5\n", QRELS, "a.trec:4: not a TREC run line"),
     (f"{RUN}q1 Q0 a 1 nan t\n", QRELS, "a.trec:4: the score 'nan' is not a number"),
     (f"{RUN}q1 Q0 d1 9 0.4 t\n", QRELS, "a.trec:4: document 'd1' is ranked twice"),
 ]
 # Runs in another form than their name says.
 OTHER_FORMS = [
-    ("a.trec", RUN.encode("utf-32"), "a.trec:1: not UTF-8 (byte 0xff)"),
-    ("a.trec", RUN.encode().replace(b"d2", b"\xc0\xaf"), "a.trec:2: not UTF-8 (byte 0xc0)"),
     ("a.trec", RUN.encode().replace(b"d2", b"\xed\xa0\x80"), "a.trec:2: not UTF-8 (byte 0xed)"),
     ("a.trec", RUN.replace(" ", "\u00a0"), "a.trec:1: not a TREC run line"),
     ("a.trec", RUN.replace(" 3 t", " 0x1p3 t"), "a.trec:1: not a TREC run line"),
-    ("a.trec", RUN.replace(" 3 t", " 1e400 t"), "a.trec:1: the score '1e400' is not a number that float32 holds"),
-    ("a.bz2", bz2.compress(RUN.encode()), "a.bz2:1: not a TREC run line"),
-    ("a.trec", gzip.compress(RUN.encode(), mtime=0), "a.trec:1: not a TREC run line"),
     ("a.run.gz", RUN, "a.run.gz: truncated or corrupt after line 0"),
     ("a.run.gz", gzip.compress(RUN.encode()) + b"garbage", "a.run.gz: truncated or corrupt after line 3"),
 ]
@@ -155,17 +144,6 @@ def test_scores_that_float32_holds_as_0_are_a_tie(evaluate, odd):
     run = f"q1 Q0 d1 1 {odd} t\nq1 Q0 d2 2 0 t\n"
     ideal, found = 2 + 1 / np.log2(3), 1 + 2 / np.log2(3)
     assert evaluate(run, "q1\td1\t2\nq1\td2\t1\n")[1].startswith(f"nDCG@10\t{found / ideal:.4f}\n")
-
-
-@pytest.mark.parametrize("same", [lambda id: f"{id}\u200b", lambda id: f"\u202e{id}", lambda id: f"../{id}'\"\\"])
-def test_an_odd_id_is_one_id(evaluate, same):
-    run, qrels = RUN.replace("d1", same("d1")), QRELS.replace("d1", same("d1"))
-    assert evaluate(run, qrels) == (0, "nDCG@10\t1.0000\nRR@10\t1.0000\nqueries\t2\n", "")
-
-
-def test_a_gzipped_run_may_have_several_members(evaluate):
-    content = gzip.compress(RUN[:15].encode()) + gzip.compress(RUN[15:].encode()) + bytes(100)
-    assert evaluate(content, name="a.run.gz")[1].startswith("nDCG@10\t1.0000\n")
 
 
 @pytest.mark.parametrize("path", [".", "loop", "gone", "/proc/self/mem"])
