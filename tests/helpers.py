@@ -107,6 +107,19 @@ def write_collection(folder: Path, documents: list[dict], queries: list[dict], q
     return folder
 
 
+def fetch_corpus(source: dict[str, Any], out: Path, name: str = "tiny") -> list[str]:
+    """Return the words of the command that fetches a corpus to ``corpus.parquet`` of a folder."""
+    written = ["--output", f"{out}/corpus.parquet", "--record", f"{out}/corpus.json"]
+    return ["fetch", "corpus", "--name", name, "--entry", json.dumps(source), *written]
+
+
+def fetch_dataset(source: dict[str, Any], out: Path, name: str = "tiny", **entry: Any) -> list[str]:
+    """Return the words of the command that fetches queries and qrels beside the corpus that ``fetch_corpus`` wrote."""
+    entries = ["--entry", json.dumps({"corpus": name, **entry}), "--corpus-entry", json.dumps(source)]
+    written = ["--queries", f"{out}/queries.parquet", "--qrels", f"{out}/qrels.tsv", "--record", f"{out}/dataset.json"]
+    return ["fetch", "dataset", "--name", name, *entries, "--corpus", f"{out}/corpus.parquet", *written]
+
+
 def tracked_configuration(*more: str) -> dict[str, Any]:
     """Return the tracked configuration, merged as Snakemake merges it, with more files of config/ over it."""
     return copy.deepcopy(_merged(more))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from graph import inputs, records, settings
-from helpers import main, tracked_configuration
+from helpers import fetch_corpus, fetch_dataset, main, tracked_configuration
 
 from beirgrid import config
 from beirgrid.config.indexes import Flat, Hnsw, Int8
@@ -150,24 +150,10 @@ def _run(*words: Any) -> None:
 def test_the_stages_record_build_size_and_recall(tmp_path, tiny_models):
     import small
 
-    source = json.dumps({"source": "local", "path": str(small.collection(tmp_path / "data"))})
+    source = {"source": "local", "path": str(small.collection(tmp_path / "data"))}
     corpus, queries = tmp_path / "corpus.parquet", tmp_path / "queries.parquet"
-    _run("fetch", "corpus", "--name", "s", "--entry", source, "--output", corpus, "--record", tmp_path / "corpus.json")
-    _run(
-        *(
-            "fetch",
-            "dataset",
-            "--name",
-            "s",
-            "--entry",
-            '{"corpus": "s"}',
-            "--corpus-entry",
-            source,
-            "--corpus",
-            corpus,
-        ),
-        *("--queries", queries, "--qrels", tmp_path / "qrels.tsv", "--record", tmp_path / "dataset.json"),
-    )
+    _run(*fetch_corpus(source, tmp_path))
+    _run(*fetch_dataset(source, tmp_path))
     entry = '{"family": "dense", "similarity": "cosine"}'
     model = ("--model", entry, "--checkpoint", tiny_models["dense"], "--corpus", corpus, "--precision", "float32")
     vectors, exact, index = tmp_path / "0.npy", tmp_path / "flat" / "0.faiss", tmp_path / "int8" / "0.faiss"

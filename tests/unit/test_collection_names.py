@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from helpers import COMMANDS, ROOT, hub, tracked_configuration
+from helpers import COMMANDS, ROOT, fetch_corpus, fetch_dataset, hub, tracked_configuration
 from model_hub import serve
 from pydantic import TypeAdapter
 from stage_words import stage_job
@@ -288,13 +288,7 @@ def test_every_collection_of_the_ready_made_grids_has_a_number_of_documents():
 def fetched(loopback, tmp_path, entry: dict, split: str) -> Path:
     """Fetch a corpus and its dataset in a process that asks the hub; return the folder of both."""
     out = tmp_path / "out"
-    given, named = json.dumps(entry), json.dumps({"corpus": "tiny", "split": split})
-    corpus = ["--entry", given, "--output", out / "corpus.parquet", "--record", out / "corpus.json"]
-    dataset = [
-        *("--entry", named, "--corpus-entry", given, "--corpus", out / "corpus.parquet"),
-        *("--queries", out / "queries.parquet", "--qrels", out / "qrels.tsv", "--record", out / "dataset.json"),
-    ]
-    commands = [["fetch", "corpus", "--name", "tiny", *corpus], ["fetch", "dataset", "--name", "tiny", *dataset]]
+    commands = [fetch_corpus(entry, out), fetch_dataset(entry, out, split=split)]
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS],
         env={**loopback.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT / "workflow")},

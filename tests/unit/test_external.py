@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from graph import records
-from helpers import main, tracked_configuration, write_collection
+from helpers import fetch_corpus, fetch_dataset, main, tracked_configuration, write_collection
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
@@ -29,22 +29,9 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
     documents = [{"_id": f"d{i}", "title": "", "text": f"text {i}"} for i in (1, 2, 3)]
     queries = [{"_id": query, "text": "text 3"} for query in (*QUERIES, "unjudged")]
     qrels = [(query, "d1", 1) for query in QUERIES]
-    entry = json.dumps({"source": "local", "path": str(write_collection(folder, documents, queries, {"test": qrels}))})
-    names = {name: str(folder / name) for name in ("corpus.parquet", "queries.parquet", "qrels.tsv")}
-    corpus = ["--output", names["corpus.parquet"], "--record", str(folder / "corpus.json")]
-    assert main(["fetch", "corpus", "--name", "c", "--entry", entry, *corpus]) == 0
-    dataset = [
-        "--name",
-        "c",
-        "--entry",
-        '{"corpus": "c"}',
-        "--corpus-entry",
-        entry,
-        "--corpus",
-        names["corpus.parquet"],
-    ]
-    written = ["--queries", names["queries.parquet"], "--qrels", names["qrels.tsv"]]
-    assert main(["fetch", "dataset", *dataset, *written, "--record", str(folder / "dataset.json")]) == 0
+    source = {"source": "local", "path": str(write_collection(folder, documents, queries, {"test": qrels}))}
+    assert main(fetch_corpus(source, folder)) == 0
+    assert main(fetch_dataset(source, folder)) == 0
     return folder
 
 

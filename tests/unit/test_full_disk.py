@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import beirgrid, quick_first, write_collection
+from helpers import beirgrid, fetch_corpus, fetch_dataset, quick_first, write_collection
 
 from beirgrid.runs import runs
 
@@ -24,15 +24,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     documents = [{"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(texts)]
     queries = [{"_id": f"q{i}", "text": " ".join(words[i : i + 2000])} for i in range(60)]
     data = write_collection(folder / "data", documents, queries, {"test": [(f"q{i}", "d1", 1) for i in range(60)]})
-    entry = json.dumps({"source": "local", "path": str(data)})
+    source = {"source": "local", "path": str(data)}
     corpus, made = folder / "corpus.parquet", folder / "made.json"
     steps = [
-        ("fetch", "corpus", "--name", "x", "--entry", entry, "--output", corpus, "--record", made),
-        (
-            *("fetch", "dataset", "--name", "x", "--entry", '{"corpus": "x"}', "--corpus-entry", entry),
-            *("--corpus", corpus, "--queries", folder / "queries.parquet", "--qrels", folder / "qrels.tsv"),
-            *("--record", made),
-        ),
+        fetch_corpus(source, folder),
+        fetch_dataset(source, folder),
         ("index", "lexical", "--corpus", corpus, "--fields", "flat", "--output", folder / "lucene", "--record", made),
     ]
     for step in steps:

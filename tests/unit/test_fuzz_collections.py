@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import main
+from helpers import fetch_corpus, fetch_dataset, main
 
 from beirgrid.collections import collection, training_data
 from beirgrid.collections.qrels import read as read_qrels
@@ -61,17 +61,10 @@ def fetch(tmp_path, capsys):
                 content(folder / name)
             elif content is not None:
                 (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-        corpus = json.dumps({"source": "local", "path": str(folder)})
-        commands = [
-            ["corpus", "--name", "odd", "--entry", corpus, "--output", out / "corpus.parquet"],
-            ["dataset", "--name", "odd", "--entry", '{"corpus": "odd"}', "--corpus-entry", corpus],
-        ]
-        commands[0] += ["--record", out / "corpus.json"]
-        commands[1] += ["--corpus", out / "corpus.parquet", "--queries", out / "queries.parquet"]
-        commands[1] += ["--qrels", out / "qrels.tsv", "--record", out / "dataset.json"]
+        source = {"source": "local", "path": str(folder)}
         statuses = []
-        for command in commands:
-            statuses.append(main(["fetch", *map(str, command)]))
+        for words in (fetch_corpus(source, out, "odd"), fetch_dataset(source, out, "odd")):
+            statuses.append(main(words))
             if statuses[-1]:
                 break
         lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("fetch odd")]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import Rows, hub, main
+from helpers import Rows, fetch_corpus, fetch_dataset, hub, main
 
 from beirgrid.collections import collection
 from beirgrid.collections.qrels import read as read_qrels
@@ -49,18 +48,10 @@ def fetch(tmp_path, capsys):
     out = tmp_path / "out"
 
     def call(identifier: str, documents: str = "", **entry: Any) -> tuple[int, str]:
-        source = json.dumps(
-            {"source": "huggingface", "id": identifier, "revision": REVISION, "documents": 3}
-            | ({"split": documents} if documents else {})
-        )
-        corpus = [*("--entry", source, "--output", out / "corpus.parquet", "--record", out / "corpus.json")]
-        dataset = [
-            *("--entry", json.dumps({"corpus": "tiny", **entry}), "--corpus-entry", source),
-            *("--corpus", out / "corpus.parquet", "--queries", out / "queries.parquet"),
-            *("--qrels", out / "qrels.tsv", "--record", out / "dataset.json"),
-        ]
-        for kind, command in (("corpus", corpus), ("dataset", dataset)):
-            if status := main(["fetch", kind, "--name", "tiny", *map(str, command)]):
+        source = {"source": "huggingface", "id": identifier, "revision": REVISION, "documents": 3}
+        source |= {"split": documents} if documents else {}
+        for words in (fetch_corpus(source, out), fetch_dataset(source, out, **entry)):
+            if status := main(words):
                 return status, capsys.readouterr().err
         return 0, capsys.readouterr().err
 

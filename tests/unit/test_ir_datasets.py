@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import ir_datasets
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, beirgrid, main, python, quick_first, write_bright_leetcode
+from helpers import ROOT, beirgrid, fetch_corpus, fetch_dataset, main, python, quick_first, write_bright_leetcode
 from ir_datasets.datasets import beir
 from ir_datasets.datasets.base import Dataset, FilteredQueries
 from ir_datasets.formats import GenericDoc, GenericQuery
@@ -185,21 +185,11 @@ def fetch(tmp_path, capsys):
 
     def call(kind: str, corpus: str, dataset: str | None = None, **entry: Any) -> tuple[int, str]:
         capsys.readouterr()
-        source = json.dumps({"source": "ir_datasets", "id": corpus, **(entry if kind == "corpus" else {})})
+        source = {"source": "ir_datasets", "id": corpus}
         if kind == "corpus":
-            command = [*("--entry", source), *("--output", out / "corpus.parquet"), *("--record", out / "corpus.json")]
+            status = main(fetch_corpus(source | entry, out))
         else:
-            command = [
-                *(
-                    "--entry",
-                    json.dumps({"corpus": "tiny", "id": dataset or corpus, **entry}),
-                    "--corpus-entry",
-                    source,
-                ),
-                *("--corpus", out / "corpus.parquet", "--queries", out / "queries.parquet"),
-                *("--qrels", out / "qrels.tsv", "--record", out / "dataset.json"),
-            ]
-        status = main(["fetch", kind, "--name", "tiny", *map(str, command)])
+            status = main(fetch_dataset(source, out, id=dataset or corpus, **entry))
         return status, capsys.readouterr().err
 
     return call
@@ -478,17 +468,13 @@ def test_what_brights_qrels_exclude_is_not_judged(tmp_path, monkeypatch, clash):
     rows = [("7", "how", ids[0], ids if clash else ids[1:]), ("8", "why", ids[2], [])]
     write_bright_leetcode(tmp_path / "home", {name: f"text {name}" for name in ids}, rows)
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
-    source = json.dumps({"source": "ir_datasets", "id": "bright/leetcode", "documents": 3})
-    corpus, made = tmp_path / "corpus.parquet", tmp_path / "made.json"
-    dataset = json.dumps({"corpus": "tiny", "id": "bright/leetcode", "queries": 2})
-    common = ("--name", "tiny", "--record", made)
-    outputs = ("--queries", tmp_path / "queries.parquet", "--qrels", tmp_path / "qrels.tsv")
-    for arguments in (
-        ("corpus", "--entry", source, "--output", corpus),
-        ("dataset", "--entry", dataset, "--corpus-entry", source, "--corpus", corpus, *outputs),
+    source = {"source": "ir_datasets", "id": "bright/leetcode", "documents": 3}
+    for words in (
+        fetch_corpus(source, tmp_path),
+        fetch_dataset(source, tmp_path, id="bright/leetcode", queries=2),
     ):
-        done = beirgrid("fetch", *arguments, *common)
-        assert done.returncode == 0 or (clash and arguments[0] == "dataset"), done.stderr
+        done = beirgrid(*words)
+        assert done.returncode == 0 or (clash and words[1] == "dataset"), done.stderr
     if clash:
         error = the_error((done.returncode, done.stderr))
         assert error == "dataset 'tiny': query '7' excludes the relevant document 'leetcode/0'"
