@@ -336,20 +336,6 @@ def test_the_compressed_index_finds_what_an_exact_search_finds(tmp_path, monkeyp
             assert recall >= bound
 
 
-@pytest.mark.slow
-def test_a_search_without_polysemous_training_is_the_same():
-    import faiss
-
-    found, answers = _collection(1000, dimension=8), []
-    for name in ("IVF16,PQ2x8", "IVF16,PQ2x8np"):
-        index = faiss.index_factory(8, name, faiss.METRIC_INNER_PRODUCT)
-        index.train(found.vectors)
-        index.add(found.vectors)
-        answers.append(index.search(found.vectors[::500], 50))
-    for before, after in zip(*answers, strict=True):
-        np.testing.assert_array_equal(before, after)
-
-
 def test_plan_counts_the_training_that_an_index_has():
     import faiss
 

@@ -16,6 +16,7 @@ from helpers import main, tracked_configuration, write_collection
 from pydantic import TypeAdapter
 
 from beirgrid import config
+from beirgrid.config.indexes import Int8
 from beirgrid.config.models import Reranker
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
@@ -24,6 +25,7 @@ from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import Resources
 from beirgrid.runs import runs
 from beirgrid.search import flat
+from beirgrid.stages.index import index_approximate
 
 DENSE = {"family": "dense", "similarity": "cosine", "max_length": 40, "prompts": {"document": "d7: ", "query": ""}}
 RERANKER = {"family": "cross-encoder", "max_length": 60}
@@ -225,8 +227,9 @@ def test_shards_that_do_not_belong_together_and_damaged_ones_are_refused(tmp_pat
     flat.write_index(vectors, tmp_path / "single.faiss")
     with pytest.raises(DataError, match=r"single.faiss has one vector of each document, and other shards have several"):
         flat.search_shards([tmp_path / "several.faiss", tmp_path / "single.faiss"], vectors, 2)
-    with pytest.raises(DataError, match="searched exactly only"), flat.opened(tmp_path / "several.faiss"):
-        pass
+    built = {"output": tmp_path / "int8.faiss", "record": tmp_path / "int8.json"}
+    with pytest.raises(DataError, match="searched exactly only"):
+        index_approximate(exact=tmp_path / "several.faiss", index=Int8(kind="int8"), similarity="dot", **built)
     flat.write_vectors(tmp_path / "wrong.npy", [(vectors, np.array([1, 3, 1]))], 3, 6)
     with pytest.raises(DataError, match=r"wrong.npy is damaged"):
         flat.index_vectors(tmp_path / "wrong.npy", tmp_path / "wrong.faiss")

@@ -42,9 +42,11 @@ def write_index(vectors: np.ndarray, kind: AnyIndex, path: Path) -> None:
     """Write an index of float32 [documents, dimension] to a file, reproducibly."""
     import faiss
 
-    index = _empty_index(kind, vectors.shape[1])
+    factory = f"HNSW{kind.links},Flat" if isinstance(kind, Hnsw) else {"flat": "Flat", "int8": "SQ8"}[kind.kind]
+    index: Any = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
     threads = faiss.omp_get_max_threads()
     if isinstance(kind, Hnsw):
+        index.hnsw.efConstruction = kind.construction
         faiss.omp_set_num_threads(1)  # an HNSW graph depends on the order of insertion
     try:
         index.train(vectors)
@@ -52,17 +54,6 @@ def write_index(vectors: np.ndarray, kind: AnyIndex, path: Path) -> None:
     finally:
         faiss.omp_set_num_threads(threads)
     faiss.write_index(index, str(path))
-
-
-def _empty_index(kind: AnyIndex, dimension: int) -> Any:
-    import faiss
-
-    if isinstance(kind, Hnsw):
-        index = faiss.IndexHNSWFlat(dimension, kind.links, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efConstruction = kind.construction
-        return index
-    name = "Flat" if isinstance(kind, Flat) else "SQ8"
-    return faiss.index_factory(dimension, name, faiss.METRIC_INNER_PRODUCT)
 
 
 def search_shards(

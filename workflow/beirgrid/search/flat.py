@@ -121,7 +121,10 @@ def search_shards(
 
 def _owners(shards: Iterable[Path]) -> np.ndarray | None:
     """Return the corpus row of the document of each vector, int64 [vectors]; None if each document has one vector."""
-    ids_of = {path: _open(path)[2] for path in shards}
+    ids_of: dict[Path, np.ndarray | None] = {}
+    for path in shards:
+        with opened(path) as (_, ids_of[path]):
+            pass
     several = [ids for ids in ids_of.values() if ids is not None]
     if several and len(several) < len(ids_of):
         single = next(path for path, ids in ids_of.items() if ids is None)
@@ -212,24 +215,25 @@ def read_index(path: Path, *kinds: str, flags: int = 0) -> Any:
 
     with files.reading(path):
         index = faiss.read_index(str(path), flags)
-    check_kind(path, index, *kinds)
+    _check_kind(path, index, *kinds)
     if index.metric_type != faiss.METRIC_INNER_PRODUCT:
         raise DataError(f"{path} does not compare vectors by inner product. {files.REMEDY}")
     return index
 
 
-def check_kind(path: Path, index: Any, *kinds: str) -> None:
+def _check_kind(path: Path, index: Any, *kinds: str) -> None:
     """Raise DataError unless a faiss index has one of these classes."""
     if (name := type(index).__name__) not in kinds:
         raise DataError(f"{path} is an index of another kind ({name}, not {' or '.join(kinds)}). {files.REMEDY}")
 
 
-def _open(path: Path, dimension: int | None = None) -> tuple[Any, np.ndarray, np.ndarray | None]:
-    """Map an index.
+@contextmanager
+def opened(path: Path, dimension: int | None = None) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Map an index for the block.
 
-    Returns:
-        the index, its vectors, float32 [vectors, dimension], mapped as long as the index is open, and the document of
-        each vector, int64 [vectors]; None if each document has one vector.
+    Yields:
+        its vectors, float32 [vectors, dimension], and the document of each vector, int64 [vectors]; None if each
+        document has one vector.
 
     Raises:
         DataError: the index is damaged, of another kind, or has another dimension.
@@ -240,7 +244,7 @@ def _open(path: Path, dimension: int | None = None) -> tuple[Any, np.ndarray, np
     ids: np.ndarray | None = None
     if type(index).__name__ != _KINDS[0]:
         inner, ids = faiss.downcast_index(index.index), faiss.vector_to_array(index.id_map)
-        check_kind(path, inner, _KINDS[0])
+        _check_kind(path, inner, _KINDS[0])
         with files.reading(path):
             if not len(ids) or len(ids) != index.ntotal or ids[0] or not np.isin(np.diff(ids), (0, 1)).all():
                 raise ValueError("its ids are not those of consecutive documents")
@@ -249,26 +253,12 @@ def _open(path: Path, dimension: int | None = None) -> tuple[Any, np.ndarray, np
             f"{path} holds vectors of dimension {index.d}, but the model gives {dimension}: "
             "the checkpoint changed since the corpus was indexed"
         )
-    return index, faiss.rev_swig_ptr(inner.get_xb(), index.ntotal * index.d).reshape(-1, index.d), ids
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[np.ndarray]:
-    """Map an index for the block, and yield its vectors, float32 [documents, dimension].
-
-    Raises:
-        DataError: the index is damaged, or has several vectors of a document.
-    """
-    index, vectors, ids = _open(path)
-    if ids is not None:
-        raise DataError(f"{path} has several vectors of a document, so that it is searched exactly only")
-    yield vectors
-    del index
+    yield faiss.rev_swig_ptr(inner.get_xb(), index.ntotal * index.d).reshape(-1, index.d), ids
 
 
 def _mapped(shards: Iterable[Path], dimension: int) -> Iterator[np.ndarray]:
     """Yield the vectors of shards; each is unmapped when the next one is requested."""
     for path in shards:
-        index, vectors, _ = _open(path, dimension)
-        yield vectors
-        del index  # so that it is unmapped before the next one is mapped
+        with opened(path, dimension) as (vectors, _):
+            yield vectors
+            del vectors  # so that it is unmapped before the next one is mapped

@@ -11,6 +11,7 @@ from ..collections import collection
 from ..config.indexes import AnyIndex
 from ..config.values import Size
 from ..core import files, lineage, provenance
+from ..core.errors import DataError
 from ..core.families import FAMILIES
 from ..core.provenance import Artifact, Record
 from ..pipeline.index import INDEX
@@ -88,7 +89,12 @@ def index_approximate(
     settings = {"index": index.built(), "dimensions": dimensions, "metric": "inner product"}
     made = {"index": index.built(), "dimensions": dimensions}
     origin = lineage.check({"exact": exact}, asked={"similarity": similarity}, made=made)
-    with provenance.record(INDEX, record, settings, [output], origin=origin) as facts, flat.opened(exact) as stored:
+    with (
+        provenance.record(INDEX, record, settings, [output], origin=origin) as facts,
+        flat.opened(exact) as (stored, owners),
+    ):
+        if owners is not None:
+            raise DataError(f"{exact} has several vectors of a document, so that it is searched exactly only")
         vectors = approximate.truncate(stored, dimensions, similarity)
         started = time.monotonic()
         with files.atomic(output) as temporary:
