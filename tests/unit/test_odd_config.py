@@ -30,7 +30,7 @@ REFUSED: dict[str, list[str]] = {
     "retrieve.depth: Input should be greater than or equal to 1": ["retrieve: {depth: 0}"],
     "grid.systems: 'bm25' is listed twice": ["grid: {systems: [bm25, bm25]}"],
     "models: Input should be a valid dictionary": ["models:"],
-    "systems.x.weights: Input should be 'tuned'": ["systems: {x: {fusion: wsum, of: [bm25, minilm], weights: '1,1'}}"],
+    "x.weights: Input should be a valid tuple": ["systems: {x: {fusion: wsum, of: [bm25, minilm], weights: '1,1'}}"],
     "systems.x: weights: all are 0, so all scores would be": [
         "systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [0, 0]}}"
     ],

@@ -45,12 +45,6 @@ def _dataset_problems(where: str, dataset: entries.Dataset, config: Config) -> I
         yield f"{where}: of a corpus of ir_datasets, it needs the key id, which names the split too (beir/fiqa/test)"
     if isinstance(corpus, entries.HubCorpus) and (dataset.id is None) != (dataset.revision is None):
         yield f"{where}: an id on the Hugging Face hub and its revision (40 hex digits) go together"
-    if dataset.dev:
-        dev = config.datasets[dataset.dev]
-        if dev.corpus != dataset.corpus:
-            yield f"{where}.dev: {dataset.dev!r} has another corpus"
-        elif (dev.id, dev.revision, dev.split) == (dataset.id, dataset.revision, dataset.split):
-            yield f"{where}.dev: {dataset.dev!r} has the same queries, on which nothing may be tuned"
 
 
 def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
@@ -182,10 +176,6 @@ def grid_problems(config: Config) -> Iterator[str]:
         if getattr(system, "head", None):  # a registered model may have other keys than the grids with its heads need
             model = models_of(config, system)[0]
             yield from (f"{where}.head: {model!r} {why}" for why in _without_heads(config.models[model]))
-        if isinstance(system, entries.WeightedSum) and system.tuned:
-            for row in (row for row, dataset in datasets.items() if dataset.dev is None):
-                why = f"tuned needs other queries than the grid's, and datasets.{row} names none (dev)"
-                yield f"{where}.weights: {why}. Give weights, or leave {name!r} to a grid without {row!r}"
         if isinstance(system, entries.External) and "{dataset}" not in system.run and len(datasets) > 1:
             yield f"{where}.run: {system.run!r} names one file for {len(datasets)} datasets; put {{dataset}} in it"
         if isinstance(system, entries.DenseRetriever) and system.variant:

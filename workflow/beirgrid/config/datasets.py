@@ -97,9 +97,6 @@ class Dataset(Entry):
     )
     task: str = Field("", description="Task, as in the BEIR paper. Tables show it.")
     domain: str = Field("", description="Domain, as in the BEIR paper. Tables show it.")
-    dev: Annotated[Name | None, Refers(("datasets",))] = Field(
-        None, description="Dataset over the same corpus on whose queries weights are tuned. It must have other queries."
-    )
     metric: Annotated[str, Field(pattern="@"), AfterValidator(registered_metric)] = Field(
         USUAL, description="Main metric, name@k: what main stands for among metrics."
     )

@@ -238,26 +238,16 @@ class WeightedSum(Fused):
 
     fusion: Literal["wsum"] = Field(description="Method: reciprocal rank fusion, or a weighted sum of scores.")
     norm: Norm = Field("min-max", description="Normalisation of scores before the sum.")
-    weights: Literal["tuned"] | Annotated[tuple[float, ...], LIST] | None = Field(
-        None,
-        description="One weight per fused system. By default, all weights are equal. tuned: the weights with the "
-        "highest main metric on the dev dataset of each dataset.",
+    weights: Annotated[tuple[float, ...], LIST] | None = Field(
+        None, description="One weight per fused system. By default, all weights are equal."
     )
-
-    @property
-    def tuned(self) -> bool:
-        """Whether the weights are tuned."""
-        return self.weights == "tuned"
 
     def problems(self) -> Iterator[str]:
         """Yield weights that do not fit the systems."""
-        if self.tuned and len(self.of) > 4:  # of which 286 weights are tried
-            yield f"of: weights of at most 4 systems are tuned, not of {len(self.of)}"
-        if isinstance(self.weights, tuple):
-            if len(self.weights) != len(self.of):
-                yield f"weights: {len(self.weights)} weights for {len(self.of)} systems"
-            if self.weights and not any(self.weights):
-                yield "weights: all are 0, so all scores would be"
+        if self.weights is not None and len(self.weights) != len(self.of):
+            yield f"weights: {len(self.weights)} weights for {len(self.of)} systems"
+        if self.weights and not any(self.weights):
+            yield "weights: all are 0, so all scores would be"
 
 
 @cache

@@ -23,7 +23,6 @@ _RUN = ("corpus", "queries")
 _BEHIND = {
     **dict.fromkeys(("run", "runs", "first_stage"), _RUN),
     "scores": (*_RUN, "run"),
-    "dev_runs": ("corpus",),
     **dict.fromkeys(("checkpoint", "checkpoints", "query_tower", "base", "teacher", "generator"), ()),
 }
 

@@ -12,13 +12,6 @@ from .grid import Grid
 from .stage import Cost, Inputs, Settings, Stage
 
 
-def _dev(grid: Grid, system: str, dataset: str) -> str:
-    """Return the dataset on which the weights of a fusion are tuned; empty unless they are."""
-    entry = grid.system(system)
-    tuned = isinstance(entry, entries.WeightedSum) and entry.tuned
-    return (grid.config.datasets[dataset].dev or "") if tuned else ""
-
-
 class Fuse(Stage):
     """Run of a fusion."""
 
@@ -31,22 +24,12 @@ class Fuse(Stage):
     }
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
-        parts, dev = grid.system(system).parts, _dev(grid, system, dataset)
-        runs = {"runs": [artifacts.run(grid, part, dataset) for part in parts]}
-        if not dev:
-            return runs
-        return runs | {
-            "dev_runs": [artifacts.run(grid, part, dev) for part in parts],
-            "dev_qrels": [artifacts.qrels(dev)],
-            "queries": [artifacts.queries(dataset), artifacts.queries(dev)],
-        }
+        return {"runs": [artifacts.run(grid, part, dataset) for part in grid.system(system).parts]}
 
     def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
         depth = {"depth": grid.config.retrieve.depth}
         if isinstance(rrf := grid.system(system), entries.Rrf):
             return depth | {"method": "rrf", "k": rrf.k}
         entry = grid.system_as(entries.WeightedSum, system)
-        settings = {**depth, "method": "wsum", "norm": entry.norm}
-        if entry.tuned:
-            return settings | {"tune": grid.config.datasets[dataset].metric}
-        return settings | {"weights": json.dumps(entry.weights) if entry.weights is not None else None}
+        weights = json.dumps(entry.weights) if entry.weights is not None else None
+        return {**depth, "method": "wsum", "norm": entry.norm, "weights": weights}

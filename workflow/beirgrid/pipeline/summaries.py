@@ -54,7 +54,6 @@ class Summary:
             datasets={name: self._dataset(name) for name in shown},
             seeds={system: members for system in config.grid.systems if len(members := self.grid.members(system)) > 1},
             families={system: self._family(system) for system in config.grid.systems},
-            tuned=tuple(system for system in config.grid.systems if self._is_tuned(system)),
             models={system: facts for system in config.grid.systems if (facts := self._model(system))},
             metrics=config.metrics,
             baseline=self.grid.baseline or "",
@@ -98,19 +97,12 @@ class Summary:
             source=model.source,
         )
 
-    def _is_tuned(self, system: str) -> bool:
-        """Tell whether the weights of a fusion, or of one that a system is made from, are tuned."""
-        parts = with_parts(self.grid.config.systems, [system])
-        systems = (self.grid.system(part) for part in parts)
-        return any(isinstance(entry, entries.WeightedSum) and entry.tuned for entry in systems)
-
     def _dataset(self, name: str) -> DatasetSummary:
         entry, missing = self.grid.config.datasets[name], self.grid.not_supplied
         keys = ("task", "domain", "relevance", "metric", "statistics")
         described: dict[str, Any] = {key: getattr(entry, key) for key in keys}
         folders = [str(missing[part]) for part in self.grid.parts(name) if part in missing]
         described["not_supplied"] = tuple(map(portable, folders))
-        described["dev"] = entry.dev or ""
         if entry.mean_of:
             return DatasetSummary(**described, mean_of=entry.mean_of)
         corpus = self.grid.corpus(name)

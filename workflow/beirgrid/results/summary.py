@@ -38,7 +38,6 @@ class DatasetSummary(Entry):
     show_text: bool = Field(True, description="Whether reports may show texts of its documents and queries.")
     language: str = Field("en", description="Language of its corpus, an ISO 639-1 code.")
     corpus: str = Field("", description="Name of its corpus. An averaged dataset has none.")
-    dev: str = Field("", description="The dataset on which weights are tuned for it.")
     mean_of: Texts = Field((), description="The datasets that it averages.")
     not_supplied: Texts = Field(
         (), description="Absent folders that the user must supply. The dataset then has no scores."
@@ -93,7 +92,6 @@ class GridSummary(Entry):
     seeds: dict[str, Texts] = Field({}, description="Columns that are means over seeds, and the systems of each seed.")
     rows: Texts = Field(description="Rows, in order: datasets and means.")
     datasets: dict[str, DatasetSummary] = Field(description="Rows, and the parts of averaged datasets.")
-    tuned: Texts = Field((), description="Fusions whose weights are tuned.")
     families: dict[str, str] = Field({}, description="Family of each system: lexical, fusion, or that of its model.")
     models: dict[str, ModelFacts] = Field({}, description="Model behind each system that has one.")
     metrics: Texts = Field(description="Metrics, name@k.")

@@ -253,10 +253,6 @@ def notes(grid: GridSummary, scores: pd.DataFrame) -> list[str]:
             f"{TRAINING[UNKNOWN]}: it is not known whether the system was trained on the dataset, so zero-shot means "
             f"leave the system out ({systems})."
         )
-    if grid.tuned:
-        parts = [part for row in grid.rows for part in grid.datasets[row].mean_of or (row,)]
-        splits = ", ".join(f"{part} on {grid.datasets[part].dev}" for part in dict.fromkeys(parts))
-        notes.append(f"Weights tuned on other queries than those that are scored: {', '.join(grid.tuned)} ({splits}).")
     return [*notes, *flaw_notes(scores, grid), *filter(None, [precision_note(scores, grid)])]
 
 

@@ -5,15 +5,13 @@ The definitions are those of ranx (Bassani and Romelli, 2022); the tests compare
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import product
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
 from ..config.values import Norm
 from . import runs
-from .metrics import per_query
 
 Method = Literal["rrf", "wsum"]
 
@@ -57,42 +55,6 @@ def fuse(
         sums = np.sum([weight * of_part for weight, of_part in zip(shares, points, strict=True)], axis=0)
         fused[query] = runs.canonical(query, ids, sums, depth)
     return fused
-
-
-class Tuned(NamedTuple):
-    """Weights of a fusion, the value of the metric that they were chosen for, and among how many they were."""
-
-    weights: list[float]
-    value: float
-    queries: int
-    tried: int
-
-
-def tune(parts: list[runs.Run], qrels: Mapping[str, Mapping[str, int]], metric: str, norm: Norm, depth: int) -> Tuned:
-    """Return the convex weights with the highest mean of a metric; of several, those nearest to equal weights.
-
-    Weights are multiples of 1/20 for two runs, and of 1/10 for more.
-
-    Args:
-        qrels: query to document to grade.
-        metric: name of the metric, name@k.
-        norm: normalisation of scores before the sum.
-        depth: documents per query of the fused runs.
-    """
-    points = {query: _points([part.get(query, runs.EMPTY) for part in parts], _NORMS[norm]) for query in qrels}
-    steps = 20 if len(parts) == 2 else 10
-    choices = [
-        np.array(shares) / steps for shares in product(range(steps + 1), repeat=len(parts)) if sum(shares) == steps
-    ]
-    values = []
-    for weights in choices:
-        run = {
-            query: runs.canonical(query, ids, weights @ of_parts, depth) for query, (ids, of_parts) in points.items()
-        }
-        values.append(float(np.mean(per_query(run, qrels, [metric])[metric])))
-    best = max(values)
-    chosen = min((weights for weights, value in zip(choices, values, strict=True) if value == best), key=np.ptp)
-    return Tuned(chosen.tolist(), best, len(qrels), len(choices))
 
 
 def _points(rankings: list[runs.Ranking], normalise: Normalise) -> tuple[list[str], np.ndarray]:

@@ -128,8 +128,6 @@ def _open_reranked(reranking: Values, first: OpenSystem, device: str, stack: Exi
 def _open_fused(values: Values, parts: Sequence[OpenSystem]) -> OpenSystem:
     method, depth = values["method"], values["depth"]
     options = {name: values[name] for name in ("k", "norm", "weights")}
-    if values["tune"]:
-        options["weights"] = values["facts"]["weights"]
 
     def rank(text: str) -> runs.Ranking:
         return fusion.fuse([{"": part.rank(text)} for part in parts], method, depth, **options)[""]
