@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -182,3 +183,21 @@ def test_words_that_a_command_does_not_know_are_refused(capsys):
     with pytest.raises(SystemExit):
         main(["status", "--cores", "1"])
     assert "unrecognized arguments: --cores 1" in capsys.readouterr().err
+
+
+def test_the_shell_completes_commands_and_options(tmp_path):
+    script = "import sys; sys.argv = ['beirgrid']; from beirgrid.__main__ import main; main()"
+
+    def completed(line: str) -> list[str]:
+        said = tmp_path / "said"
+        variables = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"}
+        variables |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(said)}
+        subprocess.run([sys.executable, "-c", script], env={**os.environ, **variables}, check=True)
+        return said.read_text().split()
+
+    assert completed("beirgrid re") == ["reproduce", "report"]
+    assert completed("beirgrid run --dat") == ["--datasets"]
+    assert completed("beirgrid list sys") == ["systems"]
+    assert completed("beirgrid plan --format ") == ["text", "json"]
+    assert "--directory" in completed("beirgrid export mteb --dir")
+    assert "trec" in completed("beirgrid export ")

@@ -84,7 +84,7 @@ class _Version(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser of a command, or of all; a command's module is imported when that command is parsed."""
+    """A parser that imports a command's module, and declares its options, when that command is parsed."""
 
     function: str = ""
 
@@ -92,13 +92,16 @@ class _Parser(argparse.ArgumentParser):
         """Print the usage and the error as argparse does, without control characters."""
         super().error(printable(message))
 
-    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
-        """Parse a command line, after importing the command's module and declaring its options."""
+    def declare(self) -> None:
+        """Import the command's module and declare its options, once."""
         if self.function:
             module, _, name = self.function.partition(":")
             function = getattr(importlib.import_module(f"beirgrid.{module}"), name)
             self.function = ""
             importlib.import_module("beirgrid.tools.options").add_options(self, function)
+
+    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+        self.declare()
         return super().parse_known_args(*arguments, **options)
 
 
@@ -111,12 +114,21 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     about = "show the version and its commit"
     parser.add_argument("--version", action=_Version, nargs=0, help=about)
     places = {"": parser.add_subparsers(dest="command", required=True, metavar="command")}
+    completes = "_ARGCOMPLETE" in os.environ
+    typed = os.environ.get("COMP_LINE", "").split()[1:] if completes else []
     for words, (function, purpose) in COMMANDS.items():
         group, _, word = words.rpartition(" ")
         if group not in places:
             parser_of_group = places[""].add_parser(group, help=_GROUPS[group])
             places[group] = parser_of_group.add_subparsers(dest="kind", required=True, metavar="kind")
-        places[group].add_parser(word, help=purpose).function = function
+        command = places[group].add_parser(word, help=purpose)
+        command.function = function
+        if typed[: 1 + bool(group)] == words.split():
+            command.declare()  # now: argcomplete fails on options that are declared while it parses
+    if completes:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
     args: argparse.Namespace
     args, others = parser.parse_known_args(arguments)
     args.typed = arguments
