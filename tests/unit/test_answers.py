@@ -18,7 +18,7 @@ import pytest
 from helpers import main, python, quick_first
 
 from beirgrid.config.entries import TOLERANCES
-from beirgrid.core import files, lineage, paths, provenance
+from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import DataError
 from beirgrid.pipeline.evaluate import Evaluate
 from beirgrid.pipeline.fetch import FetchRun
@@ -91,8 +91,8 @@ def write_cell(
         files.write_text(run, f"{system} {dataset}\n" * 20)
     means = {"ndcg@10": float(values.mean()), "p@5": float(values.mean() / 2)}
     document = Scores(system=system, dataset=dataset, queries=len(queries), means=means).model_dump()
-    origin = lineage.check({"run": Path(run)})
-    with provenance.record(Evaluate.stamp, scores, {}, [per_query], {"scores": document}, origin) as facts:
+    inputs = {"run": Path(run)}
+    with provenance.record(Evaluate.stamp, scores, {}, [per_query], {"scores": document}, inputs) as facts:
         facts |= {"queries": len(queries), "queries_without_documents": lost, "not_judged": 0.25}
         Path(per_query).parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame({"query": queries, "ndcg@10": values, "p@5": values / 2}).to_parquet(per_query)
@@ -310,7 +310,7 @@ def _another_cell(cell: Cell) -> str:
     other = write_cell("b", cell.dataset, 0.5)
     for path in ("scores", "per_query"):
         Path(getattr(cell, path)).write_bytes(Path(getattr(other, path)).read_bytes())
-    return "results/runs/a/x.run.gz and results/metrics/a/x.json do not belong together: the run of the first is "
+    return "results/runs/a/x.run.gz and results/metrics/a/x.json do not belong together: each has another run"
 
 
 def _another_run(cell: Cell) -> str:
@@ -327,7 +327,7 @@ def _another_corpus(cell: Cell) -> str:
         given = {"path": "../../corpora/x/corpus.parquet", "bytes": 1, "sha256": corpus}
         record["inputs"] = {**record.get("inputs", {}), "corpus": [given]}
         Path(path).write_text(json.dumps(record))
-    return 'do not belong together: the corpus of the first is "1111'
+    return "do not belong together: each has another corpus"
 
 
 def _cut_write(cell: Cell) -> str:

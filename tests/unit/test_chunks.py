@@ -321,23 +321,6 @@ def test_runs_are_of_documents_and_another_chunking_is_refused(site, tiny_models
     for record in (tmp_path / "whole").rglob("*.json"):
         told = files.read_json(record)
         assert "chunks" not in told["facts"]
-        assert told["lineage"].get("chunks", {"value": None})["value"] is None
-    refused = {
-        "the chunks of the first is .*, of the second": (
-            [indexes["max"][0], indexes["mean"][1]],
-            whole | _chunks("max"),
-        ),
-        'the chunks of the first is "20-7-mean", of the second null': (
-            [indexes["mean"][0], indexes["whole"][1]],
-            whole,
-        ),
-        "has the chunks null, but the command asks for": (indexes["whole"], whole | _chunks("max")),
-        'has the chunks "20-7-max", but the command asks for null': (indexes["max"], whole),
-    }
-    for message, (given, entry) in refused.items():
-        capsys.readouterr()
-        assert _retrieve(site, checkpoint, given, entry, "refused") == 1
-        assert re.search(message, capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("aggregate", ["max", "mean"])

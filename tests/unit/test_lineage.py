@@ -14,7 +14,7 @@ import pytest
 from helpers import made_once, main, write_collection
 from safetensors.torch import load_file, save_file
 
-from beirgrid.core import lineage
+from beirgrid.core import provenance
 from beirgrid.core.errors import DataError
 
 pytestmark = pytest.mark.slow
@@ -227,8 +227,6 @@ def _lexical(corpus: str) -> dict[str, list[str]]:
     if corpus == "two":  # no other index of this corpus takes the place of one
         return commands
     return commands | {
-        f"index german {corpus}": index("german", "--fields", "flat", "--language", "de"),
-        f"index multifield {corpus}": index("multifield", "--fields", "multifield"),
         f"index expanded {corpus}": index("flat@query-generator", "--expansions", *expansions, "--fields", "flat"),
     }
 
@@ -290,7 +288,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path])
 ONE, TWO, DENSE_ONE = _corpus("one"), _corpus("two"), _shards("dense", "one", ".faiss")
 TRAINING = "results/training/gpl@{}/{}.parquet"
 LATE = _shards("late-interaction", "one", ".tokens", "embeddings")
-# Commands, what each is given in the place of what, and what the message names besides: another artifact, or a fact.
+# Commands, what each is given in the place of what, and which other artifact the message names.
 SWAPS = [
     ("fetch run one", ONE, TWO, _queries("one")),
     ("fetch run one", _queries("one"), _queries("two"), ONE),
@@ -299,10 +297,7 @@ SWAPS = [
         ("index expanded one", path, path.replace("/one/", "/two/"), ONE)
         for path in _shards("query-generator", "one", ".parquet", "expansions")
     ),
-    ("approximate dense one 0", "cosine", "dot", "similarity"),
     ("bm25 one", _index("flat", "one"), _index("flat", "two"), _queries("one")),
-    ("bm25 one", _index("flat", "one"), _index("multifield", "one"), "fields"),
-    ("bm25 one", _index("flat", "one"), _index("german", "one"), "language"),
     ("bm25 one", _queries("one"), _queries("two"), _index("flat", "one")),
     *(
         (f"{system} one", given, swapped, named)
@@ -313,12 +308,7 @@ SWAPS = [
             (_shards(model, "one", INDEXES[model])[1], _shards(model, "two", INDEXES[model])[1], ONE),
         )
     ),
-    ("dense one", _checkpoint("dense"), _checkpoint("other"), DENSE_ONE[0]),
-    ("dense one", DENSE_ONE[2], _shards("other", "one", ".faiss")[2], _checkpoint("dense")),
-    ("dense one", DENSE_ONE[0], _shards("dense", "one/int8", ".faiss")[0], "index"),
     ("late one", LATE[1], LATE[1].replace("/one/", "/two/"), ONE),
-    ("int8 one", _shards("dense", "one/int8", ".faiss")[0], DENSE_ONE[0], "index"),
-    ("int8 one", json.dumps(INT8), '{"kind": "hnsw"}', "hnsw"),
     ("score one", ONE, TWO, _queries("one")),
     ("score one", _queries("one"), _queries("two"), ONE),
     ("score one", _queries("one"), _queries("again"), _run("bm25", "one")),
@@ -333,15 +323,12 @@ SWAPS = [
     ("mine one", ONE, TWO, TRAINING.format("one", "queries")),
     ("mine one", TRAINING.format("one", "queries"), TRAINING.format("two", "queries"), ONE),
     ("mine one", _index("flat", "one"), _index("flat", "two"), ONE),
-    ("mine one", _index("flat", "one"), _index("flat@query-generator", "one"), "expanded"),
-    ("mine one", _checkpoint("dense"), _checkpoint("other"), DENSE_ONE[0]),
     ("mine one", DENSE_ONE[1], _shards("dense", "two", ".faiss")[1], ONE),
     ("label one", ONE, TWO, TRAINING.format("one", "queries")),
     ("label one", TRAINING.format("one", "queries"), TRAINING.format("two", "queries"), ONE),
     ("label one", TRAINING.format("one", "negatives"), TRAINING.format("two", "negatives"), ONE),
     ("train one", ONE, TWO, _index("flat", "one")),
     ("train one", _index("flat", "one"), _index("flat", "two"), ONE),
-    ("train one", _index("flat", "one"), _index("multifield", "one"), "fields"),
     ("train one", _queries("one"), _queries("two"), ONE),
     ("train one", "results/datasets/one/qrels.tsv", "results/datasets/again/qrels.tsv", _queries("one")),
 ]
@@ -364,48 +351,7 @@ def test_an_input_of_another_origin_is_refused(site, monkeypatch, capsys, comman
     assert given in words
     message = _refused([swapped if word == given else word for word in words], capsys)
     assert named in message
-    assert swapped in message or "asks for" in message
-
-
-def test_a_corpus_of_another_source_is_refused(site, monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(site)
-    shutil.copy(ONE, tmp_path / "corpus.parquet")
-    record = json.loads(Path(ONE).with_suffix(".json").read_text())
-    record["lineage"]["source"]["value"] = {"source": "huggingface", "id": "a/b", "revision": "0" * 40}
-    (tmp_path / "corpus.json").write_text(json.dumps(record))
-    words = [str(tmp_path / "corpus.parquet") if word == ONE else word for word in _commands()["fetch dataset one"]]
-    assert "corpus.parquet has the source" in _refused(words, capsys)
-
-
-ORDERS = {
-    "in another order": (lambda shards: [shards[1], shards[0], shards[2]], "9 to 16 of 22, 1 to 8"),
-    "twice": (lambda shards: [shards[0], shards[1], shards[1]], "9 to 16 of 22, 9 to 16"),
-    "the last one missing": (lambda shards: shards[:2], "1 to 8 of 22, 9 to 16 of 22"),
-    "the first one missing": (lambda shards: shards[1:], "9 to 16 of 22, 17"),
-    "one missing": (lambda shards: [shards[0], shards[2]], "1 to 8 of 22, 17"),
-    "one more": (lambda shards: [*shards, shards[0]], "of 22, 1 to 8 of 22"),
-}
-LISTS = [
-    ("dense one", DENSE_ONE),
-    ("splade one", _shards("splade", "one", ".impact")),
-    ("late one", LATE),
-    ("late one", _shards("late-interaction", "one", ".faiss")),
-    ("int8 one", _shards("dense", "one/int8", ".faiss")),
-    ("mine one", DENSE_ONE),
-    ("index expanded one", _shards("query-generator", "one", ".parquet", "expansions")),
-]
-
-
-@pytest.mark.parametrize("change", ORDERS)
-@pytest.mark.parametrize(("command", "shards"), LISTS, ids=[f"{command}-{Path(of[0]).suffix}" for command, of in LISTS])
-def test_shards_that_are_not_the_corpus_in_order_are_refused(site, monkeypatch, capsys, command, shards, change):
-    monkeypatch.chdir(site)
-    words = _commands()[command]
-    start = words.index(shards[0])
-    assert words[start : start + len(shards)] == shards
-    reordered, said = ORDERS[change]
-    message = _refused([*words[:start], *reordered(shards), *words[start + len(shards) :]], capsys)
-    assert said in message or "give one for each" in message
+    assert swapped in message
 
 
 def _fetch_other_model(name: str, other: str) -> None:
@@ -441,10 +387,10 @@ def test_what_was_made_of_something_that_was_made_again_since_is_refused(
     shutil.copytree(site, tmp_path / "site")
     monkeypatch.chdir(tmp_path / "site")
     for path in Path("results").rglob("*.json"):
-        lineage.check({"record": path})
+        provenance.check({"record": path})
     change()
     with pytest.raises(DataError, match=f"{named} is another one than results/.* was made from"):
-        lineage.check({"record": Path("results", record)})
+        provenance.check({"record": Path("results", record)})
 
 
 @pytest.mark.parametrize("system", ["dense", "bm25", "fused", "reranked", "late", "int8"])
@@ -458,15 +404,6 @@ def test_a_system_is_not_searched_after_its_corpus_was_made_again(site, monkeypa
     capsys.readouterr()
     assert main(words) == 1
     assert f"{ONE} is another one than results/" in capsys.readouterr().err
-
-
-def test_a_query_tower_is_another_model_where_the_command_says_so(site, monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(site)
-    words = [_checkpoint("other") if word == _checkpoint("dense") else word for word in _commands()["dense one"]]
-    words = _elsewhere(words, tmp_path)
-    assert main([*words, "--two-towers"]) == 0
-    assert main(words) == 1
-    assert "do not belong together: the checkpoint of the first" in capsys.readouterr().err
 
 
 def _own(folder: Path, *paths: str) -> dict[str, str]:
@@ -529,23 +466,12 @@ def test_a_copy_of_a_corpus_is_the_corpus(site, monkeypatch, tmp_path):
     assert main(_elsewhere(words, tmp_path)) == 0
 
 
-@pytest.mark.parametrize("keys", [("lineage",), ("lineage", "inputs")])
-def test_records_that_lack_facts_refuse_nothing(site, monkeypatch, tmp_path, keys):
-    """Missing facts are not compared."""
+def test_records_that_name_no_inputs_refuse_nothing(site, monkeypatch, tmp_path):
     shutil.copytree(site, tmp_path / "site")
     monkeypatch.chdir(tmp_path / "site")
     for path in Path("results").rglob("*.json"):
         record = json.loads(path.read_text())
         if "stage" in record:
-            path.write_text(json.dumps({key: value for key, value in record.items() if key not in keys}))
+            path.write_text(json.dumps({key: value for key, value in record.items() if key != "inputs"}))
     for command in ("dense one", "bm25 one", "fuse one", "evaluate one", "index expanded one"):
         assert main(_commands()[command]) == 0
-
-
-@pytest.mark.parametrize("told", [[], {"similarity": "x"}])
-def test_a_damaged_lineage_is_named(site, tmp_path, told):
-    shutil.copy(site / DENSE_ONE[0], tmp_path / "0.faiss")
-    record = json.loads((site / DENSE_ONE[0]).with_suffix(".json").read_text())
-    (tmp_path / "0.json").write_text(json.dumps(record | {"lineage": told}))
-    with pytest.raises(DataError, match=r"0\.json is (not a record of beirgrid|damaged)"):
-        lineage.check({"indexes": [tmp_path / "0.faiss"]})

@@ -32,8 +32,10 @@ from .version import full_version
 HASHED = 2**24
 _NONE = object()
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-# Ancestors that all inputs share, by the options that take them.
-SHARED = ("corpus", "queries", "training_queries", "checkpoint", "run")
+# What must be the same behind the inputs of a job, by option. Other data may stand behind a model.
+_SHARED, _NAMED = ("corpus", "queries"), ("corpus", "queries", "run")
+_MODELS = ("checkpoint", "checkpoints", "query_tower", "base", "teacher", "generator")
+_BEHIND = {**dict.fromkeys(_MODELS, ()), "scores": _NAMED}
 # Names of records of several files.
 _RECORDS = (paths.DATASET_RECORD, paths.MODEL_RECORD, paths.TABLES_RECORD, paths.REPORT_RECORD, paths.ANALYSES_RECORD)
 _OF_SEVERAL = [Path(pattern).stem for pattern in _RECORDS]
@@ -49,11 +51,7 @@ class Stamp(NamedTuple):
     packages: tuple[str, ...] = ()
 
 
-class Origin(NamedTuple):
-    """The inputs of a command by option, and the facts that it states about its output."""
-
-    inputs: dict[str, list[Path]]
-    made: Mapping[str, Any]
+Inputs = Mapping[str, Path | Sequence[Path] | None]
 
 
 class _Model(BaseModel):
@@ -74,7 +72,6 @@ class _Record(_Model):
     settings_key: str | None
     outputs: dict[str, _File]
     inputs: dict[str, list[_File]] = {}
-    lineage: dict[str, dict[str, Any]] = {}
     facts: dict[str, Any]
     seconds: Annotated[float, Field(ge=0)]
     peak_memory_mb: float
@@ -103,7 +100,7 @@ def record(
     settings: dict[str, Any],
     outputs: Collection[str | Path] = (),
     results: Mapping[str, Any] = _NOTHING,
-    origin: Origin | None = None,
+    inputs: Inputs = _NOTHING,
 ) -> Iterator[dict[str, Any]]:
     """Time the block and write the record of its artifacts if it succeeds.
 
@@ -114,14 +111,17 @@ def record(
         settings: settings that the artifacts depend on, in addition to the inputs.
         outputs: the artifacts, files or folders. The block may append to a list.
         results: results that other stages read, by their keys in the record. The block may add to a dict.
-        origin: the inputs and facts of the artifacts (``lineage.check``).
+        inputs: what the artifacts are made from, by option, one or several.
+
+    Raises:
+        DataError: inputs do not belong together (``check``).
     """
+    check(inputs)
     facts: dict[str, Any] = {}
     started = time.monotonic()
     yield facts
     seconds = time.monotonic() - started
     words, job = _COMMAND.get()
-    inputs, made = origin or ({}, {})
     folder = Path(path).parent
     # Of this process, and of its largest child (such as Java).
     peaks = [resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -136,9 +136,8 @@ def record(
             "job": portable(dict(job)),
             "inputs": {
                 option: [{"path": os.path.relpath(path, folder), **record_of(path).identity} for path in paths]
-                for option, paths in inputs.items()
+                for option, paths in _listed(inputs).items()
             },
-            "lineage": {name: {"value": value} for name, value in made.items()},
             "outputs": {
                 os.path.relpath(path, folder): {"bytes": path.stat().st_size, "sha256": files.sha256(path)}
                 for output in outputs
@@ -238,6 +237,66 @@ def record_of(path: Path) -> ArtifactRecord:
         if is_record and ((known := ArtifactRecord(path, place, read_record(place))).outputs or place == path):
             return known
     return ArtifactRecord(path, None, {})
+
+
+class Ancestry:
+    """What stands behind artifacts. Each record, and each file without a recorded hash, is read once."""
+
+    def __init__(self) -> None:
+        self.behind = cache(self._behind)
+        self.record_of = cache(record_of)
+        self.identity = cache(lambda path: self.record_of(path).identity)
+
+    def _behind(self, option: str, path: Path) -> dict[str, str]:
+        """Return the hashes that an input shares with the others of its job: its own, and those of its ancestors.
+
+        Raises:
+            DataError: something behind the input was made again since, with another content.
+        """
+        known = self.record_of(path)
+        behind: dict[str, str] = {}
+        for role, source, told in known.inputs:
+            if source.exists():
+                now = self.identity(source) if "sha256" in told else {"bytes": files.size(source)}
+                if now != told:
+                    raise DataError(f"{source} is another one than {path} was made from: run the grid again")
+            behind |= self.behind(role, source)
+            if role in _NAMED and "sha256" in told:
+                behind[role] = told["sha256"]
+        if "sha256" in (fetched := known.record.get("outputs", {}).get(Path(paths.QUERIES).name, {})):
+            behind["queries"] = fetched["sha256"]  # those that the qrels were fetched with
+        shared = {name: behind[name] for name in _BEHIND.get(option, _SHARED) if name in behind}
+        if option in _NAMED and (path.exists() or known.outputs):  # the stage itself reports a missing file
+            shared[option] = self.identity(path)["sha256"]
+        return shared
+
+
+def check(inputs: Inputs, ancestry: Ancestry | None = None) -> None:
+    """Refuse inputs that do not belong together: the corpus and the queries behind them must be the same.
+
+    What records do not tell is not compared, nor are files that are gone. Your own files need no record.
+
+    Args:
+        inputs: the artifacts by option, one or several.
+        ancestry: what is known of the artifacts already.
+
+    Raises:
+        DataError: two inputs have other ancestors, or an artifact behind them was made again since.
+    """
+    ancestry = ancestry or Ancestry()
+    holders: dict[str, tuple[Path, str]] = {}
+    for option, paths_of in _listed(inputs).items():
+        for path in paths_of:
+            for name, of_path in ancestry.behind(option, path).items():
+                holder, first = holders.setdefault(name, (path, of_path))
+                if first != of_path:
+                    raise DataError(f"{holder} and {path} do not belong together: each has another {name} behind it")
+
+
+def _listed(inputs: Inputs) -> dict[str, list[Path]]:
+    """Return the inputs that there are, as lists."""
+    several = {option: [one] if isinstance(one, str | Path) else one for option, one in inputs.items() if one}
+    return {option: [*map(Path, of_option)] for option, of_option in several.items()}
 
 
 def mismatches(

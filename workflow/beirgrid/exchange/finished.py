@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from ..core import files, lineage, paths, provenance
+from ..core import files, paths, provenance
 from ..core.errors import DataError, warn
 from ..core.version import full_version
 from ..results import results_folder, scores
@@ -67,7 +67,7 @@ def finished_cells(directory: Path, grid: str, output: Path) -> list[ExportedCel
 
 def _read(result: Result) -> ExportedCell:
     of_cell, _ = scores.read_cell(result.scores, result.per_query, result.system, result.dataset)
-    lineage.check({"run": provenance.artifact(result.run), "scores": result.scores})
+    provenance.check({"run": provenance.artifact(result.run), "scores": result.scores})
     if not of_cell.means:
         raise DataError(f"{result.scores} has no metric. {files.REMEDY}")
     records = [provenance.read_record(path) for path in result.records]

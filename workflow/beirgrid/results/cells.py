@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..collections import qrels as judgements
-from ..core import files, lineage, provenance
+from ..core import files, provenance
 from ..core.checkout import without_folders
 from ..core.errors import DataError
 from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING
@@ -134,7 +134,7 @@ class _Look:
         self.grid = grid
         self.failures = failures
         self.running = running
-        self.ancestry = lineage.Ancestry()
+        self.ancestry = provenance.Ancestry()
         self.record = cache(self._record)
         self.judged = cache(self._judged_queries)
 
@@ -190,7 +190,7 @@ class _Look:
             runs = [Path(cell.records[-1]).parent / name for name in record.get("outputs", {})]
         inputs = {"qrels": Path(qrels) if qrels else None, "run": next(iter(runs), None), "scores": Path(cell.scores)}
         try:
-            lineage.check(inputs, ancestry=self.ancestry)
+            provenance.check(inputs, ancestry=self.ancestry)
         except DataError as error:
             yield f"{error}. {files.REMEDY}"
 

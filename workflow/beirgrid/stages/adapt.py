@@ -21,7 +21,7 @@ from ..collections.collection import count
 from ..config.models import DenseModel, Prompts
 from ..config.recipes import PRETRAINING
 from ..config.values import Count, Entry, Length, NotNegative, Positive, Precision, Seed, Size
-from ..core import files, lineage, provenance
+from ..core import files, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError, say
 from ..core.provenance import Artifact, Record
@@ -78,17 +78,17 @@ def adapt(
     """
     from transformers import set_seed
 
-    origin = lineage.check({"base": base, "examples": examples})
-    recorded = provenance.record(Adapt.stamp, record, recipe.own_keys(), [output], origin=origin)
+    inputs = {"base": base, "examples": examples}
+    recorded = provenance.record(Adapt.stamp, record, recipe.own_keys(), [output], inputs=inputs)
     with recorded as facts, compute.start() as runtime:
         precision = runtime.resolve_wide(recipe.precision)
-        inputs = {
+        state_of = {
             "recipe": recipe.own_keys(),
             "precision": precision,
             "base": provenance.record_of(base).hashes,
             "examples": provenance.record_of(examples).hashes[examples.name],
         }
-        state = provenance.state_folder(Adapt.stamp, output, inputs)
+        state = provenance.state_folder(Adapt.stamp, output, state_of)
         with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:
             set_seed(recipe.seed)
             model = _open(base, recipe, runtime)

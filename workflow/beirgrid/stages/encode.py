@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from .. import search
 from ..collections import collection
-from ..config.models import DenseModel, Model, ModelEntry
+from ..config.models import DenseModel, Model
 from ..config.values import Size
-from ..core import files, lineage, provenance
+from ..core import files, provenance
 from ..core.compute import Compute
 from ..core.errors import quoted
 from ..core.families import FAMILIES
@@ -52,11 +52,10 @@ def encode(
     """
     start, stop = collection.shard_rows(corpus, shard, shard_size, last)
     settings = {**model.own_keys(), "shard": shard, "shard_size": shard_size}
-    made = {"documents": [start, stop, collection.count(corpus)]} | _made(model)
-    origin = lineage.check({"checkpoint": checkpoint, "corpus": corpus}, made=made)
+    inputs = {"checkpoint": checkpoint, "corpus": corpus}
     with (
         kept_answers(output) as answers,
-        provenance.record(Encode.stamp, record, settings, [output], origin=origin) as facts,
+        provenance.record(Encode.stamp, record, settings, [output], inputs=inputs) as facts,
         files.atomic(output, directory=FAMILIES[model.family].folder) as temporary,
         compute.start() as runtime,
     ):
@@ -77,13 +76,6 @@ def encode(
             documents_per_second=round(progress.rate, 2),
             dimension=opened.dimension,
         )
-
-
-def _made(model: ModelEntry) -> dict[str, Any]:
-    """Return what the index and the search must know of dense vectors."""
-    if not isinstance(model, DenseModel):
-        return {}
-    return {"similarity": model.similarity, "chunks": model.chunks.name if model.chunks else None}
 
 
 def _encoded(

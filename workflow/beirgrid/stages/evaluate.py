@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from ..collections import qrels as judgements
 from ..config.metric_names import MAIN, STANDARD, USUAL, metric_key, parse_metric, written
-from ..core import files, lineage, provenance
+from ..core import files, provenance
 from ..core.errors import DataError, quoted, warn
 from ..core.provenance import Artifact
 from ..pipeline.evaluate import Evaluate
@@ -52,8 +52,8 @@ def evaluate(
     results: dict[str, Any] = {}
     outputs = [per_query] if per_query else []
     settings: dict[str, Any] = {"metrics": list(metrics)} | ({"main": main} if MAIN in metrics else {})
-    origin = lineage.check({"run": run, "qrels": qrels})
-    recorded = provenance.record(Evaluate.stamp, output, settings, outputs, results, origin) if output else None
+    inputs = {"run": run, "qrels": qrels}
+    recorded = provenance.record(Evaluate.stamp, output, settings, outputs, results, inputs) if output else None
     with recorded or nullcontext({}) as facts:
         (grades, changes), found = judgements.read_with_changes(qrels), runs.read(run)
         if unknown := [query for query in found if query not in grades]:

@@ -12,7 +12,7 @@ from pydantic import Field
 from ..collections import collection, expanded
 from ..config.models import QueryGenerator, TermWeightsModel
 from ..config.values import Size
-from ..core import files, lineage, provenance
+from ..core import files, provenance
 from ..core.compute import Compute
 from ..core.errors import say
 from ..core.progress import Progress
@@ -45,19 +45,17 @@ def expand(
     """
     start, stop = collection.shard_rows(corpus, shard, shard_size, last)
     settings = {**model.own_keys(), "shard": shard, "shard_size": shard_size}
-    origin = lineage.check(
-        {"checkpoint": checkpoint, "corpus": corpus}, made={"documents": [start, stop, collection.count(corpus)]}
-    )
-    recorded = provenance.record(Expand.stamp, record, settings, [output], origin=origin)
+    inputs = {"checkpoint": checkpoint, "corpus": corpus}
+    recorded = provenance.record(Expand.stamp, record, settings, [output], inputs=inputs)
     with recorded as facts, compute.start() as runtime:
         opened = open_model(checkpoint, model, runtime)
-        inputs = {
+        state_of = {
             "settings": settings,
             "precision": opened.precision,
             "checkpoint": sorted(provenance.record_of(checkpoint).hashes.values()),
             "corpus": provenance.record_of(corpus).hashes[corpus.name],
         }
-        state = provenance.state_folder(Expand.stamp, output, inputs)
+        state = provenance.state_folder(Expand.stamp, output, state_of)
         schema = collection.EXPANSION_SCHEMAS[model.family]
         firsts = range(start, stop, BLOCK)
         parts = {state / f"{first}.parquet": (first, min(first + BLOCK, stop)) for first in firsts}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +13,7 @@ from ..collections.sources import open_source
 from ..config.datasets import Corpus, Dataset
 from ..config.systems import Published
 from ..config.values import Size
-from ..core import files, lineage, provenance
+from ..core import files, provenance
 from ..core.errors import DataError, warn
 from ..core.provenance import Artifact, Record
 from ..models import checkpoints, probe, saved
@@ -35,17 +35,11 @@ def fetch_corpus(
         DataError: the corpus cannot be read, is empty, has duplicate ids, or differs from its entry in the number of
             documents.
     """
-    origin = lineage.check({}, made={"source": _source(entry)})
-    with provenance.record(FETCH, record, entry.own_keys(), [output], origin=origin) as facts:
+    with provenance.record(FETCH, record, entry.own_keys(), [output]) as facts:
         with files.atomic(output) as temporary:
             facts.update(corpora.write(name, entry, open_source(entry), temporary))
         facts["bytes"] = files.size(output)
         facts["sha256"] = files.sha256(output)
-
-
-def _source(entry: Corpus) -> dict[str, Any]:
-    """Return the keys of a corpus's entry that define its source, without local folders."""
-    return entry.own_keys("source", "id", "revision")
 
 
 def fetch_dataset(
@@ -68,8 +62,8 @@ def fetch_dataset(
         DataError: queries, qrels and corpus do not match each other or the dataset's entry.
     """
     settings = {**entry.own_keys(), "source": corpus_entry.own_keys()}
-    origin = lineage.check({"corpus": corpus}, asked={"source": _source(corpus_entry)})
-    with provenance.record(FetchDataset.stamp, record, settings, [queries, qrels], origin=origin) as facts:
+    inputs = {"corpus": corpus}
+    with provenance.record(FetchDataset.stamp, record, settings, [queries, qrels], inputs=inputs) as facts:
         found = judged.read(name, entry, corpus_entry, open_source(corpus_entry), corpus)
         # Both files are complete before either is renamed, so that new queries never stand beside old qrels.
         with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
@@ -113,9 +107,8 @@ def fetch_expansion(
     Raises:
         DataError: the files cannot be fetched or read, or do not fit the corpus.
     """
-    documents = collection.count(corpus)
-    origin = lineage.check({"corpus": corpus}, made={"documents": [0, documents, documents]})
-    with provenance.record(FetchExpansion.stamp, record, entry.own_keys(), [output], origin=origin) as facts:
+    inputs = {"corpus": corpus}
+    with provenance.record(FetchExpansion.stamp, record, entry.own_keys(), [output], inputs=inputs) as facts:
         with files.scratch(f"{output}-files") as folder, files.scratch(f"{output}-buckets") as buckets:
             folder.mkdir()
             buckets.mkdir()
@@ -174,7 +167,7 @@ def fetch_run(
         DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.
     """
     settings = {"depth": depth} | ({"allow": list(allow)} if allow else {})
-    origin = lineage.check({"queries": queries, "corpus": corpus})
-    with provenance.record(FetchRun.stamp, record, settings, [output], origin=origin) as facts:
+    inputs = {"queries": queries, "corpus": corpus}
+    with provenance.record(FetchRun.stamp, record, settings, [output], inputs=inputs) as facts:
         facts |= imported.adopt(run, system, queries, corpus, depth, allow, output)
         facts.update(source=str(run), source_sha256=files.sha256(run))

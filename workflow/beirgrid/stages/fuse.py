@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Json
 
 from ..config.values import Norm, Size
-from ..core import lineage, provenance
+from ..core import provenance
 from ..core.provenance import Artifact, Record
 from ..pipeline.fuse import Fuse
 from ..runs import fusion
@@ -36,8 +36,8 @@ def fuse(
     settings: dict[str, Any] = {"method": method, "k": k}
     if method == "wsum":
         settings = {"method": method, "norm": norm, "weights": list(weights or [1 / len(runs)] * len(runs))}
-    origin = lineage.check({"runs": runs})
-    with provenance.record(Fuse.stamp, record, settings, [output], origin=origin) as facts:
+    inputs = {"runs": runs}
+    with provenance.record(Fuse.stamp, record, settings, [output], inputs=inputs) as facts:
         fused = fusion.fuse([read(path) for path in runs], method, depth, k=k, norm=norm, weights=weights)
         write(output, fused, system)
         facts["queries"] = len(fused)

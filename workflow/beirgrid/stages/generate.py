@@ -19,7 +19,7 @@ from ..collections import collection, training_data
 from ..collections.collection import Document
 from ..config import models
 from ..config.values import Count, Derive, Entry, Seed, Size
-from ..core import files, lineage, provenance
+from ..core import files, provenance
 from ..core.compute import Compute
 from ..core.errors import DataError
 from ..core.progress import Progress
@@ -56,8 +56,8 @@ def generate(
     Raises:
         DataError: an input is damaged, or no document yields a query.
     """
-    origin = lineage.check({"corpus": corpus, "generator": generator})
-    recorded = provenance.record(Generate.stamp, record, recipe.own_keys(), [output], origin=origin)
+    inputs = {"corpus": corpus, "generator": generator}
+    recorded = provenance.record(Generate.stamp, record, recipe.own_keys(), [output], inputs=inputs)
     with recorded as facts, compute.start() as runtime:
         rows = training_data.sample_rows(collection.count(corpus), recipe.documents, recipe.seed)
         per_document = recipe.queries_per_document or math.ceil(recipe.queries / len(rows))

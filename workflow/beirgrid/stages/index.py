@@ -10,7 +10,7 @@ from .. import search
 from ..collections import collection
 from ..config.indexes import AnyIndex
 from ..config.values import Size
-from ..core import files, lineage, provenance
+from ..core import files, provenance
 from ..core.errors import DataError
 from ..core.families import FAMILIES
 from ..core.provenance import Artifact, Record
@@ -38,9 +38,8 @@ def index_lexical(
         BeirgridError: Java or Lucene fails.
     """
     settings = {"fields": fields, "language": language}
-    made = {**settings, "expanded": bool(expansions)}
-    origin = lineage.check({"corpus": corpus, "expansions": expansions}, made=made)
-    with provenance.record(INDEX, record, settings, [output], origin=origin) as facts:
+    inputs: provenance.Inputs = {"corpus": corpus, "expansions": expansions}
+    with provenance.record(INDEX, record, settings, [output], inputs=inputs) as facts:
         with files.atomic(output, directory=True) as index, files.scratch(f"{output}-input") as folder:
             folder.mkdir()
             whole = collection.read_documents(corpus)
@@ -63,8 +62,8 @@ def index_vectors(
         DataError: the vectors are damaged.
     """
     row, settings = FAMILIES[family], dict[str, str]()
-    origin = lineage.check({"vectors": vectors}, made={"index": None, "dimensions": None})
-    with provenance.record(INDEX, record, settings, [output], origin=origin) as facts:
+    inputs = {"vectors": vectors}
+    with provenance.record(INDEX, record, settings, [output], inputs=inputs) as facts:
         with files.atomic(output, directory=row.index_folder) as temporary:
             described, counts = search.module(family).index_vectors(vectors, temporary)
         settings.update(described)
@@ -87,10 +86,9 @@ def index_approximate(
         DataError: the exact index is damaged, or its vectors do not fit the kind of index.
     """
     settings = {"index": index.built(), "dimensions": dimensions, "metric": "inner product"}
-    made = {"index": index.built(), "dimensions": dimensions}
-    origin = lineage.check({"exact": exact}, asked={"similarity": similarity}, made=made)
+    inputs = {"exact": exact}
     with (
-        provenance.record(INDEX, record, settings, [output], origin=origin) as facts,
+        provenance.record(INDEX, record, settings, [output], inputs=inputs) as facts,
         flat.opened(exact) as (stored, owners),
     ):
         if owners is not None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from ..collections import collection, training_data
 from ..config.models import CrossEncoder
 from ..config.values import Count, Entry, Seed, Size
-from ..core import files, lineage, provenance
+from ..core import files, provenance
 from ..core.compute import Compute
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
@@ -50,8 +50,8 @@ def label(
     Raises:
         DataError: an input is damaged, or a score is not finite.
     """
-    origin = lineage.check({"teacher": teacher, "corpus": corpus, "training_queries": queries, "negatives": negatives})
-    recorded = provenance.record(Label.stamp, record, recipe.own_keys(), [output], origin=origin)
+    inputs = {"teacher": teacher, "corpus": corpus, "training_queries": queries, "negatives": negatives}
+    recorded = provenance.record(Label.stamp, record, recipe.own_keys(), [output], inputs=inputs)
     with recorded as facts, compute.start() as runtime:
         scorer = open_scorer(teacher, recipe.teacher, runtime)
         with files.reading(queries):

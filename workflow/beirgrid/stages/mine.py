@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from ..collections import collection, training_data
 from ..config.models import DenseModel
 from ..config.values import LIST, Entry, Language, Size
-from ..core import files, lineage, provenance
+from ..core import files, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError, quoted
 from ..core.provenance import Artifact, Record
@@ -59,16 +59,17 @@ def mine(
         DataError: an input is damaged, or no retriever finds a negative.
     """
     settings = {**recipe.own_keys(), "bm25": index is not None, "dense": [model.own_keys() for model in recipe.dense]}
-    asked = {"fields": "flat", "language": recipe.language, "expanded": False}
-    origin = lineage.check({"corpus": corpus, "training_queries": queries, "lucene": index}, asked=asked)
+    inputs: provenance.Inputs = {
+        "corpus": corpus,
+        "training_queries": queries,
+        "lucene": index,
+        "checkpoints": checkpoints,
+        "indexes": indexes,
+    }
     shards = len(indexes) // max(len(recipe.dense), 1)
     of_models = [indexes[first : first + shards] for first in range(0, len(indexes), max(shards, 1))]
     models = list(zip(recipe.dense, checkpoints, of_models, strict=True))
-    for model, checkpoint, of_model in models:
-        asked = {"similarity": model.similarity, "index": None}
-        lineage.check({"checkpoint": checkpoint, "corpus": corpus, "indexes": of_model}, asked=asked)
-    origin.inputs.update(checkpoints=list(checkpoints), indexes=list(indexes))
-    with provenance.record(Mine.stamp, record, settings, [output], origin=origin) as facts:
+    with provenance.record(Mine.stamp, record, settings, [output], inputs=inputs) as facts:
         with files.reading(queries):
             table = pq.read_table(queries, columns=["query", "document"])
         texts, answers = table["query"].to_pylist(), table["document"].to_pylist()

@@ -16,7 +16,7 @@ from typing import Annotated
 from ..collections import collection
 from ..config.systems import command_words, places_of
 from ..config.values import Size
-from ..core import environment, files, lineage, provenance
+from ..core import environment, files, provenance
 from ..core.errors import BeirgridError, DataError, printable, quoted, say
 from ..core.provenance import Artifact, Record
 from ..pipeline.program import IndexProgram, RetrieveProgram
@@ -48,8 +48,8 @@ def index_program(
         BeirgridError: the command cannot start, fails, or leaves the folder empty.
     """
     settings = {"command": command} | ({"version": version} if version else {})
-    origin = lineage.check({"corpus": corpus})
-    with provenance.record(IndexProgram.stamp, record, settings, [output], origin=origin) as facts:
+    inputs = {"corpus": corpus}
+    with provenance.record(IndexProgram.stamp, record, settings, [output], inputs=inputs) as facts:
         with files.atomic(output, directory=True) as index, files.scratch(f"{output}-input") as folder:
             folder.mkdir()
             facts["build_seconds"] = run_command(command, folder, corpus, {}, {"index": index, "threads": threads})
@@ -80,8 +80,8 @@ def retrieve_program(
     """
     settings = {"command": command, "depth": depth}
     settings |= ({"version": version} if version else {}) | ({"allow": list(allow)} if allow else {})
-    origin = lineage.check({"program": index, "corpus": corpus, "queries": queries})
-    with provenance.record(RetrieveProgram.stamp, record, settings, [output], origin=origin) as facts:
+    inputs = {"program": index, "corpus": corpus, "queries": queries}
+    with provenance.record(RetrieveProgram.stamp, record, settings, [output], inputs=inputs) as facts:
         texts, limits = collection.read_queries(queries), Limits(queries, depth)
         with files.scratch(f"{output}-input") as folder:
             folder.mkdir()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..config.values import Size
-from ..core import lineage, provenance
+from ..core import provenance
 from ..core.provenance import Artifact, Record
 from ..pipeline.rerank import Rerank
 from ..runs import pairs, runs
@@ -26,8 +26,8 @@ def rerank(
     Raises:
         DataError: an input is damaged, or a document has no score.
     """
-    origin = lineage.check({"first_stage": first_stage, "scores": scores})
-    with provenance.record(Rerank.stamp, record, {"depth": depth}, [output], origin=origin) as facts:
+    inputs = {"first_stage": first_stage, "scores": scores}
+    with provenance.record(Rerank.stamp, record, {"depth": depth}, [output], inputs=inputs) as facts:
         parts, settings = pairs.read_manifest(scores)
         first = runs.read(first_stage)
         top = {(query, document) for query, ranking in first.items() for document in ranking.ids[:depth]}

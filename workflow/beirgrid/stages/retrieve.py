@@ -12,7 +12,7 @@ from ..collections import collection
 from ..config.indexes import AnyIndex
 from ..config.models import DenseModel, Model, ModelEntry
 from ..config.values import Size
-from ..core import lineage, provenance
+from ..core import provenance
 from ..core.compute import Compute
 from ..core.errors import quoted
 from ..core.progress import Progress
@@ -58,8 +58,8 @@ def retrieve_lexical(
         BeirgridError: Java or Lucene fails.
     """
     settings = {"fields": fields, "language": language, "k1": k1, "b": b, "depth": depth}
-    origin = lineage.check({"lucene": index, "queries": queries}, asked={"fields": fields, "language": language})
-    with provenance.record(RETRIEVE, record, settings, [output], origin=origin) as facts:
+    inputs = {"lucene": index, "queries": queries}
+    with provenance.record(RETRIEVE, record, settings, [output], inputs=inputs) as facts:
         texts, limits = collection.read_queries(queries), Limits(queries, depth)
         bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b}
         run: runs.Run = {}
@@ -106,13 +106,12 @@ def retrieve_vectors(
         settings |= {"candidates": candidates} if candidates else {"exhaustive": True}
     # A query tower is not the model of the documents.
     files = {"query_tower" if two_towers else "checkpoint": checkpoint, "corpus": corpus, "queries": queries}
-    inputs: dict[str, Any] = {**files, "tokens": tokens, "indexes": indexes}
-    origin = lineage.check(inputs, _asked_of_indexes(model, index, dimensions, two_towers))
+    inputs: provenance.Inputs = {**files, "tokens": tokens, "indexes": indexes}
     texts, limits = collection.read_queries(queries), Limits(queries, depth)
     documents = collection.count(corpus)
     with (
         kept_answers(output) as answers,
-        provenance.record(RETRIEVE, record, settings, [output], origin=origin) as facts,
+        provenance.record(RETRIEVE, record, settings, [output], inputs=inputs) as facts,
     ):
         with compute.start() as runtime:
             encoder = open_encoder(checkpoint, model, runtime, answers)
@@ -169,17 +168,6 @@ def search(
             return approximate.search_shards(indexes, cut, depth, index, runtime.device)
     found: Found = module(model.family).find(indexes, vectors, depth, compute)
     return found
-
-
-def _asked_of_indexes(
-    model: ModelEntry, index: AnyIndex | None, dimensions: int | None, two_towers: bool
-) -> dict[str, Any]:
-    """Return the facts that the records of dense vectors and indexes must have."""
-    if not isinstance(model, DenseModel):
-        return {}
-    chunks = {} if two_towers else {"chunks": model.chunks.name if model.chunks else None}
-    built = index.built() if index else None
-    return {"similarity": model.similarity, "index": built, "dimensions": dimensions, **chunks}
 
 
 def _check(vectors: Any, texts: Mapping[str, str], precision: str) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from ..collections import collection
 from ..config.models import ListwiseReranker, Reranker
 from ..config.values import Size
-from ..core import lineage, provenance
+from ..core import provenance
 from ..core.compute import Compute
 from ..core.errors import quoted
 from ..core.progress import Progress
@@ -56,7 +56,7 @@ def score(
     Raises:
         DataError: an input is damaged, the checkpoint does not match the entry, or a score is not finite.
     """
-    origin = lineage.check({"checkpoint": checkpoint, "corpus": corpus, "queries": queries, "run": run})
+    inputs = {"checkpoint": checkpoint, "corpus": corpus, "queries": queries, "run": run}
     with compute.start() as runtime:
         opened = cache(partial(open_scorer, checkpoint, model, runtime, pairs / "answers"))
         precision = served.PRECISION if model.endpoint else runtime.resolve(model.precision)
@@ -66,10 +66,10 @@ def score(
         # A listwise order depends on all of its documents.
         ordered = (run, depth) if isinstance(model, ListwiseReranker) else None
         store = pairs / _fingerprint(settings, checkpoint, corpus, queries, ordered)
-        store.mkdir(parents=True, exist_ok=True)
         parts: list[Path] = []
         results: dict[str, Any] = {}
-        with provenance.record(Score.stamp, record, settings, parts, results, origin) as facts:
+        with provenance.record(Score.stamp, record, settings, parts, results, inputs) as facts:
+            store.mkdir(parents=True, exist_ok=True)
             ranked = runs.read(run)
             top = [(query, document) for query, ranking in ranked.items() for document in ranking.ids[:depth]]
             seen = set(store.glob("*.parquet"))

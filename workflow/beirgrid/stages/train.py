@@ -17,7 +17,7 @@ from ..collections import qrels as judgements
 from ..config.models import DenseModel
 from ..config.recipes import CrossEncoderTraining
 from ..config.values import Language, Length, Size
-from ..core import files, lineage, provenance
+from ..core import files, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
@@ -75,9 +75,8 @@ def train(
     Raises:
         DataError: an input is damaged, or there are no training pairs.
     """
-    asked = {"fields": "flat", "language": recipe.language, "expanded": False}
     inputs = {"base": base, "teacher": teacher, "corpus": corpus, "lucene": index, "queries": queries, "qrels": qrels}
-    recorded = provenance.record(Train.stamp, record, _settings(recipe), [output], origin=lineage.check(inputs, asked))
+    recorded = provenance.record(Train.stamp, record, _settings(recipe), [output], inputs=inputs)
     with recorded as facts, compute.start() as runtime:
         documents = {d.id: d for rows in collection.read_documents(corpus) for d in rows}
         positives = _judged(queries, qrels, documents) + _derived(documents, recipe)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..collections import collection
-from ..core import lineage, paths, provenance
+from ..core import paths, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import BeirgridError, DataError
 from ..encoders import open_encoder, open_scorer
@@ -144,7 +144,7 @@ def read_job(path: str | Path) -> Values:
             read was made again since.
     """
     record = provenance.read_record(path)
-    lineage.check({"record": Path(path)})
+    provenance.check({"record": Path(path)})
     try:
         function = job.stage_function(record["job"]["stage"])
         return {**job.arguments(function, job.options(record["job"])), "facts": record["facts"]}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..config.metric_names import metric_key, written
 from ..config.values import SizeOrZero
-from ..core import lineage, paths, provenance
+from ..core import paths, provenance
 from ..core.errors import BeirgridError, nearest, show
 from ..results import results_folder, scores
 from ..results.results_folder import Result, Results
@@ -105,7 +105,7 @@ def show_cell(
     if cell is None:
         names = ", ".join(dict.fromkeys(name for key in results.cells for name in key))
         raise BeirgridError(f"{system!r} has no scores on {dataset!r}; there are scores with {names}")
-    lineage.check({"scores": cell.scores})
+    provenance.check({"scores": cell.scores})
     _, values = scores.read_cell(cell.scores, cell.per_query, cell.system, cell.dataset)
     key = metric_key(metric) if metric else str(values.columns[0])
     if key not in values:
