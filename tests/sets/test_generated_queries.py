@@ -183,14 +183,10 @@ def test_wrong_arguments_are_explained(made, served):
     ):
         with pytest.raises(BeirgridError, match="say where the queries come from"):
             set_step("queries", "notes", *arguments)
+    EvaluationSet.create(made.folder / "few", [documents.Document("short", "", "Short.")], "here")
+    with pytest.raises(BeirgridError, match="few has no document of 20 words"):
+        set_step("queries", "notes/few", "--generate", 2, "--with", "writer.yaml")
+    assert not served.asked
     served.chat = lambda messages: "?"
     with pytest.raises(BeirgridError, match=r"none of 10 passages gave a query .* \(10 empty, 0 lost\)"):
         set_step("queries", "notes", "--generate", 2, "--with", "writer.yaml")
-
-
-def test_a_set_of_short_documents_is_refused_before_the_server_is_asked(served, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    EvaluationSet.create(tmp_path / "notes", [documents.Document("short", "", "Short.")], "here")
-    with pytest.raises(BeirgridError, match="notes has no document of 20 words"):
-        set_step("queries", "notes", "--generate", 2, "--with", "writer.yaml")
-    assert not served.asked

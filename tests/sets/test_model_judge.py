@@ -24,8 +24,6 @@ from beirgrid.sets.store import Grading
 QUERIES, DOCUMENTS = 12, 4
 NAME = "model:org/judge-1"
 
-# Eight lines, 9^8 texts.
-
 
 def opinion(messages: list[dict[str, str]]) -> str:
     """Grade by the number in the document; every third document is overrated."""
@@ -90,7 +88,9 @@ def people(made, number: int, judge: str = "ann") -> None:
 
 def test_a_model_judges_the_whole_pool_and_its_answers_are_kept(made, endpoint, served):
     people(made, 3)
+    before = made.store.waiting("ben")
     given = judged(made, endpoint())
+    assert made.store.waiting("ben") == before, "people have the same pairs to judge"
     assert len(given) == QUERIES * DOCUMENTS == len(served.asked)  # what people judged, too
     stored = made.grades()[NAME]
     for query, document in itertools.product(range(QUERIES), range(DOCUMENTS)):
@@ -105,13 +105,6 @@ def test_a_model_judges_the_whole_pool_and_its_answers_are_kept(made, endpoint, 
     assert "{query} ##final score: 3\n\nTake these steps" in prompt, "a document's braces are text"
     assert served.asked[0][1]["temperature"] == 0
     assert KEY not in (made.folder / "set.json").read_text()
-
-
-def test_people_have_the_same_pairs_to_judge_after_a_model_judged(made, endpoint):
-    before = made.store.waiting("ann")
-    judged(made, endpoint())
-    assert made.store.waiting("ann") == before
-    assert made.store.progress("ann")["left"] == QUERIES * DOCUMENTS
 
 
 def test_a_model_that_stops_goes_on_where_it_stopped(made, endpoint, served):
@@ -151,23 +144,25 @@ def test_grades_are_read_from_answers(answer, grade):
     assert model_judge.grade(answer) == grade
 
 
-def test_an_answer_without_a_grade_is_a_skipped_pair(made, endpoint, served):
-    served.chat = lambda messages: "I would rather not." if "0/" in messages[0]["content"] else "no\x00 idea"
-    given = judged(made, endpoint())
-    assert {judgement.grade for judgement in given} == {None}
-    with pytest.raises(BeirgridError, match=r"nobody has graded as 'model:org/judge-1' \(judges are none\)"):
-        made.accept("majority", model="org/judge-1")
+@pytest.mark.parametrize(
+    ("answers", "grades"),
+    [
+        (["I would rather not.", "no\x00 idea"], {None}),
+        (["\ud800", "##final score: 2 \ud800"], {None, 2}),  # texts that no file can hold
+    ],
+)
+def test_an_answer_without_a_grade_is_a_skipped_pair(made, endpoint, served, answers, grades):
+    served.chat = lambda messages: answers[len(served.asked) % 2]
+    assert {judgement.grade for judgement in judged(made, endpoint())} == grades
+    if grades == {None}:
+        with pytest.raises(BeirgridError, match=r"nobody has graded as 'model:org/judge-1' \(judges are none\)"):
+            made.accept("majority", model="org/judge-1")
     assert judged(made, endpoint()) == []  # it would answer the same again
-
-
-def test_an_answer_that_no_file_can_hold_is_stored(made, endpoint, served):
-    served.chat = lambda messages: "\ud800" if len(served.asked) % 2 else "##final score: 2 \ud800"
-    assert {judgement.grade for judgement in judged(made, endpoint())} == {None, 2}
-    assert judged(made, endpoint()) == []
 
 
 def test_people_and_models_are_never_mixed(made, endpoint):
     judged(made, endpoint())
+    assert findings.calibration(made, NAME, {})[0].startswith("No pair was judged by model:org/judge-1 and by people")
     with pytest.raises(BeirgridError, match=r"none of the 0 judged documents is .* \(judges are model:org/judge-1\)"):
         made.accept("majority")
     people(made, 5)
@@ -254,11 +249,6 @@ def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
         assert "[" not in rows[name], "six judged queries give no interval"
     tau = kendalltau([mean[0] for mean in means.values()], [mean[1] for mean in means.values()]).statistic
     assert told[-1].endswith(f"on these queries: {tau:.3f}")
-
-
-def test_a_model_without_people_is_not_said_to_be_trusted(made, endpoint):
-    judged(made, endpoint())
-    assert findings.calibration(made, NAME, {})[0].startswith("No pair was judged by model:org/judge-1 and by people")
 
 
 def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):

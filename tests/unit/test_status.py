@@ -163,15 +163,25 @@ def shown_run(request, tmp_path, monkeypatch):
 BEGUN = {"event": LogEvent.WORKFLOW_STARTED}
 
 
-def test_the_screen_of_a_run_escapes_control_sequences(shown_run, tmp_path):
-    logger, plugin, shown = shown_run
+@pytest.fixture
+def begun(shown_run):
+    """The same of a run that has begun."""
+    logger, *_ = shown_run
     logger.info("held back")
     logger.info("begun", extra=BEGUN)
     logger.info("stats", extra=STATS)
+    return shown_run
+
+
+def test_the_screen_of_a_run_shows_what_matters_and_escapes_control_sequences(begun, tmp_path):
+    logger, plugin, shown = begun
     (tmp_path / "1.log").write_text(f"before\n{CONTROLS} in the log\n")
     logger.info("job", extra=_info(1))
     logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 1, "log": ["1.log"]})
     logger.warning(f"{CONTROLS} in a warning")
+    logger.warning("No SLURM account given, trying to guess.")
+    logger.warning("No account was given, not able to get a SLURM account via sacct: sacct: invalid option -- '1'")
+    logger.warning("Unable to guess SLURM account. Trying to proceed without.")
     logger.info("not shown")
     logger.info("Nothing to be done")
     logger.error("WorkflowError", extra={"event": LogEvent.ERROR})
@@ -193,17 +203,6 @@ def test_the_screen_of_a_run_escapes_control_sequences(shown_run, tmp_path):
     assert not [letter for letter in said if not letter.isprintable() and letter != "\n"]
 
 
-def test_lines_that_say_nothing_new_are_left_out(shown_run):
-    logger, plugin, shown = shown_run
-    logger.info("begun", extra=BEGUN)
-    logger.warning("No SLURM account given, trying to guess.")
-    logger.warning("No account was given, not able to get a SLURM account via sacct: sacct: invalid option -- '1'")
-    logger.warning("Unable to guess SLURM account. Trying to proceed without.")
-    logger.warning("something new")
-    plugin.close()
-    assert shown() == "something new\n"
-
-
 def test_an_error_before_a_run_is_the_last_line(shown_run):
     logger, plugin, shown = shown_run
     logger.info("Config file a is extended")
@@ -222,10 +221,8 @@ def test_who_asks_for_more_or_less_of_snakemakes_lines_gets_them(shown_run, aske
     ).writes_to_stream
 
 
-def test_a_failed_job_without_a_log_is_shown(shown_run):
-    logger, _, shown = shown_run
-    logger.info("begun", extra=BEGUN)
-    logger.info("stats", extra=STATS)
+def test_a_failed_job_without_a_log_is_shown(begun):
+    logger, _, shown = begun
     logger.info("job", extra=_info(1, "my_train") | {"log": []})
     logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 1, "log": []})
     assert "  my_train tiny 1: no log\n" in shown()
@@ -256,12 +253,10 @@ REFUSED = (
 )
 
 
-def test_a_job_that_slurm_refuses_has_the_reason(told, shown_run, tmp_path):
+def test_a_job_that_slurm_refuses_has_the_reason(told, begun):
     logger, _, path = told
-    drawn, _, shown = shown_run
+    drawn, _, shown = begun
     for log in (logger, drawn):
-        log.info("begun", extra=BEGUN)
-        log.info("stats", extra=STATS)
         log.info("job", extra=_info(1))
         log.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 1, "log": ["1.log"], "rule_msg": REFUSED})
     reason = "encode tiny 1: SLURM sbatch failed. The error message was 'sbatch: error: CPU count'."

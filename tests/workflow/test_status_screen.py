@@ -34,27 +34,6 @@ def test_a_finished_grid(finished):
 
 
 @pytest.mark.slow
-def test_what_failed_is_shown_with_its_log_and_the_rest_goes_on(small_grid, finished, tmp_path):
-    configfile = small_grid(tmp_path, grid={"systems": ["bm25-flat", "tiny", "fused"], "datasets": ["small"]})
-    broken = tmp_path / "results/datasets/small/queries.parquet"
-    failed = run(configfile, tmp_path, "--keep-going", "--until", "index_lexical", "fetch_dataset", "index_dense")
-    assert failed.returncode == 0, failed.stdout
-    index = tmp_path / "results/indexes/bm25-flat/small/lucene"
-    for path in index.iterdir():
-        path.write_bytes(bytes(path.stat().st_size))  # another size would make the index again
-    failed = run(configfile, tmp_path, "--keep-going")
-    assert failed.returncode != 0
-    assert broken.is_file()
-    screen = _screen(tmp_path)
-    assert screen.startswith("ended unfinished after")
-    assert _row(screen, "retrieve_lexical")[1:] == ["1", "1"]  # failed, of one
-    told = screen[screen.index("Failed, 1:") :].splitlines()
-    assert told[1].strip() == "retrieve_lexical bm25-flat small: logs/retrieve/bm25-flat/small.log"
-    assert len(told) > 2
-    assert told[-1].strip() == (tmp_path / "logs/retrieve/bm25-flat/small.log").read_text().splitlines()[-1].strip()
-
-
-@pytest.mark.slow
 def test_a_killed_grid_is_said_to_have_died_and_its_rerun_begins_anew(small_grid, tmp_path):
     configfile = small_grid(tmp_path, grid={"systems": ["tiny"], "datasets": ["small"]})
     command = [sys.executable, "-m", "snakemake", "--configfile", configfile, "--directory", tmp_path, "--cores", "1"]

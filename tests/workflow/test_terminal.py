@@ -79,13 +79,6 @@ def test_a_finished_grid_is_said_to_need_nothing(ran):
     assert "Nothing to be done (all requested files are present and up to date).\n" in printed
 
 
-@pytest.mark.parametrize("option", ["--dry-run", "--quiet", "--verbose"])
-def test_who_asks_for_more_or_less_of_snakemakes_lines_gets_them(ran, option):
-    status, printed = _run(ran[0], option)
-    assert status == 0
-    assert "Building DAG of jobs..." in printed
-
-
 def test_a_failed_job_is_shown_with_the_end_of_its_log(small_grid, tmp_path):
     small_grid(tmp_path, grid={"systems": ["bm25-flat"], "datasets": ["small"]})
     assert _run(tmp_path, "--until", "index_lexical")[0] == 0
@@ -99,6 +92,10 @@ def test_a_failed_job_is_shown_with_the_end_of_its_log(small_grid, tmp_path):
     advice = "The same command continues the run: finished files stay"
     assert re.search(rf"^\d of \d jobs done, 1 failed, 0:0\d:\d\d. {advice}$", printed, re.MULTILINE), printed[-3000:]
     assert re.search(r"^small +failed$", printed, re.MULTILINE)
+    screen = beirgrid("status", "--directory", tmp_path).stdout
+    assert screen.startswith("ended unfinished after")
+    assert re.search(r"^retrieve_lexical +1 +1$", screen, re.MULTILINE)  # failed, of one
+    assert f"Failed, 1:\n  retrieve_lexical bm25-flat small: {log}\n    " in screen
 
 
 def test_without_a_terminal_a_run_has_few_lines(small_grid, tmp_path):
