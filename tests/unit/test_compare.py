@@ -52,9 +52,9 @@ def _compare(*arguments: str | Path) -> int:
 
 
 def test_every_value_is_compared_query_by_query(work, tmp_path, capsys):
-    assert _compare(work / "a", work / "b/results", "--output", tmp_path / "c.json") == 1
-    found = json.loads((tmp_path / "c.json").read_text())
-    values = {(row["system"], row["dataset"], row["metric"]): row for row in found["values"]}
+    assert _compare(work / "a", work / "b/results", "--output", tmp_path / "c.csv") == 1
+    found = pd.read_csv(tmp_path / "c.csv").to_dict("records")
+    values = {(row["system"], row["dataset"], row["metric"]): row for row in found}
     assert len(values) == 6
     p = {}
     for (system, dataset, metric), row in values.items():
@@ -109,8 +109,8 @@ def test_a_trec_run_is_the_reference(copy, monkeypatch):
     written = ["--output", "results/runs/theirs/x.run.gz", "--record", "results/runs/theirs/x.json"]
     finished.command("fetch", "run", "--system", "theirs", "--run", "theirs.trec", *given, *written)
     finished.evaluated("theirs", "x")
-    assert _compare(":theirs", ":s", "--metrics", "ndcg@10", "--output", "c.json") == 1
-    (row,) = (row for row in json.loads(Path("c.json").read_text())["values"])
+    assert _compare(":theirs", ":s", "--metrics", "ndcg@10", "--output", "c.csv") == 1
+    (row,) = pd.read_csv("c.csv").to_dict("records")
 
     def ndcg(run: dict[str, list[str]]) -> np.ndarray:
         gains = {"d0": 3, "d1": 2, "d2": 1}
@@ -125,12 +125,10 @@ def test_a_trec_run_is_the_reference(copy, monkeypatch):
 
 
 def test_what_else_differs_is_told(work, tmp_path, capsys):
-    _compare(work / "a", work / "b", "--output", tmp_path / "c.json")
-    found = json.loads((tmp_path / "c.json").read_text())["conditions"]
-    # A path is no condition.
-    assert found == [{"step": "retrieve", "condition": "precision", "a": "float32", "b": "bfloat16", "cells": 2}]
+    _compare(work / "a", work / "b")
     said = capsys.readouterr().out
-    assert "float32  bfloat16" in said
+    # A path is no condition.
+    assert said.partition("computed:\n")[2] == '  retrieve: precision "float32" → "bfloat16" (2 cells)\n'
     assert "Values that are the same within 0: 4 of 6" in said
 
 
@@ -166,10 +164,10 @@ def test_a_grid_has_its_own_cells_and_records(copy, capsys):
     assert _compare(copy / "a/results/grids/g", copy / "b/results/grids/g/grid.json", "--tolerance", "0.9") == 0
     said = capsys.readouterr().out
     assert "Cells compared: 1\n" in said
-    assert re.search(r"\nindex +settings.version +1 +2 +1\n", said)
+    assert "\n  index: settings.version 1 → 2 (1 cells)\n" in said
     (copy / "b" / record).unlink()  # a step of one side has nothing to differ from
     _compare(copy / "a/results/grids/g", copy / "b/results/grids/g/grid.json", "--tolerance", "0.9")
-    assert "index " not in capsys.readouterr().out
+    assert "index: " not in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -190,25 +188,16 @@ def _ndcg(system: str) -> np.ndarray:
     return pd.read_parquet(f"results/metrics/{system}/x.per-query.parquet")["ndcg@10"].to_numpy()
 
 
-def _values(*arguments: str) -> tuple[dict, dict]:
-    """Return the row of ndcg@10 of a comparison, and the whole comparison."""
-    assert _compare(*arguments, "--metrics", "ndcg@10", "--output", "c.json") == 1
-    found = json.loads(Path("c.json").read_text())
-    (row,) = found["values"]
-    return row, found
-
-
 @pytest.mark.parametrize("place", ["", "results/grids/g"])
 def test_a_system_with_seeds_is_compared_by_its_mean_for_each_query(seeded, capsys, place):
-    row, found = _values(f"{place}:base", f"{place}:t")
+    assert _compare(f"{place}:base", f"{place}:t", "--metrics", "ndcg@10", "--output", "c.csv") == 1
+    (row,) = pd.read_csv("c.csv").to_dict("records")
     difference = (_ndcg("t.seed1") + _ndcg("t.seed2")) / 2 - _ndcg("base")
     assert (row["difference"], row["rmse"]) == pytest.approx((difference.mean(), np.sqrt((difference**2).mean())))
     assert (row["first_seeds"], row["second_seeds"]) == (1, 2)
     signs = np.array(list(itertools.product((1, -1), repeat=12)))
     assert row["p"] == pytest.approx((np.abs(signs @ difference) >= abs(difference.sum()) - 1e-9).mean())
-    assert found["seeds"] == [{"side": "B", "system": "t", "seeds": ["t.seed1", "t.seed2"]}]
-    said = "t in B: the score of a query is its mean over 2 seeds (t.seed1, t.seed2)"
-    assert said in capsys.readouterr().out
+    assert "t in B: the score of a query is its mean over 2 seeds\n" in capsys.readouterr().out
 
 
 def test_seeds_of_equal_numbers_are_compared_with_each_other(seeded, capsys):
@@ -274,7 +263,6 @@ def test_a_folder_that_cannot_be_read_is_no_missing_system(copy):
         (["{a}", "{a}/nowhere"], "nowhere has no results"),
         (["{a}:t", "{b}"], "has no system 't' (it has base, s)"),
         (["{a}:base", "{b}:s", "--datasets", "y"], "have no cell in common"),
-        (["{a}", "{b}", "--output", "x.txt"], "--output: x.txt must end in .csv or .json"),
         (["{a}", "{b}", "--tolerance", "-1"], "tolerance: Input should be greater than or equal to 0 (here '-1')"),
         (["{a}"], "the following arguments are required: b"),
     ],
@@ -282,11 +270,3 @@ def test_a_folder_that_cannot_be_read_is_no_missing_system(copy):
 def test_what_cannot_be_compared_at_all_is_one_message(work, capsys, arguments, message):
     assert _compare(*(argument.format(a=work / "a", b=work / "b") for argument in arguments)) == 2
     assert message in capsys.readouterr().err
-
-
-def test_the_table_is_written(work, tmp_path):
-    _compare(work / "a", work / "b", "--output", tmp_path / "c.csv")
-    table = pd.read_csv(tmp_path / "c.csv")
-    assert len(table) == 6
-    assert table["difference"].dtype == np.float64
-    assert table.loc[table["same"], "difference"].abs().max() < 1e-12

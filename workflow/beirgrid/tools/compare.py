@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -16,14 +16,13 @@ from pydantic import AfterValidator
 from ..analysis import significance
 from ..analysis.tables import EvaluatedDataset, by_units, read_dataset
 from ..config.metric_names import registered_metric, written
-from ..config.values import NotNegative, Seed
+from ..config.values import NotNegative
 from ..core import files, paths, provenance
 from ..core.errors import BeirgridError, DataError, say, show
 from ..results import results_folder, scores
 from ..results.answers import guarded
 from ..results.results_folder import Result, Results
 from .options import NameLists
-from .text import frame_lines
 
 SAME, DIFFERENT, NOT_COMPARABLE = 0, 1, 2
 # Columns of the values, one row per metric of a pair of cells. Differences are second minus first.
@@ -31,19 +30,13 @@ _COLUMNS = [
     *("system", "other", "dataset", "metric", "queries", "first_seeds", "second_seeds", "first", "second"),
     *("difference", "low", "high", "p", "p_holm", "rmse", "same"),
 ]
-# The printed columns of a value that differs, with their titles and forms.
-_PRINTED = {
-    **{"dataset": ("dataset", ""), "system": ("system", ""), "metric": ("metric", "")},
-    **{"first": ("A", ".4f"), "second": ("B", ".4f"), "difference": ("B - A", "+.4f"), "low": ("low", "+.4f")},
-    **{"high": ("high", "+.4f"), "p_holm": ("p", ".2g"), "rmse": ("RMSE", ".4f")},
-}
+# The printed columns of a value that differs, and their titles.
+_PRINTED = ["dataset", "system", "metric", "first", "second", "difference", "low", "high", "p_holm", "rmse"]
+_TITLES = ["dataset", "system", "metric", "A", "B", "B - A", "low", "high", "p", "RMSE"]
 # Facts of records that are conditions; other facts are outcomes. Paths are no conditions: contents have hashes.
 _FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256")
-_CONDITION = ("step", "condition", "a", "b", "cells")
 # Records that stages of one name may write for a cell.
 _SEVERAL = [Path(pattern).name for pattern in (paths.CORPUS_RECORD, paths.MODEL_RECORD)]
-# Longest printed value of a differing condition.
-_LONGEST = 48
 # The run of a cell, or those of all its seeds; none where a side lacks the cell.
 Runs = tuple[Result, ...]
 
@@ -57,20 +50,19 @@ class Pair(NamedTuple):
 
 
 class Differences(NamedTuple):
-    """What differs between two sides, in the form of the JSON file; ``values`` has the columns ``_COLUMNS``."""
+    """What differs between two sides.
+
+    Attributes:
+        values: the columns ``_COLUMNS``.
+        only: cells that one side lacks.
+        refused: cells that cannot be compared, with the reasons.
+        conditions: numbers of cells by what differs in their records.
+    """
 
     values: pd.DataFrame
-    only: list[dict[str, str]]
-    cannot_be_compared: list[str]
-    conditions: list[dict[str, Any]]
-    seeds: list[dict[str, Any]]
-
-    @property
-    def exit_status(self) -> int:
-        """The exit status of the command."""
-        if self.cannot_be_compared:
-            return NOT_COMPARABLE
-        return DIFFERENT if self.only or not self.values["same"].all() else SAME
+    only: list[str]
+    refused: list[str]
+    conditions: Counter[str]
 
 
 def compare(
@@ -85,8 +77,7 @@ def compare(
     ] = (),
     datasets: Annotated[NameLists, "datasets (default: all)"] = (),
     tolerance: Annotated[NotNegative, "largest difference that counts as equal"] = 0.0,
-    seed: Annotated[Seed, "seed of intervals and tests"] = 0,
-    output: Annotated[Path | None, "file for all values, .csv or .json"] = None,
+    output: Annotated[Path | None, "CSV file for all values"] = None,
 ) -> int:
     """Compare two systems, grids or results folders, cell by cell.
 
@@ -102,19 +93,19 @@ def compare(
         BeirgridError: a side has no results or no such system, or the sides have no cell in common.
     """
     try:
-        if output and output.suffix not in (".csv", ".json"):
-            raise BeirgridError(f"--output: {output} must end in .csv or .json")
         pairs = _pairs(*_side(a, directory), *_side(b, directory), datasets)
     except BeirgridError as error:
         error.exit_status = NOT_COMPARABLE
         raise
-    differences = _differences(pairs, metrics, tolerance, seed)
+    differences = _differences(pairs, metrics, tolerance)
     if output:
-        _write(output, differences, a=a, b=b, tolerance=tolerance)
+        files.write_text(output, guarded(differences.values).to_csv(index=False))
     show(f"A: {a}", f"B: {b}", *_lines(differences, tolerance))
-    for cell in differences.cannot_be_compared:
+    for cell in differences.refused:
         say(f"cannot be compared: {cell}")
-    return differences.exit_status
+    if differences.refused:
+        return NOT_COMPARABLE
+    return DIFFERENT if differences.only or not differences.values["same"].all() else SAME
 
 
 def _side(text: str, directory: Path) -> tuple[Results, str]:
@@ -155,34 +146,29 @@ def _pairs(first: Results, one: str, second: Results, other: str, datasets: Sequ
 # Differences ----------------------------------------------------------------------------------------------------------
 
 
-def _differences(pairs: list[Pair], metrics: Sequence[str], tolerance: float, seed: int) -> Differences:
+def _differences(pairs: list[Pair], metrics: Sequence[str], tolerance: float) -> Differences:
     """Compare the cells that both sides have."""
-    tables, only, refused = [pd.DataFrame(columns=_COLUMNS)], list[dict[str, str]](), list[str]()
-    seeds, changed = dict[tuple[str, str], list[str]](), Counter[tuple[str, ...]]()
+    differences, tables = Differences(pd.DataFrame(columns=_COLUMNS), [], [], Counter()), list[pd.DataFrame]()
     for pair in pairs:
-        of_sides = list(zip("AB", pair.systems, pair.runs, strict=True))
+        sides = zip("AB", pair.systems, pair.runs, strict=True)
         if not all(pair.runs):
-            only += [{"side": side, "system": name, "dataset": pair.dataset} for side, name, of in of_sides if of]
+            differences.only.extend(f"only in {side}: {system} on {pair.dataset}" for side, system, of in sides if of)
             continue
-        seeds |= {(side, name): [run.system for run in of] for side, name, of in of_sides if len(of) > 1}
         try:
-            values = _compare_cells(pair, metrics, tolerance, seed)
-            a, b = map(_conditions, pair.runs)
+            values, changed = _compare_cells(pair, metrics, tolerance), _changed_conditions(pair)
         except DataError as error:
-            refused.append(f"{' and '.join(dict.fromkeys(pair.systems))} on {pair.dataset}: {error}")
+            differences.refused.append(f"{' and '.join(dict.fromkeys(pair.systems))} on {pair.dataset}: {error}")
             continue
-        tables.append(values.assign(system=pair.systems[0], other=pair.systems[1], dataset=pair.dataset))
-        steps = {step for step, _ in a} & {step for step, _ in b}
-        keys = sorted(key for key in {*a, *b} if key[0] in steps and a.get(key) != b.get(key))
-        changed.update((*key, a.get(key, ""), b.get(key, "")) for key in keys)
-    values = pd.concat(tables[1:] or tables, ignore_index=True).reindex(columns=_COLUMNS)
+        tables.append(values)
+        differences.conditions.update(changed)
+    if not tables:
+        return differences
+    values = pd.concat(tables, ignore_index=True)
     values["p_holm"] = values["p"].groupby(values["metric"]).transform(lambda p: significance.holm(p.to_numpy(float)))
-    conditions = [dict(zip(_CONDITION, (*of, number), strict=True)) for of, number in changed.items()]
-    of_seeds = [{"side": side, "system": name, "seeds": members} for (side, name), members in seeds.items()]
-    return Differences(values, only, refused, conditions, of_seeds)
+    return differences._replace(values=values[_COLUMNS])
 
 
-def _compare_cells(pair: Pair, metrics: Sequence[str], tolerance: float, seed: int) -> pd.DataFrame:
+def _compare_cells(pair: Pair, metrics: Sequence[str], tolerance: float) -> pd.DataFrame:
     """Return a row per metric of two cells. A query's score is its mean over the seeds.
 
     Raises:
@@ -198,8 +184,9 @@ def _compare_cells(pair: Pair, metrics: Sequence[str], tolerance: float, seed: i
     read = read_dataset(pair.dataset, paths, metrics, scores.main_metric(first[0].scores))
     parts = np.split(read.scores, [len(first)], axis=1)
     means = read._replace(systems=("", ""), scores=np.stack([part.mean(axis=1) for part in parts], axis=1))
-    tables = [measure(of_units, tolerance=tolerance, seed=seed) for (of_units,) in by_units([means])]
-    return pd.concat(tables, ignore_index=True).assign(first_seeds=len(first), second_seeds=len(second))
+    table = pd.concat([measure(of_units, tolerance=tolerance) for (of_units,) in by_units([means])], ignore_index=True)
+    about = {"system": pair.systems[0], "other": pair.systems[1], "dataset": pair.dataset}
+    return table.assign(**about, first_seeds=len(first), second_seeds=len(second))
 
 
 def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0, seed: int = 0) -> pd.DataFrame:
@@ -228,64 +215,66 @@ def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0, seed: int = 0) -
 # Conditions -----------------------------------------------------------------------------------------------------------
 
 
-def _conditions(cell: Runs) -> dict[tuple[str, str], str]:
-    """Return by step and condition the values in the records of a cell, which may differ between shards and seeds.
+def _changed_conditions(pair: Pair) -> set[str]:
+    """Return what differs between the records of two cells, in the steps that both have.
+
+    Of systems with seeds, the first runs are compared with each other, then the second ones, and so on.
 
     Raises:
         DataError: a record is damaged.
     """
-    values: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for path in (path for run in cell for path in (*run.records, run.scores) if path.is_file()):
+    changed = set[str]()
+    for first, second in (map(_conditions, runs) for runs in zip(*pair.runs, strict=False)):
+        for step, number in first.keys() & second.keys():
+            changes = provenance.changes(first[step, number], second[step, number])
+            changed |= {f"{step}: {change}" for change in changes}
+    return changed
+
+
+def _conditions(run: Result) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return the conditions in the records of a run, by step and by the number of the record among those of the step.
+
+    Raises:
+        DataError: a record is damaged.
+    """
+    conditions: dict[tuple[str, int], dict[str, Any]] = {}
+    numbers = Counter[str]()
+    for path in filter(Path.is_file, (*run.records, run.scores)):
         record = provenance.read_record(path)
-        stage = record["stage"]
-        step = f"{stage} {path.stem}" if path.name in _SEVERAL else stage
-        of_step = {
-            "stage version": record.get("stage_version", ""),
-            "settings": record["settings"],
+        step = f"{record['stage']} {path.stem}" if path.name in _SEVERAL else record["stage"]
+        conditions[step, numbers[step]] = {
+            "stage version": record.get("stage_version"),
+            "settings": provenance.without_paths(json.dumps(record["settings"])),
             **record.get("packages", {}),
             **{name: record["facts"][name] for name in _FACTS if name in record["facts"]},
-            "CPU cores": record.get("cpus", ""),
+            "CPU cores": record.get("cpus"),
         }
-        for name, value in pd.json_normalize(of_step).to_dict("records")[0].items():
-            if not f".{name}".endswith(".path"):
-                values[step, str(name)].add(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    return {key: ", ".join(sorted(of_key)) for key, of_key in values.items()}
+        numbers[step] += 1
+    return conditions
 
 
 # Output ---------------------------------------------------------------------------------------------------------------
-
-
-def _write(output: Path, differences: Differences, **about: Any) -> None:
-    """Write the values as CSV, or everything as JSON with ``about`` before it."""
-    with files.atomic(output) as temporary:
-        if output.suffix == ".csv":
-            guarded(differences.values).to_csv(temporary, index=False)
-            return
-        values = json.loads(differences.values.to_json(orient="records", double_precision=15))
-        content = {**about, **differences._asdict(), "values": values, "exit_status": differences.exit_status}
-        temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _lines(differences: Differences, tolerance: float) -> Iterator[str]:
     """Yield what is printed: the values that differ, cells of one side, and what differs in how they were computed."""
     values = differences.values
     differing = values[~values["same"].astype(bool)]
-    for of_system in differences.seeds:
-        members = f"{len(of_system['seeds'])} seeds ({', '.join(of_system['seeds'])})"
-        yield f"{of_system['system']} in {of_system['side']}: the score of a query is its mean over {members}"
+    for side, name, seeds in (("A", "system", "first_seeds"), ("B", "other", "second_seeds")):
+        for system, number in values.loc[values[seeds] > 1, [name, seeds]].drop_duplicates().itertuples(index=False):
+            yield f"{system} in {side}: the score of a query is its mean over {number} seeds"
     if len(differing):
         both = differing["system"] + (" / " + differing["other"]).where(differing["system"] != differing["other"], "")
+        metrics = differing["metric"].map(written)
+        table = differing.assign(system=both, metric=metrics)[_PRINTED].set_axis(_TITLES, axis=1)
         yield ""
-        yield from frame_lines(differing.assign(system=both, metric=differing["metric"].map(written)), _PRINTED)
+        yield from table.to_string(index=False, float_format="%.4f", formatters={"p": "{:.2g}".format}).splitlines()
         yield "low, high: 95 % interval, BCa bootstrap over queries. p: paired randomisation test, Holm's correction"
         yield "over the cells of a metric. RMSE: root mean square difference of the queries."
     yield ""
     yield f"Cells compared: {len(values.groupby(['system', 'other', 'dataset'])):,}"
     yield f"Values that are the same within {tolerance:g}: {len(values) - len(differing):,} of {len(values):,}"
-    yield from (f"only in {cell['side']}: {cell['system']} on {cell['dataset']}" for cell in differences.only)
+    yield from differences.only
     if differences.conditions:
-        yield ""
-        yield "What differs in how these cells were computed:"
-        table = pd.DataFrame(differences.conditions).astype(str)
-        short = table.map(lambda text: text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
-        yield from frame_lines(short, {name: (name, "") for name in _CONDITION})
+        yield from ("", "What differs in how these cells were computed:")
+        yield from (f"  {change} ({cells:,} cells)" for change, cells in sorted(differences.conditions.items()))
