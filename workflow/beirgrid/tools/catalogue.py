@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Iterator
 from json import dumps
@@ -17,7 +16,7 @@ from ..config.places import resolve_path
 from ..config.registry import mteb_models
 from ..core import paths
 from ..core.checkout import CHECKOUT
-from ..core.errors import DataError, show
+from ..core.errors import show
 from ..pipeline.grid import Grid
 from ..pipeline.resources import Resources
 from ..results import results_folder, scores
@@ -52,7 +51,8 @@ def catalogue(
         BeirgridError: a configfile is wrong, or no grid ran in the folder.
     """
     grid = Grid(merged([path.absolute() for path in configfile]))
-    rows = (row for row in _KINDS[kind](grid, directory) if row.get("here", True) or not here)
+    place = directory if kind == "runs" else results_folder.working_folder(directory)[0]  # runs may be one grid's
+    rows = (row for row in _KINDS[kind](grid, place) if row.get("here", True) or not here)
     shown = [row for row in rows if all(word.lower() in " ".join(map(_text, row.values())).lower() for word in words)]
     if json:
         print(dumps(shown, indent=1, ensure_ascii=False))
@@ -71,32 +71,22 @@ def _text(value: Any) -> str:
     return f"{value:,.0f}" if isinstance(value, int | float) and abs(value) >= 10 else str(value)
 
 
-def _has(directory: Path, pattern: str, **names: str) -> bool:
-    """Tell whether a file of the working folder of a place is there."""
-    return (results_folder.working_folder(directory)[0] / pattern.format(**names)).is_file()
-
-
-def _systems(grid: Grid, directory: Path) -> Iterator[Row]:
-    """Yield the systems: their kind, what they are made of, what they download, and the datasets that they ran on."""
-    config, resources, done = grid.config, Resources(grid), list[tuple[str, str]]()
-    with contextlib.suppress(DataError):  # no grid ran here
-        done += results_folder.find(results_folder.working_folder(directory)[0]).cells
+def _systems(grid: Grid, folder: Path) -> Iterator[Row]:
+    """Yield the systems: their kind, what they are made of, and the datasets on which they have scores."""
+    config = grid.config
     for name, entry in config.systems.items():
-        models = [model for model in models_behind(config, [name]) if model in config.models]
         own = entry.retriever if isinstance(entry, Retriever) else entry.reranker if isinstance(entry, Reranked) else ""
-        family = config.models[own].family if own in config.models else ""
         yield {
             "system": name,
-            "kind": family or entry.kind,
-            "models": models,
-            "download MB": round(sum(_download(resources, model) for model in models)),
-            "here": sorted(dataset for system, dataset in done if system == name),
+            "kind": config.models[own].family if own in config.models else entry.kind,
+            "models": [model for model in models_behind(config, [name]) if model in config.models],
+            "here": sorted(path.stem for path in folder.glob(paths.METRICS.format(system=name, dataset="*"))),
         }
 
 
-def _models(grid: Grid, directory: Path) -> Iterator[Row]:
+def _models(grid: Grid, folder: Path) -> Iterator[Row]:
     """Yield the registered models, then mteb's: who runs them, their family, where they come from, and their size."""
-    resources = Resources(grid)
+    sizes = Resources(grid).sizes
     for name, entry in grid.config.models.items():
         origin = "trained here" if entry.origin == "train" else str(getattr(entry, entry.origin))
         yield {
@@ -106,26 +96,23 @@ def _models(grid: Grid, directory: Path) -> Iterator[Row]:
             "from": entry.endpoint.model if entry.endpoint else origin,
             "million parameters": entry.size.parameters,
             "licence": entry.licence,
-            "download MB": round(_download(resources, name)),
+            "download MB": round(sizes.weights_mb(name)) if entry.origin == "checkpoint" else 0,
             "pickled": entry.pickled,
             "runs code": entry.trust_remote_code,
-            "here": _has(directory, paths.MODEL_RECORD, model=grid.weights_of(name)),
+            "here": (folder / paths.MODEL_RECORD.format(model=grid.weights_of(name))).is_file(),
             "reason": "",
         }
     for model in mteb_models().values():
-        about = {key: model[key] for key in ("engine", "family", "licence", "output", "reason")}
-        parameters = float(model["parameters"]) if model["parameters"] else None
-        row: Row = {"model": model["name"], "from": "mteb", "million parameters": parameters, **about}
-        yield row | {"here": _has(directory, paths.MODEL_RECORD, model=local_name(model["name"]))}
+        yield {
+            "model": model["name"],
+            "from": "mteb",
+            "million parameters": float(model["parameters"]) if model["parameters"] else None,
+            **{key: model[key] for key in ("engine", "family", "licence", "output", "reason")},
+            "here": (folder / paths.MODEL_RECORD.format(model=local_name(model["name"]))).is_file(),
+        }
 
 
-def _download(resources: Resources, model: str) -> float:
-    """Return the download size of a checkpoint from the hub, in MB."""
-    of_hub = resources.config.models[model].origin == "checkpoint"
-    return resources.sizes.weights_mb(model) if of_hub else 0.0
-
-
-def _datasets(grid: Grid, directory: Path) -> Iterator[Row]:
+def _datasets(grid: Grid, folder: Path) -> Iterator[Row]:
     """Yield the datasets: their sizes, their licence, what they download, and whether they are supplied."""
     config, sizes = grid.config, Resources(grid).sizes
     for name, entry in config.datasets.items():
@@ -141,13 +128,13 @@ def _datasets(grid: Grid, directory: Path) -> Iterator[Row]:
                 "from": str(resolve_path(source.path)) if isinstance(source, LocalCorpus) else source.id,
                 "download MB": round(sizes.download_mb(corpus)),
                 "supply": str(absent_folder(source) or ""),
-                "here": _has(directory, paths.CORPUS_RECORD, corpus=corpus)
-                and _has(directory, paths.DATASET_RECORD, dataset=name),
+                "here": (folder / paths.CORPUS_RECORD.format(corpus=corpus)).is_file()
+                and (folder / paths.DATASET_RECORD.format(dataset=name)).is_file(),
             }
         yield row
 
 
-def _metrics(grid: Grid, directory: Path) -> Iterator[Row]:
+def _metrics(grid: Grid, folder: Path) -> Iterator[Row]:
     """Yield the metrics."""
     for name in NAMES:
         used = [written(metric) for metric in STANDARD if metric.split("@")[0] == name]
@@ -155,9 +142,8 @@ def _metrics(grid: Grid, directory: Path) -> Iterator[Row]:
         yield row | {"less is better": lower_is_better(f"{name}@1")}
 
 
-def _grids(grid: Grid, directory: Path) -> Iterator[Row]:
+def _grids(grid: Grid, folder: Path) -> Iterator[Row]:
     """Yield the ready-made grids, and those that ran in the folder, with the number of finished cells."""
-    folder = results_folder.working_folder(directory)[0]
     for path in sorted((CHECKOUT / "config" / "grids").glob("*.yaml")):
         comments = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
         sentence = " ".join(line.lstrip("# ") for line in comments).partition(". ")[0].rstrip(".")
@@ -168,9 +154,9 @@ def _grids(grid: Grid, directory: Path) -> Iterator[Row]:
         yield {"grid": name, "cells": len(of_grid.cells), "finished": finished, "description": place, "here": True}
 
 
-def _runs(grid: Grid, directory: Path) -> Iterator[Row]:
-    """Yield the finished cells of the folder, with their scores."""
-    for cell in results_folder.find(directory).cells.values():
+def _runs(grid: Grid, place: Path) -> Iterator[Row]:
+    """Yield the finished cells of a place, with their scores."""
+    for cell in results_folder.find(place).cells.values():
         if cell.scores.is_file():
             of_cell = scores.read(cell.scores)
             shown = {metric: round(value, 4) for metric, value in of_cell.means.items()}
