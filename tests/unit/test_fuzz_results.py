@@ -353,21 +353,6 @@ def test_an_export_of_other_numbers_than_were_computed_is_refused(here, call, ki
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["mine=/x"], "'mine=/x' is not of the form DATASET=ORGANISATION/NAME"),
-        (["mine= a/b c"], "is not of the form DATASET=ORGANISATION/NAME"),
-        (["mine=a/b", "mine=c/d"], "--hub-datasets names a dataset twice"),
-        (["main=a/b"], "no finished cell is on the dataset 'main'"),
-    ],
-)
-def test_a_wrong_place_on_the_hub_is_refused(here, call, options, message):
-    status, _, err = call("export", "huggingface", "--output", "out", "--hub-datasets", *options)
-    assert status == 1
-    assert message in err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
         (["--metrics", "query"], "'query' is not a metric of the form name@k"),
         (["--datasets", "scifact", "nowhere"], "--datasets: neither A nor B has 'nowhere'"),
     ],
