@@ -5,31 +5,27 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sentence_transformers.base.evaluation import BaseEvaluator
 
 from ..collections import collection, qrels
 from ..config.metric_names import parse_metric
 from ..core import files, paths, provenance
-from ..core.errors import BeirgridError, DataError
-from ..pipeline import artifacts, job
+from ..core.errors import BeirgridError
+from ..pipeline import artifacts, job, reruns
 from ..pipeline.grid import Grid, fill
 from ..pipeline.rules import Rules
 from ..pipeline.stage import jobs_behind
 from ..runs import metrics as measures
 from ..runs import runs
 from ..runs.limits import Limits
-from ..search.maxsim import TokenVectors, maxsim
 from .configfiles import merged
 from .run import describe, is_own_collection
-
-try:
-    from sentence_transformers.base.evaluation import BaseEvaluator
-except ImportError:  # sentence-transformers 5.3.0, which PyLate 1.6 requires
-    from sentence_transformers.evaluation import SentenceEvaluator as BaseEvaluator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,8 +40,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
     """Evaluates models in training on a registered dataset. Trainers of sentence-transformers take it.
 
     A model has ``encode_query`` and ``encode_document``, or ``encode`` alone. Its ``similarity`` scores what they
-    return; without it, scores are inner products. If ``encode`` has the argument ``is_query``, as in PyLate, it alone
-    is used, and token vectors are scored by MaxSim. Every document is scored.
+    return; without it, scores are inner products. Every document is scored.
 
     Example:
         >>> Trainer(model, evaluator=beirgrid.Evaluator("scifact"))  # doctest: +SKIP
@@ -142,32 +137,24 @@ def _fetch(dataset: str, directory: Path) -> str:
     rules = Rules(grid, own_python=True)
     with contextlib.chdir(directory), files.locked(".snakemake/beirgrid/fetch.lock"):
         for each in jobs_behind(grid, artifacts.queries(name)):
-            if not _is_made(each.record, provenance.digest(rules.output_params(each))):
+            record = Path(each.record)
+            if not record.is_file() or reruns.reason(record, partial(rules.output_params, each)):
                 outputs = {of: fill(path, **each.values) for of, path in each.stage.outputs.items()}
                 told = rules.as_json(each, rules.inputs(each), outputs, 1, SimpleNamespace(mem_mb=0))
                 job.run(each.stage.function, told.encode())
     return name
 
 
-def _is_made(record: str, digest: str) -> bool:
-    """Tell whether a record is of these settings, and its files are whole."""
-    with contextlib.suppress(DataError):
-        made = provenance.read_record(record)
-        files_of = [provenance.artifact(Path(record).parent / name) for name in made["outputs"]]
-        return bool(files_of) and made.get("settings_key") == digest
-    return False
-
-
-def _marks_queries(model: Any) -> bool:
-    """Tell whether ``encode`` has the argument ``is_query``, as in PyLate; ``encode_document`` does not set it."""
-    return callable(getattr(model, "encode", None)) and "is_query" in inspect.signature(model.encode).parameters
-
-
 def _encode(model: Any, texts: list[str], *, is_query: bool) -> Any:
-    """Return what a model makes of texts."""
-    if _marks_queries(model):
-        return model.encode(texts, is_query=is_query)
-    encode = getattr(model, "encode_query" if is_query else "encode_document", getattr(model, "encode", None))
+    """Return what a model makes of texts.
+
+    Raises:
+        BeirgridError: it has no method for texts, or one of PyLate, whose ``encode_document`` encodes queries.
+    """
+    encode = getattr(model, "encode", None)
+    if callable(encode) and "is_query" in inspect.signature(encode).parameters:
+        raise BeirgridError(f"{type(model).__name__} is of PyLate: save its checkpoint, and evaluate the folder")
+    encode = getattr(model, "encode_query" if is_query else "encode_document", encode)
     if not callable(encode):
         raise BeirgridError(f"{type(model).__name__} has no method encode")
     return encode(texts)
@@ -175,10 +162,6 @@ def _encode(model: Any, texts: list[str], *, is_query: bool) -> Any:
 
 def _similarity(model: Any, queries: Any, documents: Any) -> np.ndarray:
     """Return scores, float32 [queries, documents]."""
-    if _marks_queries(model) and np.ndim(documents[0]) == 2:
-        counts = [np.array([*map(len, vectors)]) for vectors in (queries, documents)]
-        asked = TokenVectors(np.concatenate(queries).astype(np.float32), counts[0])
-        return maxsim(asked, np.concatenate(documents).astype(np.float32), np.cumsum(counts[1]) - counts[1])
     if not hasattr(model, "similarity"):
         return np.asarray(_in_float64(queries) @ _in_float64(documents).T, np.float32)
     if hasattr(model, "similarity_fn_name"):  # of sentence-transformers, whose similarity takes any floats
