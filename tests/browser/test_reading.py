@@ -169,13 +169,12 @@ def test_a_cell_opens_with_all_that_is_known_of_it(show, tmp_path):
 def test_deviations_over_seeds_stand_in_their_cells(show):
     grid = pages.grid(3, 2)
     members = ("bm25-flat.seed1", "bm25-flat.seed2")
-    row = {"system": "bm25-flat", "dataset": "nfcorpus", "seeds": 2, "of": 2, "status": "done"}
+    row = {"system": "bm25-flat", "dataset": "nfcorpus", "seeds": 2, "of": 2}
     levels = {"ndcg@10": (0.5, 0.01), "recall@100": (0.7, 0.02), "hole@10": (0.1, 0.03)}
     rows = [
-        {**row, "metric": metric, "mean": mean, "deviation": deviation, "values": f"{mean:.3f}1, {mean:.3f}2"}
-        for metric, (mean, deviation) in levels.items()
+        {**row, "metric": metric, "mean": mean, "deviation": deviation} for metric, (mean, deviation) in levels.items()
     ]
-    over = {"dataset": "", "mean_of": "nfcorpus, trec-covid", "mean": 0.65, "deviation": 0.0123, "values": "0.6, 0.7"}
+    over = {"dataset": "", "mean_of": "nfcorpus, trec-covid", "mean": 0.65, "deviation": 0.0123}
     rows.append({**rows[1], **over})
     seeded = grid.model_copy(update={"seeds": {"bm25-flat": members}})
     page = show(seeded, pages.tables(grid)._replace(seeds=typed("seeds", pd.DataFrame(rows))))
@@ -466,7 +465,7 @@ def test_everything_is_on_the_printed_paper(show, size, metrics, tmp_path):
     pypdf = pytest.importorskip("pypdf", reason="pypdf is absent: make setup-dev")
     grid = pages.grid(*size, metrics=metrics, records=(pages.record(tmp_path / "index.json"),))
     tables = pages.tables(grid, STATES)
-    of_seeds = {"system": "ance", "seeds": 2, "of": 2, "status": "done", "deviation": 0.0123}
+    of_seeds = {"system": "ance", "seeds": 2, "of": 2, "deviation": 0.0123}
     seeds = pd.DataFrame([{**of_seeds, "dataset": d, "metric": m} for d in grid.rows for m in grid.metrics])
     page = show(grid, tables._replace(seeds=typed("seeds", seeds)))
     paper = pypdf.PdfReader(io.BytesIO(page.pdf(prefer_css_page_size=True)))
@@ -530,7 +529,7 @@ def test_systems_are_ranked_with_the_facts_of_their_models(show):
     assert [row["rank"] for row in of.values()] == ["1", "2", "3"]
     assert {name: row["mean"] for name, row in of.items()} == {name: f"{mean:.4f}" for name, mean in means.items()}
     told = of["bm25-flat"]
-    shown = [told[name] for name in ("model", "parameters (M)", "dimensions", "length", "licence", "facts from")]
+    shown = [told[name] for name in ("model", "parameters (M)", "dimensions", "length", "licence", "source")]
     assert shown == ["a/b", "22.7", "384", "256", "MIT", "a"]
     assert float(told["QA (2)"]) == pytest.approx(values.loc["bm25-flat", ["trec-covid", "hotpotqa"]].mean(), abs=1e-4)
     assert "dimensions" not in show(pages.grid(3, 4)).locator("#systems-table thead").inner_text()

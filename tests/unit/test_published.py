@@ -388,26 +388,17 @@ def test_published_systems_are_shown_beside_those_of_the_grid(tmp_path):
     assert shown.loc[shown["system"] == "org/better", "value"].tolist() == [0.9, 0.8]
     answers = _answers(_scores(), published=shown)
     write_answers(answers, tmp_path)
-    table = about.not_run_here(grid, read_answers(tmp_path))
-    assert table.rows["ndcg@10"] == [
-        ["org/better", "published, not run here", "", "1", "0.8500", "+0.2500", "0.9000", "0.8000 (card)"],
-        ["a", "here", "22.7", "2", "0.6000", "+0.0000", "0.5000", "0.7000"],
-        ["b", "here", "", "3", "0.3500", "-0.2500", "0.6000", "0.1000"],
-        [
-            "BAAI/bge-m3",
-            "published, not run here",
-            "568",
-            "4",
-            "0.1500",
-            "-0.4500",
-            "0.1000 (card)",
-            "0.2000 (other protocol)",
-        ],
-        ["org/partial", "published, not run here", "", "", "", "", "0.9900 (card)", ""],
+    table = about.systems(grid, read_answers(tmp_path))
+    assert table.columns == ["system", "measured", "model", "parameters (M)", "rank", "mean", "other (2)"]
+    assert [[*row[:2], *row[3:6]] for row in table.rows["ndcg@10"]] == [
+        ["org/better", "published, not run here (card)", "", "1", "0.8500"],
+        ["a", "", "22.7", "2", "0.6000"],
+        ["b", "", "", "3", "0.3500"],
+        ["BAAI/bge-m3", "published, not run here (card, other protocol)", "568", "4", "0.1500"],
+        ["org/partial", "published, not run here (card)", "", "", ""],
     ]
-    page = report.render(grid, answers)
-    assert page.count("published, not run here</td>") == 3
-    assert '<section id="published"' not in report.render(_grid("ab", x={}, y={}), _answers(_scores()))
+    assert report.render(grid, answers).count('<td class="text">published, not run here (card') == 3
+    assert "published, not run here" not in report.render(_grid("ab", x={}, y={}), _answers(_scores()))
 
 
 def test_a_grid_shows_files_that_there_are(root):
@@ -457,7 +448,6 @@ def test_a_mean_that_lacks_a_cell_has_no_value_and_says_what_it_lacks(tmp_path):
     table = table_files.wide(_answers(scores), _grid("ab", x={}, y={}), "ndcg@10")
     assert table.shown.loc["mean of x, y"].to_dict() == {"a": "0.6000", "b": "incomplete"}
     assert pd.isna(table.values.loc["mean of x, y", "b"])
-    assert "No mean of b; missing: y (failed)." in table.notes
     table_files.write_wide(table, tmp_path)
     assert "| y | **0.7000** | failed |" in (tmp_path / "ndcg@10.md").read_text()
     assert pd.read_csv(tmp_path / "ndcg@10.csv").dtypes[["a", "b"]].tolist() == ["float64", "float64"]

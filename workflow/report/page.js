@@ -22,6 +22,9 @@ function unpack(selector) {
 }
 
 const data = await unpack("#data").json();
+for (const name of ["pairs", "zeroShot"]) {
+  data[name] = data[name][0].map((_, row) => data[name].map((column) => column[row]));
+}
 const library = new Blob([await unpack("#library").arrayBuffer()], { type: "text/javascript" });
 const { default: DataTable } = await import(URL.createObjectURL(library));
 
@@ -180,35 +183,38 @@ const signed = (number, digits) => (number > 0 ? "+" : "") + number.toFixed(digi
 /** Return the ends of an interval as a text; an unknown interval is empty. */
 const ends = (low, high, digits) => (low === null ? "" : `[${low.toFixed(digits)}, ${high.toFixed(digits)}]`);
 
-/** Return what is known of a pair by the numbers of its systems, and whether it is the second minus the first. */
-function ofPair(found, i, j) {
-  return found[`${i}-${j}`] ? [found[`${i}-${j}`], false] : [found[`${j}-${i}`], true];
+/** Return a p value with two digits; an unknown one is empty. */
+const shortP = (p) => (p === null ? "" : String(Number(p.toPrecision(2))));
+
+/** Return the rows of a pair in the chosen metric, and whether they are of the second system minus the first. */
+function ofPair(rows, first, second) {
+  const of = (...pair) => rows.filter((row) => [chosen("metric"), ...pair].every((name, n) => row[n] === name));
+  const own = of(first, second);
+  return own.length ? [own, false] : [of(second, first), true];
 }
 
 /** Turn the interval of a difference round, if the pair is the other way round. */
 const turned = (low, high, back) => (low === null || !back ? [low, high] : [-high, -low]);
 
 /** Add the row and the sentence on the means of two systems over the datasets that are zero-shot for both. */
-function addMean(rows, say, i, j) {
-  const [found, back] = ofPair(data.zeroShot[chosen("metric")] ?? {}, i, j);
-  if (!found || found[0] < 2) return;
-  const [count, ...numbers] = found;
-  const [first, second] = back ? [numbers[1], numbers[0]] : numbers;
-  const difference = first - second;
-  const [low, high] = turned(numbers[3], numbers[4], back);
-  const p = numbers[5] === null ? "" : ` (p = ${numbers[5]}, paired t test over the datasets)`;
+function addMean(rows, say, systems) {
+  const [[found], back] = ofPair(data.zeroShot, ...systems);
+  if (!found || found[3] < 2) return;
+  const [count, mean, other, low, high, p] = found.slice(3);
+  const [first, second] = back ? [other, mean] : [mean, other];
+  const interval = turned(low, high, back);
   const kind = data.zeroShotSaid ? " (zero-shot for both)" : "";
-  rows.push([`mean of ${count}${kind}`, first.toFixed(4), second.toFixed(4), signed(difference, 4),
-    ends(low, high, 4), numbers[5] ?? "", "", "", ""]);
-  say(`${signed(difference, 3)} ${ends(low, high, 3)} on average over ${count} datasets${kind}${p}.`);
+  const tested = p === null ? "" : ` (p = ${shortP(p)}, paired t test over the datasets)`;
+  rows.push([`mean of ${count}${kind}`, first.toFixed(4), second.toFixed(4), signed(first - second, 4),
+    ends(...interval, 4), shortP(p), "", "", ""]);
+  say(`${signed(first - second, 3)} ${ends(...interval, 3)} on average over ${count} datasets${kind}${tested}.`);
 }
 
 /** Compare the two chosen systems on each dataset. */
 function compare() {
   if (!one("#pair-table")) return;
   const systems = [chosen("first"), chosen("second")];
-  const [i, j] = systems.map((system) => data.systems.indexOf(system));
-  const [tests = [], back] = ofPair(data.pairs[chosen("metric")] ?? {}, i, j);
+  const [tests, back] = ofPair(data.pairs, ...systems);
   const sign = back ? -1 : 1;
   const planned = data.systems.length === 2 || systems.every((system) => data.compare.includes(system)) && systems.includes(data.compare[0]);
   const [ofFirst, ofSecond] = systems.map(values);
@@ -216,15 +222,14 @@ function compare() {
   list.replaceChildren();
   const say = (text) => add(list, "li", `${systems.join(" − ")}: ${text}`);
   const rows = [];
-  addMean(rows, say, i, j);
-  for (const [number, difference, low, high, holm, tukey, alone, effect, queries] of tests) {
-    const dataset = data.datasets[number];
+  addMean(rows, say, systems);
+  for (const [dataset, difference, low, high, holm, tukey, alone, effect, queries] of tests.map((row) => row.slice(3))) {
     const interval = turned(low, high, back);
     const p = planned ? alone : tukey;
     const smallest = low === null ? "" : `; with ${queries} queries, a difference under ${(DETECTED * (high - low) / 2).toFixed(3)} cannot be told`;
-    say(`${signed(sign * difference, 3)} ${ends(...interval, 3)} on ${dataset}${p === null ? "" : ` (p = ${p})`}${smallest}.`);
-    rows.push([dataset, ofFirst[dataset], ofSecond[dataset], signed(sign * difference, 4), ends(...interval, 4), p ?? "",
-      holm ?? "", tukey ?? "", effect === null ? "" : signed(sign * effect, 2)]);
+    say(`${signed(sign * difference, 3)} ${ends(...interval, 3)} on ${dataset}${p === null ? "" : ` (p = ${shortP(p)})`}${smallest}.`);
+    rows.push([dataset, ofFirst[dataset], ofSecond[dataset], signed(sign * difference, 4), ends(...interval, 4), shortP(p),
+      shortP(holm), shortP(tukey), effect === null ? "" : signed(sign * effect, 2)]);
   }
   enhance(one("#pair-table")).clear().rows.add(rows).draw();
   one("#pair-caption").textContent = `${measure()}: ${systems.join(" minus ")}`;

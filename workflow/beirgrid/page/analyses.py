@@ -12,6 +12,7 @@ import pandas as pd
 
 from ..core import files, paths, provenance
 from ..results.answers import to_csv, unguarded
+from . import texts
 from .texts import Shown
 
 # Tables to show if they exist, with their captions.
@@ -26,7 +27,7 @@ CAPTIONS = {
     "lengths": "Lengths of retrieved and of relevant documents, in words",
     "overlap": "Weighted Jaccard similarity of the vocabularies",
 }
-# Columns of names, even if they look like numbers.
+# Columns of names, which may look like numbers.
 NAMES = ("system", "dataset", "other")
 # Most rows of a table that are shown.
 MOST_ROWS = 1000
@@ -85,24 +86,13 @@ def _tables(folder: Path) -> Iterator[tuple[str, Shown]]:
         if not path.is_file():
             continue
         with files.reading(path):
-            table = unguarded(pd.read_csv(path, dtype=str, keep_default_na=False))
+            table = unguarded(pd.read_csv(path, dtype=dict.fromkeys(NAMES, str), keep_default_na=False, na_values=[""]))
         if len(table) > MOST_ROWS:
             caption += f". The first {MOST_ROWS:,} rows of {len(table):,} in tables/{name}.csv"
-            table = table.head(MOST_ROWS)
-        table.columns = table.columns.str.replace("_", " ").str.replace("pool@", "pool to depth ")
-        words = []
-        for column in map(str, table):
-            numbers = pd.to_numeric(table[column], errors="coerce").astype("float64")
-            if column in NAMES or numbers[table[column] != ""].isna().any():
-                words.append(column)
-            else:
-                table[column] = numbers.map(_short)
         if len(table):
-            yield caption, Shown(name, list(map(str, table)), 1, words, {"": table.to_numpy().tolist()}).filled()
+            yield caption, texts.shown(name, {"": table.head(MOST_ROWS)}, list(map(str, table)), default=_short)
 
 
 def _short(number: float) -> str:
     """Format a number with four significant digits, and all digits before the point; empty without one."""
-    if pd.isna(number):
-        return ""
-    return f"{number:.0f}" if number.is_integer() or abs(number) >= 1000 else f"{number:.4g}"
+    return texts.number(number, ".0f" if abs(number) >= 1000 or float(number).is_integer() else ".4g")

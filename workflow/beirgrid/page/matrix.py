@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
-from markupsafe import Markup
 
 from ..config.metric_names import MAIN, lower_is_better
 from ..results.answers import DONE, FAILED, PENDING, ZERO_SHOT, Answers
@@ -31,34 +29,12 @@ class Column(NamedTuple):
     names: str = ""
 
 
-class GridCell(NamedTuple):
-    """The content of a cell.
-
-    ``detail`` is the reason for a missing value, or a warning about the value; that of a mean names the datasets.
-    ``to_baseline`` and ``to_published`` are differences, or empty; a star marks a significant one. ``deviation`` is
-    over the system's seeds. ``marks`` are the signs behind the value: a circle for a system that is not distinguishable
-    from the best, a double dagger for one that was trained on the dataset (a question mark if that is not known), a
-    section sign for a warning, and the verdict.
-    """
-
-    text: str = PENDING
-    exact: str = ""
-    interval: str = ""
-    detail: str = ""
-    to_baseline: str = ""
-    to_published: str = ""
-    best: bool = False
-    marks: str = ""
-    deviation: str = ""
-    bar: Markup = Markup()
-
-
 class Row(NamedTuple):
-    """A system, its rank in the first column, and its cells in the order of the columns."""
+    """A system, its rank in the first column, and its cells in the order of the columns, rows of ``_cells``."""
 
     system: str
     rank: str
-    cells: list[GridCell]
+    cells: list[Any]
 
 
 class MetricTable(NamedTuple):
@@ -83,46 +59,40 @@ def tables(grid: GridSummary, answers: Answers) -> list[MetricTable]:
 
 def _table(grid: GridSummary, answers: Answers, metric: str) -> MetricTable:
     columns = [*means(answers.across[answers.across["metric"] == metric]), *(Column(name, name) for name in grid.rows)]
-    facts = cell_facts(answers, grid, metric)
-    known = dict(zip(facts.index, texts.rows(facts), strict=True))
+    facts, lower = cell_facts(answers, grid, metric), lower_is_better(metric)
     keys = [f"{column.key}: {column.names}" if column.names else column.key for column in columns]
-    of_columns = [_cells([known.get((key, system)) for system in grid.systems]) for key in keys]
-    first = pd.Series([float(cell.exact or math.nan) for cell in of_columns[0]], dtype="float64")
-    ranks = (texts.number(rank, ".0f") for rank in first.rank(method="min", ascending=lower_is_better(metric)))
-    rows = [Row(*of) for of in zip(grid.systems, ranks, map(list, zip(*of_columns, strict=True)), strict=True)]
-    return MetricTable(metric, lower_is_better(metric), columns, rows, _main_metrics(grid, metric))
+    places = pd.MultiIndex.from_product([grid.systems, keys]).swaplevel()
+    cells = _cells(facts).reindex(places, fill_value="").replace({"text": {"": PENDING}})
+    values = facts["value"].xs(keys[0]).reindex(list(grid.systems))
+    ranks = [texts.number(rank, ".0f") for rank in values.rank(method="min", ascending=lower)]
+    of_systems = (list(texts.rows(of)) for _, of in cells.groupby(level=1, sort=False))
+    rows = [Row(*row) for row in zip(grid.systems, ranks, of_systems, strict=True)]
+    return MetricTable(metric, lower, columns, rows, _main_metrics(grid, metric))
 
 
-def _cells(rows: Sequence[Any]) -> list[GridCell]:
-    """Return the cells of a column from what is known of each system; None for nothing."""
-    ends = [end for row in rows if row for end in (row.value, row.low, row.high) if not math.isnan(end)]
-    return [
-        GridCell(
-            text=row.text,
-            exact=texts.number(row.value, ".6f"),
-            interval=texts.interval(row.low, row.high),
-            detail=row.detail,
-            to_baseline=texts.difference(row.difference) + ("*" if row.p <= SIGNIFICANT else ""),
-            to_published=texts.difference(row.to_published),
-            best=row.best,
-            marks=row.signs.replace("†", "°") + MARKS.get(row.verdict, ""),
-            deviation=texts.number(row.deviation),
-            bar=bar(row, ends),
-        )
-        if row
-        else GridCell()
-        for row in rows
-    ]
+def _cells(facts: pd.DataFrame) -> pd.DataFrame:
+    """Return what a reader sees of each cell as texts, from ``cell_facts``.
 
-
-def bar(cell: Any, ends: Sequence[float]) -> Markup:
-    """Draw a value as a tick on its interval, as SVG, between the lowest and the highest end of its column."""
-    if math.isnan(cell.value) or (least := min(ends)) == (most := max(ends)):
-        return Markup()
-    low, value, high = (f"{100 * (end - least) / (most - least):.1f}" for end in (cell.low, cell.value, cell.high))
-    line = "" if math.isnan(cell.low) else f'<path d="M{low} 3H{high}"/>'
-    svg = f'<svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">{line}<path d="M{value} 0v6"/></svg>'
-    return Markup(svg)  # noqa: S704, numbers alone
+    ``detail`` is the reason for a missing value, or a warning about the value; that of a mean names the datasets.
+    ``to_baseline`` and ``to_published`` are differences, or empty; a star marks a significant one. ``deviation`` is
+    over the system's seeds. ``marks`` are the signs behind the value: a circle for a system that is not distinguishable
+    from the best, a double dagger for one that was trained on the dataset (a question mark if that is not known), a
+    section sign for a warning, and the verdict. ``bar`` has the places of low, value and high in percent between the
+    lowest and the highest end of the column, or nothing.
+    """
+    ends, of_column = facts[["low", "value", "high"]], facts["dataset"].to_numpy()
+    least, most = (getattr(ends, end)(axis=1).groupby(of_column).transform(end) for end in ("min", "max"))
+    places = ends.sub(least, axis=0).div((most - least).replace(0, np.nan), axis=0) * 100
+    bars = pd.Series([tuple(texts.number(end, ".1f") for end in row) for row in places.to_numpy()], facts.index)
+    return facts[["text", "detail", "best"]].assign(
+        exact=[texts.number(value, ".6f") for value in facts["value"]],
+        interval=list(map(texts.interval, facts["low"], facts["high"])),
+        to_baseline=facts["difference"].map(texts.difference) + np.where(facts["p"] <= SIGNIFICANT, "*", ""),
+        to_published=facts["to_published"].map(texts.difference),
+        marks=facts["signs"].str.replace("†", "°") + facts["verdict"].map(MARKS).fillna(""),
+        deviation=facts["deviation"].map(texts.number),
+        bar=bars.where(facts["value"].notna() & (least < most), ""),
+    )
 
 
 def _main_metrics(grid: GridSummary, metric: str) -> str:

@@ -68,22 +68,20 @@ def render(
         for table in (
             sections.against_baseline(grid, answers),
             sections.over_datasets(grid, answers),
-            texts.Shown("pair", sections.PAIR_COLUMNS, 1, (), {metric: [] for metric in grid.metrics}),
-            about.not_run_here(grid, answers),
-            about.leaderboard(grid, answers),
+            texts.Shown("pair", sections.PAIR_COLUMNS, 1, [], {metric: [] for metric in grid.metrics}),
+            about.systems(grid, answers),
         )
     }
     pairs, whole = sections.pairs(grid, answers)
     data = {
         "systems": grid.systems,
-        "datasets": grid.rows,
         "families": grid.families,
         "cells": _cells(grid, answers, of_cells),
         "tables": {name: table._asdict() for name, table in by_metric.items()},
         "baseline": sections.baseline_of(answers),
         "compare": grid.compare,
         "pairs": pairs,
-        "zeroShot": sections.zero_shot_means(grid, answers),
+        "zeroShot": sections.values(answers.zero_shot[sections.ZERO_SHOT]),
         "zeroShotSaid": bool(grid.trained_on or grid.training_unknown),
     }
     return environment.get_template("index.html.j2").render(
@@ -97,7 +95,7 @@ def render(
         signs=SIGNS,
         counts=grids.counts(grid, answers),
         failures=grids.failures(grid, answers),
-        notes=data_tables.notes(grid, answers.scores),
+        notes=data_tables.common_notes(grid, answers.scores),
         baseline_name=data["baseline"],
         by_metric=by_metric,
         verdicts=sections.verdicts(answers),

@@ -1,11 +1,15 @@
-"""Format numbers and lists of names for the page. Numbers have an ASCII minus and no commas, so that they sort."""
+"""Format numbers, tables and lists of names for the page.
+
+Numbers have an ASCII minus and no commas, so that they sort.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 # Maximum names listed in a sentence.
 NAMED = 3
@@ -18,48 +22,39 @@ FORMATS = {
     **dict.fromkeys(("effect", "mean_rank"), ".2f"),
     **dict.fromkeys(("published", "tolerance"), "g"),
     **dict.fromkeys(("parameters", "dimensions", "max_length"), ",g"),
-    **{"difference": DIFFERENCE, "away": DIFFERENCE, "borda": ".1f", "change": "+.1%", "relevant": ".1f"},
+    **{"difference": DIFFERENCE, "borda": ".1f", "change": "+.1%", "relevant": ".1f"},
 }
-# The column of a table under each title, or the two ends of an interval.
-Columns = Mapping[str, str | tuple[str, str]]
-Rows = list[list[str]]
+# Titles of columns; those of the others are their names. A column called low is shown with its high one.
+TITLES = {
+    "low": "interval",
+    "low_queries": "interval (queries)",
+    "low_datasets": "interval (datasets and queries)",
+    "difference_low": "interval of the difference",
+    "p_randomisation": "p (randomisation)",
+    "p_holm": "p (Holm)",
+    "p_t": "p (t test)",
+    "p_t_holm": "p (t test, Holm)",
+    "p_sign": "p (sign test)",
+    "effect": "effect size",
+    "borda": "Borda count",
+    "parameters": "parameters (M)",
+    "max_length": "length",
+    "relevant": "relevant / query",
+}
 
 
 class Shown(NamedTuple):
     """A table of texts.
 
-    The first ``headers`` columns identify a row. ``texts`` names other columns that are not numeric. ``rows`` are by
+    The first ``headers`` columns identify a row. ``texts`` names the columns that are not numeric. ``rows`` are by
     metric, or under an empty name; the page shows one metric at a time.
     """
 
     name: str
     columns: list[str]
     headers: int
-    texts: Sequence[str]
-    rows: dict[str, Rows]
-
-    def filled(self) -> Shown:
-        """Return the table without the columns that are empty for each metric."""
-        whole = [row for rows in self.rows.values() for row in rows]
-        numbers = [n for n in range(len(self.columns)) if n < self.headers or not whole or any(row[n] for row in whole)]
-        rows = {metric: [[row[n] for n in numbers] for row in of_metric] for metric, of_metric in self.rows.items()}
-        return self._replace(columns=[self.columns[n] for n in numbers], rows=rows)
-
-
-def shown(table: pd.DataFrame, columns: Columns) -> Rows:
-    """Return the rows of a table as texts."""
-    made = [
-        list(map(interval, *(table[end] for end in column)))
-        if isinstance(column, tuple)
-        else [of if isinstance(of, str) else number(of, FORMATS.get(column, ".4f")) for of in table[column]]
-        for column in columns.values()
-    ]
-    return [list(row) for row in zip(*made, strict=True)]
-
-
-def rows(table: pd.DataFrame) -> Iterable[Any]:
-    """Iterate over a table's rows, with the columns as attributes."""
-    return table.itertuples()
+    texts: list[str]
+    rows: dict[str, list[list[str]]]
 
 
 def number(number: float | None, form: str = ".4f") -> str:
@@ -75,6 +70,47 @@ def difference(number: float) -> str:
 def interval(low: float, high: float) -> str:
     """Format an interval; empty without one."""
     return "" if pd.isna(low) or pd.isna(high) else f"[{low:.4f}, {high:.4f}]"
+
+
+def shown(
+    name: str,
+    tables: Mapping[str, pd.DataFrame],
+    columns: Sequence[str],
+    headers: int = 1,
+    default: Callable[[float], str] = number,
+) -> Shown:
+    """Show columns of the tables of each metric as texts, but for columns that are empty in all of them.
+
+    Args:
+        default: how to format a number of a column that is not in ``FORMATS``.
+    """
+    texts = {
+        metric: pd.DataFrame({of: _texts(table, of, default) for of in columns}) for metric, table in tables.items()
+    }
+    whole = pd.concat(texts.values())
+    filled = [of for n, of in enumerate(columns) if n < headers or whole.empty or (whole[of] != "").any()]
+    words = [of for of in filled if not any(is_numeric_dtype(table[of]) for table in tables.values())]
+    rows = {metric: of_metric[filled].to_numpy().tolist() for metric, of_metric in texts.items()}
+    return Shown(name, list(map(title, filled)), headers, list(map(title, words)), rows)
+
+
+def title(column: str) -> str:
+    """Return the title of a column."""
+    return TITLES.get(column, column.replace("_", " "))
+
+
+def _texts(table: pd.DataFrame, column: str, default: Callable[[float], str]) -> list[str]:
+    """Return the cells of a column as texts."""
+    if column.removeprefix("difference_").startswith("low"):
+        return list(map(interval, table[column], table[column.replace("low", "high")]))
+    if not is_numeric_dtype(table[column]):
+        return ["" if pd.isna(of) else str(of) for of in table[column]]
+    return [number(of, FORMATS[column]) if column in FORMATS else default(of) for of in table[column]]
+
+
+def rows(table: pd.DataFrame) -> Iterable[Any]:
+    """Iterate over a table's rows, with the columns as attributes."""
+    return table.itertuples()
 
 
 def few(names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from ..core import files
 # The columns of each table. A column has the same type in all tables.
 _COLUMNS = {
     "scores": "system dataset metric value low high queries precision checkpoints status not_judged detail",
-    "seeds": "system dataset mean_of metric mean deviation seeds of values status detail",
+    "seeds": "system dataset mean_of metric mean deviation seeds of",
     "verdicts": """system dataset metric value queries precision checkpoints status published difference class tolerance
         verdict source note protocol commit mteb dataset_revision recorded""",
     "costs": """system dataset stage seconds rate unit bytes peak_memory_mb device tokens price price_per_1000_queries
@@ -44,7 +44,7 @@ _COLUMNS = {
 _TEXT = "str"
 # The pandas types of columns with texts, whole numbers and booleans. All other columns have numbers.
 _TYPES = {
-    _TEXT: """system dataset metric precision checkpoints status detail mean_of values class verdict source note
+    _TEXT: """system dataset metric precision checkpoints status detail mean_of class verdict source note
         protocol commit mteb dataset_revision unit device stage finished packages command record baseline other best
         over names trained_on training_unknown checkpoint revision query""",
     "Int64": """queries seeds of datasets wins ties losses own_zero_shot_datasets tokens pool@5 pool@10 pool@20

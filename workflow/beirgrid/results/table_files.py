@@ -134,7 +134,7 @@ def cell_facts(answers: Answers, grid: GridSummary, metric: str) -> pd.DataFrame
     is better, ``alike`` whether the system is indistinguishable from the best. Notes explain ``signs``.
     """
     of = {name: table[table["metric"] == metric] for name, table in answers._asdict().items() if "metric" in table}
-    of["seeds"] = of["seeds"][of["seeds"]["status"] == DONE]
+    of["seeds"] = of["seeds"][of["seeds"]["seeds"] == of["seeds"]["of"]]
     rows = _dataset_facts(of, grid)
     rows = pd.concat([rows, _mean_facts(of, grid, rows).reindex(columns=rows.columns)], ignore_index=True)
     rows = rows.fillna({"alike": False, "verdict": ""})
@@ -189,30 +189,15 @@ def _mean_facts(of: Mapping[str, pd.DataFrame], grid: GridSummary, rows: pd.Data
 def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
     """Arrange one metric as datasets × systems, with a row of means if there are several datasets."""
     grid = ordered(grid, answers)
-    facts, averaged, more = cell_facts(answers, grid, metric), averaged_rows(grid), list[str]()
+    facts, notes = cell_facts(answers, grid, metric), [_GROUP] * (len(grid.systems) > 1)
     deviations = facts["deviation"].map(lambda number: f" ± {number:.4f}", "ignore").fillna("")
     facts = facts.assign(signs=facts["signs"] + deviations, alike=facts["alike"].astype(bool))
-    if len(grid.systems) > 1:
-        more.append(_GROUP)
-    if len(averaged) > 1:
-        status = facts["status"].to_dict()
-        lacking = {
-            name: ", ".join(f"{row} ({status[row, name]})" for row in averaged if status[row, name] != DONE)
-            for name in grid.systems
-        }
-        more += [f"No mean of {names}; missing: {missing}." for missing, names in _by_value(lacking) if missing]
-    rows = [*grid.rows, *([mean_name(grid)] if len(averaged) > 1 else [])]
+    rows = [*grid.rows, *([mean_name(grid)] if len(averaged_rows(grid)) > 1 else [])]
     values, shown, signs, best, group = (
         facts[column].unstack("system").reindex(index=rows, columns=list(grid.systems))
         for column in ("value", "text", "signs", "best", "alike")
     )
-    return Wide(metric, values, shown, signs, best, group, (*more, *notes(grid, answers.scores)))
-
-
-def _by_value(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each text once, with the names that have it."""
-    for text in dict.fromkeys(texts.values()):
-        yield text, ", ".join(name for name in texts if texts[name] == text)
+    return Wide(metric, values, shown, signs, best, group, (*notes, *common_notes(grid, answers.scores)))
 
 
 def averaged_rows(grid: GridSummary) -> list[str]:
@@ -242,9 +227,9 @@ def shown_scores(scores: pd.DataFrame, grid: GridSummary) -> pd.DataFrame:
     return scores[scores["dataset"].isin(list(grid.rows)) & scores["system"].isin(list(grid.systems))]
 
 
-def notes(grid: GridSummary, scores: pd.DataFrame) -> list[str]:
+def common_notes(grid: GridSummary, scores: pd.DataFrame) -> list[str]:
     """Return the notes on values that all tables of a grid have."""
-    notes = [*seed_notes(grid), *([DEVIATION] if grid.seeds else [])]
+    notes = [seed_note(grid), DEVIATION] if grid.seeds else []
     if grid.trained_on:
         notes.append(f"{TRAINING[YES]}: the system was trained on the dataset, so the value is not zero-shot.")
     if grid.training_unknown:
@@ -256,10 +241,10 @@ def notes(grid: GridSummary, scores: pd.DataFrame) -> list[str]:
     return [*notes, *flaw_notes(scores, grid), *filter(None, [precision_note(scores, grid)])]
 
 
-def seed_notes(grid: GridSummary) -> list[str]:
-    """Return a sentence per number of seeds that names the systems with that number."""
-    numbers = {system: f"{len(members)}" for system, members in grid.seeds.items()}
-    return [f"Mean over {number} seeds: {systems} (seeds.csv)." for number, systems in _by_value(numbers)]
+def seed_note(grid: GridSummary) -> str:
+    """Return a sentence that names the systems with seeds and their numbers, or an empty string."""
+    numbers = ", ".join(f"{system} ({len(members)})" for system, members in grid.seeds.items())
+    return f"Mean over seeds (seeds.csv): {numbers}." if numbers else ""
 
 
 def flaw_notes(scores: pd.DataFrame, grid: GridSummary) -> list[str]:

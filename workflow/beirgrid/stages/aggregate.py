@@ -7,7 +7,6 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import pandas as pd
 from pydantic import AfterValidator
 
@@ -22,7 +21,7 @@ from ..results import cells as grid_cells
 from ..results import published as references
 from ..results import table_files
 from ..results.answers import DONE, Answers, columns, typed
-from ..results.cells import Cells, CellState, RecordedStep
+from ..results.cells import Cells, RecordedStep
 from ..results.efficiency import efficiency, price_of_queries
 from ..results.published import Published
 from ..results.summary import GridSummary, SummaryFile
@@ -125,27 +124,20 @@ def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame)
     """Tabulate mean and standard deviation over the finished seeds of each system with seeds.
 
     A row covers a dataset, or the seeds' means over the datasets in ``mean_of``: those of the main table, and those of
-    ``across``. A seed that lacks one of these datasets has no mean.
-
-    The column ``seeds`` counts the finished seeds, ``of`` all seeds, and ``values`` lists each seed's value or the
-    reason that it has none. The status is the system's: done when all of its seeds are.
+    ``across``. A seed that lacks one of these datasets has no mean. ``seeds`` counts the finished seeds, ``of`` all.
     """
-    facts = scores.set_index(["system", "dataset", "metric"])[["value", "status", "detail"]].T.to_dict("list")
     sets = dict.fromkeys([table_files.name_of_mean(table_files.averaged_rows(grid)), *across["names"]])
     rows = [(name, "", [name]) for name in grid.datasets]
     rows += [("", names, names.split(", ")) for names in sets if ", " in names]
+    values = {
+        metric: of.pivot(index="system", columns="dataset", values="value") for metric, of in scores.groupby("metric")
+    }
     made: list[dict[str, Any]] = []
     for (system, members), (dataset, mean_of, parts), metric in product(grid.seeds.items(), rows, grid.metrics):
-        states = {
-            name: grid_cells.combined({part: CellState(*facts[name, part, metric][1:]) for part in parts})
-            for name in (system, *members)
-        }
-        means = {name: np.mean([facts[name, part, metric][0] for part in parts]) for name in members}
-        values = pd.Series([mean for name, mean in means.items() if states[name][0] == DONE], dtype="float64")
-        texts = [f"{mean:.4f}" if states[name][0] == DONE else states[name][0] for name, mean in means.items()]
+        means = values[metric].loc[list(members), parts].mean(axis=1, skipna=False)
         row = {"system": system, "dataset": dataset, "mean_of": mean_of, "metric": metric, "of": len(members)}
-        row |= {"mean": values.mean(), "deviation": values.std(), "seeds": len(values)}  # denominator: seeds - 1
-        made.append(row | {"values": ", ".join(texts), "status": states[system][0], "detail": states[system][1]})
+        row |= {"mean": means.mean(), "deviation": means.std(), "seeds": means.count()}  # denominator: seeds - 1
+        made.append(row)
     return typed("seeds", pd.DataFrame(made))
 
 
@@ -192,13 +184,10 @@ def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[
     verdict = cell["status"]
     if verdict == DONE:
         verdict = references.grade(cell["value"], reference.value, tolerance, same_commit=same)
-    return {
-        **reference._asdict(),
-        **cell,
-        **{"published": reference.value, "difference": cell["value"] - reference.value, "recorded": reference.recorded},
-        **{"class": kind, "tolerance": tolerance, "verdict": verdict},
-        "commit": measured.get(same, f"measured on another commit: {reference.measured_on}"),
-    }
+    row = reference._asdict() | dict(cell)
+    row |= {"published": reference.value, "difference": cell["value"] - reference.value, "recorded": reference.recorded}
+    row |= {"class": kind, "tolerance": tolerance, "verdict": verdict}
+    return row | {"commit": measured.get(same, f"measured on another commit: {reference.measured_on}")}
 
 
 def _of_means(verdicts: pd.DataFrame, averaged: Sequence[str], tolerances: Mapping[str, float]) -> pd.DataFrame:
@@ -210,20 +199,24 @@ def _of_means(verdicts: pd.DataFrame, averaged: Sequence[str], tolerances: Mappi
     compared = verdicts["class"].isin((references.CHECKPOINT, references.COMMIT)) & verdicts["tolerance"].notna()
     compared &= (verdicts["status"] == DONE) & (verdicts["precision"] == "float32") & verdicts["dataset"].isin(averaged)
     compared &= ~verdicts["commit"].str.contains("another")
-    rows = []
-    for names, of in verdicts[compared].groupby(["system", "metric", "source"], sort=False):
-        if len(of) >= references.DATASETS:
-            (value, published), tolerance = of[["value", "published"]].mean(), tolerances[references.MEAN]
-            rows.append(
-                {
-                    **dict(zip(("system", "metric", "source"), names, strict=True)),
-                    **{"dataset": f"mean of {len(of)} datasets", "note": f"over {', '.join(of['dataset'])}"},
-                    **{"precision": "float32", "status": DONE, "recorded": False, "class": references.MEAN},
-                    **{"value": value, "published": published, "difference": value - published, "tolerance": tolerance},
-                    "verdict": references.grade(value, published, tolerance),
-                }
-            )
-    return typed("verdicts", pd.DataFrame(rows))
+    groups = verdicts[compared].groupby(["system", "metric", "source"], sort=False)
+    means = groups[["value", "published"]].mean().assign(number=groups.size(), of=groups["dataset"].agg(", ".join))
+    means = means[means["number"] >= references.DATASETS].reset_index()
+    if means.empty:
+        return typed("verdicts", means)
+    tolerance = tolerances[references.MEAN]
+    means["class"] = references.MEAN
+    means = means.assign(
+        precision="float32",
+        status=DONE,
+        recorded=False,
+        dataset=[f"mean of {number} datasets" for number in means["number"]],
+        note=[f"over {names}" for names in means["of"]],
+        difference=means["value"] - means["published"],
+        tolerance=tolerance,
+        verdict=[references.grade(value, mean, tolerance) for value, mean in means[["value", "published"]].to_numpy()],
+    )
+    return typed("verdicts", means)
 
 
 def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.DataFrame:
@@ -247,14 +240,10 @@ def collect_costs(steps: Iterable[RecordedStep]) -> pd.DataFrame:
             facts["queries_per_second"] = round(facts["queries"] / facts["search_seconds"], 1)
         rate, unit = next(((facts[name], unit) for name, unit in _RATES.items() if facts.get(name)), (None, ""))
         packages = ", ".join(f"{name} {version}" for name, version in step.record.get("packages", {}).items())
-        rows.append(
-            {
-                **{"device": "cpu", **facts, **step.record},
-                **{"system": step.system, "dataset": step.dataset, "rate": rate, "unit": unit, "packages": packages},
-                "price_per_1000_queries": price_of_queries([step.record]),
-                **{"command": provenance.command_line(step.record), "record": step.path},
-            }
-        )
+        row = {"device": "cpu", **facts, **step.record, "system": step.system, "dataset": step.dataset}
+        row |= {"rate": rate, "unit": unit, "packages": packages, "record": step.path}
+        row |= {"price_per_1000_queries": price_of_queries([step.record])}
+        rows.append(row | {"command": provenance.command_line(step.record)})
     return typed("costs", pd.DataFrame(rows))
 
 

@@ -100,7 +100,7 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int = 0) -> 
     """Yield the lines of a summary, for a terminal of this width; that of this process unless given."""
     width = width or shutil.get_terminal_size((120, 24)).columns
     flaws = table_files.flaw_notes(answers.scores, grid)
-    notes = [" ".join(table_files.seed_notes(grid)), *([] if all_published(answers) else _verdicts(answers.verdicts))]
+    notes = [table_files.seed_note(grid), *([] if all_published(answers) else _verdicts(answers.verdicts))]
     more = f" More such notes in the tables: {len(flaws) - 1}." if flaws[1:] else ""
     notes += [*_unfinished(grid, answers.scores), *(f"{flaw}{more}" for flaw in flaws[:1])]
     said = textwrap.wrap(str(answer(grid, answers)), max(width, 60), break_long_words=False, break_on_hyphens=False)
