@@ -205,15 +205,11 @@ def analysed(whole, folder, monkeypatch) -> Grid:
 def test_the_tables_of_a_grid(analysed):
     grid = analysed
     holes = grid.table("holes").set_index(["dataset", "system"])
-    depth = grid.table("depth").set_index(["dataset", "depth"])
     for dataset in ("one", "two"):
         values = {system: grid.value(system, dataset) for system in SYSTEMS}
         assert holes.loc[dataset, "ndcg"].to_dict() == pytest.approx(values)
-        assert depth.loc[(dataset, 0), "value"] == pytest.approx(values["bm25"])
-        assert depth.loc[(dataset, 15), "value"] == pytest.approx(values["bm25+ce"])
-    for name, table in (("holes", holes["ndcg"]), ("depth", depth["value"])):
-        mean = (table["one"] + table["two"]) / 2
-        assert table["both"].to_dict() == pytest.approx(mean.to_dict()), name
+    mean = (holes["ndcg"]["one"] + holes["ndcg"]["two"]) / 2
+    assert holes["ndcg"]["both"].to_dict() == pytest.approx(mean.to_dict())
     assert holes.loc[("both", "dense"), "queries"] == 16
     costs = grid.table("efficiency").set_index(["dataset", "system"])["query_ms"]
     assert costs["one"].to_dict() == pytest.approx({"bm25": 100, "dense": 100, "bm25+ce": 100 + 1000 * 15 / 30})
@@ -237,7 +233,7 @@ def test_the_tables_of_a_grid(analysed):
 def test_the_figures_of_a_grid(analysed):
     folder = analysed.folder
     captions = json.loads((folder / "figures" / "captions.json").read_text())
-    assert captions.keys() == {"depth", "lengths_retrieved", "lengths_judged", "overlap"}
+    assert captions.keys() == {"lengths_retrieved", "lengths_judged", "overlap"}
     files = {f"{name}.{suffix}" for name in captions for suffix in ("svg", "pdf", "png")} | {"captions.json"}
     assert {path.name for path in (folder / "figures").iterdir()} == files
     for caption in captions.values():
@@ -271,8 +267,6 @@ def test_a_grid_before_its_first_cell(grid):
         path.unlink()
     assert grid.analyse() == 0
     assert grid.table("holes").empty
-    names = ["system", "dataset", "first_stage", "metric", "depth", "value", "queries"]
-    assert list(grid.table("depth").columns) == names
 
 
 def test_a_damaged_run_is_named(grid, capsys):

@@ -33,16 +33,6 @@ def style():
         yield
 
 
-def test_wins():
-    drawn = paper_figures.wins(AGAINST, "ndcg@10")
-    (axis,) = drawn.figure.axes
-    better, worse = axis.containers
-    assert [bar.get_width() for bar in better] == [1, 16]
-    assert [bar.get_width() for bar in worse] == [-16, -2]
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["dpr", "ce"]
-    assert "zero-shot, 18 datasets" in drawn.caption
-
-
 def test_names_of_near_points_do_not_cover_each_other():
     systems = ["minilm", "minilm-int8", "bm25+minilm-wsum", "bm25", "bm25-flat", "minilm-hnsw"]
     sizes, means = [10.7, 10.9, 11, 1.4, 1.5, 11.1], [0.6166, 0.6164, 0.6201, 0.5238, 0.5258, 0.6166]
@@ -67,14 +57,6 @@ def test_a_trade_off_joins_its_front():
     front, others = axis.lines
     assert front.get_xydata().tolist() == [[1, 0.42], [2, 0.48]]
     assert others.get_xydata().tolist() == [[3, 0.2]]
-
-
-def test_depth_curves():
-    rows = [("ce", d, "bm25", "ndcg@10", k, k / 100 + (d == "b"), 5) for d in "ab" for k in (0, 5, 50)]
-    names = ["system", "dataset", "first_stage", "metric", "depth", "value", "queries"]
-    one, two = paper_figures.depth_curves(pd.DataFrame(rows, columns=names)).figure.axes
-    assert [one.get_title(), two.get_title()] == ["a", "b"]
-    assert two.lines[0].get_xydata().tolist() == [[0, 1], [5, 1.05], [50, 1.5]]
 
 
 def test_lengths_are_drawn_where_they_are():
@@ -110,18 +92,23 @@ def test_the_overlap_of_datasets():
     assert shown.filled(0).tolist() == expected
 
 
+def heatmap(name: str = "dpr") -> drawing.DrawnFigure:
+    overlap = pd.DataFrame([(name, "b", 0.5)], columns=["dataset", "other", "similarity"])
+    return paper_figures.overlap_heatmap(overlap)
+
+
 def test_files_and_captions(tmp_path):
-    drawn = {"wins": paper_figures.wins(AGAINST.replace("ce", "$x^2$_&<b>"), "ndcg@10")}
-    paper_figures.write(drawn, tmp_path)
+    name = "$x^2$_&<b>"
+    paper_figures.write({"overlap": heatmap(name)}, tmp_path)
     found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert sorted(found) == ["captions.json", "wins.pdf", "wins.png", "wins.svg"]
-    assert found["wins.pdf"].startswith(b"%PDF")
-    assert found["wins.png"].startswith(b"\x89PNG")
-    text = re.sub("<[^>]*>", "", found["wins.svg"].decode())
+    assert sorted(found) == ["captions.json", "overlap.pdf", "overlap.png", "overlap.svg"]
+    assert found["overlap.pdf"].startswith(b"%PDF")
+    assert found["overlap.png"].startswith(b"\x89PNG")
+    text = re.sub("<[^>]*>", "", found["overlap.svg"].decode())
     assert "$x^2$_&amp;&lt;b&gt;" in text  # as it stands, not as a formula or as markup
     captions = json.loads(found["captions.json"])
-    assert captions == {"wins": f"Wins against bm25. {drawn['wins'].caption} Numbers: against_baseline.csv."}
-    paper_figures.write({"wins": paper_figures.wins(AGAINST.replace("ce", "$x^2$_&<b>"), "ndcg@10")}, tmp_path)
+    assert captions == {"overlap": f"Overlap of vocabularies. {heatmap(name).caption} Numbers: overlap.csv."}
+    paper_figures.write({"overlap": heatmap(name)}, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == found
 
 
@@ -133,9 +120,9 @@ def test_queries_are_counted_before_their_curve_is_thinned():
 
 
 def test_an_svg_follows_the_colour_scheme_and_its_texts_stay_texts():
-    svg = drawing.content(paper_figures.wins(AGAINST, "ndcg@10").figure, "svg").decode()
+    svg = drawing.content(figures.by_query({"dpr": np.arange(3)}, "a", "b", "ndcg@10").figure, "svg").decode()
     assert svg.count("prefers-color-scheme: dark") == 1
     assert "fill: currentColor" in svg
     assert "stroke: var(--line)" in svg
-    assert ">dpr</text>" in svg
+    assert ">dpr</text>" in svg or ">dpr<" in svg
     assert "<script" not in svg

@@ -11,10 +11,9 @@ import pandas as pd
 import pytest
 import pytrec_eval
 
-from beirgrid.config.metric_names import parse_metric
 from beirgrid.core.errors import DataError
 from beirgrid.page import documents
-from beirgrid.paper import depth, holes, lengths
+from beirgrid.paper import holes, lengths
 from beirgrid.results import answers, efficiency
 from beirgrid.results.cells import RecordedStep
 from beirgrid.runs import runs
@@ -63,46 +62,6 @@ def test_holes_and_ndcg_of_judged_documents():
     )
     assert found["ndcg_judged"] > found["ndcg"] > 0
     assert 0 < found["hole_corpus"] < found["hole"]
-
-
-# Depth ----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_depth_curve_is_the_metric_of_each_depth():
-    qrels, first = random_qrels(2), random_run(2)
-    choose = random.Random(3)
-    scores = {(query, document): choose.uniform(-5, 5) for query in first for document in first[query]}
-    found = depth.curve(as_run(first), scores, qrels, 25, "ndcg@10")
-    assert list(found) == [0, 1, 2, 3, 5, 10, 20, 25]
-    for count, value in found.items():
-        expected: Scores = {}
-        for query, of_query in first.items():
-            ranked = sorted(of_query, key=of_query.get, reverse=True)
-            head = sorted(ranked[:count], key=lambda document: scores[query, document], reverse=True)
-            order = [*head, *ranked[count:]]
-            expected[query] = {document: float(-place) for place, document in enumerate(order)}
-        assert value == pytest.approx(trec(qrels, expected, "ndcg_cut.10")), count
-    assert len({round(value, 9) for value in found.values()}) > 4
-
-
-@pytest.mark.parametrize("metric", ["recall@20", "ndcg_judged@5", "map@10"])
-def test_a_depth_curve_counts_what_its_metric_reads(metric):
-    qrels, first = random_qrels(4), random_run(4)
-    choose = random.Random(5)
-    scores = {(query, document): choose.uniform(-5, 5) for query in first for document in first[query]}
-    at = 12
-    whole = {query: runs.reordered(query, ranking, scores, at) for query, ranking in as_run(first).items()}
-    ranks = {q: {d: float(-place) for place, d in enumerate(ranking.ids)} for q, ranking in whole.items()}
-    name, k = parse_metric(metric)
-    measure = {"recall": "recall", "ndcg_judged": "ndcg_cut", "map": "map_cut"}[name]
-    expected = trec(qrels, ranks, f"{measure}.{k}", judged_only=name == "ndcg_judged")
-    assert depth.curve(as_run(first), scores, qrels, at, metric)[at] == pytest.approx(expected)
-
-
-def test_a_depth_without_scores_is_refused():
-    first = as_run({"q": {"a": 2.0, "b": 1.0}})
-    with pytest.raises(DataError, match="no score for query 'q' with document 'b'"):
-        depth.curve(first, {("q", "a"): 1.0}, {"q": {"a": 1}}, 2, "ndcg@10")
 
 
 # Lengths --------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ CAPTIONS = {
     "depth: the pairs of a query and a document that one would have to judge",
     "latency": "Time per query, one query at a time after a warm-up, on the named hardware",
     "holes": "Retrieved documents without a judgement, and nDCG of judged documents alone",
-    "depth": "Effectiveness by the number of reranked documents",
     "lengths": "Lengths of retrieved and of relevant documents, in words",
     "overlap": "Weighted Jaccard similarity of the vocabularies",
 }

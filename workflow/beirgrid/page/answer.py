@@ -141,28 +141,27 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answ
     lower = lower_is_better(grid.metrics[0])
     lead, *rows = texts.rows(compared.sort_values("mean", ascending=lower, kind="stable"))
     others = [row.system for row in rows]
-    pairs = both_ways(_of_lead(answers.pairs, lead)).query("system == @lead.system")
+    pairs = both_ways(_of_lead(answers.pairs, lead)).query("system == @lead.system").set_index("other", drop=False)
     best = f"the {'lowest' if lower else 'highest'} {written(lead.metric)}" if others else written(lead.metric)
-    sentences, caveats, more = [f"{lead.system} has {best} on {_score(answers, lead)}."], list(_training(lead)), []
-    tests, by = _against_baseline(answers, compared, lead)
-    alike = list[str]()
+    sentences, caveats = [f"{lead.system} has {best} on {_score(answers, lead)}."], list(_training(lead))
+    test, alike = "randomised Tukey HSD test", list[str]()
     if not others:
         caveats.append("No other system is compared.")
     elif 1 < lead.datasets < LEAST_DATASETS:
         sentences.append(_one_by_one(pairs, others, lead))
-        test = f"randomised Tukey HSD test, Bonferroni's correction for {lead.datasets} datasets"
-        more.append(f"Systems are told apart by a {test}, {SIGNIFICANT:g}.")
-    elif rivals := [name for name in others if name != lead.baseline]:
-        p, test = (tests["p"], by) if lead.system == lead.baseline else _against_rivals(pairs, compared, lead)
-        alike = [name for name in rivals if not p[name] <= SIGNIFICANT]
-        number = f"each of the {len(rivals)} other systems" if len(rivals) > 1 else rivals[0]
+        test += f", Bonferroni's correction for {lead.datasets} datasets"
+    else:
+        p = pairs["p_tukey"]
+        if lead.datasets > 1:
+            p, test = compared.set_index("system")["p_best"], f"paired t test over the {lead.datasets} datasets"
+            test += f", Holm's correction for {math.comb(len(compared), 2)} pairs" if others[1:] else ""
+        alike = [name for name in others if not p[name] <= SIGNIFICANT]
+        number = f"each of the {len(others)} other systems" if others[1:] else others[0]
         apart = f"It can be told apart from {number}."
         sentences.append(f"{texts.few(alike)} cannot be told apart from it." if alike else apart)
-        more.append(f"Systems are told apart by a {test}, {SIGNIFICANT:g}.")
-    if lead.system in tests.index:
-        tested = tests.loc[lead.system]
-        (more if more else sentences).append(_difference(lead, tested, by))
-        alike += [lead.baseline] if tested["p"] > SIGNIFICANT else []
+    more = [f"Systems are told apart by a {test}, {SIGNIFICANT:g}."] if others else []
+    if lead.baseline in others:
+        more.append(f"{lead.system} minus the baseline {lead.baseline}: {_to_baseline(pairs, lead)}.")
     elif grid.baseline and grid.baseline not in (lead.system, *others):
         caveats.append(f"The baseline {grid.baseline} is not compared, because it lacks scores.")
     if lead.datasets == 1:
@@ -171,6 +170,18 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answ
     if lead.datasets >= LEAST_DATASETS and lead.note:
         caveats.append(f"Note: {lead.note}.")
     return Answer(sentences, caveats, more)
+
+
+def _to_baseline(pairs: pd.DataFrame, lead: Any) -> str:
+    """Format the leader's difference to the baseline with its interval."""
+    if lead.datasets == 1:
+        return _size(*pairs.loc[lead.baseline, _ENDS])
+    return _size(*(getattr(lead, f"difference{end}") for end in ("", *_resampled(lead, "_low", "_high"))))
+
+
+def _resampled(lead: Any, *ends: str) -> list[str]:
+    """Return the columns of an interval of a mean: few datasets say nothing about other datasets."""
+    return [f"{end}_{'datasets' if lead.datasets >= LEAST_DATASETS else 'queries'}" for end in ends]
 
 
 def _of_lead(table: pd.DataFrame, lead: Any) -> pd.DataFrame:
@@ -187,44 +198,13 @@ def _score(answers: Answers, lead: Any) -> str:
         seeds = seeds[seeds["dataset"] == lead.names]
     else:
         zero_shot = " that no compared system was trained on" if lead.over == ZERO_SHOT else ""
-        resampled = "datasets" if lead.datasets >= LEAST_DATASETS else "queries"
-        ends = (getattr(lead, f"low_{resampled}"), getattr(lead, f"high_{resampled}"))
+        ends = tuple(getattr(lead, end) for end in _resampled(lead, "low", "high"))
         where = f"average over {lead.datasets} datasets{zero_shot}"
         seeds = seeds[seeds["mean_of"] == lead.names]
     spread = [f"± {texts.number(row.deviation)} over {row.seeds} seeds" for row in texts.rows(seeds)]
     queries = int(scores["queries"].sum())
     counted = f" ({texts.quantity(queries, 'query', 'queries')})" if queries else ""
     return f"{where}{counted}: " + " ".join(filter(None, [texts.number(lead.mean), *spread, texts.interval(*ends)]))
-
-
-def _against_baseline(answers: Answers, compared: pd.DataFrame, lead: Any) -> tuple[pd.DataFrame, str]:
-    """Return the difference of each system to the baseline, with its corrected p value, and the test's name.
-
-    Few datasets have no p value.
-    """
-    if lead.datasets == 1:
-        table, ends = _of_lead(answers.significance, lead).query("baseline != ''"), ""
-        table, by = table.assign(p=table["p_holm"]), "paired randomisation test, Holm's correction"
-    else:
-        table = compared[(compared["baseline"] != compared["system"]) & compared["difference"].notna()]
-        # Few datasets say nothing about other datasets.
-        ends = "_datasets" if lead.datasets >= LEAST_DATASETS else "_queries"
-        by = f"paired t test over the {lead.datasets} datasets, Bonferroni's correction"
-        # The table has no corrected p value. Bonferroni's is never below Holm's.
-        number = len(table) if lead.datasets >= LEAST_DATASETS else math.nan
-        table = table.assign(p=(table["p_t"] * number).clip(upper=1))
-    columns = {"difference": "difference", f"difference_low{ends}": "low", f"difference_high{ends}": "high", "p": "p"}
-    tests = table.set_index("system")[list(columns)].rename(columns=columns)
-    return tests, f"{by} for {len(tests)} systems" if len(tests) > 1 else by.split(",")[0]
-
-
-def _against_rivals(pairs: pd.DataFrame, compared: pd.DataFrame, lead: Any) -> tuple[pd.Series, str]:
-    """Return the corrected p value of the leader's difference to each other system, and the test's name."""
-    if lead.datasets == 1:
-        return pairs.set_index("other")["p_tukey"], "randomised Tukey HSD test"
-    test = f"paired t test over the {lead.datasets} datasets"
-    correction = f", Holm's correction for {math.comb(len(compared), 2)} pairs" if len(compared) > 2 else ""
-    return compared.set_index("system")["p_best"], test + correction
 
 
 def _training(lead: Any) -> Iterator[str]:
@@ -249,17 +229,6 @@ def _one_by_one(pairs: pd.DataFrame, others: Sequence[str], lead: Any) -> str:
         told.append(f"of the {lead.datasets} datasets, it is {', and '.join(known)}")
     text = "; ".join(told)
     return f"{text if alike else text.capitalize()}."
-
-
-def _difference(lead: Any, tested: pd.Series, test: str) -> str:
-    """Phrase the leader's difference to the baseline."""
-    size = _size(*tested[["difference", "low", "high"]])
-    if math.isnan(tested["p"]):
-        return f"The mean of {lead.system} differs from that of the baseline {lead.baseline} by {size}."
-    p = f"p = {texts.number(tested['p'], '.2g')}, {test}"
-    if tested["p"] <= SIGNIFICANT:
-        return f"{lead.system} differs from the baseline {lead.baseline} by {size} ({p})."
-    return f"{lead.system} cannot be told apart from the baseline {lead.baseline}: the difference is {size} ({p})."
 
 
 # What else to know ----------------------------------------------------------------------------------------------------

@@ -47,7 +47,6 @@ _STYLE: dict[str, Any] = {
 _METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 # How far a name moves up where it would cover another, in points.
 _STEP = 3
-MARKERS = "osD^vP*X<>"
 _COLUMNS = 3
 WIDTH = 7.2
 

@@ -23,13 +23,13 @@ from ..results.answers import against_baseline, guarded
 from ..results.cells import Cells, find
 from ..results.summary import Cell, GridSummary, SummaryFile
 from ..runs import runs
-from . import depth, figures, lengths, term_overlap
-from .holes import HOLE_COLUMNS, holes
+from . import figures, lengths, term_overlap
+from .holes import HOLE_COLUMNS, METRICS, holes
 
 # Depth of the length analysis, and the cut-off of hole@k.
 TOP = 10
 # Tables to write, {name}.csv.
-TABLES = ("against_baseline", "trade_offs", "holes", "depth", "lengths", "overlap")
+TABLES = ("against_baseline", "trade_offs", "holes", "lengths", "overlap")
 # Table written by the command ``latency``, if it was run.
 LATENCY = "latency.csv"
 Tables = dict[str, pd.DataFrame]
@@ -55,7 +55,7 @@ def analyse(
         latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
         against = against_baseline(answers.across)
         tables = {
-            **_tables(grid, _datasets(grid, done, cells)),
+            **_tables(grid, _datasets(grid, done)),
             "against_baseline": against,
             "trade_offs": efficiency.trade_offs(answers.efficiency, against, grid.metrics[0], latency, grid.seeds),
             "overlap": term_overlap.overlaps(_word_counts(grid)),
@@ -69,15 +69,9 @@ def analyse(
 
 def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, drawing.DrawnFigure]:
     """Draw the figures for which a grid has data, by name."""
-    curves, measured = (tables[name][tables[name]["dataset"].isin(list(grid.rows))] for name in ("depth", "lengths"))
+    measured = tables["lengths"][tables["lengths"]["dataset"].isin(list(grid.rows))]
     with drawing.style():
         drawn: dict[str, drawing.DrawnFigure] = {}
-        against = tables["against_baseline"]
-        others = against[(against["system"] != against["baseline"]) & against["wins"].notna()]
-        if (others["datasets"] > 1).any():
-            drawn["wins"] = figures.wins(against, grid.metrics[0])
-        if len(curves):
-            drawn["depth"] = figures.depth_curves(curves)
         if len(measured):
             drawn["lengths_retrieved"] = figures.retrieved_lengths(measured)
             drawn["lengths_judged"] = figures.judged_lengths(measured)
@@ -97,26 +91,23 @@ def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[tuple[Cell, pd.
             yield cell, per_query
 
 
-def _datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame], cells: Cells) -> dict[str, Tables]:
+def _datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> dict[str, Tables]:
     """Return the analyses of each dataset. Runs are read one at a time."""
     progress = Progress("analyse", len(done), "runs")
     tables = {}
     for dataset in dict.fromkeys(cell.dataset for cell in done):
         qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
         top: dict[str, dict[str, list[str]]] = {}
-        unjudged, curves = [], []
+        unjudged = []
         for cell in (cell for cell in done if cell.dataset == dataset):
             run = runs.read(provenance.artifact(paths.RUN.format(system=cell.system, dataset=dataset)))
             top[cell.system] = {query: ranking.ids[:TOP] for query, ranking in run.items()}
             about = {"dataset": dataset, "system": cell.system, "k": TOP, "queries": len(qrels)}
             unjudged.append(about | holes(run, qrels, TOP))
-            steps = cells[cell.system, dataset].steps
-            curves.append(depth.of_cell(cell, steps, qrels, grid.meant(grid.metrics[0], dataset)))
             progress.add(1)
         words = _count_words(grid.datasets[dataset].corpus, top, qrels)
         tables[dataset] = {
             "holes": pd.DataFrame(unjudged, columns=HOLE_COLUMNS),
-            "depth": pd.concat(curves, ignore_index=True),
             "words": lengths.measure(dataset, top, qrels, words),
         }
     return tables
@@ -136,25 +127,19 @@ def _tables(grid: GridSummary, analysed: Mapping[str, Tables]) -> Tables:
     """Concatenate the tables of all datasets, and add averaged datasets."""
     means = {row: entry.mean_of for row, entry in grid.datasets.items() if entry.mean_of}
     means = {row: parts for row, parts in means.items() if all(part in analysed for part in parts)}
-    tables = {}
-    for name, columns, keys in (
-        ("holes", HOLE_COLUMNS, ["system", "k"]),
-        ("depth", depth.DEPTH_COLUMNS, ["system", "first_stage", "metric", "depth"]),
-    ):
-        table = pd.concat([pd.DataFrame(columns=columns), *(of[name] for of in analysed.values())])
-        of_means = [_mean_of(table, row, parts, keys) for row, parts in means.items()]
-        tables[name] = pd.concat([table, *of_means], ignore_index=True)[columns]
+    unjudged = pd.concat([pd.DataFrame(columns=HOLE_COLUMNS), *(of["holes"] for of in analysed.values())])
+    of_means = [_mean_holes(unjudged, row, parts) for row, parts in means.items()]
+    tables = {"holes": pd.concat([unjudged, *of_means], ignore_index=True)[HOLE_COLUMNS]}
     words = [of["words"] for of in analysed.values()] or [lengths.measure("", {}, {}, {})]
     words += [lengths.together(row, [analysed[part]["words"] for part in parts]) for row, parts in means.items()]
     tables["lengths"] = lengths.describe(pd.concat(words, ignore_index=True))
     return tables
 
 
-def _mean_of(table: pd.DataFrame, row: str, parts: Sequence[str], keys: list[str]) -> pd.DataFrame:
-    """Average the rows of datasets with equal keys, unweighted, if every dataset has one."""
-    groups = table[table["dataset"].isin(list(parts))].groupby(keys, sort=False)
-    numbers = table.columns.difference(["dataset", *keys])
-    means = groups[list(numbers)].mean().assign(dataset=row, queries=groups["queries"].sum())
+def _mean_holes(table: pd.DataFrame, row: str, parts: Sequence[str]) -> pd.DataFrame:
+    """Average the holes of datasets, unweighted, for each system that has all of them."""
+    groups = table[table["dataset"].isin(list(parts))].groupby(["system", "k"], sort=False)
+    means = groups[list(METRICS)].mean().assign(dataset=row, queries=groups["queries"].sum())
     return means[groups.size() == len(parts)].reset_index()
 
 

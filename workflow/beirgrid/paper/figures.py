@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ..config.metric_names import written
 from ..core import files
 from ..page import drawing
 from ..page.drawing import DrawnFigure
@@ -23,25 +22,6 @@ if TYPE_CHECKING:
 # What a box of lengths shows, and the quantiles at which it ends.
 _BOXES = "A box ends at the quartiles, its line is the median, and 90 % of the documents lie between the whiskers."
 _ENDS = {"whislo": "p5", "q1": "p25", "med": "median", "q3": "p75", "whishi": "p95"}
-
-
-def depth_curves(depth: pd.DataFrame) -> DrawnFigure:
-    """Draw the metric by the depth to which a first stage is reranked, a panel for each dataset."""
-    systems = drawing.unique_names(depth["system"])
-
-    def draw(axis: Axes, rows: pd.DataFrame) -> None:
-        for system, of_system in rows.groupby("system", sort=False):
-            place = systems.index(str(system))
-            marker = drawing.MARKERS[place % len(drawing.MARKERS)]
-            points = (of_system["depth"], of_system["value"])
-            axis.plot(*points, marker=marker, markersize=3, color=f"C{place}", label=system)
-        axis.set_xscale("symlog", linthresh=1)
-        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-
-    metric = written(str(depth["metric"].iloc[0]))
-    figure = drawing.panels(depth, draw, height=1.7, x="documents reranked", y=metric)
-    caption = f"{metric} by the number of reranked documents. 0 is the first stage alone."
-    return DrawnFigure(figure, "Rerank depth", caption, "depth.csv")
 
 
 def retrieved_lengths(lengths: pd.DataFrame) -> DrawnFigure:
@@ -106,35 +86,6 @@ def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
         "sequence of letters and digits, in lower case."
     )
     return DrawnFigure(figure, "Overlap of vocabularies", caption, "overlap.csv")
-
-
-def wins(against: pd.DataFrame, metric: str) -> DrawnFigure:
-    """Draw on how many datasets each system is above and below the baseline (the paper's Figure 3)."""
-    from matplotlib.ticker import MaxNLocator
-
-    rows = against[(against["metric"] == metric) & against["wins"].notna() & (against["system"] != against["baseline"])]
-    rows = rows.sort_values(["wins", "mean"])
-    figure = drawing.new_figure(drawing.WIDTH / 1.6, 0.22 * len(rows) + 0.9)
-    axis = figure.subplots()
-    better, worse = rows["wins"].astype(float), rows["losses"].astype(float)
-    above = axis.barh(rows["system"], better, label="better")
-    below = axis.barh(rows["system"], -worse, label="worse", hatch="///", edgecolor="white")
-    for bars, counts in ((above, better), (below, worse)):
-        axis.bar_label(bars, [f"{count:.0f}" if count else "" for count in counts], padding=2)
-    axis.axvline(0, color="0.3", linewidth=0.8)
-    axis.margins(x=0.12)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    axis.set_xlabel(f"datasets on which {written(metric)} is better or worse")
-    axis.grid(visible=False, axis="y")
-    figure.legend(loc="outside upper right", ncols=2)
-    baseline, count, over = rows[["baseline", "datasets", "over"]].iloc[0]
-    text = (
-        f"Number of datasets on which the mean {written(metric)} of a system is above or below the mean of {baseline}"
-    )
-    return DrawnFigure(
-        figure, f"Wins against {baseline}", f"{text} ({over}, {count} datasets).", "against_baseline.csv"
-    )
 
 
 def write(drawn: Mapping[str, DrawnFigure], folder: Path) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from ..runs import metrics, runs
 
-_METRICS = ("hole", "hole_corpus", "ndcg", "ndcg_judged")
-HOLE_COLUMNS = ["dataset", "system", "k", *_METRICS, "queries"]
+METRICS = ("hole", "hole_corpus", "ndcg", "ndcg_judged")
+HOLE_COLUMNS = ["dataset", "system", "k", *METRICS, "queries"]
 
 
 def holes(run: runs.Run, qrels: Mapping[str, Mapping[str, int]], k: int = 10) -> dict[str, float]:
@@ -22,5 +22,5 @@ def holes(run: runs.Run, qrels: Mapping[str, Mapping[str, int]], k: int = 10) ->
         ranking = run.get(query, runs.EMPTY)
         places = [place for place, document in enumerate(ranking.ids) if place < k or document in judged]
         needed[query] = runs.Ranking([ranking.ids[place] for place in places], ranking.scores[places])
-    values = metrics.per_query(needed, qrels, [f"{name}@{k}" for name in _METRICS])
-    return {name: float(values[f"{name}@{k}"].mean()) for name in _METRICS}
+    values = metrics.per_query(needed, qrels, [f"{name}@{k}" for name in METRICS])
+    return {name: float(values[f"{name}@{k}"].mean()) for name in METRICS}
