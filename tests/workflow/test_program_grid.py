@@ -57,7 +57,7 @@ def test_programs_are_systems_of_a_grid(small_grid, tmp_path, monkeypatch):
         monkeypatch.setenv("ENGINE_KEY", "another")
         refused = run(configfile, tmp_path, "--keep-going")
         assert refused.returncode != 0
-        assert "the command ended with exit status 1. Its last lines: " in refused.stdout
+        assert "the command ended with exit status 1. Its output is above" in refused.stdout
         assert "HTTP Error 401" in refused.stdout
         assert engine.refused == 1
         assert not (results / "indexes/elastic/small/program").exists()

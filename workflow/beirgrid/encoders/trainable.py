@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import torch
+from transformers import TrainerCallback
+
 from ..core.compute import Runtime
 from ..core.progress import Progress
 
@@ -20,8 +23,6 @@ def arguments(kind: Any, runtime: Runtime, precision: str, **options: Any) -> An
     class OnOneDevice(kind):  # type: ignore[misc]
         @cached_property
         def _setup_devices(self) -> Any:
-            import torch
-
             device = super()._setup_devices
             if runtime.kind == "cuda":
                 # The library would use cuda:0 and spread batches over all visible GPUs.
@@ -39,15 +40,13 @@ def arguments(kind: Any, runtime: Runtime, precision: str, **options: Any) -> An
     )
 
 
-def progress() -> Any:
-    """Return a trainer callback that logs the progress of its steps."""
-    from transformers import TrainerCallback
+class TrainingSteps(TrainerCallback):
+    """A callback of trainers that logs the progress of their steps."""
 
-    class TrainingSteps(TrainerCallback):
-        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.progress = Progress("train", state.max_steps - state.global_step, "steps")
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start to count."""
+        self.progress = Progress("train", state.max_steps - state.global_step, "steps")
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.progress.add(1)
-
-    return TrainingSteps()
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Count a step."""
+        self.progress.add(1)

@@ -14,7 +14,21 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
+
+import torch
+from datasets import Dataset
+from safetensors.torch import load_model, save_model
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+    util,
+)
+from sentence_transformers.base.sampler import DefaultBatchSampler, NoDuplicatesBatchSampler
+from sentence_transformers.sentence_transformer import losses
+from torch.utils.data import RandomSampler
+from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling, set_seed
 
 from ..collections import training_data
 from ..collections.collection import count
@@ -26,14 +40,9 @@ from ..core.compute import Compute, Runtime
 from ..core.errors import DataError, say
 from ..core.provenance import Artifact, Record
 from ..encoders.dense import DenseEncoder
-from ..encoders.trainable import arguments, progress
+from ..encoders.trainable import TrainingSteps, arguments
 from ..models import checkpoints
 from ..pipeline.train import Adapt
-
-if TYPE_CHECKING:
-    import torch
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer
 
 # Scale of similarities: the range of cosines is too small for a softmax or for margins of logits.
 SCALE = {"cosine": 20.0, "dot": 1.0}
@@ -42,6 +51,10 @@ DELETED, MASKED = 0.6, 0.15
 # Steps between checkpoints of the training state (weights and twice as much optimizer state), from which a killed
 # training resumes.
 SAVED_STEPS = 1000
+# What these recipes need of transformers for the base's kind of model.
+_NEEDED = {"tsdae": "a decoder", "mlm": "a masked language model"}
+# Columns of examples, and whose prompt their texts have.
+_SIDES = {"query": "query", **dict.fromkeys(("positive", "negative", "damaged", "whole"), "document")}
 
 
 class AdaptRecipe(Entry):
@@ -76,8 +89,6 @@ def adapt(
     Raises:
         DataError: an input is damaged, or the base has no decoder (TSDAE) or is not a masked language model (MLM).
     """
-    from transformers import set_seed
-
     inputs = {"base": base, "examples": examples}
     recorded = provenance.record(Adapt.stamp, record, recipe.own_keys(), [output], inputs=inputs)
     with recorded as facts, compute.start() as runtime:
@@ -92,94 +103,12 @@ def adapt(
         with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:
             set_seed(recipe.seed)
             model = _open(base, recipe, runtime)
-            found = _examples(recipe, examples, cache)
-            facts.update(_train(model, recipe, base, found, runtime, precision, state))
+            rows = _examples(recipe, examples, cache)
+            facts.update(_train(model, recipe, base, rows, runtime, precision, state))
             model.save_pretrained(str(temporary), create_model_card=False)
             facts["files"] = checkpoints.digests(temporary)
         shutil.rmtree(state)
         facts.update(device=runtime.kind, precision=precision, bytes=files.size(output))
-
-
-def _last_state(folder: Path) -> Path | None:
-    """Return the last complete state, if any. A state's trainer_state.json is written last."""
-
-    def whole(path: Path) -> bool:
-        try:
-            return bool(files.read_json(path))
-        except ValueError:
-            return False
-
-    states = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json") if whole(path)]
-    return max(states, key=lambda path: int(path.name.split("-")[1]), default=None)
-
-
-def _trainer(**options: Any) -> Any:
-    """Return a trainer class that saves and restores the loss's own weights (a decoder or a head)."""
-    from safetensors.torch import load_model, save_model
-    from sentence_transformers import SentenceTransformerTrainer
-
-    class Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
-        def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-            folder = Path(output_dir or self.args.output_dir)
-            folder.mkdir(parents=True, exist_ok=True)
-            save_model(self.loss, str(folder / "loss.safetensors"))
-
-        def _load_from_checkpoint(self, checkpoint_path: str) -> None:
-            load_model(self.loss, Path(checkpoint_path) / "loss.safetensors")
-
-    return Trainer(**options)
-
-
-def _train(
-    model: SentenceTransformer,
-    recipe: AdaptRecipe,
-    base: Path,
-    examples: Dataset,
-    runtime: Runtime,
-    precision: str,
-    state: Path,
-) -> dict[str, Any]:
-    """Train by the recipe; return steps, seconds and losses.
-
-    A killed training resumes from its last state in ``state`` and reaches the same weights.
-    """
-    from sentence_transformers import SentenceTransformerTrainingArguments
-
-    settings = arguments(
-        SentenceTransformerTrainingArguments,
-        runtime,
-        precision,
-        output_dir=str(state),
-        num_train_epochs=recipe.epochs,
-        max_steps=recipe.steps or -1,
-        per_device_train_batch_size=recipe.batch,
-        learning_rate=recipe.learning_rate,
-        warmup_steps=recipe.warmup,
-        lr_scheduler_type="constant_with_warmup" if recipe.recipe == "tsdae" else "linear",
-        weight_decay=0.0 if recipe.recipe in PRETRAINING else 0.01,
-        prompts=_prompts(recipe, examples.column_names),
-        batch_sampler=_distinct(examples) if recipe.recipe == "genq" else _shuffled,
-        seed=recipe.seed,
-        save_strategy="steps",
-        save_steps=SAVED_STEPS,
-        save_total_limit=1,
-        logging_steps=0.01,  # a share of all steps
-    )
-    shown = examples.select_columns([name for name in examples.column_names if name != "document"])
-    loss = _loss(model, recipe, base)
-    trainer = _trainer(model=model, args=settings, train_dataset=shown, loss=loss, callbacks=[progress()])
-    last = _last_state(state)
-    if last:
-        say(f"resuming from {last}")
-    trained = trainer.train(resume_from_checkpoint=str(last) if last else None)
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    return {
-        "examples": len(examples),
-        "steps": trained.global_step,
-        "resumed_from_step": int(last.name.split("-")[1]) if last else 0,
-        "training_seconds": round(trained.metrics["train_runtime"], 1),
-        "losses": losses,
-    }
 
 
 def _open(base: Path, recipe: AdaptRecipe, runtime: Runtime) -> SentenceTransformer:
@@ -195,81 +124,137 @@ def _open(base: Path, recipe: AdaptRecipe, runtime: Runtime) -> SentenceTransfor
 
 def _examples(recipe: AdaptRecipe, path: Path, cache: Path) -> Dataset:
     """Build the training examples on disk; only the current batch is in memory."""
-    from datasets import Dataset
-
     if recipe.recipe not in PRETRAINING:
         return Dataset.from_parquet(str(path), cache_dir=str(cache))
-    most = recipe.documents or count(path)
-    settings = {"corpus": path, "most": most, "seed": recipe.seed}
-    examples = _damaged if recipe.recipe == "tsdae" else _whole
-    return Dataset.from_generator(examples, cache_dir=str(cache), gen_kwargs=settings)
+    settings = {"corpus": path, "most": recipe.documents or count(path), "seed": recipe.seed}
+    settings["damage"] = recipe.recipe == "tsdae"
+    return Dataset.from_generator(_documents, cache_dir=str(cache), gen_kwargs=settings)
 
 
-def _texts(corpus: Path, most: int, seed: int) -> Iterator[str]:
-    """Sample the texts of at most ``most`` documents; blank ones are skipped."""
-    for documents in training_data.read_rows(corpus, training_data.sample_rows(count(corpus), most, seed)):
-        yield from (document.full_text for document in documents if document.full_text.strip())
+def _documents(corpus: Path, most: int, seed: int, damage: bool) -> Iterator[dict[str, str]]:
+    """Yield a sample of at most ``most`` documents, without blank ones.
 
-
-def _damaged(corpus: Path, most: int, seed: int) -> Iterator[dict[str, str]]:
-    """Yield documents with a copy of which random words are deleted, but not all."""
-    choose = random.Random(seed)
-    for text in _texts(corpus, most, seed):
-        words = text.split()
-        left = [word for word in words if choose.random() >= DELETED] or [choose.choice(words)]
-        yield {"damaged": " ".join(left), "text": text}
-
-
-def _whole(corpus: Path, most: int, seed: int) -> Iterator[dict[str, str]]:
-    """Yield documents unchanged; the loss masks their tokens."""
-    return ({"whole": text} for text in _texts(corpus, most, seed))
-
-
-def _prompts(recipe: AdaptRecipe, columns: list[str]) -> dict[str, str] | None:
-    roles = {"query": "query", **dict.fromkeys(("positive", "negative", "damaged", "whole"), "document")}
-    prompts = recipe.prompts.own_keys("query", "document")
-    return {column: prompts[roles[column]] for column in columns if roles.get(column) in prompts} or None
-
-
-def _shuffled(dataset: Dataset, generator: torch.Generator, **options: Any) -> Any:
-    """Return a batch sampler whose order depends only on seed and epoch, so that a resumed training continues
-    identically.
+    TSDAE also gets a copy of each, of which random words are deleted, but not all.
     """
-    from sentence_transformers.base.sampler import DefaultBatchSampler
-    from torch.utils.data import RandomSampler
+    choose = random.Random(seed)
+    for documents in training_data.read_rows(corpus, training_data.sample_rows(count(corpus), most, seed)):
+        for document in documents:
+            words = document.full_text.split()
+            if words and damage:
+                left = [word for word in words if choose.random() >= DELETED] or [choose.choice(words)]
+                yield {"damaged": " ".join(left), "text": document.full_text}
+            elif words:
+                yield {"whole": document.full_text}
 
-    class BatchSampler(DefaultBatchSampler):  # type: ignore[misc]
-        def __iter__(self) -> Iterator[list[int]]:
-            self.generator.manual_seed(self.seed + self.epoch)
-            yield from super().__iter__()
 
-    return BatchSampler(RandomSampler(dataset, generator=generator), generator=generator, **options)
+def _train(
+    model: SentenceTransformer,
+    recipe: AdaptRecipe,
+    base: Path,
+    examples: Dataset,
+    runtime: Runtime,
+    precision: str,
+    state: Path,
+) -> dict[str, Any]:
+    """Train by the recipe; return steps, seconds and losses.
+
+    A killed training resumes from its last state in ``state`` and reaches the same weights.
+    """
+    shown = examples.select_columns([name for name in examples.column_names if name != "document"])
+    prompts = recipe.prompts.own_keys("query", "document")
+    settings = arguments(
+        SentenceTransformerTrainingArguments,
+        runtime,
+        precision,
+        output_dir=str(state),
+        num_train_epochs=recipe.epochs,
+        max_steps=recipe.steps or -1,
+        per_device_train_batch_size=recipe.batch,
+        learning_rate=recipe.learning_rate,
+        warmup_steps=recipe.warmup,
+        lr_scheduler_type="constant_with_warmup" if recipe.recipe == "tsdae" else "linear",
+        weight_decay=0.0 if recipe.recipe in PRETRAINING else 0.01,
+        prompts={name: prompts[side] for name, side in _SIDES.items() if side in prompts} or None,
+        batch_sampler=_distinct(examples) if recipe.recipe == "genq" else Shuffled,
+        seed=recipe.seed,
+        save_strategy="steps",
+        save_steps=SAVED_STEPS,
+        save_total_limit=1,
+        logging_steps=0.01,  # a share of all steps
+    )
+    loss = _loss(model, recipe, base)
+    trainer = Trainer(model=model, args=settings, train_dataset=shown, loss=loss, callbacks=[TrainingSteps()])
+    last = _last_state(state)
+    if last:
+        say(f"resuming from {last}")
+    trained = trainer.train(resume_from_checkpoint=str(last) if last else None)
+    return {
+        "examples": len(examples),
+        "steps": trained.global_step,
+        "resumed_from_step": int(last.name.split("-")[1]) if last else 0,
+        "training_seconds": round(trained.metrics["train_runtime"], 1),
+        "losses": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry],
+    }
+
+
+def _last_state(folder: Path) -> Path | None:
+    """Return the last complete state, if any. A state's trainer_state.json is written last."""
+
+    def whole(path: Path) -> bool:
+        try:
+            return bool(files.read_json(path))
+        except ValueError:
+            return False
+
+    states = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json") if whole(path)]
+    return max(states, key=lambda path: int(path.name.split("-")[1]), default=None)
+
+
+class Trainer(SentenceTransformerTrainer):  # type: ignore[misc]
+    """A trainer that saves and restores the loss's own weights (a decoder or a head), too."""
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        folder = Path(output_dir or self.args.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_model(self.loss, str(folder / "loss.safetensors"))
+
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:
+        load_model(self.loss, Path(checkpoint_path) / "loss.safetensors")
+
+
+class Shuffled(DefaultBatchSampler):  # type: ignore[misc]
+    """Batches whose order depends only on seed and epoch, so that a resumed training continues identically."""
+
+    def __init__(self, dataset: Dataset, *, generator: torch.Generator, **options: Any) -> None:
+        super().__init__(RandomSampler(dataset, generator=generator), generator=generator, **options)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.generator.manual_seed(self.seed + self.epoch)
+        yield from super().__iter__()
 
 
 def _distinct(examples: Dataset) -> Callable[..., Any]:
     """Return a batch sampler without duplicate queries or documents in a batch, which would be false negatives."""
-    from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
-
     keys = examples.select_columns(["query", "document"])
     return lambda dataset, **options: NoDuplicatesBatchSampler(keys, **options)
 
 
 def _loss(model: SentenceTransformer, recipe: AdaptRecipe, base: Path) -> Any:
-    """Return the recipe's loss, with the model's similarity in float32."""
-    from sentence_transformers import util
-    from sentence_transformers.sentence_transformer import losses
+    """Return the recipe's loss, with the model's similarity in float32.
 
-    if recipe.recipe == "tsdae":
+    Raises:
+        DataError: transformers has no decoder or no masked language model of the base's kind.
+    """
+    if recipe.recipe in PRETRAINING:
         try:
+            if recipe.recipe == "mlm":
+                return MaskedLanguageModelLoss(model, recipe.seed)
             return losses.DenoisingAutoEncoderLoss(model).float()
         except (ValueError, AttributeError, KeyError) as error:
-            kind = model.transformers_model.config.model_type
             raise DataError(
-                f"{base} is a {kind} model: tsdae needs a decoder, and transformers has none of that kind (BERT and "
-                "RoBERTa have one)"
+                f"{base} is a {model.transformers_model.config.model_type} model: {recipe.recipe} needs "
+                f"{_NEEDED[recipe.recipe]}, and transformers has none of that kind"
             ) from error
-    if recipe.recipe == "mlm":
-        return _masked_language_model(model, base, recipe.seed)
     scale, cosine = SCALE[recipe.similarity], recipe.similarity == "cosine"
     if recipe.recipe == "genq":
         similarity = _in_float32(util.cos_sim if cosine else util.dot_score)
@@ -279,52 +264,41 @@ def _loss(model: SentenceTransformer, recipe: AdaptRecipe, base: Path) -> Any:
     )
 
 
-def _masked_language_model(model: SentenceTransformer, base: Path, seed: int) -> torch.nn.Module:
-    """Return a masked language modelling loss on the dense model's transformer.
+class MaskedLanguageModelLoss(torch.nn.Module):
+    """A masked language modelling loss on a dense model's transformer.
 
     It predicts 15% of a document's tokens; of these, the input masks 80%, replaces 10% by random tokens, and keeps 10%.
     The head is the checkpoint's or, without one, a new one. The dense model does not use it afterwards.
     """
-    import torch
-    from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling
 
-    transformer = model.transformers_model
-    try:
-        language_model = AutoModelForMaskedLM.from_pretrained(transformer.config._name_or_path, local_files_only=True)
-        masking = DataCollatorForLanguageModeling(model.tokenizer, mlm_probability=MASKED)
-    except ValueError as error:
-        kind = transformer.config.model_type
-        raise DataError(f"{base} is a {kind} model, but mlm needs a masked language model") from error
-    language_model.float()
-    setattr(language_model, language_model.base_model_prefix, transformer)
-    language_model.tie_weights()  # ties the head to the dense model's word embeddings
+    def __init__(self, model: SentenceTransformer, seed: int) -> None:
+        super().__init__()
+        transformer, self.seed = model.transformers_model, seed
+        self.masking = DataCollatorForLanguageModeling(model.tokenizer, mlm_probability=MASKED)
+        name = transformer.config._name_or_path
+        self.language_model = AutoModelForMaskedLM.from_pretrained(name, local_files_only=True).float()
+        setattr(self.language_model, self.language_model.base_model_prefix, transformer)
+        self.language_model.tie_weights()  # ties the head to the dense model's word embeddings
 
-    class MaskedLanguageModelLoss(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.language_model = language_model
-
-        def forward(self, sentence_features: Any, labels: Any = None) -> torch.Tensor:
-            [features] = sentence_features
-            tokens = features["input_ids"].cpu()
-            # The masks depend only on seed and batch, so a resumed training repeats them. Batches differ between
-            # epochs, so a document's masks do too.
-            digest = hashlib.sha256(f"{seed}".encode() + tokens.numpy().tobytes()).digest()
-            masking.generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
-            masked, answers = (part.to(features["input_ids"].device) for part in masking.torch_mask_tokens(tokens))
-            inputs = {name: value for name, value in features.items() if name in ("attention_mask", "token_type_ids")}
-            logits = self.language_model(input_ids=masked, **inputs).logits
-            chosen = answers >= 0
-            restored = torch.nn.functional.cross_entropy(logits[chosen].float(), answers[chosen], reduction="sum")
-            loss: torch.Tensor = restored / chosen.sum().clamp(min=1)  # a small batch may have no chosen token
-            return loss
-
-    return MaskedLanguageModelLoss()
+    def forward(self, sentence_features: Any, labels: Any = None) -> torch.Tensor:
+        """Return the mean loss of the predicted tokens."""
+        [features] = sentence_features
+        tokens = features["input_ids"].cpu()
+        # The masks depend only on seed and batch, so a resumed training repeats them. Batches differ between epochs, so
+        # a document's masks do too.
+        digest = hashlib.sha256(f"{self.seed}".encode() + tokens.numpy().tobytes()).digest()
+        self.masking.generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
+        masked, answers = (part.to(features["input_ids"].device) for part in self.masking.torch_mask_tokens(tokens))
+        inputs = {name: value for name, value in features.items() if name in ("attention_mask", "token_type_ids")}
+        logits = self.language_model(input_ids=masked, **inputs).logits
+        chosen = answers >= 0
+        restored = torch.nn.functional.cross_entropy(logits[chosen].float(), answers[chosen], reduction="sum")
+        loss: torch.Tensor = restored / chosen.sum().clamp(min=1)  # a small batch may have no chosen token
+        return loss
 
 
 def _in_float32(similarity: Callable[..., torch.Tensor], scale: float = 1.0) -> Callable[..., torch.Tensor]:
     """Scale a similarity and exclude it from autocast: near 100, bfloat16 has steps of 0.5."""
-    import torch
 
     def scaled(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         with torch.autocast(left.device.type, enabled=False):

@@ -6,10 +6,8 @@ import json
 import os
 import shlex
 import subprocess
-import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +15,7 @@ from ..collections import collection
 from ..config.systems import command_words, places_of
 from ..config.values import Size
 from ..core import environment, files, provenance
-from ..core.errors import BeirgridError, DataError, printable, quoted, say
+from ..core.errors import BeirgridError, DataError, quoted, say
 from ..core.provenance import Artifact, Record
 from ..pipeline.program import IndexProgram, RetrieveProgram
 from ..runs import imported
@@ -27,10 +25,6 @@ Version = Annotated[str, "version of the program, for the record"]
 Threads = Annotated[Size, "cores that the program may use"]
 # Environment variables of our own jobs, which must not reach another Python.
 _OURS = ("PYTHONPATH", "PYTHONSAFEPATH")
-# Lines of a program's output that an error message repeats.
-_TAIL = 10
-# Seconds that the rest of the output may take after a program has ended.
-_LAST_WORDS = 5.0
 
 
 def index_program(
@@ -135,31 +129,17 @@ def run_command(
     say(f"$ {shlex.join(words)}")
     started = time.monotonic()
     try:
-        process = subprocess.Popen(
+        ended = subprocess.run(
             words,
+            check=False,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stdout=2,  # standard error: the log of the job. Standard output is for results
             env={name: value for name, value in os.environ.items() if name not in _OURS},
-            encoding="utf-8",
-            errors="replace",
             preexec_fn=environment.die_with_parent,
         )
     except OSError as error:
         raise BeirgridError(f"the command cannot start: {quoted(words[0])}: {error.strerror}") from None
-    said: deque[str] = deque(maxlen=_TAIL)
-    reader = threading.Thread(target=_log, args=(process.stdout, said), daemon=True)
-    reader.start()
-    process.wait()
-    reader.join(_LAST_WORDS)  # a server that the command has started may hold its output open for ever
-    if status := process.returncode:
+    if status := ended.returncode:
         how = f"ended with exit status {status}" if status > 0 else f"was killed by signal {-status}"
-        raise BeirgridError(f"the command {how}. Its last lines: {' | '.join(filter(None, said)) or 'none'}")
+        raise BeirgridError(f"the command {how}. Its output is above")
     return round(time.monotonic() - started, 3)
-
-
-def _log(output: Iterable[str], said: deque[str]) -> None:
-    """Log the lines of a program as they come, and keep the last ones."""
-    for line in output:
-        say(line.rstrip("\n"))
-        said.append(printable(line.strip()))

@@ -8,9 +8,18 @@ and 0, or the similarities of a dense teacher (listwise distillation).
 from __future__ import annotations
 
 import random
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from datasets import Dataset
+from sentence_transformers import CrossEncoder
+from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+from sentence_transformers.cross_encoder.losses import ListNetLoss
+from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.util import batch_to_device
+from transformers import set_seed
 
 from ..collections import collection, training_data
 from ..collections import qrels as judgements
@@ -23,13 +32,10 @@ from ..core.errors import DataError
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders.dense import DenseEncoder
-from ..encoders.trainable import arguments, progress
+from ..encoders.trainable import TrainingSteps, arguments
 from ..models import checkpoints
 from ..pipeline.train import Train
 from ..search import lucene
-
-if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder
 
 # The teacher's cosines are scaled before the softmax, and the positive gets a bonus over near-duplicates.
 TEMPERATURE = 0.05
@@ -176,11 +182,6 @@ def _build(base: Path, recipe: TrainRecipe, runtime: Runtime) -> CrossEncoder:
 
     The usual head, an untrained pooler over the first token, needs longer training than a demonstration allows.
     """
-    from sentence_transformers import CrossEncoder
-    from sentence_transformers.base.modules import Dense, Transformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
-    from torch import nn
-
     transformer = Transformer(
         str(base),
         processor_kwargs={"model_max_length": recipe.max_length} if recipe.max_length else None,
@@ -191,21 +192,19 @@ def _build(base: Path, recipe: TrainRecipe, runtime: Runtime) -> CrossEncoder:
     )
     pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode=("cls", "mean"))
     width = pooling.get_embedding_dimension()
-    head = Dense(width, 1, activation_function=nn.Identity(), module_output_name="scores")
+    head = Dense(width, 1, activation_function=torch.nn.Identity(), module_output_name="scores")
     return CrossEncoder(modules=[transformer, pooling, head], num_labels=1, device=runtime.device)
 
 
 def _fit_head(model: CrossEncoder, examples: list[dict[str, Any]]) -> None:
     """Initialise the linear layer by ridge regression of labels on pooled features, both centred within each list."""
-    import torch
-
     model.eval()
     features, targets = [], []
     fitted = Progress("fit the head", len(examples[:HEAD_LISTS]), "lists")
     with torch.inference_mode():
         for example in examples[:HEAD_LISTS]:
             pairs = [(example["query"], text) for text in example["docs"]]
-            inputs = {k: v.to(model.device) if hasattr(v, "to") else v for k, v in model.preprocess(pairs).items()}
+            inputs = batch_to_device(model.preprocess(pairs), model.device)
             pooled = model[1](model[0](inputs))["sentence_embedding"].double()
             labels = torch.tensor(example["labels"], dtype=torch.float64, device=pooled.device)
             features.append(pooled - pooled.mean(0))
@@ -220,34 +219,24 @@ def _fit_head(model: CrossEncoder, examples: list[dict[str, Any]]) -> None:
 
 def _fit(examples: list[dict[str, Any]], base: Path, recipe: TrainRecipe, runtime: Runtime, output: Path) -> float:
     """Train with the sentence-transformers trainer, save to ``output``, and return the seconds."""
-    from datasets import Dataset
-    from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
-    from sentence_transformers.cross_encoder.losses import ListNetLoss
-    from transformers import set_seed
-
     set_seed(recipe.seed)
     model = _build(base, recipe, runtime)
     _fit_head(model, examples)
-    with tempfile.TemporaryDirectory(prefix="beirgrid-") as folder:
-        trainer = CrossEncoderTrainer(
-            model=model,
-            args=arguments(
-                CrossEncoderTrainingArguments,
-                runtime,
-                runtime.resolve_wide(),
-                output_dir=folder,
-                num_train_epochs=recipe.epochs,
-                per_device_train_batch_size=recipe.batch,
-                learning_rate=recipe.learning_rate,
-                warmup_steps=0.1,
-                seed=recipe.seed,
-                save_strategy="no",
-                logging_steps=20,
-            ),
-            train_dataset=Dataset.from_list(examples),
-            loss=ListNetLoss(model),
-            callbacks=[progress()],
-        )
-        seconds: float = trainer.train().metrics["train_runtime"]
+    settings = arguments(
+        CrossEncoderTrainingArguments,
+        runtime,
+        runtime.resolve_wide(),
+        output_dir=str(output),
+        num_train_epochs=recipe.epochs,
+        per_device_train_batch_size=recipe.batch,
+        learning_rate=recipe.learning_rate,
+        warmup_steps=0.1,
+        seed=recipe.seed,
+        save_strategy="no",
+        logging_steps=20,
+    )
+    rows, loss, steps = Dataset.from_list(examples), ListNetLoss(model), TrainingSteps()
+    trainer = CrossEncoderTrainer(model=model, args=settings, train_dataset=rows, loss=loss, callbacks=[steps])
+    seconds: float = trainer.train().metrics["train_runtime"]
     model.save_pretrained(str(output), create_model_card=False)
     return seconds
