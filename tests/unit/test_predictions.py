@@ -35,7 +35,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _fetch(corpus: Path, **entry: Any) -> list[list[str]]:
     """Fetch an expansion; return the queries of each document."""
     output = corpus.parent / "out" / "corpus.parquet"
-    arguments = ["fetch", "expansion", "--name", "theirs", "--entry", json.dumps(entry), "--corpus", str(corpus)]
+    arguments = ["fetch", "expansion", "--entry", json.dumps(entry), "--corpus", str(corpus)]
     assert main([*arguments, "--output", str(output), "--record", str(output.with_suffix(".json"))]) == 0
     table = pq.read_table(output)
     assert table.schema == collection.EXPANSION_SCHEMAS["query-generator"]
@@ -55,7 +55,7 @@ def _wrong(corpus: Path, capsys: pytest.CaptureFixture[str], **entry: Any) -> st
     error = capsys.readouterr().err
     assert "Traceback" not in error
     assert not list(corpus.parent.glob("out/*"))
-    return error.splitlines()[-1].removeprefix("beirgrid stage fetch_expansion: error: expansion 'theirs': ")
+    return error.splitlines()[-1].removeprefix("beirgrid stage fetch_expansion: error: ")
 
 
 EXPECTED = [QUERIES[name] for name in IDS]
@@ -136,7 +136,7 @@ def test_queries_come_from_a_commit_of_the_hub(corpus, tmp_path):
     def fetch(hub: model_hub.ModelHub, revision: str, pattern: str) -> subprocess.CompletedProcess[str]:
         """Run the command in a process of its own: the hub's client reads its address once."""
         entry = {"source": "huggingface", "id": "somebody/queries", "revision": revision, "files": [pattern]}
-        words = ["fetch", "expansion", "--name", "theirs", "--entry"]
+        words = ["fetch", "expansion", "--entry"]
         words += [json.dumps(entry), "--corpus", str(corpus), "--output", str(output)]
         words += ["--record", str(output.with_suffix(".json"))]
         environment = hub.environment(tmp_path / "home") | {"PYTHONPATH": str(ROOT / "workflow")}

@@ -121,9 +121,6 @@ class FetchExpansion(Stage):
     def settings(self, grid: Grid, system: str, corpus: str) -> Settings:
         return {"entry": _resolved(grid.expansion(system, corpus).own_keys())}
 
-    def options(self, grid: Grid, system: str, corpus: str) -> Settings:
-        return {"name": system}
-
     def constraints(self, grid: Grid) -> dict[str, str]:
         return {"system": grid.one_of(grid.with_published)}
 

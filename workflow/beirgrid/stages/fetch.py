@@ -14,7 +14,7 @@ from ..config.datasets import Corpus, Dataset
 from ..config.systems import Published
 from ..config.values import Size
 from ..core import files, provenance
-from ..core.errors import DataError, warn
+from ..core.errors import warn
 from ..core.provenance import Artifact, Record
 from ..models import checkpoints, probe, saved
 from ..models.checkpoints import CheckpointEntry
@@ -48,11 +48,7 @@ def fetch_dataset(
     entry: Annotated[Dataset, "registry entry of the dataset, JSON"],
     corpus_entry: Annotated[Corpus, "registry entry of its corpus, JSON"],
     corpus: Annotated[Artifact, "the fetched corpus.parquet"],
-    queries: Annotated[
-        Path,
-        "queries.parquet to write: _id, text and, where not all documents are ranked for a query, those that are not "
-        "(excluded) or those that are (candidates)",
-    ],
+    queries: Annotated[Path, "queries.parquet to write: _id, text and, of some datasets, excluded or candidates"],
     qrels: Annotated[Path, "qrels.tsv to write"],
     record: Record,
 ) -> None:
@@ -96,7 +92,6 @@ def _write_qrels(found: judged.Judged, path: Path) -> None:
 
 def fetch_expansion(
     *,
-    name: Annotated[str, "name of the expansion"],
     entry: Annotated[Published, "entry of the published expansion, JSON"],
     corpus: Annotated[Artifact, "the fetched corpus.parquet"],
     output: Annotated[Path, ".parquet to write, a row per document"],
@@ -112,12 +107,9 @@ def fetch_expansion(
         with files.scratch(f"{output}-files") as folder, files.scratch(f"{output}-buckets") as buckets:
             folder.mkdir()
             buckets.mkdir()
-            try:
-                place = predictions.obtain(entry, folder)
-                with files.atomic(output) as temporary:
-                    facts.update(predictions.write(entry, predictions.read(place), corpus, temporary, buckets))
-            except DataError as error:
-                raise DataError(f"expansion {name!r}: {error}") from error
+            place = predictions.obtain(entry, folder)
+            with files.atomic(output) as temporary:
+                facts.update(predictions.write(entry, predictions.read(place), corpus, temporary, buckets))
         facts["bytes"] = files.size(output)
 
 
@@ -125,9 +117,7 @@ def fetch_model(
     *,
     name: Annotated[str, "name of the model"],
     entry: Annotated[CheckpointEntry, "registry entry of the model, JSON"],
-    prompts: Annotated[
-        tuple[Literal["query", "document"], ...], "sides for which the registry entry has a prompt"
-    ] = (),
+    prompts: Annotated[tuple[Literal["query", "document"], ...], "sides with a prompt in the entry"] = (),
     source: Annotated[str, "source of the registry entry's keys, for the record"] = "",
     connection: Annotated[str, "connection settings of an endpoint's server, JSON"] = "",
     output: Annotated[Path, "folder to write"],

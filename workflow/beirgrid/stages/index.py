@@ -21,9 +21,7 @@ from ..search import approximate, flat, lucene
 def index_lexical(
     *,
     corpus: Annotated[Artifact, "corpus.parquet"],
-    expansions: Annotated[
-        tuple[Artifact, ...], "expansions of each shard, in order, to index instead of the documents"
-    ] = (),
+    expansions: Annotated[tuple[Artifact, ...], "expansions of each shard, in order, to index instead"] = (),
     fields: Annotated[Literal["flat", "multifield"], "title and text as one field or as two"],
     language: Annotated[str, "ISO 639-1 code that picks the analyzer"] = "en",
     threads: Annotated[Size, "threads of Lucene"] = 1,

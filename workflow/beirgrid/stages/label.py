@@ -16,7 +16,7 @@ from ..config.models import CrossEncoder
 from ..config.values import Count, Entry, Seed, Size
 from ..core import files, provenance
 from ..core.compute import Compute
-from ..core.errors import DataError, quoted
+from ..core.errors import quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders import open_scorer
@@ -58,11 +58,6 @@ def label(
             asked = pq.ParquetFile(queries)
         with files.reading(negatives):
             mined = pq.ParquetFile(negatives)
-        if asked.metadata.num_rows != mined.metadata.num_rows:
-            raise DataError(
-                f"{negatives} has {mined.metadata.num_rows:,} rows, but {queries} has {asked.metadata.num_rows:,} "
-                "queries: give the negatives that were mined for these queries"
-            )
         per_query = math.ceil(recipe.steps * recipe.batch / asked.metadata.num_rows)
         progress = Progress("label", None, "pairs")
         choose = random.Random(recipe.seed)

@@ -46,11 +46,7 @@ def mine(
     indexes: Annotated[tuple[Artifact, ...], "index shards of the dense models, model by model"] = (),
     compute: Compute,
     threads: Annotated[Size, "threads of the search with BM25"] = 1,
-    output: Annotated[
-        Path,
-        "parquet to write (collections.training_data.NEGATIVES): the documents found for each query, without "
-        "duplicates",
-    ],
+    output: Annotated[Path, "negatives of each query to write, .parquet (collections.training_data.NEGATIVES)"],
     record: Record,
 ) -> None:
     """Find hard negatives for training queries.

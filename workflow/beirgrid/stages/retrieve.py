@@ -71,7 +71,7 @@ def retrieve_lexical(
             run |= {query: limits.ranking(query, *found) for query, found in hits.items()}
         facts["search_seconds"] = round(time.monotonic() - started, 3)
         runs.write(output, run, system)
-        facts.update(_counts(run, len(texts)), device="cpu")
+        facts.update(queries=len(texts), device="cpu")
 
 
 def retrieve_vectors(
@@ -119,7 +119,7 @@ def retrieve_vectors(
             _check(vectors, texts, encoder.precision)
             facts |= encoder.facts()
         run: runs.Run = {}
-        searched, seconds = 0, 0.0
+        seconds = 0.0
         if limits.candidates:
             candidates = None  # all documents are scored, and then those of each query are taken
         shards: dict[str, Any] = {"indexes": indexes, "tokens": tokens, "index": index, "dimensions": dimensions}
@@ -135,12 +135,9 @@ def retrieve_vectors(
             for number, query in enumerate(list(texts)[start:stop]):
                 ranked = rows[number] >= 0  # a row below 0 is none
                 run[query] = limits.ranking(query, ids.take(rows[number][ranked]).to_pylist(), scores[number][ranked])
-            searched += sum(map(len, rows))
         facts["search_seconds"] = round(seconds, 3)
-        if candidates:
-            facts["candidates_per_query"] = round(searched / len(texts), 1)
         runs.write(output, run, system)
-        facts.update(_counts(run, len(texts)))
+        facts["queries"] = len(texts)
 
 
 def search(
@@ -177,8 +174,3 @@ def _check(vectors: Any, texts: Mapping[str, str], precision: str) -> None:
     collapse = CollapseCheck(precision)
     collapse.add(checked, list(texts.values()))
     collapse.check("all queries")
-
-
-def _counts(run: runs.Run, queries: int) -> dict[str, int]:
-    empty = queries - sum(bool(ranking.ids) for ranking in run.values())
-    return {"queries": queries, "queries_without_documents": empty}
