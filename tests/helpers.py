@@ -120,6 +120,13 @@ def fetch_dataset(source: dict[str, Any], out: Path, name: str = "tiny", **entry
     return ["fetch", "dataset", "--name", name, *entries, "--corpus", f"{out}/corpus.parquet", *written]
 
 
+def fetch_collection(folder: Path, documents: list[dict], queries: list[dict], qrels: list[tuple]) -> Path:
+    """Write a collection into a folder, fetch it there (corpus.parquet, queries.parquet, qrels.tsv), and return it."""
+    source = {"source": "local", "path": str(write_collection(folder / "raw", documents, queries, {"test": qrels}))}
+    assert main(fetch_corpus(source, folder)) == main(fetch_dataset(source, folder)) == 0
+    return folder
+
+
 def tracked_configuration(*more: str) -> dict[str, Any]:
     """Return the tracked configuration, merged as Snakemake merges it, with more files of config/ over it."""
     return copy.deepcopy(_merged(more))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from checkpoints import save_changed
 from graph import inputs
-from helpers import main, tracked_configuration, write_collection
+from helpers import fetch_collection, main, tracked_configuration
 from pydantic import TypeAdapter
 
 from beirgrid import config
@@ -246,29 +246,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"_id": f"d{n}", "title": f"t{n}", "text": " ".join(choose.choices(words, k=5 * n))} for n in range(11)]
     rows.append({"_id": "none", "title": "", "text": ""})
     queries = [{"_id": f"q{n}", "text": " ".join(choose.choices(words, k=3))} for n in range(4)]
-    write_collection(folder / "data", rows, queries, {"test": [("q0", "d1", 1)]})
-    entry = json.dumps({"source": "local", "path": str(folder / "data")})
-    assert (
-        main(
-            [
-                "fetch",
-                "corpus",
-                "--name",
-                "c",
-                "--entry",
-                entry,
-                "--output",
-                str(folder / "c.parquet"),
-                "--record",
-                str(folder / "c.json"),
-            ]
-        )
-        == 0
-    )
-    words = ["fetch", "dataset", "--name", "c", "--corpus-entry", entry, "--corpus", str(folder / "c.parquet")]
-    words += ["--entry", '{"corpus": "c", "split": "test"}', "--qrels", str(folder / "qrels.tsv")]
-    assert main([*words, "--queries", str(folder / "queries.parquet"), "--record", str(folder / "dataset.json")]) == 0
-    return folder
+    return fetch_collection(folder, rows, queries, [("q0", "d1", 1)])
 
 
 def _encoded(site: Path, checkpoint: Path, folder: Path, entry: dict[str, Any]) -> list[str]:
@@ -278,7 +256,7 @@ def _encoded(site: Path, checkpoint: Path, folder: Path, entry: dict[str, Any]) 
         made = ["--output", str(folder / f"{shard}.npy"), "--record", str(folder / f"v{shard}.json")]
         made[-1] = str(folder / f"{shard}.json")
         words = ["encode", "--model", json.dumps(entry), "--checkpoint", str(checkpoint), "--corpus"]
-        words += [str(site / "c.parquet"), "--shard", str(shard), "--shard-size", "6", "--device", "cpu"]
+        words += [str(site / "corpus.parquet"), "--shard", str(shard), "--shard-size", "6", "--device", "cpu"]
         assert main([*words, *made]) == 0
         (folder / "indexes").mkdir(exist_ok=True)
         index = folder / "indexes" / f"{shard}.faiss"
@@ -289,7 +267,7 @@ def _encoded(site: Path, checkpoint: Path, folder: Path, entry: dict[str, Any]) 
 
 def _retrieve(site: Path, checkpoint: Path, indexes: list[str], entry: dict[str, Any], name: str) -> int:
     words = ["retrieve", "dense", "--system", "s", "--model", json.dumps(entry), "--checkpoint", str(checkpoint)]
-    words += ["--corpus", str(site / "c.parquet"), "--queries", str(site / "queries.parquet"), "--depth", "9"]
+    words += ["--corpus", str(site / "corpus.parquet"), "--queries", str(site / "queries.parquet"), "--depth", "9"]
     made = ["--output", str(site / f"{name}.run.gz"), "--record", str(site / f"{name}.json")]
     return main([*words, "--device", "cpu", "--indexes", *indexes, *made])
 
@@ -302,7 +280,7 @@ def test_runs_are_of_documents_and_another_chunking_is_refused(site, tiny_models
     for name, more in {"whole": {}, "max": _chunks("max"), "mean": _chunks("mean")}.items():
         indexes[name] = _encoded(site, checkpoint, tmp_path / name, whole | more)
         assert _retrieve(site, checkpoint, indexes[name], whole | more, name) == 0
-    texts = [document.full_text for block in collection.read_documents(site / "c.parquet") for document in block]
+    texts = [document.full_text for block in collection.read_documents(site / "corpus.parquet") for document in block]
     queries = open_encoder(checkpoint, whole).encode_queries(
         list(collection.read_queries(site / "queries.parquet").values())
     )
@@ -330,7 +308,7 @@ def test_a_model_that_gives_nan_is_refused(site, tiny_models, tmp_path, capsys, 
 
     broken = save_changed(tmp_path / "broken", tiny_models["dense"], enlarge)
     words = ["encode", "--model", json.dumps(DENSE | _chunks(aggregate)), "--checkpoint", str(broken), "--corpus"]
-    words += [str(site / "c.parquet"), "--shard-size", "50", "--last", "--device", "cpu"]
+    words += [str(site / "corpus.parquet"), "--shard-size", "50", "--last", "--device", "cpu"]
     assert main([*words, "--output", str(tmp_path / "0.npy"), "--record", str(tmp_path / "0.json")]) == 1
     assert re.search("the model gives NaN or infinite values for .* texts, first document", capsys.readouterr().err)
 

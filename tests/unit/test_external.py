@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from graph import records
-from helpers import fetch_corpus, fetch_dataset, main, tracked_configuration, write_collection
+from helpers import fetch_collection, main, tracked_configuration
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
@@ -28,11 +28,7 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("collection")
     documents = [{"_id": f"d{i}", "title": "", "text": f"text {i}"} for i in (1, 2, 3)]
     queries = [{"_id": query, "text": "text 3"} for query in (*QUERIES, "unjudged")]
-    qrels = [(query, "d1", 1) for query in QUERIES]
-    source = {"source": "local", "path": str(write_collection(folder, documents, queries, {"test": qrels}))}
-    assert main(fetch_corpus(source, folder)) == 0
-    assert main(fetch_dataset(source, folder)) == 0
-    return folder
+    return fetch_collection(folder, documents, queries, [(query, "d1", 1) for query in QUERIES])
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import beirgrid, fetch_corpus, fetch_dataset, quick_first, write_collection
+from helpers import beirgrid, fetch_collection, quick_first
 
 from beirgrid.runs import runs
 
@@ -23,17 +23,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = [". ".join(" ".join(choose.choices(words, k=7)) for _ in range(3)) for _ in range(3000)]
     documents = [{"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(texts)]
     queries = [{"_id": f"q{i}", "text": " ".join(words[i : i + 2000])} for i in range(60)]
-    data = write_collection(folder / "data", documents, queries, {"test": [(f"q{i}", "d1", 1) for i in range(60)]})
-    source = {"source": "local", "path": str(data)}
-    corpus, made = folder / "corpus.parquet", folder / "made.json"
-    steps = [
-        fetch_corpus(source, folder),
-        fetch_dataset(source, folder),
-        ("index", "lexical", "--corpus", corpus, "--fields", "flat", "--output", folder / "lucene", "--record", made),
-    ]
-    for step in steps:
-        done = beirgrid(*step)
-        assert done.returncode == 0, done.stderr
+    fetch_collection(folder, documents, queries, [(f"q{i}", "d1", 1) for i in range(60)])
+    fields = ("--corpus", folder / "corpus.parquet", "--fields", "flat")
+    done = beirgrid("index", "lexical", *fields, "--output", folder / "lucene", "--record", folder / "lucene.json")
+    assert done.returncode == 0, done.stderr
     np.save(folder / "vectors.npy", np.ones((3000, 384), np.float32))
     for name in ("a", "b"):
         ranked = {f"q{i}": choose.sample([row["_id"] for row in documents], 900) for i in range(60)}

@@ -7,15 +7,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import write_collection
+from helpers import fetch_collection
 from pydantic import TypeAdapter
 
 from beirgrid.collections import collection
-from beirgrid.config.datasets import Dataset, LocalCorpus
 from beirgrid.config.models import CrossEncoder, Model
 from beirgrid.core.compute import Compute
 from beirgrid.runs import runs
-from beirgrid.stages import encode, fetch, fuse, index, rerank, retrieve, score
+from beirgrid.stages import encode, fuse, index, rerank, retrieve, score
 
 ON_CPU = Compute(device="cpu", precision="float32")
 OWN = [f"d{number}" for number in range(4)]
@@ -36,13 +35,9 @@ def fetched(tmp_path_factory) -> Path:
     rows = [
         {"_id": f"d{number}", "text": f"stone {chr(97 + number) * 3} {chr(98 + number) * 4}"} for number in range(9)
     ]
-    data = write_collection(folder / "data", rows, rows[: len(OWN)], {"test": [(own, "d8", 1) for own in OWN]})
-    entry, corpus = LocalCorpus(source="local", path=str(data)), folder / "corpus.parquet"
-    files = {"queries": folder / "queries.parquet", "qrels": folder / "qrels.tsv", "record": folder / "dataset.json"}
-    fetch.fetch_corpus(name="c", entry=entry, output=corpus, record=folder / "corpus.json")
-    fetch.fetch_dataset(name="d", entry=Dataset(corpus="c"), corpus_entry=entry, corpus=corpus, **files)
-    assert collection.read_excluded(files["queries"]) == {own: {own} for own in OWN}
-    pq.write_table(pq.read_table(files["queries"]).drop_columns(["excluded"]), folder / "free.parquet")
+    fetch_collection(folder, rows, rows[: len(OWN)], [(own, "d8", 1) for own in OWN])
+    assert collection.read_excluded(folder / "queries.parquet") == {own: {own} for own in OWN}
+    pq.write_table(pq.read_table(folder / "queries.parquet").drop_columns(["excluded"]), folder / "free.parquet")
     return folder
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import main, tracked_configuration, write_collection
+from helpers import fetch_collection, main, tracked_configuration
 from stage_words import stage_command
 
 from beirgrid import config
@@ -46,14 +46,7 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with queries.parquet and corpus.parquet of three documents; the query d3 is a document."""
     folder = tmp_path_factory.mktemp("a 'folder'")
     queries = [{"_id": query, "text": text} for query, text in {**QUERIES, "unjudged": "x"}.items()]
-    raw = write_collection(folder / "raw", DOCUMENTS, queries, {"test": [(query, "d1", 1) for query in QUERIES]})
-    entry = json.dumps({"source": "local", "path": str(raw)})
-    corpus, written = str(folder / "corpus.parquet"), str(folder / "corpus.json")
-    assert main(["fetch", "corpus", "--name", "c", "--entry", entry, "--output", corpus, "--record", written]) == 0
-    dataset = ["--name", "c", "--entry", '{"corpus": "c"}', "--corpus-entry", entry, "--corpus", corpus]
-    names = ["--queries", str(folder / "queries.parquet"), "--qrels", str(folder / "qrels.tsv")]
-    assert main(["fetch", "dataset", *dataset, *names, "--record", str(folder / "dataset.json")]) == 0
-    return folder
+    return fetch_collection(folder, DOCUMENTS, queries, [(query, "d1", 1) for query in QUERIES])
 
 
 def python(code: str, *arguments: str) -> str:
