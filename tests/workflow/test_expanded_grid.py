@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT
 from small import run
-
-from beirgrid.core import provenance
 
 pytestmark = pytest.mark.slow  # whole workflows
 
@@ -141,26 +133,3 @@ def test_a_seed_makes_again_what_depends_on_it_and_a_note_only_tables(expanded, 
     jobs += ["Indexing small for BM25 (multifield@tiny-t5)", "Retrieving small with doct5query"]
     assert all(job in seeded for job in jobs)
     assert not any(job in seeded for job in ("with tiny-deepct", "@tiny-deepct)", "with deepct"))
-
-
-def test_a_killed_expansion_leaves_no_shard_and_the_next_attempt_has_the_same_result(expanded, tmp_path):
-    shutil.copytree(expanded / "results", tmp_path / "results")
-    made = tmp_path / "results/expansions/tiny-t5/small/1.json"
-    output = made.with_suffix(".parquet")
-    whole = pq.read_table(output)
-    command = provenance.command_line(json.loads(made.read_text())).replace("python", f"exec {sys.executable}", 1)
-    output.unlink()
-    made.unlink()
-    environment = {"PYTHONPATH": str(ROOT / "workflow"), "PATH": "/usr/bin:/bin"}
-    process = subprocess.Popen(["bash", "-c", command], cwd=tmp_path, env=environment)
-    while process.poll() is None and not list(output.parent.glob(".1.parquet-state-*")):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert not output.exists()
-    assert not made.exists()
-    words = ["bash", "-c", command]
-    done = subprocess.run(words, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert pq.read_table(output).equals(whole)
-    assert not list(output.parent.glob(".*"))
