@@ -71,7 +71,7 @@ class Train(Stage):
 class Generate(Stage):
     """Training queries, derived from documents or written by a model."""
 
-    rule, run = "generate", "stages.generate:generate"
+    rule, run = "generate", "stages.examples:generate"
     stamp, runs_models, recipes = Stamp("generate", 4, ("torch", "transformers")), True, ("genq", "gpl")
     outputs, main = {"queries": paths.TRAINING_QUERIES, "record": paths.TRAINING_QUERIES_RECORD}, "queries"
     costs = {
@@ -104,7 +104,7 @@ class Generate(Stage):
 class Mine(Stage):
     """Documents that BM25 or dense models find for training queries."""
 
-    rule, run = "mine", "stages.mine:mine"
+    rule, run = "mine", "stages.examples:mine"
     stamp, recipes = Stamp("mine", 8, ("faiss-cpu", "pyserini", "torch", "sentence-transformers")), ("gpl",)
     runs_models, takes = True, ("threads",)
     outputs, main = {"negatives": paths.NEGATIVES, "record": paths.NEGATIVES_RECORD}, "negatives"
@@ -162,7 +162,7 @@ class Mine(Stage):
 class Label(Stage):
     """Margins between relevant documents and negatives, by a teacher."""
 
-    rule, run = "label", "stages.label:label"
+    rule, run = "label", "stages.examples:label"
     stamp, runs_models, recipes = Stamp("label", 7, _LIBRARIES), True, ("gpl",)
     outputs, main = {"margins": paths.MARGINS, "record": paths.MARGINS_RECORD}, "margins"
     costs = {
