@@ -149,7 +149,11 @@ def _own_documents(name: str, dataset: Dataset, documents: Path, same_ids: set[s
     """
     own, texts = same_ids if dataset.queries_are_documents is True else set(), judged.texts
     if dataset.queries_are_documents == "auto" and same_ids:
-        own = {one.id for one in collection.pick_documents(documents, same_ids) if _same_text(texts[one.id], one)}
+        own = {
+            one.id
+            for one in collection.pick_documents(documents, same_ids)
+            if texts[one.id].split() in (one.text.split(), one.full_text.split())
+        }
     # With "true", the query's own document may be judged not relevant. It is dropped, as in beir.
     least = 1 if dataset.queries_are_documents is True else -MAX_GRADE
     if wrong := [
@@ -161,11 +165,6 @@ def _own_documents(name: str, dataset: Dataset, documents: Path, same_ids: set[s
             f"set datasets.{name}.queries_are_documents: false."
         )
     return own
-
-
-def _same_text(query: str, document: collection.Document) -> bool:
-    words = query.split()
-    return words in (document.text.split(), document.full_text.split())
 
 
 def _judged_queries(

@@ -8,8 +8,7 @@ import importlib.util
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -50,43 +49,38 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
     Raises:
         DataError: the checkpoint cannot be fetched, is no whole one, or a file differs from the entry's hash of it.
     """
-    with _named_errors(name, target):
+    try:
         facts = _fetch(name, entry, target)
         if entry.adapter:
             with files.scratch(f"{target}-adapter") as folder:
                 folder.mkdir()
-                own = CheckpointEntry.model_validate(entry.adapter.own_keys())
-                of_adapter = _fetch(name, own, folder)
-                of_adapter["files"] = digests(folder)
-                facts["adapter"] = of_adapter | adapters.merge(folder, target)
-            if (base := facts["adapter"]["base"]) not in (None, entry.checkpoint, entry.path):
-                stated = entry.checkpoint or entry.path
+                of_adapter = _fetch(name, CheckpointEntry.model_validate(entry.adapter.own_keys()), folder)
+                facts["adapter"] = of_adapter | {"files": digests(folder)} | adapters.merge(folder, target)
+            if (base := facts["adapter"]["base"]) not in (None, stated := entry.checkpoint or entry.path):
                 warn(f"model {name!r}: its adapter names the base {base!r}, the entry {stated!r}")
-        saved.refuse_outside(target)
-        if not (target / "config.json").is_file() and not (target / "modules.json").is_file():
-            raise DataError("the checkpoint has neither config.json nor modules.json")
-        if not any(target.glob("**/*.safetensors")):
-            raise DataError(
-                "no .safetensors weights; only that format is loaded, because others can run code. If its weights are "
-                f"a pytorch_model.bin, set models.{name}.pickled to true: fetch then converts them"
-            )
-        if not any(any(target.rglob(pattern)) for pattern in _TOKENIZERS):
-            # transformers would create a tokenizer without a vocabulary.
-            raise DataError(f"the checkpoint has no tokenizer (one of {', '.join(_TOKENIZERS)})")
         facts["files"] = digests(target)
-        _check(entry.files, facts["files"])
-        if missing := sorted({*entry.files}.difference(facts["files"], facts.get("converted", {}).get("files", ()))):
-            raise DataError(f"the checkpoint has no {missing[0]}")
+        _verify(name, entry, target, facts["files"] | facts.get("converted", {}).get("files", {}))
+    except DataError as error:  # files are named relative to the checkpoint's folder
+        raise DataError(f"model {name!r}: {str(error).replace(f'{target}/', '')}") from error
     return facts
 
 
-@contextmanager
-def _named_errors(name: str, folder: Path) -> Iterator[None]:
-    """Begin the message of each DataError with the model, and name files relative to the checkpoint's folder."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"model {name!r}: {str(error).replace(f'{folder}/', '')}") from error
+def _verify(name: str, entry: ModelEntry, target: Path, of_files: Mapping[str, str]) -> None:
+    """Refuse a fetched checkpoint that is no whole one, or differs from its entry."""
+    saved.refuse_outside(target)
+    if not (target / "config.json").is_file() and not (target / "modules.json").is_file():
+        raise DataError("the checkpoint has neither config.json nor modules.json")
+    if not any(target.glob("**/*.safetensors")):
+        raise DataError(
+            "no .safetensors weights; only that format is loaded, because others can run code. If its weights are "
+            f"a pytorch_model.bin, set models.{name}.pickled to true: fetch then converts them"
+        )
+    if not any(any(target.rglob(pattern)) for pattern in _TOKENIZERS):
+        # transformers would create a tokenizer without a vocabulary.
+        raise DataError(f"the checkpoint has no tokenizer (one of {', '.join(_TOKENIZERS)})")
+    if missing := sorted({*entry.files}.difference(of_files)):
+        raise DataError(f"the checkpoint has no {missing[0]}")
+    _check(entry.files, of_files)
 
 
 def _fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:

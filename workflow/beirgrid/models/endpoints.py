@@ -243,36 +243,33 @@ class Client:
         return (price.input * read + price.output * written) / 1e6 + price.request / 1e3
 
     def _answer(self, path: str, sent: bytes, most: Usage, parse: Callable[[Any], Any]) -> tuple[Any, Any, Usage]:
-        """Send a request, again while its answer has no such content; return answer, parsed content and usage."""
+        """Send a request, again while its answer has no such content; return answer, parsed content and usage.
+
+        The OpenAI client repeats the request after a fault of the connection or of the server.
+        """
+        import httpx2
+        import openai
+
+        options: Any = {"headers": {"Content-Type": "application/json"}}
         for _ in range(ATTEMPTS):
             self.ledger.enter(most)
             used = Usage()
             try:
-                text = self._post(path, sent)
+                text = self.openai.post(path, cast_to=httpx2.Response, content=sent, options=options).text
                 used = most  # an unreadable response is paid for too
-                answer = json.loads(text)
+                answer = json.loads(self._without_key(text) if len(self.key) >= _SHORTEST_KEY else text)
                 used = self._used(answer, most)
                 return answer, parse(answer), used
+            except openai.APIStatusError as error:
+                raise self._failure(path, f"HTTP {error.status_code}: {error.response.text}") from None
+            except openai.APIConnectionError as error:
+                raise self._failure(path, f"{type(error.__cause__).__name__}: {error.__cause__}") from None
             except _NO_ANSWER as error:
                 reason = f"{type(error).__name__}: {error}"
                 self._announce(reason)
             finally:
                 self.ledger.enter(Usage(0, used.tokens - most.tokens, used.price - most.price))
         raise self._failure(path, reason)
-
-    def _post(self, path: str, sent: bytes) -> str:
-        """Return the text of an answer, without the key. The OpenAI client repeats the request where that may help."""
-        import httpx2
-        import openai
-
-        options: Any = {"headers": {"Content-Type": "application/json"}}
-        try:
-            text = self.openai.post(path, cast_to=httpx2.Response, content=sent, options=options).text
-        except openai.APIStatusError as error:
-            raise self._failure(path, f"HTTP {error.status_code}: {error.response.text}") from None
-        except openai.APIConnectionError as error:
-            raise self._failure(path, f"{type(error.__cause__).__name__}: {error.__cause__}") from None
-        return self._without_key(text) if len(self.key) >= _SHORTEST_KEY else text
 
     def _failure(self, path: str, reason: str) -> DataError:
         shown = self._shown(reason)

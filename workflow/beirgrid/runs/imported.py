@@ -51,7 +51,13 @@ def adopt(
             f"({quoted(lacking[0])}, say). Was it cut short? If the system found nothing for them, set "
             "allow: [missing-queries] in the entry of the system: they then count 0."
         )
-    _check_documents(path, run, corpus)
+    ranked = {document for ranking in run.values() for document in ranking.ids}
+    if unknown := ranked - collection.known_ids(corpus, ranked):
+        line = next(line for line in runs.lines(path) if line.document in unknown)
+        raise DataError(
+            f"{path}:{line.number}: the corpus has no document {quoted(line.document)}. It lacks {len(unknown):,} of "
+            f"the run's {len(ranked):,} documents. Was the run made over another version of the collection?"
+        )
     kept = {query: limits.ranking(query, *run[query]) if query in run else runs.EMPTY for query in texts}
     facts = {
         "queries": len(texts),
@@ -69,14 +75,3 @@ def adopt(
         count = f"{facts['queries_without_documents']:,} of {facts['queries']:,}"
         warn(f"the run has no documents for {count} queries that have qrels; they count 0")
     return facts
-
-
-def _check_documents(path: Path, run: runs.Run, corpus: Path) -> None:
-    """Raise DataError, naming the line, if the run ranks a document that the corpus lacks."""
-    ranked = {document for ranking in run.values() for document in ranking.ids}
-    if unknown := ranked - collection.known_ids(corpus, ranked):
-        line = next(line for line in runs.lines(path) if line.document in unknown)
-        raise DataError(
-            f"{path}:{line.number}: the corpus has no document {quoted(line.document)}. It lacks {len(unknown):,} of "
-            f"the run's {len(ranked):,} documents. Was the run made over another version of the collection?"
-        )
