@@ -97,15 +97,6 @@ def test_a_file_without_scores_is_named(tmp_path, content):
         scores.read(tmp_path / "x.json")
 
 
-def test_exact_search_orders_by_inner_product():
-    rng = np.random.default_rng(0)
-    documents, queries = rng.standard_normal((50, 8), np.float32), rng.standard_normal((3, 8), np.float32)
-    found, rows = beirgrid.search_exact(documents, queries, depth=70)
-    exact = queries @ documents.T
-    assert (rows == np.argsort(-exact, axis=1)).all()
-    np.testing.assert_allclose(found, np.take_along_axis(exact, rows, 1), rtol=1e-5)
-
-
 def test_an_encoder_opens_by_the_keys_of_an_entry(tiny_models):
     runtime = Compute(device="cpu", precision="float32").start()
     encoder = beirgrid.open_encoder(str(tiny_models["dense"]), {"family": "dense", "similarity": "cosine"}, runtime)

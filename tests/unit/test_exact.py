@@ -166,7 +166,7 @@ def test_of_many_equal_vectors_only_their_own_scores_are_computed(first_pass, sc
 
 @pytest.mark.parametrize(("documents", "queries", "shape"), [(0, 3, (3, 0)), (7, 0, (0, 5))])
 def test_without_documents_or_queries_nothing_is_found(documents, queries, shape):
-    scores, rows = flat.search_exact(np.ones((documents, 8), np.float32), np.ones((queries, 8), np.float32), 5)
+    scores, rows = exact.search([np.ones((documents, 8), np.float32)], np.ones((queries, 8), np.float32), 5)
     assert scores.shape == rows.shape == shape
 
 
@@ -185,9 +185,9 @@ def test_a_vector_that_is_not_finite_is_refused(value):
     documents = _integers(300, 1)
     documents[200, 5] = value
     with pytest.raises(DataError, match="not a finite number"):
-        flat.search_exact(documents, _integers(3, 2), 5)
+        exact.search([documents], _integers(3, 2), 5)
     with pytest.raises(DataError, match="not a finite number"):
-        flat.search_exact(_integers(300, 2), documents[199:201], 5)
+        exact.search([_integers(300, 2)], documents[199:201], 5)
 
 
 def test_shards_on_disk_are_searched_as_arrays(tmp_path, monkeypatch):

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from .encoders import open_encoder
     from .results.scores import load_scores
     from .runs.metrics import evaluate_run
-    from .search.flat import search_exact
     from .tools.evaluator import Evaluator
     from .tools.notebook import evaluate, grid
 
@@ -26,7 +25,6 @@ __all__ = [
     "grid",
     "load_scores",
     "open_encoder",
-    "search_exact",
 ]
 
 _MODULES = {
@@ -37,7 +35,6 @@ _MODULES = {
     "evaluate_run": "runs.metrics",
     "load_scores": "results.scores",
     "open_encoder": "encoders",
-    "search_exact": "search.flat",
 }
 
 

@@ -110,10 +110,11 @@ def search_shards(
         DataError: an index is damaged, or has another dimension than the queries, or documents have several vectors in
             some shards only.
     """
-    shards = list(shards)
+    shards, queries = list(shards), np.ascontiguousarray(queries, np.float32)
 
     def search(queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        return _search(_mapped(shards, queries.shape[1]), queries, depth, device)
+        scores, rows = exact.search(_mapped(shards, queries.shape[1]), queries, depth, device)
+        return scores.astype(np.float32), rows
 
     owners = _owners(shards)
     return search(queries, depth) if owners is None else _of_documents(search, queries, depth, owners)
@@ -123,8 +124,8 @@ def _owners(shards: Iterable[Path]) -> np.ndarray | None:
     """Return the corpus row of the document of each vector, int64 [vectors]; None if each document has one vector."""
     ids_of: dict[Path, np.ndarray | None] = {}
     for path in shards:
-        with opened(path) as (_, ids_of[path]):
-            pass
+        with opened(path) as (_, ids):
+            ids_of[path] = ids
     several = [ids for ids in ids_of.values() if ids is not None]
     if several and len(several) < len(ids_of):
         single = next(path for path, ids in ids_of.items() if ids is None)
@@ -169,36 +170,6 @@ def find(shards: Iterable[Path], queries: np.ndarray, depth: int, compute: Compu
     """Search the indexes of shards on the device that ``compute`` chooses."""
     with compute.start() as runtime:
         return search_shards(shards, queries, depth, runtime.device)
-
-
-def search_exact(documents: np.ndarray, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find the documents with the highest inner products, exactly and in memory.
-
-    Args:
-        documents: float32 [documents, dimension].
-        queries: float32 [queries, dimension].
-        depth: documents per query.
-
-    Returns:
-        float32 scores and int64 rows of ``documents``, both [queries, min(depth, documents)], best first. The order is
-        that of scores in float64; documents with equal scores are in the order of their rows.
-
-    Example:
-        >>> import numpy as np
-        >>> documents = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
-        >>> scores, rows = search_exact(documents, np.array([[1, 0]], np.float32), depth=2)
-        >>> rows.tolist()
-        [[0, 2]]
-    """
-    documents = np.ascontiguousarray(documents, np.float32)
-    return _search([documents], queries, min(depth, max(1, len(documents))))
-
-
-def _search(
-    shards: Iterable[np.ndarray], queries: np.ndarray, depth: int, device: str = "cpu"
-) -> tuple[np.ndarray, np.ndarray]:
-    scores, rows = exact.search(shards, np.ascontiguousarray(queries, np.float32), depth, device)
-    return scores.astype(np.float32), rows
 
 
 def read_index(path: Path, *kinds: str, flags: int = 0) -> Any:
