@@ -94,33 +94,51 @@ def attack(path: Path) -> bytes:
     return data
 
 
+def fetch_folder(folder: Path, pickled: bytes, **entry: Any) -> int:
+    """Fetch a checkpoint with pickled weights from a folder, in this process."""
+    (folder / "own").mkdir()
+    for name, data in {**OTHERS, "pytorch_model.bin": pickled}.items():
+        (folder / "own" / name).write_bytes(data)
+    words = ["--entry", json.dumps({"path": str(folder / "own"), "pickled": True, **entry})]
+    words += ["--output", str(folder / "out/checkpoint"), "--record", str(folder / "out/model.json")]
+    return main(["fetch", "model", "--name", "toy", *words])
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "entry", "message"),
     [
-        pytest.param(attack, r"pytorch_model.bin cannot be read as tensors alone \(names posix.system\)$", id="zip"),
-        pytest.param(
+        (attack, {}, r"pytorch_model.bin cannot be read as tensors alone \(names posix.system\)$"),
+        (
             lambda path: pickle.dumps(Attack(path.with_name("marker")), protocol=2),
+            {},
             r"cannot be read as tensors alone \(names posix.system\)$",
-            id="bare",
         ),
+        (attack, {"files": {"pytorch_model.bin": "0" * 64}}, "has SHA-256 .*, the registry says 0{64}$"),
     ],
+    ids=["zip", "bare", "another file than registered"],
 )
-def test_a_file_with_anything_but_tensors_is_refused(tmp_path, capsys, content: Callable[[Path], bytes], message):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    for name, data in {**OTHERS, "pytorch_model.bin": content(tmp_path / "made")}.items():
-        (folder / name).write_bytes(data)
-    out = tmp_path / "out"
-    entry = json.dumps({"path": str(folder), "pickled": True})
-    arguments = ["--name", "toy", "--entry", entry, "--output", str(out / "checkpoint"), "--record", str(out / "made")]
-    assert main(["fetch", "model", *arguments]) == 1
+def test_a_file_with_anything_but_tensors_is_refused(
+    tmp_path, capsys, content: Callable[[Path], bytes], entry: dict[str, Any], message: str
+):
+    assert fetch_folder(tmp_path, content(tmp_path / "made"), **entry) == 1
     error = capsys.readouterr().err.strip()
     assert error.startswith("beirgrid stage fetch_model: error: model 'toy': ")
     assert "\n" not in error
     assert "weights_only" not in error
     assert re.search(message, error), error
     assert not (tmp_path / "marker").exists()
-    assert not list(out.iterdir())
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_pickled_weights_are_converted_and_their_hash_is_recorded(tmp_path):
+    pickled = saved(tmp_path / "good", WEIGHTS)
+    digest = files.sha256(tmp_path / "good")
+    assert fetch_folder(tmp_path, pickled, files={"pytorch_model.bin": digest}) == 0
+    facts = files.read_json(tmp_path / "out/model.json")["facts"]
+    assert facts["converted"]["files"] == {"pytorch_model.bin": digest}
+    assert set(facts["files"]) == {*OTHERS, "model.safetensors"}
+    modes = {(tmp_path / "out/checkpoint" / name).stat().st_mode for name in facts["files"]}
+    assert len(modes) == 1  # a group can read them
 
 
 @pytest.mark.parametrize(
@@ -153,29 +171,6 @@ def test_weights_that_are_no_plain_tensors_are_refused(tmp_path, content: Callab
     assert "\n" not in str(refused.value)
     assert "weights_only" not in str(refused.value)
     assert [path.name for path in folder.iterdir()] == ["pytorch_model.bin"]
-
-
-@pytest.mark.slow
-def test_a_malicious_a_cut_and_a_changed_file_of_a_hub_are_refused(hub, tmp_path):
-    good = saved(tmp_path / "good", WEIGHTS)
-    commit = hub.commit("some/model", {**OTHERS, "pytorch_model.bin": attack(tmp_path / "made")})
-    error = refusal(fetch_model(hub, tmp_path, revision=commit), tmp_path)
-    assert "pytorch_model.bin cannot be read as tensors alone (names posix.system)" in error
-    wanted = files.sha256(tmp_path / "good")
-    error = refusal(fetch_model(hub, tmp_path, revision=commit, files={"pytorch_model.bin": wanted}), tmp_path)
-    assert f"the registry says {wanted}" in error  # the pickle was not opened
-    assert not (tmp_path / "marker").exists()
-    commit = hub.commit("some/model", {**OTHERS, "pytorch_model.bin": good[: len(good) // 2]})
-    assert "is it whole?" in refusal(fetch_model(hub, tmp_path, revision=commit), tmp_path)
-    commit = hub.commit("some/model", {**OTHERS, "pytorch_model.bin": good})
-    error = refusal(fetch_model(hub, tmp_path, revision=commit, pickled=False), tmp_path)
-    assert "set models.toy.pickled to true" in error
-    facts = done(fetch_model(hub, tmp_path, revision=commit, files={"pytorch_model.bin": wanted}), tmp_path)
-    assert facts["commit"] == commit
-    assert facts["converted"]["files"] == {"pytorch_model.bin": wanted}
-    assert set(facts["files"]) == {*OTHERS, "model.safetensors"}
-    folder = tmp_path / "results/models/toy/checkpoint"
-    assert len({(folder / name).stat().st_mode for name in facts["files"]}) == 1  # a group can read them
 
 
 def test_where_there_are_safetensors_no_pickle_is_fetched(hub, tmp_path):
@@ -265,13 +260,12 @@ def test_jobs_that_resolve_side_by_side_agree(hub, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("revision", ["resolve", "0" * 40])
-def test_a_hub_that_does_not_answer_is_named(tmp_path, revision):
+def test_a_hub_that_does_not_answer_is_named(tmp_path):
     """The client's waits between its attempts are left out."""
     (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep = lambda seconds: None\n")
-    job = fetch_model(ModelHub("http://127.0.0.1:9"), tmp_path, also=str(tmp_path), revision=revision)
+    job = fetch_model(ModelHub("http://127.0.0.1:9"), tmp_path, also=str(tmp_path))
     error = refusal(job, tmp_path)
-    assert f"some/model at revision {revision} cannot be fetched (ConnectError: " in error
+    assert "some/model at revision resolve cannot be fetched (ConnectError: " in error
     assert "set models.toy.path to it" in error
     assert not (tmp_path / lock.LOCK).exists()
 
