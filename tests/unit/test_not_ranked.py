@@ -71,27 +71,24 @@ def _ranked(retriever: str, search: dict[str, Any], queries: Path, depth: int, f
 
 
 @pytest.mark.parametrize("retriever", RETRIEVERS)
-def test_a_querys_own_document_is_in_no_run(fetched, tiny_models, tmp_path, retriever):
-    search = _indexed(retriever, tmp_path, fetched / "corpus.parquet", tiny_models)
-    found = {}
-    for queries, depth in (("free", 9), ("queries", 3)):
-        found[queries] = _ranked(retriever, search, fetched / f"{queries}.parquet", depth, tmp_path)
-    assert all(own in found["free"][own] for own in OWN)
-    # Documents go before the cut: three others are left.
-    assert found["queries"] == {own: [other for other in found["free"][own] if other != own][:3] for own in OWN}
-
-
-@pytest.mark.parametrize("retriever", RETRIEVERS)
-def test_a_query_with_candidates_ranks_these_alone(fetched, tiny_models, tmp_path, retriever):
-    """The candidates of each query are its last documents, so that a search to the depth of the run finds none."""
+@pytest.mark.parametrize(
+    ("column", "listed", "depth", "ranked"),
+    [
+        pytest.param(collection.EXCLUDED, slice(5), 3, slice(5, 8), id="excluded"),  # more than the run holds
+        pytest.param(collection.CANDIDATES, slice(6, 9), 2, slice(6, 8), id="candidates"),  # the last ones
+    ],
+)
+def test_what_a_query_excludes_or_has_for_candidates_goes_before_the_cut(
+    fetched, tiny_models, tmp_path, retriever, column, listed, depth, ranked
+):
     search = _indexed(retriever, tmp_path, fetched / "corpus.parquet", tiny_models)
     whole = _ranked(retriever, search, fetched / "free.parquet", 9, tmp_path)
-    candidates = {own: documents[-3:] for own, documents in whole.items()}
+    assert all(len(documents) == 9 for documents in whole.values())
     table = pq.read_table(fetched / "free.parquet")
-    column = [candidates[own] for own in table["_id"].to_pylist()]
-    pq.write_table(table.append_column(collection.CANDIDATES, [column]), tmp_path / "queries.parquet")
-    found = _ranked(retriever, search, tmp_path / "queries.parquet", 2, tmp_path)
-    assert found == {own: documents[:2] for own, documents in candidates.items()}
+    lists = [whole[own][listed] for own in table["_id"].to_pylist()]
+    pq.write_table(table.append_column(column, [lists]), tmp_path / "queries.parquet")
+    found = _ranked(retriever, search, tmp_path / "queries.parquet", depth, tmp_path)
+    assert found == {own: documents[ranked] for own, documents in whole.items()}
 
 
 def test_fusion_and_reranking_keep_to_the_documents_of_their_runs(fetched, tiny_models, tmp_path):
