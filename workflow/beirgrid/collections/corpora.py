@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from ..config.datasets import Corpus, LocalCorpus
 from ..core.errors import DataError, quoted, warn
 from ..core.progress import Progress
-from . import collection, ids
+from . import collection, lines
 from .collection import Document
 from .sources import Source
 
@@ -61,7 +61,7 @@ def _distinct(name: str, entry: Corpus, source: Source, counts: Counter[str]) ->
     """Yield the first document of each id. The ids in memory take about 110 bytes each."""
     seen: set[str] = set()
     for document in source.documents():
-        ids.check(document.id, document.place)
+        lines.check_id(document.id, document.place)
         if document.id not in seen:
             seen.add(document.id)
             yield document

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config.datasets import Corpus, Dataset, is_unjudged
 from ..core.errors import DataError, quoted
-from . import collection, ids, qrels
+from . import collection, lines, qrels
 from .qrels import MAX_GRADE, Judgement
 from .sources import Query, Restriction, Source
 
@@ -112,7 +112,7 @@ def _judgements(
         if isinstance(row, Judgement):
             yield row
         else:
-            ids.check(row.document, row.place)
+            lines.check_id(row.document, row.place)
             (candidates if row.alone else excluded).setdefault(row.query, []).append(row.document)
 
 

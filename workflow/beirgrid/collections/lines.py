@@ -1,4 +1,4 @@
-"""Read lines of text files, plain or gzipped, and rows of tables, each with its place for messages."""
+"""Read lines of text files, plain or gzipped, and rows of tables, each with its place for messages; check their ids."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from ..core.errors import DataError, quoted
 
 # A text may be longer than Python's limit of 131,072 characters for a column.
 csv.field_size_limit(2**31 - 1)
+# Lucene indexes an id as one term, which has at most this many bytes.
+_LONGEST_ID = 32_766
 
 
 def kind(path: Path) -> str:
@@ -86,3 +88,13 @@ def check_columns(names: Iterable[str], place: str) -> None:
     """Raise DataError if two columns of a table have the same name."""
     if twice := [name for name, number in Counter(names).items() if number > 1]:
         raise DataError(f"{place}: two columns are named {quoted(twice[0])}")
+
+
+def check_id(identifier: str, place: str) -> None:
+    """Refuse ids that a TREC run file, whose columns are separated by white space, or Lucene cannot hold."""
+    if len(identifier.encode()) > _LONGEST_ID:
+        raise DataError(f"{place}: the id {quoted(identifier)} has more than {_LONGEST_ID:,} bytes, Lucene's limit")
+    if len(identifier.split()) != 1 or identifier != identifier.strip():
+        raise DataError(f"{place}: the id {quoted(identifier)} has white space in it, which run files cannot hold")
+    if identifier.startswith("\ufeff"):
+        raise DataError(f"{place}: the id {quoted(identifier)} begins with a byte order mark, which runs cannot hold")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..core import files
 from ..core.errors import DataError, quoted, warn
-from . import ids, lines
+from . import lines
 
 # Largest absolute relevance grade.
 MAX_GRADE = 100
@@ -81,8 +81,8 @@ def by_query(judged: Iterable[Judgement]) -> Grades:
     changes: dict[str, set[str]] = {}
     overruled = 0
     for query, document, grade, place, changed in judged:
-        ids.check(query, place)
-        ids.check(document, place)
+        lines.check_id(query, place)
+        lines.check_id(document, place)
         if abs(grade) > MAX_GRADE:
             raise DataError(f"{place}: {grade} is not a relevance grade (at most {MAX_GRADE})")
         of_query = grades.setdefault(query, {})

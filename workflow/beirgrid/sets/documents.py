@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..collections import ids, lines
+from ..collections import lines
 from ..collections.collection import Document
 from ..collections.sources import json_lines, read_id, read_text
 from ..core import files
@@ -73,7 +73,7 @@ def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[s
         if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
             flaws[name] = "left out: a link out of the folder"
         for document in _documents(path, name, flaws) if name not in flaws else ():
-            ids.check(document.id, str(path))
+            lines.check_id(document.id, str(path))
             if not document.text.strip():
                 flaws.setdefault(document.id, "it has no text")
             documents += _chunks(document, chunk) if chunk else [document]

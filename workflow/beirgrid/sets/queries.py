@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..collections import ids, lines
+from ..collections import lines
 from ..collections.sources import json_lines
 from ..core.errors import DataError, warn
 from .documents import ROWS, Row, named_rows
@@ -60,7 +60,7 @@ def read(path: Path) -> list[SetQuery]:
         raise DataError(f"{path}: queries come from files that end in {known}, or in one of these and .gz")
     queries, empty = [], 0
     for identifier, text, (row, place) in named_rows(_READERS[lines.kind(path)](path), _IDS, _TEXTS, _COUNTS, "q"):
-        ids.check(identifier, place)
+        lines.check_id(identifier, place)
         if "\n" in text and lines.kind(path) == ".csv":
             raise DataError(f"{place}: a line break within the query. Does it begin with a quote that does not close?")
         times = next((row[key] for key in _COUNTS if row.get(key) is not None), 1)
