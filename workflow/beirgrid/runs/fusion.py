@@ -51,18 +51,12 @@ def fuse(
         normalise, shares = lambda scores: 1 / (k + 1 + np.arange(len(scores))), [1.0] * len(parts)
     fused = {}
     for query in dict.fromkeys(query for part in parts for query in part):
-        ids, points = _points([part.get(query, runs.EMPTY) for part in parts], normalise)
-        sums = np.sum([weight * of_part for weight, of_part in zip(shares, points, strict=True)], axis=0)
-        fused[query] = runs.canonical(query, ids, sums, depth)
+        sums: dict[str, float] = {}
+        for part, share in zip(parts, shares, strict=True):
+            ranking = part.get(query, runs.EMPTY)
+            if ranking.ids:
+                points = share * normalise(ranking.scores.astype(np.float64))
+                for document, of_part in zip(ranking.ids, points.tolist(), strict=True):
+                    sums[document] = sums.get(document, 0.0) + of_part
+        fused[query] = runs.canonical(query, sums, list(sums.values()), depth)
     return fused
-
-
-def _points(rankings: list[runs.Ranking], normalise: Normalise) -> tuple[list[str], np.ndarray]:
-    """Return the documents that rankings of a query have, and the points that each gives them [rankings, documents]."""
-    rows = {document: row for row, document in enumerate(dict.fromkeys(id_ for part in rankings for id_ in part.ids))}
-    points = np.zeros((len(rankings), len(rows)))
-    for number, ranking in enumerate(rankings):
-        if ranking.ids:
-            ranked = normalise(ranking.scores.astype(np.float64))
-            points[number, [rows[document] for document in ranking.ids]] = ranked
-    return list(rows), points
