@@ -26,7 +26,7 @@ import torch
 from beirgrid.collections import lines
 from beirgrid.config.models import CrossEncoder as CrossEncoderEntry
 from beirgrid.core.compute import Compute, Kernels, Runtime, multiplies_bfloat16
-from beirgrid.encoders import open_encoder, open_scorer
+from beirgrid.encoders import open_encoder, open_model
 
 KERNELS: Kernels = "plain" if os.environ.get("BENCH_KERNELS") == "plain" else "auto"
 DEVICE: Literal["cuda", "cpu"] = "cuda" if torch.cuda.is_available() else "cpu"
@@ -134,7 +134,7 @@ def open_theirs(model: Model, folder: Path, precision: str) -> Any:
 def open_ours(model: Model, folder: Path, runtime: Runtime) -> Callable[[list[Any]], object]:
     """Open our model; return the function that computes texts (or pairs)."""
     if model.entry["family"] == "cross-encoder":
-        scorer = open_scorer(folder, CrossEncoderEntry(**model.entry), runtime)
+        scorer = open_model(folder, CrossEncoderEntry(**model.entry), runtime)
         return lambda pairs: scorer.score(*map(list, zip(*pairs, strict=True)))
     return open_encoder(folder, model.entry, runtime).encode_documents
 

@@ -223,10 +223,6 @@ def checkpoint(kind: str) -> Path:
         folder.mkdir()
         generation.make(folder)
         return folder / "model"
-    elif kind == "listwise":
-        import checkpoints
-
-        checkpoints.save_fixed_answer(folder, "3 1,2")
     else:
         folder.mkdir()
         kinds()[kind].save(checkpoint("dense"), folder)
@@ -241,22 +237,20 @@ def scratch() -> Path:
 
 def opened(kind: str, device: Literal["cuda", "cpu"], precision: Any) -> tuple[Any, Compute]:
     """Open a checkpoint on a device; return the model, and the function that computes texts (or pairs)."""
-    from beirgrid.config.models import CrossEncoder, ListwiseReranker, Seq2SeqReranker
+    from beirgrid.config.models import CrossEncoder, Seq2SeqReranker
     from beirgrid.core import compute
-    from beirgrid.encoders import open_encoder, open_scorer
+    from beirgrid.encoders import open_encoder, open_model
 
     runtime, folder = compute.Compute(device, precision).start(), checkpoint(kind)
     if kind in kinds() and kind != "cross-encoder":
         encoder = open_encoder(folder, kinds()[kind].entry, runtime)
         return encoder, encoder.encode_documents
-    reranker: CrossEncoder | ListwiseReranker | Seq2SeqReranker
+    reranker: CrossEncoder | Seq2SeqReranker
     if kind == "cross-encoder":
         reranker = CrossEncoder(**kinds()[kind].entry)
-    elif kind == "T5":
-        reranker = Seq2SeqReranker(family="seq2seq-reranker", answers=("▁w1", "▁w2"), max_length=256)
     else:
-        reranker = ListwiseReranker(family="listwise-reranker", window=3, step=3, words=5)
-    scorer = open_scorer(folder, reranker, runtime)
+        reranker = Seq2SeqReranker(family="seq2seq-reranker", answers=("▁w1", "▁w2"), max_length=256)
+    scorer = open_model(folder, reranker, runtime)
     return scorer, lambda pairs: scorer.score(*map(list, zip(*pairs, strict=True)))
 
 
@@ -291,12 +285,11 @@ def compare(compute: Compute, expected: Any, asked: list[Any], precision: str) -
         asked: the texts. The copies of a text are its equals.
         precision: decides the tolerance.
     """
-    together = rows(compute(asked))
-    found = {"distance": distance(together, expected)}
-    if isinstance(asked[0], str) or len({query for query, _ in asked}) > 1:  # a listwise reranker orders all at once
-        import numpy as np
+    import numpy as np
 
-        found["batch"] = distance(np.concatenate([rows(compute([text])) for text in asked]), together)
+    together = rows(compute(asked))
+    alone = np.concatenate([rows(compute([text])) for text in asked])
+    found = {"distance": distance(together, expected), "batch": distance(alone, together)}
     tolerance = TOLERANCE[precision]
     return {**found, "tolerance": tolerance, "passed": all(value <= tolerance for value in found.values())}
 
@@ -307,8 +300,6 @@ def asked_and_expected(kind: str) -> tuple[list[Any], Any]:
     longest = 200 if not SMALL else 50
     form = "cross-encoder" if kind == "T5" else kind
     asked = [*texts(8, longest, form), *texts(4, 5, form, seed=1), *texts(3, longest, form)]  # the last are copies
-    if kind == "listwise":
-        asked = [("query", text) for text in texts(3, 5)]
     return asked, rows(opened(kind, "cpu", "float32")[1](asked))
 
 
@@ -391,7 +382,7 @@ def torch_device() -> str:
 def parity() -> Iterator[Check]:
     """Yield the comparisons with a CPU."""
     yield "exact search against float64", search_exactly
-    for kind in ("dense", "decoder", "sparse", "late-interaction", "cross-encoder", "T5", "listwise"):
+    for kind in ("dense", "decoder", "sparse", "late-interaction", "cross-encoder", "T5"):
         for precision in PRECISIONS:
             yield f"{kind}, {precision}", partial(compare_kind, kind, precision)
     yield "probes under autocast", probe

@@ -136,7 +136,7 @@ def test_a_text_may_spell_the_padding_token(tiny_models):
     spec = {"similarity": "dot", "pooling": "cls", "max_length": 120}
     encoder = opened(DenseEncoder, folder, spec, "float32", ONE_BATCH)
     plain = pooled_transformer(str(folder), "cls", False, device="cpu", local_files_only=True)
-    assert encoder.model.tokenizer.pad_token_id in encoder.tokenized(texts, "document").ids[0]
+    assert encoder.model.tokenizer.pad_token_id in encoder.tokenized(texts, "document").columns["input_ids"][0]
     np.testing.assert_allclose(encoder.encode_documents(texts), plain.encode(texts), atol=1e-5)
 
 

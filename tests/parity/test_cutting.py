@@ -120,7 +120,7 @@ def test_of_two_long_texts_of_nearly_one_length_the_longer_one_keeps_more(tiny_m
 
 
 @pytest.mark.slow
-def test_scores_and_vectors_of_long_texts_are_those_of_what_is_read(tiny_models):
+def test_scores_and_vectors_of_long_texts_are_those_of_what_is_read(tiny_models, monkeypatch):
     choose = random.Random(0)
     texts = ["".join(choose.choices("abcdefghij    ", k=length)).strip() for length in (20, 300, 5000, 6000)]
     queries = [texts[row] for row in (0, 2, 3, 3, 2)]
@@ -134,9 +134,10 @@ def test_scores_and_vectors_of_long_texts_are_those_of_what_is_read(tiny_models)
     dense = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot", "max_length": 96}, "float32", BUDGET)
     np.testing.assert_allclose(dense.encode_documents(texts), dense.model.encode_document(texts), atol=1e-4)
     mono = opened(AnswerScorer, tiny_models["seq2seq"], {"max_length": 96}, "float32", BUDGET)
-    begun = [[mono.begin(text).text for text in side] for side in (queries, documents)]
-    assert mono._tokens(*begun) == mono._tokens(queries, documents)
-    assert sum(map(len, begun[1])) < sum(map(len, documents))
+    read = mono.tokenized(pairs).columns["input_ids"]
+    monkeypatch.setattr(cutting, "cut", lambda tokenizer, text, tokens: text)
+    for ids, whole in zip(read, mono.tokenized(pairs).columns["input_ids"], strict=True):
+        np.testing.assert_array_equal(ids, whole)
 
 
 def test_what_a_long_text_takes_does_not_grow_with_it(tiny_models):
@@ -144,7 +145,7 @@ def test_what_a_long_text_takes_does_not_grow_with_it(tiny_models):
     scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 96}, "float32", BUDGET)
     text = "ab cd " * 10**6
     tracemalloc.start()
-    scorer.begin(text, counted=False)
+    cutting.for_pair(scorer.tokenizer, text, 96, counted=False)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 10**6

@@ -22,7 +22,7 @@ from beirgrid.config.models import LateInteractionModel
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
 from beirgrid.core.progress import Progress
-from beirgrid.encoders import open_scorer
+from beirgrid.encoders import open_model
 from beirgrid.encoders.late_interaction import LateInteractionEncoder
 from beirgrid.pipeline import index as costs
 from beirgrid.runs import runs
@@ -166,7 +166,7 @@ def test_a_late_interaction_model_reranks_by_the_sum_of_best_products(tmp_path, 
 
     folder = {"pylate": save_pylate, "stanford": save_stanford}[layout](tmp_path / "model")
     entry = LateInteractionModel.model_validate({"family": "late-interaction", "path": str(folder)})
-    scorer = open_scorer(folder, entry, Runtime("cpu", "float32", 300))
+    scorer = open_model(folder, entry, Runtime("cpu", "float32", 300))
     queries, documents = _texts(4, longest=8), [*_texts(300, seed=1), ""]
     pairs = [(query, document) for query in queries for document in [*documents[:3], *documents[-2:]]]
     pairs += [(queries[0], document) for document in documents]

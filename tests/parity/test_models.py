@@ -298,7 +298,7 @@ def test_seq2seq_scores_are_the_log_odds_of_true(tiny_models):
 
 def test_the_end_of_a_seq2seq_prompt_survives_truncation(tiny_models):
     scorer = opened(AnswerScorer, tiny_models["seq2seq"], {"max_length": 60}, "float32", BUDGET)
-    tokens = scorer._tokens(["ab", "c" * 200], ["d" * 200, "e"])
+    tokens = scorer.tokenized([("ab", "d" * 200), ("c" * 200, "e")]).columns["input_ids"]
     assert [len(ids) for ids in tokens] == [60, 60]
     assert {scorer.tokenizer.decode(ids[-3:]) for ids in tokens} == {"Relevant:</s>"}
     cut = scorer.tokenizer.decode(tokens[0][:-3])

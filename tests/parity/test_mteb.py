@@ -32,7 +32,7 @@ from helpers import ROOT, documented_models, unpack
 from beirgrid.config import models, mteb_collections, registry
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import open_encoder, open_scorer
+from beirgrid.encoders import open_encoder, open_model
 from beirgrid.encoders.answering import AnswerScorer
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
@@ -427,7 +427,7 @@ def test_a_reranker_of_mteb_runs_in_our_scorer(tmp_path, monkeypatch):
     folder = save_yes_no(tmp_path / "model")
     name = next(one for one, meta in registry._metas().items() if meta.loader is LlamaReranker)
     entry = registry.facts(name)["entry"] | {"revision": "0" * 40}
-    scorer = open_scorer(folder, models.CrossEncoder.model_validate(entry), Runtime("cpu", "float32", 300))
+    scorer = open_model(folder, models.CrossEncoder.model_validate(entry), Runtime("cpu", "float32", 300))
     wrapper = LlamaReranker(str(folder), **registry._meta(name).loader_kwargs)
     scores = scorer.score(TEXTS, TEXTS[::-1]).astype(float)
     np.testing.assert_allclose(np.log(scores / (1 - scores)), predicted(wrapper, TEXTS, TEXTS[::-1]), atol=1e-3)
@@ -441,7 +441,7 @@ def test_a_reranker_of_mteb_runs_in_our_scorer(tmp_path, monkeypatch):
     monkeypatch.setattr(type(scorer.model), "predict", recorded)
     for task in ({}, {"task": "SciFact"}):
         reranker = models.CrossEncoder.model_validate(entry | task)
-        open_scorer(folder, reranker, Runtime("cpu", "float32", 300)).score(TEXTS, TEXTS)
+        open_model(folder, reranker, Runtime("cpu", "float32", 300)).score(TEXTS, TEXTS)
     assert tasks == ["Retrieval", "SciFact"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import save_changed
+from checkpoints import save_changed, save_static
 from graph import inputs
 from helpers import fetch_collection, main, tracked_configuration
 from pydantic import TypeAdapter
@@ -19,8 +19,9 @@ from beirgrid import config
 from beirgrid.config.indexes import Int8
 from beirgrid.config.models import Reranker
 from beirgrid.core import files
+from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import ConfigError, DataError
-from beirgrid.encoders import cutting, open_encoder, open_scorer
+from beirgrid.encoders import cutting, open_encoder, open_model
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import Resources
 from beirgrid.runs import runs
@@ -91,12 +92,10 @@ def test_vectors_are_those_of_sentence_transformers(tiny_models, aggregate):
 
 
 @pytest.mark.parametrize("blocks", [[9], [1, 8], [4, 4, 1]])
-def test_vectors_do_not_depend_on_blocks(tiny_models, blocks, monkeypatch):
-    monkeypatch.setattr("beirgrid.encoders.engine.WINDOW", 5)
-    monkeypatch.setattr("beirgrid.encoders.engine.FIRST", 2)
+def test_vectors_do_not_depend_on_blocks(tiny_models, blocks):
     encoder = open_encoder(tiny_models["dense"], DENSE | _chunks("max"))
     ends = np.cumsum(blocks)
-    found = list(encoder.encode_blocks(TEXTS[end - size : end] for size, end in zip(blocks, ends, strict=True)))
+    found = list(encoder.vectors(TEXTS[end - size : end] for size, end in zip(blocks, ends, strict=True)))
     assert [len(block.counts) for block in found] == blocks
     expected = np.concatenate(_expected(tiny_models["dense"], "max"))
     assert np.abs(np.concatenate([block.vectors for block in found]) - expected).max() < 1e-5
@@ -108,7 +107,7 @@ def test_scores_of_pairs_are_those_of_sentence_transformers(tiny_models, aggrega
     from torch.nn import Identity
 
     folder = tiny_models["cross-encoder"]
-    scorer = open_scorer(folder, _scoring(RERANKER | _chunks(aggregate)), _cpu())
+    scorer = open_model(folder, _scoring(RERANKER | _chunks(aggregate)), _cpu())
     pairs = [(query, text) for query in QUERIES for text in TEXTS]
     found = scorer.score([query for query, _ in pairs], [text for _, text in pairs])
     model = CrossEncoder(str(folder), device="cpu", max_length=60)
@@ -126,24 +125,19 @@ def _scoring(entry: dict[str, Any]) -> Any:
     return TypeAdapter(Reranker).validate_python(entry)
 
 
-def _cpu() -> Any:
-    from beirgrid.core.compute import Runtime
-
+def _cpu() -> Runtime:
     return Runtime("cpu", "float32", 300)
 
 
-@pytest.mark.parametrize(("kind", "family"), [("seq2seq", "seq2seq-reranker"), ("dense", "static")])
-def test_other_models(tiny_models, tmp_path, kind, family):
-    """T5 scores chunks too; a static table cannot read them."""
-    if family == "static":
-        from checkpoints import save_static
+def test_a_static_table_reads_no_chunks(tmp_path):
+    with pytest.raises(DataError, match="averages whole texts: leave chunks out"):
+        open_encoder(save_static(tmp_path / "static"), {**DENSE, "max_length": None} | _chunks("max"))
 
-        with pytest.raises(DataError, match="averages whole texts: leave chunks out"):
-            open_encoder(save_static(tmp_path / "static"), {**DENSE, "max_length": None} | _chunks("max"))
-        return
-    entry = {"family": family, "max_length": 80}
-    whole, chunked = (open_scorer(tiny_models[kind], _scoring(entry | more), _cpu()) for more in ({}, _chunks("max")))
-    parts = _windows(tiny_models[kind], TEXTS[3])
+
+def test_a_t5_scores_chunks(tiny_models):
+    folder, entry = tiny_models["seq2seq"], {"family": "seq2seq-reranker", "max_length": 80}
+    whole, chunked = (open_model(folder, _scoring(entry | more), _cpu()) for more in ({}, _chunks("max")))
+    parts = _windows(folder, TEXTS[3])
     found = chunked.score([QUERIES[0]], [TEXTS[3]])
     assert len(parts) > 3
     assert abs(found[0] - whole.score(QUERIES[:1] * len(parts), parts).max()) < 1e-5
@@ -174,9 +168,9 @@ def test_chunks_need_room_beside_prompt_and_special_tokens(tiny_models):
     open_encoder(tiny_models["dense"], DENSE | _chunks("mean", tokens=35))
     with pytest.raises(DataError, match=r"room for 35 tokens: set chunks.tokens to 35 or less"):
         open_encoder(tiny_models["dense"], DENSE | _chunks("mean", tokens=36))
-    open_scorer(tiny_models["cross-encoder"], _scoring(RERANKER | _chunks("max", tokens=56)), _cpu())
+    open_model(tiny_models["cross-encoder"], _scoring(RERANKER | _chunks("max", tokens=56)), _cpu())
     with pytest.raises(DataError, match="room for 56 tokens"):
-        open_scorer(tiny_models["cross-encoder"], _scoring(RERANKER | _chunks("max", tokens=57)), _cpu())
+        open_model(tiny_models["cross-encoder"], _scoring(RERANKER | _chunks("max", tokens=57)), _cpu())
 
 
 # Search
@@ -253,8 +247,7 @@ def _encoded(site: Path, checkpoint: Path, folder: Path, entry: dict[str, Any]) 
     """Encode and index two shards, and return the paths of the indexes."""
     folder.mkdir()
     for shard in (0, 1):
-        made = ["--output", str(folder / f"{shard}.npy"), "--record", str(folder / f"v{shard}.json")]
-        made[-1] = str(folder / f"{shard}.json")
+        made = ["--output", str(folder / f"{shard}.npy"), "--record", str(folder / f"{shard}.json")]
         words = ["encode", "--model", json.dumps(entry), "--checkpoint", str(checkpoint), "--corpus"]
         words += [str(site / "corpus.parquet"), "--shard", str(shard), "--shard-size", "6", "--device", "cpu"]
         assert main([*words, *made]) == 0

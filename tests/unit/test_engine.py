@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,59 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checkpoints import opened
-from helpers import main, python
+from helpers import main
 
 from beirgrid.collections import collection
 from beirgrid.encoders import query_generator
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
-from beirgrid.encoders.engine import FIRST, WINDOW
+from beirgrid.encoders.engine import WINDOW
 from beirgrid.encoders.query_generator import GeneratorModel
 from beirgrid.encoders.term_weights import TermWeighter
 from beirgrid.search import flat
 from beirgrid.stages import encode
-
-TESTS = Path(__file__).parent.parent
-# The process may grow by 160 MB, and a batch of all texts takes more.
-LITTLE_MEMORY = """
-import resource, sys
-from pathlib import Path
-import numpy as np, torch
-sys.path[:0] = {paths!r}
-torch.set_num_threads(1)
-from checkpoints import opened
-from beirgrid.encoders.dense import DenseEncoder
-
-texts = ["ab cd " * (20 + row % 20) for row in range(2048)]
-folder, entry = Path({folder!r}), {{"similarity": "dot", "max_length": 120}}
-expected = opened(DenseEncoder, folder, entry, "float32", 3000).encode_documents(texts)
-encoder = opened(DenseEncoder, folder, entry, "float32", 10**9)
-encoder.encode_documents(texts[:10])
-pages = int(Path("/proc/self/statm").read_text().split()[0])
-limit = pages * resource.getpagesize() + 160 * 2**20
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-found = encoder.encode_documents(texts)
-assert encoder.engine.budget < 10**9
-np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-4)
-"""
-
-
-def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process of its own that can import the tests and the package."""
-    import beirgrid
-
-    paths = [str(TESTS), str(Path(beirgrid.__file__).parent.parent)]
-    command = [python(), "-c", script.format(paths=paths, folder=str(folder))]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
-def test_a_batch_that_does_not_fit_is_halved_which_is_said_once(tiny_models):
-    ended = _run(LITTLE_MEMORY, tiny_models["dense"])
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.count("not enough memory for a batch of") == 1
-
 
 # By kind of checkpoint: class, entry, and what a model gives for texts, as one array.
 FAMILIES: dict[str, tuple[Any, dict[str, Any], Any]] = {
@@ -122,7 +78,7 @@ def test_blocks_are_read_only_so_far_ahead(tiny_models):
             read.append(number)
             yield ["ab cd"]
 
-    for taken, _ in enumerate(encoder.encode_blocks(blocks()), start=1):
+    for taken, _ in enumerate(encoder.vectors(blocks(), "document"), start=1):
         time.sleep(0.01)
         assert len(read) <= taken + 3
 
@@ -137,7 +93,7 @@ def test_the_next_window_is_computed_while_the_caller_handles_one(tiny_models):
         return results(features)
 
     encoder.results = counted
-    windows = encoder.encode_blocks(iter([["ab cd"] * 7, ["ef"] * 5, ["ab"] * 3]))
+    windows = encoder.vectors(iter([["ab cd"] * 7, ["ef"] * 5, ["ab"] * 3]), "document")
     assert len(next(windows)) == 7
     ends = time.monotonic() + 60
     while sum(computed) <= 7 and time.monotonic() < ends:
@@ -199,13 +155,13 @@ def test_an_error_of_the_reader_ends_the_encoding(tiny_models):
         raise OSError("a bad sector")
 
     with pytest.raises(OSError, match="a bad sector"):
-        list(encoder.encode_blocks(blocks()))
+        list(encoder.vectors(blocks(), "document"))
 
 
 def test_blocks_are_encoded_as_all_texts_at_once(tiny_models):
     texts = ["abc " * (row % 9) + str(row) for row in range(50)]
     encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"}, "float32", 300)
-    blocks = list(encoder.encode_blocks(iter([texts[:7], texts[7:8], texts[8:]])))
+    blocks = list(encoder.vectors(iter([texts[:7], texts[7:8], texts[8:]]), "document"))
     assert [len(block) for block in blocks] == [7, 1, 42]
     np.testing.assert_allclose(np.concatenate(blocks), encoder.encode_documents(texts), atol=1e-5, rtol=1e-4)
 
@@ -214,7 +170,6 @@ def test_each_text_is_tokenized_once(tiny_models, monkeypatch):
     """The tokenizer of a pair gets both texts; whole texts are cut, so no other step needs their tokens."""
     scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 64}, "float32", 300)
     queries, documents = [f"ab {row}" for row in range(70)], [f"cd {row} ef" for row in range(70)]
-    beginnings = [scorer.begin(text) for text in queries], [scorer.begin(text) for text in documents]
     seen: list[str] = []
     tokenizer = scorer.model.tokenizer
     batch = type(tokenizer)._encode_plus
@@ -224,8 +179,8 @@ def test_each_text_is_tokenized_once(tiny_models, monkeypatch):
         return batch(self, text, *arguments, **options)
 
     monkeypatch.setattr(type(tokenizer), "_encode_plus", counted)
-    scorer.score_beginnings(*beginnings)
-    assert len(seen) == 70
+    scorer.score(queries, documents)
+    assert sum("cd" in text for text in seen) == 70
 
 
 def test_the_memory_of_pairs_does_not_grow_with_their_number(tiny_models):
@@ -237,7 +192,6 @@ def test_the_memory_of_pairs_does_not_grow_with_their_number(tiny_models):
         return tokenized(pairs)
 
     scorer.tokenized = counted
-    one = scorer.begin("ab cd")
-    given = [one] * (FIRST + WINDOW + 5)
-    assert len(scorer.score_beginnings(given, given)) == len(given)
-    assert taken == [FIRST, WINDOW, 5]
+    given = ["ab cd"] * (WINDOW + 5)
+    assert len(scorer.score(given, given)) == len(given)
+    assert taken == [WINDOW, 5]

@@ -229,6 +229,24 @@ def test_windows_are_those_of_rankgpt_where_they_fit(documents, window, step):
     assert list(windows(documents, window, step)) == expected
 
 
+def test_documents_move_up_from_window_to_window():
+    """The best of the last window may become the first of all; a document that an answer omits stays behind."""
+
+    def chat(messages):
+        texts = [turn["content"].split()[1] for turn in messages if turn["content"].startswith("[")]
+        best = sorted(range(len(texts)), key=lambda place: -int(texts[place]))
+        return " > ".join(f"[{place + 1}]" for place in best[:-1])
+
+    entry = ListwiseReranker.model_validate(LISTWISE | {"window": 4, "step": 2})
+    ranker = Listwise(entry, chat)
+    scores = ranker.scores("q", ["1", "3", "2", "7", "4", "0", "6", "8"])
+    assert np.argsort(-scores).tolist() == [7, 3, 1, 0, 6, 2, 4, 5]
+    assert ranker.facts() == {
+        "prompt": messages("{query}", ["{document}"]),
+        **{"windows": 3, "windows_without_an_order": 0, "windows_with_gaps": 3},
+    }
+
+
 @pytest.mark.parametrize("answer", ["[" + "1" * 4301, "[9] > [3]", "no"])
 def test_an_answer_of_numbers_of_no_document_is_no_order(answer):
     ranker = Listwise(ListwiseReranker.model_validate(LISTWISE), lambda messages: answer)

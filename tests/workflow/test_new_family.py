@@ -47,8 +47,8 @@ class BinaryEncoder:
     def encode_documents(self, texts, *, progress=None):
         return self.bits(self.dense.encode_documents(texts, progress=progress))
 
-    def encode_blocks(self, blocks, *, progress=None):
-        return map(self.bits, self.dense.encode_blocks(blocks, progress=progress))
+    def vectors(self, blocks, role, progress=None):
+        return map(self.bits, self.dense.vectors(blocks, role, progress))
 
     def encode_queries(self, texts, *, progress=None):
         return self.bits(self.dense.encode_queries(texts, progress=progress))

@@ -342,7 +342,7 @@ class DecoderReranker(AnsweringReranker):
 
 
 class ListwiseReranker(ModelEntry):
-    """A chat model, here or of an endpoint, that orders the documents of a window, as RankGPT asks for it."""
+    """A chat model of an endpoint that orders the documents of a window, as RankGPT asks for it."""
 
     family: Literal["listwise-reranker"] = Field(description="Decides how the checkpoint is opened and searched.")
     window: Annotated[int, Field(ge=2, le=1000)] = Field(20, description="Documents that the model orders at a time.")
@@ -350,8 +350,10 @@ class ListwiseReranker(ModelEntry):
     words: Size = Field(300, description="Words of each document in the prompt.")
 
     def problems(self) -> Iterator[str]:
-        """Yield a step that leaves documents out."""
+        """Yield a step that leaves documents out, and a checkpoint."""
         yield from super().problems()
+        if self.origin not in ("", "endpoint"):
+            yield "needs an endpoint: serve the checkpoint (vLLM, Ollama, llama.cpp)"
         if self.step > self.window:
             yield f"step: {self.step} is more than the window of {self.window}, so documents would be left out"
 

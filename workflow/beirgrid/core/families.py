@@ -62,7 +62,7 @@ FAMILIES = {
         Family("cross-encoder", "reranker", encoder="cross_encoder:CrossEncoderScorer"),
         Family("seq2seq-reranker", "reranker", encoder="answering:AnswerScorer"),
         Family("decoder-reranker", "reranker", encoder="answering:AnswerScorer"),
-        Family("listwise-reranker", "reranker", encoder="listwise:ListwiseScorer"),
+        Family("listwise-reranker", "reranker"),  # a server runs it
         Family("query-generator", "expander", encoder="query_generator:GeneratorModel"),
         Family("term-weights", "expander", encoder="term_weights:TermWeighter"),
     )

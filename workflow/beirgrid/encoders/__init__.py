@@ -10,36 +10,37 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..config.models import (
-    CrossEncoder,
-    DecoderReranker,
-    DenseModel,
-    LateInteractionModel,
-    ListwiseReranker,
-    Model,
-    ModelEntry,
-    Seq2SeqReranker,
-)
+from ..config.models import CrossEncoder, DenseModel, Model, ModelEntry
 from ..config.values import explain
 from ..core.compute import Compute, Runtime
 from ..core.errors import ConfigError
 from ..core.families import FAMILIES, RETRIEVERS
 from .chunked import ChunkedEncoder, ChunkedScorer
 from .mteb_loader import MtebModel
-from .protocol import Encoder, Scorer
+from .protocol import Encoder
 from .served import ServedEncoder, ServedScorer
 
 
-def open_model(folder: Path, entry: ModelEntry, runtime: Runtime) -> Any:
-    """Open a checkpoint of any family on this machine.
+def open_model(folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path | None = None) -> Any:
+    """Open a model of any family, in chunks or behind an endpoint if its entry says so (``encoders.protocol``).
+
+    The arguments are those of ``open_encoder``.
 
     Raises:
         DataError: the checkpoint is damaged, or is not what the entry says.
     """
+    if isinstance(entry, DenseModel) and entry.endpoint:
+        return ServedEncoder(folder, entry, runtime, answers)
+    if entry.endpoint:
+        return ServedScorer(folder, entry, runtime, answers)
     if isinstance(entry, DenseModel | CrossEncoder) and entry.engine:
         return MtebModel(folder, entry, runtime)
     module, _, name = FAMILIES[entry.family].encoder.partition(":")
-    return getattr(importlib.import_module(f".{module}", __name__), name)(folder, entry, runtime)
+    model = getattr(importlib.import_module(f".{module}", __name__), name)(folder, entry, runtime)
+    if isinstance(entry, DenseModel) and entry.chunks:
+        return ChunkedEncoder(model, entry, folder)
+    chunks = getattr(entry, "chunks", None)
+    return ChunkedScorer(model, chunks) if chunks else model
 
 
 def open_encoder(
@@ -73,10 +74,8 @@ def open_encoder(
     model = _entry(entry) if isinstance(entry, Mapping) else entry
     if model.family not in RETRIEVERS:
         raise ConfigError(f"models of the family {model.family} encode no texts (known: {', '.join(RETRIEVERS)})")
-    if isinstance(model, DenseModel) and model.endpoint:
-        return ServedEncoder(folder, model, runtime, answers)
-    encoder: Encoder[Any] = open_model(folder, model, runtime)
-    return ChunkedEncoder(encoder, model, folder) if isinstance(model, DenseModel) and model.chunks else encoder
+    encoder: Encoder[Any] = open_model(folder, model, runtime, answers)
+    return encoder
 
 
 def _entry(keys: Mapping[str, Any]) -> ModelEntry:
@@ -85,21 +84,3 @@ def _entry(keys: Mapping[str, Any]) -> ModelEntry:
     except ValidationError as error:
         raise ConfigError(f"the entry is not valid: {'; '.join(explain(error, '', keys))}") from None
     return entry
-
-
-def open_scorer(
-    folder: Path,
-    entry: CrossEncoder | Seq2SeqReranker | DecoderReranker | ListwiseReranker | LateInteractionModel,
-    runtime: Runtime,
-    answers: Path | None = None,
-) -> Scorer:
-    """Open a reranker's checkpoint as the family of its registry entry. The arguments are those of ``open_encoder``.
-
-    Raises:
-        DataError: the checkpoint is damaged, or is not what the entry says.
-    """
-    if entry.endpoint:
-        return ServedScorer(folder, entry, runtime, answers)
-    scorer: Any = open_model(folder, entry, runtime)
-    chunks = getattr(entry, "chunks", None)
-    return ChunkedScorer(scorer, chunks) if chunks else scorer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from . import cutting
 from .base import PairScorer
-from .cutting import Beginning
 from .engine import Tokens
 from .headed import HeadedModel
 
@@ -62,15 +62,23 @@ class AnswerScorer(HeadedModel[AnsweringReranker], PairScorer[AnsweringReranker]
         if (fixed := sum(len(part) for part in self.parts if not isinstance(part, str))) > self.limit // 4:
             raise DataError(f"{folder}: the prompt alone has {fixed} tokens, too many for max_length {self.limit}")
 
-    def begin(self, text: str, *, counted: bool = False) -> Beginning:
-        """Truncate a query or document to what the model can read. Tokens are never counted."""
-        return Beginning(cutting.cut(self.tokenizer, text, self.limit))
-
-    def tokenized(self, pairs: list[tuple[Beginning, Beginning]]) -> Tokens:
+    def tokenized(self, pairs: list[tuple[str, str]]) -> Tokens:
         """Tokenize the prompt of each pair. The document is truncated so that the rest of the prompt fits."""
+        columns: list[list[list[int]]] = []
         with self.reading:
-            ids = self._tokens([query.text for query, _ in pairs], [document.text for _, document in pairs])
-        return Tokens({"input_ids": [np.array(row, np.int32) for row in ids]})
+            cut = {text: cutting.cut(self.tokenizer, text, self.limit) for text in {*chain.from_iterable(pairs)}}
+            for number, part in enumerate(self.parts):
+                if isinstance(part, str):
+                    texts = [_filled(part, cut[query], cut[document]) for query, document in pairs]
+                    columns.append(self._ids(texts, self.limit if number == self.last else self.query_limit))
+                else:
+                    columns.append([part] * len(pairs))
+        tokens = Tokens({"input_ids": []})
+        for row in map(list, zip(*columns, strict=True)):
+            document = row[self.last]
+            row[self.last] = document[: max(self.limit - sum(map(len, row)) + len(document), 0)]
+            tokens.columns["input_ids"].append(np.fromiter(chain.from_iterable(row), np.int32))
+        return tokens
 
     def results(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
         """Return the score of each pair: float32 [pairs]."""
@@ -82,22 +90,6 @@ class AnswerScorer(HeadedModel[AnsweringReranker], PairScorer[AnsweringReranker]
         logits = self.model(**inputs, **written, use_cache=False).logits[:, -1]
         scores = logits[:, self.answers].float()
         return (scores[:, 0] - scores[:, 1] if len(self.answers) > 1 else scores[:, 0],)
-
-    def _tokens(self, queries: list[str], documents: list[str]) -> list[list[int]]:
-        """Return the token ids of each pair."""
-        columns = []
-        for number, part in enumerate(self.parts):
-            if not isinstance(part, str):
-                columns.append([part] * len(queries))
-                continue
-            texts = [_filled(part, query, document) for query, document in zip(queries, documents, strict=True)]
-            columns.append(self._ids(texts, self.limit if number == self.last else self.query_limit))
-        rows = []
-        for row in zip(*columns, strict=True):
-            room = self.limit - sum(len(ids) for number, ids in enumerate(row) if number != self.last)
-            cut = (ids[: max(room, 0)] if number == self.last else ids for number, ids in enumerate(row))
-            rows.append([token for ids in cut for token in ids])
-        return rows
 
     def _ids(self, texts: list[str], limit: int | None = None) -> list[list[int]]:
         options = {"truncation": True, "max_length": limit} if limit else {}

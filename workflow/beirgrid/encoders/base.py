@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..core.compute import Runtime
 from ..core.errors import DataError, warn
 from ..core.progress import Progress
 from . import cutting, guards
-from .engine import TOKENIZED, Engine, Forward, Tokens, parts, windows
+from .engine import TOKENIZED, Engine, Forward, Tokens, parts
 from .kernels import last_layer, linear
 from .loading import load_checkpoint
 from .protocol import Encoder, OpenModel, Scorer
@@ -233,7 +233,7 @@ class LoadedModel(OpenModel, Generic[EntryT]):
 class TextEncoder(LoadedModel[EntryT], Encoder[VectorsT], Generic[EntryT, VectorsT]):
     """Base of text encoders: encodes documents and queries through the engine."""
 
-    def vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None) -> Iterator[VectorsT]:
+    def vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None = None) -> Iterator[VectorsT]:
         """Yield the vectors of each block of texts."""
         tokenized = (self.tokenized(texts, role) for texts in blocks)
         forward = partial(self.compute, partial(self._forward, role))
@@ -271,28 +271,27 @@ class TextEncoder(LoadedModel[EntryT], Encoder[VectorsT], Generic[EntryT, Vector
         return selected
 
     def batch_vectors(self, results: tuple[np.ndarray, ...]) -> VectorsT:
-        """Convert a batch's results, on the host, to the family's vectors."""
-        raise NotImplementedError
+        """Convert a batch's results, on the host, to the family's vectors. A dense model's are its only result."""
+        vectors: Any = results[0]
+        return cast(VectorsT, vectors)
 
 
 class PairScorer(LoadedModel[EntryT], Scorer):
-    """Base of rerankers: each side of a pair is truncated before the pair is tokenized."""
+    """Base of rerankers that read both texts of a pair together."""
 
-    def score_beginnings(
-        self, queries: list[cutting.Beginning], documents: list[cutting.Beginning], *, progress: Progress | None = None
-    ) -> np.ndarray:
+    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Score each pair (queries[i], documents[i]): float32 [pairs], higher is better.
 
         Pairs are tokenized window by window, so memory does not grow with their number.
         """
         scores = [np.empty(0, np.float32)]
-        tokenized = map(self.tokenized, windows(list(zip(queries, documents, strict=True))))
+        tokenized = map(self.tokenized, parts(list(zip(queries, documents, strict=True))))
         forward = partial(self.compute, self.results)
         for batches, order in self.engine.run(tokenized, self.tokenizer, forward, itemgetter(0), progress):
             scores.append(np.concatenate(batches)[order])
         return np.concatenate(scores)
 
-    def tokenized(self, pairs: list[tuple[cutting.Beginning, cutting.Beginning]]) -> Tokens:
+    def tokenized(self, pairs: list[tuple[str, str]]) -> Tokens:
         """Tokenize pairs of query and document."""
         raise NotImplementedError
 

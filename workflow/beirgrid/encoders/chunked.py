@@ -15,10 +15,11 @@ from ..core.progress import Progress
 from ..search.maxsim import TokenVectors
 from . import cutting
 from .base import LoadedModel, PairScorer, TextEncoder
-from .cutting import Beginning
-from .engine import FIRST, parts, windows
+from .engine import parts
 from .protocol import Encoder, OpenModel, Scorer, unit_length
 
+# Pairs of a query and a document whose chunks are scored together.
+PAIRS = 256
 OpenT = TypeVar("OpenT", bound=LoadedModel[Any])
 
 
@@ -77,7 +78,7 @@ class ChunkedEncoder(Chunked[TextEncoder[Any, Any]], Encoder[np.ndarray | TokenV
 
     def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray | TokenVectors:
         """Return the vectors of documents, in the order of the texts."""
-        return next(self.encode_blocks([texts], progress=progress), np.empty((0, self.dimension), np.float32))
+        return next(self.vectors([texts], progress=progress))
 
     def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Return the vectors of queries, in the order of the texts."""
@@ -85,27 +86,20 @@ class ChunkedEncoder(Chunked[TextEncoder[Any, Any]], Encoder[np.ndarray | TokenV
         return vectors
 
     def vectors(
-        self, blocks: Iterable[list[str]], role: str, progress: Progress | None
+        self, blocks: Iterable[list[str]], role: str = "document", progress: Progress | None = None
     ) -> Iterator[np.ndarray | TokenVectors]:
         """Yield the vectors of each block of documents."""
         for cut in ahead(([self.cut(text) for text in texts] for texts in blocks), 1):
             counts = np.array([*map(len, cut)], np.int64)
-            ends, encoded = np.cumsum(counts), [np.empty((0, self.dimension), np.float32)]
-            read = done = 0
-            for vectors in self.open.encode_blocks(windows([chunk for of_text in cut for chunk in of_text])):
-                encoded.append(vectors)
-                read += len(vectors)
-                before, done = done, int(np.searchsorted(ends, read, "right"))
-                if progress:
-                    progress.add(done - before)
-            self.count += read
-            yield self._documents(np.concatenate(encoded), counts)
-
-    def _documents(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray | TokenVectors:
-        if self.chunks.aggregate != "mean":
-            return TokenVectors(vectors, counts) if self.chunks.aggregate == "max" else vectors
-        means = self.aggregated(vectors, counts)
-        return unit_length(means) if self.unit else means
+            vectors = self.open.encode_documents([chunk for of_text in cut for chunk in of_text])
+            self.count += len(vectors)
+            if progress:
+                progress.add(len(cut))
+            if self.chunks.aggregate == "mean":
+                means = self.aggregated(vectors, counts)
+                yield unit_length(means) if self.unit else means
+            else:
+                yield TokenVectors(vectors, counts) if self.chunks.aggregate == "max" else vectors
 
 
 class ChunkedScorer(Chunked[PairScorer[Any]], Scorer):
@@ -113,28 +107,21 @@ class ChunkedScorer(Chunked[PairScorer[Any]], Scorer):
 
     def __init__(self, scorer: PairScorer[Any], chunks: Chunks) -> None:
         limit = getattr(scorer, "limit", None) or scorer.model.max_seq_length
-        around = len(scorer.tokenized([(scorer.begin(""), scorer.begin(""))]).ids[0])
+        around = int(scorer.tokenized([("", "")]).lengths[0])
         super().__init__(chunks, scorer, limit and limit - around - 1)
 
     def spent(self) -> dict[str, float]:
         """Return the number of pairs of a query and a chunk that were scored."""
         return {"chunk_pairs": self.count}
 
-    def score_beginnings(
-        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
-    ) -> np.ndarray:
+    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Return the score of each pair (queries[i], documents[i]): float32 [pairs]."""
-        asked = {query.text: self.open.begin(query.text) for query in queries}
-        counted = any(query.shorter for query in asked.values())
-        read = {
-            text: [self.open.begin(chunk, counted=counted) for chunk in self.cut(text)]
-            for text in {document.text for document in documents}
-        }
+        chunks = {text: self.cut(text) for text in set(documents)}
         scores = [np.empty(0, np.float32)]
-        for part in parts(list(zip(queries, documents, strict=True)), FIRST):
-            pairs = [(asked[query.text], chunk) for query, document in part for chunk in read[document.text]]
-            counts = np.array([len(read[document.text]) for _, document in part], np.int64)
-            scores.append(self.aggregated(self.open.score_beginnings(*map(list, zip(*pairs, strict=True))), counts))
+        for part in parts(list(zip(queries, documents, strict=True)), PAIRS):
+            pairs = [(query, chunk) for query, document in part for chunk in chunks[document]]
+            counts = np.array([len(chunks[document]) for _, document in part], np.int64)
+            scores.append(self.aggregated(self.open.score(*map(list, zip(*pairs, strict=True))), counts))
             self.count += len(pairs)
             if progress:
                 progress.add(len(part))

@@ -11,7 +11,6 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from . import cutting
 from .base import MOST_LABELS, PairScorer
-from .cutting import Beginning
 from .engine import Tokens, parts
 
 if TYPE_CHECKING:
@@ -48,16 +47,19 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
         self.model.set_keep_in_fp32_modules(_last_layers(self.model))
         self.set_precision("scores")
 
-    def begin(self, text: str, *, counted: bool = True) -> Beginning:
-        """Truncate a query or document to what the model can read (``cutting.for_pair``)."""
-        return cutting.for_pair(self.tokenizer, text, self.model.max_seq_length, counted)
-
-    def tokenized(self, pairs: list[tuple[Beginning, Beginning]]) -> Tokens:
-        """Tokenize pairs, truncated to the model's length."""
-        tokens = Tokens()
+    def tokenized(self, pairs: list[tuple[str, str]]) -> Tokens:
+        """Tokenize pairs, truncated to the model's length. Long texts are cut before (``cutting.for_pair``)."""
+        tokens, limit = Tokens(), self.model.max_seq_length
         with self.reading, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*overflowing tokens.*")
-            for part in parts([cutting.pair(*pair) for pair in pairs], PAIRS_TOKENIZED):
+            queries = {text: cutting.for_pair(self.tokenizer, text, limit) for text in {query for query, _ in pairs}}
+            counted = any(query.shorter for query in queries.values())
+            documents = {
+                text: cutting.for_pair(self.tokenizer, text, limit, counted)
+                for text in {document for _, document in pairs}
+            }
+            beginnings = [cutting.pair(queries[query], documents[document]) for query, document in pairs]
+            for part in parts(beginnings, PAIRS_TOKENIZED):
                 tokens.add(self.preprocess(part))
         return tokens
 

@@ -61,7 +61,7 @@ def windows(tokenizer: Any, text: str, tokens: int, stride: int) -> list[str]:
     return chunks
 
 
-def for_pair(tokenizer: Any, text: str, tokens: int, counted: bool) -> Beginning:
+def for_pair(tokenizer: Any, text: str, tokens: int, counted: bool = True) -> Beginning:
     """Truncate a text for a pair of at most ``tokens`` tokens.
 
     ``counted`` must be true unless all texts of the other side have at most ``tokens`` + MARGIN tokens.

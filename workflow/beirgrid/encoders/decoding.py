@@ -30,18 +30,6 @@ class Places(NamedTuple):
     copies: int
 
 
-class DrawnTokens(NamedTuple):
-    """Sampled tokens.
-
-    Attributes:
-        pieces: int64 [rows, steps], padded after a row's end.
-        finite: bool [rows], whether all logits of the row were finite.
-    """
-
-    pieces: torch.Tensor
-    finite: torch.Tensor
-
-
 def share_documents(model: Any) -> None:
     """Make rows of a document attend to one shared copy of its states.
 
@@ -160,13 +148,18 @@ class TokenSampler:
         states: torch.Tensor = self.model.get_encoder()(**inputs).last_hidden_state
         return states
 
-    def sample(self, states: torch.Tensor, mask: torch.Tensor, numbers: torch.Tensor) -> DrawnTokens:
+    def sample(
+        self, states: torch.Tensor, mask: torch.Tensor, numbers: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Sample rows of tokens for documents; the rows of a document are consecutive.
 
         Args:
             states: output of ``encode``.
             mask: int64 [documents, tokens], 0 where a token is padding.
             numbers: float32 [rows, steps] in [0, 1), the random numbers of each row.
+
+        Returns:
+            tokens, int64 [rows, steps], padded after a row's end; whether all logits of a row were finite, bool [rows].
         """
         count, steps = numbers.shape
         pieces = torch.full((count, steps), self.padding, device=states.device)
@@ -191,7 +184,7 @@ class TokenSampler:
                 kept = (~ended).nonzero()[:, 0]
                 on.keep(kept)
                 ended = ended[kept]
-        return DrawnTokens(pieces, finite)
+        return pieces, finite
 
 
 def draw(logits: torch.Tensor, pieces: torch.Tensor, numbers: torch.Tensor, top_p: float) -> torch.Tensor:

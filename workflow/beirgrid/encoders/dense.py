@@ -130,7 +130,3 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
 
         vectors = features["sentence_embedding"].float()
         return (normalize(vectors) if self.entry.similarity == "cosine" else vectors,)
-
-    def batch_vectors(self, results: tuple[np.ndarray, ...]) -> np.ndarray:
-        """Return the vectors unchanged."""
-        return results[0]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -24,13 +24,10 @@ from ..core.progress import Progress
 if TYPE_CHECKING:
     import torch
 
-# Texts (or pairs) that are tokenized and sorted together. The first window is smaller, so that computation starts
-# early.
-WINDOW, FIRST = 2048, 256
+# Texts (or pairs) that are tokenized and sorted together.
+WINDOW = 2048
 # Texts tokenized at a time: a tokenizer keeps truncated tokens, about 70 bytes each.
 TOKENIZED = 256
-# Messages of PyTorch and oneDNN when a CPU runs out of memory.
-_NO_MEMORY = ("can't allocate memory", "could not create a primitive", "could not create a memory object")
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 # Maps the inputs of a batch to its results, on the device. Their first dimension is the batch.
@@ -57,15 +54,10 @@ def token_batches(
         start = stop
 
 
-def parts(items: Sequence[ItemT], size: int) -> Iterator[list[ItemT]]:
+def parts(items: Sequence[ItemT], size: int = WINDOW) -> Iterator[list[ItemT]]:
     """Yield the items in order, ``size`` at a time."""
     for start in range(0, len(items), size):
         yield list(items[start : start + size])
-
-
-def windows(items: Sequence[ItemT]) -> Iterator[list[ItemT]]:
-    """Yield the items in order, ``FIRST`` of them and then ``WINDOW`` at a time."""
-    return chain(parts(items[:FIRST], FIRST), parts(items[FIRST:], WINDOW))
 
 
 @dataclass
@@ -83,14 +75,9 @@ class Tokens:
     rows: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
-    def ids(self) -> list[np.ndarray]:
-        """The token ids of each text."""
-        return self.columns.get("input_ids", [])
-
-    @property
     def lengths(self) -> np.ndarray:
         """Tokens of each text: int64 [texts]."""
-        return np.fromiter(map(len, self.ids), np.int64, len(self.ids))
+        return np.array([*map(len, self.columns.get("input_ids", []))], np.int64)
 
     def add(self, features: Mapping[str, Any]) -> None:
         """Add tokenized texts. A feature is a list of numbers per text, a padded tensor [texts, longest], or a
@@ -138,18 +125,6 @@ class Tokens:
         return inputs
 
 
-class Window(NamedTuple, Generic[ResultT]):
-    """The results of a window, batch by batch.
-
-    Attributes:
-        batches: the results of each batch.
-        order: places of the texts among the results of all batches, int64 [texts].
-    """
-
-    batches: list[ResultT]
-    order: np.ndarray
-
-
 class Engine:
     """Computes batches on a runtime's device.
 
@@ -176,8 +151,10 @@ class Engine:
         keep: Keep[ResultT],
         progress: Progress | None = None,
         most: int = WINDOW,
-    ) -> Iterator[Window[ResultT]]:
-        """Yield the results of each window. Another thread tokenizes windows ahead.
+    ) -> Iterator[tuple[list[ResultT], np.ndarray]]:
+        """Yield the results of each window, batch by batch, and the places of its texts among them, int64 [texts].
+
+        Another thread tokenizes windows ahead.
 
         Args:
             tokenized: the tokens of each window; its iterator runs in another thread.
@@ -211,7 +188,7 @@ class Engine:
                         if progress:
                             progress.add(sum(len(rows) for rows, _ in batches))
                     order = np.argsort(np.concatenate([rows for rows, _ in computed]))
-                    yield Window([result for _, result in computed], order)
+                    yield [result for _, result in computed], order
             finally:
                 pool.shutdown(cancel_futures=True)
                 torch.set_num_threads(threads)  # threads that start later inherit this setting
@@ -233,8 +210,8 @@ class Engine:
                 inputs = tokens.padded(rows, tokenizer)
                 results = forward({name: self._to_device(value) for name, value in inputs.items()})
                 return [(rows, keep(self._to_host(results)))]
-        except (MemoryError, RuntimeError) as error:
-            if not _lacks_memory(error) or len(rows) == 1:
+        except torch.OutOfMemoryError:  # of a GPU
+            if len(rows) == 1:
                 raise
             # The traceback keeps the failed batch's tensors alive until this block ends.
         self._use_less(int(tokens.lengths[rows].max()) * len(rows))
@@ -251,8 +228,7 @@ class Engine:
                 "batch size)"
             )
         self.budget = min(self.budget, max(tokens // 2, 1))
-        if self.runtime.kind == "cuda":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     def _to_device(self, value: Any) -> Any:
         if self.runtime.kind == "cpu" or not hasattr(value, "pin_memory"):
@@ -271,10 +247,3 @@ class Engine:
         with torch.cuda.device(self.runtime.device):
             torch.cuda.current_stream().record_event().synchronize()
         return tuple(copy.numpy() for copy in copies)
-
-
-def _lacks_memory(error: BaseException) -> bool:
-    """Tell whether an error means that memory ran out. On a CPU it is a plain RuntimeError of PyTorch or oneDNN."""
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(part in str(error) for part in _NO_MEMORY)

@@ -16,8 +16,7 @@ from ..models import saved
 from ..search.maxsim import TokenVectors
 from . import m3
 from .base import TextEncoder
-from .cutting import Beginning
-from .engine import windows
+from .engine import parts
 from .protocol import Scorer
 from .sparse import transformer
 
@@ -108,23 +107,21 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors], Sc
         vectors, counts = zip(none, *blocks, strict=True)
         return TokenVectors(np.concatenate(vectors), np.concatenate(counts))
 
-    def score_beginnings(
-        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
-    ) -> np.ndarray:
+    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Return the score of each pair: float32 [pairs], the sum over the query's tokens of the best product (MaxSim).
 
         Each text is encoded once, documents a window at a time. Vectors are in float32, where a search of stored ones
         reads float16.
         """
         scores = np.empty(len(queries), np.float32)
-        asked = _apart(self.encode_queries, list(dict.fromkeys(query.text for query in queries)))
+        asked = _apart(self.encode_queries, list(dict.fromkeys(queries)))
         rows: dict[str, list[int]] = {}
         for row, document in enumerate(documents):
-            rows.setdefault(document.text, []).append(row)
-        for texts in windows(list(rows)):
+            rows.setdefault(document, []).append(row)
+        for texts in parts(list(rows)):
             for text, vectors in _apart(self.encode_documents, texts).items():
                 for row in rows[text]:
-                    scores[row] = (asked[queries[row].text] @ vectors.T).max(axis=1).sum() if len(vectors) else 0
+                    scores[row] = (asked[queries[row]] @ vectors.T).max(axis=1).sum() if len(vectors) else 0
                 if progress:
                     progress.add(len(rows[text]))
         return scores

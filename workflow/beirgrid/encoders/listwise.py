@@ -10,23 +10,13 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..config.models import ListwiseReranker
-from ..core.compute import Runtime
-from ..core.errors import DataError
-from ..core.progress import Progress
-from .chat import ChatModel
-from .cutting import Beginning
-from .protocol import Scorer
 
 _RANKED = re.compile(r"\d+")
-# Tokens that an answer may have beyond those of an order of all documents of a window.
-_MARGIN = 16
-
 _SYSTEM = "You are RankGPT, an intelligent assistant that can rank passages based on their relevancy to the query."
 Messages = Sequence[Mapping[str, str]]
 
@@ -72,53 +62,7 @@ class Listwise:
         return [*known, *(place for place in range(documents) if place not in known)]
 
 
-class ListwiseScorer(ChatModel, Scorer):
-    """Scores from an order of documents that a decoder on this machine writes."""
-
-    def __init__(self, folder: Path, entry: ListwiseReranker, runtime: Runtime) -> None:
-        super().__init__(folder, entry, runtime)
-        if not self.tokenizer.chat_template:
-            raise DataError(f"{folder} is no chat model: its tokenizer has no chat template")
-        self.listwise = Listwise(entry, self._chat)
-        order = " > ".join(f"[{number}]" for number in range(1, entry.window + 1))
-        self.answer = len(self.tokenizer(order, add_special_tokens=False)["input_ids"]) + _MARGIN
-
-    def facts(self) -> dict[str, Any]:
-        """Return, beside the facts of every model, the prompt, and how many answers were no order of all documents."""
-        return super().facts() | self.listwise.facts()
-
-    def spent(self) -> dict[str, int]:
-        """Return the counts of windows so far."""
-        return dict(self.listwise.counts)
-
-    def score_beginnings(
-        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
-    ) -> np.ndarray:
-        """Return the score of each pair: float32 [pairs]. The documents of a query stand one after another."""
-        scores = np.empty(len(queries), np.float32)
-        for rows in of_queries(queries):
-            scores[rows] = self.listwise.scores(queries[rows[0]].text, [documents[row].text for row in rows])
-            if progress:
-                progress.add(len(rows))
-        return scores
-
-    def _chat(self, messages: Messages) -> str:
-        """Return what the model answers.
-
-        Raises:
-            DataError: the messages and the answer are longer than what the model reads.
-        """
-        tokens = self.read(messages)
-        number, limit = tokens["input_ids"].shape[1], self.entry.max_length or self.positions
-        if limit and number + self.answer > limit:
-            raise DataError(
-                f"a window has {number} tokens and its answer up to {self.answer}, and the model reads {limit}: give "
-                "the model's entry fewer words, or a smaller window"
-            )
-        return self.write(tokens, self.answer)
-
-
-def of_queries(queries: list[Beginning]) -> list[list[int]]:
+def of_queries(queries: list[str]) -> list[list[int]]:
     """Return the rows of each query. Two may have the same text, so it is the object that tells them apart."""
     return [list(rows) for _, rows in groupby(range(len(queries)), key=lambda row: id(queries[row]))]
 

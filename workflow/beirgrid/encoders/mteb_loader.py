@@ -17,15 +17,14 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..models import saved
-from .cutting import Beginning
 from .engine import parts
-from .protocol import Scorer, TextsAlone, unit_length
+from .protocol import DenseVectors, Scorer, unit_length
 
 # Pairs per call of a loader, and its batch size.
 _BATCH = 32
 
 
-class MtebModel(TextsAlone, Scorer):
+class MtebModel(DenseVectors, Scorer):
     """An encoder of one vector per text, of length 1 for cosine similarity, or a scorer of pairs, as its entry says.
 
     Attributes:
@@ -71,13 +70,11 @@ class MtebModel(TextsAlone, Scorer):
         vectors = _numbers(self.model.encode(_loaded(text=texts), **options))
         return unit_length(vectors) if self.unit else vectors
 
-    def score_beginnings(
-        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
-    ) -> np.ndarray:
+    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Return the score of each pair (queries[i], documents[i]): float32 [pairs]."""
         scores = [np.empty(0, np.float32)]
         for part in parts(list(zip(queries, documents, strict=True)), _BATCH):
-            asked, read = [query.text for query, _ in part], [document.text for _, document in part]
+            asked, read = map(list, zip(*part, strict=True))
             predicted = self.model.predict(_loaded(text=asked, query=asked), _loaded(text=read), **self.options)
             scores.append(_numbers(predicted).reshape(len(part)))
             if progress:

@@ -1,6 +1,6 @@
 """Base classes of the models: encoders of documents and queries, and scorers of pairs.
 
-``open_encoder`` and ``open_scorer`` return them. ``Vectors`` is the family's type of vectors:
+``open_encoder`` and ``open_model`` return them. ``Vectors`` is the family's type of vectors:
 
 - dense: ``np.ndarray``, float32 [texts, dimension]
 - sparse: ``scipy.sparse.csr_matrix``, float32 [texts, vocabulary]
@@ -15,8 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ..core.progress import Progress
-from .cutting import Beginning
-from .engine import windows
+from .engine import parts
 
 Vectors = TypeVar("Vectors")
 
@@ -46,21 +45,16 @@ class Encoder(OpenModel, Generic[Vectors]):
 
     def encode_documents(self, texts: list[str], *, progress: Progress | None = None) -> Vectors:
         """Encode documents (title and text of each, joined), in the order of the texts."""
-        return self.concatenation(list(self.vectors(windows(texts), "document", progress)))
+        return self.concatenation(list(self.vectors(parts(texts), "document", progress)))
 
     def encode_queries(self, texts: list[str], *, progress: Progress | None = None) -> Vectors:
         """Encode queries, in the order of the texts."""
-        return self.concatenation(list(self.vectors(windows(texts), "query", progress)))
+        return self.concatenation(list(self.vectors(parts(texts), "query", progress)))
 
-    def encode_blocks(self, blocks: Iterable[list[str]], *, progress: Progress | None = None) -> Iterator[Vectors]:
-        """Encode documents block by block, about ``engine.WINDOW`` of them each.
-
-        Another thread reads and tokenizes blocks ahead. Each block is sorted by length separately.
+    def vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None = None) -> Iterator[Vectors]:
+        """Yield the vectors of each block of texts, about ``engine.WINDOW`` of them. The role is ``query`` or
+        ``document``. Another thread reads and tokenizes blocks ahead.
         """
-        return self.vectors(blocks, "document", progress)
-
-    def vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None) -> Iterator[Vectors]:
-        """Yield the vectors of each block of texts. The role is ``query`` or ``document``."""
         raise NotImplementedError
 
     def concatenation(self, blocks: list[Vectors]) -> Vectors:
@@ -69,7 +63,19 @@ class Encoder(OpenModel, Generic[Vectors]):
 
 
 class DenseVectors(Encoder[np.ndarray]):
-    """An encoder of one vector per text: float32 [texts, dimension]."""
+    """An encoder of one vector per text: float32 [texts, dimension]. By default, a library gets a block at a time."""
+
+    def vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None = None) -> Iterator[np.ndarray]:
+        """Yield the vectors of each block of texts."""
+        for texts in blocks:
+            vectors = self.encoded(texts, role)
+            if progress:
+                progress.add(len(texts))
+            yield vectors
+
+    def encoded(self, texts: list[str], role: str) -> np.ndarray:
+        """Return the vectors of one block, from the library."""
+        raise NotImplementedError
 
     def concatenation(self, blocks: list[np.ndarray]) -> np.ndarray:
         """Concatenate the vectors of all blocks."""
@@ -83,53 +89,12 @@ def unit_length(vectors: np.ndarray) -> np.ndarray:
     return scaled
 
 
-class TextsAlone(DenseVectors):
-    """An encoder whose library gets a list of texts at a time."""
-
-    def vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None) -> Iterator[np.ndarray]:
-        """Yield the vectors of each block of texts."""
-        for texts in blocks:
-            vectors = self.encoded(texts, role)
-            if progress:
-                progress.add(len(texts))
-            yield vectors
-
-    def encoded(self, texts: list[str], role: str) -> np.ndarray:
-        """Return the vectors of one block, from the library."""
-        raise NotImplementedError
-
-
 class Scorer(OpenModel):
-    """A model that scores pairs of query and document. A higher score is a better match.
-
-    Long texts are truncated before tokenization: ``begin`` truncates each text once, and ``score_beginnings`` scores
-    pairs of the results.
-    """
-
-    def begin(self, text: str, *, counted: bool = True) -> Beginning:
-        """Truncate a query or document to what the model can read.
-
-        By default, return the whole text: whoever reads it, such as a server or a library, cuts it.
-
-        Args:
-            counted: whether to count the tokens of the whole text. Documents need it unless no query of their pairs has
-                a ``shorter`` beginning.
-        """
-        return Beginning(text)
-
-    def score_beginnings(
-        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
-    ) -> np.ndarray:
-        """Score each pair (queries[i], documents[i]): float32 [pairs]. A progress counts each pair as one."""
-        raise NotImplementedError
+    """A model that scores pairs of query and document. A higher score is a better match."""
 
     def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Score each pair (queries[i], documents[i]): float32 [pairs]. A progress counts each pair as one."""
-        shortened = {text: self.begin(text) for text in set(queries)}
-        counted = any(beginning.shorter for beginning in shortened.values())
-        read = {text: self.begin(text, counted=counted) for text in set(documents)}
-        pairs = [shortened[text] for text in queries], [read[text] for text in documents]
-        return self.score_beginnings(*pairs, progress=progress)
+        raise NotImplementedError
 
     def spent(self) -> Mapping[str, float]:
         """Return what the scorer has counted so far: requests of a server, windows of a listwise order, chunks."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..config import models
 from ..core.compute import Runtime
 from ..core.progress import Progress
-from .engine import Tokens, windows
+from .engine import Tokens, parts
 from .guards import check_finite
 from .headed import HeadedModel
 
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 QUERY_LENGTH = 64
 # Tokens that each concurrently sampled query takes from a batch's budget, for its keys and values.
 TOKENS_PER_ROW = 8
-
-
-class Queries(NamedTuple):
-    """The queries of a text, and whether all their logits were finite."""
-
-    texts: list[str]
-    finite: bool
 
 
 class GeneratorModel(HeadedModel[models.QueryGenerator]):
@@ -57,19 +50,15 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
 
         A text's first queries do not depend on ``per_text``.
         """
-        generated: list[list[str]] = [[] for _ in texts]
-        written = [row for row, text in enumerate(texts) if text.strip()]
-        if progress:
-            progress.add(len(texts) - len(written))
-        tokenized = (self._tokenized([texts[row] for row in rows], per_text, seed) for rows in windows(written))
+        generated: list[list[str]] = []
+        tokenized = (self._tokenized(part, per_text, seed) for part in parts(texts))
         most = max(1, self.rows // per_text)
         computed = self.engine.run(tokenized, self.tokenizer, self.results, self.batch_queries, progress, most)
-        for rows, (batches, order) in zip(windows(written), computed, strict=True):
+        for part, (batches, order) in zip(parts(texts), computed, strict=True):
             of_window = [queries for batch in batches for queries in batch]
-            finite = np.where([of_window[place].finite for place in order], 0, np.nan)
-            check_finite(finite, [f"{texts[row][:60]!r}" for row in rows], self.precision)
-            for row, place in zip(rows, order, strict=True):
-                generated[row] = of_window[place].texts
+            queries, finite = zip(*(of_window[place] for place in order), strict=True)
+            check_finite(np.where(finite, 0, np.nan), [f"{text[:60]!r}" for text in part], self.precision)
+            generated += [of_text if text.strip() else [] for text, of_text in zip(part, queries, strict=True)]
         return generated
 
     def expansions(self, texts: list[str], progress: Progress) -> dict[str, list[Any]]:
@@ -94,20 +83,19 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
                 self.sampler.sample(states, inputs["attention_mask"], part.flatten(0, 1))
                 for part in numbers.split(self.rows, dim=1)
             ]
-        pieces = torch.cat([part.pieces.view(len(numbers), -1, QUERY_LENGTH) for part in drawn], 1)
-        finite = torch.cat([part.finite.view(len(numbers), -1) for part in drawn], 1)
-        return pieces, finite
+        pieces, finite = zip(*drawn, strict=True)
+        shape = (len(numbers), -1, QUERY_LENGTH)
+        return torch.cat([part.view(shape) for part in pieces], 1), torch.cat(
+            [part.view(shape[:2]) for part in finite], 1
+        )
 
-    def batch_queries(self, results: tuple[np.ndarray, ...]) -> list[Queries]:
-        """Decode the queries of each text of a batch."""
+    def batch_queries(self, results: tuple[np.ndarray, ...]) -> list[tuple[list[str], bool]]:
+        """Decode the queries of each text of a batch, and tell whether all their logits were finite."""
         pieces, finite = results
         with self.reading:
             decoded = self.tokenizer.batch_decode(pieces.reshape(-1, pieces.shape[2]), skip_special_tokens=True)
-        written = [query.strip() for query in decoded]
-        count = pieces.shape[1]
-        return [
-            Queries(written[text * count : (text + 1) * count], bool(finite[text].all())) for text in range(len(pieces))
-        ]
+        queries = parts([query.strip() for query in decoded], pieces.shape[1])
+        return [(of_text, bool(row.all())) for of_text, row in zip(queries, finite, strict=True)]
 
 
 def random_numbers(seed: int, text: str, queries: int) -> np.ndarray:

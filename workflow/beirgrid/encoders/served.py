@@ -14,10 +14,9 @@ from ..core.errors import DataError
 from ..core.progress import Progress
 from ..models.endpoints import Client
 from ..models.probe import LEDGER, PROBE, is_same_model, probe, with_connection
-from .cutting import Beginning
 from .engine import parts
 from .listwise import Listwise, of_queries
-from .protocol import OpenModel, Scorer, TextsAlone, unit_length
+from .protocol import DenseVectors, OpenModel, Scorer, unit_length
 
 # Device and precision in records of served models.
 DEVICE, PRECISION = "endpoint", "an unknown precision"
@@ -47,7 +46,7 @@ class _Served(OpenModel):
         return {"device": DEVICE, "precision": self.precision, **self.client.facts()}
 
 
-class ServedEncoder(_Served, TextsAlone):
+class ServedEncoder(_Served, DenseVectors):
     """Encodes texts by ``/embeddings``: float32 [texts, dimension], of length 1 for cosine similarity."""
 
     entry: DenseModel
@@ -86,9 +85,7 @@ class ServedScorer(_Served, Scorer):
         """Return the countable facts: requests, tokens, price and, for chat models, windows."""
         return {name: number for name, number in self.facts().items() if isinstance(number, int | float)}
 
-    def score_beginnings(
-        self, queries: list[Beginning], documents: list[Beginning], *, progress: Progress | None = None
-    ) -> np.ndarray:
+    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Score each pair: float32 [pairs]. Consecutive pairs of a query share requests."""
         size = len(queries) if self.listwise else self.client.endpoint.batch
         tasks = [part for rows in of_queries(queries) for part in parts(rows, size)]
@@ -96,7 +93,7 @@ class ServedScorer(_Served, Scorer):
         scores = np.empty(len(queries), np.float32)
 
         def ask(rows: list[int]) -> np.ndarray:
-            return compute(queries[rows[0]].text, [documents[row].text for row in rows])
+            return compute(queries[rows[0]], [documents[row] for row in rows])
 
         for rows, of_rows in zip(tasks, self.client.each(ask, tasks), strict=True):
             scores[rows] = of_rows

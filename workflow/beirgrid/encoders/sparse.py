@@ -84,7 +84,7 @@ class SparseTextEncoder(SparseVectors):
         return self.concatenation([weigh(part) for part in parts(texts, TOKENIZED)])
 
     def vectors(
-        self, blocks: Iterable[list[str]], role: str, progress: Progress | None
+        self, blocks: Iterable[list[str]], role: str, progress: Progress | None = None
     ) -> Iterator[scipy.sparse.csr_matrix]:
         """Yield the vectors of each block of texts."""
         with _rounded_factors() if self.rounds_factors else nullcontext():
@@ -156,26 +156,29 @@ def _pool_maxima(model: Any, transformer: Any, runtime: Runtime, *, sparta: bool
     """
     from .kernels.maxima import Maxima
 
-    pooling, head, reorder = model[-1], transformer.get_output_embeddings(), runtime.kernels == "auto"
+    head, reorder = transformer.get_output_embeddings(), runtime.kernels == "auto"
     if sparta:
         maxima = Maxima(transformer.get_input_embeddings().weight[: len(model.tokenizer)], reorder=reorder)
-        weigh = partial(_sparta_weights, special=model.tokenizer.all_special_ids)
-    elif reorder and _is_splade(model) and _is_last(head, transformer):
-        maxima = Maxima(head.weight, head.bias)
-        weigh = partial(_splade_weights, times=2 if pooling.activation_function == "log1p_relu" else 1)
+        weigh: Any = partial(_sparta_weights, special=model.tokenizer.all_special_ids)
+    elif reorder and _takes_maxima(model) and _is_last(head, transformer):
+        maxima, weigh = Maxima(head.weight, head.bias), model[1].forward
         head.forward = lambda hidden: hidden
     else:
         return False
 
     def forward(features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        features["sentence_embedding"] = weigh(maxima(features["token_embeddings"], features["attention_mask"]))
-        return features
+        # One "token" with the largest logits has the same weights as all tokens: the logarithm is monotonic.
+        largest = maxima(features["token_embeddings"], features["attention_mask"])[:, None]
+        weighed: dict[str, torch.Tensor] = weigh(
+            {**features, "token_embeddings": largest, "attention_mask": largest.new_ones(largest.shape[:2])}
+        )
+        return weighed
 
-    pooling.forward = forward
+    model[-1].forward = forward
     return True
 
 
-def _is_splade(model: Any) -> bool:
+def _takes_maxima(model: Any) -> bool:
     """Tell whether a model is a transformer with max pooling over its logits and nothing in between."""
     from sentence_transformers.sparse_encoder.modules import SpladePooling
 
@@ -195,25 +198,17 @@ def _is_last(head: Any, transformer: Any) -> bool:
     return len(returned) == 1 and torch.equal(returned[0], logits)
 
 
-def _splade_weights(maxima: torch.Tensor, times: int) -> torch.Tensor:
-    """Compute term weights from the largest logits. The maximum commutes with the monotonic logarithm."""
-    weights = maxima.relu_()
-    for _ in range(times):
-        weights = weights.log1p_()
-    return weights
-
-
-def _sparta_weights(maxima: torch.Tensor, special: list[int]) -> torch.Tensor:
-    """Compute term weights from the terms' best matches among a document's tokens.
+def _sparta_weights(features: dict[str, torch.Tensor], special: list[int]) -> dict[str, torch.Tensor]:
+    """Compute term weights from the terms' best matches among a document's tokens, its one "token".
 
     The weight of a term is log(1 + max over tokens of relu(input embedding of the term · token)), as in the SPARTA
     paper (Zhao et al., 2021) without its bias term, which BEIR's checkpoint lacks. BEIR's implementation includes
     padding in the maximum, so its weights depend on the batch; this one does not.
     """
-    maxima[:, special] = 0
-    weights = maxima.relu_().log1p_()
-    kept = weights.topk(min(SPARTA_TERMS, weights.shape[1]))
-    return weights.new_zeros(weights.shape).scatter_(1, kept.indices, kept.values)
+    weights = features["token_embeddings"][:, 0].relu().log1p()
+    weights[:, special] = 0
+    largest = weights.topk(min(SPARTA_TERMS, weights.shape[1]))
+    return {"sentence_embedding": weights.new_zeros(weights.shape).scatter_(1, largest.indices, largest.values)}
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..models import saved
 from .loading import load_checkpoint
-from .protocol import TextsAlone
+from .protocol import DenseVectors
 
 
-class StaticEncoder(TextsAlone):
+class StaticEncoder(DenseVectors):
     """Encodes a text to one vector, of length 1 for cosine similarity.
 
     It runs on the CPU in float32: sending tokens to a GPU would take longer than averaging their vectors.

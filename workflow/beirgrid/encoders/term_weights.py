@@ -12,7 +12,7 @@ from ..config.models import TermWeightsModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from .engine import windows
+from .engine import parts
 from .guards import check_finite
 from .headed import HeadedModel
 
@@ -60,7 +60,7 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
 
     def piece_weights(self, texts: list[str], *, progress: Progress | None = None) -> list[PieceWeights]:
         """Return the weight of each token that the model reads of each text."""
-        tokenized = map(self.tokenized_texts, windows(texts))
+        tokenized = map(self.tokenized_texts, parts(texts))
         forward = partial(self.compute, self.results)
         weights: list[PieceWeights] = []
         for batches, order in self.engine.run(tokenized, self.tokenizer, forward, self.batch_weights, progress):

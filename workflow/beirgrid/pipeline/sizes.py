@@ -39,8 +39,6 @@ SAMPLED_PIECES, SAMPLING_COST = 16, {"cpu": 0.33, "cuda": 1.0}
 TRAINING_COST = 6.0
 # Texts whose vectors an encoder has in memory at a time (encoders/engine.py).
 WINDOW = 2048
-# Tokens with which a chat model names a document in an order. Assumed.
-RANKED = 5
 # Assumed seconds per request: a batch of texts, and an ordering by a chat model.
 REQUEST_SECONDS, ANSWER_SECONDS = 1.0, 5.0
 
@@ -191,16 +189,12 @@ class Sizes:
 
     def reading(self, model: str, texts: float, words: float) -> Amounts:
         """Return the work of encoding texts: a model's FLOPs, or a server's time."""
-        entry, answers = self.config.models[model], 0.0
-        if isinstance(entry, entries.ListwiseReranker):
-            # Windows overlap, so a document is encoded more than once.
-            answers = texts = texts * entry.window / entry.step
+        entry = self.config.models[model]
         if not entry.endpoint:
-            flops = self.read_flops(model, texts, words) + self.sampling_flops(model, answers * RANKED / SAMPLED_PIECES)
-            return {"model_flops": flops, "weights_mb": self.weights_mb(model)}
+            return {"model_flops": self.read_flops(model, texts, words), "weights_mb": self.weights_mb(model)}
         together, seconds = entry.endpoint.batch, REQUEST_SECONDS
-        if isinstance(entry, entries.ListwiseReranker):
-            together, seconds = entry.window, ANSWER_SECONDS
+        if isinstance(entry, entries.ListwiseReranker):  # each answer moves the window by a step
+            together, seconds = entry.step, ANSWER_SECONDS
         return {"served_seconds": texts / together * seconds / entry.endpoint.concurrency}
 
     def sampling_flops(self, model: str, queries: float) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable
 from contextlib import closing
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +19,7 @@ from ..core.families import FAMILIES
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders import open_encoder
-from ..encoders.engine import FIRST, WINDOW
+from ..encoders.engine import WINDOW
 from ..encoders.guards import CollapseCheck, check_finite
 from ..encoders.protocol import Encoder
 from ..models.endpoints import kept_answers
@@ -61,10 +60,7 @@ def encode(
     ):
         progress = Progress(f"encode shard {shard}", stop - start, "documents")
         opened = open_encoder(checkpoint, model, runtime, answers)
-        early = min(start + FIRST, stop)
-        documents = chain(
-            collection.read_blocks(corpus, start, early, FIRST), collection.read_blocks(corpus, early, stop, WINDOW)
-        )
+        documents = collection.read_blocks(corpus, start, stop, WINDOW)
         separator = model.separator if isinstance(model, DenseModel) else " "
         write = search.module(model.family).write_vectors
         with closing(_encoded(opened, documents, separator, progress)) as encoded:
@@ -90,7 +86,7 @@ def _encoded(
         read.append((documents, texts))
         return texts
 
-    for vectors in encoder.encode_blocks(map(texts_of, blocks), progress=progress):
+    for vectors in encoder.vectors(map(texts_of, blocks), "document", progress):
         documents, texts = read.popleft()
         checked = vectors.sums() if isinstance(vectors, TokenVectors) else vectors
         check.add(checked, texts)

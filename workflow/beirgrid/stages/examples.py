@@ -27,7 +27,7 @@ from ..core.compute import Compute, Runtime
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
-from ..encoders import open_encoder, open_scorer
+from ..encoders import open_encoder, open_model
 from ..encoders.guards import check_finite
 from ..encoders.protocol import Scorer
 from ..encoders.query_generator import GeneratorModel
@@ -214,7 +214,7 @@ def label(
     inputs = {"teacher": teacher, "corpus": corpus, "training_queries": queries, "negatives": negatives}
     recorded = provenance.record(Label.stamp, record, recipe.own_keys(), [output], inputs=inputs)
     with recorded as facts, compute.start() as runtime:
-        scorer = open_scorer(teacher, recipe.teacher, runtime)
+        scorer = open_model(teacher, recipe.teacher, runtime)
         with files.reading(queries):
             asked = pq.ParquetFile(queries)
         with files.reading(negatives):

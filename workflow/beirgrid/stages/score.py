@@ -28,7 +28,7 @@ from ..core.compute import Compute
 from ..core.errors import quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
-from ..encoders import open_scorer, served
+from ..encoders import open_model, served
 from ..encoders.guards import check_finite
 from ..encoders.protocol import Scorer
 from ..pipeline.rerank import Score
@@ -58,7 +58,7 @@ def score(
     """
     inputs = {"checkpoint": checkpoint, "corpus": corpus, "queries": queries, "run": run}
     with compute.start() as runtime:
-        opened = cache(partial(open_scorer, checkpoint, model, runtime, pairs / "answers"))
+        opened = cache(partial(open_model, checkpoint, model, runtime, pairs / "answers"))
         precision = served.PRECISION if model.endpoint else runtime.resolve(model.precision)
         if precision == "float16":  # used only if the model fits it
             precision = opened().precision
@@ -92,7 +92,7 @@ def score(
             parts += sorted(store.glob("*.parquet"))
             place = os.path.relpath(store, record.parent)
             results["pairs"] = {"store": place, "parts": [part.name for part in parts], "settings": settings}
-            if model.endpoint or ordered or getattr(model, "chunks", None):
+            if model.endpoint or getattr(model, "chunks", None):
                 # For all pairs, including those that other jobs scored.
                 about_model |= spent_on(parts, set(top))
             facts.update(
@@ -144,13 +144,11 @@ def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
 
 def _score(scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, str], progress: Progress) -> np.ndarray:
     """Score the pairs of a part: float32 [pairs]."""
-    asked = {query: scorer.begin(queries[query]) for query in {query for query, _ in part}}
-    counted = any(beginning.shorter for beginning in asked.values())
     documents = collection.pick_documents(corpus, {document for _, document in part})
-    read = {document.id: scorer.begin(document.full_text, counted=counted) for document in documents}
-    collection.refuse_unknown(corpus, "document", (document for _, document in part), read)
-    pairs = [asked[query] for query, _ in part], [read[document] for _, document in part]
-    scores = scorer.score_beginnings(*pairs, progress=progress)
+    texts = {document.id: document.full_text for document in documents}
+    collection.refuse_unknown(corpus, "document", (document for _, document in part), texts)
+    pairs = [queries[query] for query, _ in part], [texts[document] for _, document in part]
+    scores = scorer.score(*pairs, progress=progress)
     check_finite(
         scores,
         [f"query {quoted(query)} with document {quoted(document)}" for query, document in part],

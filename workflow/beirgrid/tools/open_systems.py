@@ -19,7 +19,7 @@ from ..collections import collection
 from ..core import paths, provenance
 from ..core.compute import Compute, Runtime
 from ..core.errors import BeirgridError, DataError
-from ..encoders import open_encoder, open_scorer
+from ..encoders import open_encoder, open_model
 from ..pipeline import job
 from ..runs import fusion, runs
 from ..search import lucene
@@ -108,7 +108,7 @@ def hold_back_output() -> Iterator[None]:
 def _open_reranked(reranking: Values, first: OpenSystem, device: str, stack: ExitStack) -> OpenSystem:
     values, depth = read_job(reranking["scores"]), reranking["depth"]
     runtime = _start(values, device, stack)
-    scorer = open_scorer(values["checkpoint"], values["model"], runtime)
+    scorer = open_model(values["checkpoint"], values["model"], runtime)
 
     def read(ids: set[str]) -> dict[str, str]:
         return {document.id: document.full_text for document in collection.pick_documents(values["corpus"], ids)}
