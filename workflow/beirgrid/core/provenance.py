@@ -366,13 +366,15 @@ Artifact = Annotated[Path, AfterValidator(artifact)]
 Record = Annotated[Path, "record to write, .json"]
 
 
-def state_folder(stamp: Stamp, output: Path, inputs: dict[str, Any]) -> Path:
+def state_folder(stamp: Stamp, output: Path, settings: Mapping[str, Any], inputs: Inputs) -> Path:
     """Return the folder beside an artifact that keeps this computation's state for the next attempt.
 
-    Its name is a digest of the stage's version and of ``inputs``, which must hold all that decides the artifact. State
-    folders of other computations of the artifact are deleted.
+    Its name is a digest of the stage's version, the settings and the content of the inputs, which must be all that
+    decides the artifact. State folders of other computations of the artifact are deleted.
     """
-    folder = output.parent / f".{output.name}-state-{digest({'version': stamp.version, **inputs})}"
+    contents = {option: [record_of(path).identity for path in paths] for option, paths in _listed(inputs).items()}
+    name = digest({"version": stamp.version, "settings": settings, "inputs": contents})
+    folder = output.parent / f".{output.name}-state-{name}"
     for other in output.parent.glob(f".{output.name}-state-*"):
         if other != folder:
             shutil.rmtree(other)

@@ -93,13 +93,7 @@ def adapt(
     recorded = provenance.record(Adapt.stamp, record, recipe.own_keys(), [output], inputs=inputs)
     with recorded as facts, compute.start() as runtime:
         precision = runtime.resolve_wide(recipe.precision)
-        state_of = {
-            "recipe": recipe.own_keys(),
-            "precision": precision,
-            "base": provenance.record_of(base).hashes,
-            "examples": provenance.record_of(examples).hashes[examples.name],
-        }
-        state = provenance.state_folder(Adapt.stamp, output, state_of)
+        state = provenance.state_folder(Adapt.stamp, output, {**recipe.own_keys(), "precision": precision}, inputs)
         with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:
             set_seed(recipe.seed)
             model = _open(base, recipe, runtime)

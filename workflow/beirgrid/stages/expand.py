@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -49,30 +50,19 @@ def expand(
     recorded = provenance.record(Expand.stamp, record, settings, [output], inputs=inputs)
     with recorded as facts, compute.start() as runtime:
         opened = open_model(checkpoint, model, runtime)
-        state_of = {
-            "settings": settings,
-            "precision": opened.precision,
-            "checkpoint": sorted(provenance.record_of(checkpoint).hashes.values()),
-            "corpus": provenance.record_of(corpus).hashes[corpus.name],
-        }
-        state = provenance.state_folder(Expand.stamp, output, state_of)
+        computed = {**settings, "precision": opened.precision}
+        state = provenance.state_folder(Expand.stamp, output, computed, inputs)
         schema = collection.EXPANSION_SCHEMAS[model.family]
         firsts = range(start, stop, BLOCK)
-        parts = {state / f"{first}.parquet": (first, min(first + BLOCK, stop)) for first in firsts}
-        missing = {
-            part: (first, end)
-            for part, (first, end) in parts.items()
-            if not expanded.is_whole(part, schema, end - first)
-        }
-        new = sum(end - first for first, end in missing.values())
+        parts = {state / f"{first}.parquet": range(first, min(first + BLOCK, stop)) for first in firsts}
+        missing = {part: rows for part, rows in parts.items() if not expanded.is_whole(part, schema, len(rows))}
+        new = sum(map(len, missing.values()))
         if missing != parts:
             say(f"expand shard {shard}: an earlier attempt finished {stop - start - new:,} documents")
         progress = Progress(f"expand shard {shard}", new, "documents")
-        for part, (first, end) in missing.items():
-            texts = [
-                document.full_text for group in collection.read_documents(corpus, first, end) for document in group
-            ]
-            rows = opened.expansions(texts, progress)
+        for part, of_part in missing.items():
+            documents = chain.from_iterable(collection.read_documents(corpus, of_part.start, of_part.stop))
+            rows = opened.expansions([document.full_text for document in documents], progress)
             expanded.write_part(part, pa.table(rows, schema))
         expanded.join(parts, output, schema)
         shutil.rmtree(state)

@@ -82,7 +82,7 @@ def train(
         DataError: an input is damaged, or there are no training pairs.
     """
     inputs = {"base": base, "teacher": teacher, "corpus": corpus, "lucene": index, "queries": queries, "qrels": qrels}
-    recorded = provenance.record(Train.stamp, record, _settings(recipe), [output], inputs=inputs)
+    recorded = provenance.record(Train.stamp, record, recipe.own_keys(), [output], inputs=inputs)
     with recorded as facts, compute.start() as runtime:
         documents = {d.id: d for rows in collection.read_documents(corpus) for d in rows}
         positives = _judged(queries, qrels, documents) + _derived(documents, recipe)
@@ -103,12 +103,6 @@ def train(
             device=runtime.kind,
             bytes=files.size(output),
         )
-
-
-def _settings(recipe: TrainRecipe) -> dict[str, Any]:
-    """Return the recipe for the record, with defaults, and the teacher's entry as given."""
-    settings = recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return settings | ({"teacher": recipe.teacher.own_keys()} if recipe.teacher else {})
 
 
 def _judged(queries: Path | None, qrels: Path | None, documents: dict[str, collection.Document]) -> list[Positive]:
