@@ -95,35 +95,6 @@ def test_a_group_of_queries_counts_once_also_where_main_is_a_metric_of_groups(tm
     assert [float(number) for number in shown.groups()] == pytest.approx([groups.mean(), low, high], abs=0.02)
 
 
-def test_a_trec_run_is_the_reference(copy, monkeypatch):
-    """The difference is computed from the lines of the files, without beirgrid's code."""
-    monkeypatch.chdir(copy / "a")
-    reference = finished.rankings(7, 4)
-    lines = [
-        f"{query} Q0 {document} {rank} {-rank} theirs\n"
-        for query, ids in reference.items()
-        for rank, document in enumerate(ids, start=1)
-    ]
-    Path("theirs.trec").write_text("".join(lines))
-    given = ["--queries", "results/datasets/x/queries.parquet", "--corpus", "results/corpora/x/corpus.parquet"]
-    written = ["--output", "results/runs/theirs/x.run.gz", "--record", "results/runs/theirs/x.json"]
-    finished.command("fetch", "run", "--system", "theirs", "--run", "theirs.trec", *given, *written)
-    finished.evaluated("theirs", "x")
-    assert _compare(":theirs", ":s", "--metrics", "ndcg@10", "--output", "c.csv") == 1
-    (row,) = pd.read_csv("c.csv").to_dict("records")
-
-    def ndcg(run: dict[str, list[str]]) -> np.ndarray:
-        gains = {"d0": 3, "d1": 2, "d2": 1}
-        ideal = 3 + 2 / np.log2(3) + 1 / 2
-        return np.array(
-            [sum(gains.get(d, 0) / np.log2(place + 2) for place, d in enumerate(ids)) / ideal for ids in run.values()]
-        )
-
-    theirs, mine = map(ndcg, (reference, finished.rankings(2)))
-    assert row["rmse"] == pytest.approx(np.sqrt(np.mean((theirs - mine) ** 2)))
-    assert row["difference"] == pytest.approx((mine - theirs).mean())
-
-
 def test_what_else_differs_is_told(work, tmp_path, capsys):
     _compare(work / "a", work / "b")
     said = capsys.readouterr().out

@@ -325,9 +325,11 @@ def edit_qrels() -> None:
     path.write_text(path.read_text().replace("\t3\n", "\t1\n"))
 
 
-def drop(path: str, key: str) -> None:
-    content = json.loads(Path(path).read_text())
-    del content[key]
+def drop(path: str, *keys: str) -> None:
+    content = place = json.loads(Path(path).read_text())
+    for key in keys[:-1]:
+        place = place[key]
+    del place[keys[-1]]
     Path(path).write_text(json.dumps(content))
 
 
@@ -339,7 +341,12 @@ def drop(path: str, key: str) -> None:
         ("mteb", lambda: put(SCORES, "x", "scores", "system"), "has the scores of x on scifact"),
         ("mteb", lambda: drop(SCORES, "finished"), f"{SCORES} is not a record of beirgrid (finished: Field required)"),
         ("huggingface", lambda: drop(SCORES, "finished"), "(finished: Field required)"),
-        ("mteb", lambda: put(GRID, [], "cells", 0, "records"), "has no record of its queries and qrels"),
+        ("mteb", lambda: drop(SCORES, "scores", "means", "ndcg@10"), f"{SCORES} has no ndcg@10, the main score of"),
+        (
+            "trec",
+            lambda: _exchange("results/runs/{}/mine.run.gz", "results/runs/{}/mine.json"),
+            "results/runs/first/mine.run.gz is another one than ",
+        ),
     ],
 )
 def test_an_export_of_other_numbers_than_were_computed_is_refused(here, call, kind, damage, message):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from ..core import files, paths, provenance
+from ..core import files, provenance
 from ..core.errors import DataError, warn
 from ..core.version import full_version
 from ..results import results_folder, scores
 from ..results.cells import precisions
 from ..results.results_folder import Result
-from ..results.summary import REMEDY
 
 Output = Annotated[Path, "folder to write; it must be new or empty"]
 Directory = Annotated[Path, results_folder.PLACE]
@@ -28,19 +27,17 @@ class ExportedCell(NamedTuple):
         scores: means of the metrics, checked against the values per query.
         evaluation: the record of the evaluation.
         records: the records of the steps before the evaluation, in order.
-        dataset: the place of the record of queries and qrels among these.
     """
 
     result: Result
     scores: scores.Scores
     evaluation: dict[str, Any]
     records: list[dict[str, Any]]
-    dataset: int
 
     @property
     def qrels(self) -> Path:
         """The qrels in BEIR's layout, after checking them against their record."""
-        return provenance.artifact(self.result.records[self.dataset].with_name("qrels.tsv"))
+        return provenance.artifact(self.result.qrels)
 
     @property
     def precisions(self) -> str:
@@ -70,12 +67,5 @@ def _read(result: Result) -> ExportedCell:
     provenance.check({"run": provenance.artifact(result.run), "scores": result.scores})
     if not of_cell.means:
         raise DataError(f"{result.scores} has no metric. {files.REMEDY}")
-    records = [provenance.read_record(path) for path in result.records]
-    names = [path.name for path in result.records]
-    if (of_dataset := Path(paths.DATASET_RECORD).name) not in names:
-        raise DataError(
-            f"{result.system} on {result.dataset} has no record of its queries and qrels: the summary of the grid is "
-            f"damaged. {REMEDY}"
-        )
-    evaluation = provenance.read_record(result.scores)
-    return ExportedCell(result, of_cell, evaluation, records, names.index(of_dataset))
+    records = list(map(provenance.read_record, result.records))
+    return ExportedCell(result, of_cell, provenance.read_record(result.scores), records)

@@ -8,7 +8,7 @@ from typing import Any
 from ..config.metric_names import MAIN, USUAL, parse_metric
 from ..config.mteb_collections import ISO_639_1
 from ..config.registry import tasks
-from ..core import files
+from ..core import files, provenance
 from ..core.errors import DataError
 from ..core.version import full_version
 from ..results.scores import unanswered
@@ -47,7 +47,7 @@ def task_of(cell: ExportedCell) -> str:
 
 def task_result(cell: ExportedCell) -> dict[str, Any]:
     """Return the scores of a cell as mteb's TaskResult. ``mteb_version`` is null; ``note`` explains it."""
-    settings = cell.records[cell.dataset]["settings"]
+    settings = provenance.record_of(cell.qrels).record["settings"]
     source = settings.get("source", {})
     revision = settings.get("revision") or source.get("revision") or f"sha256:{files.sha256(cell.qrels)}"
     scores = {_metric(metric): value for metric, value in cell.scores.means.items() if metric != MAIN}

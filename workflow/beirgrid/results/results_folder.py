@@ -6,7 +6,6 @@ A results folder may have any name, and may come from another version of beirgri
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -21,12 +20,12 @@ GridT = TypeVar("GridT")
 _GRIDS = paths.GRID_SUMMARY.format(grid="*").removeprefix("results/")
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """The files of one system on one dataset.
 
     Attributes:
         scores: means of the metrics, the record of the evaluation.
+        qrels: what the runs were evaluated with.
         records: records of the steps before the evaluation. Without a grid's summary, only those of dataset and run.
         language: language of the corpus, an ISO 639-1 code; empty without a grid's summary.
     """
@@ -36,12 +35,12 @@ class Result:
     scores: Path
     per_query: Path
     run: Path
+    qrels: Path
     records: tuple[Path, ...]
     language: str = ""
 
 
-@dataclass(frozen=True)
-class Results:
+class Results(NamedTuple):
     """A results folder, or one of its grids.
 
     Attributes:
@@ -194,4 +193,5 @@ def _result(
         return folder / Path(pattern.format(system=system, dataset=dataset)).relative_to("results")
 
     behind = tuple(map(place, (paths.DATASET_RECORD, paths.RUN_RECORD) if records is None else records))
-    return Result(system, dataset, place(paths.METRICS), place(paths.PER_QUERY), place(paths.RUN), behind, language)
+    means, per_query, run, qrels = map(place, (paths.METRICS, paths.PER_QUERY, paths.RUN, paths.QRELS))
+    return Result(system, dataset, means, per_query, run, qrels, behind, language)

@@ -59,8 +59,7 @@ def evaluate(
     metrics: Sequence[str] = (),
     family: str = "",
     directory: str | Path = ".",
-    profile: str = "local",
-    options: Sequence[str] = (),
+    **how: Any,
 ) -> pd.DataFrame:
     """Evaluate a model, or a run of other software, on a registered dataset and return the scores.
 
@@ -70,8 +69,7 @@ def evaluate(
         metrics: metrics, name@k; the standard ones unless given.
         family: family of the model, if its files do not say it.
         directory: folder in which the grid runs.
-        profile: Snakemake's profile, such as ``slurm``.
-        options: more options of Snakemake.
+        how: ``profile`` and ``options``, as for ``grid``.
 
     Returns:
         columns ``system``, ``dataset``, ``metric``, ``value`` and ``queries``.
@@ -86,18 +84,19 @@ def evaluate(
     if not isinstance(model_or_run, str | os.PathLike):
         from .evaluator import Evaluator
 
-        evaluator = Evaluator(dataset, metrics=metrics or STANDARD, directory=directory)
-        return evaluator.table(model_or_run)
+        return Evaluator(dataset, metrics=metrics or STANDARD, directory=directory).table(model_or_run)
     path = Path(model_or_run).expanduser()
     if is_file(path):
         system = path.name.partition(".")[0]
         content = describe([system], [dataset], metrics) | {"systems": {system: {"run": str(path.resolve())}}}
     else:
         content = describe([], [dataset], metrics, model=str(model_or_run), family=family)
-    return _run(content, directory, profile, options)
+    return _run(content, directory, **how)
 
 
-def _run(content: dict[str, Any], directory: str | Path, profile: str, options: Sequence[str]) -> pd.DataFrame:
+def _run(
+    content: dict[str, Any], directory: str | Path, profile: str = "local", options: Sequence[str] = ()
+) -> pd.DataFrame:
     path = keep_grid(content, Path(directory))
     how = Snakemake(profile=profile, directory=Path(directory), snakemake=("--quiet", "host", "rules", *options))
     if subprocess.run(how.command([path]), check=False).returncode:
