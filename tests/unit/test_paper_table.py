@@ -1,4 +1,4 @@
-"""Tables for papers: rows, superscripts, caption, in LaTeX and Markdown."""
+"""Tables for papers: rows, superscripts, caption, in LaTeX."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def made(grid):
 
 
 def cells(grid, made, metric: str = METRIC) -> pd.DataFrame:
-    """Return the cells of the table in Markdown, whose first line has the columns."""
-    head, _, *rows = (line[2:-2].split(" | ") for line in paper_table.markdown(grid, made, metric).splitlines()[:-2])
+    """Return the cells of the printed table."""
+    lines = paper_table.latex(grid, made, metric).splitlines()
+    head, *rows = (line.removesuffix(r" \\").split(" & ") for line in lines if line.endswith(r" \\"))
     return pd.DataFrame(rows, columns=head).set_index("system")
 
 
@@ -50,16 +51,16 @@ def test_superscripts_name_the_systems_that_a_system_is_significantly_better_tha
                 lower -= {"bm25", "deepct"}
             than = "".join(sorted(letters[other] for other in lower))
             score, higher = values.loc[system, dataset], (values[dataset] > values.loc[system, dataset]).sum()
-            shape = {0: "**{:.3f}**", 1: "_{:.3f}_"}.get(higher, "{:.3f}").format(score)
+            shape = {0: r"\textbf{%.3f}", 1: r"\underline{%.3f}"}.get(higher, "%.3f") % score
             shown = found.loc[f"{system} ({letters[system]})", f"{dataset} (300)"]
-            assert shown == shape + (f"<sup>{than}</sup>" if than else "")
+            assert shown == shape + (f"$^{{{than}}}$" if than else "")
 
 
 def test_the_lowest_is_better_of_holes(grid, made):
-    found = [re.sub("<sup>.*", "", cell) for cell in cells(grid, made, "hole@10")["nfcorpus (300)"]]
-    numbers = [cell.strip("*_") for cell in found]
-    assert [cell.startswith("**") for cell in found] == [number == min(numbers) for number in numbers]
-    assert re.search(r"\*\*<sup>[a-d]{3}</sup>", " ".join(cells(grid, made, "hole@10")["nfcorpus (300)"]))
+    found = list(cells(grid, made, "hole@10")["nfcorpus (300)"])
+    numbers = [re.search(r"0\.\d{3}", cell)[0] for cell in found]
+    assert [cell.startswith(r"\textbf") for cell in found] == [number == min(numbers) for number in numbers]
+    assert re.search(r"\\textbf\{0\.\d{3}\}\$\^\{[a-d]{3}\}\$", " ".join(found))
 
 
 def test_systems_stand_in_the_order_of_the_tables(grid, made):
@@ -75,17 +76,15 @@ def test_latex_has_caption_label_rules_and_the_same_numbers_of_columns(grid, mad
         assert said in caption
     rows = [line for line in text.splitlines() if line.endswith(r" \\")]
     assert {line.count(" & ") for line in rows} == {3}
-    assert re.search(r"\\textbf\{0\.\d{3}\}\$\^\{[a-d]+\}\$", text)
-    assert re.search(r"& \\underline\{0\.\d{3}\}", text)
     assert text.isascii()
 
 
 def test_cells_without_a_score_and_many_systems_have_no_superscripts(made):
     grid = pages.grid(30, 1)
     some = pages.tables(grid, {("bm25", "trec-covid"): ("failed", "why")})
-    assert cells(grid, some).loc["bm25"].to_list() == ["–"]
-    text = paper_table.markdown(grid, some, METRIC)
-    assert "<sup>" not in text
+    assert cells(grid, some).loc["bm25"].to_list() == ["--"]
+    text = paper_table.latex(grid, some, METRIC)
+    assert "$^{" not in text
     assert "Superscripts" not in text
 
 
@@ -93,13 +92,9 @@ def test_the_command_prints_a_table_of_the_only_grid(grid, made, tmp_path, capsy
     folder = tmp_path / "results/grids/grid"
     files.write_text(folder / "grid.json", grid.model_dump_json())
     table_files.write(made, grid, folder / "tables")
-    options = ["export", "table", "--directory", str(tmp_path), "--format", "markdown"]
+    options = ["export", "table", "--directory", str(tmp_path)]
     assert main(options) == 0
-    head, rule, *rows = capsys.readouterr().out.splitlines()
-    assert head == "| system | trec-covid (300) | nfcorpus (300) | mean of trec-covid, nfcorpus |"
-    assert rule == "| --- | ---: | ---: | ---: |"
-    assert re.search(r"\| bm25 \([a-d]\) \| .*\*\*0\.\d{3}\*\*<sup>[a-d]+</sup>", "\n".join(rows))
-    assert "Superscripts" in rows[-1]
+    assert capsys.readouterr().out == paper_table.latex(grid, made, METRIC)
     assert main([*options, "--metric", "ndcg@1"]) == 1
     assert "has no metric 'ndcg@1'" in capsys.readouterr().err
     assert answers.read_answers(folder / "tables").pairs.equals(made.pairs)

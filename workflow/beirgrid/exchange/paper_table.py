@@ -1,11 +1,11 @@
-"""The table of a grid as a paper prints it: a row for each system, in LaTeX or Markdown."""
+"""The table of a grid as a paper prints it: a row for each system, in LaTeX."""
 
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated
 
 import pandas as pd
 
@@ -14,25 +14,12 @@ from ..core.errors import BeirgridError, nearest, show
 from ..results import results_folder, summary, table_files
 from ..results.answers import Answers
 from ..results.summary import GridSummary
+from ..results.table_files import in_latex
 
 # Significance level for corrected p values.
 _LEVEL = 0.05
 # How a score is written, and what stands where there is none.
-_SCORE, _NOTHING = "{:.3f}".format, "–"
-
-
-class Form(NamedTuple):
-    """How a format writes a score that is the best of its column, the second best or another; letters; and texts."""
-
-    best: str
-    second: str
-    other: str
-    letters: str
-    escape: Callable[[str], str]
-
-
-LATEX = Form(r"\textbf{{{}}}", r"\underline{{{}}}", "{}", r"$^{{{}}}$", table_files.in_latex)
-MARKDOWN = Form("**{}**", "_{}_", "{}", "<sup>{}</sup>", str)
+_SCORE, _NOTHING = "{:.3f}".format, "--"
 
 
 def export_table(
@@ -40,9 +27,8 @@ def export_table(
     directory: Annotated[Path, results_folder.PLACE] = Path(),
     grid: Annotated[str, "name of the grid, where the folder has several"] = "",
     metric: Annotated[str, "metric, such as nDCG@10 (default: the first of the grid)"] = "",
-    format: Annotated[Literal["latex", "markdown"], "what to print"] = "latex",
 ) -> None:
-    """Print a table of a grid for a paper: a row for each system, with superscripts, caption and label.
+    """Print a table of a grid for a paper, in LaTeX: a row for each system, with superscripts, caption and label.
 
     Raises:
         BeirgridError: the folder has no such grid, or the grid has no such metric.
@@ -53,27 +39,20 @@ def export_table(
     if metric not in of_grid.metrics:
         raise BeirgridError(f"the grid {of_grid.name} has no metric {metric!r}{nearest(metric, of_grid.metrics)}")
     answers = table_files.read(of_grid, place.parent / "tables")
-    show(*(latex if format == "latex" else markdown)(of_grid, answers, metric).splitlines())
+    show(*latex(of_grid, answers, metric).splitlines())
 
 
 def latex(grid: GridSummary, answers: Answers, metric: str) -> str:
     """Return the table of one metric in LaTeX, for the package booktabs."""
-    cells, caption = _cells(grid, answers, metric, LATEX)
+    cells, caption = _cells(grid, answers, metric)
     form, label = f"l{'r' * cells.shape[1]}", f"tab:{grid.name}-{metric}".replace("@", "-")
     table: str = cells.style.to_latex(
-        column_format=form, position_float="centering", hrules=True, label=label, caption=LATEX.escape(caption)
+        column_format=form, position_float="centering", hrules=True, label=label, caption=in_latex(caption)
     )
     return f"% \\usepackage{{booktabs}}\n{table}"
 
 
-def markdown(grid: GridSummary, answers: Answers, metric: str) -> str:
-    """Return the table of one metric in Markdown."""
-    cells, caption = _cells(grid, answers, metric, MARKDOWN)
-    lines = [["system", *cells], ["---", *["---:"] * cells.shape[1]], *cells.reset_index().to_numpy().tolist()]
-    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", caption])
-
-
-def _cells(grid: GridSummary, answers: Answers, metric: str, form: Form) -> tuple[pd.DataFrame, str]:
+def _cells(grid: GridSummary, answers: Answers, metric: str) -> tuple[pd.DataFrame, str]:
     """Return the texts of a table, systems × datasets, and its caption. Systems are in the order of the grid's tables.
 
     The superscripts of a score are the letters of the systems that it is significantly better than.
@@ -90,12 +69,12 @@ def _cells(grid: GridSummary, answers: Answers, metric: str, form: Form) -> tupl
         texts = dict.fromkeys(systems, _NOTHING)
         for system, score in zip(map(str, scores.index), scores, strict=True):
             than = "".join(letters[other] for other in letters if (system, other, row) in better)
-            shape = form.best if score == best else form.second if score == second else form.other
-            sign = form.escape(table_files.TRAINING[grid.trained(system, row)])
-            texts[system] = shape.format(score) + sign + (form.letters.format(than) if than else "")
-        columns[form.escape(f"{row} ({queries[row]})" if row in queries else row)] = texts
+            shape = r"\textbf{%s}" if score == best else r"\underline{%s}" if score == second else "%s"
+            sign = in_latex(table_files.TRAINING[grid.trained(system, row)])
+            texts[system] = shape % score + sign + (f"$^{{{than}}}$" if than else "")
+        columns[in_latex(f"{row} ({queries[row]})" if row in queries else row)] = texts
     cells = pd.DataFrame(columns).rename_axis(columns="system")
-    cells = cells.rename(lambda name: form.escape(f"{name} ({letters[name]})" if letters else name))
+    cells = cells.rename(lambda name: in_latex(f"{name} ({letters[name]})" if letters else name))
     return cells, _caption(metric, len(systems), bool(letters) and len(answers.pairs) > 0, wide.notes)
 
 
@@ -112,7 +91,7 @@ def _caption(metric: str, systems: int, superscripts: bool, notes: Iterable[str]
     sentences = [
         f"{written(metric)} of {systems} systems.",
         "In parentheses: the number of queries.",
-        "Bold: the best of a column. Underlined, or in italics: the second best.",
+        "Bold: the best of a column. Underlined: the second best.",
     ]
     if superscripts:
         sentences.append(
