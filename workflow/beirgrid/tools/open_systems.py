@@ -137,7 +137,7 @@ def _open_fused(values: Values, parts: Sequence[OpenSystem]) -> OpenSystem:
 
 
 def read_job(path: str | Path) -> Values:
-    """Return the arguments of the job of a record, and the record's ``facts``.
+    """Return the arguments of the job of a record.
 
     Raises:
         DataError: the record is missing or damaged, or records a job of another version; or something that the job
@@ -147,7 +147,7 @@ def read_job(path: str | Path) -> Values:
     provenance.check({"record": Path(path)})
     try:
         function = job.stage_function(record["job"]["stage"])
-        return {**job.arguments(function, job.options(record["job"])), "facts": record["facts"]}
+        return job.arguments(function, job.options(record["job"]))
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     except (BeirgridError, KeyError) as error:
