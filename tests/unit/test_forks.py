@@ -228,9 +228,10 @@ def test_no_benchmark_counts_a_server_as_the_job_that_starts_it(tmp_path):
         serving = [
             process for process in psutil.process_iter(["cmdline"]) if str(path) in (process.info["cmdline"] or [])
         ]
-        assert len(serving) == 1
-        assert serving[0] not in psutil.Process().children(recursive=True)
-        serving[0].kill()
+        assert serving  # with the attendant of this connection, once it is accepted
+        assert not {*serving} & {*psutil.Process().children(recursive=True)}
+        for process in serving:
+            process.kill()
 
 
 def job(*words: str, folder: Path, **options) -> subprocess.CompletedProcess[str]:

@@ -105,11 +105,12 @@ class Execution:
         """Whether the run's process is alive; None if it is on another machine or hidden."""
         if self.over or self.facts["host"] != socket.gethostname():
             return False if self.over else None
-        pid = self.facts["pid"]
         try:
             # One minute of tolerance, because the machine's clock may be adjusted.
-            return bool(psutil.pid_exists(pid) and abs(psutil.Process(pid).create_time() - self.facts["began"]) < 60)
-        except psutil.Error:  # another user's process may be hidden, but not its number
+            return bool(abs(psutil.Process(self.facts["pid"]).create_time() - self.facts["began"]) < 60)
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.Error:  # of another user
             return None
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from logging import LogRecord
 from typing import TextIO
@@ -22,10 +23,7 @@ _PAUSE = 10.0
 _MODULES = ("apptainer", "conda")
 _STARTS = ("Complete log", "Nothing to be done", "Terminating processes", "Trying to restart job", "Will exit")
 # Warnings that each run has: the SLURM plugin guesses an account, and a run that failed has written tables.
-_USUAL = (
-    *("No SLURM account given", "No account was given", "Unable to guess SLURM account", "Guessed SLURM account"),
-    "Warning: the following output files of rule",
-)
+_USUAL = re.compile("SLURM account|Warning: the following output files of rule")
 
 
 class _Work(ProgressColumn):
@@ -53,7 +51,7 @@ class Screen:
         said, kind = record.getMessage(), getattr(record, "event", None)
         if event := self.run.follow(record):
             self._change(self.run.jobs.get(event.get("id", -1)))
-        elif kind in (None, LogEvent.ERROR) and not said.startswith(_USUAL):
+        elif kind in (None, LogEvent.ERROR) and not _USUAL.search(said):
             style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else ""
             if style or record.module in _MODULES or said.startswith(_STARTS):
                 self._print(*said.split("\n"), style=style)
