@@ -165,6 +165,8 @@ def test_people_and_models_are_never_mixed(made, endpoint):
     assert findings.calibration(made, NAME, {})[0].startswith("No pair was judged by model:org/judge-1 and by people")
     with pytest.raises(BeirgridError, match=r"none of the 0 judged documents is .* \(judges are model:org/judge-1\)"):
         made.accept("majority")
+    people(made, 1)
+    assert findings.calibration(made, NAME, {})[-1].startswith("People judged fewer than two queries whole")
     people(made, 5)
     first = made.accept("strictest")
     assert first.judges == ["ann"]
