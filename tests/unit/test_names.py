@@ -48,7 +48,7 @@ def test_every_model_of_mteb_has_an_engine_and_a_reason():
     assert all(model["family"] for model in found if model["engine"] == "beirgrid")
     assert not any(model["family"] for model in found if model["engine"] in ("endpoint", "refused"))
     known = {model["name"] for model in found}
-    assert {*registry._DECODERS} <= known
+    assert {*registry._LEFT_TO_MTEB} <= known
 
 
 def test_no_argument_within_an_argument_of_a_loader_changes_a_number():
@@ -86,6 +86,7 @@ def test_every_model_that_a_job_runs_has_a_valid_entry():
         ("facebook/dinov2-base", "refused", "no public weights of it that read text"),
         ("McGill-NLP/LLM2Vec-Meta-Llama-3-8B-Instruct-mntp-supervised", "refused", "an adapter, to a second"),
         ("Alibaba-NLP/gte-Qwen2-1.5B-instruct", "beirgrid", "without code"),
+        ("BeastyZ/e5-R-mistral-7b", "mteb", "mteb opens it by InstructSentenceTransformerModel"),
         ("Qwen/Qwen3-Reranker-0.6B", "mteb", "mteb opens it by Qwen3RerankerWrapper"),
         ("castorini/monot5-3b-msmarco-10k", "beirgrid", "without code"),
         ("mixedbread-ai/mxbai-rerank-base-v2", "mteb", "mteb opens it by CrossEncoderWrapper"),
@@ -231,16 +232,20 @@ def test_an_unknown_id_is_refused_with_the_nearest():
     assert not Path(lock.LOCK).exists()
 
 
-def test_documents_before_which_mteb_puts_another_text_need_an_entry():
-    load(QWEN)
-    known = lock.names()
-    known["models"][QWEN]["documents"] = {"SciFact": "Claim: "}
-    files.write_json(lock.LOCK, {"names": known})
-    load(QWEN, datasets=["nfcorpus"])
-    with pytest.raises(ConfigError, match=r"documents of scifact after 'Claim: ' and those of most tasks after ''"):
-        load(QWEN)
-    model = load(QWEN, models={QWEN: {"prompts": {"document": "Claim: "}}}).models["Qwen__Qwen3-Embedding-0.6B"]
-    assert model.prompts.document == "Claim: "
+def test_a_model_whose_documents_get_another_text_in_a_task_needs_an_entry():
+    load("cl-nagoya/ruri-v3-30m")
+    with pytest.raises(ConfigError, match=r"texts before documents of \w+ and Core17InstructionRetrieval"):
+        load("cl-nagoya/ruri-v3-30m", datasets=["Core17InstructionRetrieval"])
+
+
+def test_a_lock_file_with_several_texts_before_documents_is_looked_up_again():
+    name = "McGill-NLP/AfriE5-Large-instruct"
+    load(name)
+    facts = lock.names()["models"][name]
+    old = facts | {"entry": facts["entry"] | {"engine": None}, "documents": {"SciFact": "Claim: "}}
+    files.write_json(lock.LOCK, {"names": {**lock.names(), "models": {name: old}}})
+    assert load(name).models[names.local_name(name)].engine == "mteb"
+    assert lock.names()["models"][name] == facts
 
 
 # ---- the lock file

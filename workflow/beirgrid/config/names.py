@@ -117,12 +117,11 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
                 "an entry under another name, with the key checkpoint"
             )
     tasks = {row: by_row[row] for row in raw["datasets"] if row in by_row}
-    tested = {row: tasks[row] for row in _parts(raw) if row in tasks}
-    locked = _model_facts(wanted, own, {task for row, task in tested.items() if row not in mteb_names()})
+    searched = {tasks[row] for row in _parts(raw) if row in tasks and row not in mteb_names()}
+    locked = _model_facts(wanted, own, searched)
     models = {name: entry for name, entry in raw["models"].items() if name not in own}
     models |= {local_name(name): {"checkpoint": name, **entry} for name, entry in own.items()}
     for name in wanted:
-        _refuse_other_documents(name, locked[name], own.get(name, {}).get("prompts"), tested)
         models[local_name(name)] = _entry(name, locked[name], own.get(name, {}), tasks)
     systems = {name: _with_local_names(entry) for name, entry in raw["systems"].items()}
     for name in columns:
@@ -157,6 +156,8 @@ def _with_local_names(entry: Mapping[str, Any]) -> dict[str, Any]:
 def _model_facts(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: set[str]) -> Mapping[str, Any]:
     """Return mteb's facts of models from the lock file, after adding missing models and prompts."""
     known = lock.names()["models"] if wanted else {}
+    # Facts of an earlier version with several texts before documents: mteb's loader runs these models now.
+    known = {name: facts for name, facts in known.items() if "documents" not in facts}
     missing = [name for name in wanted if name not in known or not tasks <= set(known[name].get("tasks", tasks))]
     if not missing:
         return known
@@ -165,17 +166,19 @@ def _model_facts(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], ta
         before = known.get(name, {})
         trusted = own.get(name, {}).get("trust_remote_code") is True
         facts = registry.facts(name, sorted(tasks | set(before.get("tasks", ()))), trusted)
-        texts = {side: facts[side] | before.get(side, {}) for side in ("queries", "documents") if side in facts}
-        new[name] = facts | before | texts | ({"tasks": facts["tasks"]} if "tasks" in facts else {})
+        new[name] = facts | before | {key: facts[key] for key in ("tasks",) if key in facts}
+        if "queries" in facts:
+            new[name]["queries"] = facts["queries"] | before.get("queries", {})
     return _kept({"models": new}, missing)["models"]
 
 
 def _entry(name: str, facts: Mapping[str, Any], own: Mapping[str, Any], tasks: Mapping[str, str]) -> dict[str, Any]:
     """Return the entry of a model: mteb's facts and, over them, what the configuration says."""
     entry = dict(facts["entry"])
-    if by_dataset := _by_dataset(facts.get("queries", {}), tasks):
+    if queries := facts.get("queries"):
+        texts = {row: queries[task] for row, task in tasks.items() if task in queries}
         general = entry["prompts"]["query"]
-        differ = {row: {"query": text} for row, text in by_dataset.items() if text != general}
+        differ = {row: {"query": text} for row, text in texts.items() if text != general}
         entry["prompts"] = {**entry["prompts"], "datasets": differ}
     if entry.get("engine") == "mteb" or entry.get("prompts", {}).get("own"):
         entry["tasks"] = dict(tasks)
@@ -189,28 +192,12 @@ def _entry(name: str, facts: Mapping[str, Any], own: Mapping[str, Any], tasks: M
     return _over({**entry, "source": f"mteb {facts['mteb']}{said}"}, own)
 
 
-def _refuse_other_documents(name: str, facts: Mapping[str, Any], prompts: Any, tasks: Mapping[str, str]) -> None:
-    """Refuse datasets whose document prompt in mteb differs from that of most others, unless an entry gives one."""
-    shared = facts["entry"].get("prompts", {}).get("document")
-    for row, text in _by_dataset(facts.get("documents", {}), tasks).items():
-        if text != shared and not (isinstance(prompts, Mapping) and "document" in prompts):
-            raise ConfigError(
-                f"{name} reads documents of {row} after {text!r} and those of most tasks after {shared!r}, but "
-                f"has one text for all here: give it in an entry, models: {{{name}: {{prompts: {{document: …}}}}}}"
-            )
-
-
 def _parts(raw: Mapping[str, Any]) -> list[str]:
     rows = _names(raw["grid"].get("datasets"))
     for row in rows:
         parts = _names(raw["datasets"].get(row, {}).get("mean_of"))
         rows += [part for part in parts if part not in rows]
     return rows
-
-
-def _by_dataset(texts: Mapping[str, str], tasks: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts of tasks by the datasets that these are."""
-    return {row: texts[task] for row, task in tasks.items() if task in texts}
 
 
 def _over(entry: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import importlib
 import logging
 import re
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
@@ -67,10 +66,11 @@ _TAKEN = {
 }
 # Tokens of a pair that FlagEmbedding reads by default.
 _BGE_LENGTH = 512
-# Models that mteb calls cross-encoders, but whose checkpoints are decoders that answer with one of two tokens.
-_DECODERS = (
-    *("mixedbread-ai/mxbai-rerank-base-v2", "mixedbread-ai/mxbai-rerank-large-v2"),
-    "nlpai-lab/KURE-Reranker-base",
+# Models for mteb's own loader, although our engine has the family that mteb names: decoders that mteb calls
+# cross-encoders, and models whose documents get another text in some tasks.
+_LEFT_TO_MTEB = (
+    *("mixedbread-ai/mxbai-rerank-base-v2", "mixedbread-ai/mxbai-rerank-large-v2", "nlpai-lab/KURE-Reranker-base"),
+    *("BeastyZ/e5-R-mistral-7b", "McGill-NLP/AfriE5-Large-instruct", "tencent/KaLM-Embedding-Gemma3-12B-2511"),
 )
 _TABLE = Path(__file__).with_name("mteb_models.csv")
 
@@ -157,7 +157,7 @@ def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
     if loader in _ADAPTED:
         return "refused", "", "mteb adds it, an adapter, to a second checkpoint (docs/models.md)"
     unknown = sorted(arguments.keys() - _TAKEN)
-    if loader in _FAMILIES and kind in _TYPES and modalities == ["text"] and not unknown and name not in _DECODERS:
+    if loader in _FAMILIES and kind in _TYPES and modalities == ["text"] and not unknown and name not in _LEFT_TO_MTEB:
         return "beirgrid", _FAMILIES[loader], "it opens without code from the checkpoint"
     reason = f"mteb opens it by {loader}" + f" with {', '.join(unknown)}" * bool(unknown)
     if kind in _LOADED:
@@ -183,8 +183,8 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
         trusted: whether its entry lets code from the checkpoint run.
 
     Returns:
-        ``mteb`` (version), ``entry`` (keys of a model's entry), ``trained_on`` (tasks, None if they are unknown) and,
-        where these texts differ by task, ``queries`` and ``documents`` (text before them by task).
+        ``mteb`` (version), ``entry`` (keys of a model's entry), ``trained_on`` (tasks, None if they are unknown), and
+        of a model with mteb's prompts ``tasks`` and, where they differ, ``queries`` (text before them by task).
 
     Raises:
         ConfigError: mteb lists no such model, or beirgrid's engine does not run it.
@@ -213,8 +213,8 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     if family == "seq2seq-reranker" and (answers := _answers(name)) != Seq2SeqReranker.model_fields["answers"].default:
         entry["answers"] = list(answers)
     if runs == "beirgrid" and family in ("dense", "sparse"):
-        entry["prompts"], by_task = _prompts(meta, [*(task.name for task in tasks().values()), *also])
-        stated |= by_task
+        entry["prompts"], queries = _prompts(meta, [*(task.name for task in tasks().values()), *also])
+        stated |= {"queries": queries} if queries else {}
         if not entry["prompts"].get("own"):
             stated["tasks"] = sorted(also)
     trained = meta.training_datasets
@@ -258,8 +258,8 @@ def _similarity(meta: Any) -> str:
     return "dot" if str(getattr(meta.similarity_fn_name, "value", "")) == "dot" else "cosine"
 
 
-def _prompts(meta: Any, names: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
-    """Return the prompts of a model as an entry has them, and the texts by task of each side whose texts differ."""
+def _prompts(meta: Any, names: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the prompts of a model as an entry has them, and the texts before queries by task if these differ."""
     if _loader(meta) not in ("InstructSentenceTransformerModel", "q3e_instruct_loader"):
         if not (named := meta.loader_kwargs.get("model_prompts")):
             return {"own": True}, {}
@@ -267,16 +267,14 @@ def _prompts(meta: Any, names: Iterable[str]) -> tuple[dict[str, Any], dict[str,
     else:
         sent = _instruction(meta)
     queries = {name: sent(_task(name), "query") for name in sorted(set(names))}
-    documents = {name: sent(_task(name), "document") for name in queries}
+    shared = {sent(_task(name), "document"): name for name in queries}
+    if len(shared) > 1:  # datasets share the vectors of a corpus
+        raise ConfigError(
+            f"{meta.name} cannot be used by its name: mteb puts other texts before documents of "
+            f"{' and '.join(shared.values())}. Write an entry with its family and one prompt for documents"
+        )
     general = sent(_no_task(), "query")
-    # Datasets share the vectors of a corpus: the text before documents is that of most tasks.
-    shared = Counter(documents.values()).most_common(1)[0][0]
-    differ = {
-        side: texts
-        for side, texts, one in (("queries", queries, general), ("documents", documents, shared))
-        if set(texts.values()) != {one}
-    }
-    return {"query": general, "document": shared}, differ
+    return {"query": general, "document": next(iter(shared))}, queries if {*queries.values()} != {general} else {}
 
 
 def _named_prompt(prompts: Mapping[str, str]) -> Any:
