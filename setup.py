@@ -12,7 +12,7 @@ from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "workflow"))  # a build has no installed package
-from beirgrid.core import version  # noqa: E402
+from beirgrid.core import checkout  # noqa: E402
 
 # What stands in `beirgrid/share` of a wheel as it stands in a checkout. MANIFEST.in names the same for archives.
 SHARED = ["Snakefile", "CITATION.cff", "config", "docs", "envs", "profiles", "workflow/Snakefile"]
@@ -21,8 +21,8 @@ SHARED += [f"workflow/{folder}" for folder in ("report", "resources", "rules")]
 
 def keep_commit(folder: Path) -> None:
     """Write the commit of this checkout, if it is known."""
-    if commit := version.commit(HERE):
-        (folder / version.COMMIT).write_text(f"{commit}\n", encoding="utf-8")
+    if commit := checkout.commit(HERE):
+        (folder / checkout.COMMIT).write_text(f"{commit}\n", encoding="utf-8")
 
 
 class Package(build_py):

@@ -14,7 +14,7 @@ import yaml
 from helpers import write_collection
 from small import run
 
-from beirgrid.core.version import __version__
+from beirgrid.core.checkout import __version__
 
 KEPT = Path(__file__).parent / "data"
 SETTINGS = {

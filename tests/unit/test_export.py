@@ -15,7 +15,7 @@ import yaml
 from helpers import main
 from huggingface_hub import parse_eval_result_entries
 
-from beirgrid.core.version import full_version
+from beirgrid.core.checkout import full_version
 from beirgrid.exchange.mteb import tasks
 from beirgrid.results import scores
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from helpers import made_once, unpack
 
-from beirgrid.core import version
+from beirgrid.core import checkout
 from beirgrid.tools import forks
 
 pytestmark = pytest.mark.slow  # installs
@@ -90,7 +90,7 @@ def test_an_installed_package_names_the_commit_it_was_built_from(home, tmp_path)
     _done("git", "init", "-q", cwd=tmp_path)  # a repository of somebody else
     commit = _done("git", "rev-parse", "--short=9", "HEAD", cwd=home / "source").strip()
     said = _done(home / "venv/bin/beirgrid", "--version", cwd=tmp_path)
-    assert said == f"beirgrid {version.__version__}+g{commit}\n"
+    assert said == f"beirgrid {checkout.__version__}+g{commit}\n"
 
 
 def test_the_demo_of_an_installed_package_is_planned_from_an_empty_folder(home, tmp_path):

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from beirgrid.__main__ import main
-from beirgrid.core import version
+from beirgrid.core import checkout
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.tools.run import describe_model, find_grid, profile
 
@@ -184,17 +184,17 @@ def test_a_changed_checkout_says_so(tmp_path):
     file.write_text("one")
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
         subprocess.run(["git", *command], cwd=tmp_path, env={**os.environ, **identity}, check=True)
-    name = version.commit(tmp_path)
+    name = checkout.commit(tmp_path)
     assert len(name) == 9
     file.write_text("two")
-    assert version.commit(tmp_path) == f"{name}.dirty"
+    assert checkout.commit(tmp_path) == f"{name}.dirty"
 
 
 def test_a_folder_without_git_has_no_commit(tmp_path, monkeypatch):
-    assert version.commit(tmp_path) == ""
+    assert checkout.commit(tmp_path) == ""
     (tmp_path / ".git").mkdir()  # and no git to read it
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert version.commit(tmp_path) == ""
+    assert checkout.commit(tmp_path) == ""
 
 
 def test_a_configfile_that_is_absent_is_named(capsys, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .core.version import __version__
+    from .core.checkout import __version__
     from .encoders import open_encoder
     from .results.scores import load_scores
     from .runs.metrics import evaluate_run
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "__version__": "core.version",
+    "__version__": "core.checkout",
     "Evaluator": "tools.evaluator",
     "evaluate": "tools.notebook",
     "grid": "tools.notebook",

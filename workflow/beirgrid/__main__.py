@@ -26,8 +26,8 @@ import select
 import signal
 from typing import Any, NoReturn
 
+from .core.checkout import full_version
 from .core.errors import BeirgridError, log_to_standard_error, printable, say
-from .core.version import full_version
 
 # Commands of ``--help``, in its order: words, function, help.
 COMMANDS = {

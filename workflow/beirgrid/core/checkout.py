@@ -1,11 +1,15 @@
-"""Locations of the workflow and its configuration, and paths without the folders of this machine."""
+"""Where the code comes from (version, commit, folders), and paths without the folders of this machine."""
 
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+__version__ = "0.2.0"
+# File in a wheel or source archive that names the commit it was built from (setup.py).
+COMMIT = "COMMIT"
 _PACKAGE = Path(__file__).parents[1]
 # The folder that contains the package. In a checkout it contains no other package.
 MODULES = _PACKAGE.parent
@@ -38,3 +42,31 @@ def without_folders(text: str) -> str:
     for folder in (Path.cwd(), CHECKOUT):
         text = text.replace(f"{folder}/", "")
     return text
+
+
+def commit(folder: Path) -> str:
+    """Return the abbreviated commit of a checkout, a source archive or the shared files of a wheel; empty if unknown.
+
+    The commit ends in ``.dirty`` if the checkout has uncommitted changes.
+    """
+    import subprocess
+
+    if (file := folder / COMMIT).is_file():
+        return file.read_text(encoding="utf-8").strip()
+    if not (folder / ".git").exists():
+        return ""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    describe = ["describe", "--always", "--dirty=.dirty", "--abbrev=9", "--exclude=*"]
+    command = ["git", "-C", str(folder), "--no-optional-locks", *describe]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    except OSError:  # git is not installed
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+@cache
+def full_version() -> str:
+    """Return the version with its commit in PEP 440 form: 0.2.0+g70e1d4bab."""
+    name = commit(CHECKOUT)
+    return f"{__version__}+g{name}" if name else __version__

@@ -24,9 +24,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from . import files, paths
-from .checkout import portable
+from .checkout import full_version, portable
 from .errors import DataError
-from .version import full_version
 
 # Before it is read, a larger file is compared by its size alone.
 HASHED = 2**24

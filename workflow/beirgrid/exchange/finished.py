@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from ..core import files, provenance
+from ..core.checkout import full_version
 from ..core.errors import DataError, warn
-from ..core.version import full_version
 from ..results import results_folder, scores
 from ..results.cells import precisions
 from ..results.results_folder import Result

@@ -9,8 +9,8 @@ from ..config.metric_names import MAIN, USUAL, parse_metric
 from ..config.mteb_collections import ISO_639_1
 from ..config.registry import tasks
 from ..core import files, provenance
+from ..core.checkout import full_version
 from ..core.errors import DataError
-from ..core.version import full_version
 from ..results.scores import unanswered
 from .finished import SOFTWARE, Directory, ExportedCell, GridName, Output, finished_cells
 

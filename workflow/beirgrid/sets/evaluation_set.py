@@ -25,8 +25,8 @@ from ..collections.collection import Document, write_jsonl
 from ..collections.sources import LocalSource
 from ..config.datasets import Dataset, LocalCorpus
 from ..core import files
+from ..core.checkout import __version__
 from ..core.errors import BeirgridError, DataError
-from ..core.version import __version__
 from .agreement import Grades, Pair, Resolution, coefficients, resolve, without_adjudicators
 from .queries import SetQuery
 from .store import MODEL, JudgementStore

@@ -9,8 +9,8 @@ import yaml
 
 from ..collections.sources import LocalSource
 from ..core import files
+from ..core.checkout import full_version
 from ..core.errors import BeirgridError
-from ..core.version import full_version
 from .evaluation_set import EvaluationSet, Version, write_json_lines
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from ..config.entries import Nodes
-from ..core.checkout import CHECKOUT
+from ..core.checkout import CHECKOUT, full_version
 from ..core.errors import BeirgridError, show
-from ..core.version import full_version
 from ..search import lucene
 from .configfiles import merged
 from .options import ConfigFiles
