@@ -110,5 +110,5 @@ def _with_model(compute: compute.Compute) -> None:
 def test_training_takes_no_float16_unless_it_is_asked_for(monkeypatch, bfloat16, taken):
     monkeypatch.setattr(compute, "multiplies_bfloat16", lambda device: bfloat16)
     gpu, cpu = (compute.Runtime(device, "auto", 1) for device in ("cuda:0", "cpu"))
-    assert (gpu.resolve(), gpu.resolve_wide(), cpu.resolve_wide()) == ("float16", taken, "float32")
-    assert gpu.resolve_wide("float16") == "float16"
+    assert (gpu.resolve(), gpu.resolve(wide=True), cpu.resolve(wide=True)) == ("float16", taken, "float32")
+    assert gpu.resolve("float16", wide=True) == "float16"

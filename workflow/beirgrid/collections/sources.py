@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from ..config.datasets import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus, is_unjudged
 from ..config.places import both_forms, local_forms, resolve_path
 from ..core import files
-from ..core.errors import DataError, lone_surrogate, quoted
+from ..core.errors import DataError, quoted
 from . import downloads, lines, qrels
 from .collection import Document
 from .qrels import Judgement
@@ -161,9 +161,11 @@ def _document(row: dict[str, Any], place: str) -> Document:
 
 
 def encodable(text: str, key: str, place: str) -> str:
-    """Return a text; refuse lone surrogates."""
-    if half := lone_surrogate(text):
-        raise DataError(f"{place}: {key!r} has a lone surrogate, {half}")
+    """Return a text; refuse lone surrogates, which JSON and YAML can escape but UTF-8 cannot encode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{place}: {key!r} has a lone surrogate, {text[error.start]!a}") from None
     return text
 
 

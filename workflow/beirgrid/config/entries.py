@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from ..core.compute import Device, Kernels, Precision
 from ..core.errors import nearest
 from .datasets import *
 from .datasets import Corpus, Dataset
@@ -26,14 +27,11 @@ from .values import (
     LIST,
     MOST_COUNTED,
     Count,
-    Device,
     Entry,
     GridName,
-    Kernels,
     Name,
     Names,
     NotNegative,
-    Precision,
     Refers,
     Seed,
     Size,

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from ..core.compute import Precision
 from .endpoint_entries import Endpoint
 from .lock import RESOLVE
 from .recipes import Adaptation, CrossEncoderTraining, Training
@@ -20,7 +21,6 @@ from .values import (
     Pair,
     PathName,
     Positive,
-    Precision,
     Refers,
     Resolvable,
     Seed,

@@ -83,9 +83,6 @@ def with_places(parts: tuple[str, ...]) -> tuple[str, ...]:
     return parts
 
 
-Precision = Literal["auto", "float32", "bfloat16", "float16"]
-Device = Literal["auto", "cpu", "cuda"]
-Kernels = Literal["auto", "plain"]
 Norm = Literal["min-max", "zmuv", "rank"]
 
 

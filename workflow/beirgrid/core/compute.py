@@ -15,6 +15,8 @@ from annotated_types import Ge
 from .errors import DataError, say
 
 Kind = Literal["cpu", "cuda"]
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Kernels = Literal["auto", "plain"]
 # Device files of the NVIDIA and AMD drivers.
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
@@ -39,11 +41,8 @@ BATCH_TOKENS = TokenBudget()
 class Compute:
     """Arguments of all stages that run a model. ``start`` chooses the device."""
 
-    device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU if there is one"] = "auto"
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        "number format of matrix products; auto is float32 on a CPU and 16 bits on a GPU",
-    ] = "auto"
+    device: Annotated[Device, "where models run; auto takes a GPU if there is one"] = "auto"
+    precision: Annotated[Precision, "number format of matrix products; auto: float32, or 16 bits on a GPU"] = "auto"
     batch_tokens: Annotated[TokenBudget, "tokens per batch, padding included, by device"] = BATCH_TOKENS
     kernels: Annotated[Kernels, "plain: only documented functions of PyTorch, transformers and faiss"] = "auto"
     connection: Annotated[str, "connection settings of an endpoint's server, JSON"] = ""
@@ -58,9 +57,7 @@ class Compute:
         """
         number, lock = _choose_gpu() if self.device != "cpu" else (None, None)
         if self.device == "cuda" and number is None:
-            raise DataError(
-                "device is cuda, but no GPU can be used here (device: auto uses the CPU if there is no GPU)"
-            )
+            raise DataError("device is cuda, but no GPU can be used here (auto uses the CPU if there is no GPU)")
         device = "cpu" if number is None else f"cuda:{number}"
         tokens = self.batch_tokens.cpu if number is None else self.batch_tokens.cuda
         return Runtime(device, self.precision, tokens, lock, self.kernels, self.connection)
@@ -106,21 +103,17 @@ class Runtime:
 
         return torch.cuda.get_device_name(self.device) if self.kind == "cuda" else "cpu"
 
-    def resolve(self, precision: str | None = None) -> str:
+    def resolve(self, precision: str | None = None, wide: bool = False) -> str:
         """Return ``precision``, or the runtime's default without one.
 
-        ``auto`` means float32 on a CPU, and float16 on a GPU. Models that overflow float16 use ``wide`` there.
+        ``auto`` means float32 on a CPU. On a GPU, it means float16, or the range of float32 (``wide``) for models that
+        overflow float16, for gradients and for writing texts.
         """
         if not self.automatic(precision):
             return precision or self.precision
-        # Only some CPUs multiply bfloat16, and results should not depend on the machine.
-        return "float32" if self.kind == "cpu" else "float16"
-
-    def resolve_wide(self, precision: str | None = None) -> str:
-        """Return a precision of float32's range, unless float16 is named: for gradients and for writing texts."""
-        if self.automatic(precision) and self.kind == "cuda":
-            return self.wide
-        return self.resolve(precision)
+        if self.kind == "cpu":  # only some CPUs multiply bfloat16, and results should not depend on the machine
+            return "float32"
+        return self.wide if wide else "float16"
 
     def automatic(self, precision: str | None = None) -> bool:
         """Tell whether neither the model's entry nor the command names a precision."""

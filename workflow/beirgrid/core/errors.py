@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import re
 import reprlib
 import sys
 from collections.abc import Iterable
@@ -61,15 +60,6 @@ def log_to_standard_error() -> None:
     _LOG.addHandler(_ON_STANDARD_ERROR)
     _LOG.setLevel(logging.INFO)
     _LOG.propagate = False
-
-
-def lone_surrogate(text: str) -> str:
-    """Return the first lone surrogate of a text, escaped, or an empty string.
-
-    JSON and YAML can escape a lone surrogate; UTF-8 cannot encode it.
-    """
-    half = re.search("[\ud800-\udfff]", text)
-    return ascii(half[0]) if half else ""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,12 +97,6 @@ def replace_text(path: str | Path, text: str) -> bool:
         return False
     write_text(path, text)
     return True
-
-
-def replace_texts(folder: Path, texts: Mapping[str, str]) -> bool:
-    """Apply ``replace_text`` to each named file of a folder; return whether any was written."""
-    written = [replace_text(folder / name, text) for name, text in texts.items()]
-    return any(written)
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -26,7 +26,7 @@ class DecoderChat(HeadedModel[ModelEntry]):
 
         # What chat models bring as code, transformers has taken over.
         entry = ModelEntry(family="decoder", path=str(folder.resolve()), trust_remote_code=False)
-        super().__init__(folder, entry, runtime, AutoModelForCausalLM, runtime.resolve_wide())
+        super().__init__(folder, entry, runtime, AutoModelForCausalLM, runtime.resolve(wide=True))
         # The checkpoint's own way of sampling does not count.
         self.model.generation_config.update(temperature=None, top_p=None, top_k=None)
         self.limit = min(self.positions or _WINDOW, _WINDOW) - _ANSWER

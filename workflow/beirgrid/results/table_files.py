@@ -275,7 +275,8 @@ def write_wide(table: Wide, folder: Path) -> bool:
     plain = table.values.rename_axis(table.metric)
     plain[BEST_COLUMN] = [", ".join(table.group.columns[row]) for row in table.group.to_numpy()]
     texts = {"csv": plain.to_csv(lineterminator="\n"), "md": _markdown(table), "tex": _latex(table)}
-    return files.replace_texts(folder, {f"{table.metric}.{suffix}": text for suffix, text in texts.items()})
+    changed = [files.replace_text(folder / f"{table.metric}.{suffix}", text) for suffix, text in texts.items()]
+    return any(changed)
 
 
 def _rows(table: Wide, bold: str, escape: Callable[[str], str] = str) -> Iterator[list[str]]:

@@ -34,9 +34,9 @@ from ..collections import training_data
 from ..collections.collection import count
 from ..config.models import DenseModel, Prompts
 from ..config.recipes import PRETRAINING
-from ..config.values import Count, Entry, Length, NotNegative, Positive, Precision, Seed, Size
+from ..config.values import Count, Entry, Length, NotNegative, Positive, Seed, Size
 from ..core import files, provenance
-from ..core.compute import Compute, Runtime
+from ..core.compute import Compute, Precision, Runtime
 from ..core.errors import DataError, say
 from ..core.provenance import Artifact, Record
 from ..encoders.dense import DenseEncoder
@@ -92,7 +92,7 @@ def adapt(
     inputs = {"base": base, "examples": examples}
     recorded = provenance.record(Adapt.stamp, record, recipe.own_keys(), [output], inputs=inputs)
     with recorded as facts, compute.start() as runtime:
-        precision = runtime.resolve_wide(recipe.precision)
+        precision = runtime.resolve(recipe.precision, wide=True)
         state = provenance.state_folder(Adapt.stamp, output, {**recipe.own_keys(), "precision": precision}, inputs)
         with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:
             set_seed(recipe.seed)

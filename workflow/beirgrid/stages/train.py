@@ -219,7 +219,7 @@ def _fit(examples: list[dict[str, Any]], base: Path, recipe: TrainRecipe, runtim
     settings = arguments(
         CrossEncoderTrainingArguments,
         runtime,
-        runtime.resolve_wide(),
+        runtime.resolve(wide=True),
         output_dir=str(output),
         num_train_epochs=recipe.epochs,
         per_device_train_batch_size=recipe.batch,
