@@ -321,7 +321,3 @@ def test_a_changed_fact_reruns_what_depends_on_it():
     files.write_json(lock.LOCK, {"names": known})
     after = params()
     assert {key for key in before if before[key] != after[key]} == {"queries of scifact"}
-
-
-def test_the_table_of_models_is_up_to_date():
-    assert list(registry.mteb_models().values()) == registry.models(), "python -m beirgrid.config.registry"

@@ -1,8 +1,7 @@
 """mteb's tasks by our names of the datasets, and its models: the engine that can run each, and the facts for its entry.
 
 mteb, whose import takes seconds, is imported only to resolve a name, and by fetch for tasks that load their own data.
-No network is needed: the facts are code in mteb's wheel. ``python -m beirgrid.config.registry`` writes the table of all
-models again, for another version of mteb.
+No network is needed: the facts are code in mteb's wheel.
 """
 
 from __future__ import annotations
@@ -72,20 +71,6 @@ _LEFT_TO_MTEB = (
     *("mixedbread-ai/mxbai-rerank-base-v2", "mixedbread-ai/mxbai-rerank-large-v2", "nlpai-lab/KURE-Reranker-base"),
     *("BeastyZ/e5-R-mistral-7b", "McGill-NLP/AfriE5-Large-instruct", "tencent/KaLM-Embedding-Gemma3-12B-2511"),
 )
-_TABLE = Path(__file__).with_name("mteb_models.csv")
-
-
-# Columns of the table: the id on the hub, the engine (``beirgrid``; ``mteb``: its own loader; ``endpoint``: served, not
-# published; ``refused``), the family of the entry if a job here runs it, the reason, millions of parameters, licence,
-# and types of the vectors that the loader or service returns, if these are not float32.
-_COLUMNS = ("name", "engine", "family", "reason", "parameters", "licence", "output")
-
-
-@cache
-def mteb_models() -> dict[str, dict[str, str]]:
-    """Return the table of mteb's models, by name. It is read without mteb."""
-    with _TABLE.open(encoding="utf-8", newline="") as stream:
-        return {row["name"]: row for row in csv.DictReader(stream)}
 
 
 @cache
@@ -118,17 +103,14 @@ def _metas() -> dict[str, Any]:
     return {str(meta.name): meta for meta in mteb().get_model_metas()}
 
 
-def models() -> list[dict[str, str]]:
-    """Return the table of mteb's models from mteb itself."""
-    return [_row(name) for name in sorted(_metas(), key=str.lower)]
-
-
-def _row(name: str) -> dict[str, str]:
-    meta = _meta(name)
-    types = meta.output_dtypes if isinstance(meta.output_dtypes, list) else [meta.output_dtypes]
-    output = ", ".join(one.value for one in types if one is not None)
-    facts = (*engine(name), str(_size(meta, "").get("parameters", "")), _licence(meta), output)
-    return dict(zip(_COLUMNS, (name, *facts), strict=True))
+def models() -> list[dict[str, Any]]:
+    """Return a row for each model of mteb: its name, what ``engine`` returns, million parameters, and its licence."""
+    rows = []
+    for name in sorted(_metas(), key=str.lower):
+        runs = dict(zip(("engine", "family", "reason"), engine(name), strict=True))
+        meta = _meta(name)
+        rows.append({"name": name, **runs, "parameters": _size(meta, "").get("parameters"), "licence": _licence(meta)})
+    return rows
 
 
 def _licence(meta: Any) -> str:
@@ -136,7 +118,9 @@ def _licence(meta: Any) -> str:
 
 
 def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
-    """Return the engine for a model of mteb, the family of its entry, and the reason, as the table has them.
+    """Return the engine for a model of mteb, the family of its entry if a job here runs it, and the reason.
+
+    The engine is ``beirgrid``, ``mteb`` (its own loader), ``endpoint`` (served, not published) or ``refused``.
 
     Args:
         trusted: whether its entry lets code from the checkpoint run.
@@ -325,10 +309,3 @@ def _no_task() -> Any:
 @cache
 def _task(name: str) -> Any:
     return mteb().get_task(name).metadata
-
-
-if __name__ == "__main__":
-    with _TABLE.open("w", encoding="utf-8", newline="") as stream:
-        table = csv.DictWriter(stream, _COLUMNS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(models())

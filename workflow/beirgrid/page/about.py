@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from ..config.metric_names import lower_is_better
-from ..config.registry import mteb_models
 from ..core import provenance
 from ..core.errors import DataError
 from ..results import table_files
@@ -66,11 +65,10 @@ def _not_run_here(published: pd.DataFrame) -> list[dict[str, Any]]:
     """Return what is known of systems with published values alone."""
     rows = []
     for system, values in published.groupby("system", sort=False):
-        model = mteb_models().get(values["checkpoint"].iloc[0] or str(system), {})
         classes = values["class"].where(values["protocol"] == "", OTHER_PROTOCOL)
         marks = [mark for mark in ("card", OTHER_PROTOCOL) if mark in set(classes)]
         measured = f"{NOT_RUN} ({', '.join(marks)})" if marks else NOT_RUN
-        rows.append({"system": system, "measured": measured, "parameters": model.get("parameters") or None})
+        rows.append({"system": system, "measured": measured})
     return rows
 
 

@@ -8,12 +8,12 @@ from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from ..config import registry
 from ..config.checks import absent_folder, models_behind
 from ..config.entries import LocalCorpus, Reranked, Retriever
 from ..config.metric_names import NAMES, STANDARD, lower_is_better, written
 from ..config.names import local_name
 from ..config.places import resolve_path
-from ..config.registry import mteb_models
 from ..core import paths
 from ..core.checkout import CHECKOUT
 from ..core.errors import show
@@ -102,12 +102,12 @@ def _models(grid: Grid, folder: Path) -> Iterator[Row]:
             "here": (folder / paths.MODEL_RECORD.format(model=grid.weights_of(name))).is_file(),
             "reason": "",
         }
-    for model in mteb_models().values():
+    for model in registry.models():
         yield {
             "model": model["name"],
             "from": "mteb",
-            "million parameters": float(model["parameters"]) if model["parameters"] else None,
-            **{key: model[key] for key in ("engine", "family", "licence", "output", "reason")},
+            "million parameters": model["parameters"],
+            **{key: model[key] for key in ("engine", "family", "licence", "reason")},
             "here": (folder / paths.MODEL_RECORD.format(model=local_name(model["name"]))).is_file(),
         }
 
