@@ -23,7 +23,7 @@ from beirgrid.pipeline.rules import Rules
 from beirgrid.pipeline.summaries import Summary
 
 # Long values in the configfiles below.
-LONG = {"A300": "a" * 300, "A81": "a" * 81, "CAPS64": "A" * 64, "ONES40": "1" * 40}
+LONG = {"A300": "a" * 300, "A81": "a" * 81, "ONES40": "1" * 40}
 LONG["ZEROS40"] = "0" * 40
 # Parts of the message, and configfiles over the tracked configuration that it refuses.
 REFUSED: dict[str, list[str]] = {
@@ -39,28 +39,16 @@ REFUSED: dict[str, list[str]] = {
     ],
     "String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here '": [
         'systems: {"x\\n": {retriever: bm25}}',
-        'systems: {"": {retriever: bm25}}',
         'systems: {"..": {retriever: bm25}}',
-        'systems: {"-n": {retriever: bm25}}',
         'systems: {"@x": {retriever: bm25}}',
         "systems: {bm25х: {retriever: bm25}}",
-        "systems: {bm２5: {retriever: bm25}}",
         "systems: {A81: {retriever: bm25}}",
-        "systems: {A300: {retriever: bm25}}",
-    ],
-    "datasets.a/b: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$'": [
-        'datasets: {"a/b": {corpus: demo}}'
     ],
     "systems.2019: Input should be a valid string": ["systems: {2019: {retriever: bm25}}"],
     "datasets.x.corpus: no corpus is named 'demi'; did you mean 'demo'?": [
         "{corpora: {2019: {source: local, path: .}}, datasets: {x: {corpus: demi}}}"
     ],
-    "grid.datasets: no dataset is named 'demi'; did you mean 'demo'?": [
-        "{datasets: {2019: {corpus: demo}}, grid: {datasets: [demi]}}"
-    ],
-    "Input should be a valid string (here False)": ["systems: {no: {retriever: bm25}}"],
     "metrics: 'ndcg@10\\n' is not a metric of the form": ['metrics: ["ndcg@10\\n"]'],
-    "metrics: 'ndcg@1٠' is not a metric of the form": ['metrics: ["ndcg@1٠"]'],
     "metrics: 'ndcg@0' is not a metric of the form": ['metrics: ["ndcg@0"]'],
     "metrics: 'ndcg@99999999999999999999' looks deeper than any run (1,000,000 documents)": [
         "metrics: [ndcg@99999999999999999999]"
@@ -68,18 +56,14 @@ REFUSED: dict[str, list[str]] = {
     "models.x.revision: String should match pattern '^([0-9a-f]{40}|resolve)$'": [
         'models: {x: {family: dense, similarity: dot, checkpoint: a/b, revision: "ZEROS40\\n"}}'
     ],
-    "corpora.demo.language: String should match pattern '^[a-z]{2}$'": ['corpora: {demo: {language: "en\\n"}}'],
     "corpora.demo.path: String should match pattern '^[^\\x00-\\x1f\\x7f]{1,4095}$'": [
         'corpora: {demo: {path: ""}}',
-        'corpora: {demo: {path: "a\\0b"}}',
     ],
     "corpora.demo.path: there is no": ["corpora: {demo: {path: /A300}}"],
     "models.minilm.path: there is no folder /aaa": ["models: {minilm: {path: /A300}}"],
     "corpora.demo.path: there is no folder": [
         "corpora: {demo: {path: ~nobody-at-all/x}}",
-        "corpora: {demo: {path: loop}}",
     ],
-    "models.minilm.path: there is no folder": ["models: {minilm: {path: loop}}"],
     "corpora.demo.path: there is no folder /etc/hostname": ["corpora: {demo: {path: /etc/hostname}}"],
     "lies in results/, whose files the workflow replaces": [
         "models: {minilm: {family: dense, similarity: cosine, path: results/models/minilm/checkpoint}}",
@@ -89,15 +73,10 @@ REFUSED: dict[str, list[str]] = {
     "models.x.checkpoint: String should match pattern '^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9_][": [
         "models: {x: {family: dense, similarity: dot, checkpoint: 'https://hub/a/b', revision: ONES40}}"
     ],
-    "models.x.files.a: String should match pattern '^[0-9a-f]{64}$'": [
-        "models: {x: {family: cross-encoder, package: p, files: {a: CAPS64}}}"
-    ],
     "datasets.x.mean_of: 'x' is itself a mean": ["datasets: {x: {mean_of: [x]}}"],
     "datasets.demo.split: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$'": [
         "datasets: {demo: {split: ../../etc/passwd}}"
     ],
-    "metrics: 'ndcg@010' is not a metric of the form": ['metrics: ["ndcg@010"]'],
-    "systems x → x form a cycle": ["systems: {x: {fusion: rrf, of: [bm25, x]}}"],
 }
 
 
@@ -124,7 +103,6 @@ def test_it_is_refused_in_one_line_with_its_key(tracked, tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results/mine").mkdir(parents=True)
     (tmp_path / "results/models/minilm/checkpoint").mkdir(parents=True)
-    (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "link").symlink_to("results/mine")
     for name, value in LONG.items():
         text = text.replace(name, value)
