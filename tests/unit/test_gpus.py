@@ -23,6 +23,7 @@ from beirgrid.core.errors import log_to_standard_error
 log_to_standard_error()
 visible = os.environ.get("CUDA_VISIBLE_DEVICES")
 runtime = Compute().start()
+assert Compute().start() == runtime  # not another GPU
 assert os.environ.get("CUDA_VISIBLE_DEVICES") == visible
 print((visible or "0,1").split(",")[int(runtime.device.removeprefix("cuda:"))], os.getpid(), flush=True)
 sys.stdin.read()
@@ -85,14 +86,7 @@ def test_a_folder_of_locks_of_another_user_is_named(monkeypatch, tmp_path):
     (locks := tmp_path / f"beirgrid-{os.getuid()}").mkdir()
     os.chown(locks, 65534, 65534)
     with pytest.raises(DataError, match=rf"^{locks}, for locks of GPUs, belongs to another user"):
-        compute.take_gpu(["0", "1"])
-
-
-def test_a_closed_runtime_gives_its_gpu_back(monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with compute.Runtime("cuda:0", "auto", 1, compute.take_gpu(["0", "1"])[1]):
-        assert compute.take_gpu(["0", "1"])[0] == 1
-    assert compute.take_gpu(["0", "1"])[0] == 0
+        compute.take_gpu("0", "1")
 
 
 @pytest.mark.parametrize("tokens", [2048, {"gpu": 1}, {"cpu": 0}, {"cpu": "many"}])

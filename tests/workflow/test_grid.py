@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -347,13 +346,12 @@ def test_a_system_that_is_opened_again_finds_what_its_run_has(finished, monkeypa
     texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
     assert set(texts) - set(excluded)
     systems = sorted(path.name for path in Path("results/runs").iterdir() if (path / "small.run.gz").is_file())
-    with ExitStack() as stack:
-        for system in systems:
-            ranked = runs.read(paths.RUN.format(system=system, dataset="small"))
-            opened = open_system(system, "small", "cpu", stack)
-            for query, text in texts.items():
-                if query not in excluded:  # for a query that is a document, the grid does not rank this document
-                    assert opened.rank(text).ids == ranked.get(query, runs.EMPTY).ids, (system, query)
+    for system in systems:
+        ranked = runs.read(paths.RUN.format(system=system, dataset="small"))
+        opened = open_system(system, "small", "cpu")
+        for query, text in texts.items():
+            if query not in excluded:  # for a query that is a document, the grid does not rank this document
+                assert opened.rank(text).ids == ranked.get(query, runs.EMPTY).ids, (system, query)
     assert {"bm25-flat", "tiny", "sparse", "tiny-late", "bm25+ce", "fused"} <= set(systems)
 
 

@@ -7,6 +7,7 @@ import os
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TextIO
 
@@ -48,48 +49,36 @@ class Compute:
     connection: Annotated[str, "connection settings of an endpoint's server, JSON"] = ""
 
     def start(self) -> Runtime:
-        """Choose a device and hold it until the end of the ``with`` block or of the process.
-
-        Of several GPUs, it takes one that no other command of this user holds.
+        """Choose a device. Of several GPUs, it is one that no other command of this user holds.
 
         Raises:
             DataError: the device is cuda, and PyTorch can use no GPU.
         """
-        number, lock = _choose_gpu() if self.device != "cpu" else (None, None)
+        number = None if self.device == "cpu" else _choose_gpu()
         if self.device == "cuda" and number is None:
             raise DataError("device is cuda, but no GPU can be used here (auto uses the CPU if there is no GPU)")
         device = "cpu" if number is None else f"cuda:{number}"
         tokens = self.batch_tokens.cpu if number is None else self.batch_tokens.cuda
-        return Runtime(device, self.precision, tokens, lock, self.kernels, self.connection)
+        return Runtime(device, self.precision, tokens, self.kernels, self.connection)
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """A device that this process holds, with the settings for models on it.
+    """A device, with the settings for models on it.
 
     Attributes:
         device: PyTorch's device name: ``cpu``, ``cuda:1``, …
         precision: default format of matrix products for models whose entries name none; may be the unresolved ``auto``.
         batch_tokens: tokens per batch, padding included.
         kernels: ``plain`` rules out faster replacements of documented functions.
-        lock: locked file that keeps other commands off the GPU; None for a CPU or the only GPU.
         connection: connection settings of an endpoint's server, JSON.
     """
 
     device: str
     precision: str
     batch_tokens: int
-    lock: TextIO | None = None
     kernels: Kernels = "auto"
     connection: str = ""
-
-    def __enter__(self) -> Runtime:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Release the GPU to other commands."""
-        if self.lock is not None:
-            self.lock.close()
 
     @property
     def kind(self) -> Kind:
@@ -135,24 +124,28 @@ def multiplies_bfloat16(device: str) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
-def _choose_gpu() -> tuple[int | None, TextIO | None]:
-    """Return the index of a GPU in PyTorch, or None, and the lock that reserves it if there are several."""
+def _choose_gpu() -> int | None:
+    """Return the index of a GPU in PyTorch, or None."""
     import torch
 
     if (count := torch.cuda.device_count()) < 2:
-        return (0 if torch.cuda.is_available() else None), None
+        return 0 if torch.cuda.is_available() else None
     # Locks are named after CUDA_VISIBLE_DEVICES, because one index may mean different GPUs in different processes.
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
-    return take_gpu([name.strip() for name in visible.split(",")][:count])  # CUDA stops at an unknown name
+    return take_gpu(*[name.strip() for name in visible.split(",")][:count])[0]  # CUDA stops at an unknown name
 
 
-def take_gpu(names: list[str]) -> tuple[int, TextIO | None]:
-    """Lock the first GPU that no other command of this user holds; share one if all are taken.
+@cache
+def take_gpu(*names: str) -> tuple[int, TextIO | None]:
+    """Lock the first GPU that no other command of this user holds until this process ends; share one if all are taken.
 
     Without locks, all jobs on a machine with several GPUs (``--resources gpu=N``) would use the first.
 
     Args:
         names: the visible GPUs, named as in CUDA_VISIBLE_DEVICES.
+
+    Returns:
+        the place of the GPU among the names, and the locked file.
 
     Raises:
         DataError: the folder of the locks belongs to another user.

@@ -168,8 +168,7 @@ def _of_documents(
 
 def find(shards: Iterable[Path], queries: np.ndarray, depth: int, compute: Compute) -> tuple[np.ndarray, np.ndarray]:
     """Search the indexes of shards on the device that ``compute`` chooses."""
-    with compute.start() as runtime:
-        return search_shards(shards, queries, depth, runtime.device)
+    return search_shards(shards, queries, depth, compute.start().device)
 
 
 def read_index(path: Path, *kinds: str, flags: int = 0) -> Any:

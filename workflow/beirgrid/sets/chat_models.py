@@ -53,9 +53,8 @@ def open_chat(model: Path, folder: Path, purpose: str) -> Iterator[Chat]:
     if model.is_dir():
         from ..encoders.chat import DecoderChat
 
-        with Compute().start() as runtime:
-            decoder = DecoderChat(model, runtime)
-            yield Chat(model.resolve().name, checkpoint_identity(model), partial(starmap, decoder.answer))
+        decoder = DecoderChat(model, Compute().start())
+        yield Chat(model.resolve().name, checkpoint_identity(model), partial(starmap, decoder.answer))
         return
     endpoint = read_endpoint(model)
     with kept_answers(folder / purpose) as answers:

@@ -106,14 +106,13 @@ def _writer(model: Path, made: EvaluationSet, seed: int) -> Iterator[tuple[Write
         from ..encoders.query_generator import GeneratorModel
 
         entry = models.QueryGenerator(family="query-generator", path=str(model.resolve()))
-        with Compute().start() as runtime:
-            generator = GeneratorModel(model, entry, runtime)
+        generator = GeneratorModel(model, entry, Compute().start())
 
-            def sample(documents: list[Document]) -> list[str]:
-                generated = generator.generate([document.join(" ") for document in documents], per_text=1, seed=seed)
-                return [written[0] if written else "" for written in generated]
+        def sample(documents: list[Document]) -> list[str]:
+            generated = generator.generate([document.join(" ") for document in documents], per_text=1, seed=seed)
+            return [written[0] if written else "" for written in generated]
 
-            yield sample, chat_models.checkpoint_identity(model)
+        yield sample, chat_models.checkpoint_identity(model)
         return
     with chat_models.open_chat(model, made.folder, "queries") as answering:
 

@@ -91,7 +91,8 @@ def adapt(
     """
     inputs = {"base": base, "examples": examples}
     recorded = provenance.record(Adapt.stamp, record, recipe.own_keys(), [output], inputs=inputs)
-    with recorded as facts, compute.start() as runtime:
+    with recorded as facts:
+        runtime = compute.start()
         precision = runtime.resolve(recipe.precision, wide=True)
         state = provenance.state_folder(Adapt.stamp, output, {**recipe.own_keys(), "precision": precision}, inputs)
         with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:

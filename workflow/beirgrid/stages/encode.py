@@ -56,10 +56,9 @@ def encode(
         kept_answers(output) as answers,
         provenance.record(Encode.stamp, record, settings, [output], inputs=inputs) as facts,
         files.atomic(output, directory=FAMILIES[model.family].folder) as temporary,
-        compute.start() as runtime,
     ):
         progress = Progress(f"encode shard {shard}", stop - start, "documents")
-        opened = open_encoder(checkpoint, model, runtime, answers)
+        opened = open_encoder(checkpoint, model, compute.start(), answers)
         documents = collection.read_blocks(corpus, start, stop, WINDOW)
         separator = model.separator if isinstance(model, DenseModel) else " "
         write = search.module(model.family).write_vectors

@@ -65,7 +65,8 @@ def generate(
     """
     inputs = {"corpus": corpus, "generator": generator}
     recorded = provenance.record(Generate.stamp, record, recipe.own_keys(), [output], inputs=inputs)
-    with recorded as facts, compute.start() as runtime:
+    with recorded as facts:
+        runtime = compute.start()
         rows = training_data.sample_rows(collection.count(corpus), recipe.documents, recipe.seed)
         per_document = recipe.queries_per_document or math.ceil(recipe.queries / len(rows))
         model = GeneratorModel(generator, recipe.generator, runtime) if generator and recipe.generator else None
@@ -152,8 +153,8 @@ def mine(
             answered.setdefault(text, set()).add(document)
         nearest = []
         if models:
-            with compute.start() as runtime:
-                nearest = [_nearest(*one, texts, recipe.negative_depth, runtime) for one in models]
+            runtime = compute.start()
+            nearest = [_nearest(*one, texts, recipe.negative_depth, runtime) for one in models]
         ids = [collection.read_ids(corpus, rows) for rows in nearest]
         bm25: dict[str, Any] = {"depth": recipe.negative_depth, "threads": threads, "memory_mb": 1500}
         mined = 0
@@ -213,7 +214,8 @@ def label(
     """
     inputs = {"teacher": teacher, "corpus": corpus, "training_queries": queries, "negatives": negatives}
     recorded = provenance.record(Label.stamp, record, recipe.own_keys(), [output], inputs=inputs)
-    with recorded as facts, compute.start() as runtime:
+    with recorded as facts:
+        runtime = compute.start()
         scorer = open_model(teacher, recipe.teacher, runtime)
         with files.reading(queries):
             asked = pq.ParquetFile(queries)

@@ -48,7 +48,8 @@ def expand(
     settings = {**model.own_keys(), "shard": shard, "shard_size": shard_size}
     inputs = {"checkpoint": checkpoint, "corpus": corpus}
     recorded = provenance.record(Expand.stamp, record, settings, [output], inputs=inputs)
-    with recorded as facts, compute.start() as runtime:
+    with recorded as facts:
+        runtime = compute.start()
         opened = open_model(checkpoint, model, runtime)
         computed = {**settings, "precision": opened.precision}
         state = provenance.state_folder(Expand.stamp, output, computed, inputs)

@@ -113,11 +113,10 @@ def retrieve_vectors(
         kept_answers(output) as answers,
         provenance.record(RETRIEVE, record, settings, [output], inputs=inputs) as facts,
     ):
-        with compute.start() as runtime:
-            encoder = open_encoder(checkpoint, model, runtime, answers)
-            vectors = encoder.encode_queries(list(texts.values()))
-            _check(vectors, texts, encoder.precision)
-            facts |= encoder.facts()
+        encoder = open_encoder(checkpoint, model, compute.start(), answers)
+        vectors = encoder.encode_queries(list(texts.values()))
+        _check(vectors, texts, encoder.precision)
+        facts |= encoder.facts()
         run: runs.Run = {}
         seconds = 0.0
         if limits.candidates:
@@ -161,8 +160,7 @@ def search(
     if index:
         assert isinstance(model, DenseModel)
         cut = approximate.truncate(vectors, dimensions, model.similarity)
-        with compute.start() as runtime:
-            return approximate.search_shards(indexes, cut, depth, index, runtime.device)
+        return approximate.search_shards(indexes, cut, depth, index, compute.start().device)
     found: Found = module(model.family).find(indexes, vectors, depth, compute)
     return found
 

@@ -57,52 +57,52 @@ def score(
         DataError: an input is damaged, the checkpoint does not match the entry, or a score is not finite.
     """
     inputs = {"checkpoint": checkpoint, "corpus": corpus, "queries": queries, "run": run}
-    with compute.start() as runtime:
-        opened = cache(partial(open_model, checkpoint, model, runtime, pairs / "answers"))
-        precision = served.PRECISION if model.endpoint else runtime.resolve(model.precision)
-        if precision == "float16":  # used only if the model fits it
-            precision = opened().precision
-        settings = {**model.own_keys(), "precision": precision}
-        # A listwise order depends on all of its documents.
-        ordered = (run, depth) if isinstance(model, ListwiseReranker) else None
-        store = pairs / _fingerprint(settings, checkpoint, corpus, queries, ordered)
-        parts: list[Path] = []
-        results: dict[str, Any] = {}
-        with provenance.record(Score.stamp, record, settings, parts, results, inputs) as facts:
-            store.mkdir(parents=True, exist_ok=True)
-            ranked = runs.read(run)
-            top = [(query, document) for query, ranking in ranked.items() for document in ranking.ids[:depth]]
-            seen = set(store.glob("*.parquet"))
-            missing = set(top) - read_parts(seen, set(top)).keys()
-            progress = Progress("score", len(missing), "pairs")
-            where = served.DEVICE if model.endpoint else runtime.kind
-            about_model: dict[str, Any] = {"device": where, "precision": precision}
-            if missing:
-                new = [pair for pair in dict.fromkeys(top) if pair in missing]
-                texts = collection.read_queries(queries)
-                collection.refuse_unknown(queries, "query", (query for query, _ in new), texts)
-                scorer = opened()
-                before = scorer.spent()
-                for part in _new_parts(store, seen, _parts(new, str(run)), progress):
-                    scores = _score(scorer, part, corpus, texts, progress)
-                    now = scorer.spent()
-                    write_part(store, part, scores, {name: now[name] - before[name] for name in now})
-                    before = now
-                about_model = scorer.facts()
-            parts += sorted(store.glob("*.parquet"))
-            place = os.path.relpath(store, record.parent)
-            results["pairs"] = {"store": place, "parts": [part.name for part in parts], "settings": settings}
-            if model.endpoint or getattr(model, "chunks", None):
-                # For all pairs, including those that other jobs scored.
-                about_model |= spent_on(parts, set(top))
-            facts.update(
-                about_model,
-                store=store.name,
-                queries=len(ranked),
-                pairs=len(top),
-                pairs_scored=progress.done,
-                pairs_per_second=round(progress.rate if progress.done else 0.0, 2),
-            )
+    runtime = compute.start()
+    opened = cache(partial(open_model, checkpoint, model, runtime, pairs / "answers"))
+    precision = served.PRECISION if model.endpoint else runtime.resolve(model.precision)
+    if precision == "float16":  # used only if the model fits it
+        precision = opened().precision
+    settings = {**model.own_keys(), "precision": precision}
+    # A listwise order depends on all of its documents.
+    ordered = (run, depth) if isinstance(model, ListwiseReranker) else None
+    store = pairs / _fingerprint(settings, checkpoint, corpus, queries, ordered)
+    parts: list[Path] = []
+    results: dict[str, Any] = {}
+    with provenance.record(Score.stamp, record, settings, parts, results, inputs) as facts:
+        store.mkdir(parents=True, exist_ok=True)
+        ranked = runs.read(run)
+        top = [(query, document) for query, ranking in ranked.items() for document in ranking.ids[:depth]]
+        seen = set(store.glob("*.parquet"))
+        missing = set(top) - read_parts(seen, set(top)).keys()
+        progress = Progress("score", len(missing), "pairs")
+        where = served.DEVICE if model.endpoint else runtime.kind
+        about_model: dict[str, Any] = {"device": where, "precision": precision}
+        if missing:
+            new = [pair for pair in dict.fromkeys(top) if pair in missing]
+            texts = collection.read_queries(queries)
+            collection.refuse_unknown(queries, "query", (query for query, _ in new), texts)
+            scorer = opened()
+            before = scorer.spent()
+            for part in _new_parts(store, seen, _parts(new, str(run)), progress):
+                scores = _score(scorer, part, corpus, texts, progress)
+                now = scorer.spent()
+                write_part(store, part, scores, {name: now[name] - before[name] for name in now})
+                before = now
+            about_model = scorer.facts()
+        parts += sorted(store.glob("*.parquet"))
+        place = os.path.relpath(store, record.parent)
+        results["pairs"] = {"store": place, "parts": [part.name for part in parts], "settings": settings}
+        if model.endpoint or getattr(model, "chunks", None):
+            # For all pairs, including those that other jobs scored.
+            about_model |= spent_on(parts, set(top))
+        facts.update(
+            about_model,
+            store=store.name,
+            queries=len(ranked),
+            pairs=len(top),
+            pairs_scored=progress.done,
+            pairs_per_second=round(progress.rate if progress.done else 0.0, 2),
+        )
 
 
 def _fingerprint(

@@ -83,7 +83,8 @@ def train(
     """
     inputs = {"base": base, "teacher": teacher, "corpus": corpus, "lucene": index, "queries": queries, "qrels": qrels}
     recorded = provenance.record(Train.stamp, record, recipe.own_keys(), [output], inputs=inputs)
-    with recorded as facts, compute.start() as runtime:
+    with recorded as facts:
+        runtime = compute.start()
         documents = {d.id: d for rows in collection.read_documents(corpus) for d in rows}
         positives = _judged(queries, qrels, documents) + _derived(documents, recipe)
         if not positives:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -68,8 +67,8 @@ def latency(
     for name in systems or cells:
         try:
             _refuse_approximate(cells[name])
-            with hold_back_output(), ExitStack() as stack:
-                opened = open_system(name, dataset, device, stack)
+            with hold_back_output():
+                opened = open_system(name, dataset, device)
                 texts = list(collection.read_queries(paths.QUERIES.format(dataset=dataset)).values())[:queries]
                 for text in texts[:warm_up]:
                     opened.rank(text)

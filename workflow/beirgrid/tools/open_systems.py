@@ -9,7 +9,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,13 +55,12 @@ class OpenSystem(NamedTuple):
     score: Callable[[str, list[str]], np.ndarray] = lambda text, documents: np.zeros(0)
 
 
-def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> OpenSystem:
+def open_system(system: str, dataset: str, device: str) -> OpenSystem:
     """Open a system and its components from the records in the working directory.
 
     Args:
         dataset: a dataset on which the system was run; it names the corpus that is searched.
         device: where models run: auto, cpu or cuda.
-        stack: closes what is opened.
 
     Raises:
         NotSearchable: the system, or a part of it, is a program, or a run of other software.
@@ -72,14 +71,14 @@ def open_system(system: str, dataset: str, device: str, stack: ExitStack) -> Ope
         raise NotSearchable(f"{system!r} cannot be searched: its run on {dataset!r} is of other software ({path})")
     values = read_job(path)
     if "model" in values:
-        return _open_model(values, device, stack)
+        return _open_model(values, device)
     if "command" in values:  # a folder of somebody else may have any command
         raise NotSearchable(f"{system!r} is a program, which only a run starts: {values['command']}")
     runs_read = [values["first_stage"]] if "first_stage" in values else values.get("runs", ())
     names = [(run.parent.name, run.name.removesuffix(".run.gz")) for run in runs_read]
-    parts = [open_system(*cell, device, stack) for cell in names]
+    parts = [open_system(*cell, device) for cell in names]
     if "first_stage" in values:
-        return _open_reranked(values, parts[0], device, stack)
+        return _open_reranked(values, parts[0], device)
     return _open_fused(values, parts) if parts else _open_bm25(values)
 
 
@@ -105,9 +104,9 @@ def hold_back_output() -> Iterator[None]:
                 os.close(copy)
 
 
-def _open_reranked(reranking: Values, first: OpenSystem, device: str, stack: ExitStack) -> OpenSystem:
+def _open_reranked(reranking: Values, first: OpenSystem, device: str) -> OpenSystem:
     values, depth = read_job(reranking["scores"]), reranking["depth"]
-    runtime = _start(values, device, stack)
+    runtime = _start(values, device)
     scorer = open_model(values["checkpoint"], values["model"], runtime)
 
     def read(ids: set[str]) -> dict[str, str]:
@@ -155,10 +154,10 @@ def read_job(path: str | Path) -> Values:
         raise DataError(f"{path}: {why}. Delete this record, and run the grid again") from None
 
 
-def _start(values: Values, device: str, stack: ExitStack) -> Runtime:
+def _start(values: Values, device: str) -> Runtime:
     """Start the runtime of a command, on the requested device or else the command's own."""
     compute: Compute = dataclasses.replace(values["compute"], device=device)
-    return stack.enter_context(compute.start())
+    return compute.start()
 
 
 def _open_bm25(values: Values) -> OpenSystem:
@@ -168,10 +167,10 @@ def _open_bm25(values: Values) -> OpenSystem:
     return OpenSystem(lambda text: runs.canonical("", *searcher.search(text, depth)), depth, cpu_name())
 
 
-def _open_model(values: Values, device: str, stack: ExitStack) -> OpenSystem:
+def _open_model(values: Values, device: str) -> OpenSystem:
     """Open the model and the indexes of a retrieval. All ids of the corpus are held in memory."""
     depth, model = values["depth"], values["model"]
-    runtime = _start(values, device, stack)
+    runtime = _start(values, device)
     encoder = open_encoder(values["checkpoint"], model, runtime)
     ids = collection.read_ids(values["corpus"], np.arange(collection.count(values["corpus"]))[None])
     shards = {name: values[name] for name in ("indexes", "tokens", "index", "dimensions", "candidates")}

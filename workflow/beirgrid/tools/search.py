@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -47,8 +46,8 @@ def search(
     from .open_systems import hold_back_output, open_system
 
     text = " ".join(query)
-    with hold_back_output(), ExitStack() as stack:
-        ranking = open_system(system, dataset, device, stack).rank(text)
+    with hold_back_output():
+        ranking = open_system(system, dataset, device).rank(text)
     hits = _hits(text, ranking, dataset, depth)
     if json:
         print(dumps(hits, ensure_ascii=False, indent=1))
