@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..config.datasets import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus, is_unjudged
-from ..config.places import both_forms, local_forms, resolve_path
+from ..config.places import local_forms, resolve_path
 from ..core import files
 from ..core.errors import DataError, quoted
 from . import downloads, lines, qrels
@@ -115,7 +115,7 @@ class LocalSource(Source):
         if not forms:
             raise DataError(f"{self.folder} has no {name} (or {name}.gz)")
         if len(forms) > 1:
-            raise DataError(both_forms(self.folder, name))
+            raise DataError(f"{self.folder} has both {name} and {name}.gz: keep one of them")
         return forms[0]
 
 

@@ -15,22 +15,12 @@ from .places import is_folder, resolve_path
 from .values import unread_by_bm25
 
 
-def circle_problems(config: Config) -> Iterator[str]:
-    """Yield a circle of systems that are parts of each other, and means of means."""
+def entry_problems(config: Config) -> Iterator[str]:
+    """Yield what of an entry does not go with the entries that it names."""
     try:
         layers(config.systems)
     except CycleError as error:
         yield f"systems {' → '.join(reversed(error.args[1]))} form a cycle"
-    for name, dataset in config.datasets.items():
-        yield from (
-            f"datasets.{name}.mean_of: {part!r} is itself a mean"
-            for part in dataset.mean_of
-            if config.datasets[part].mean_of
-        )
-
-
-def entry_problems(config: Config) -> Iterator[str]:
-    """Yield what of an entry does not go with the entries that it names."""
     for name, dataset in config.datasets.items():
         yield from _dataset_problems(f"datasets.{name}", dataset, config)
     for name, model in config.models.items():
@@ -40,6 +30,8 @@ def entry_problems(config: Config) -> Iterator[str]:
 
 
 def _dataset_problems(where: str, dataset: entries.Dataset, config: Config) -> Iterator[str]:
+    means = (part for part in dataset.mean_of if config.datasets[part].mean_of)
+    yield from (f"{where}.mean_of: {part!r} is itself a mean" for part in means)
     corpus = config.corpora[dataset.corpus] if dataset.corpus else None
     if isinstance(corpus, entries.IrDatasetsCorpus) and (dataset.id is None or "split" in dataset.model_fields_set):
         yield f"{where}: of a corpus of ir_datasets, it needs the key id, which names the split too (beir/fiqa/test)"

@@ -38,8 +38,7 @@ def load(raw: Mapping[str, Any]) -> Config:
     _validated(_NAMES, dict.fromkeys(systems), "systems", raw, problems)
     refuse(problems)
     config = Config.model_construct(registered.model_fields_set | {"systems"}, **dict(registered), systems=systems)
-    for check in (checks.circle_problems, checks.entry_problems):
-        refuse(check(config))
+    refuse(checks.entry_problems(config))
     config = config.model_copy(update={"metrics": _metrics(config)})
     refuse([*seeds.problems(config), *checks.grid_problems(config)])
     config = _with_derived_models(seeds.expand(config))

@@ -33,11 +33,6 @@ def find_local(folder: Path, name: str) -> Path | None:
     return next(iter(local_forms(folder, name)), None)
 
 
-def both_forms(folder: Path, name: str) -> str:
-    """Format the message about a folder with both a file and its gzipped form, which may differ."""
-    return f"{folder} has both {name} and {name}.gz: keep one of them"
-
-
 def splits(folder: Path) -> list[str]:
     """Return the splits of which a folder has qrels."""
     return sorted(path.name.split(".tsv")[0] for path in folder.glob("qrels/*.tsv*"))
