@@ -394,7 +394,7 @@ def test_published_systems_are_shown_beside_those_of_the_grid(tmp_path):
         ["org/better", "published, not run here (card)", "", "1", "0.8500"],
         ["a", "", "22.7", "2", "0.6000"],
         ["b", "", "", "3", "0.3500"],
-        ["BAAI/bge-m3", "published, not run here (card, other protocol)", "568", "4", "0.1500"],
+        ["BAAI/bge-m3", "published, not run here (card, other protocol)", "", "4", "0.1500"],
         ["org/partial", "published, not run here (card)", "", "", ""],
     ]
     assert report.render(grid, answers).count('<td class="text">published, not run here (card') == 3
