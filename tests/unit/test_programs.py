@@ -191,8 +191,7 @@ def loaded(**systems: dict) -> config.Config:
     [
         ({"command": "search {queries}"}, "systems.mine: command: needs {run}"),
         ({"command": "search {run}"}, "systems.mine: command: needs {queries}"),
-        ({"command": "search {query} {run}"}, "{query} stands for nothing; known are {corpus}, {queries}"),
-        ({"command": "search '{queries} {run}"}, "systems.mine.command: No closing quotation"),
+        ({"command": "search '{queries} {run}"}, "systems.mine: No closing quotation"),
         ({"command": ""}, "systems.mine: command: needs {queries}; command: needs {run}"),
         ({"index_command": "index {corpus}"}, "systems.mine: index_command: needs {index}"),
         ({"depth": 10}, "depth: Extra inputs are not permitted"),

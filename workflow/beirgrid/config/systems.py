@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from ..core.families import RETRIEVERS, families_with_role
 from .indexes import AnyIndex, Flat
@@ -16,8 +16,6 @@ from .models import Chunks, Head, TrainedOn
 from .values import LIST, Count, Entry, HubId, Norm, PathName, Positive, Refers, Revision, Seeds, Size
 
 _CHUNKS = Field(None, description="Read documents in chunks. By default, as the model's entry says.")
-# Placeholders of a command, in the order of the documentation.
-PLACES = ("corpus", "queries", "index", "run", "depth", "threads")
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -29,17 +27,6 @@ def command_words(command: str, places: Mapping[str, object]) -> list[str]:
 def places_of(command: str | None) -> set[str]:
     """Return the placeholders of a command."""
     return set(_PLACE.findall(command or ""))
-
-
-def _runnable(command: str) -> str:
-    """Refuse a command that a shell could not split, or that names something unknown in braces."""
-    shlex.split(command)
-    if unknown := sorted(places_of(command) - {*PLACES}):
-        raise ValueError(f"{{{unknown[0]}}} stands for nothing; known are {', '.join(f'{{{p}}}' for p in PLACES)}")
-    return command
-
-
-Command = Annotated[str, AfterValidator(_runnable)]
 
 
 class PublishedExpansion(Entry):
@@ -197,13 +184,11 @@ class Program(Foreign):
     """A program that searches: beirgrid gives it the documents and the queries, and checks the run that it writes."""
 
     kind: ClassVar[str] = "program"
-    command: Command = Field(
+    command: str = Field(
         description="Command that answers the queries of a dataset. It reads the file {queries}, writes a run in TREC "
         "format to {run}, and may name {corpus}, {index}, {depth} and {threads}."
     )
-    index_command: Command | None = Field(
-        None, description="Command that indexes first: reads {corpus}, fills {index}."
-    )
+    index_command: str | None = Field(None, description="Command that indexes first: reads {corpus}, fills {index}.")
     version: str = Field("", description="Version of the program, for the records. A change runs the commands again.")
     threads: Size = Field(1, description="Cores of a job.")
     mem_mb: Count = Field(4000, description="Memory in MB that a job is expected to take.")
@@ -211,9 +196,10 @@ class Program(Foreign):
     gpu: bool = Field(False, description="Whether jobs need a GPU, unless device is cpu.")
 
     def problems(self) -> Iterator[str]:
-        """Yield placeholders that the commands lack."""
+        """Yield placeholders that the commands lack; raise ValueError for one that a shell could not split."""
         for key, needed in (("command", {"queries", "run"}), ("index_command", {"corpus", "index"})):
             if (command := getattr(self, key)) is not None:
+                shlex.split(command)
                 yield from (f"{key}: needs {{{name}}}" for name in sorted(needed - places_of(command)))
 
 
