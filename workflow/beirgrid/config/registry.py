@@ -187,10 +187,12 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
         entry["licence"] = licence
     stated: dict[str, Any] = {"mteb": mteb_version(), "entry": entry}
     if runs == "mteb":
-        entry |= {"engine": "mteb"} | ({"similarity": _similarity(meta)} if family == "dense" else {})
-    elif family == "dense":
+        entry["engine"] = "mteb"
+    if family == "dense":
         # A checkpoint that says otherwise is refused when it is opened.
-        entry |= {"similarity": _similarity(meta), "pooling": "own"}
+        entry["similarity"] = "dot" if getattr(meta.similarity_fn_name, "value", "") == "dot" else "cosine"
+    if family == "dense" and runs == "beirgrid":
+        entry["pooling"] = "own"
         if meta.loader_kwargs.get("add_eos_token"):
             first = (meta.loader_kwargs.get("tokenizer_kwargs") or {}).get("add_bos_token")
             entry["special_tokens"] = "both" if first else "end"
@@ -238,12 +240,10 @@ def _size(meta: Any, family: str) -> dict[str, float | int]:
     return size
 
 
-def _similarity(meta: Any) -> str:
-    return "dot" if str(getattr(meta.similarity_fn_name, "value", "")) == "dot" else "cosine"
-
-
 def _prompts(meta: Any, names: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the prompts of a model as an entry has them, and the texts before queries by task if these differ."""
+    from mteb.abstasks.retrieval import AbsTaskRetrieval
+
     if _loader(meta) not in ("InstructSentenceTransformerModel", "q3e_instruct_loader"):
         if not (named := meta.loader_kwargs.get("model_prompts")):
             return {"own": True}, {}
@@ -257,7 +257,8 @@ def _prompts(meta: Any, names: Iterable[str]) -> tuple[dict[str, Any], dict[str,
             f"{meta.name} cannot be used by its name: mteb puts other texts before documents of "
             f"{' and '.join(shared.values())}. Write an entry with its family and one prompt for documents"
         )
-    general = sent(_no_task(), "query")
+    # A collection that mteb does not list has mteb's general instruction for retrieval.
+    general = sent(SimpleNamespace(name="", type="Retrieval", prompt=AbsTaskRetrieval.abstask_prompt), "query")
     return {"query": general, "document": next(iter(shared))}, queries if {*queries.values()} != {general} else {}
 
 
@@ -297,13 +298,6 @@ def _instruction(meta: Any) -> Any:
         return str(wrapper.get_task_instruction(task, PromptType(side)) or "")
 
     return sent
-
-
-def _no_task() -> Any:
-    """Return a stand-in for a collection that mteb does not list: a retrieval task with mteb's general instruction."""
-    from mteb.abstasks.retrieval import AbsTaskRetrieval
-
-    return SimpleNamespace(name="", type="Retrieval", prompt=AbsTaskRetrieval.abstask_prompt)
 
 
 @cache
