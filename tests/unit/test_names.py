@@ -276,23 +276,14 @@ def test_the_lock_file_is_written_once_and_read_without_mteb(capsys):
     assert Path(lock.LOCK).read_bytes() == before
 
 
-def test_a_further_name_leaves_those_that_are_locked():
-    load(QWEN)
-    files.write_json(lock.LOCK, _with(lock.names(), QWEN, "revision", "a" * 40))
-    found = load(QWEN, M3)
-    assert found.models["Qwen__Qwen3-Embedding-0.6B"].revision == "a" * 40
-    assert set(lock.names()["models"]) == {QWEN, M3}
-
-
-def _with(known: dict, model: str, key: str, value: str) -> dict:
-    facts = known["models"][model]
-    changed = {**known["models"], model: {**facts, "entry": {**facts["entry"], key: value}}}
-    return {"names": {**known, "models": changed}}
-
-
-def test_locked_names_stand_beside_locked_commits():
+def test_a_further_name_leaves_what_is_locked():
     files.write_json(lock.LOCK, {"some/model": {"commit": "f" * 40, "files": {}}})
     load(QWEN)
+    known = lock.names()
+    known["models"][QWEN]["entry"]["revision"] = "a" * 40
+    files.write_json(lock.LOCK, lock.read() | {"names": known})
+    assert load(QWEN, M3).models["Qwen__Qwen3-Embedding-0.6B"].revision == "a" * 40
+    assert set(lock.names()["models"]) == {QWEN, M3}
     assert lock.read()["some/model"] == {"commit": "f" * 40, "files": {}}
 
 
