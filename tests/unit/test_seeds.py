@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from graph import inputs, records, settings
+from graph import records, settings
 from helpers import tracked_configuration
 
 from beirgrid import config
@@ -35,7 +35,6 @@ from beirgrid.tools import reporting
 _TAUGHT = {"recipe": "gpl", "base": "minilm-tsdae", "derive": ["titles"], "teacher": "demo-reranker", "seed": 7}
 SYSTEMS = {
     "adapted": {"retriever": "adapted", "seeds": 3},
-    "d2q": {"retriever": "bm25", "expansion": "doct5query", "seeds": 2},
     "bm25+adapted": {"fusion": "rrf", "of": ["bm25", "adapted"], "seeds": 3},
     "minilm-genq+ce": {"first_stage": "minilm-genq", "reranker": "demo-reranker", "seeds": 2},
 }
@@ -63,7 +62,7 @@ def grid(raw) -> Grid:
 def test_a_system_has_a_member_per_seed(grid):
     assert grid.config.systems["adapted"] == Repeated(members=tuple(f"adapted.seed{i}" for i in (1, 2, 3)))
     assert [system for system, _ in grid.cells] == [
-        *("bm25", "adapted.seed1", "adapted.seed2", "adapted.seed3", "d2q.seed1", "d2q.seed2"),
+        *("bm25", "adapted.seed1", "adapted.seed2", "adapted.seed3"),
         *("bm25+adapted.seed1", "bm25+adapted.seed2", "bm25+adapted.seed3"),
         *("minilm-genq+ce.seed1", "minilm-genq+ce.seed2"),
     ]
@@ -95,34 +94,25 @@ def test_a_query_tower_that_is_trained_has_another_seed_too(raw):
     assert [grid.training(grid.query_model(system)).seed for system, _ in grid.cells] == [1, 2]
 
 
-def test_generators_share_their_checkpoint_and_published_values_stay(grid, raw):
-    names = [grid.system(f"d2q.seed{i}").expansion for i in (1, 2)]
-    assert names == ["doct5query", "doct5query.seed2"]
-    jobs = [{"model": name, "corpus": "scifact", "shard": "0"} for name in names]
-    weights = [inputs(grid, "expand", **job)["checkpoint"] for job in jobs]
-    assert weights == [["results/models/doct5query/checkpoint"]] * 2
-    indexes = [inputs(grid, "retrieve_lexical", system=f"d2q.seed{i}", dataset="scifact")["index"] for i in (1, 2)]
-    assert indexes == [[f"results/indexes/bm25-multifield@{name}/scifact/lucene"] for name in names]
-    first, second = (settings(grid, "expand", **job)["model"] for job in jobs)
-    assert second == {**first, "seed": 1}
-    # Without seeds, the same system does the same jobs as the first member.
-    del raw["systems"]["d2q"]["seeds"]
+def test_without_seeds_a_system_does_the_jobs_of_its_first_member(grid, raw):
+    del raw["systems"]["adapted"]["seeds"], raw["systems"]["bm25+adapted"]["seeds"]
     plain = Grid(config.load(raw))
-    own = {paths.RUN_RECORD.format(system=name, dataset="scifact") for name in ("d2q", "d2q.seed1")}
-    made = [set(records(planned, name, "scifact")) - own for planned, name in ((plain, "d2q"), (grid, "d2q.seed1"))]
-    assert made[0] == made[1]
+    own = {paths.RUN_RECORD.format(system=name, dataset="scifact") for name in ("adapted", "adapted.seed1")}
+    planned = ((plain, "adapted"), (grid, "adapted.seed1"))
+    first, second = (set(records(of, name, "scifact")) - own for of, name in planned)
+    assert first == second
 
 
 def test_the_summary_has_the_systems_as_columns(grid):
     summary = GridSummary.model_validate_json(Summary(grid).as_json({}))
     assert summary.systems == ("bm25", *SYSTEMS)
     assert summary.baseline == "bm25"
-    assert summary.seeds["d2q"] == ("d2q.seed1", "d2q.seed2")
-    assert (summary.families["d2q"], summary.families["adapted"]) == ("lexical", "dense")
+    assert summary.seeds["minilm-genq+ce"] == ("minilm-genq+ce.seed1", "minilm-genq+ce.seed2")
+    assert (summary.families["bm25"], summary.families["adapted"]) == ("lexical", "dense")
     assert {cell.system for cell in summary.cells} == {system for system, _ in grid.cells}
     assert [note.systems for note in summary.notes if note.note == "told"] == [("adapted", "bm25+adapted")]
-    metrics = [cell.scores for cell in summary.cells if cell.system in summary.seeds["d2q"]]
-    assert metrics[:2] == [f"results/metrics/d2q.seed{i}/scifact.json" for i in (1, 2)]
+    metrics = [cell.scores for cell in summary.cells if cell.system in summary.seeds["adapted"]]
+    assert metrics[:2] == [f"results/metrics/adapted.seed{i}/scifact.json" for i in (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +128,11 @@ def test_the_summary_has_the_systems_as_columns(grid):
             {"bm25+adapted": {"fusion": "rrf", "of": ["bm25", "adapted"]}},
             "systems.bm25+adapted.seeds: its part 'adapted' has 3 seeds, so it needs as many",
         ),
-        ({"d2q.seed2": {"retriever": "minilm"}}, "systems.d2q.seed2: seeds need this name; rename the entry"),
+        ({"adapted.seed2": {"retriever": "minilm"}}, "systems.adapted.seed2: seeds need this name; rename the entry"),
+        (
+            {"d2q": {"retriever": "bm25", "expansion": "doct5query", "seeds": 2}},
+            "systems.d2q.seeds: 'd2q' does not depend on a seed: the workflow trains none of its models",
+        ),
     ],
 )
 def test_seeds_that_make_no_sense_are_refused_in_one_line(raw, changes, message):

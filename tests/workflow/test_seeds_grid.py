@@ -17,17 +17,14 @@ from beirgrid.results.answers import from_csv
 
 
 def _write(small_grid: Callable[..., Path], tiny_models: dict[str, Path], folder: Path, seeds: int) -> Path:
-    paths = {name: str(tiny_models[name]) for name in ("dense", "query-generator")}
     tuned = {"recipe": "tsdae", "base": "tiny-dense", "documents": 20, "seed": 4}
     models: dict[str, Any] = {
-        "tiny-dense": {"family": "dense", "path": paths["dense"], "similarity": "cosine"},
-        "tiny-t5": {"family": "query-generator", "path": paths["query-generator"], "queries_per_document": 2},
+        "tiny-dense": {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"},
         "tuned": {"family": "dense", "similarity": "cosine", "max_length": 64, "train": tuned},
         "tiny-trained": TRAINED,
     }
     systems = {
         "bm25-flat": {"retriever": "bm25", "fields": "flat"},
-        "doct5query": {"retriever": "bm25", "expansion": "tiny-t5", "seeds": seeds},
         "tuned": {"retriever": "tuned", "seeds": seeds},
         "tuned+ce": {"first_stage": "tuned", "reranker": "tiny-trained", "depth": 5, "seeds": seeds},
         "fused": {"fusion": "rrf", "of": ["bm25-flat", "tuned"], "seeds": seeds},
@@ -46,12 +43,12 @@ def test_only_what_depends_on_the_seed_is_planned_once_per_seed(small_grid, tiny
     assert done.returncode == 0, done.stdout
     jobs = _jobs(done.stdout)
     assert jobs.pop("total") == sum(jobs[name] for name in jobs if name != "total")
-    # Fetched: the base of all that is trained, and the generator. Indexed: the flat index once, for bm25-flat and for
-    # the negatives of the reranker, and one of each seed's queries.
-    once = {"fetch_corpus": 1, "fetch_dataset": 1, "fetch_model": 2, "aggregate": 1, "report": 1}
-    per_seed = {"expand": 3, "adapt": 3, "train": 3, "encode_dense": 3, "index_dense": 3, "retrieve_dense": 3}
+    # Fetched: the base of all that is trained. Indexed: the flat index once, for bm25-flat and for the negatives.
+    once = {"fetch_corpus": 1, "fetch_dataset": 1, "fetch_model": 1, "aggregate": 1, "report": 1}
+    once |= {"index_lexical": 1, "retrieve_lexical": 1}
+    per_seed = {"adapt": 3, "train": 3, "encode_dense": 3, "index_dense": 3, "retrieve_dense": 3}
     per_seed |= {"score": 3, "rerank": 3, "fuse": 3}
-    both = {"index_lexical": 1 + 3, "retrieve_lexical": 1 + 3, "evaluate": 1 + 4 * 3}
+    both = {"evaluate": 1 + 3 * 3}
     assert {name: jobs.get(name) for name in once | per_seed | both} == once | per_seed | both
 
 
@@ -61,20 +58,14 @@ def test_seeds_give_other_scores_and_the_tables_their_mean(small_grid, tiny_mode
     done = run(configfile, tmp_path)
     assert done.returncode == 0, done.stdout
     results = tmp_path / "results"
-    expansions = [
-        pd.read_parquet(results / f"expansions/{model}/small/0.parquet")["queries"].map(list).tolist()
-        for model in ("tiny-t5", "tiny-t5.seed2")
-    ]
-    assert expansions[0] != expansions[1]
     weights = [
         json.loads((results / f"models/{model}/model.json").read_text())["facts"]["files"]["model.safetensors"]
         for model in ("tuned@small", "tuned.seed2@small", "tiny-trained", "tiny-trained.seed2")
     ]
     assert len(set(weights)) == 4
-    assert not (results / "models/tiny-t5.seed2").exists()
     seeds = from_csv("seeds", results / "grids/grid/tables/seeds.csv")
     scores = from_csv("scores", results / "grids/grid/tables/scores.csv").set_index(["system", "metric"])["value"]
-    assert set(seeds["system"]) == {"doct5query", "tuned", "tuned+ce", "fused"}
+    assert set(seeds["system"]) == {"tuned", "tuned+ce", "fused"}
     for row in seeds.to_dict("records"):
         own = [
             json.loads((results / f"metrics/{row['system']}.seed{i}/small.json").read_text())["scores"]["means"]
@@ -91,4 +82,4 @@ def test_seeds_give_other_scores_and_the_tables_their_mean(small_grid, tiny_mode
     assert set(trade_offs["system"]) == {*seeds["system"], "bm25-flat"}
     # A third seed runs alone.
     more = _jobs(run(_write(small_grid, tiny_models, tmp_path, 3), tmp_path, "-n").stdout)
-    assert (more["adapt"], more["train"], more["expand"], more["evaluate"]) == (1, 1, 1, 4)
+    assert (more["adapt"], more["train"], more["evaluate"]) == (1, 1, 3)

@@ -371,12 +371,6 @@ class QueryGenerator(ModelEntry):
     prompts: Prompts = Field(Prompts(), description="Text put before documents.")
 
 
-class ReseededGenerator(QueryGenerator):
-    """A query generator with another seed, for a member of a system with seeds. It shares its checkpoint."""
-
-    weights: str = Field(description="Model whose checkpoint the generator has.")
-
-
 class TermWeightsModel(ModelEntry):
     """A model that weights the words of a document (DeepCT)."""
 

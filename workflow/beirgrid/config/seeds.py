@@ -1,8 +1,8 @@
-"""Systems with ``seeds``: one member per seed, with models of its own where training or sampling is random.
+"""Systems with ``seeds``: one member per seed, with models of its own where the workflow trains them.
 
 Member 1 has the models of the registry. Each further member has copies of the models that the workflow trains for the
-system, or that sample its expansions, and the seeds of these copies are one higher than those of the member before.
-What no seed changes (other checkpoints, corpora, systems without such models) is shared.
+system, with seeds that are one higher than those of the member before. What no seed changes (other checkpoints,
+corpora, systems without such models) is shared.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ def problems(config: entries.Config) -> Iterator[str]:
                 yield f"systems.{name}.seeds: its part {part!r} has {seeds} seeds, so it needs as many"
     for name, system in config.systems.items():
         if system.seeds and not _is_random(config, name):
-            why = "the workflow trains none of its models, and none of them samples its expansions"
-            yield f"systems.{name}.seeds: {name!r} does not depend on a seed: {why}"
+            yield f"systems.{name}.seeds: {name!r} does not depend on a seed: the workflow trains none of its models"
     if any(system.seeds for system in config.systems.values()):
         for kind, registry in (("systems", config.systems), ("models", config.models)):
             for name in registry:
@@ -51,7 +50,7 @@ def expand(config: entries.Config) -> entries.Config:
                 entry = config.systems[part]
                 systems[copy] = entry.model_copy(update={"seeds": None, **_references(entry, copied)})
             for model, copy in copied["models"].items():
-                models[copy] = _copy(model, config.models[model], copied, number)
+                models[copy] = _copy(config.models[model], copied, number)
         if system.seeds:
             made = tuple(member(name, number) for number in range(1, system.seeds + 1))
             systems[name] = entries.Repeated(members=made)
@@ -66,32 +65,25 @@ def _is_random(config: entries.Config, system: str) -> bool:
 
 
 def _has_seed(config: entries.Config, name: str) -> bool:
-    """Tell whether a model that a system runs depends on a seed. A query generator samples expansions there."""
+    """Tell whether the workflow trains a model, or the model that encodes its queries."""
     model = config.models[name]
-    tower = config.models[model.query_tower or name]
-    return any(one.training or isinstance(one, entries.QueryGenerator) for one in (model, tower))
+    return bool(model.training or config.models[model.query_tower or name].training)
 
 
-def _references(entry: entries.Entry, copied: Mapping[str, Mapping[str, str]], stays: str = "") -> dict[str, Any]:
-    """Return the keys of an entry, but one, that name systems or models, with the names of their copies there."""
+def _references(entry: entries.Entry, copied: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """Return the keys of an entry that name systems or models, with the names of their copies there."""
     values: dict[str, Any] = {}
     for registry, names in copied.items():
-        for key in {key for key, _ in entry.references(registry)} - {stays}:
+        for key in {key for key, _ in entry.references(registry)}:
             value = getattr(entry, key)
             values[key] = names.get(value, value) if isinstance(value, str) else tuple(names.get(n, n) for n in value)
     return values
 
 
-def _copy(
-    name: str, entry: entries.ModelEntry, copied: Mapping[str, Mapping[str, str]], number: int
-) -> entries.ModelEntry:
+def _copy(entry: entries.ModelEntry, copied: Mapping[str, Mapping[str, str]], number: int) -> entries.ModelEntry:
     """Return the entry of a model with the seed of a member."""
-    if isinstance(entry, entries.QueryGenerator):
-        values = dict(entry) | {"seed": (entry.seed + number - 1) % SEED_LIMIT, "weights": name, "note": ""}
-        return entries.ReseededGenerator.model_construct(entry.model_fields_set | {"seed", "weights"}, **values)
     changes: dict[str, Any] = {"note": "", **_references(entry, copied)}
     if train := entry.training:
         seed = (train.seed + number - 1) % SEED_LIMIT
-        # A generator writes training queries with the seed of the recipe, not with its own.
-        changes["train"] = train.model_copy(update={"seed": seed, **_references(train, copied, stays="generator")})
+        changes["train"] = train.model_copy(update={"seed": seed, **_references(train, copied)})
     return entry.model_copy(update=changes)

@@ -143,11 +143,8 @@ class Grid:
         return f"{model}@{corpus}" if self.model(model).per_corpus else model
 
     def weights_of(self, model: str) -> str:
-        """Return the name of a model's stored checkpoint. Generators that differ only in their seeds share one, and so
-        do models that differ only in their chunks or their head.
-        """
-        entry = self.config.models.get(model)
-        return entry.weights if isinstance(entry, entries.ReseededGenerator) else re.sub("~[^@]+", "", model)
+        """Return the name of a model's stored checkpoint: models that differ only in chunks or head share one."""
+        return re.sub("~[^@]+", "", model)
 
     def expansion(self, system: str, corpus: str) -> entries.LocalExpansion | entries.HubExpansion:
         """Return the entry of a published expansion for a corpus."""

@@ -13,7 +13,7 @@ from .stage import Settings
 _NOT_RUN = {
     *("checkpoint", "revision", "path", "package", "adapter", "files", "pickled", "size", "note", "train"),
     *("licence", "source", "trained_on"),
-    *("prompts", "query_model", "query_length", "query_lengths", "tasks", "weights"),
+    *("prompts", "query_model", "query_length", "query_lengths", "tasks"),
 }
 
 
