@@ -38,7 +38,8 @@ def problems(config: entries.Config) -> Iterator[str]:
 
 def expand(config: entries.Config) -> entries.Config:
     """Return the configuration with the members of each system that has seeds, which stands for them from then on."""
-    systems, models = dict(config.systems), dict(config.models)
+    systems: dict[str, Any] = dict(config.systems)
+    models: dict[str, Any] = dict(config.models)
     for name, system in config.systems.items():
         for number in range(1, (system.seeds or 0) + 1):
             parts = (part for part in checks.with_parts(config.systems, [name]) if _is_random(config, part))
