@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -10,9 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from helpers import quick_first
+from helpers import main, quick_first
 
+from beirgrid.collections import collection
 from beirgrid.config.values import BM25_LANGUAGES
 from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.search import lucene
@@ -135,6 +139,16 @@ def test_a_query_of_any_length_is_searched_whole(tmp_path, fields):
     found = _search(_index(tmp_path, DOCUMENTS, fields), queries, fields)
     assert {name: ids for name, (ids, _) in found.items()} == {name: ["pipes", "wings"] for name in queries}
     assert found["words"] == found["english"]
+
+
+def test_a_text_that_is_too_long_for_bm25_fails_the_index(tmp_path, capsys):
+    """Anserini logs the exception, leaves the document out, and exits with 0."""
+    texts = ["a", "a" * 20_000_001]
+    pq.write_table(pa.table([["a", "long"], ["", ""], texts], collection.CORPUS_SCHEMA), tmp_path / "c.parquet")
+    command = ["index", "lexical", "--corpus", "c.parquet", "--fields", "flat", "--output", "i", "--record", "i.json"]
+    with contextlib.chdir(tmp_path):
+        assert main(command) == 1
+    assert "String value length (20000001) exceeds the maximum allowed (20000000" in capsys.readouterr().err
 
 
 def test_any_path_is_opened_in_the_c_locale(tmp_path, monkeypatch):

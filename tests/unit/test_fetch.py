@@ -15,20 +15,24 @@ import subprocess
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import ROOT, beirgrid, main, python
 from stage_words import stage_command
 
-from beirgrid.collections import collection
+from beirgrid.collections import collection, training_data
 from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.core import files
 from beirgrid.core.progress import PREFIX
+from beirgrid.runs import runs
 
 DOCUMENTS = [
     {"_id": "d3", "title": "Third", "text": "third text"},
@@ -43,7 +47,8 @@ QUERIES = [
 HEADER = "query-id\tcorpus-id\tscore\n"
 QRELS = HEADER + "q1\td1\t1\nq2\td3\t2\nq2\td1\t0\n"
 
-Content = str | bytes | list[Any] | None
+# What stands in place of a file: its text, bytes or rows, nothing, or what makes it.
+Content = str | bytes | list[Any] | Callable[[Path], object] | None
 
 
 def jsonl(rows: list[Any]) -> str:
@@ -57,10 +62,11 @@ def lay(folder: Path, changes: dict[str, Content] | None = None) -> Path:
     """Write the good collection with some files replaced or left out (None)."""
     (folder / "qrels").mkdir(parents=True)
     for name, content in {**GOOD, **(changes or {})}.items():
-        if content is None:
-            continue
-        text = jsonl(content) if isinstance(content, list) else content
-        (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
+        if callable(content):
+            content(folder / name)
+        elif content is not None:
+            text = jsonl(content) if isinstance(content, list) else content
+            (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
     return folder
 
 
@@ -203,6 +209,11 @@ def line(*rows: str) -> str:
     return jsonl(DOCUMENTS[:1]) + "".join(row + "\n" for row in rows)
 
 
+def _memory(path: Path) -> None:
+    """Make a link to a file that the disk cannot read."""
+    path.symlink_to("/proc/self/mem")
+
+
 CORPUS = r"/folder/corpus\.jsonl"
 
 
@@ -253,6 +264,22 @@ CORPUS = r"/folder/corpus\.jsonl"
     ),
     Bad("key-twice", {"corpus.jsonl": line('{"_id": "d1", "_id": "d2"}')}, CORPUS + ":2: .*the key '_id' occurs twice"),
     Bad("no-file", {"corpus.jsonl": None}, r"/folder has no corpus\.jsonl \(or corpus\.jsonl\.gz\)"),
+    Bad("folder", {"corpus.jsonl": Path.mkdir}, r"/folder has no corpus\.jsonl \(or"),
+    Bad("fifo", {"corpus.jsonl": os.mkfifo}, r"/folder has no corpus\.jsonl \(or"),
+    Bad("unreadable", {"corpus.jsonl": _memory}, rf"Input/output error \(.*{CORPUS}\)"),
+    Bad("utf-16", {"corpus.jsonl": jsonl(DOCUMENTS).encode("utf-16-le")}, CORPUS + ":1: not JSON"),
+    Bad(
+        "second-member-of-gz-cut",
+        {"corpus.jsonl": None, "corpus.jsonl.gz": gz(DOCUMENTS[:2]) + gz(DOCUMENTS[2:])[:-6]},
+        CORPUS + r"\.gz: truncated or corrupt after line \d",
+    ),
+    Bad("id-true", {"corpus.jsonl": line('{"_id": true, "text": "x"}')}, CORPUS + ":2: '_id' .* got bool"),
+    Bad("id-and-line-end", {"corpus.jsonl": line(r'{"_id": "d\n", "text": "x"}')}, CORPUS + ":2: .* has white space"),
+    Bad(
+        "id-of-a-megabyte", {"corpus.jsonl": line('{"_id": "%s b"}' % ("a" * 10**6))}, r":2: the id 'a+\.\.\.a+ b' has"
+    ),
+    Bad("id-of-32767-bytes", {"corpus.jsonl": line('{"_id": "%s"}' % ("a" * 32767))}, ":2: .* has more than 32,766 b"),
+    Bad("ids-0-and-minus-0", {"corpus.jsonl": line('{"_id": 0}', '{"_id": -0}')}, "document id '0': .*:2 and .*:3"),
 )
 def test_a_bad_corpus_is_refused(run, tmp_path, good, bad):
     out = shutil.copytree(good, tmp_path / "out")
@@ -342,6 +369,17 @@ def qrels(rows: str) -> dict[str, Content]:
     Bad("key-twice", query('{"_id": "q3", "text": "x", "text": "y"}'), QUERY_FILE + ":4: .* key 'text' occurs twice"),
     Bad("query-id-with-space", qrels("q 1\td1\t1\n"), QRELS_FILE + ":5: the id 'q 1' has white space"),
     Bad("document-id-with-space", qrels("q1\td 1\t1\n"), QRELS_FILE + ":5: the id 'd 1' has white space"),
+    Bad("qrels-that-link-to-nothing", {"qrels/test.tsv": lambda path: path.symlink_to("gone")}, "has no qrels/test"),
+    Bad("mixed-line-ends", {"qrels/test.tsv": QRELS.replace("\nq2", "\rq2")}, QRELS_FILE + ":2: a carriage return"),
+    Bad("line-of-a-megabyte", qrels("x" * 10**6), QRELS_FILE + r":5: expected the columns .*; got 'x+\.\.\.x+'"),
+    Bad("columns-swapped", {"qrels/test.tsv": "d1\tq1\t1\nd3\tq2\t2\n"}, "the qrels judge 2 queries that do not exist"),
+    Bad("mark-amid-qrels", qrels("\ufeffq1\td2\t1\n"), QRELS_FILE + ":5: the id .* begins with a byte order mark"),
+    Bad("nothing-is-relevant", {"qrels/test.tsv": "q1\td1\t0\nq2\td3\t-1\n"}, "none of its 2 judgements is relevant"),
+    Bad("trec-with-grade-swapped", {"qrels/test.tsv": "q1 1 d1 0\n"}, "'tiny': none of its 1 judgements is relevant"),
+    Bad("qrels-in-quotes", {"qrels/test.tsv": '"q1"\t"d1"\t1\n'}, r"""1 queries that do not exist, '"q1"' first"""),
+    Bad(
+        "qrels-with-commas", {"qrels/test.tsv": "query-id,corpus-id,score\nq1,d1,1\n"}, QRELS_FILE + ":1: expected the"
+    ),
     Bad("no-such-split", {}, r"/folder has no qrels/dev\.tsv", dataset={"split": "dev"}),
     Bad("qrels-without-a-line", {"qrels/test.tsv": HEADER}, r"'tiny': it has no qrels \(split 'test' is empty\)"),
     Bad("empty-qrels-file", {"qrels/test.tsv": ""}, r"'tiny': it has no qrels \(split 'test' is empty\)"),
@@ -588,15 +626,70 @@ def spaced(text: str) -> str:
     "change", [same, crlf, spaced, str.rstrip], ids=["lf", "crlf", "blank-lines", "no-last-line-end"]
 )
 def test_the_same_collection_in_any_form_gives_the_same_files(run, tmp_path, change, bom, zipped):
-    texts = {"corpus.jsonl": jsonl(DOCUMENTS), "queries.jsonl": jsonl(QUERIES), "qrels/test.tsv": QRELS}
     form: dict[str, Content] = {}
-    for name, text in texts.items():
+    for name, text in TEXTS.items():
         data = bom + change(text).encode()
         form |= {name: None, f"{name}.gz": gzip.compress(data)} if zipped else {name: data}
     assert fetch_all(run, lay(tmp_path / "folder", form), tmp_path / "out") == []
     assert documents_in(tmp_path / "out") == DOCUMENTS
     assert pq.read_table(tmp_path / "out" / "queries.parquet").to_pylist() == QUERIES[:2]
     assert (tmp_path / "out" / "qrels.tsv").read_text() == HEADER + "q2\td3\t2\nq2\td1\t0\nq1\td1\t1\n"
+
+
+TEXTS = {"corpus.jsonl": jsonl(DOCUMENTS), "queries.jsonl": jsonl(QUERIES), "qrels/test.tsv": QRELS}
+LINES = TEXTS["corpus.jsonl"].splitlines(keepends=True)
+ODD_FORMS: dict[str, dict[str, Content]] = {
+    "gz of several members": {"corpus.jsonl": None, "corpus.jsonl.gz": b"".join(map(gz, LINES))},
+    "gz members that split a line": {
+        "corpus.jsonl": None,
+        "corpus.jsonl.gz": gz(LINES[0][:9]) + gz(LINES[0][9:] + LINES[1] + LINES[2]),
+    },
+    "gz with zeros after": {"corpus.jsonl": None, "corpus.jsonl.gz": gz(DOCUMENTS) + bytes(512)},
+    "folder beside": {"corpus.jsonl.gz": Path.mkdir},
+    "byte order mark before TREC's": {"qrels/test.tsv": "\ufeffq1 0 d1 1\nq2 0 d3 +2\nq2 0 d1 0\n"},
+    "CRCRLF": {name: text.replace("\n", "\r\r\n") for name, text in TEXTS.items()},
+    "judged twice alike": {"qrels/test.tsv": QRELS + "q1\td1\t1\n"},
+    "link": {"corpus.jsonl": lambda path: (path.with_name("c").write_text("".join(LINES)), path.symlink_to("c"))},
+}
+
+
+@pytest.mark.parametrize("changes", ODD_FORMS.values(), ids=ODD_FORMS)
+def test_odd_forms_of_the_same_collection_give_the_same_files(run, tmp_path, changes):
+    assert fetch_all(run, lay(tmp_path / "folder", changes), tmp_path / "out") == []
+    assert documents_in(tmp_path / "out") == DOCUMENTS
+    assert pq.read_table(tmp_path / "out" / "queries.parquet").to_pylist() == QUERIES[:2]
+    assert read_qrels(tmp_path / "out" / "qrels.tsv") == {"q2": {"d3": 2, "d1": 0}, "q1": {"d1": 1}}
+
+
+ODD_IDS = r"""" ' \ / ../../x # %s {id} $(id) `id` * , ; : - --help & N/A NA nan null None true 0 -1 007 1e3 1.0"""
+
+
+@pytest.mark.parametrize(
+    "identifier",
+    [
+        pytest.param(identifier, id=ascii(identifier[:30]))
+        for identifier in [
+            *ODD_IDS.split(),
+            *("query-id", "corpus-id", "é", "\u200b", "x\ufeff", "\u202eabc", "👍🏽", "e\u0301", "\U0010ffff"),
+            *("\x00", "a\x00b", "\x7f", "\x1b[2J", "x" * 32_766),
+        ]
+    ],
+)
+def test_an_odd_id_is_kept(run, tmp_path, identifier):
+    """It is that of a document with one text, and of a query with another."""
+    document, asked = ({"_id": identifier, "title": "", "text": text} for text in ("odd", "odder"))
+    changes = {"corpus.jsonl": [*DOCUMENTS, document], "queries.jsonl": [*QUERIES, asked]}
+    changes |= {"qrels/test.tsv": f"{QRELS}{identifier}\td1\t1\nq1\t{identifier}\t2\n"}
+    out = tmp_path / "out"
+    (warning,) = fetch_all(run, lay(tmp_path / "folder", changes), out)
+    assert warning.startswith("1 queries have the id of a document with another text")
+    assert documents_in(out) == [*DOCUMENTS, document]
+    assert collection.read_queries(out / "queries.parquet")[identifier] == "odder"
+    found = read_qrels(out / "qrels.tsv")
+    assert (found[identifier], found["q1"]) == ({"d1": 1}, {"d1": 1, identifier: 2})
+    ranking = runs.Ranking([identifier, "d1"], np.array([2, 1], np.float32))
+    runs.write(tmp_path / "x.run.gz", {identifier: ranking}, "odd")
+    assert runs.read(tmp_path / "x.run.gz")[identifier].ids == [identifier, "d1"]
 
 
 def test_what_made_it_is_written_beside_it(run, tmp_path):
@@ -834,6 +927,23 @@ def test_of_long_documents_a_row_group_holds_fewer(run, tmp_path):
     assert pq.read_metadata(out / "corpus.parquet").num_row_groups == 2
     sizes = [len(document.text) for group in collection.read_documents(out / "corpus.parquet") for document in group]
     assert sizes == [22_000_000] * 8
+
+
+def test_of_long_documents_few_are_in_memory(tmp_path, monkeypatch):
+    """Whoever reads them: the corpus with its expansions, or a sample for training."""
+    monkeypatch.setattr(collection, "GROUP_TEXT", 25)
+    ids, texts = [f"d{row}" for row in range(7)], [f"{row}" * 10 for row in range(7)]
+    pq.write_table(pa.table([ids, [""] * 7, texts], collection.CORPUS_SCHEMA), tmp_path / "corpus.parquet")
+    shards = []
+    for shard, rows in enumerate((range(4), range(4, 7))):
+        shards.append(tmp_path / f"{shard}.parquet")
+        schema = collection.EXPANSION_SCHEMAS["query-generator"]
+        pq.write_table(pa.table([[[f"q{row}"] for row in rows]], schema), shards[-1])
+    expanded = list(collection.read_expanded(tmp_path / "corpus.parquet", shards))
+    assert [document.text for group in expanded for document in group] == [f"{row * 10} q{row[0]}" for row in "0123456"]
+    assert list(map(len, expanded)) == [2, 2, 2, 1]  # 13 letters each
+    sampled = list(training_data.read_rows(tmp_path / "corpus.parquet", [0, 2, 3, 4, 6]))
+    assert [[document.id for document in group] for group in sampled] == [["d0", "d2", "d3"], ["d4", "d6"]]
 
 
 def test_of_two_splits_each_takes_its_own_queries(run, tmp_path):
