@@ -241,16 +241,6 @@ def test_the_figures_of_a_grid(analysed):
         assert (folder / "tables" / table).is_file()
 
 
-@pytest.mark.slow
-def test_a_second_run_changes_nothing(analysed):
-    def files() -> dict[Path, bytes]:
-        return {path: path.read_bytes() for path in analysed.folder.rglob("*") if path.suffix in (".csv", ".svg")}
-
-    first = files()
-    assert analysed.analyse() == 0
-    assert files() == first
-
-
 def test_cells_that_are_not_done_are_left_out(grid, capsys):
     Path(paths.METRICS.format(system="dense", dataset="two")).unlink()
     Path(paths.PER_QUERY.format(system="bm25+ce", dataset="one")).write_bytes(b"")

@@ -302,23 +302,6 @@ def test_a_group_has_the_value_that_its_queries_have_by_themselves(metric):
     assert len({*expected}) > 1
 
 
-@pytest.mark.slow
-def test_equal_systems_are_told_apart_in_five_of_a_hundred_cases_and_intervals_cover_the_truth():
-    """A simulation of 100 collections of 30 groups, whose queries have the value of their group."""
-    numbers, metric = np.random.default_rng(7), "robustness@10"
-    told, covered = [], []
-    for seed in range(100):
-        values = numbers.random((30, 2))
-        queries, spread = grouped(metric, values, numbers)
-        columns = {system: pd.DataFrame({metric: spread[:, i]}, queries) for i, system in enumerate("ab")}
-        found = tables.compare(tables.stack("x", columns), seed=seed, resamples=400, permutations=400)
-        told.append(found.pairs.loc[0, ["p_randomisation", "p_tukey", "p_t"]] <= 0.05)
-        rows = [*found.significance[["low", "high"]].itertuples(index=False)]
-        covered.append([low <= 0.5 <= high for low, high in rows])
-    assert np.mean(told, axis=0) == pytest.approx(0.05, abs=0.045)
-    assert np.mean(covered) == pytest.approx(0.94, abs=0.04)
-
-
 # Degenerate samples ---------------------------------------------------------------------------------------------------
 
 

@@ -278,16 +278,6 @@ def test_a_baseline_that_leads_over_few_datasets_is_tested_one_by_one():
     assert said.sentences[1] == "Of the 2 datasets, it is better than a on 2."
 
 
-@pytest.mark.slow
-def test_equal_systems_are_told_apart_in_five_of_a_hundred_grids_of_three_datasets():
-    grid, found = made({name: {"a": 0.6, "b": 0.599} for name in "xyz"})
-    numbers, told = np.random.default_rng(2), 0
-    for _ in range(100):
-        drawn = found.pairs.assign(p_tukey=numbers.random(3), difference=numbers.normal(size=3))
-        told += "Of the 3 datasets" in answer(grid, found._replace(pairs=drawn)).sentences[1]
-    assert 0 < told / 100 <= 0.1
-
-
 def test_a_mean_leaves_out_systems_without_all_scores_and_says_so():
     levels = {name: {"bm25": 0.3, "a": 0.6, "b": 0.7} for name in ("x", "y")}
     said = answer(*made(levels, states={("b", "y"): "failed"}, baseline="bm25"))

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,13 +109,3 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_older_code(tmp_path)
     (tmp_path / "function.py").write_text(FUNCTION.format(1000))
     assert call("killed").returncode == -signal.SIGKILL
     assert call().stdout == "1001 0\n"
-
-
-@pytest.mark.slow
-def test_permutations_are_not_compiled_in_each_process(tmp_path):
-    program = "from beirgrid.analysis import draws; print(draws.permuted_ranges.stats.cache_hits.total())"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "NUMBA_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", program]
-    runs = [subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE, check=True) for _ in range(2)]
-    assert [run.stdout for run in runs] == ["0\n", "1\n"]
-    assert list(Path(tmp_path).rglob("*.nbc"))

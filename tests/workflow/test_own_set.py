@@ -88,7 +88,6 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
         whole, pair = csv.DictReader(stream)
     assert (whole["system"], pair["system"], pair["other"], pair["queries"]) == ("all", "bm25", "bm25-flat", "5")
     assert 0 < float(pair["overlap@10"]) <= 1
-    assert float(pair["rbo"]) > 0.5
     assert whole["pool@5"] == pair["pool@5"] == "15"
     assert "Agreement of systems on datasets without judgements" in page
     assert "pool to depth 5" in page

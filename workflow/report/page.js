@@ -22,7 +22,7 @@ function unpack(selector) {
 }
 
 const data = await unpack("#data").json();
-for (const name of ["pairs", "zeroShot"]) {
+for (const name of ["pairs", "zeroShot", "cells", "steps"]) {
   data[name] = data[name][0].map((_, row) => data[name].map((column) => column[row]));
 }
 const library = new Blob([await unpack("#library").arrayBuffer()], { type: "text/javascript" });
@@ -259,7 +259,8 @@ function open(cell) {
   const { column } = api.cell(cell).index();
   const { key, mean } = api.column(column).header().dataset;
   const system = one("th", cell.parentNode).textContent;
-  const about = data.cells[system][key];
+  const parts = mean === undefined ? data.parts[key] : [];
+  const about = mean === undefined && data.cells.find(([name, dataset]) => name === system && dataset === key);
   const dialog = one("#cell");
   const title = mean === undefined ? key : one(".dt-column-title", api.column(column).header()).textContent;
   one("h2", dialog).textContent = `${system} on ${title}, ${measure()}`;
@@ -271,9 +272,9 @@ function open(cell) {
     ["flaw", cell.dataset.flaw],
     ["deviation over seeds", one("small", cell)?.textContent],
     ["95 % interval", mean === undefined ? cell.dataset.interval : ""],
-    ["queries", about?.queries],
-    ["precision", about?.precision],
-    ["mean of", about?.parts.join(", ")],
+    ["queries", about?.[2]],
+    ["precision", about?.[3]],
+    ["mean of", parts.join(", ")],
     ...(mean === undefined ? facts("baseline", system, key) : facts("across", system, key)),
   ];
   for (const [name, text] of lines.filter(([, text]) => text)) {
@@ -282,9 +283,16 @@ function open(cell) {
   }
   showVerdicts(one(".cell-verdicts", dialog), verdicts.get(JSON.stringify([system, key, measure()])) ?? []);
   listQueries(one(".cell-list", dialog), system, key);
-  showSteps(one(".cell-steps", dialog), about?.steps ?? []);
+  showSteps(one(".cell-steps", dialog), mean === undefined ? stepsOf(system, parts.length ? parts : [key]) : []);
   dialog.showModal();
   dialog.scrollTop = 0;
+}
+
+/** Return the numbers of the steps of a system, or of those of its seeds, on datasets, each once. */
+function stepsOf(system, datasets) {
+  const of = (member, dataset) => data.steps.filter(([name, on]) => name === member && on === dataset);
+  const rows = (data.seeds[system] ?? [system]).flatMap((member) => datasets.flatMap((dataset) => of(member, dataset)));
+  return [...new Set(rows.map(([, , number]) => number))];
 }
 
 /** Show the reference values of a cell. */

@@ -19,8 +19,7 @@ from .texts import Shown
 CAPTIONS = {
     "efficiency": "Size, time and memory of each system on each dataset, from the records of its steps",
     "agreement": "Agreement of systems on datasets without judgements: mean over the queries of the share of common "
-    "documents of the top 10, of rank-biased overlap (RBO) and of Kendall's tau of the common documents. Pool to a "
-    "depth: the pairs of a query and a document that one would have to judge",
+    "documents of the top 10. Pool to a depth: the pairs of a query and a document that one would have to judge",
     "latency": "Time per query, one query at a time after a warm-up, on the named hardware",
     "holes": "Retrieved documents without a judgement, and nDCG of judged documents alone",
     "lengths": "Lengths of retrieved and of relevant documents, in words",

@@ -8,7 +8,6 @@ import importlib.metadata
 import json
 import re
 from collections.abc import Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -61,7 +60,8 @@ def render(
     )
     environment.filters |= {"breakable": breakable, "large": large, "written": written}
     grid = data_tables.ordered(grid, answers)
-    numbers, of_cells = _steps(grid, answers.costs)
+    steps = answers.costs.assign(number=pd.factorize(answers.costs["record"])[0])  # cells share some
+    cells = data_tables.shown_scores(answers.scores, grid).drop_duplicates(["system", "dataset"])
     by_metric = {
         table.name: table
         for table in (
@@ -75,7 +75,10 @@ def render(
     data = {
         "systems": grid.systems,
         "families": grid.families,
-        "cells": _cells(grid, answers, of_cells),
+        "cells": sections.values(cells[["system", "dataset", "queries", "precision"]]),
+        "steps": sections.values(steps[["system", "dataset", "number"]]),
+        "seeds": grid.seeds,
+        "parts": {row: grid.datasets[row].mean_of for row in grid.rows},
         "tables": {name: table._asdict() for name, table in by_metric.items()},
         "baseline": sections.baseline_of(answers),
         "compare": grid.compare,
@@ -101,7 +104,7 @@ def render(
         published_counts=verdict_counts(answers.verdicts, recorded=False),
         recorded_counts=verdict_counts(answers.verdicts, recorded=True),
         datasets=about.datasets(grid, answers),
-        steps=numbers.to_dict("records"),
+        steps=steps.drop_duplicates("number").to_dict("records"),
         analyses=analyses.read(grid.name, answers.scores),
         pictures=pictures,
         per_query=_archive(sections.per_query(grid, answers)),
@@ -138,32 +141,3 @@ def _gzip_text(content: bytes) -> str:
 
 def _library() -> bytes:
     return Path(str(importlib.metadata.distribution(LIBRARY_PACKAGE).locate_file(LIBRARY))).read_bytes()
-
-
-def _steps(grid: GridSummary, costs: pd.DataFrame) -> tuple[pd.DataFrame, dict[tuple[str, str], list[int]]]:
-    """Return all steps of a grid, each once, and for each cell the numbers of its steps, in order.
-
-    An averaged dataset has the steps of its parts, a system with seeds those of its members.
-    """
-    numbered = costs.assign(number=pd.factorize(costs["record"])[0])
-    own = numbered.groupby(["system", "dataset"])["number"].agg(list).to_dict()
-    of_cells = {}
-    for system, dataset in product(grid.systems, grid.datasets):
-        parts = product(grid.seeds.get(system, (system,)), grid.datasets[dataset].mean_of or (dataset,))
-        of_cells[system, dataset] = list(dict.fromkeys(number for part in parts for number in own.get(part, ())))
-    return numbered.drop_duplicates("number"), of_cells
-
-
-def _cells(
-    grid: GridSummary, answers: Answers, steps: Mapping[tuple[str, str], list[int]]
-) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the content of each cell's dialog, by system and dataset: queries, precision, steps, components."""
-    cells: dict[str, dict[str, Any]] = {system: {} for system in grid.systems}
-    for row in texts.rows(data_tables.shown_scores(answers.scores, grid).drop_duplicates(["system", "dataset"])):
-        cells[row.system][row.dataset] = {
-            "queries": texts.number(row.queries, ".0f"),
-            "precision": row.precision,
-            "steps": steps[row.system, row.dataset],
-            "parts": list(grid.datasets[row.dataset].mean_of),
-        }
-    return cells

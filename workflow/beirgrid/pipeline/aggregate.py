@@ -15,7 +15,7 @@ class Aggregate(Stage):
     """Tables of a grid, with verdicts."""
 
     rule, run = "aggregate", "stages.aggregate:aggregate"
-    stamp, of_grid = Stamp("aggregate", 18), True
+    stamp, of_grid = Stamp("aggregate", 19), True
     outputs = {"record": paths.TABLES_RECORD}
     costs = {
         "job": Cost(seconds=5, memory=250, disk=1),  # libraries and the tables of the demo grid; measured
@@ -48,7 +48,7 @@ class Report(Stage):
     """Page of a grid whose cells are all finished."""
 
     rule, run = "report", "stages.report:page"
-    stamp, of_grid = Stamp("report", 20, ("matplotlib",)), True
+    stamp, of_grid = Stamp("report", 21, ("matplotlib",)), True
     outputs, main = {"report": paths.REPORT, "record": paths.REPORT_RECORD}, "report"
     costs = {"job": Cost(seconds=2, memory=100, disk=1)}  # measured on the demo grid
 

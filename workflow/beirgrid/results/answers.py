@@ -36,7 +36,7 @@ _COLUMNS = {
     "zero_shot": "metric system other datasets names mean other_mean difference low high p_t wins ties losses",
     "published": """system dataset metric value class source note protocol checkpoint revision mteb
         dataset_revision""",
-    "agreement": "dataset system other queries overlap@10 rbo tau pool@5 pool@10 pool@20 pool@50",
+    "agreement": "dataset system other queries overlap@10 pool@5 pool@10 pool@20 pool@50",
     "efficiency": """system dataset index_bytes index_seconds documents_per_second query_ms pairs_per_second
         peak_memory_mb device tokens price price_per_1000_queries""",
     "per_query": "dataset query system value",

@@ -254,7 +254,7 @@ def collect_agreement(grid: GridSummary) -> pd.DataFrame:
         run = Path(paths.RUN.format(system=cell.system, dataset=cell.dataset))
         if run.is_file():
             queries = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset))
-            top = runs.read_top(run, queries, ranking_overlap.DEEPEST)
+            top = runs.read_top(run, queries, max(ranking_overlap.DEPTHS))
             rankings.setdefault(cell.dataset, {})[cell.system] = top
     rows = [{"dataset": name, **row} for name, of in rankings.items() for row in ranking_overlap.rows(of)]
     return typed("agreement", pd.DataFrame(rows)).round(4)
