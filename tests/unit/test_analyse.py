@@ -130,13 +130,7 @@ class Grid:
             ("bm25+ce", "rerank", {"depth": 15}),
         ):
             write_record(paths.RUN_RECORD.format(system=system, dataset=name), stage, settings)
-        store = Path(f"results/pairs/ce/{name}/store")
-        store.mkdir(parents=True)
-        schema = pa.schema([("query", pa.string()), ("document", pa.string()), ("score", pa.float32())])
-        columns = [[q for q, _ in scores], [d for _, d in scores], list(scores.values())]
-        pq.write_table(pa.table(columns, schema=schema), store / "part.parquet")
-        manifest = {"store": "store", "parts": ["part.parquet"], "settings": {}}
-        write_record(store.parent / "bm25.json", "score", {}, pairs=manifest)
+        write_record(paths.PAIRS_RECORD.format(reranker="ce", dataset=name, first="bm25"), "score", {})
 
     def write_scores(self, system: str, dataset: str) -> None:
         path = Path(paths.PER_QUERY.format(system=system, dataset=dataset))

@@ -14,7 +14,6 @@ import pytest
 from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid.analysis import across, significance, tables
-from beirgrid.analysis.comparisons import compare_grid
 from beirgrid.core.errors import DataError
 from beirgrid.results.cells import CellState
 from beirgrid.results.summary import DatasetSummary, GridSummary
@@ -280,7 +279,7 @@ def test_a_grid_whose_main_metric_is_of_groups_counts_each_group_once():
         (system, "x"): CellState("done", "", per_query=pd.DataFrame({"main": spread[:, i]}, queries))
         for i, system in enumerate("ab")
     }
-    compared, _ = compare_grid(summary, cells)
+    compared, _ = tables.compare_grid(summary, cells)
     assert compared["pairs"]["queries"].tolist() == [9]
 
 

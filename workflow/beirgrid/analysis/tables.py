@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ..config import metric_names
 from ..core.errors import DataError
-from ..results.answers import ALL, ZERO_SHOT, both_ways, columns, mean_difference
+from ..results.answers import ALL, ZERO_SHOT, both_ways, columns, mean_difference, typed
+from ..results.cells import Cells
 from ..results.permutations import PERMUTATIONS
 from ..results.scores import read_per_query
+from ..results.summary import GridSummary
 from ..runs.metrics import STEMS
 from . import across as over_datasets
 from . import significance
@@ -403,3 +405,51 @@ def _own_zero_shot(datasets: Sequence[EvaluatedDataset], known: Mapping[str, Col
         others = [d.of(metric, [system]).means()[0] for d in datasets if d.name not in known[system]]
         rows.append((metric, system, float(np.mean(others)) if others else math.nan, len(others)))
     return pd.DataFrame(rows, columns=["metric", "system", "own_zero_shot_mean", "own_zero_shot_datasets"])
+
+
+# A grid ---------------------------------------------------------------------------------------------------------------
+
+
+def compare_grid(grid: GridSummary, cells: Cells) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
+    """Compute the statistics of the finished cells of a grid.
+
+    Args:
+        cells: state of each cell, with its values per query.
+
+    Returns:
+        the tables significance, pairs, across and zero_shot, as in ``results.answers``; and the intervals of
+        all cells, with parts of averaged datasets and single seeds: columns system, dataset, metric, low and high.
+    """
+    measured = {name: dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.systems))}
+    of_seeds = [dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.members))]
+    rows = {name: measured[name] for name in grid.rows if name in measured}
+    baseline, seed, counted = grid.baseline or None, grid.seed, [name for name in grid.counted_once if name in rows]
+    training: dict[str, Any] = {"trained_on": grid.trained_on, "unknown": grid.training_unknown}
+    compared = [compare(dataset, baseline=baseline, seed=seed)._asdict() for dataset in rows.values()]
+    made = {
+        kind: typed(kind, pd.concat([pd.DataFrame(), *(of[kind] for of in compared)], ignore_index=True))
+        for kind in Comparison._fields
+    }
+    over = [table[table["dataset"].isin(counted)] for table in (made["pairs"], made["significance"])]
+    chosen = [rows[name] for name in counted]
+    across = compare_across(chosen, systems=grid.systems, baseline=baseline, seed=seed, **training)
+    made["across"] = typed("across", across)
+    made["zero_shot"] = typed("zero_shot", zero_shot_pairs(*over, systems=grid.systems, **training))
+    others = [dataset for name, dataset in measured.items() if name not in rows] + of_seeds
+    of_cells = [made["significance"], *(intervals(dataset, seed=seed) for dataset in others)]
+    return made, pd.concat([table[["system", "dataset", "metric", "low", "high"]] for table in of_cells])
+
+
+def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str]) -> EvaluatedDataset | None:
+    """Return the scores of a dataset, or of an averaged one, for systems with all of them, if any."""
+    measured = []
+    for part in grid.datasets[name].mean_of or (name,):
+        states = {system: cells[system, part] for system in systems if (system, part) in cells}
+        done = {system: state.per_query for system, state in states.items() if state.per_query is not None}
+        if not done:
+            return None
+        measured.append(stack(part, done, grid.meant(metric_names.MAIN, part)))
+    if not grid.datasets[name].mean_of:
+        return measured[0]
+    whole = mean_of(name, measured)
+    return whole if whole.systems else None

@@ -11,7 +11,7 @@ import pandas as pd
 from pydantic import AfterValidator
 
 from ..analysis import ranking_overlap
-from ..analysis.comparisons import compare_grid
+from ..analysis.tables import compare_grid
 from ..collections import collection
 from ..config.places import resolve_path
 from ..core import files, paths, provenance
