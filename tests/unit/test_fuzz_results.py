@@ -357,19 +357,6 @@ def test_an_export_of_other_numbers_than_were_computed_is_refused(here, call, ki
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--metrics", "query"], "'query' is not a metric of the form name@k"),
-        (["--datasets", "scifact", "nowhere"], "--datasets: neither A nor B has 'nowhere'"),
-    ],
-)
-def test_a_comparison_that_was_not_meant_is_refused(here, call, options, message):
-    status, _, err = call("compare", ":first", ":second", *options)
-    assert status == 2
-    assert message in err
-
-
 def _exchange(*patterns: str) -> None:
     """Swap the files of the two systems."""
     for pattern in patterns:

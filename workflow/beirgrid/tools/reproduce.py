@@ -18,7 +18,6 @@ from ..results import published
 from ..results.answers import read_answers
 from .configfiles import merged
 from .run import Snakemake, describe, describe_model, keep_grid
-from .text import frame_lines
 
 # Verdicts that are not deviations.
 _AGREES = ("reproduced", "close", published.OTHER_PROTOCOL)
@@ -82,8 +81,8 @@ def report(verdicts: pd.DataFrame) -> Iterator[str]:
     Args:
         verdicts: rows of the table ``verdicts``.
     """
-    forms = {"dataset": "", "value": ".4f", "published": ".4f", "difference": "+.4f", "tolerance": ".4f", "verdict": ""}
-    yield from frame_lines(verdicts, {name: (name, form) for name, form in forms.items()})
+    columns = ["dataset", "value", "published", "difference", "tolerance", "verdict"]
+    yield from verdicts[columns].to_string(index=False, float_format="%.4f", na_rep="").splitlines()
     rows: Any = verdicts[verdicts["verdict"] != "reproduced"].to_dict("records")
     for row in rows:
         yield f"\n{row['dataset']}: {row['verdict']} from {row['source'] or 'no source'}"

@@ -15,7 +15,7 @@ from ..core.errors import BeirgridError, nearest, show
 from ..results import results_folder, scores
 from ..results.results_folder import Result, Results
 from .options import ResultsPlace
-from .text import column_lines, frame_lines
+from .text import column_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,10 +126,9 @@ def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:
     from ..collections import collection
 
     measured = stack(cell.dataset, {cell.system: values}, scores.main_metric(cell.scores))
-    ends = intervals(measured).set_index("metric").loc[list(values)].reset_index()
+    ends = intervals(measured).set_index("metric").loc[list(values), ["mean", "low", "high"]]
     yield from (f"{cell.system} on {cell.dataset}, {len(values):,} queries", "")
-    columns = {"mean": ("mean", ".4f"), "low": ("low", ".4f"), "high": ("high", ".4f")}
-    yield from frame_lines(ends.assign(metric=ends["metric"].map(written)), {"metric": ("metric", ""), **columns})
+    yield from ends.rename(index=written).rename_axis(None).to_string(float_format="%.4f").splitlines()
     yield from ("low, high: 95 % interval", "")
     texts = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset))
     ordered = values[metric].sort_values(kind="stable")

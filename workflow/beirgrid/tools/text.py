@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-def frame_lines(table: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    """Yield the lines of a table: its columns with their titles and forms, without those that have no value."""
-    filled = table[list(columns)].dropna(axis=1, how="all")
-    titles, forms = zip(*(columns[str(name)] for name in filled), strict=True)
-    rows = [
-        ["" if cell != cell else format(cell, form) for cell, form in zip(row, forms, strict=True)]
-        for row in filled.itertuples(index=False)
-    ]
-    yield from table_lines(list(titles), rows)
+from collections.abc import Iterator
 
 
 def table_lines(columns: list[str], rows: list[list[str]]) -> Iterator[str]:
