@@ -37,16 +37,14 @@ _TITLES = ["dataset", "system", "metric", "A", "B", "B - A", "low", "high", "p",
 _FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256")
 # Records that stages of one name may write for a cell.
 _SEVERAL = [Path(pattern).name for pattern in (paths.CORPUS_RECORD, paths.MODEL_RECORD)]
-# The run of a cell, or those of all its seeds; none where a side lacks the cell.
-Runs = tuple[Result, ...]
 
 
 class Pair(NamedTuple):
-    """Two cells of one dataset."""
+    """Two cells of one dataset, with the run of each, or those of all its seeds; none where a side lacks the cell."""
 
     systems: tuple[str, str]
     dataset: str
-    runs: tuple[Runs, Runs]
+    runs: tuple[tuple[Result, ...], tuple[Result, ...]]
 
 
 class Differences(NamedTuple):

@@ -153,7 +153,8 @@ def _encode(model: Any, texts: list[str], *, is_query: bool) -> Any:
     """
     encode = getattr(model, "encode", None)
     if callable(encode) and "is_query" in inspect.signature(encode).parameters:
-        raise BeirgridError(f"{type(model).__name__} is of PyLate: save its checkpoint, and evaluate the folder")
+        name = type(model).__name__
+        raise BeirgridError(f"{name}.encode takes is_query, as in PyLate: save the checkpoint, and evaluate its folder")
     encode = getattr(model, "encode_query" if is_query else "encode_document", encode)
     if not callable(encode):
         raise BeirgridError(f"{type(model).__name__} has no method encode")
