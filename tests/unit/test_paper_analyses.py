@@ -146,6 +146,8 @@ def step(
 ) -> RecordedStep:
     record = {"stage": stage, "settings": settings or {}, "facts": facts, "seconds": seconds, "peak_memory_mb": memory}
     folder = {"encode": "embeddings", "index": "indexes"}.get(stage, "runs")
+    if "search_seconds" in facts:
+        record["inputs"] = {"indexes": [{"path": "../indexes/index.faiss"}]}
     return RecordedStep(system, "d", f"results/{folder}/{stage}.json", record)
 
 
@@ -156,10 +158,9 @@ def test_efficiency_from_records():
         step("bm25", "retrieve", 2, 250, search_seconds=2.0, queries=200, device="cpu"),
     ]
     steps = [
-        step("s", "encode", 100, 900, documents_per_second=50.0, device="cuda"),
-        step("s", "encode", 50, 900, documents_per_second=40.0, device="cuda"),
-        step("s", "index", 3, 100, bytes=1000),
-        step("s", "index", 4, 100, bytes=500),
+        step("s", "encode", 100, 900, device="cuda"),
+        step("s", "encode", 50, 900, device="cuda"),
+        step("s", "index", 7, 100, bytes=1500),
         step("s", "retrieve", 9, 700, search_seconds=10.0, queries=200, device="cpu"),
         step("s", "score", 9, 800, queries=200, pairs=18_000, pairs_per_second=30.0, device="cuda"),
         step("paid", "encode", 9, 800, tokens=100, price=3.0, device="endpoint"),
@@ -172,7 +173,7 @@ def test_efficiency_from_records():
         step("stored", "rerank", 9, 950, {"depth": 20}, queries=200, reranker={}),
         step("brought", "fetch_run", 9, 950, {"depth": 20}, queries=200, source_sha256="0"),
         step("s", "train", 900, 9000, {"recipe": "cross-encoder"}, queries=9, pairs=90),
-        step("s", "label", 900, 9000, {"steps": 9}, pairs_per_second=40.0, device="cuda"),
+        step("s", "label", 900, 9000, {"steps": 9}, device="cuda"),
     ]
     found = efficiency.efficiency(steps).set_index("system")
     assert found["tokens"].notna().to_dict() == {name: name == "paid" for name in found.index}
@@ -181,9 +182,7 @@ def test_efficiency_from_records():
             "dataset": "d",
             "index_bytes": 1500,
             "index_seconds": 157,
-            "documents_per_second": 40,
             "query_ms": 50 + 1000 * 20 / 30,
-            "pairs_per_second": 30,
             "peak_memory_mb": 800,
             "device": "cpu, cuda",
             "price": math.nan,
@@ -194,12 +193,11 @@ def test_efficiency_from_records():
     spent = found.loc["paid", ["tokens", "price", "price_per_1000_queries"]]
     assert spent.tolist() == [130, 5.5, 2.5 + 20]
     assert found.loc["bm25", ["index_bytes", "query_ms", "peak_memory_mb"]].tolist() == [300, 10, 250]
-    assert math.isnan(found.loc["bm25", "pairs_per_second"])
     assert found.loc[["stored", "brought"], "query_ms"].isna().all()
 
 
 def test_the_index_that_a_smaller_one_is_built_from_costs_a_search_nothing():
-    """A fusion with the exact search of the same model searches both."""
+    """A fusion with the exact search of the same model searches both. Negatives may be mined from another index."""
 
     def index(path: str, size: int) -> RecordedStep:
         return step("s", "index", 1, 90, bytes=size)._replace(path=f"results/indexes/m/{path}.json")
@@ -210,7 +208,7 @@ def test_the_index_that_a_smaller_one_is_built_from_costs_a_search_nothing():
         return found._replace(path="results/runs/s/c.json", record=found.record | {"inputs": given})
 
     exact, small = ([f"m/c/{variant}{part}.faiss" for part in "01"] for variant in ("", "int8/"))
-    indexes = [index("c/0", 1000), index("c/1", 1000)]
+    indexes = [index("c/0", 1000), index("c/1", 1000), index("mined/0", 9000)]
     for part in "01":  # each built from an exact one
         built = index(f"c/int8/{part}", 250)
         source = {"exact": [{"path": f"../{part}.faiss"}]}

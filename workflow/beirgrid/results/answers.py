@@ -37,8 +37,8 @@ _COLUMNS = {
     "published": """system dataset metric value class source note protocol checkpoint revision mteb
         dataset_revision""",
     "agreement": "dataset system other queries overlap@10 pool@5 pool@10 pool@20 pool@50",
-    "efficiency": """system dataset index_bytes index_seconds documents_per_second query_ms pairs_per_second
-        peak_memory_mb device tokens price price_per_1000_queries""",
+    "efficiency": """system dataset index_bytes index_seconds query_ms peak_memory_mb device tokens price
+        price_per_1000_queries""",
     "per_query": "dataset query system value",
 }
 _TEXT = "str"

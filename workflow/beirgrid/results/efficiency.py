@@ -43,8 +43,7 @@ def efficiency(steps: Iterable[RecordedStep]) -> pd.DataFrame:
 
     Returns:
         ``index_bytes`` of all shards that are searched; ``index_seconds`` of all jobs that encode, expand and index;
-        ``documents_per_second`` that models encode, and ``pairs_per_second`` that rerankers score: the lowest of all
-        jobs; ``query_ms``, the search of all queries together, and the scoring of all pairs, by the number of queries
+        ``query_ms``, the search of all queries together, and the scoring of all pairs, by the number of queries
         (latency is measured apart); ``peak_memory_mb``, the most that a job for queries took; ``device`` of models;
         ``tokens`` and ``price`` of all requests to servers of models, and ``price_per_1000_queries``, that of encoding
         and reranking alone. What a system does not do, or what its records do not say, is empty.
@@ -58,22 +57,17 @@ def efficiency(steps: Iterable[RecordedStep]) -> pd.DataFrame:
 
 def _of_cell(steps: Sequence[RecordedStep]) -> dict[str, Any]:
     records = [step.record for step in steps]
-
-    def facts(name: str) -> list[float]:
-        return [value for record in records if (value := record["facts"].get(name))]
-
+    tokens, price = (sum(record["facts"].get(name, 0) for record in records) for name in ("tokens", "price"))
     making = [step.record["seconds"] for step in steps if _folder(step) in _MADE]
     peaks = [record["peak_memory_mb"] for record in records if _answers(record["facts"])]
     return {
         "index_bytes": _searched_bytes(steps) or np.nan,
         "index_seconds": sum(making) if making else np.nan,
-        "documents_per_second": min(facts("documents_per_second"), default=np.nan),
         "query_ms": _query_ms(records),
-        "pairs_per_second": min(facts("pairs_per_second"), default=np.nan),
         "peak_memory_mb": max(peaks, default=np.nan),
         "device": ", ".join(sorted({record["facts"]["device"] for record in records if "device" in record["facts"]})),
-        "tokens": sum(facts("tokens")) or np.nan,
-        "price": sum(facts("price")) or np.nan,
+        "tokens": tokens or np.nan,
+        "price": price or np.nan,
         "price_per_1000_queries": price_of_queries(records),
     }
 
@@ -86,22 +80,19 @@ def price_of_queries(records: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
-    """Return the bytes of the indexes that a cell searches.
-
-    The exact index from which an approximate one was built does not count.
+    """Return the bytes of the indexes that a cell searches: not of those that it builds others or mines negatives
+    from.
     """
-    built_from, searched = (
-        {
-            os.path.normpath(Path(step.path).parent / Path(entry["path"]).with_suffix(""))
-            for step in steps
-            for entry in step.record.get("inputs", {}).get(option, ())
-        }
-        for option in ("exact", "indexes")
-    )
-    unused = built_from - searched
+    searched = {
+        os.path.normpath(Path(step.path).parent / Path(entry["path"]).with_suffix(""))
+        for step in steps
+        if "search_seconds" in step.record["facts"]
+        for entries in step.record.get("inputs", {}).values()
+        for entry in entries
+    }
     made = [step for step in steps if _folder(step) == _MADE[-1]]
-    indexes = [step for step in made if str(Path(step.path).with_suffix("")) not in unused]
-    return float(sum(step.record["facts"].get("bytes", 0) for step in indexes))
+    indexes = [step.record["facts"] for step in made if str(Path(step.path).with_suffix("")) in searched]
+    return float(sum(facts.get("bytes", 0) for facts in indexes))
 
 
 def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:

@@ -1,4 +1,4 @@
-"""``beirgrid plan``: estimate jobs, time, memory and disk of a grid, and compare estimates with finished jobs."""
+"""``beirgrid plan``: estimate jobs, time, memory and disk of a grid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from ..config.values import Size
-from ..core import paths, provenance
+from ..core import paths
 from ..core.checkout import CHECKOUT
 from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, show
@@ -94,7 +94,6 @@ def _plan(resources: Resources, planned: dict[Job, Row], at_once: int) -> Row:
         },
         "too_large": [f"{row['name']}: {row['of_node'][1]}" for row in worst if row["of_node"][0] > 1],
         "cells": list(_cells(grid, planned)),
-        "actual": list(_actual(resources, everything)),
     }
 
 
@@ -181,21 +180,6 @@ def _cells(grid: Grid, planned: dict[Job, Row]) -> Iterator[Row]:
             yield {"system": system, "dataset": dataset, "supplied": bool(parts), **sums}
 
 
-def _actual(resources: Resources, jobs: list[Job]) -> Iterator[Row]:
-    """Yield, per rule, the estimated and the actual use of finished jobs, which their records have."""
-    finished: dict[str, list[Row]] = {}
-    for job in jobs:
-        with contextlib.suppress(BeirgridError):  # a missing or damaged record: the job is to run
-            record, need = provenance.read_record(resources.grid.own(job.record)), resources.of(job.rule, **job.values)
-            planned = {"planned_seconds": need.seconds, "planned_mb": need.memory}
-            actual = {"seconds": record["seconds"], "peak_mb": record["peak_memory_mb"]}
-            asked = {"asked_mb": resources.mem_mb(job.rule, job.values, 1)}
-            finished.setdefault(job.rule, []).append(planned | actual | asked)
-    for rule, rows in finished.items():
-        combined = {key: (sum if "seconds" in key else max)(row[key] for row in rows) for key in rows[0]}
-        yield {"rule": rule, "jobs": len(rows), **combined}
-
-
 def _text(plan: Row) -> Iterator[str]:
     total = plan["total"]
     yield f"Systems: {len(plan['systems'])}. Datasets: {len(plan['datasets'])}."
@@ -216,12 +200,6 @@ def _text(plan: Row) -> Iterator[str]:
         yield f"Disk: {_size(total['kept_mb'])} at the end, {at_most}"
     yield f"Rates are assumed for {plan['cores']} cores."
     yield from (f"Too large: {line}" for line in plan["too_large"])
-    if plan["actual"]:
-        columns = ("rule", "jobs", "planned_seconds", "seconds", "planned_mb", "peak_mb", "asked_mb")
-        yield "\nFinished jobs, estimated and actual:"
-        rows = [[f"{row[key]:,.0f}" if key != "rule" else row[key] for key in columns] for row in plan["actual"]]
-        titles = ["stage", "jobs", "planned s", "actual s", "planned MB", "peak MB", "asked MB"]
-        yield from table_lines(titles, rows)
 
 
 def _sum_texts(sums: dict[str, float]) -> list[str]:
