@@ -88,35 +88,29 @@ class Summary:
         if not (name := self._model_of(system)):
             return None
         model = self.grid.model(name)
-        return ModelFacts(
-            model=name if model.path else model.checkpoint or name,
-            parameters=model.size.parameters,
-            dimensions=model.size.dimensions,
-            max_length=model.max_length,
-            licence=model.licence,
-            source=model.source,
-        )
+        described = {key: getattr(model, key) for key in ("max_length", "licence", "source")}
+        size = {key: getattr(model.size, key) for key in ("parameters", "dimensions")}
+        return ModelFacts(model=name if model.path else model.checkpoint or name, **size, **described)
 
     def _dataset(self, name: str) -> DatasetSummary:
         entry, missing = self.grid.config.datasets[name], self.grid.not_supplied
         keys = ("task", "domain", "relevance", "metric", "statistics")
         described: dict[str, Any] = {key: getattr(entry, key) for key in keys}
-        folders = [str(missing[part]) for part in self.grid.parts(name) if part in missing]
-        described["not_supplied"] = tuple(map(portable, folders))
+        absent = tuple(portable(str(missing[part])) for part in self.grid.parts(name) if part in missing)
+        described["not_supplied"] = absent
         if entry.mean_of:
             return DatasetSummary(**described, mean_of=entry.mean_of)
         corpus = self.grid.corpus(name)
         source = self.grid.config.corpora[corpus]
         # A folder is shown by its name only, so that tables do not change when results or collections are moved.
         place = resolve_path(source.path).name if isinstance(source, entries.LocalCorpus) else source.id
-        described |= {"corpus": corpus, "source": entry.id or f"{place}, {entry.split}", "licence": source.licence}
-        described["language"] = source.language
-        described["show_text"] = source.show_text
-        described["not_judged"] = name in self.grid.not_judged
-        if not described["not_supplied"]:
+        judged = name not in self.grid.not_judged
+        described |= {"corpus": corpus, "source": entry.id or f"{place}, {entry.split}", "not_judged": not judged}
+        described |= {key: getattr(source, key) for key in ("licence", "language", "show_text")}
+        if not absent:
             described["corpus_record"] = paths.CORPUS_RECORD.format(corpus=corpus)
             described["dataset_record"] = paths.DATASET_RECORD.format(dataset=name)
-            described["qrels"] = "" if described["not_judged"] else paths.QRELS.format(dataset=name)
+            described["qrels"] = paths.QRELS.format(dataset=name) if judged else ""
         return DatasetSummary(**described)
 
     def _cell(self, system: str, dataset: str) -> Cell:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -157,7 +157,7 @@ class _Look:
             table = self._numbers(cell)
         except DataError as error:
             return CellState(FAILED, str(error), steps=steps)
-        return CellState(DONE, self._flaw(cell, steps), table, steps)
+        return CellState(DONE, _flaw(steps), table, steps)
 
     def marks(self, dataset: str) -> list[str]:
         """Return the warnings in a dataset's record."""
@@ -185,10 +185,9 @@ class _Look:
                 yield str(record)
             else:
                 yield from provenance.mismatches(Path(path), record, self.grid.settings.get(path))
-        qrels, runs = self.grid.datasets[cell.dataset].qrels, list[Path]()
-        if cell.records and not isinstance(record := self.record(cell.records[-1]), DataError):
-            runs = [Path(cell.records[-1]).parent / name for name in record.get("outputs", {})]
-        inputs = {"qrels": Path(qrels) if qrels else None, "run": next(iter(runs), None), "scores": Path(cell.scores)}
+        qrels = self.grid.datasets[cell.dataset].qrels
+        run = Path(cell.records[-1]).with_suffix(".run.gz") if cell.records else None
+        inputs = {"qrels": Path(qrels) if qrels else None, "run": run, "scores": Path(cell.scores)}
         try:
             provenance.check(inputs, ancestry=self.ancestry)
         except DataError as error:
@@ -214,23 +213,21 @@ class _Look:
             )
         return table
 
-    def _flaw(self, cell: Cell, steps: Iterable[RecordedStep]) -> str:
-        """Return the warnings about a cell's score: marks of the dataset, and judged queries that a run lacks.
 
-        The marks of an evaluation set tell the version of its qrels, who judged, and whether queries are synthetic. A
-        query without documents in the cell's run counts 0. A fusion may have documents for a query that one of its runs
-        lacks.
-        """
-        record = self.record(cell.scores)
-        evaluation = record if isinstance(record, dict) else {"facts": {}}
-        facts = [step.record["facts"] for step in steps]
-        marks = _marks(step.record for step in steps)
-        lacking = dict.fromkeys(
-            f"{Path(run['source']).name} lacks {run['queries_lacking']:,} of {run['queries']:,} judged queries"
-            for run in facts
-            if run.get("queries_lacking")
-        )
-        return "; ".join(filter(None, [*marks, *lacking, unanswered(evaluation)]))
+def _flaw(steps: Sequence[RecordedStep]) -> str:
+    """Return the warnings about a cell's score: marks of the dataset, and judged queries that a run lacks.
+
+    The marks of an evaluation set tell the version of its qrels, who judged, and whether queries are synthetic. A
+    query without documents in the cell's run counts 0. A fusion may have documents for a query that one of its runs
+    lacks.
+    """
+    marks = _marks(step.record for step in steps)
+    lacking = dict.fromkeys(
+        f"{Path(run['source']).name} lacks {run['queries_lacking']:,} of {run['queries']:,} judged queries"
+        for run in (step.record["facts"] for step in steps)
+        if run.get("queries_lacking")
+    )
+    return "; ".join(filter(None, [*marks, *lacking, unanswered(steps[-1].record)]))
 
 
 def _marks(records: Iterable[Mapping[str, Any]]) -> list[str]:
