@@ -45,7 +45,9 @@ def expand(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
     """Return a configuration with entries for mteb's tasks and benchmarks; and mteb's tasks by all datasets."""
-    rows = _names(raw["grid"].get("datasets"))
+    rows = raw["grid"].get("datasets")
+    if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
+        return raw, mteb_names()  # which is refused when the entries are validated
     unknown = [row for row in rows if row not in raw["datasets"]]
     if not unknown:
         return raw, mteb_names()
@@ -61,11 +63,6 @@ def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[s
     tasks = mteb_names() | {row: locked["datasets"][row]["task"] for row in datasets if row in locked["datasets"]}
     grid = {**raw["grid"], "datasets": list(dict.fromkeys(rows))}
     return {**raw, "grid": grid, "datasets": datasets, "corpora": corpora}, tasks
-
-
-def _names(names: Any) -> list[str]:
-    """Return a list of names; an empty one for other values, which the checks report."""
-    return list(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
 
 
 def _collection_facts(unknown: Iterable[str], registered: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -117,8 +114,7 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
                 "an entry under another name, with the key checkpoint"
             )
     tasks = {row: by_row[row] for row in raw["datasets"] if row in by_row}
-    searched = {tasks[row] for row in _parts(raw) if row in tasks and row not in mteb_names()}
-    locked = _model_facts(wanted, own, searched)
+    locked = _model_facts(wanted, own, {task for row, task in tasks.items() if row not in mteb_names()})
     models = {name: entry for name, entry in raw["models"].items() if name not in own}
     models |= {local_name(name): {"checkpoint": name, **entry} for name, entry in own.items()}
     for name in wanted:
@@ -190,14 +186,6 @@ def _entry(name: str, facts: Mapping[str, Any], own: Mapping[str, Any], tasks: M
         entry["trained_on"] = {"names": rows, "source": f"mteb {facts['mteb']}, training_datasets of {name}"}
     said = f"; from the configuration: {', '.join(sorted(map(str, own)))}" if own else ""
     return _over({**entry, "source": f"mteb {facts['mteb']}{said}"}, own)
-
-
-def _parts(raw: Mapping[str, Any]) -> list[str]:
-    rows = _names(raw["grid"].get("datasets"))
-    for row in rows:
-        parts = _names(raw["datasets"].get(row, {}).get("mean_of"))
-        rows += [part for part in parts if part not in rows]
-    return rows
 
 
 def _over(entry: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
