@@ -56,7 +56,7 @@ def finished_cells(directory: Path, grid: str, output: Path) -> list[ExportedCel
     results = results_folder.find(directory, grid)
     cells = [_read(result) for result in results.cells.values() if result.scores.is_file()]
     if not cells:
-        raise DataError(f"{results.summary or results.folder} has no finished cell")
+        raise DataError(f"{grid or directory} has no finished cell")
     if waiting := len(results.cells) - len(cells):
         warn(f"export leaves out {waiting:,} unfinished cells")
     return cells

@@ -44,13 +44,11 @@ class Results(NamedTuple):
     """A results folder, or one of its grids.
 
     Attributes:
-        summary: the grid's summary file, if the results are one grid's.
         cells: the cells by system and dataset: all cells of the grid, or all with scores.
         seeds: systems with seeds, with the system of each seed, from the grids' summaries.
     """
 
     folder: Path
-    summary: Path | None
     cells: dict[tuple[str, str], Result]
     seeds: dict[str, tuple[str, ...]]
 
@@ -138,7 +136,7 @@ def find(place: str | Path, grid: str = "") -> Results:
     """
     folder, summary = locate(place, grid)
     if summary:
-        return Results(folder, summary, *_summary(summary, folder))
+        return Results(folder, *_summary(summary, folder))
     if not (folder / "metrics").is_dir():
         raise DataError(f"{place} has no results: it has no folder metrics, and no grid has that name")
     cells: dict[tuple[str, str], Result] = {}
@@ -152,7 +150,7 @@ def find(place: str | Path, grid: str = "") -> Results:
             keys += sorted((system.name, path.stem) for path in system.iterdir() if path.suffix == ".json")
     if not keys:
         raise DataError(f"{folder} has no scores: no cell of a grid is finished there")
-    return Results(folder, None, {key: cells.get(key) or _result(folder, *key) for key in keys}, seeds)
+    return Results(folder, {key: cells.get(key) or _result(folder, *key) for key in keys}, seeds)
 
 
 def of_grids(folder: Path, read: Callable[[Path], GridT]) -> dict[str, GridT]:
