@@ -197,14 +197,13 @@ class Sizes:
             together, seconds = entry.step, ANSWER_SECONDS
         return {"served_seconds": texts / together * seconds / entry.endpoint.concurrency}
 
-    def sampling_flops(self, model: str, queries: float) -> float:
-        """Return the FLOPs of sampling queries with a query generator."""
-        return SAMPLING_COST[self.device] * self.read_flops(model, queries, SAMPLED_PIECES / WORD_PIECES)
-
     def writing(self, model: str, documents: float, words: float, queries: float) -> Amounts:
         """Return the work of reading documents with a model that writes queries for them."""
-        flops = self.read_flops(model, documents, words) + self.sampling_flops(model, queries)
-        return {"model_flops": flops, "weights_mb": self.weights_mb(model)}
+        sampling = SAMPLING_COST[self.device] * self.read_flops(model, queries, SAMPLED_PIECES / WORD_PIECES)
+        return {
+            "model_flops": self.read_flops(model, documents, words) + sampling,
+            "weights_mb": self.weights_mb(model),
+        }
 
     def learning(self, model: str, texts: float, words: float, batch: float) -> Amounts:
         """Return the work of training a model on texts."""
