@@ -130,12 +130,25 @@ def test_a_text_alone_is_what_it_is_in_any_batch(tiny_models, kind, precision):
             np.testing.assert_allclose(found, one, atol=ROUNDING[precision] * largest, rtol=0)
 
 
+@pytest.mark.parametrize("kind", ["dense", "decoder", "late-interaction", "stanford", "cross-encoder", "seq2seq"])
+def test_low_precision_is_near_float32_and_finished_in_it(tiny_models, kind):
+    """In bfloat16 the low 16 bits of a float32 are zero."""
+    family, spec = FAMILIES[kind]
+    exact, low = (
+        np.concatenate(family(tiny_models[kind], {"max_length": 120, **spec}, precision, ONE_BATCH)(_texts(40)))
+        for precision in ("float32", "bfloat16")
+    )
+    assert low.dtype == np.float32
+    assert np.corrcoef(exact.ravel(), low.ravel())[0, 1] > 0.99
+    assert ((low.view(np.uint32) & 0xFFFF) == 0).mean() < 0.2
+
+
 def test_a_text_may_spell_the_padding_token(tiny_models):
     """RoBERTa numbers the tokens of a text, except tokens with the id of padding."""
     folder, texts = tiny_models["roberta"], ["ab <pad> cd", "<pad>", "ab cd ef gh ij kl", "<pad><pad> a"]
     spec = {"similarity": "dot", "pooling": "cls", "max_length": 120}
     encoder = opened(DenseEncoder, folder, spec, "float32", ONE_BATCH)
-    plain = pooled_transformer(str(folder), "cls", False, device="cpu", local_files_only=True)
+    plain = pooled_transformer(str(folder), "cls", device="cpu", local_files_only=True, trust_remote_code=False)
     assert encoder.model.tokenizer.pad_token_id in encoder.tokenized(texts, "document").columns["input_ids"][0]
     np.testing.assert_allclose(encoder.encode_documents(texts), plain.encode(texts), atol=1e-5)
 

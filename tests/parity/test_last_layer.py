@@ -42,7 +42,8 @@ def _assert_close(found: np.ndarray, expected: np.ndarray, precision: str) -> No
 def test_vectors_of_first_tokens_are_those_of_sentence_transformers(tiny_models, kind, precision):
     encoder = _dense(tiny_models, kind, FIRST[kind], precision)
     assert encoder.narrow
-    plain = pooled_transformer(str(tiny_models[kind]), FIRST[kind], False, device="cpu", local_files_only=True)
+    hub = {"local_files_only": True, "trust_remote_code": False}
+    plain = pooled_transformer(str(tiny_models[kind]), FIRST[kind], device="cpu", **hub)
     plain.max_seq_length = 120
     _assert_close(encoder.encode_documents(TEXTS), plain.encode(TEXTS), precision)
 

@@ -110,16 +110,6 @@ def test_lengths_are_the_checkpoints_unless_the_entry_says_more(tiny_models):
         _encoder(tiny_models["late-interaction"], query_length=300)
 
 
-def test_bfloat16_stays_inside_the_transformer(tiny_models):
-    texts = _texts(30)
-    exact = _encoder(tiny_models["late-interaction"]).encode_documents(texts)
-    low = _encoder(tiny_models["late-interaction"], "bfloat16").encode_documents(texts)
-    assert low.vectors.dtype == np.float32
-    assert np.median((exact.vectors * low.vectors).sum(1)) > 0.999
-    assert ((low.vectors.view(np.uint32) & 0xFFFF) == 0).mean() < 0.1  # what bfloat16 could hold
-    np.testing.assert_allclose(np.linalg.norm(low.vectors, axis=1), 1, atol=1e-5)
-
-
 def test_a_checkpoint_without_projection_is_refused(tiny_models, tmp_path):
     with pytest.raises(DataError, match="not a late-interaction model: it has no token projection"):
         _encoder(tiny_models["dense"])

@@ -107,13 +107,6 @@ def test_a_truncated_text_still_ends_with_the_decoders_last_token(tiny_models):
     assert set(features["input_ids"][:, -1].tolist()) == {encoder.model.tokenizer.eos_token_id}
 
 
-def test_a_decoder_in_bfloat16_is_near_float32(tiny_models):
-    texts, spec = _texts(40), {"similarity": "cosine", "max_length": 100}
-    exact = opened(DenseEncoder, tiny_models["decoder"], spec, "float32", BUDGET).encode_documents(texts)
-    low = opened(DenseEncoder, tiny_models["decoder"], spec, "bfloat16", BUDGET).encode_documents(texts)
-    assert ((exact * low).sum(axis=1) > 0.99).all()
-
-
 def test_instructions_stand_before_the_queries_of_a_decoder(tiny_models):
     queries, prompt = _texts(6), "Instruct: find\nQuery:"
     spec = {"similarity": "cosine", "prompts": {"query": prompt}, "max_length": 128}
@@ -304,14 +297,6 @@ def test_the_end_of_a_seq2seq_prompt_survives_truncation(tiny_models):
     cut = scorer.tokenizer.decode(tokens[0][:-3])
     expected, _ = _odds(tiny_models["seq2seq"], [f"{cut} Relevant:"])
     np.testing.assert_allclose(scorer.score(["ab"], ["d" * 200]), expected, atol=1e-4)
-
-
-def test_seq2seq_scores_in_bfloat16_are_finished_in_float32(tiny_models):
-    queries, documents = _texts(40, seed=1), _texts(40, seed=2)
-    exact = opened(AnswerScorer, tiny_models["seq2seq"], {}, "float32", BUDGET).score(queries, documents)
-    low = opened(AnswerScorer, tiny_models["seq2seq"], {}, "bfloat16", BUDGET).score(queries, documents)
-    assert ((low.view(np.uint32) & 0xFFFF) == 0).mean() < 0.2
-    assert np.corrcoef(exact, low)[0, 1] > 0.99
 
 
 def test_a_seq2seq_model_without_the_answers_is_refused(tiny_models, tmp_path):

@@ -12,7 +12,7 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..models import saved
 from .base import TextEncoder
-from .loading import pad_with_the_end
+from .loading import first_module, pad_with_the_end
 from .protocol import DenseVectors
 from .static import StaticEncoder
 
@@ -20,23 +20,21 @@ if TYPE_CHECKING:
     import torch
 
 
-def pooled_transformer(folder: str, pooling: str, trust_remote_code: bool, **options: Any) -> Any:
+def pooled_transformer(folder: str, pooling: str, **options: Any) -> Any:
     """Build a SentenceTransformer from a plain transformers checkpoint, which does not specify its pooling."""
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-    from transformers import AutoConfig
+    from sentence_transformers.sentence_transformer.modules import Pooling
 
-    hub = {"local_files_only": options.pop("local_files_only"), "trust_remote_code": trust_remote_code}
-    loading: dict[str, Any] = {f"{part}_kwargs": dict(hub) for part in ("model", "config", "processor")}
-    if AutoConfig.from_pretrained(folder, **hub).model_type == "dpr":
+    more: dict[str, Any] = {}
+    if saved.read(Path(folder, "config.json")).get("model_type") == "dpr":
         # transformers opens both DPR encoders as the question encoder, whose weights have another prefix.
-        loading["model_kwargs"]["key_mapping"] = {"^ctx_encoder": "question_encoder"}
+        more["model_kwargs"] = {"key_mapping": {"^ctx_encoder": "question_encoder"}}
     if pooling == "pooler":
         output = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
-        modules = [Transformer(folder, modality_config=output, module_output_name="sentence_embedding", **loading)]
-    else:
-        transformer = Transformer(folder, **loading)
-        modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling)]
+        more |= {"modality_config": output, "module_output_name": "sentence_embedding"}
+    modules = [first_module(folder, options, **more)]
+    if pooling != "pooler":
+        modules.append(Pooling(modules[0].get_embedding_dimension(), pooling))
     model = SentenceTransformer(modules=modules, **options)
     pad_with_the_end(model.tokenizer)
     model.encode("a")  # not every architecture has this output

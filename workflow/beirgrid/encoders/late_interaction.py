@@ -17,8 +17,8 @@ from ..search.maxsim import TokenVectors
 from . import m3
 from .base import TextEncoder
 from .engine import parts
+from .loading import first_module
 from .protocol import Scorer
-from .sparse import transformer
 
 if TYPE_CHECKING:
     import torch
@@ -37,14 +37,12 @@ def _check_projection(folder: Path) -> None:
         raise DataError(f"{folder}: its last module is no Normalize, but beirgrid compares token vectors of length 1")
 
 
-def _without_projection(folder: str, *, local_files_only: bool, trust_remote_code: bool, **options: Any) -> Any:
+def _without_projection(folder: str, **options: Any) -> Any:
     """Build a MultiVectorEncoder of a checkpoint's last layer."""
     from sentence_transformers import MultiVectorEncoder
     from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
-    return MultiVectorEncoder(
-        modules=[transformer(folder, local_files_only, trust_remote_code), MultiVectorMask()], **options
-    )
+    return MultiVectorEncoder(modules=[first_module(folder, options), MultiVectorMask()], **options)
 
 
 class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors], Scorer):

@@ -99,6 +99,15 @@ def _leave_code_out(folder: Path, modules: list[Any], *, allowed: bool) -> None:
         )
 
 
+def first_module(folder: str, options: dict[str, Any], **more: Any) -> Any:
+    """Build the first module of a model of sentence-transformers. It takes what concerns files out of ``options``."""
+    from sentence_transformers.base.modules import Transformer
+
+    hub = {name: options.pop(name) for name in ("local_files_only", "trust_remote_code")}
+    model = hub | more.pop("model_kwargs", {})
+    return Transformer(folder, model_kwargs=model, processor_kwargs=dict(hub), config_kwargs=dict(hub), **more)
+
+
 def pad_with_the_end(tokenizer: Any) -> None:
     """Use the end token for padding if a tokenizer has no padding token (GPT). No token attends to padding."""
     if tokenizer.pad_token is None:

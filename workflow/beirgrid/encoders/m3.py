@@ -13,7 +13,8 @@ import numpy as np
 from ..config.models import SparseModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
-from .sparse import SparseTextEncoder, SparseVectors, transformer, transformer_alone
+from .loading import first_module
+from .sparse import SparseTextEncoder, SparseVectors, transformer_alone
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -70,14 +71,14 @@ def _linear(folder: Path, head: str) -> dict[str, torch.Tensor]:
     return {name: weight.float() for name, weight in load_file(path).items()}
 
 
-def vectors_of_tokens(folder: str, *, local_files_only: bool, trust_remote_code: bool, **options: Any) -> Any:
+def vectors_of_tokens(folder: str, **options: Any) -> Any:
     """Build a MultiVectorEncoder with BGE-M3's projection; the first token of a text has no vector."""
     from sentence_transformers import MultiVectorEncoder
     from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
     from sentence_transformers.sentence_transformer.modules import Dense
     from torch.nn import Identity
 
-    first, head = transformer(folder, local_files_only, trust_remote_code), _linear(Path(folder), "colbert")
+    first, head = first_module(folder, options), _linear(Path(folder), "colbert")
     tokens = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
     weights = {"init_weight": head["weight"], "init_bias": head["bias"]}
     projection = Dense(*head["weight"].shape[::-1], activation_function=Identity(), **weights, **tokens)

@@ -17,6 +17,7 @@ from ..core.progress import Progress
 from ..models import saved
 from .base import TextEncoder
 from .engine import TOKENIZED, parts
+from .loading import first_module
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -224,19 +225,9 @@ def _rounded_factors() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def transformer_alone(folder: str, *, local_files_only: bool, trust_remote_code: bool, **options: Any) -> Any:
+def transformer_alone(folder: str, **options: Any) -> Any:
     """Build a SparseEncoder of the plain transformer in ``folder``; the encoder sets what follows it."""
     import torch
     from sentence_transformers import SparseEncoder
 
-    return SparseEncoder(
-        modules=[transformer(folder, local_files_only, trust_remote_code), torch.nn.Identity()], **options
-    )
-
-
-def transformer(folder: str, local_files_only: bool, trust_remote_code: bool) -> Any:
-    """Build the first module of a model of sentence-transformers."""
-    from sentence_transformers.base.modules import Transformer
-
-    only = {"local_files_only": local_files_only, "trust_remote_code": trust_remote_code}
-    return Transformer(folder, model_kwargs=only, processor_kwargs=only, config_kwargs=only)
+    return SparseEncoder(modules=[first_module(folder, options), torch.nn.Identity()], **options)
