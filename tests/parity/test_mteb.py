@@ -46,12 +46,12 @@ TEXTS = ["a short text", "one that is somewhat longer than the first", "x", "num
 TASKS = ["SciFact", "ArguAna", "NQ"]
 
 
-def loaded(texts: list[str]) -> Any:
+def loaded(texts: list[str], **more: list[str]) -> Any:
     """Build texts in the form that mteb passes to a model."""
     from datasets import Dataset
     from torch.utils.data import DataLoader
 
-    return DataLoader(Dataset.from_dict({"text": texts}), batch_size=2)
+    return DataLoader(Dataset.from_dict({"text": texts, **more}), batch_size=2)
 
 
 def encoded(wrapper: Any, task: str, side: str, texts: Any = None) -> Any:
@@ -67,6 +67,14 @@ def encoded(wrapper: Any, task: str, side: str, texts: Any = None) -> Any:
         prompt_type=PromptType(side),
         show_progress_bar=False,
     )
+
+
+def scored(wrapper: Any, queries: list[str], documents: list[str]) -> Any:
+    """Score pairs with mteb's loader."""
+    import mteb
+
+    split = {"task_metadata": mteb.get_task("NQ").metadata, "hf_split": "test", "hf_subset": "default"}
+    return wrapper.predict(loaded(queries, query=queries), loaded(documents), **split)
 
 
 def entries(loader: Any, tasks: Sequence[str] = TASKS, **arguments: Any) -> dict[str, dict[str, Any]]:
@@ -271,23 +279,14 @@ def test_late_interaction_of_pylate(tmp_path):
 @pytest.mark.parametrize("kind", ["Bert", "Electra", "modules"])
 def test_cross_encoders(tmp_path, kind):
     """mteb applies a sigmoid to the scores of one label, which keeps their order."""
-    import mteb
     import torch
     from mteb.models.sentence_transformer_wrapper import CrossEncoderWrapper
 
     folder = tmp_path / "model"
     save_score_modules(folder) if kind == "modules" else save_cross_encoder(folder, kind)
     wrapper = CrossEncoderWrapper(str(folder), device="cpu", activation_fn=torch.nn.Identity())
-    queries, documents = TEXTS, TEXTS[::-1]
-    expected = wrapper.predict(
-        loaded(queries),
-        loaded(documents),
-        task_metadata=mteb.get_task("NQ").metadata,
-        hf_split="test",
-        hf_subset="default",
-    )
     scorer = opened(CrossEncoderScorer, folder, {"family": "cross-encoder"})
-    np.testing.assert_allclose(scorer.score(queries, documents), expected, atol=1e-4)
+    np.testing.assert_allclose(scorer.score(TEXTS, TEXTS[::-1]), scored(wrapper, TEXTS, TEXTS[::-1]), atol=1e-4)
 
 
 def test_cross_encoders_of_two_labels(tmp_path):
@@ -311,19 +310,7 @@ def test_cross_encoders_of_two_labels(tmp_path):
 
 def predicted(wrapper: Any, queries: list[str], documents: list[str]) -> np.ndarray:
     """Return the log-odds of the probabilities that mteb's reranker predicts for pairs."""
-    import mteb
-    from datasets import Dataset
-    from torch.utils.data import DataLoader
-
-    asked = Dataset.from_dict({"text": queries, "query": queries})
-    probabilities = wrapper.predict(
-        DataLoader(asked, batch_size=len(queries)),
-        DataLoader(Dataset.from_dict({"text": documents}), batch_size=len(documents)),
-        task_metadata=mteb.get_task("NQ").metadata,
-        hf_split="test",
-        hf_subset="default",
-    )
-    found = np.asarray(probabilities, np.float64)
+    found = np.asarray(scored(wrapper, queries, documents), np.float64)
     return np.log(found) - np.log1p(-found)
 
 
