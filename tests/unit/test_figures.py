@@ -48,7 +48,7 @@ def test_names_of_near_points_do_not_cover_each_other():
 def test_a_trade_off_joins_its_front():
     costs = {"bm25": (10, 1), "ce": (1000, 2), "dpr": (500, 3)}
     cells = [(system, dataset, *of_system) for system, of_system in costs.items() for dataset in ("x", "y")]
-    rows = [(system, dataset, size, 1, 1, ms, 1, 1, "cpu", 9, ms, ms) for system, dataset, size, ms in cells]
+    rows = [(system, dataset, size, 1, ms, 1, "cpu", 9, ms, ms) for system, dataset, size, ms in cells]
     points = trade_offs(pd.DataFrame(rows, columns=columns("efficiency")), AGAINST, "ndcg@10")
     assert points.set_index("system")["index_bytes"].to_dict() == {"bm25": 20, "ce": 2000, "dpr": 1000}
     assert points.set_index("system")["query_ms_front"].to_dict() == {"bm25": True, "ce": True, "dpr": False}
