@@ -110,6 +110,8 @@ FAULTS = [500, 503, (429, {"Retry-After": "0"}), "cut", SHORTER, NOT_A_NUMBER, _
 FAULTS += [lambda answer: answer | {"data": [*answer["data"][1:], answer["data"][-1]]}]
 FAULTS += [changed(embedding=numbers) for numbers in ([None] * 26, [], [[1.0]] * 26, [10**400] * 26, IN_BYTES)]
 FAULTS += [lambda answer: [], lambda answer: {"data": None}, lambda answer: "text"]
+# Rows that do not say whose they are.
+FAULTS += [lambda answer: {"data": [{"embedding": row["embedding"]} for row in answer["data"][::-1]]}]
 # The last one is a negative price, which would raise the budget.
 FAULTS += [lambda answer, of=of: answer | {"usage": {"total_tokens": of}} for of in (float("inf"), -1_000_000)]
 
