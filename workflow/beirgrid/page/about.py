@@ -79,14 +79,14 @@ def datasets(grid: GridSummary, answers: Answers) -> Shown:
     for name in grid.rows:
         entry = grid.datasets[name]
         corpus, dataset = _facts(entry.corpus_record), _facts(entry.dataset_record)
-        row = entry.model_dump(include={"task", "domain", "licence"})
+        row = entry.model_dump(include={"task", "domain", "relevance", "licence"})
         row |= {"dataset": name, "documents": corpus.get("documents"), "queries": queries.get(name)}
         row["source"] = f"mean of {', '.join(entry.mean_of)}" if entry.mean_of else entry.source
         row["relevant"] = dataset["relevant"] / dataset["queries"] if dataset else None
-        row["notes"] = _note(entry, corpus, dataset)
+        row |= {"in the paper": entry.statistics.relevant, "notes": _note(entry, corpus, dataset)}
         rows.append(row)
-    columns = ["dataset", "source", "documents", "queries", "relevant", "task", "domain", "licence", "notes"]
-    return texts.shown("datasets", {"": pd.DataFrame(rows)}, columns)
+    columns = ["dataset", "source", "documents", "queries", "relevant", "in the paper", "task", "domain", "relevance"]
+    return texts.shown("datasets", {"": pd.DataFrame(rows)}, [*columns, "licence", "notes"])
 
 
 def _facts(record: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ FORMATS = {
     **dict.fromkeys(("effect", "mean_rank"), ".2f"),
     **dict.fromkeys(("published", "tolerance"), "g"),
     **dict.fromkeys(("parameters", "dimensions", "max_length"), ",g"),
-    **{"difference": DIFFERENCE, "borda": ".1f", "change": "+.1%", "relevant": ".1f"},
+    **{"difference": DIFFERENCE, "borda": ".1f", "change": "+.1%", "relevant": ".1f", "in the paper": "g"},
 }
 # Titles of columns; those of the others are their names. A column called low is shown with its high one.
 TITLES = {
@@ -96,7 +96,7 @@ def shown(
 
 def title(column: str) -> str:
     """Return the title of a column."""
-    return TITLES.get(column, column.replace("_", " "))
+    return TITLES.get(column, column.replace("_", " ").replace("pool@", "pool to depth "))
 
 
 def _texts(table: pd.DataFrame, column: str, default: Callable[[float], str]) -> list[str]:

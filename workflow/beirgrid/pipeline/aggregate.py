@@ -48,7 +48,7 @@ class Report(Stage):
     """Page of a grid whose cells are all finished."""
 
     rule, run = "report", "stages.report:page"
-    stamp, of_grid = Stamp("report", 21, ("matplotlib",)), True
+    stamp, of_grid = Stamp("report", 22, ("matplotlib",)), True
     outputs, main = {"report": paths.REPORT, "record": paths.REPORT_RECORD}, "report"
     costs = {"job": Cost(seconds=2, memory=100, disk=1)}  # measured on the demo grid
 
