@@ -17,14 +17,12 @@ from checkpoints import opened, save_dense, save_pylate, save_stanford
 from helpers import main, quick_first
 
 from beirgrid.collections import collection
-from beirgrid.config.indexes import token_lists
 from beirgrid.config.models import LateInteractionModel
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
 from beirgrid.core.progress import Progress
 from beirgrid.encoders import open_model
 from beirgrid.encoders.late_interaction import LateInteractionEncoder
-from beirgrid.pipeline import index as costs
 from beirgrid.runs import runs
 from beirgrid.search import maxsim
 from beirgrid.search.maxsim import TokenShard, TokenVectors
@@ -324,14 +322,6 @@ def test_the_compressed_index_finds_what_an_exact_search_finds(tmp_path, monkeyp
             recall = np.mean([np.isin(best[:depth], row).mean() for best, row in zip(exact, rows, strict=True)])
             print(f"{name}: the candidates hold {recall:.3f} of the exact top {depth}")
             assert recall >= bound
-
-
-def test_plan_counts_the_training_that_an_index_has():
-    import faiss
-
-    index = faiss.index_factory(128, maxsim.index_name(2**17, 128), faiss.METRIC_INNER_PRODUCT)
-    assert (index.nlist, index.cp.niter) == (token_lists(2**17), costs._CENTROID_ITERATIONS)
-    assert costs._CENTROID_POINTS == maxsim.POINTS
 
 
 def test_the_index_follows_from_the_number_of_tokens():

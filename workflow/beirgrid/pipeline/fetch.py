@@ -23,8 +23,8 @@ _MODEL_KEYS = ("checkpoint", "revision", "path", "package", "adapter", "files", 
 # Checking a run of another program: its documents are looked up in the corpus (fitted to 5,183 and to 1,000,000).
 # The run is held twice, and written with gzip.
 ADOPTED = {"documents": Cost(seconds=5e-7), "hits": Cost(seconds=1e-5, memory=240e-6, disk=15e-6)}
-# Assumptions for published expansions: queries per document, bytes per query. The compressed download is a third.
-_PUBLISHED_QUERIES, _PUBLISHED_BYTES = 40, 36
+# MB of a document's published queries: 40 of 36 bytes, assumed. The compressed download is a third.
+PUBLISHED_MB = 40 * 36e-6
 
 
 def _resolved(keys: Settings) -> Settings:
@@ -103,9 +103,9 @@ class FetchExpansion(Stage):
     outputs, main = {"result": paths.PUBLISHED, "record": paths.PUBLISHED_RECORD}, "result"
     costs = {  # measured on 150,000 documents with 40 queries each
         "job": Cost(memory=550),  # a bucket of 65,536 documents with their queries
-        "documents": Cost(memory=200e-6),  # the row of each id
-        "published_mb": Cost(seconds=0.12, disk=0.9),  # with the download; parquet
-        "scratch_mb": Cost(disk=1),  # buckets and downloads
+        # With the download; rows of ids; parquet. Buckets and downloads, while it runs.
+        "documents": Cost(seconds=0.12 * PUBLISHED_MB, memory=200e-6, disk=0.9 * PUBLISHED_MB),
+        "scratch_mb": Cost(disk=1.6),
     }
 
     def inputs(self, grid: Grid, system: str, corpus: str) -> Inputs:
@@ -125,14 +125,8 @@ class FetchExpansion(Stage):
         return {"system": grid.one_of(grid.with_published)}
 
     def work(self, sizes: Sizes, system: str, corpus: str) -> Amounts:
-        published = published_mb(sizes, system, corpus)
-        return {"published_mb": published, "scratch_mb": 1.6 * published, "download_mb": published / 3}
-
-
-def published_mb(sizes: Sizes, system: str, corpus: str) -> float:
-    """Estimate the MB of a published expansion."""
-    queries = sizes.grid.expansion(system, corpus).queries or _PUBLISHED_QUERIES
-    return queries * sizes.documents(corpus) * _PUBLISHED_BYTES / 1e6
+        published = PUBLISHED_MB * sizes.documents(corpus)
+        return {"scratch_mb": published, "download_mb": published / 3}
 
 
 class FetchModel(Stage):

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from ..config.indexes import token_lists
 from ..core import paths
 from ..core.families import RETRIEVERS
 from ..core.provenance import Stamp
 from . import artifacts
 from .encode import queries_of_each
-from .fetch import published_mb
+from .fetch import PUBLISHED_MB
 from .grid import Grid
 from .sizes import SAMPLED_PIECES, Amounts, Sizes
 from .stage import Cost, Inputs, OfFamily, Settings, Stage, output
 
 INDEX = Stamp("index", 1, ("faiss-cpu", "pyserini"))
-# Training points per centroid of a token-vector index (search/maxsim.py), and iterations of faiss's k-means.
-_CENTROID_POINTS, _CENTROID_ITERATIONS = 64, 10
 
 
 class IndexLexical(Stage):
@@ -48,7 +45,7 @@ class IndexLexical(Stage):
     def work(self, sizes: Sizes, fields: str, expansion: str, corpus: str) -> Amounts:
         text, name = sizes.text_mb(corpus), expansion[1:]
         if expansion.startswith("~"):
-            text += 2 * published_mb(sizes, name, corpus)
+            text += 2 * PUBLISHED_MB * sizes.documents(corpus)
         elif expansion:
             sampled = sizes.documents(corpus) * queries_of_each(sizes, name)
             text += 2 * (0.2 * text + SAMPLED_PIECES * 2e-6 * sampled)
@@ -63,7 +60,8 @@ _COSTS = {
         "job": Cost(seconds=0.7, memory=1300),
         # Reading and product quantisation, measured on 1,000,000 tokens; PQ32x8 and row numbers.
         "tokens": Cost(seconds=3e-7, memory=30e-6, disk=40e-6),
-        "centroid_flops": Cost(seconds=1.2e-12),  # measured with 16,384 centroids and 8 threads
+        # Comparison with centroids, of a shard of 500,000 documents: of smaller ones, each token has fewer.
+        "token_dimensions_mb": Cost(seconds=0.045),
     },
 }
 
@@ -87,13 +85,7 @@ class IndexVectors(OfFamily):
         return {"family": grid.model(model).family}
 
     def work(self, sizes: Sizes, model: str, corpus: str, shard: str) -> Amounts:
-        work = sizes.vector_sizes(model, corpus, int(shard))
-        if self.family.name == "late-interaction":
-            tokens, lists = work["tokens"], token_lists(work["tokens"])
-            # Each token is compared with every centroid once; each training point, once per k-means iteration.
-            compared = lists * (tokens + _CENTROID_POINTS * _CENTROID_ITERATIONS * lists)
-            work["centroid_flops"] = 2.0 * sizes.model(model)["dimensions"] * compared
-        return work
+        return sizes.vector_sizes(model, corpus, int(shard))
 
 
 class IndexApproximate(Stage):
