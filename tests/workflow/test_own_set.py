@@ -90,7 +90,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
     assert 0 < float(pair["overlap@10"]) <= 1
     assert whole["pool@5"] == pair["pool@5"] == "15"
     assert "Agreement of systems on datasets without judgements" in page
-    assert "pool@5" in page
+    assert "pool to depth 5" in page
     assert "2 cells not judged" in " ".join(page.split())
     assert "then beirgrid set pool notes" in told("status", "notes", cwd=work)
     assert "RBP weight left out" in told("pool", "notes", "--depth", "3", "--judgements", "12", cwd=work)
