@@ -16,7 +16,7 @@ from .values import unread_by_bm25
 
 
 def entry_problems(config: Config) -> Iterator[str]:
-    """Yield what of an entry does not go with the entries that it names."""
+    """Yield conflicts between an entry and the entries that it names."""
     try:
         layers(config.systems)
     except CycleError as error:

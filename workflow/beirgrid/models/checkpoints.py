@@ -47,7 +47,7 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
     SHA-256 of each pickle (``converted``).
 
     Raises:
-        DataError: the checkpoint cannot be fetched, is no whole one, or a file differs from the entry's hash of it.
+        DataError: the checkpoint cannot be fetched or is incomplete, or a file differs from the entry's hash of it.
     """
     try:
         facts = _fetch(name, entry, target)
@@ -66,7 +66,7 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
 
 
 def _verify(name: str, entry: ModelEntry, target: Path, of_files: Mapping[str, str]) -> None:
-    """Refuse a fetched checkpoint that is no whole one, or differs from its entry."""
+    """Refuse a fetched checkpoint that is incomplete, or differs from its entry."""
     saved.refuse_outside(target)
     if not (target / "config.json").is_file() and not (target / "modules.json").is_file():
         raise DataError("the checkpoint has neither config.json nor modules.json")

@@ -18,7 +18,8 @@ from .texts import Shown
 
 # Label of a system with published values only.
 NOT_RUN = "published, not run here"
-_MODEL = ["model", "parameters", "dimensions", "max_length", "licence", "source"]
+_SIZES = ["parameters", "dimensions", "max_length"]
+_MODEL = ["model", *_SIZES, "licence", "source"]
 # Counts by fetch that a reader should know: of the corpus, and of the dataset.
 CORPUS_COUNTS = {"empty_documents": "documents without text", "duplicates_dropped": "duplicate documents dropped"}
 DATASET_COUNTS = {
@@ -43,7 +44,7 @@ def systems(grid: GridSummary, answers: Answers) -> Shown:
     sets |= {f"{task} ({len(names)})": names for task, names in tasks.items() if len(names) > 1}
     about = pd.DataFrame([*_run_here(grid), *_not_run_here(answers.published)]).set_index("system", drop=False)
     about = about.reindex(columns=["system", "measured", "family", *_MODEL])
-    about[_MODEL[1:4]] = about[_MODEL[1:4]].astype("float64")
+    about[_SIZES] = about[_SIZES].astype("float64")  # numeric also without a value
     scores = pd.concat([table_files.shown_scores(answers.scores, grid), answers.published], ignore_index=True)
     tables = {}
     for metric in grid.metrics:

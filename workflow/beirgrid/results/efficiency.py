@@ -80,9 +80,7 @@ def price_of_queries(records: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
-    """Return the bytes of the indexes that a cell searches: not of those that it builds others or mines negatives
-    from.
-    """
+    """Return the bytes of the indexes that a cell searches, without those made only to build others or to mine."""
     searched = {
         os.path.normpath(Path(step.path).parent / Path(entry["path"]).with_suffix(""))
         for step in steps

@@ -30,9 +30,9 @@ _COLUMNS = [
     *("system", "other", "dataset", "metric", "queries", "first_seeds", "second_seeds", "first", "second"),
     *("difference", "low", "high", "p", "p_holm", "rmse", "same"),
 ]
-# The printed columns of a value that differs, and their titles.
+# The printed columns of a value that differs, and the titles of those that are not called by their names.
 _PRINTED = ["dataset", "system", "metric", "first", "second", "difference", "low", "high", "p_holm", "rmse"]
-_TITLES = ["dataset", "system", "metric", "A", "B", "B - A", "low", "high", "p", "RMSE"]
+_TITLES = {"first": "A", "second": "B", "difference": "B - A", "p_holm": "p", "rmse": "RMSE"}
 # Facts of records that are conditions; other facts are outcomes. Paths are no conditions: contents have hashes.
 _FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256")
 # Records that stages of one name may write for a cell.
@@ -264,7 +264,7 @@ def _lines(differences: Differences, tolerance: float) -> Iterator[str]:
     if len(differing):
         both = differing["system"] + (" / " + differing["other"]).where(differing["system"] != differing["other"], "")
         metrics = differing["metric"].map(written)
-        table = differing.assign(system=both, metric=metrics)[_PRINTED].set_axis(_TITLES, axis=1)
+        table = differing.assign(system=both, metric=metrics)[_PRINTED].rename(columns=_TITLES)
         yield ""
         yield from table.to_string(index=False, float_format="%.4f", formatters={"p": "{:.2g}".format}).splitlines()
         yield "low, high: 95 % interval, BCa bootstrap over queries. p: paired randomisation test, Holm's correction"
