@@ -202,6 +202,8 @@ def test_other_scales_and_bad_files_are_refused(made, endpoint, tmp_path):
         ("endpoint: [", "cannot be read as YAML"),
         ("endpoint: {model: x, url: 'ftp://x'}", r"endpoint\.url"),
         ("endpoint: {model: x}\nendpoint: {model: y}", "endpoint stands twice"),
+        ("endpoint: {model: x}", "endpoint: needs the key 'url'"),
+        ("endpoint: {model: x, url: 'http://x', budget: 5.0}", "endpoint: a budget needs a price"),
     ):
         path.write_text(content)
         with pytest.raises(ConfigError, match=message):

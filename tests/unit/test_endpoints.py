@@ -19,8 +19,7 @@ from endpoint_server import KEY, Served, letters, serving
 from beirgrid.config.endpoint_entries import Endpoint
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.models import endpoints
-from beirgrid.models.endpoints import BudgetError, Client
-from beirgrid.models.probe import is_same_model
+from beirgrid.models.endpoints import BudgetError, Client, is_same_model
 
 TEXTS = ["a cat", "the dog and the cat", "", "zebra"]
 
@@ -227,8 +226,7 @@ def test_a_request_that_was_not_answered_stays_entered(
     served: Served, client: Callable[..., Client], tmp_path: Path
 ) -> None:
     """A job that is killed while it waits leaves such a request: the server may charge it."""
-    entry = Endpoint(model="served", price={"request": 1.0}, budget=0.002)
-    endpoints.Ledger(tmp_path / "spent.tsv", entry).enter(endpoints.Usage(1, 10, 0.001))
+    endpoints.Ledger(tmp_path / "spent.tsv", 0.002).enter(endpoints.Usage(1, 10, 0.001))
     with (tmp_path / "spent.tsv").open("a") as stream:
         stream.write("17000")  # and one that is killed while it writes
     asked = client(price={"request": 1.0}, budget=0.002)
@@ -325,7 +323,7 @@ def test_scores_without_the_index_of_their_documents_are_refused(served: Served,
     """Servers sort them by score."""
     rows = [{"document": {"text": text}, "relevance_score": score} for text, score in (("b", 0.9), ("a", 0.1))]
     served.faults += [json.dumps({"results": rows}).encode()] * endpoints.ATTEMPTS
-    with pytest.raises(DataError, match="its rows have no index"):
+    with pytest.raises(DataError, match="its 2 rows have no index"):
         client().rerank("q", ["a", "b"])
 
 

@@ -279,6 +279,10 @@ ENTRIES = {
         ({"m": SERVED | {"prompts": {"own": True}}}, "models.m: prompts.own: a server does not tell the prompts"),
         ({"m": SERVED | {"endpoint": {"model": "m"}}}, "models.m.endpoint: needs the key 'url'"),
         ({"m": SERVED | {"endpoint": SERVED["endpoint"] | {"budget": 5.0}}}, "endpoint: a budget needs a price"),
+        (
+            {"m": LISTWISE | {"endpoint": SERVED["endpoint"] | {"budget": 5.0, "price": {"output": 1.0}}}},
+            r"endpoint: a budget needs body: {max_tokens: …}",
+        ),
         ({"m": SERVED | {"endpoint": SERVED["endpoint"] | {"key": SECRET}}}, "m.endpoint.key: String should match"),
         ({"m": SERVED | {"endpoint": SERVED["endpoint"] | {"key": 123456789}}}, "m.endpoint.key: Input should be a"),
         ({"m": SERVED | {"endpoint": SERVED["endpoint"] | {"url": "ftp://x"}}}, "m.endpoint.url: String should match"),

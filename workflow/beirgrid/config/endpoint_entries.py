@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -57,6 +58,13 @@ class Endpoint(Entry):
             yield "needs the key 'url'"
         if self.budget and self.price == Price():
             yield "a budget needs a price"
+        if self.budget and self.price.output and not self.longest_answer():
+            yield "a budget needs body: {max_tokens: …} (or max_completion_tokens) if the output has a price"
+
+    def longest_answer(self) -> int:
+        """Return how many tokens the model may write; 0 unless ``body`` limits them."""
+        most = self.body.get("max_tokens") or self.body.get("max_completion_tokens")
+        return max(most, 0) if isinstance(most, int) else 0
 
     def identity(self) -> dict[str, JsonValue]:
         """Return the given keys that decide which numbers the server gives."""
@@ -65,3 +73,7 @@ class Endpoint(Entry):
     def connection(self) -> dict[str, JsonValue]:
         """Return the given keys that say how the server is reached."""
         return {key: value for key, value in self.own_keys().items() if key not in IDENTITY}
+
+    def connected(self, connection: str) -> Endpoint:
+        """Return the endpoint with the connection settings from JSON."""
+        return Endpoint.model_validate_json(json.dumps({**json.loads(connection or "{}"), **self.identity()}))

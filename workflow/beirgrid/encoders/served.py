@@ -12,8 +12,7 @@ from ..core import files
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from ..models.endpoints import Client
-from ..models.probe import LEDGER, PROBE, is_same_model, probe, with_connection
+from ..models.endpoints import LEDGER, PROBE, Client, is_same_model, probe
 from .engine import parts
 from .listwise import Listwise, of_queries
 from .protocol import DenseVectors, OpenModel, Scorer, unit_length
@@ -29,7 +28,7 @@ class _Served(OpenModel):
 
     def __init__(self, folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path | None = None) -> None:
         assert entry.endpoint is not None
-        endpoint = with_connection(entry.endpoint, runtime.connection)
+        endpoint = entry.endpoint.connected(runtime.connection)
         with files.reading(folder / PROBE):
             self.probed: list[Any] = files.read_json(folder / PROBE)["probe"]
         if not is_same_model(self.probed, probe(entry.family, endpoint, folder)):

@@ -1,7 +1,7 @@
-"""Client of model servers: embeddings, reranking, chat.
+"""Client of model servers: embeddings, reranking, chat. A probe tells whether a server still runs the same model.
 
-Requests follow OpenAI's interface (``/embeddings``, ``/chat/completions``), which vLLM, text-embeddings-inference,
-infinity, Ollama and llama.cpp speak too, and that of Cohere, Jina and text-embeddings-inference (``/rerank``).
+Requests follow OpenAI's interface (``/embeddings``, ``/chat/completions``) and Cohere's (``/rerank``), which most
+servers speak (docs/endpoints.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -43,6 +42,17 @@ _QUIET = 5.0
 _KEY, _SHORTEST_KEY = r"[!#-&(-\[\]-~]+", 8
 # What reading an answer raises that is no answer: other JSON than asked for, numbers too large, nested too deep.
 _NO_ANSWER = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+
+# In the folder of a served model: its responses to the probe, beside which LEDGER lists all requests to the model.
+PROBE, LEDGER = "endpoint.json", "spent.tsv"
+_TEXTS = (
+    "Lift is the component of the aerodynamic force that is perpendicular to the flow.",
+    "The mitochondrion makes most of the chemical energy of a cell.",
+    "Wer anderen eine Grube gräbt, fällt selbst hinein.",
+)
+# A vector, or the scores, that differ from the stored ones by more than this share of their length are another model's.
+# Rounding on other hardware or in other batches is smaller.
+_VECTORS, _SCORES = 0.1, 0.02
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -73,16 +83,12 @@ class Ledger:
     sent, and corrected by a line of no request. The entry of a job that was killed stays.
     """
 
-    def __init__(self, path: Path, endpoint: Endpoint) -> None:
-        self.path, self.budget = path, endpoint.budget
+    def __init__(self, path: Path, budget: float | None) -> None:
+        self.path, self.budget = path, budget
         self.read, self.spent = 0, 0.0
 
     def enter(self, usage: Usage) -> None:
-        """Enter a request, or a correction.
-
-        Raises:
-            BudgetError: the request could exceed the budget.
-        """
+        """Enter a request, or a correction; raise BudgetError if the request could exceed the budget."""
         with files.locked(self.path), self.path.open("a+b") as stream:
             with files.reading(self.path):
                 stream.seek(self.read)
@@ -99,10 +105,10 @@ class Ledger:
 
 
 class Client:
-    """Sends requests to a model server, and repeats failed ones.
+    """Sends requests to a model server within the account's budget, and repeats failed ones.
 
-    Requests respect the account's budget. Responses are cached in the folder ``answers``, if given, so an answered
-    request is never sent again. What a server answers is without the key before anything else sees it.
+    An answered request is never sent again: its response is cached. What a server answers is without the key before
+    anything else sees it.
 
     Attributes:
         usage: usage of all answered requests, including those of earlier processes.
@@ -114,7 +120,7 @@ class Client:
         Args:
             endpoint: the model, with its connection settings.
             ledger: file with the account's spending.
-            answers: cache folder for responses.
+            answers: cache folder for responses; none are kept without it.
             identity: the model's identity beyond its name. Cached responses of another identity are not used.
 
         Raises:
@@ -124,11 +130,10 @@ class Client:
         from openai import OpenAI
 
         self.endpoint, self.answers, self.identity = endpoint, answers, identity
-        if endpoint.url is None:
-            raise ConfigError("endpoint.url: the address of the server is missing")
-        url = _variable(endpoint.url[1:], "url", ADDRESS) if endpoint.url.startswith("$") else endpoint.url
+        url = endpoint.url or ""
+        url = _variable(url[1:], "url", ADDRESS) if url.startswith("$") else url
         self.url, self.key = url.rstrip("/"), _variable(endpoint.key, "key", _KEY) if endpoint.key else ""
-        self.ledger, self.usage = Ledger(ledger, endpoint), Usage()
+        self.ledger, self.usage = Ledger(ledger, endpoint.budget), Usage()
         self.mutex, self.quiet_until = threading.Lock(), 0.0
         try:
             self.openai = OpenAI(
@@ -152,8 +157,7 @@ class Client:
         if self.endpoint.dimensions:
             body["dimensions"] = self.endpoint.dimensions
         parse = partial(_vectors, texts=len(texts), dimension=dimension or self.endpoint.dimensions)
-        vectors: np.ndarray = self._ask("/embeddings", body, parse, query=query)
-        return vectors
+        return np.asarray(self._ask("/embeddings", body, parse, query=query))
 
     def rerank(self, query: str, documents: Sequence[str]) -> np.ndarray:
         """Score documents for a query: float32 [documents]."""
@@ -161,8 +165,7 @@ class Client:
         body: dict[str, Any] = {"query": self._sent(query), name: [self._sent(text) for text in documents]}
         if self.endpoint.protocol != "tei":
             body["model"] = self.endpoint.model
-        scores: np.ndarray = self._ask("/rerank", body, partial(_scores, documents=len(documents)), query=True)
-        return scores
+        return np.asarray(self._ask("/rerank", body, partial(_scores, documents=len(documents)), query=True))
 
     def chat(self, messages: Sequence[Mapping[str, str]], parse: Callable[[Any], str] | None = None) -> str:
         """Return the model's reply to messages, at temperature 0 unless the endpoint's body sets another.
@@ -170,9 +173,6 @@ class Client:
         Args:
             messages: each with ``role`` (system, user, assistant) and ``content``.
             parse: reads another text than the reply from the response.
-
-        Raises:
-            ConfigError: the endpoint has a budget but no limit of generated tokens.
         """
         body = {"model": self.endpoint.model, "messages": [dict(message) for message in messages], "temperature": 0}
         text = str(self._ask("/chat/completions", body, parse or _content))
@@ -203,7 +203,8 @@ class Client:
         sent = json.dumps({key: value for key, value in body.items() if value is not None}, ensure_ascii=False).encode()
         digest = hashlib.sha256(b"\0".join([self.identity.encode(), path.encode(), sent])).hexdigest()[:32]
         kept = self.answers / f"{digest}.json.gz" if self.answers else None
-        most = self._most(body, sent)
+        # A token has at least one byte.
+        most = self._usage(len(sent), self.endpoint.longest_answer() if "messages" in body else 0, bound=True)
         try:
             answer = json.loads(gzip.decompress(kept.read_bytes()))["answer"] if kept else None
             result, used = parse(answer), self._used(answer, most)
@@ -217,30 +218,19 @@ class Client:
             self.usage += used
         return result
 
-    def _most(self, body: Mapping[str, Any], sent: bytes) -> Usage:
-        """Return a request's upper bounds: a token has at least one byte."""
-        written = 0
-        if "messages" in body:
-            written = int(body.get("max_tokens") or body.get("max_completion_tokens") or 0)
-            if written <= 0 and self.endpoint.budget and self.endpoint.price.output:
-                raise ConfigError(
-                    f"endpoint {self.endpoint.model}: set body: {{max_tokens: …}} (or max_completion_tokens), so that "
-                    "the budget is not exceeded"
-                )
-        return Usage(1, len(sent) + written, self._price(len(sent), written), True)
+    def _usage(self, read: int, written: int, *, bound: bool = False) -> Usage:
+        price = self.endpoint.price
+        paid = (price.input * read + price.output * written) / 1e6 + price.request / 1e3
+        return Usage(1, read + written, paid, bound)
 
     def _used(self, answer: Any, most: Usage) -> Usage:
-        """Return a request's usage as counted by the server."""
+        """Return a request's usage as counted by the server, ``most`` if it counts nothing."""
         counts = (answer.get("usage") if isinstance(answer, dict) else None) or {}
         written, total = int(counts.get("completion_tokens") or 0), int(counts.get("total_tokens") or 0)
         read = max(int(counts.get("prompt_tokens") or 0), total - written)
         if min(read, written, total) < 0:
             raise ValueError(f"it counts {quoted(counts)}")
-        return Usage(1, read + written, self._price(read, written)) if read + written else most
-
-    def _price(self, read: int, written: int) -> float:
-        price = self.endpoint.price
-        return (price.input * read + price.output * written) / 1e6 + price.request / 1e3
+        return self._usage(read, written) if read + written else most
 
     def _answer(self, path: str, sent: bytes, most: Usage, parse: Callable[[Any], Any]) -> tuple[Any, Any, Usage]:
         """Send a request, again while its answer has no such content; return answer, parsed content and usage.
@@ -261,27 +251,27 @@ class Client:
                 used = self._used(answer, most)
                 return answer, parse(answer), used
             except openai.APIStatusError as error:
-                raise self._failure(path, f"HTTP {error.status_code}: {error.response.text}") from None
+                reason = f"HTTP {error.status_code}: {error.response.text}"
+                break
             except openai.APIConnectionError as error:
-                raise self._failure(path, f"{type(error.__cause__).__name__}: {error.__cause__}") from None
+                reason = f"{type(error.__cause__).__name__}: {error.__cause__}"
+                break
             except _NO_ANSWER as error:
                 reason = f"{type(error).__name__}: {error}"
                 self._announce(reason)
             finally:
                 self.ledger.enter(Usage(0, used.tokens - most.tokens, used.price - most.price))
-        raise self._failure(path, reason)
-
-    def _failure(self, path: str, reason: str) -> DataError:
-        shown = self._shown(reason)
-        return DataError(f"endpoint {self.endpoint.model} at {self.url}{path}: no usable answer. {shown}")
+        raise DataError(f"{self._named(path)}: no usable answer. {self._shown(reason)}")
 
     def _announce(self, reason: str) -> None:
         """Log why a request is repeated, at most once in ``_QUIET`` seconds."""
         with self.mutex:
-            if (now := time.monotonic()) < self.quiet_until:
-                return
-            self.quiet_until = now + _QUIET
-            say(f"endpoint {self.endpoint.model} at {self.url}: {self._shown(reason)}. The request is repeated")
+            if (now := time.monotonic()) >= self.quiet_until:
+                self.quiet_until = now + _QUIET
+                say(f"{self._named()}: {self._shown(reason)}. The request is repeated")
+
+    def _named(self, path: str = "") -> str:
+        return f"endpoint {self.endpoint.model} at {self.url}{path}"
 
     def _shown(self, text: str) -> str:
         """Format a server's text for a message."""
@@ -298,6 +288,36 @@ class Client:
         )
         # Of a run of backslashes, only the first can begin a match, or else long runs take hours.
         return re.sub(r"(?<!\\)" + "".join(letters), "***", text, flags=re.IGNORECASE)
+
+
+def fetch(family: str, endpoint: Endpoint, folder: Path) -> dict[str, Any]:
+    """Store a server's response to the probe as the model's checkpoint; return the model's identity for the record."""
+    files.write_json(folder / PROBE, {**endpoint.identity(), "probe": probe(family, endpoint, folder)})
+    return {"served": endpoint.identity(), "files": {PROBE: files.sha256(folder / PROBE)}}
+
+
+def probe(family: str, endpoint: Endpoint, folder: Path) -> list[Any]:
+    """Return a server's vectors or scores of fixed texts; for a chat model, the name that it states.
+
+    Args:
+        endpoint: the endpoint with its connection.
+        folder: the model's checkpoint, beside which the ledger is.
+    """
+    client = Client(endpoint, folder.parent / LEDGER)
+    if family not in ("dense", "cross-encoder"):
+        messages = [{"role": "user", "content": "Answer with the number 1 alone."}]
+        return [client.chat(messages, lambda answer: answer.get("model") or "")]
+    numbers = client.embed(_TEXTS) if family == "dense" else client.rerank(_TEXTS[0], _TEXTS)
+    return list(np.round(numbers.astype(np.float64), 5).tolist())
+
+
+def is_same_model(before: list[Any], now: list[Any]) -> bool:
+    """Tell whether two responses to the probe come from one model."""
+    first, second = np.asarray(before), np.asarray(now)
+    if first.shape != second.shape or first.dtype.kind == "U":
+        return before == now
+    change, length = (np.linalg.norm(values, axis=-1) for values in (second - first, first))
+    return bool((change <= (_VECTORS if first.ndim == 2 else _SCORES) * length).all())
 
 
 def _http_client(endpoint: Endpoint, keyed: bool, announce: Callable[[str], None]) -> Any:
@@ -326,8 +346,8 @@ def _http_client(endpoint: Endpoint, keyed: bool, announce: Callable[[str], None
             text = content.decode("utf-8-sig", "replace")
             if answer.status_code in (408, 409, 429) or answer.status_code >= 500:
                 announce(f"HTTP {answer.status_code}: {text}")
-            kept = {name: answer.headers[name] for name in {*answer.headers} & {"retry-after"}}
-            return httpx2.Response(answer.status_code, headers=kept, text=text, request=request)
+            pause = {"retry-after": answer.headers.get("retry-after", "")}
+            return httpx2.Response(answer.status_code, headers=pause, text=text, request=request)
 
     return Bounded(limits=httpx2.Limits(max_connections=endpoint.concurrency))
 
@@ -353,21 +373,6 @@ def _variable(name: str, key: str, form: str) -> str:
     return value
 
 
-def _vectors(answer: Any, texts: int, dimension: int | None) -> np.ndarray:
-    """Parse the vectors of a response, in the order of the texts. They are numbers: bytes tell no order of theirs."""
-    vectors = _finite([row["embedding"] for row in _in_order(answer["data"], texts)], 2)
-    if dimension not in (None, vectors.shape[1]):
-        raise ValueError(f"its vectors have {vectors.shape[1]} dimensions, not {dimension}")
-    return vectors
-
-
-def _scores(answer: Any, documents: int) -> np.ndarray:
-    """Parse the scores of a response, in the order of the documents."""
-    rows = answer if isinstance(answer, list) else answer.get("results", answer.get("data"))
-    ordered = _in_order(rows, documents)
-    return _finite([row["relevance_score" if "relevance_score" in row else "score"] for row in ordered], 1)
-
-
 def _content(answer: Any) -> str:
     """Parse the first choice of a chat response."""
     content = answer["choices"][0]["message"]["content"]
@@ -376,22 +381,30 @@ def _content(answer: Any) -> str:
     return content
 
 
-def _in_order(rows: Any, expected: int) -> list[Any]:
-    """Sort the rows of a response by ``index``, which says whose they are: servers sort scores by size."""
-    if not all("index" in row for row in rows):
-        raise ValueError("its rows have no index, which says whose they are")
-    ordered = sorted(rows, key=itemgetter("index"))
-    if (numbers := [row["index"] for row in ordered]) != list(range(expected)):
-        raise ValueError(f"it has {len(numbers)} rows for {expected} texts, or an index twice: {quoted(numbers)}")
-    return ordered
+def _vectors(answer: Any, texts: int, dimension: int | None) -> np.ndarray:
+    """Parse the vectors of a response. They are lists of numbers: nothing tells the order of bytes in base64."""
+    vectors = _numbers(answer["data"], "embedding", texts, 2)
+    if dimension not in (None, vectors.shape[1]):
+        raise ValueError(f"its vectors have {vectors.shape[1]} dimensions, not {dimension}")
+    return vectors
 
 
-def _finite(numbers: Any, dimensions: int) -> np.ndarray:
-    """Return numbers in lists so deep as an array, float32."""
+def _scores(answer: Any, documents: int) -> np.ndarray:
+    """Parse the scores of a response."""
+    rows = answer if isinstance(answer, list) else answer.get("results", answer.get("data"))
+    return _numbers(rows, "relevance_score" if "relevance_score" in rows[0] else "score", documents, 1)
+
+
+def _numbers(rows: Any, key: str, texts: int, dimensions: int) -> np.ndarray:
+    """Return the finite numbers of rows, float32, in the order of the texts.
+
+    The ``index`` of a row says whose it is: servers sort scores by size.
+    """
+    by_index = {row.get("index"): row[key] for row in rows}
+    if len(rows) != texts or by_index.keys() != {*range(texts)}:
+        raise ValueError(f"its {len(rows)} rows have no index, or not that of each of the {texts} texts")
     with np.errstate(over="ignore"):
-        values = np.asarray(numbers, np.float32)
-    if values.ndim != dimensions or not values.size:
-        raise ValueError("it has lists in place of numbers, or none")
-    if not np.isfinite(values).all():
-        raise ValueError("it has values that are NaN or infinite")
+        values = np.asarray([by_index[number] for number in range(texts)], np.float32)
+    if values.ndim != dimensions or not values.size or not np.isfinite(values).all():
+        raise ValueError("its numbers are lists, none, NaN or infinite")
     return values

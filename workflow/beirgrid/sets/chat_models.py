@@ -83,6 +83,6 @@ def read_endpoint(path: Path) -> Endpoint:
     if not isinstance(content, dict) or list(content) != ["endpoint"]:
         raise ConfigError(f"{path} should have one key, endpoint, with the model and the address of its server")
     try:
-        return Endpoint.model_validate(content["endpoint"])
+        return Endpoint.model_validate(content["endpoint"], context=content)
     except ValidationError as error:
         raise ConfigError("\n".join(explain(error, f"{path}: endpoint", content["endpoint"]))) from None

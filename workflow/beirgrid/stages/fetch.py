@@ -16,7 +16,7 @@ from ..config.values import Size
 from ..core import files, provenance
 from ..core.errors import warn
 from ..core.provenance import Artifact, Record
-from ..models import checkpoints, probe, saved
+from ..models import checkpoints, endpoints, saved
 from ..models.checkpoints import CheckpointEntry
 from ..pipeline.fetch import FETCH, FetchDataset, FetchExpansion, FetchRun
 from ..runs import imported
@@ -132,7 +132,7 @@ def fetch_model(
     with provenance.record(FETCH, record, entry.own_keys(), [output]) as facts:
         with files.atomic(output, directory=True) as temporary:
             if entry.endpoint:
-                facts |= probe.fetch(entry.family, probe.with_connection(entry.endpoint, connection), temporary)
+                facts |= endpoints.fetch(entry.family, entry.endpoint.connected(connection), temporary)
             else:
                 facts |= checkpoints.fetch(name, entry, temporary)
                 saved.check_prompts(name, temporary, prompts)
