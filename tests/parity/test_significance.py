@@ -246,12 +246,10 @@ def test_tukeys_p_values_of_a_metric_do_not_depend_on_the_others():
 
 
 def test_intervals_over_datasets_agree_with_a_bootstrap_in_plain_loops():
-    datasets = [
-        across.ScoreMatrix(skewed(size, 2) * scale) for size, scale in ((10, 0.3), (25, 1.0), (40, 0.6), (15, 0.8))
-    ]
+    datasets = [(skewed(size, 2) * scale, None) for size, scale in ((10, 0.3), (25, 1.0), (40, 0.6), (15, 0.8))]
     found = across.mean_intervals(datasets, [significance.generator(1, str(i)) for i in range(4)], rng())
     numbers = random.Random(11)
-    columns = [dataset.values[:, 1].tolist() for dataset in datasets]
+    columns = [values[:, 1].tolist() for values, _ in datasets]
     alone, both = [], []
     for _ in range(8000):
         alone.append(statistics.fmean(statistics.fmean(numbers.choices(c, k=len(c))) for c in columns))

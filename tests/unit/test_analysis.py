@@ -443,6 +443,26 @@ def test_fewer_holes_win():
     assert across.against(means, 0, lower_is_better=False)["wins"].tolist() == [0, 0]
 
 
+# Without judgements --------------------------------------------------------------------------------------------------
+
+
+def test_a_pool_has_each_pair_of_its_systems_once():
+    many = [f"d{number}" for number in range(12)]
+    rankings = {"a": {"q1": many, "q2": ["x"]}, "b": {"q1": many[::-1], "q2": ["y"]}, "c": {"q1": many, "q2": ["x"]}}
+    whole, *pairs = across.agreement(rankings)
+    assert (whole["system"], whole["pool@5"], whole["pool@10"], whole["pool@50"]) == ("all", 12, 14, 14)
+    assert [(row["system"], row["other"]) for row in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [row["pool@5"] for row in pairs] == [12, 6, 12]
+    assert [row["overlap@10"] for row in pairs] == [pytest.approx(0.4), pytest.approx(0.55), pytest.approx(0.4)]
+
+
+def test_systems_are_compared_on_their_common_queries():
+    rankings = {"a": {"q1": ["a", "b", "c"], "q2": ["d"]}, "b": {"q1": ["c", "b", "e"], "q3": ["e"]}, "c": {}}
+    _, *pairs = across.agreement(rankings)
+    assert pairs[0]["overlap@10"] == pytest.approx(0.2)
+    assert all(math.isnan(row["overlap@10"]) for row in pairs[1:])
+
+
 def test_importing_the_tables_imports_no_scipy():
     code = "import sys, beirgrid.analysis.tables; print({'scipy', 'statsmodels', 'torch'} & {*sys.modules})"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from beirgrid.page import drawing, figures
+from beirgrid.page import drawing
 from beirgrid.paper import figures as paper_figures
 from beirgrid.paper import lengths
 from beirgrid.results.answers import columns
@@ -37,7 +37,7 @@ def test_names_of_near_points_do_not_cover_each_other():
     systems = ["minilm", "minilm-int8", "bm25+minilm-wsum", "bm25", "bm25-flat", "minilm-hnsw"]
     sizes, means = [10.7, 10.9, 11, 1.4, 1.5, 11.1], [0.6166, 0.6164, 0.6201, 0.5238, 0.5258, 0.6166]
     points = pd.DataFrame({"system": systems, "index_bytes": sizes, "mean": means})
-    figure = figures.trade_off(points, "index_bytes", "size, bytes", "ndcg@10").figure
+    figure = drawing.trade_off(points, "index_bytes", "size, bytes", "ndcg@10").figure
     figure.draw_without_rendering()
     (axis,) = figure.axes
     boxes = {note.get_text(): note.get_window_extent() for note in axis.texts}
@@ -53,7 +53,7 @@ def test_a_trade_off_joins_its_front():
     assert points.set_index("system")["index_bytes"].to_dict() == {"bm25": 20, "ce": 2000, "dpr": 1000}
     assert points.set_index("system")["query_ms_front"].to_dict() == {"bm25": True, "ce": True, "dpr": False}
     assert points.set_index("system")["price_per_1000_queries"].to_dict() == {"bm25": 1, "ce": 2, "dpr": 3}
-    (axis,) = figures.trade_off(points, "query_ms", "search time, ms", "ndcg@10").figure.axes
+    (axis,) = drawing.trade_off(points, "query_ms", "search time, ms", "ndcg@10").figure.axes
     front, others = axis.lines
     assert front.get_xydata().tolist() == [[1, 0.42], [2, 0.48]]
     assert others.get_xydata().tolist() == [[3, 0.2]]
@@ -114,13 +114,13 @@ def test_files_and_captions(tmp_path):
 
 def test_queries_are_counted_before_their_curve_is_thinned():
     differences = np.concatenate([np.full(700, 0.5), np.zeros(20), np.full(300, -0.25)])
-    (axis,) = figures.by_query({"one": differences}, "a", "b", "ndcg@10").figure.axes
+    (axis,) = drawing.by_query({"one": differences}, "a", "b", "ndcg@10").figure.axes
     assert axis.get_title() == "one\n700 higher, 20 equal, 300 lower"
     assert max(len(path.get_paths()[0].vertices) for path in axis.collections) < 2500
 
 
 def test_an_svg_follows_the_colour_scheme_and_its_texts_stay_texts():
-    svg = drawing.content(figures.by_query({"dpr": np.arange(3)}, "a", "b", "ndcg@10").figure, "svg").decode()
+    svg = drawing.content(drawing.by_query({"dpr": np.arange(3)}, "a", "b", "ndcg@10").figure, "svg").decode()
     assert svg.count("prefers-color-scheme: dark") == 1
     assert "fill: currentColor" in svg
     assert "stroke: var(--line)" in svg

@@ -13,7 +13,7 @@ import pytrec_eval
 
 from beirgrid.core.errors import DataError
 from beirgrid.page import documents
-from beirgrid.paper import holes, lengths
+from beirgrid.paper import analyse, lengths
 from beirgrid.results import answers, efficiency
 from beirgrid.results.cells import RecordedStep
 from beirgrid.runs import runs
@@ -49,7 +49,7 @@ def trec(qrels: dict[str, dict[str, int]], run: Scores, measure: str, judged_onl
 
 def test_holes_and_ndcg_of_judged_documents():
     qrels, run = random_qrels(1), random_run(1)
-    found = holes.holes(as_run(run), qrels, 10)
+    found = analyse.holes(as_run(run), qrels, 10)
     top = {query: sorted(scores, key=scores.get, reverse=True)[:10] for query, scores in run.items()}
     judged = {document for grades in qrels.values() for document in grades}
     assert found == pytest.approx(

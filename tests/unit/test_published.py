@@ -22,7 +22,7 @@ from beirgrid.config.names import local_name
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError
 from beirgrid.exchange import paper_table
-from beirgrid.page import about
+from beirgrid.page import sections
 from beirgrid.results import cells, published, table_files
 from beirgrid.results.answers import Answers, read_answers, typed, write_answers
 from beirgrid.results.summary import DatasetSummary, GridSummary, ModelFacts, ModelNote
@@ -388,7 +388,7 @@ def test_published_systems_are_shown_beside_those_of_the_grid(tmp_path):
     assert shown.loc[shown["system"] == "org/better", "value"].tolist() == [0.9, 0.8]
     answers = _answers(_scores(), published=shown)
     write_answers(answers, tmp_path)
-    table = about.systems(grid, read_answers(tmp_path))
+    table = sections.systems(grid, read_answers(tmp_path))
     assert table.columns == ["system", "measured", "model", "parameters (M)", "rank", "mean", "other (2)"]
     assert [[*row[:2], *row[3:6]] for row in table.rows["ndcg@10"]] == [
         ["org/better", "published, not run here (card)", "", "1", "0.8500"],

@@ -1,9 +1,10 @@
-"""Compare systems over several datasets, from per-dataset means and per-query scores."""
+"""Compare systems over several datasets, from per-dataset means and per-query scores; and without judgements."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,22 +13,12 @@ from . import significance
 
 # With fewer datasets than this, a test over datasets has little power and depends on Student's assumptions.
 FEW_DATASETS = 10
-
-
-class ScoreMatrix(NamedTuple):
-    """Scores of one dataset, float64 [queries, systems]; ``parts`` as in ``significance``, for a mean of datasets."""
-
-    values: np.ndarray
-    parts: tuple[int, ...] | None = None
-
-    def means(self) -> np.ndarray:
-        """Return the mean of each system, float64 [systems]."""
-        means: np.ndarray = significance.query_weights(len(self.values), self.parts) @ self.values
-        return means
+# Depths of the pools of rankings, and that of their overlap.
+DEPTHS, _OVERLAP = (5, 10, 20, 50), 10
 
 
 def mean_intervals(
-    datasets: Sequence[ScoreMatrix],
+    datasets: Sequence[tuple[np.ndarray, Sequence[int] | None]],
     rngs: Sequence[np.random.Generator],
     rng: np.random.Generator,
     *,
@@ -40,25 +31,24 @@ def mean_intervals(
     NaN for a single dataset.
 
     Args:
-        datasets: the scores of each dataset; all have the same columns.
+        datasets: of each dataset, the scores, float64 [queries, columns], and the number of queries of its parts, if it
+            is a mean of datasets.
         rngs: random numbers for each dataset.
         rng: random numbers for drawing datasets.
     """
     count = len(datasets)
-    columns = datasets[0].values.shape[1]
+    columns = datasets[0][0].shape[1]
     queries, both = np.zeros((2, resamples, columns))
     drawn = rng.multinomial(resamples * [count], np.full(count, 1 / count))  # [resamples, datasets]
-    for dataset, numbers, times in zip(datasets, rngs, drawn.T, strict=True):
+    for (values, parts), numbers, times in zip(datasets, rngs, drawn.T, strict=True):
         # A dataset that is drawn twice has its queries resampled twice.
         owners = np.repeat(np.arange(resamples), times)
-        means = significance.resampled_means(
-            dataset.values, numbers, parts=dataset.parts, resamples=resamples + len(owners)
-        )
+        means = significance.resampled_means(values, numbers, parts=parts, resamples=resamples + len(owners))
         queries += means[:resamples] / count
         np.add.at(both, owners, means[resamples:] / count)
     of_datasets = np.quantile(both, significance.LEVELS, axis=0) if count > 1 else np.full((2, columns), np.nan)
     of_queries = np.quantile(queries, significance.LEVELS, axis=0)
-    if min(size for dataset in datasets for size in dataset.parts or (len(dataset.values),)) < 2:
+    if min(size for values, parts in datasets for size in parts or [len(values)]) < 2:
         of_queries[:] = of_datasets[:] = np.nan
     return significance.Interval(*of_queries), significance.Interval(*of_datasets)
 
@@ -122,3 +112,27 @@ def against(means: np.ndarray, baseline: int, *, lower_is_better: bool = False) 
         "p_sign": np.array(p_sign),
         "note": few if len(means) < FEW_DATASETS else "",
     }
+
+
+def agreement(rankings: Mapping[str, Mapping[str, Sequence[str]]]) -> Iterator[dict[str, Any]]:
+    """Yield a row for all systems and for each pair of them, with the sizes of their pools and the pair's overlap.
+
+    ``pool@5`` counts the pairs of a query and a document in the top 5 of any of the systems. ``overlap@10`` is the
+    share of common documents of the top 10, as a mean over the queries that both systems have.
+
+    Args:
+        rankings: by system and query, the ids of the documents, best first.
+    """
+    queries = list(dict.fromkeys(itertools.chain(*rankings.values())))
+
+    def tops(systems: Sequence[str], depth: int) -> list[list[set[str]]]:
+        return [[set(rankings[system].get(query, ())[:depth]) for system in systems] for query in queries]
+
+    def row(system: str, other: str, systems: Sequence[str]) -> dict[str, Any]:
+        pools = {f"pool@{depth}": sum(len(set().union(*of)) for of in tops(systems, depth)) for depth in DEPTHS}
+        return {"system": system, "other": other, "queries": len(queries), **pools}
+
+    yield row("all", "", [*rankings])
+    for pair in itertools.combinations(rankings, 2):
+        shares = [len(a & b) / _OVERLAP for a, b in tops(pair, _OVERLAP) if a and b]
+        yield row(*pair, pair) | {f"overlap@{_OVERLAP}": np.mean(shares) if shares else np.nan}

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..results.permutations import PERMUTATIONS, permutations_of
+from ..pipeline.aggregate import PERMUTATIONS, permutations_of
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
@@ -56,6 +56,12 @@ def query_weights(queries: int, parts: Sequence[int] | None = None) -> np.ndarra
     """Return the weight of each query in the dataset's mean, float64 [queries], of sum 1."""
     sizes = np.array(parts or [queries])
     return np.repeat(1 / (len(sizes) * sizes), sizes)
+
+
+def mean(values: np.ndarray, parts: Sequence[int] | None = None) -> np.ndarray:
+    """Return the means of float64 [queries, columns] in the dataset, float64 [columns]."""
+    means: np.ndarray = query_weights(len(values), parts) @ values
+    return means
 
 
 # Bootstrap ------------------------------------------------------------------------------------------------------------
@@ -138,8 +144,7 @@ def mean_intervals(
     if min(parts or [len(values)]) < 2:
         return Interval(*np.full((2, values.shape[1]), np.nan))
     distribution = resampled_means(values, rng, parts=parts, resamples=resamples)
-    estimates = query_weights(len(values), parts) @ values
-    interval = bca_interval(distribution, estimates, _mean_influence(values, parts))
+    interval = bca_interval(distribution, mean(values, parts), _mean_influence(values, parts))
     # Rounded sums can leave the range of the values, which no mean leaves.
     return Interval(*(np.clip(end, values.min(axis=0), values.max(axis=0)) for end in interval))
 
@@ -181,27 +186,28 @@ def paired_effects(
     """
     first, second = pairs
     differences, count = scores[:, first] - scores[:, second], len(scores)
-    mean = query_weights(count, parts) @ differences
+    difference = mean(differences, parts)
     none = Interval(*np.full((2, len(first)), np.nan))
     if min(parts or [count]) < 2:
         same = (np.abs(differences) <= ROUNDING).all(axis=0)
-        return Effects(mean, none, np.where(same, 0.0, np.nan), none)
+        return Effects(difference, none, np.where(same, 0.0, np.nan), none)
     whole = parts is None or len(parts) < 2
-    squares = (differences - mean) ** 2 if whole else np.zeros((count, 0))  # around the mean, they lose no digits
+    squares = (differences - difference) ** 2 if whole else np.zeros((count, 0))  # around the mean, they lose no digits
     resampled = resampled_means(np.hstack([scores, squares]), rng, parts=parts, resamples=resamples)
     of_scores, of_squares = np.hsplit(resampled, [scores.shape[1]])
     means = of_scores[:, first] - of_scores[:, second]
-    interval = bca_interval(means, mean, _mean_influence(differences, parts))
+    interval = bca_interval(means, difference, _mean_influence(differences, parts))
     if not whole:
-        return Effects(mean, interval, np.full(len(first), np.nan), none)
-    effect = _standardised(mean, squares.mean(axis=0), count)
+        return Effects(difference, interval, np.full(len(first), np.nan), none)
+    effect = _standardised(difference, squares.mean(axis=0), count)
     if count < 3:
-        return Effects(mean, interval, effect, none)
-    effects = _standardised(means, of_squares - (means - mean) ** 2, count)
-    left = (differences - mean) / (count - 1)  # what the mean loses with each query
-    jackknife = _standardised(mean - left, (count * squares.mean(axis=0) - squares) / (count - 1) - left**2, count - 1)
+        return Effects(difference, interval, effect, none)
+    effects = _standardised(means, of_squares - (means - difference) ** 2, count)
+    left = (differences - difference) / (count - 1)  # what the mean loses with each query
+    variances = (count * squares.mean(axis=0) - squares) / (count - 1) - left**2
+    jackknife = _standardised(difference - left, variances, count - 1)
     effect_interval = bca_interval(effects, effect, jackknife.mean(axis=0) - jackknife)
-    return Effects(mean, interval, effect, effect_interval)
+    return Effects(difference, interval, effect, effect_interval)
 
 
 def _zero_only(means: np.ndarray) -> np.ndarray:

@@ -17,9 +17,9 @@ import pandas as pd
 
 from ..config import metric_names
 from ..core.errors import DataError
+from ..pipeline.aggregate import PERMUTATIONS
 from ..results.answers import ALL, ZERO_SHOT, both_ways, columns, mean_difference, typed
 from ..results.cells import Cells
-from ..results.permutations import PERMUTATIONS
 from ..results.scores import read_per_query
 from ..results.summary import GridSummary
 from ..runs.metrics import STEMS
@@ -44,11 +44,10 @@ class EvaluatedDataset(NamedTuple):
     scores: np.ndarray
     parts: tuple[int, ...] | None = None
 
-    def of(self, metric: str, systems: Sequence[str]) -> over_datasets.ScoreMatrix:
-        """Return the scores of one metric, [queries, systems], of the systems in the order given."""
-        columns = [self.systems.index(system) for system in systems]
-        of_metric = self.select([self.metrics.index(metric)])
-        return over_datasets.ScoreMatrix(of_metric.scores[:, columns, 0], of_metric.parts)
+    def mean(self, metric: str, system: str) -> float:
+        """Return the mean of a system in a metric."""
+        units = self.select([self.metrics.index(metric)])
+        return float(significance.mean(units.scores[:, [self.systems.index(system)], 0], units.parts)[0])
 
     def select(self, numbers: Sequence[int]) -> EvaluatedDataset:
         """Return the metrics of these numbers, which have the same units, with the units as rows."""
@@ -178,8 +177,8 @@ def intervals(dataset: EvaluatedDataset, *, seed: int = 0, resamples: int = sign
         numbers = significance.generator(seed, dataset.name, "bootstrap")
         interval = significance.mean_intervals(flat, numbers, parts=units.parts, resamples=resamples)
         rows = pd.MultiIndex.from_product([units.systems, units.metrics], names=["system", "metric"]).to_frame(False)
-        means = over_datasets.ScoreMatrix(flat, units.parts).means()
-        rows = rows.assign(dataset=dataset.name, queries=len(flat), mean=means, low=interval.low, high=interval.high)
+        rows = rows.assign(dataset=dataset.name, queries=len(flat), mean=significance.mean(flat, units.parts))
+        rows = rows.assign(low=interval.low, high=interval.high)
         same = np.ptp(flat, axis=0) <= significance.ROUNDING
         rows["note"] = np.where(same, "all values are equal: the interval has no width", "")
         if min(units.parts or (len(flat),)) < 2:
@@ -318,15 +317,16 @@ def _across(
     reference = systems.index(baseline) if baseline in systems else None
     matrices = []
     for dataset in datasets:
-        scores = [dataset.of(metric, systems).values for metric in metrics]
+        scores = dataset.scores[:, [dataset.systems.index(system) for system in systems]]
         if reference is not None:
-            scores = [np.hstack([values, values - values[:, [reference]]]) for values in scores]
-        matrices.append(over_datasets.ScoreMatrix(np.hstack(scores), dataset.parts))
+            scores = np.concatenate([scores, scores - scores[:, [reference]]], axis=1)
+        columns = scores.swapaxes(1, 2).reshape(len(scores), -1)  # metric by metric
+        matrices.append((np.asfortranarray(columns), dataset.parts))
     rngs = [significance.generator(seed, dataset.name, "across") for dataset in datasets]
     intervals = over_datasets.mean_intervals(
         matrices, rngs, significance.generator(seed, *(dataset.name for dataset in datasets)), resamples=resamples
     )
-    means = np.stack([dataset.means() for dataset in matrices])
+    means = np.stack([significance.mean(*matrix) for matrix in matrices])
     tables, count, width = [], len(systems), len(systems) * (1 if reference is None else 2)
     for start, metric in zip(range(0, means.shape[1], width), metrics, strict=True):
         own, differences = slice(start, start + count), slice(start + count, start + width)
@@ -402,7 +402,7 @@ def _own_zero_shot(datasets: Sequence[EvaluatedDataset], known: Mapping[str, Col
     """Return each system's mean over the datasets that it is known not to have been trained on, and their number."""
     rows = []
     for metric, system in itertools.product(datasets[0].metrics, known):
-        others = [d.of(metric, [system]).means()[0] for d in datasets if d.name not in known[system]]
+        others = [dataset.mean(metric, system) for dataset in datasets if dataset.name not in known[system]]
         rows.append((metric, system, float(np.mean(others)) if others else math.nan, len(others)))
     return pd.DataFrame(rows, columns=["metric", "system", "own_zero_shot_mean", "own_zero_shot_datasets"])
 

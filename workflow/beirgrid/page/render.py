@@ -21,7 +21,7 @@ from ..core.checkout import CHECKOUT, full_version
 from ..results import table_files as data_tables
 from ..results.answers import Answers, verdict_counts
 from ..results.summary import GridSummary
-from . import about, analyses, sections, texts
+from . import analyses, sections, texts
 from . import matrix as grids
 from .answer import all_published, answer
 
@@ -68,7 +68,7 @@ def render(
             sections.against_baseline(grid, answers),
             sections.over_datasets(grid, answers),
             texts.Shown("pair", sections.PAIR_COLUMNS, 1, [], {metric: [] for metric in grid.metrics}),
-            about.systems(grid, answers),
+            sections.systems(grid, answers),
         )
     }
     pairs, whole = sections.pairs(grid, answers)
@@ -103,7 +103,7 @@ def render(
         verdicts=sections.verdicts(answers),
         published_counts=verdict_counts(answers.verdicts, recorded=False),
         recorded_counts=verdict_counts(answers.verdicts, recorded=True),
-        datasets=about.datasets(grid, answers),
+        datasets=sections.datasets(grid, answers),
         steps=steps.drop_duplicates("number").to_dict("records"),
         analyses=analyses.read(grid.name, answers.scores),
         pictures=pictures,

@@ -22,9 +22,8 @@ from ..results import efficiency, table_files
 from ..results.answers import against_baseline, guarded
 from ..results.cells import Cells, find
 from ..results.summary import Cell, GridSummary, SummaryFile
-from ..runs import runs
+from ..runs import metrics, runs
 from . import figures, lengths, term_overlap
-from .holes import HOLE_COLUMNS, METRICS, holes
 
 # Depth of the length analysis, and the cut-off of hole@k.
 TOP = 10
@@ -33,6 +32,8 @@ TABLES = ("against_baseline", "trade_offs", "holes", "lengths", "overlap")
 # Table written by the command ``latency``, if it was run.
 LATENCY = "latency.csv"
 Tables = dict[str, pd.DataFrame]
+METRICS = ("hole", "hole_corpus", "ndcg", "ndcg_judged")
+HOLE_COLUMNS = ["dataset", "system", "k", *METRICS, "queries"]
 
 
 def analyse(
@@ -111,6 +112,22 @@ def _datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> dict[str,
             "words": lengths.measure(dataset, top, qrels, words),
         }
     return tables
+
+
+def holes(run: runs.Run, qrels: Mapping[str, Mapping[str, int]], k: int = 10) -> dict[str, float]:
+    """Compute both shares of holes in the top k, nDCG@k, and nDCG@k of judged documents only (BEIR paper, Table 4).
+
+    ``hole`` counts documents not judged for the query, ``hole_corpus`` documents judged for no query of the dataset
+    (the kind of the paper's Table 4). ``ndcg_judged`` is an estimate: it leaves the holes out, where the paper's
+    annotators filled them.
+    """
+    needed = {}  # documents on which the four metrics depend: the top k, and judged documents below
+    for query, judged in qrels.items():
+        ranking = run.get(query, runs.EMPTY)
+        places = [place for place, document in enumerate(ranking.ids) if place < k or document in judged]
+        needed[query] = runs.Ranking([ranking.ids[place] for place in places], ranking.scores[places])
+    values = metrics.per_query(needed, qrels, [f"{name}@{k}" for name in METRICS])
+    return {name: float(values[f"{name}@{k}"].mean()) for name in METRICS}
 
 
 def _count_words(

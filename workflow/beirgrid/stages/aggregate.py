@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import AfterValidator
 
-from ..analysis import ranking_overlap
+from ..analysis import across
 from ..analysis.tables import compare_grid
 from ..collections import collection
 from ..config.places import resolve_path
@@ -249,14 +249,14 @@ def collect_costs(steps: Iterable[RecordedStep]) -> pd.DataFrame:
 
 def collect_agreement(grid: GridSummary) -> pd.DataFrame:
     """Tabulate how alike the systems rank on each dataset without qrels, from the runs that are there."""
-    rankings: dict[str, dict[str, ranking_overlap.Rankings]] = {}
+    rankings: dict[str, dict[str, dict[str, list[str]]]] = {}
     for cell in grid.unjudged:
         run = Path(paths.RUN.format(system=cell.system, dataset=cell.dataset))
         if run.is_file():
             queries = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset))
-            top = runs.read_top(run, queries, max(ranking_overlap.DEPTHS))
+            top = runs.read_top(run, queries, max(across.DEPTHS))
             rankings.setdefault(cell.dataset, {})[cell.system] = top
-    rows = [{"dataset": name, **row} for name, of in rankings.items() for row in ranking_overlap.rows(of)]
+    rows = [{"dataset": name, **row} for name, of in rankings.items() for row in across.agreement(of)]
     return typed("agreement", pd.DataFrame(rows)).round(4)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core import files, paths, provenance
 from ..core.provenance import Record
-from ..page import documents, drawing, figures
+from ..page import documents, drawing
 from ..page.analyses import Figure
 from ..page.drawing import DrawnFigure
 from ..page.render import render
@@ -56,7 +56,7 @@ def pictures(grid: GridSummary, answers: Answers) -> Iterator[DrawnFigure]:
     costs = efficiency.trade_offs(answers.efficiency, against_baseline(answers.across), metric, measured, grid.seeds)
     for cost, label in efficiency.COSTS.items():
         if (costs.loc[costs["mean"].notna(), cost] > 0).any():
-            yield figures.trade_off(costs, cost, label, metric)
+            yield drawing.trade_off(costs, cost, label, metric)
     if len(grid.systems) > 1:
         best = ranking(answers, grid.systems, metric)
         system, other = grid.compare[:2] or (best[0], grid.baseline if grid.baseline in best[1:] else best[1])
@@ -66,4 +66,4 @@ def pictures(grid: GridSummary, answers: Answers) -> Iterator[DrawnFigure]:
             if {system, other} <= {*(of_queries := answers.of_queries(row))}
         }
         if differences:
-            yield figures.by_query(differences, system, other, metric)
+            yield drawing.by_query(differences, system, other, metric)
