@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from beirgrid.core.pipeline import ahead
+from beirgrid.encoders.engine import ahead
 
 
 class Counted:
@@ -32,11 +32,11 @@ def _threads() -> list[str]:
 def test_items_come_in_order_and_only_so_far_ahead():
     items = Counted(1000)
     found = []
-    for item in ahead(items, 3):
+    for item in ahead(items):
         found.append(item)
         if item == 10:
             time.sleep(0.05)
-            assert items.taken <= item + 1 + 3 + 1  # in the queue, and one that waits for a place
+            assert items.taken <= item + 2
     assert found == list(range(1000))
     assert not _threads()
 
@@ -44,17 +44,17 @@ def test_items_come_in_order_and_only_so_far_ahead():
 def test_an_error_ahead_is_raised_where_the_item_is_missing():
     found = []
     with pytest.raises(ValueError, match="unreadable"):
-        found.extend(ahead(Counted(9, fail_at=4), 2))
+        found.extend(ahead(Counted(9, fail_at=4)))
     assert found == [0, 1, 2, 3]
     assert not _threads()
 
 
 def test_whoever_stops_asking_ends_the_thread_ahead():
     items = Counted(10**9)
-    generator = ahead(items, 2)
+    generator = ahead(items)
     assert [next(generator), next(generator)] == [0, 1]
     generator.close()
     taken = items.taken
     time.sleep(0.05)
-    assert items.taken == taken <= 5
+    assert items.taken == taken <= 3
     assert not _threads()

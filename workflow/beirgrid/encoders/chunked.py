@@ -10,12 +10,11 @@ import numpy as np
 
 from ..config.models import Chunks, DenseModel
 from ..core.errors import DataError
-from ..core.pipeline import ahead
 from ..core.progress import Progress
 from ..search.maxsim import TokenVectors
 from . import cutting
 from .base import LoadedModel, PairScorer, TextEncoder
-from .engine import parts
+from .engine import ahead, parts
 from .protocol import Encoder, OpenModel, Scorer, unit_length
 
 # Pairs of a query and a document whose chunks are scored together.
@@ -89,7 +88,7 @@ class ChunkedEncoder(Chunked[TextEncoder[Any, Any]], Encoder[np.ndarray | TokenV
         self, blocks: Iterable[list[str]], role: str = "document", progress: Progress | None = None
     ) -> Iterator[np.ndarray | TokenVectors]:
         """Yield the vectors of each block of documents."""
-        for cut in ahead(([self.cut(text) for text in texts] for texts in blocks), 1):
+        for cut in ahead([self.cut(text) for text in texts] for texts in blocks):
             counts = np.array([*map(len, cut)], np.int64)
             vectors = self.open.encode_documents([chunk for of_text in cut for chunk in of_text])
             self.count += len(vectors)

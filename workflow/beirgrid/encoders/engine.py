@@ -18,7 +18,6 @@ import numpy as np
 
 from ..core.compute import Runtime
 from ..core.errors import warn
-from ..core.pipeline import ahead
 from ..core.progress import Progress
 
 if TYPE_CHECKING:
@@ -33,6 +32,22 @@ ResultT = TypeVar("ResultT")
 # Maps the inputs of a batch to its results, on the device. Their first dimension is the batch.
 Forward = Callable[[dict[str, Any]], tuple["torch.Tensor", ...]]
 Keep = Callable[[tuple[np.ndarray, ...]], ResultT]
+# What follows the last item of an iterator.
+_END = object()
+
+
+def ahead(items: Iterable[ItemT]) -> Iterator[ItemT]:
+    """Yield items. Another thread produces the next one meanwhile.
+
+    An error of the iterator is raised here, in place of the item that failed. If the caller closes the generator, the
+    thread ends after its current item.
+    """
+    iterator: Iterator[Any] = iter(items)
+    with ThreadPoolExecutor(1, "ahead") as thread:
+        following: Future[Any] = thread.submit(next, iterator, _END)
+        while (item := following.result()) is not _END:
+            following = thread.submit(next, iterator, _END)
+            yield item
 
 
 def token_batches(
@@ -181,7 +196,7 @@ class Engine:
 
             try:
                 # The next window is submitted before this one is collected, so there is no pause between them.
-                for window, _ in pairwise(chain(map(submitted, ahead(tokenized, 1)), [None])):
+                for window, _ in pairwise(chain(map(submitted, ahead(tokenized)), [None])):
                     computed: list[tuple[np.ndarray, ResultT]] = []
                     for future in window or []:
                         computed += (batches := future.result())
