@@ -25,7 +25,7 @@ from checkpoints import opened, save_chat, save_cross_encoder, save_plain
 from endpoint_server import Served, serving
 from helpers import install_beside
 
-from beirgrid.config.endpoint_entries import Endpoint
+from beirgrid.config.models import Endpoint
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.listwise import messages

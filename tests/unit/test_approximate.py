@@ -12,7 +12,7 @@ from graph import inputs, records, settings
 from helpers import fetch_corpus, fetch_dataset, main, tracked_configuration
 
 from beirgrid import config
-from beirgrid.config.indexes import Flat, Hnsw, Int8
+from beirgrid.config.systems import Flat, Hnsw, Int8
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.pipeline.grid import Grid
 from beirgrid.search import approximate

@@ -16,8 +16,8 @@ from helpers import fetch_collection, main, tracked_configuration
 from pydantic import TypeAdapter
 
 from beirgrid import config
-from beirgrid.config.indexes import Int8
 from beirgrid.config.models import Reranker
+from beirgrid.config.systems import Int8
 from beirgrid.core import files
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import ConfigError, DataError

@@ -14,9 +14,9 @@ from graph import everything, inputs, settings
 from helpers import tracked_configuration, write_collection
 
 from beirgrid import config
-from beirgrid.config import checks, places, values
+from beirgrid.config import checks, values
 from beirgrid.config.metric_names import written
-from beirgrid.core.checkout import CHECKOUT
+from beirgrid.core.checkout import CHECKOUT, resolve_path
 from beirgrid.core.errors import BeirgridError, ConfigError
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import Resources
@@ -433,10 +433,10 @@ def test_the_papers_grid_is_left_to_nobody_but_for_licensed_collections(raw, roo
 
 def test_a_folder_to_fill_is_in_the_working_directory_and_one_of_the_checkout_is_found_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert places.resolve_path("data/robust04") == tmp_path / "data/robust04"
-    assert places.resolve_path("workflow/resources/demo") == CHECKOUT / "workflow/resources/demo"
+    assert resolve_path("data/robust04") == tmp_path / "data/robust04"
+    assert resolve_path("workflow/resources/demo") == CHECKOUT / "workflow/resources/demo"
     (tmp_path / "workflow/resources/demo").mkdir(parents=True)
-    assert places.resolve_path("workflow/resources/demo") == tmp_path / "workflow/resources/demo"
+    assert resolve_path("workflow/resources/demo") == tmp_path / "workflow/resources/demo"
 
 
 def test_what_a_user_must_supply_may_be_absent(raw, tmp_path):

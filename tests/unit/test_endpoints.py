@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from endpoint_server import KEY, Served, letters, serving
 
-from beirgrid.config.endpoint_entries import Endpoint
+from beirgrid.config.models import Endpoint
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.models import endpoints
 from beirgrid.models.endpoints import BudgetError, Client, is_same_model

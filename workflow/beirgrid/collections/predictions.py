@@ -13,8 +13,8 @@ from typing import IO, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..config.places import resolve_path
 from ..config.systems import HubExpansion, LocalExpansion, PublishedExpansion
+from ..core.checkout import resolve_path
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from . import collection

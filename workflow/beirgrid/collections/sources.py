@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..config.datasets import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus, is_unjudged
-from ..config.places import local_forms, resolve_path
 from ..core import files
+from ..core.checkout import resolve_path
 from ..core.errors import DataError, quoted
 from . import downloads, lines, qrels
 from .collection import Document
@@ -111,7 +111,7 @@ class LocalSource(Source):
         return f"version {accepted['number']} of its qrels, {by}"
 
     def _file(self, name: str) -> Path:
-        forms = local_forms(self.folder, name)
+        forms = files.forms(self.folder / name)
         if not forms:
             raise DataError(f"{self.folder} has no {name} (or {name}.gz)")
         if len(forms) > 1:

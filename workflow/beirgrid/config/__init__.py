@@ -1,7 +1,6 @@
 """The configuration: typed entries, and the checks that need several of them."""
 
 from .entries import Config
-from .load import load
-from .yaml_files import refuse_misread
+from .load import load, refuse_misread
 
 __all__ = ["Config", "load", "refuse_misread"]

@@ -7,11 +7,11 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from ..core import files, paths
+from ..core.checkout import is_folder, resolve_path
 from ..core.families import RERANKERS
 from . import entries, lock
 from .entries import Config
 from .metric_names import parse_metric
-from .places import is_folder, resolve_path
 from .values import unread_by_bm25
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from ..core.checkout import resolve_path
 from .metric_names import USUAL, registered_metric
-from .places import resolve_path, splits
 from .values import LIST, Count, Entry, Language, Name, Names, PathName, Positive, Refers, Revision
 
 
@@ -119,3 +120,8 @@ class Dataset(Entry):
 def is_unjudged(corpus: CorpusEntry) -> bool:
     """Tell whether a collection has no qrels at all: its datasets are run, but not evaluated."""
     return isinstance(corpus, LocalCorpus) and not splits(resolve_path(corpus.path))
+
+
+def splits(folder: Path) -> list[str]:
+    """Return the splits of which a folder has qrels."""
+    return sorted(path.name.split(".tsv")[0] for path in folder.glob("qrels/*.tsv*"))

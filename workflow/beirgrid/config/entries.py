@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from ..core.compute import Device, Kernels, Precision
 from ..core.errors import nearest
@@ -139,10 +139,14 @@ class Settings(Entry):
     )
 
 
+# In configfiles, models also stand under ids of the hub, so the schema takes any text.
+_Key = Annotated[Name, WithJsonSchema({"type": "string"})]
+
+
 class Config(Settings):
     """The checked configuration: settings, and the four registries by name."""
 
-    corpora: dict[str, Corpus] = Field(description="Collections of documents.")
-    datasets: dict[str, Dataset] = Field(description="Test queries and qrels over the corpora.")
-    models: dict[str, Model] = Field(description="Neural models.")
-    systems: dict[str, System] = Field(description="Columns of the grid: retrievers, reranked systems, fusions.")
+    corpora: dict[_Key, Corpus] = Field(description="Collections of documents.")
+    datasets: dict[_Key, Dataset] = Field(description="Test queries and qrels over the corpora.")
+    models: dict[_Key, Model] = Field(description="Neural models.")
+    systems: dict[_Key, System] = Field(description="Columns of the grid: retrievers, reranked systems, fusions.")

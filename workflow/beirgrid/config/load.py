@@ -1,4 +1,4 @@
-"""Validate the merged YAML configuration.
+"""Read YAML files, and validate the merged configuration.
 
 Snakemake's parsing of the Snakefile imports this module, so it imports nothing heavy.
 """
@@ -6,17 +6,18 @@ Snakemake's parsing of the Snakefile imports this module, so it imports nothing 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+import yaml
+from pydantic import BaseModel, ValidationError
 
-from ..core.errors import ConfigError, printable
-from ..core.families import RETRIEVERS
+from ..core.checkout import CHECKOUT
+from ..core.errors import ConfigError, printable, quoted
 from . import checks, entries, names, seeds
 from .entries import Config
 from .metric_names import MAIN
-from .values import REGISTRIES, explain
+from .values import explain
 
 
 def load(raw: Mapping[str, Any]) -> Config:
@@ -25,19 +26,12 @@ def load(raw: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: one message that lists all problems.
     """
-    problems: list[str] = []
-    for key in ("grid", *REGISTRIES):
-        _validated(_GRID if key == "grid" else _ENTRIES, raw.get(key), key, {}, problems)
-    refuse(problems)
-    raw = names.expand(raw)
-    registered = _validated(_REGISTERED, {key: raw[key] for key in raw if key != "systems"}, "", raw, problems)
-    systems = {
-        name: _validated(_kind_of_system(value, raw["models"]), value, f"systems.{name}", raw, problems)
-        for name, value in raw["systems"].items()
-    }
-    _validated(_NAMES, dict.fromkeys(systems), "systems", raw, problems)
-    refuse(problems)
-    config = Config.model_construct(registered.model_fields_set | {"systems"}, **dict(registered), systems=systems)
+    try:
+        _Shape.model_validate(raw)
+        raw = names.expand(raw)
+        config = Config.model_validate(raw, context=raw)
+    except ValidationError as error:
+        raise _refusal(explain(error, "", raw)) from None
     refuse(checks.entry_problems(config))
     config = config.model_copy(update={"metrics": _metrics(config)})
     refuse([*seeds.problems(config), *checks.grid_problems(config)])
@@ -45,52 +39,25 @@ def load(raw: Mapping[str, Any]) -> Config:
     return config.model_copy(update={"models": _with_models_per_corpus(config)})
 
 
+class _Shape(BaseModel):
+    """What names are looked up in before the entries are validated."""
+
+    grid: dict[Any, Any]
+    corpora: dict[Any, dict[Any, Any]]
+    datasets: dict[Any, dict[Any, Any]]
+    models: dict[Any, dict[Any, Any]]
+    systems: dict[Any, dict[Any, Any]]
+
+
 def refuse(problems: Iterable[str]) -> None:
     """Raise ConfigError if there are problems, with a line for each."""
+    if problems := [*problems]:
+        raise _refusal(problems)
+
+
+def _refusal(problems: Iterable[str]) -> ConfigError:
     shown = (one if len(one) < 1000 else f"{one[:200]} … {one[-300:]}" for one in dict.fromkeys(problems))
-    if lines := ["  - " + printable(one) for one in shown]:
-        raise ConfigError("\n".join(["the configuration cannot be run:", *lines]))
-
-
-class _Registered(entries.Settings):
-    """All but the systems: the class of a system follows from its keys and from the family of its model."""
-
-    corpora: dict[entries.Name, entries.Corpus]
-    datasets: dict[entries.Name, entries.Dataset]
-    models: dict[entries.Name, entries.Model]
-
-
-_GRID: TypeAdapter[Any] = TypeAdapter(dict[Any, Any])
-_ENTRIES: TypeAdapter[Any] = TypeAdapter(dict[Any, dict[Any, Any]])
-_REGISTERED: TypeAdapter[Any] = TypeAdapter(_Registered)
-_NAMES: TypeAdapter[Any] = TypeAdapter(dict[entries.Name, None])
-_Fusion = Annotated[entries.Rrf | entries.WeightedSum, Field(discriminator="fusion")]
-# Keys that a system needs, by kind. Those of retrievers come last.
-_NEEDED = {
-    kind: {key for key, field in kind.model_fields.items() if field.is_required()}
-    for kind in sorted(entries.KINDS, key=lambda kind: "retriever" in kind.model_fields)
-}
-_adapter = cache(TypeAdapter)  # of a class; each takes milliseconds
-
-
-def _validated(kind: TypeAdapter[Any], value: Any, where: str, raw: Mapping[str, Any], problems: list[str]) -> Any:
-    """Validate a value as its class; return None after appending its mistakes to ``problems``."""
-    try:
-        return kind.validate_python(value, context=raw)
-    except ValidationError as error:
-        problems.extend(explain(error, where, value))
-        return None
-
-
-def _kind_of_system(entry: Mapping[str, Any], models: Mapping[str, Any]) -> TypeAdapter[Any]:
-    """Return the class of a system: the one that needs most of its keys and, of a retriever, by its model's family."""
-    kind = max(_NEEDED, key=lambda kind: len(_NEEDED[kind].intersection(entry)))
-    if "retriever" not in kind.model_fields and _NEEDED[kind].intersection(entry):
-        return _adapter(_Fusion if issubclass(kind, entries.Fused) else kind)
-    if (name := str(entry.get("retriever"))) == "bm25":
-        return _adapter(entries.Bm25)
-    family = str(entries.HEADS.get(str(entry.get("head")), models.get(name, {}).get("family", "dense")))
-    return _adapter(entries.retriever_of(family) if family in RETRIEVERS else entries.Retriever)
+    return ConfigError("\n".join(["the configuration cannot be run:", *("  - " + printable(one) for one in shown)]))
 
 
 def _metrics(config: Config) -> tuple[str, ...]:
@@ -133,3 +100,65 @@ def _with_models_per_corpus(config: Config) -> Mapping[str, entries.ModelEntry]:
                 one = train.model_copy(update={"corpus": corpus})
                 models.setdefault(f"{name}@{corpus}", model.model_copy(update={"train": one}))
     return models
+
+
+# libyaml's faster loader, if PyYAML was built with it.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the content of a YAML file.
+
+    Raises:
+        ConfigError: it cannot be read or parsed, or a key stands twice.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{path} is no file")
+    try:
+        loader = _Loader(path.read_text(encoding="utf-8"))
+        root = loader.get_single_node()
+        _refuse_repeated(root)
+        return loader.construct_document(root) if root else None
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {error}") from None
+
+
+def _refuse_repeated(node: Any) -> None:
+    """Refuse a key that stands twice in a mapping."""
+    if isinstance(node, yaml.MappingNode):
+        keys = set[str]()
+        for key, value in node.value:
+            if str(key.value) in keys:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} stands twice", key.start_mark)
+            keys.add(str(key.value))
+            _refuse_repeated(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _refuse_repeated(value)
+
+
+def refuse_misread(configfiles: Iterable[str | Path], settings: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
+    """Raise ConfigError if Snakemake would read a configuration differently from how it looks.
+
+    YAML's readers keep the last of two values of a key. Snakemake drops a mapping without keys that is merged over
+    something else.
+
+    Args:
+        settings: the values of ``--config``.
+        merged: Snakemake's merged configuration.
+    """
+    files = filter(Path.is_file, map(Path, configfiles))  # a pipe is read only once
+    contents = {str(path): read_yaml(path) for path in files}
+    for name, content in (contents | {"--config": settings}).items():
+        if CHECKOUT / "config" not in Path(name).parents:
+            _refuse_unmerged(name, content, merged)
+
+
+def _refuse_unmerged(name: str, value: Any, stays: Any, *keys: object) -> None:
+    """Refuse a mapping without keys below the registries where the merged configuration has something."""
+    if isinstance(value, Mapping):
+        if not value and stays and len(keys) > 1:
+            place = ".".join(map(str, keys))
+            raise ConfigError(f"{name}: {place}: {{}} has no key to merge, so {quoted(stays)} stays")
+        for key, below in value.items():
+            _refuse_unmerged(name, below, stays.get(key) if isinstance(stays, Mapping) else None, *keys, key)

@@ -6,13 +6,12 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationInfo, WrapValidator
 
 from ..core.families import RETRIEVERS, families_with_role
-from .indexes import AnyIndex, Flat
-from .models import Chunks, Head, TrainedOn
+from .models import HEADS, Chunks, Head, TrainedOn
 from .values import LIST, Count, Entry, HubId, Norm, PathName, Positive, Refers, Revision, Seeds, Size
 
 _CHUNKS = Field(None, description="Read documents in chunks. By default, as the model's entry says.")
@@ -64,6 +63,47 @@ Published = Annotated[LocalExpansion | HubExpansion, Field(discriminator="source
 
 # The name of a model, or published expansions.
 Expansion = str | Published
+
+
+class Index(Entry):
+    """An index of dense vectors. All kinds but ``flat`` trade quality for bytes or milliseconds."""
+
+    # Keys that an index is built with, in the order of its name; the others belong to the search.
+    built_with: ClassVar[tuple[str, ...]] = ("kind",)
+
+    @property
+    def name(self) -> str:
+        """The index's name in paths: its kind and what it is built with."""
+        return "-".join(str(getattr(self, key)) for key in self.built_with)
+
+    def built(self) -> dict[str, Any]:
+        """Return the keys that the index is built with, defaults filled in."""
+        return self.model_dump(mode="json", include=set(self.built_with))
+
+
+class Flat(Index):
+    """All vectors in float32, searched exactly."""
+
+    kind: Literal["flat"] = Field("flat", description="Kind of index.")
+
+
+class Hnsw(Index):
+    """A graph of neighbours, with vectors in float32."""
+
+    built_with: ClassVar[tuple[str, ...]] = ("kind", "links", "construction")
+    kind: Literal["hnsw"] = Field(description="Kind of index.")
+    links: Annotated[int, Field(ge=2, le=256)] = Field(32, description="Neighbours per vector and layer.")
+    construction: Size = Field(200, description="Candidates that are kept while a vector is added.")
+    search: Size = Field(1000, description="Candidates that are kept during a search.")
+
+
+class Int8(Index):
+    """One byte per dimension, scaled to the range of the dimension."""
+
+    kind: Literal["int8"] = Field(description="Kind of index.")
+
+
+AnyIndex = Annotated[Flat | Hnsw | Int8, Field(discriminator="kind")]
 
 
 class SystemEntry(Entry):
@@ -243,6 +283,29 @@ def retriever_of(family: str) -> type[Retriever]:
     return own.get(family) or type(Retriever.__name__, (Retriever,), {"kind": family, "__module__": __name__})
 
 
-_Foreign = External | Program
-System = Bm25 | DenseRetriever | LateInteractionRetriever | Retriever | _Foreign | Reranked | Rrf | WeightedSum
-KINDS: tuple[type[SystemEntry], ...] = get_args(System)
+_Searched = Bm25 | DenseRetriever | LateInteractionRetriever | Retriever | External | Program
+_System = _Searched | Reranked | Rrf | WeightedSum
+KINDS: tuple[type[SystemEntry], ...] = get_args(_System)
+# Keys that a system needs, by kind. Those of retrievers come last.
+_NEEDED = {
+    kind: {key for key, field in kind.model_fields.items() if field.is_required()}
+    for kind in sorted(KINDS, key=lambda kind: issubclass(kind, Bm25 | Retriever))
+}
+_FUSION: TypeAdapter[Any] = TypeAdapter(Annotated[Rrf | WeightedSum, Field(discriminator="fusion")])
+
+
+def _of_its_kind(entry: dict[str, Any], _: Any, info: ValidationInfo) -> Any:
+    """Validate a system as the class that needs most of its keys; a retriever, as that of its model's family."""
+    models: dict[str, Any] = info.context["models"] if info.context else {}
+    kind = max(_NEEDED, key=lambda kind: len(_NEEDED[kind].intersection(entry)))
+    if issubclass(kind, Fused):
+        return _FUSION.validate_python(entry, context=info.context)
+    if issubclass(kind, Bm25 | Retriever) or not _NEEDED[kind].intersection(entry):
+        name, kind = str(entry.get("retriever")), Bm25
+        if name != "bm25":
+            family = str(HEADS.get(str(entry.get("head")), models.get(name, {}).get("family", "dense")))
+            kind = retriever_of(family) if family in RETRIEVERS else Retriever
+    return kind.model_validate(entry, context=info.context)
+
+
+System = Annotated[_System, WrapValidator(_of_its_kind)]

@@ -1,4 +1,4 @@
-"""Where the code comes from (version, commit, folders), and paths without the folders of this machine."""
+"""Where the code comes from (version, commit, folders), and paths with or without the folders of this machine."""
 
 from __future__ import annotations
 
@@ -18,11 +18,21 @@ INSTALLED = (_PACKAGE / "share" / "Snakefile").is_file()
 CHECKOUT = _PACKAGE / "share" if INSTALLED else MODULES.parent
 
 
+# Unlike methods of Path, these take a path that cannot be looked up (a name of 300 characters, an unknown ~user).
+is_folder, is_file, expanded = os.path.isdir, os.path.isfile, os.path.expanduser
+
+
+def resolve_path(path: str) -> Path:
+    """Make a path absolute. A relative path starts at the working directory, or at the checkout if it is only there."""
+    here, ours = (Path(folder, expanded(path)) for folder in (Path.cwd(), CHECKOUT))
+    return here if is_folder(here) or is_file(here) or not (is_folder(ours) or is_file(ours)) else ours
+
+
 def portable(value: Any) -> Any:
     """Make the absolute paths in settings, or in one word of a command, relative.
 
-    A path in the checkout becomes relative to the checkout; any other path, to the working directory. The configuration
-    resolves both (``config.places``). Other texts are unchanged.
+    A path in the checkout becomes relative to the checkout; any other path, to the working directory. ``resolve_path``
+    takes both. Other texts are unchanged.
     """
     if isinstance(value, dict):
         return {key: portable(entry) for key, entry in value.items()}

@@ -154,6 +154,11 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
+def forms(path: Path) -> list[Path]:
+    """Return the existing ones of a file and its gzipped form."""
+    return [one for one in (path, path.with_name(f"{path.name}.gz")) if one.is_file()]
+
+
 def sha256(path: str | Path) -> str:
     """Compute the SHA-256 of a file in blocks, as 64 hex digits."""
     with errors_with_name(path), Path(path).open("rb") as stream:

@@ -15,8 +15,8 @@ from typing import Any
 
 from ..config import lock
 from ..config.models import ModelEntry
-from ..config.places import resolve_path
 from ..core import files
+from ..core.checkout import resolve_path
 from ..core.errors import DataError, warn
 from . import adapters, convert, saved
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..config.endpoint_entries import ADDRESS, Endpoint, Price
+from ..config.models import ADDRESS, Endpoint, Price
 from ..core import files
 from ..core.errors import BeirgridError, ConfigError, DataError, printable, quoted, say
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 
 from ..config import entries
-from ..config.places import find_local, resolve_path, run_file
-from ..core import paths
+from ..core import files, paths
+from ..core.checkout import expanded, resolve_path
 from ..core.provenance import Stamp
 from ..models import checkpoints
 from . import artifacts
@@ -43,7 +44,7 @@ def _local_files(grid: Grid, corpus: str, *names: str) -> list[str]:
     if not isinstance(entry, entries.LocalCorpus):
         return []
     folder = resolve_path(entry.path)
-    return [str(find_local(folder, name) or folder / name) for name in names]
+    return [str([*files.forms(folder / name), folder / name][0]) for name in names]
 
 
 class FetchCorpus(Stage):
@@ -185,7 +186,8 @@ class FetchRun(Stage):
         return {"corpus": artifacts.documents(grid.corpus(dataset)), "queries": artifacts.queries(dataset)}
 
     def files(self, grid: Grid, system: str, dataset: str) -> Iterable[str]:
-        return [str(run_file(grid.system_as(entries.External, system).run, dataset))]
+        run = grid.system_as(entries.External, system).run.replace("{dataset}", dataset)
+        return [str(Path(expanded(run)).absolute())]
 
     def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
         [run] = self.files(grid, system, dataset)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from ..config import entries
 from ..config.checks import absent_folder, layers, with_parts
 from ..config.datasets import is_unjudged
-from ..config.endpoint_entries import Endpoint
+from ..config.models import Endpoint
 from ..core.errors import ConfigError
 
 EntryT = TypeVar("EntryT", bound=entries.Entry)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..config.places import is_file
 from ..config.systems import command_words
 from ..core import paths
+from ..core.checkout import is_file
 from ..core.provenance import Stamp
 from . import artifacts
 from .fetch import ADOPTED

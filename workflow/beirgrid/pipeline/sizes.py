@@ -15,8 +15,8 @@ from ..config import entries
 from ..config.entries import LocalCorpus
 from ..config.models import Chunks
 from ..config.mteb_collections import WORD_BYTES
-from ..config.places import find_local, resolve_path
 from ..core import files
+from ..core.checkout import resolve_path
 from .grid import Grid
 
 Amounts = dict[str, float]
@@ -63,9 +63,10 @@ class Sizes:
     def _guess_documents(self, corpus: str) -> int:
         """Estimate the number of documents of a corpus from the size of its file."""
         entry = self.config.corpora[corpus]
-        file = find_local(resolve_path(entry.path), "corpus.jsonl") if isinstance(entry, LocalCorpus) else None
-        if not file:
+        stored = files.forms(resolve_path(entry.path) / "corpus.jsonl") if isinstance(entry, LocalCorpus) else []
+        if not stored:
             return DOCUMENTS
+        file = stored[0]
         whole = file.stat().st_size * (GZIPPED if file.suffix == ".gz" else 1)
         return max(1, round(whole / (WORD_BYTES * DOCUMENT_WORDS)))
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from ..config import entries
 from ..config.checks import models_behind, with_parts
-from ..config.places import resolve_path
 from ..core import paths
-from ..core.checkout import CHECKOUT, portable
+from ..core.checkout import CHECKOUT, portable, resolve_path
 from ..results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote
 from . import artifacts
 from .grid import Grid

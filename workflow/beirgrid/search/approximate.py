@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config.indexes import AnyIndex, Flat, Hnsw
+from ..config.systems import AnyIndex, Flat, Hnsw
 from ..core.errors import DataError
 from . import flat
 

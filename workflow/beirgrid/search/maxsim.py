@@ -8,6 +8,7 @@ Vectors are read from disk on demand, and indexes are mapped one at a time, so m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..config.indexes import token_lists
 from ..core import files
 from ..core.errors import DataError
 from ..core.progress import Progress
@@ -89,14 +89,15 @@ def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, 
 def index_name(tokens: int, dimension: int) -> str:
     """Return faiss's factory string for an index of ``tokens`` token vectors.
 
-    Flat for small shards; otherwise an inverted file with product quantisation, as in the paper: one byte per 4
-    dimensions (32 bytes for 128 dimensions). ``np`` turns off polysemous training, which renumbers the quantiser's
-    centroids for a filter that this search does not use; results are the same without it.
+    Flat for small shards; otherwise an inverted file of 2 √tokens lists, rounded to a power of two, with product
+    quantisation, as in the paper: one byte per 4 dimensions (32 bytes for 128 dimensions). ``np`` turns off polysemous
+    training, which renumbers the quantiser's centroids for a filter that this search does not use; results are the
+    same without it.
     """
     if tokens < FLAT_TOKENS:
         return "Flat"
     pieces = max(piece for piece in range(1, max(dimension // 4, 1) + 1) if dimension % piece == 0)
-    return f"IVF{token_lists(tokens)},PQ{pieces}x8np"
+    return f"IVF{1 << round(math.log2(2 * math.sqrt(tokens)))},PQ{pieces}x8np"
 
 
 class TokenShard:

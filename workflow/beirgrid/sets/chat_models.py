@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from ..config import yaml_files
-from ..config.endpoint_entries import Endpoint
+from ..config.load import read_yaml
+from ..config.models import Endpoint
 from ..config.values import explain
 from ..core import files
 from ..core.compute import Compute
@@ -79,7 +79,7 @@ def read_endpoint(path: Path) -> Endpoint:
     Raises:
         ConfigError: the file is not valid; names the wrong key.
     """
-    content = yaml_files.read(path)
+    content = read_yaml(path)
     if not isinstance(content, dict) or list(content) != ["endpoint"]:
         raise ConfigError(f"{path} should have one key, endpoint, with the model and the address of its server")
     try:

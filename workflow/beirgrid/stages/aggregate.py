@@ -13,8 +13,8 @@ from pydantic import AfterValidator
 from ..analysis import across
 from ..analysis.tables import compare_grid
 from ..collections import collection
-from ..config.places import resolve_path
 from ..core import files, paths, provenance
+from ..core.checkout import resolve_path
 from ..core.provenance import Record
 from ..pipeline.aggregate import Aggregate
 from ..results import cells as grid_cells

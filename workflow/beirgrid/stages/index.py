@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from .. import search
 from ..collections import collection
-from ..config.indexes import AnyIndex
+from ..config.systems import AnyIndex
 from ..config.values import Size
 from ..core import files, provenance
 from ..core.errors import DataError

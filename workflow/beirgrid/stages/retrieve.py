@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from ..collections import collection
-from ..config.indexes import AnyIndex
 from ..config.models import DenseModel, Model, ModelEntry
+from ..config.systems import AnyIndex
 from ..config.values import Size
 from ..core import provenance
 from ..core.compute import Compute

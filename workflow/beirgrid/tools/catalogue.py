@@ -13,9 +13,8 @@ from ..config.checks import absent_folder, models_behind
 from ..config.entries import LocalCorpus, Reranked, Retriever
 from ..config.metric_names import NAMES, STANDARD, lower_is_better, written
 from ..config.names import local_name
-from ..config.places import resolve_path
 from ..core import paths
-from ..core.checkout import CHECKOUT
+from ..core.checkout import CHECKOUT, resolve_path
 from ..core.errors import show
 from ..pipeline.grid import Grid
 from ..pipeline.resources import Resources

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import config as configuration
-from ..config import yaml_files
+from ..config.load import read_yaml
 from ..core.checkout import CHECKOUT
 from ..core.errors import ConfigError
 
@@ -18,7 +18,7 @@ def with_defaults(config: dict[str, Any]) -> dict[str, Any]:
 
     raw: dict[str, Any] = {}
     for name in ("datasets", "systems", "config"):
-        update_config(raw, yaml_files.read(CHECKOUT / "config" / f"{name}.yaml"))
+        update_config(raw, read_yaml(CHECKOUT / "config" / f"{name}.yaml"))
     update_config(raw, config)
     return raw
 
@@ -37,7 +37,7 @@ def merged(
         try:
             update_config(raw, load_configfile(path))
         except (WorkflowError, UnicodeDecodeError) as error:
-            yaml_files.read(path)  # which names the line; Snakemake does not
+            read_yaml(path)  # which names the line; Snakemake does not
             raise ConfigError(f"{path}: {error}") from None
     try:
         update_config(raw, given := parse_config(list(settings)))

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ..config.metric_names import STANDARD, metric_key
-from ..config.places import is_file
+from ..core.checkout import is_file
 from ..core.errors import BeirgridError
 from ..results.scores import load_scores
 from .run import Snakemake, describe, keep_grid

@@ -20,9 +20,9 @@ from typing import Annotated, Any, NoReturn
 
 import yaml
 
-from ..config.places import is_folder, splits
+from ..config.datasets import splits
 from ..core import files, interrupts, paths
-from ..core.checkout import CHECKOUT
+from ..core.checkout import CHECKOUT, is_folder
 from ..core.errors import BeirgridError, ConfigError, nearest, say
 from ..core.families import families_with_role
 from ..models import saved
