@@ -17,8 +17,8 @@ from test_encoders import _texts
 
 from beirgrid.collections import collection
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import decoding, query_generator
-from beirgrid.encoders.query_generator import GeneratorModel, random_numbers
+from beirgrid.encoders import query_generator
+from beirgrid.encoders.query_generator import GeneratorModel, Places, attend, draw, random_numbers
 from beirgrid.encoders.term_weights import TermWeighter
 
 BUDGET = 300
@@ -78,8 +78,8 @@ def test_queries_follow_from_seed_and_text_alone(tiny_models, short_queries):
 def test_the_rows_that_are_sampled_at_once_are_limited(tiny_models, short_queries):
     """Their keys and values need memory: 80 tokens per batch allow 10 rows."""
     generator, counts = _generator(tiny_models["query-generator"], 80), []
-    sample = generator.sampler.sample
-    generator.sampler.sample = lambda *given: (counts.append(len(given[2])), sample(*given))[1]
+    sample = generator.sample
+    generator.sample = lambda *given: (counts.append(len(given[2])), sample(*given))[1]
     generator.generate(["ab", "cd", "ef", "gh", "ij"], per_text=4, seed=0)
     assert counts == [8, 8, 4]
     counts.clear()
@@ -111,7 +111,7 @@ def test_word_pieces_are_drawn_as_often_as_transformers_draws_them(top_k, top_p)
     logits = torch.randn(1, 40, generator=torch.Generator().manual_seed(0)) * 1.5
     draws = 20_000
     numbers = torch.linspace(0, 1, draws + 1)[:-1]
-    drawn = decoding.draw(*logits.expand(draws, -1).topk(top_k), numbers, top_p)
+    drawn = draw(*logits.expand(draws, -1).topk(top_k), numbers, top_p)
     expected = TopPLogitsWarper(top_p)(None, TopKLogitsWarper(top_k)(None, logits)).softmax(-1)[0]
     torch.testing.assert_close(drawn.bincount(minlength=40) / draws, expected, atol=2e-4, rtol=0)
 
@@ -150,8 +150,8 @@ def test_rows_that_end_leave_the_batch_and_change_no_other(tiny_models, tmp_path
     folder = folder if name == "T5" else _save_other(tmp_path / name, name, folder)
     texts, counts = ["abc fed cab", "jab " * 9, "bad hid"], []
     generator = _generator(folder, top_k=64)
-    kept = decoding._Rows.keep
-    monkeypatch.setattr(decoding._Rows, "keep", lambda self, rows: (counts.append(len(rows)), kept(self, rows)))
+    kept = query_generator._Rows.keep
+    monkeypatch.setattr(query_generator._Rows, "keep", lambda self, rows: (counts.append(len(rows)), kept(self, rows)))
     found = generator.generate(texts, per_text=9, seed=5)
     assert 0 < counts[-1] < counts[0] < 27
     plain = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
@@ -177,9 +177,9 @@ def test_single_queries_attend_as_in_float64(copies, masked, precision, rounding
     kind = getattr(torch, precision)
     query, key, value, bias = (torch.randn(shape, generator=generator).to(kind) for shape in shapes)
     mask = torch.arange(tokens) < torch.tensor([9, 4, 1, 7])[:, None, None, None] if masked else None
-    places = decoding.Places(torch.arange(len(query)), copies) if copies > 1 else None
+    places = Places(torch.arange(len(query)), copies) if copies > 1 else None
     options: dict[str, Any] = {"scaling": 0.5, "position_bias": bias, "dropout": 0.0, "is_causal": False}
-    found, _ = decoding.attend(None, query, key, value, mask, places, **options)
+    found, _ = attend(None, query, key, value, mask, places, **options)
     keys, values = (states.repeat_interleave(copies, 0) for states in (key, value))
     scores = query.double() @ keys.double().transpose(2, 3) * 0.5 + bias.double()
     if mask is not None:

@@ -30,7 +30,6 @@ from ..core.provenance import Artifact, Record
 from ..encoders import open_encoder, open_model
 from ..encoders.guards import check_finite
 from ..encoders.protocol import Scorer
-from ..encoders.query_generator import GeneratorModel
 from ..pipeline.train import Generate, Label, Mine
 from ..search import flat, lucene
 
@@ -69,7 +68,7 @@ def generate(
         runtime = compute.start()
         rows = training_data.sample_rows(collection.count(corpus), recipe.documents, recipe.seed)
         per_document = recipe.queries_per_document or math.ceil(recipe.queries / len(rows))
-        model = GeneratorModel(generator, recipe.generator, runtime) if generator and recipe.generator else None
+        model = open_model(generator, recipe.generator, runtime) if generator and recipe.generator else None
         choose, queries = random.Random(recipe.seed), 0
         progress = Progress("generate", len(rows), "documents")
         with _parquet(output, training_data.QUERIES) as parquet:
@@ -94,7 +93,7 @@ def generate(
 def _pairs(
     documents: list[Document],
     recipe: GenerateRecipe,
-    model: GeneratorModel | None,
+    model: Any,
     per_document: int,
     choose: random.Random,
 ) -> list[list[tuple[str, str]]]:
