@@ -215,7 +215,7 @@ def attend(
     attention_mask: torch.Tensor | None,
     places: Places | None = None,
     **options: Any,
-) -> tuple[torch.Tensor, None]:
+) -> Any:  # as transformers' function: a tensor and None
     """Attend as transformers does, with all rows of a document as queries of one product with its keys.
 
     Args:

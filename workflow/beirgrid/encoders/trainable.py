@@ -40,7 +40,7 @@ def arguments(kind: Any, runtime: Runtime, precision: str, **options: Any) -> An
     )
 
 
-class TrainingSteps(TrainerCallback):
+class TrainingSteps(TrainerCallback):  # type: ignore[misc]
     """A callback of trainers that logs the progress of their steps."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -125,5 +125,6 @@ def _attended(module: Any, mask: torch.Tensor | None, *parts: torch.Tensor) -> t
     width = module.attention_head_size
     query, key, value = (part.view(*part.shape[:2], -1, width).transpose(1, 2) for part in parts)
     mask = None if mask is None else mask[:, :, :1]  # the first token's mask
-    attended = sdpa_attention_forward(module, query, key, value, mask, scaling=module.scaling, is_causal=False)[0]
-    return attended.flatten(2)
+    attended, _ = sdpa_attention_forward(module, query, key, value, mask, scaling=module.scaling, is_causal=False)
+    flat: torch.Tensor = attended.flatten(2)
+    return flat

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...core.compute import multiplies_bfloat16
 
@@ -101,7 +101,7 @@ def fuse_activations(model: torch.nn.Module) -> None:
                 setattr(module, activation_name, torch.nn.Identity())
 
 
-def _fused(activation: object) -> str | None:
+def _fused(activation: Any) -> str | None:
     """Return oneDNN's name of an activation, or None if it has no equal one."""
     import torch
     from transformers.activations import GELUActivation
