@@ -212,7 +212,7 @@ def dense(data: Path, folder: Path) -> None:
         part.mkdir()
         return measure(precision, "cell-beirgrid", sample, part, checkpoint, entry, precision)
 
-    precisions = ["float32", *["bfloat16"] * multiplies_bfloat16("cpu")]
+    precisions = ["float32", *["bfloat16"] * (multiplies_bfloat16("cpu") and not SMALL)]
     contenders = {precision: partial(ours, precision) for precision in precisions}
     seconds = medians({"beir": lambda: measure("beir", "cell-beir", sample, checkpoint), **contenders})
     documents = (sample / "corpus.jsonl").read_text("utf-8").count("\n")
