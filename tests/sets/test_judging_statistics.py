@@ -1,4 +1,4 @@
-"""Compare pools, agreement and estimates with independent implementations, worked examples and simulation."""
+"""Compare pools, agreement and findings with independent implementations, worked examples and simulation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.metrics import cohen_kappa_score
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
-from beirgrid.sets import agreement, estimates, findings, pools
+from beirgrid.sets import agreement, findings, pools
 
 RUNS = {
     "a": {"q1": ["d1", "d2", "d3"], "q2": ["e1", "e2"]},
@@ -121,13 +121,13 @@ def test_power_is_that_of_students_noncentral_t(queries):
     """Checked with statsmodels, and with as many simulated tests as show a power of 0.8 to 0.02."""
     random = np.random.default_rng(3)
     differences = random.normal(0.02, 0.3, 400)
-    smallest = estimates.smallest_difference(differences, queries)
+    smallest = findings.smallest_difference(differences, queries)
     effect = smallest / np.std(differences, ddof=1)
     assert TTestPower().power(effect, queries, 0.05) == pytest.approx(0.8, abs=1e-4)
     drawn = random.normal(effect, 1, (4000, queries))
     assert np.mean(stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.02)
-    assert estimates.queries_needed(differences, 1.0001 * smallest) == queries
-    assert estimates.queries_needed(differences, 0.9999 * smallest) == queries + 1
+    assert findings.queries_needed(differences, 1.0001 * smallest) == queries
+    assert findings.queries_needed(differences, 0.9999 * smallest) == queries + 1
 
 
 @pytest.mark.parametrize("queries", [1, 2, 5])
@@ -142,7 +142,7 @@ def test_a_comparison_is_open_where_each_query_has_the_same_difference(queries):
         f"Open: a is better than b by {1 - 1 / math.log2(3):.4f} on each judged query ({queries}). A t test needs "
         "differences that vary."
     )
-    assert math.isnan(estimates.smallest_difference(np.array([0.1 + 0.2, 0.3]), 2))
+    assert math.isnan(findings.smallest_difference(np.array([0.1 + 0.2, 0.3]), 2))
 
 
 @pytest.mark.slow
@@ -195,6 +195,14 @@ def test_the_status_opens_with_the_best_what_is_open_and_the_next_step():
         "It is better than c: no comparison with it is open.",
         "Next: nothing more needs to be judged to tell the best system.",
     )
+    same = dict.fromkeys("ab", rankings["a"])
+    assert findings.opening(grades, same, findings.paired_tests(grades, same)) == [
+        "All systems have the same ndcg@10, 1.0000 over 30 judged queries.",
+        "Open: they are equal on each of these queries.",
+        "Next: judge other queries, since more judgements of these cannot tell the systems apart.",
+    ]
+    rounded = findings.PairedTest("a", "b", np.array([0.1, 0.2, -0.3]), 1.0)  # whose sum is 6e-17
+    assert findings.comparisons([rounded])[-1] == "Open: a and b have the same mean."
 
 
 @pytest.mark.parametrize("judged", [15, 40])
@@ -208,12 +216,12 @@ def test_the_prediction_powered_interval_covers_the_truth_and_the_plain_mean_doe
         by_model = np.clip(truth + 0.15 * (random.random(400) < 0.5) + random.normal(0, 0.05, 400), 0, 1)
         sample = random.permutation(400)
         people, others = sample[:judged], sample[judged:]
-        found = estimates.prediction_powered_mean(by_model[others], by_model[people], truth[people])
-        covered += found.low <= 0.4 <= found.high  # the mean of the distribution
+        _, low, high = findings.prediction_powered_mean(by_model[others], by_model[people], truth[people])
+        covered += low <= 0.4 <= high  # the mean of the distribution
         half = stats.t.ppf(0.975, 399) * np.std(by_model, ddof=1) / 20
         plain += abs(np.mean(by_model) - 0.4) <= half
         alone = stats.t.interval(0.95, judged - 1, np.mean(truth[people]), stats.sem(truth[people]))
-        widths.append((found.high - found.low) / (alone[1] - alone[0]))
+        widths.append((high - low) / (alone[1] - alone[0]))
     assert covered / 200 == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / 200))
     assert plain / 200 < 0.2
     assert np.mean(widths) < 0.75  # the model's judgements make the interval narrower than the sample alone
@@ -225,9 +233,9 @@ def test_fewer_than_fifteen_judged_queries_give_no_interval(judged, has_interval
     sizes = (judged, judged, 100)
     people, both, rest = (pd.DataFrame({name: random.random(size) for name in "ab"}) for size in sizes)
     for name in "ab":
-        found = estimates.prediction_powered_mean(rest[name], both[name], people[name])
-        assert math.isnan(found.low) is math.isnan(found.high) is not has_interval
-        assert 0 < found.mean < 1
+        mean, low, high = findings.prediction_powered_mean(rest[name], both[name], people[name])
+        assert math.isnan(low) is math.isnan(high) is not has_interval
+        assert 0 < mean < 1
     heading, _, *rows = findings._corrections("model:m", people, both, rest)
     assert ("95 %" in heading) is ("no interval below 15" not in heading) is has_interval
     assert [("[" in row) for row in rows if row.split()[0] in "ab"] == [has_interval] * 2
@@ -236,6 +244,6 @@ def test_fewer_than_fifteen_judged_queries_give_no_interval(judged, has_interval
 def test_a_model_that_knows_nothing_does_no_harm():
     random = np.random.default_rng(27)
     people, noise = random.random(50), random.random(500)
-    found = estimates.prediction_powered_mean(noise[50:], noise[:50], people)
+    _, low, high = findings.prediction_powered_mean(noise[50:], noise[:50], people)
     alone = stats.t.interval(0.95, 49, np.mean(people), stats.sem(people))
-    assert found.high - found.low == pytest.approx(alone[1] - alone[0], rel=0.1)
+    assert high - low == pytest.approx(alone[1] - alone[0], rel=0.1)

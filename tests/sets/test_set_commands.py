@@ -268,6 +268,11 @@ def test_the_grid_of_a_set_has_its_name_and_place_whatever_yaml_makes_of_them(tm
     assert grid["datasets"][name]["corpus"] == name
 
 
+def test_an_error_names_its_command(tmp_path, capsys):
+    assert main(["set", "init", str(tmp_path / "notes"), "--documents", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("beirgrid set init: error: ")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

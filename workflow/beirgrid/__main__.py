@@ -164,7 +164,8 @@ def main(arguments: list[str] | None = None) -> int:
             message = f"out of memory on the GPU; make encode.batch_tokens.cuda smaller ({error})"
         else:
             raise
-    names = [word for word in arguments if not word.startswith("-")][: 2 if arguments[:1] == ["stage"] else 1]
+    words = 2 if {"stage", *_GROUPS}.intersection(arguments[:1]) else 1
+    names = [word for word in arguments if not word.startswith("-")][:words]
     say(f"{' '.join(['beirgrid', *names])}: error: {message}")
     return status
 

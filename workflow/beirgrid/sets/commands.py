@@ -23,8 +23,8 @@ from ..results import results_folder, summary
 from ..runs import runs
 from ..tools.run import as_yaml
 from ..tools.text import table_lines
-from . import chat_models, documents, exports, findings, generated_queries, model_judge, pools, queries, server
-from .agreement import Grades, Resolution, disagreements, without_adjudicators
+from . import chat_models, documents, findings, generated_queries, model_judge, pools, queries, server
+from .agreement import Grades, Resolution, disagreements
 from .evaluation_set import EvaluationSet
 
 # Queries with personal data, and kinds of flaws of documents, that a warning names.
@@ -199,7 +199,7 @@ def accept(
         f"{folder}: version {version.number} has {version.judgements:,} judgements of {version.queries:,} queries "
         f"by {', '.join(version.judges)} ({version.resolution})"
     )
-    show(*findings.judge_agreement(without_adjudicators(made.people(), made.adjudicators)))
+    show(*findings.judge_agreement(made))
     show(f"Next: run the grid again (beirgrid run {folder / 'grid.yaml'}), and its tables show this version")
 
 
@@ -230,7 +230,7 @@ def status(
     skipped = Counter(judgement.judge for judgement in made.store.judgements() if judgement.grade is None)
     for name, of_judge in grades.items():
         show(f"  {name}: {len(of_judge):,} graded, {skipped[name]:,} skipped")
-    show(*findings.judge_agreement(without_adjudicators(people, made.adjudicators)))
+    show(*findings.judge_agreement(made))
     if table:
         number = _write_disagreements(table, made, people)
         show(
@@ -267,7 +267,7 @@ def check(folder: Folder) -> None:
 
 def export(folder: Folder, *, output: Annotated[Path, "folder to write; it must be new"]) -> None:
     """Write the newest version of a set in the layouts of BEIR, MTEB and ir_datasets, with a card."""
-    version = exports.write(EvaluationSet(folder), output)
+    version = EvaluationSet(folder).export(output)
     show(f"{output}: version {version.number} of {folder}, {version.judgements:,} judgements; see its README.md")
 
 

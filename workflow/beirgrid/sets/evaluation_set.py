@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..collections import qrels
@@ -25,7 +27,7 @@ from ..collections.collection import Document, write_jsonl
 from ..collections.sources import LocalSource
 from ..config.datasets import Dataset, LocalCorpus
 from ..core import files
-from ..core.checkout import __version__
+from ..core.checkout import __version__, full_version
 from ..core.errors import BeirgridError, DataError
 from .agreement import Grades, Pair, Resolution, coefficients, resolve, without_adjudicators
 from .queries import SetQuery
@@ -141,7 +143,7 @@ class EvaluationSet:
         asked = list(queries)
         _refuse_repeated("queries", (query.id for query in asked))
         rows = ({"_id": query.id, "text": query.text, "metadata": query.metadata} for query in asked)
-        write_json_lines(self.folder / "queries.jsonl", rows)
+        _write_json_lines(self.folder / "queries.jsonl", rows)
         with self.edit() as description:
             description.queries = {**facts, "number": len(asked)}
 
@@ -249,8 +251,75 @@ class EvaluationSet:
             raise DataError(f"{path} was changed after version {version} was accepted")
         return qrels.read(path)
 
+    def export(self, output: Path) -> Version:
+        """Write the newest version to a folder that beir, mteb, datasets and ir_datasets read, without names of judges.
 
-def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+        Raises:
+            BeirgridError: the folder exists, or the set has no version.
+            DataError: a file of the set is damaged.
+        """
+        if not self.description.versions:
+            raise BeirgridError(f"{self.folder} has no version of its qrels yet: beirgrid set accept makes one")
+        if output.exists():
+            raise BeirgridError(f"{output} exists already: name a new folder")
+        version = self.description.versions[-1]
+        judged = [(query, *pair) for query, of in self.qrels(version.number).items() for pair in of.items()]
+        with files.atomic(output, directory=True) as folder:
+            shutil.copyfile(self.folder / "corpus.jsonl", folder / "corpus.jsonl")
+            # Loaders expect the same keys in each line. The frequency of a query in a log stays private.
+            queries = LocalSource(self.corpus).queries(self.dataset)
+            rows = (
+                {"_id": query.id, "text": query.text, "metadata": {"synthetic": query.synthetic}} for query in queries
+            )
+            _write_json_lines(folder / "queries.jsonl", rows)
+            (folder / "qrels").mkdir()
+            shutil.copyfile(self.folder / f"versions/{version.number}.tsv", folder / "qrels/test.tsv")
+            trec = (f"{query} 0 {document} {grade}\n" for query, document, grade in judged)
+            files.write_text(folder / "qrels/test.trec", "".join(trec))
+            # Hugging Face's datasets reads a folder in one format. A .tsv would make it parse JSON as CSV.
+            keys = ("query-id", "corpus-id", "score")
+            _write_json_lines(folder / "qrels/test.jsonl", (dict(zip(keys, row, strict=True)) for row in judged))
+            files.write_text(folder / "README.md", _card(self.description, version))
+        return version
+
+
+def _card(about: Description, version: Version) -> str:
+    """Format the dataset card. Hugging Face's datasets and mteb read its header."""
+    splits = [("default", "test", "qrels/test"), ("corpus", "corpus", "corpus"), ("queries", "queries", "queries")]
+    configs = [
+        {"config_name": name, "data_files": [{"split": split, "path": f"{path}.jsonl"}]} for name, split, path in splits
+    ]
+    header = {"pretty_name": about.name, "task_categories": ["text-retrieval"], "configs": configs}
+    scale = "\n".join(f"- {grade}: {meaning}" for grade, meaning in sorted(about.grades.items()))
+    return f"""\
+---
+{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---
+
+# {about.name}
+
+{about.documents.get("number", 0):,} documents. {version.judgements:,} judgements of {version.queries:,} queries.
+Version {version.number} of {version.date}, {version.by} ({version.resolution}).
+{"A model wrote the queries: they are synthetic." if about.queries.get("synthetic") else ""}
+Made by beirgrid {full_version()}.
+
+## Licence
+
+{about.licence or "Not stated. Ask the owner of the documents."}
+
+## Guideline
+
+{version.guideline}
+
+{scale}
+
+## Files
+
+`corpus.jsonl`, `queries.jsonl` and `qrels/test.tsv` are BEIR's layout. `qrels/test.jsonl` has the same judgements for
+MTEB, and `qrels/test.trec` for ir_datasets and trec_eval.
+"""
+
+
+def _write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write a JSON object per line, atomically."""
     files.write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 

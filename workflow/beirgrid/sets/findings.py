@@ -1,9 +1,14 @@
-"""Report what the judgements of an evaluation set show: agreement, power, holes and ranks."""
+"""Report what the judgements of an evaluation set show: agreement, power, holes, ranks, and the means under a model.
+
+Prediction-powered inference (Angelopoulos et al., Science 2023; PPI++, 2023) corrects the mean under a model's
+judgements by the queries that people judged too.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..analysis.significance import holm, student
+from ..analysis.significance import ROUNDING, holm, student
 from ..runs import metrics, runs
 from ..tools.text import table_lines
-from . import agreement, estimates, pools
+from . import agreement, pools
 from .evaluation_set import EvaluationSet
 from .store import MODEL
 
@@ -22,8 +27,13 @@ METRIC, HOLES = "ndcg@10", "hole@10"
 # Numbers of queries for which the smallest difference is shown.
 _SIZES = (50, 200, 1000)
 _LEVEL = 0.05
+# Probability with which a test detects a difference.
+_POWER = 0.8
+_MOST_QUERIES = 10**12
 # If a smaller share of a run's top 10 is judged, a deeper pool helps more than more queries.
 _JUDGED_ENOUGH = 0.95
+# With fewer queries that people judged too, an interval of a corrected mean covers less than it says.
+_FEWEST_JUDGED = 15
 
 Grades = Mapping[str, Mapping[str, int]]
 
@@ -41,9 +51,10 @@ def _tau(first: pd.Series, second: pd.Series) -> str:
     return f"{first.corr(second, method='kendall'):.3f}"
 
 
-def judge_agreement(grades: agreement.Grades) -> list[str]:
-    """Report the judges' coefficients of agreement."""
-    return [_coefficient(coefficient) for coefficient in agreement.coefficients(grades) if coefficient.pairs]
+def judge_agreement(made: EvaluationSet) -> list[str]:
+    """Report people's coefficients of agreement."""
+    people = agreement.without_adjudicators(made.people(), made.adjudicators)
+    return [_coefficient(coefficient) for coefficient in agreement.coefficients(people) if coefficient.pairs]
 
 
 def _coefficient(coefficient: agreement.Coefficient) -> str:
@@ -101,21 +112,34 @@ def paired_tests(grades: Grades, rankings: pools.Rankings, planned: Sequence[set
 
 
 def opening(grades: Grades, rankings: pools.Rankings, tested: Sequence[PairedTest]) -> list[str]:
-    """Report in three sentences which system is best, which comparisons with it are open, and what to do next."""
+    """Report which system is best, which comparisons with it are open, and what to do next, in a sentence each."""
     means = values(grades, rankings).mean().sort_values(ascending=False, kind="stable")
     best, *others = map(str, means.index)
-    unclear = [test.second for test in tested if test.first == best and not test.p < _LEVEL]
+    rivals = [test for test in tested if test.first == best]
+    unclear = [test.second for test in rivals if not test.p < _LEVEL]
+    shares = {
+        system: np.mean(
+            [document in of for query, of in grades.items() for document in run.get(query, ())[:10]] or [1.0]
+        )
+        for system, run in rankings.items()
+    }
+    worst, share = min(shares.items(), key=lambda item: item[1])
+    leader = f"{best} has the highest {METRIC}, {means[best]:.4f} over {len(grades):,} judged queries."
+    state = f"It is better than {', '.join(others)}: no comparison with it is open."
+    step = "Next: nothing more needs to be judged to tell the best system."
     if not others:
         state = "No other system was run on the set."
+    elif all(np.abs(test.differences).max() <= ROUNDING for test in rivals):
+        leader = f"All systems have the same {METRIC}, {means[best]:.4f} over {len(grades):,} judged queries."
+        state = "Open: they are equal on each of these queries."
+        step = "Next: judge other queries, since more judgements of these cannot tell the systems apart."
     elif unclear:
         state = f"Open: whether it is better than {', '.join(unclear)}."
-    else:
-        state = f"It is better than {', '.join(others)}: no comparison with it is open."
-    return [
-        f"{best} has the highest {METRIC}, {means[best]:.4f} over {len(grades):,} judged queries.",
-        state,
-        _next_step(grades, rankings, bool(unclear)),
-    ]
+        step = f"Next: judge more queries, since of each system's top 10 at least {share:.0%} are judged."
+    if share < _JUDGED_ENOUGH:
+        judged = f"of the top 10 documents of {worst} {share:.0%} are judged, and the others count as not relevant."
+        step = f"Next: judge deeper, since {judged}"
+    return [leader, state, step]
 
 
 def comparisons(tested: Sequence[PairedTest], planned: Sequence[set[str]] = ()) -> list[str]:
@@ -135,7 +159,7 @@ def comparisons(tested: Sequence[PairedTest], planned: Sequence[set[str]] = ()) 
 
 
 def _smallest(differences: np.ndarray, queries: int) -> str:
-    difference = estimates.smallest_difference(differences, queries)
+    difference = smallest_difference(differences, queries)
     return "" if math.isnan(difference) else f"{difference:.4f}"
 
 
@@ -149,38 +173,19 @@ def _verdict(first: str, second: str, differences: np.ndarray, p: float, tests: 
             f"Open: {first} is better than {second} by {seen:.4f} on each judged query ({len(differences)}). A t test "
             "needs differences that vary."
         )
-    if not seen:
+    if abs(seen) <= ROUNDING:
         return f"Open: {first} and {second} have the same mean."
     low, high = ttest_1samp(differences, 0).confidence_interval()
     size = f"{_interval(seen, low, high, 4)}, p {p:.2g}"
     if p < _LEVEL:
         return f"Closed: {first} is better than {second} by {size}."
     level = _LEVEL / tests if low > 0 else _LEVEL
-    queries = estimates.queries_needed(differences, seen, level)
+    queries = queries_needed(differences, seen, level)
     needed = f"{queries:,} queries find it with a probability of 0.8; there are {len(differences):,}."
     state = f"{first} and {second} differ by {size}."
     if low > 0:
         return f"Open among {tests} comparisons: {state} Closed if no other one was planned. Otherwise {needed}"
     return f"Open: {state} If this is the true difference, {needed}"
-
-
-def _next_step(grades: Grades, rankings: pools.Rankings, is_open: bool) -> str:
-    """Return whether deeper pools or more queries help more, as the next step."""
-    shares = {
-        system: np.mean(
-            [document in grades[query] for query in grades for document in of.get(query, ())[:10]] or [True]
-        )
-        for system, of in rankings.items()
-    }
-    worst = min(shares, key=lambda system: shares[system])
-    if shares[worst] < _JUDGED_ENOUGH:
-        return (
-            f"Next: judge deeper, since of the top 10 documents of {worst} {shares[worst]:.0%} are judged, and the "
-            "others count as not relevant."
-        )
-    if is_open:
-        return f"Next: judge more queries, since of each system's top 10 at least {shares[worst]:.0%} are judged."
-    return "Next: nothing more needs to be judged to tell the best system."
 
 
 def calibration(made: EvaluationSet, model: str, rankings: pools.Rankings) -> list[str]:
@@ -222,14 +227,14 @@ def _corrections(model: str, people: pd.DataFrame, both: pd.DataFrame, rest: pd.
     best, *others = whole.index
     rows = []
     for system in whole.index:
-        estimate = estimates.prediction_powered_mean(*(of[system].to_numpy() for of in (rest, both, people)))
-        lead = estimates.prediction_powered_mean(*((of[best] - of[system]).to_numpy() for of in (rest, both, people)))
+        estimate = prediction_powered_mean(*(of[system].to_numpy() for of in (rest, both, people)))
+        lead = prediction_powered_mean(*((of[best] - of[system]).to_numpy() for of in (rest, both, people)))
         means = f"{whole[system]:.4f}", f"{people[system].mean():.4f}"
         rows.append([system, *means, _interval(*estimate, 4), _interval(*lead, 4) if system != best else ""])
-    least, number = estimates.FEWEST_JUDGED, len(people[best])
-    interval = "prediction-powered, 95 %" if number >= least else f"no interval below {least} of them"
+    number = len(people)
+    interval = "prediction-powered, 95 %" if number >= _FEWEST_JUDGED else f"no interval below {_FEWEST_JUDGED} of them"
     lines = [
-        f"{METRIC} of {number + len(rest[best]):,} queries that {model} judged, corrected by the {number:,} that "
+        f"{METRIC} of {number + len(rest):,} queries that {model} judged, corrected by the {number:,} that "
         f"people judged whole ({interval}):",
         *table_lines(["system", "by the model", "by people", "corrected", f"{best} leads by"], rows),
     ]
@@ -237,3 +242,57 @@ def _corrections(model: str, people: pd.DataFrame, both: pd.DataFrame, rest: pd.
         tau = _tau(both.mean(), people.mean())
         lines.append(f"Kendall's tau of the systems under the model and under people, on these queries: {tau}")
     return lines
+
+
+def smallest_difference(differences: np.ndarray, queries: int, alpha: float = _LEVEL) -> float:
+    """Compute the smallest mean difference that a paired two-sided t test detects with a probability of 0.8.
+
+    It follows from Student's noncentral t distribution. It is NaN where the differences do not vary.
+
+    Args:
+        differences: differences of two systems per query, float [queries seen]; their standard deviation is used.
+        queries: number of queries of the test.
+        alpha: level of the test.
+    """
+    from scipy.special import nctdtrinc, stdtrit
+
+    spread = float(np.std(differences, ddof=1)) if len(differences) > 1 else 0.0
+    if spread <= ROUNDING or queries < 2:
+        return math.nan
+    critical = float(stdtrit(queries - 1, 1 - alpha / 2))
+    return float(nctdtrinc(queries - 1, 1 - _POWER, critical)) * spread / math.sqrt(queries)
+
+
+def queries_needed(differences: np.ndarray, difference: float, alpha: float = _LEVEL) -> int:
+    """Return the number of queries with which ``smallest_difference`` is at most a difference."""
+    sizes = range(_MOST_QUERIES)
+    return bisect_left(sizes, -abs(difference), lo=2, key=lambda size: -smallest_difference(differences, size, alpha))
+
+
+def prediction_powered_mean(
+    by_model: np.ndarray, model_where_judged: np.ndarray, by_people: np.ndarray
+) -> tuple[float, float, float]:
+    """Estimate the mean under people's judgements of all queries, with its 95 % interval.
+
+    The ends of the interval are NaN for a sample of fewer than 15 queries.
+
+    Args:
+        by_model: values of the queries that only the model judged, float [queries].
+        model_where_judged: values under the model of the queries that people judged too, float [sample].
+        by_people: values of these queries under people's judgements, float [sample], a random sample of all queries,
+            at least two.
+    """
+    from scipy.special import stdtrit
+
+    sample, others = len(by_people), len(by_model)
+    variance = float(np.var(np.concatenate([by_model, model_where_judged]), ddof=1))
+    covariance = float(np.cov(by_people, model_where_judged)[0, 1])
+    # The weight of the model's values that minimises the interval (PPI++).
+    weight = min(max(covariance / ((1 + sample / others) * variance), 0.0), 1.0) if others and variance else 0.0
+    corrected = by_people - weight * model_where_judged
+    mean = float(np.mean(corrected)) + (weight * float(np.mean(by_model)) if others else 0.0)
+    error = float(np.var(corrected, ddof=1)) / sample
+    if others > 1:
+        error += weight**2 * float(np.var(by_model, ddof=1)) / others
+    half = float(stdtrit(sample - 1, 0.975)) * math.sqrt(error) if sample >= _FEWEST_JUDGED else math.nan
+    return mean, mean - half, mean + half
