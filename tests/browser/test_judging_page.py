@@ -171,7 +171,7 @@ def test_a_page_left_open_over_night_goes_on(made, served, judge):
 
 def test_one_file_is_judged_without_a_server_and_taken_back(made, judge, tmp_path):
     judging, path = server.Judging(made), tmp_path / "ann.html"
-    path.write_text(server.offline(judging, "ann", judging.store.waiting("ann")), encoding="utf-8")
+    path.write_text(judging.offline("ann", judging.store.waiting("ann")), encoding="utf-8")
     page = judge(path.as_uri(), "")
     for key in "3201":
         press(page, key)
@@ -182,7 +182,7 @@ def test_one_file_is_judged_without_a_server_and_taken_back(made, judge, tmp_pat
     with page.expect_download() as download:
         page.locator("#save").click()
     download.value.save_as(tmp_path / "back.csv")
-    assert server.take_back(judging, "ann", tmp_path / "back.csv") == 4
+    assert judging.take_back("ann", tmp_path / "back.csv") == 4
     assert [found.grade for found in made.store.judgements()] == [3, 2, 0, 1]
 
 

@@ -16,7 +16,7 @@ from helpers import set_step
 from beirgrid.core import files
 from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.search import lucene
-from beirgrid.sets import documents, generated_queries
+from beirgrid.sets import documents, models
 from beirgrid.sets.evaluation_set import EvaluationSet
 from beirgrid.sets.store import Grading
 
@@ -88,7 +88,7 @@ def test_queries_that_lead_back_to_their_passage_are_kept_and_marked(made, serve
     assert "short" not in {row["metadata"]["source"] for row in found}
     facts = EvaluationSet(made.folder).description.queries
     assert facts["endpoint"] == {"model": "writer"}
-    assert facts["prompt"] == generated_queries.PROMPT
+    assert facts["prompt"] == models.QUERY_PROMPT
     assert facts["passages"] == 12 + sum(facts["left_out"].values()) == len(served.asked)
     assert facts["left_out"]["round_trip"] > 0 < facts["left_out"]["empty"]
     assert (made.folder / "spent.tsv").is_file()
@@ -169,7 +169,7 @@ def test_a_decoder_writes_queries(tmp_path):
     set_step("queries", small.folder, "--generate", 2, "--with", save_fixed_answer(tmp_path / "writer", "rustic"))
     assert [row["text"] for row in rows(small)] == ["rustic"]
     facts = EvaluationSet(small.folder).description.queries
-    assert (facts["checkpoint"], facts["prompt"]) == ("writer", generated_queries.PROMPT)
+    assert (facts["checkpoint"], facts["prompt"]) == ("writer", models.QUERY_PROMPT)
     assert facts["left_out"]["near_duplicates"] == 3
 
 

@@ -880,7 +880,7 @@ def test_hostile_texts_stay_text(made, served, tmp_path):
         assert HOSTILE not in answer.read().decode()
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
     made.description.guideline = f"</script>{HOSTILE}"
-    page = server.offline(server.Judging(made), "cem", made.store.waiting("cem"))
+    page = server.Judging(made).offline("cem", made.store.waiting("cem"))
     assert page.count("</script>") == 1
     assert "\\u003cscript>document.title" in page
     assert "<script>document.title" not in page
@@ -893,7 +893,7 @@ def test_files_for_several_judges_share_the_queries_and_repeat_those_of_the_over
     shared = {pair for pair, of_all in made.store.pool().items() if of_all}
     assert 0 < len(shared) < 30
     dan = made.store.next("dan")  # a query that dan has begun on the page is in no file, unless all judge it
-    files = server.pairs_by_judge(server.Judging(made), ["ann", "ben", "cem"])
+    files = server.Judging(made).pairs_by_judge(["ann", "ben", "cem"])
     own = [set(pairs) - shared for pairs in files.values()]
     assert all(shared <= set(pairs) for pairs in files.values())
     assert sum(map(len, own)) == len(set.union(*own)) == 30 - len(shared) - (dan not in shared)
@@ -921,12 +921,12 @@ def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path, monkeypatch, text,
     judging, path = server.Judging(made), tmp_path / "back.csv"
     path.write_text(text)
     if isinstance(expected, dict):
-        assert server.take_back(judging, "ann", path) == len(expected)
+        assert judging.take_back("ann", path) == len(expected)
         assert made.grades() == {"ann": expected}
         assert said == [f"{path}: 1 rows have neither a grade nor a reason"] * (",,\n" in text)
     else:
         with pytest.raises(BeirgridError, match=expected):
-            server.take_back(judging, "ann", path)
+            judging.take_back("ann", path)
         assert made.grades() == {}
 
 

@@ -17,7 +17,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from beirgrid.core.errors import BeirgridError, ConfigError, DataError
 from beirgrid.models import endpoints
-from beirgrid.sets import chat_models, documents, findings, model_judge, queries
+from beirgrid.sets import documents, findings, models, queries
 from beirgrid.sets.evaluation_set import EvaluationSet
 from beirgrid.sets.store import Grading
 
@@ -69,8 +69,8 @@ def endpoint(served, tmp_path):
 
 def judged(made: EvaluationSet, model: Path, **options: str) -> list[Grading]:
     """Judge a set with a model, as the command does."""
-    with chat_models.open_chat(model, made.folder, "judgements") as opened:
-        return list(model_judge.judge(made, opened, **options))
+    with models.open_chat(model, made.folder, "judgements") as opened:
+        return list(models.judge(made, opened, **options))
 
 
 def people(made, number: int, judge: str = "ann") -> None:
@@ -97,7 +97,7 @@ def test_a_model_judges_the_whole_pool_and_its_answers_are_kept(made, endpoint, 
         assert stored[f"q{query}", f"{query}/{document}"] == min(3, truth(query, document) + (document == 2))
     assert {judgement.reason for judgement in given} <= {f"##final score: {grade}" for grade in range(4)}
     facts = EvaluationSet(made.folder).description.models[NAME]
-    assert facts["prompt"] == model_judge.PROMPT
+    assert facts["prompt"] == models.JUDGE_PROMPT
     assert facts["endpoint"] == {"model": "org/judge-1"}
     assert len((made.folder / "spent.tsv").read_text().splitlines()) == 2 * 48  # entered, then corrected
     prompt = served.asked[0][1]["messages"][0]["content"]
@@ -141,7 +141,7 @@ def test_a_model_that_stops_goes_on_where_it_stopped(made, endpoint, served):
     ],
 )
 def test_grades_are_read_from_answers(answer, grade):
-    assert model_judge.grade(answer) == grade
+    assert models.grade(answer) == grade
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_another_prompt_or_model_needs_another_name(made, endpoint, monkeypatch)
     with pytest.raises(BeirgridError, match="has judged with other settings or another prompt"):
         judged(made, endpoint(revision="2026-01"))
     judged(made, endpoint(revision="2026-01"), name="second")
-    monkeypatch.setattr(model_judge, "PROMPT", "Grade {query} and {passage}")
+    monkeypatch.setattr(models, "JUDGE_PROMPT", "Grade {query} and {passage}")
     with pytest.raises(BeirgridError, match="--as"):
         judged(made, endpoint())
     assert sorted(made.description.models) == [NAME, "model:second"]
@@ -207,10 +207,10 @@ def test_other_scales_and_bad_files_are_refused(made, endpoint, tmp_path):
     ):
         path.write_text(content)
         with pytest.raises(ConfigError, match=message):
-            chat_models.read_endpoint(path)
+            models.read_endpoint(path)
     for place in (tmp_path / "none.yaml", Path("/dev/zero"), tmp_path):
         with pytest.raises(ConfigError, match="is no file"):
-            chat_models.read_endpoint(place)
+            models.read_endpoint(place)
 
 
 @pytest.mark.slow
@@ -278,12 +278,12 @@ def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):
     with pytest.raises(DataError, match="without its passage; the model reads 896"):
         set_step("judge", made.folder, "--with", checkpoint, "--prompt", prompt)
     set_step("judge", made.folder, "--with", checkpoint)
-    assert EvaluationSet(made.folder).description.models["model:two"]["prompt"] == model_judge.PROMPT
+    assert EvaluationSet(made.folder).description.models["model:two"]["prompt"] == models.JUDGE_PROMPT
 
 
 def test_a_decoder_reads_the_message_in_its_own_form(tmp_path):
     """Only the passage is cut, so that the message keeps its end."""
-    with chat_models.open_chat(save_fixed_answer(tmp_path / "no", "no 123"), tmp_path, "judgements") as opened:
-        questions = [chat_models.Question(lambda passage: f"a {passage} z", "x" * size) for size in (5, 5000)]
+    with models.open_chat(save_fixed_answer(tmp_path / "no", "no 123"), tmp_path, "judgements") as opened:
+        questions = [(lambda passage: f"a {passage} z", "x" * size) for size in (5, 5000)]
         assert list(opened.answers(questions)) == ["no 123", "no 123"]
         assert opened.name == "no"

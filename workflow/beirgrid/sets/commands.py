@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import tempfile
 import webbrowser
 from collections import Counter
@@ -23,8 +22,8 @@ from ..results import results_folder, summary
 from ..runs import runs
 from ..tools.run import as_yaml
 from ..tools.text import table_lines
-from . import chat_models, documents, findings, generated_queries, model_judge, pools, queries, server
-from .agreement import Grades, Resolution, disagreements
+from . import documents, findings, models, pools, queries, server
+from .agreement import Resolution
 from .evaluation_set import EvaluationSet
 
 # Queries with personal data, and kinds of flaws of documents, that a warning names.
@@ -82,7 +81,7 @@ def add_queries(
     if source:
         chosen, facts = queries.read(source), {"from": str(source)}
     elif generate and model:
-        chosen, facts = generated_queries.generate(made, generate, model, seed)
+        chosen, facts = models.write_queries(made, generate, model, seed)
         say(f"{facts['passages']:,} passages were read; left out: {facts['left_out']}")
     suspects = queries.personal(chosen)
     for what, names in suspects.items():
@@ -156,20 +155,20 @@ def judge(
     if not made.store.path.is_file():
         raise BeirgridError(f"{folder} has no pool: beirgrid set pool makes it")
     if model:
-        with chat_models.open_chat(model, folder, "judgements") as opened:
-            graded = [*model_judge.judge(made, opened, name, model_judge.read_prompt(prompt) if prompt else "")]
+        with models.open_chat(model, folder, "judgements") as chat:
+            graded = [*models.judge(made, chat, name, models.read_prompt(prompt) if prompt else "")]
         skipped = sum(judgement.grade is None for judgement in graded)
         show(f"{folder}: {len(graded):,} new judgements by a model; {skipped:,} answers have no grade")
         show(f"Next: people judge some queries whole (beirgrid set judge {folder}), then beirgrid set status {folder}")
         return
     judging = server.Judging(made)
     if take_back:
-        show(f"{server.take_back(judging, *take_back):,} judgements of {take_back[0]} are stored")
+        show(f"{judging.take_back(*take_back):,} judgements of {take_back[0]} are stored")
         return
     if offline:
-        for person, pairs in server.pairs_by_judge(judging, offline).items():
+        for person, pairs in judging.pairs_by_judge(offline).items():
             path = Path(f"{made.description.name}-{person}.html")
-            files.write_text(path, server.offline(judging, person, pairs))
+            files.write_text(path, judging.offline(person, pairs))
             show(f"{path}: {len(pairs):,} pairs. Open it in a browser, judge, and save the judgements as CSV")
             show(f"Then: beirgrid set judge {folder} --take-back {person!r} FILE.csv")
         return
@@ -232,7 +231,7 @@ def status(
         show(f"  {name}: {len(of_judge):,} graded, {skipped[name]:,} skipped")
     show(*findings.judge_agreement(made))
     if table:
-        number = _write_disagreements(table, made, people)
+        number = server.Judging(made).write_disagreements(table)
         show(
             f"{table}: {number:,} pairs with several grades. Fill in the column grade, then: beirgrid set judge "
             f"{folder} --take-back ADJUDICATOR {table}"
@@ -317,18 +316,3 @@ def _refuse_other_documents(made: EvaluationSet, results: Path, pooled: set[str]
             raise DataError(
                 f"the runs are of another text of {document.id!r} than {made.folder} has: run the grid again"
             )
-
-
-def _write_disagreements(path: Path, made: EvaluationSet, grades: Grades) -> int:
-    """Write the pairs on which judges disagree, with their texts and room for the grade of an adjudicator."""
-    pairs, judges = disagreements(grades), sorted(grades)
-    asked, texts = made.queries(), made.documents(document for (_, document), _ in pairs)
-    names = ["query", "document", "query_text", "title", "text", *(f"by {judge}" for judge in judges), "grade"]
-    with files.atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(names)
-        for (query, document), given in pairs:
-            text = texts[document]
-            shown = (query, document, asked[query], text.title, text.text)
-            writer.writerow([*map(server.cell_of_text, shown), *(given.get(name, "") for name in judges), ""])
-    return len(pairs)

@@ -1,4 +1,4 @@
-"""Serve the judging page on the loopback interface, or write it as one HTML file for offline use.
+"""Judgements of people: serve the judging page on the loopback interface, or write it as one HTML file for offline use.
 
 The page shows documents as text and interprets no markup in them. A token in the address and a check of the host name
 keep out other users and web sites.
@@ -6,6 +6,7 @@ keep out other users and web sites.
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import secrets
@@ -18,7 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..collections import lines
 from ..collections.collection import Document
+from ..core import files
 from ..core.errors import BeirgridError, DataError, warn
+from . import agreement
+from .agreement import Pair
 from .evaluation_set import EvaluationSet
 from .store import Grading
 
@@ -45,7 +49,7 @@ _HEADERS = {
 
 
 class Judging:
-    """The operations of the page on an evaluation set."""
+    """The operations of the page, and of the files that replace it, on an evaluation set."""
 
     def __init__(self, evaluation_set: EvaluationSet) -> None:
         self.set, self.store = evaluation_set, evaluation_set.store
@@ -60,7 +64,7 @@ class Judging:
         return _PAGE.read_text(encoding="utf-8").replace(_DATA, text)
 
     def pair(self, query: str, document: str) -> dict[str, str]:
-        """Return a pair's texts for the page."""
+        """Return a pair with its texts."""
         if document not in self.texts:  # at the first call, and when the pool has grown
             self.texts = self.set.documents(document for _, document in self.store.pool())
         shown = self.texts[document]
@@ -78,13 +82,103 @@ class Judging:
         Raises:
             BeirgridError: the grade is not one of the set's, or a skipped pair has no reason.
         """
-        self.store.judge(_judgement(judge, row, self.set.description.grades))
+        self.store.judge(self._judgement(judge, row))
         return self.next(judge)
 
     def undo(self, judge: str) -> dict[str, Any]:
         """Undo a judge's last judgement; return its pair."""
         pair = self.store.undo(judge)
         return {**self.next(judge), **({"pair": self.pair(*pair)} if pair else {})}
+
+    def pairs_by_judge(self, judges: Iterable[str]) -> dict[str, list[Pair]]:
+        """Divide the pairs that wait for some judges: each gets the shared queries, and a share of the others."""
+        shared = {pair for pair, is_shared in self.store.pool().items() if is_shared}
+        waiting = {check_judge(judge): self.store.waiting(judge) for judge in judges}
+        takers: dict[str, list[str]] = {}
+        for judge, pairs in waiting.items():
+            for query in dict.fromkeys(query for query, document in pairs if (query, document) not in shared):
+                takers.setdefault(query, []).append(judge)
+        owners: dict[str, str] = {}
+        for query, able in takers.items():
+            owners[query] = min(able, key=Counter(owners.values()).__getitem__)
+        return {
+            judge: [pair for pair in pairs if pair in shared or owners[pair[0]] == judge]
+            for judge, pairs in waiting.items()
+        }
+
+    def offline(self, judge: str, pairs: Iterable[Pair]) -> str:
+        """Return one HTML file with pairs for a judge; it saves the judgements as CSV."""
+        return self.page(judge=judge, pairs=[self.pair(*pair) for pair in pairs])
+
+    def take_back(self, judge: str, path: Path) -> int:
+        """Import the judgements of a CSV file with columns query, document, grade and reason; return their number.
+
+        Raises:
+            BeirgridError: a grade is not valid; names the row. Nothing is stored then.
+        """
+        judgements: dict[Pair, tuple[Grading, str]] = {}
+        empty = 0
+        for row, place in lines.table(path):
+            if lacking := [name for name in ("query", "document", "grade") if name not in row]:
+                remedy = "is the file saved with commas between its columns?"
+                raise DataError(f"{place} has no column {lacking[0]!r}: {remedy}")
+            if not row["grade"] and not row.get("reason"):
+                empty += 1
+                continue
+            try:
+                judgement = self._judgement(judge, {name: _text_of_cell(cell) for name, cell in row.items()})
+            except BeirgridError as error:
+                raise BeirgridError(f"{place}: {error}") from None
+            pair = judgement.query, judgement.document
+            first, earlier = judgements.setdefault(pair, (judgement, place))
+            if first != judgement:
+                raise BeirgridError(
+                    f"{place}: document {pair[1]!r} of query {pair[0]!r} has another grade than in {earlier}"
+                )
+        if strangers := judgements.keys() - self.store.pool().keys():
+            query, document = min(strangers)
+            raise BeirgridError(f"{path}: the pool does not have document {document!r} of query {query!r}")
+        if empty:
+            warn(f"{path}: {empty:,} rows have neither a grade nor a reason")
+        for judgement, _ in judgements.values():
+            self.store.judge(judgement)
+        return len(judgements)
+
+    def write_disagreements(self, path: Path) -> int:
+        """Write the pairs that people grade differently to a CSV file, for an adjudicator; return their number.
+
+        It has the texts, and an empty column grade. ``take_back`` reads it.
+        """
+        people = self.set.people()
+        pairs = agreement.disagreements(people)
+        names = [
+            "query",
+            "document",
+            "query_text",
+            "title",
+            "text",
+            *(f"by {judge}" for judge in sorted(people)),
+            "grade",
+        ]
+        with files.atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.DictWriter(stream, names)
+            writer.writeheader()
+            for pair, grades in pairs:
+                texts = {name: _cell_of_text(text) for name, text in self.pair(*pair).items()}
+                writer.writerow(texts | {f"by {judge}": grade for judge, grade in grades.items()})
+        return len(pairs)
+
+    def _judgement(self, judge: str, row: dict[str, Any]) -> Grading:
+        """Parse a judgement from a request of the page or a row of a file."""
+        query, document, grade = str(row.get("query")), str(row.get("document")), row.get("grade")
+        reason, grades = " ".join(str(row.get("reason") or "").split()), [*map(str, self.set.description.grades)]
+        if grade in (None, ""):
+            if not reason:
+                raise BeirgridError("a skipped document needs a reason")
+            return Grading(check_judge(judge), query, document, None, reason)
+        if str(grade) not in grades:
+            raise BeirgridError(f"the grade {str(grade)[:20]!r} is not one of {', '.join(grades)}")
+        return Grading(check_judge(judge), query, document, int(str(grade)), reason)
 
 
 def check_judge(name: str) -> str:
@@ -94,17 +188,14 @@ def check_judge(name: str) -> str:
     return name
 
 
-def _judgement(judge: str, row: dict[str, Any], grades: Iterable[int]) -> Grading:
-    """Parse a judgement from a request of the page or a row of a file."""
-    query, document, grade = str(row.get("query")), str(row.get("document")), row.get("grade")
-    reason = " ".join(str(row.get("reason") or "").split())
-    if grade in (None, ""):
-        if not reason:
-            raise BeirgridError("a skipped document needs a reason")
-        return Grading(judge, query, document, None, reason)
-    if str(grade) not in map(str, grades):
-        raise BeirgridError(f"the grade {str(grade)[:20]!r} is not one of {', '.join(map(str, grades))}")
-    return Grading(judge, query, document, int(str(grade)), reason)
+def _cell_of_text(text: str) -> str:
+    """Return a text that a spreadsheet does not run as a formula."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def _text_of_cell(text: str) -> str:
+    """Return the text that ``_cell_of_text`` was given."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def application(judging: Judging, token: str) -> Starlette:
@@ -129,7 +220,7 @@ def application(judging: Judging, token: str) -> Starlette:
         check(request)
         operation = getattr(judging, request.url.path[1:])
         judge = check_judge(request.query_params.get("judge", ""))
-        rows = [_row(await request.body())] if operation == judging.judge else []
+        rows = [dict(json.loads(await request.body()))] if operation == judging.judge else []
         return JSONResponse(await run_in_threadpool(operation, judge, *rows), headers=_HEADERS)
 
     def refuse(request: Request, error: Exception) -> Response:
@@ -138,17 +229,9 @@ def application(judging: Judging, token: str) -> Starlette:
 
     routes = [Route("/", index), Route("/next", answer)]
     routes += [Route(path, answer, methods=["POST"]) for path in ("/judge", "/undo")]
-    return Starlette(routes=routes, exception_handlers={HTTPException: refuse, BeirgridError: refuse})
-
-
-def _row(body: bytes) -> dict[str, Any]:
-    """Read the JSON object of a request; raise BeirgridError if it is none, or has half a character."""
-    try:
-        row = dict(json.loads(body))
-        json.dumps(row, ensure_ascii=False).encode()
-    except (ValueError, TypeError, RecursionError):
-        raise BeirgridError("the request is not a JSON object of texts and numbers") from None
-    return row
+    return Starlette(
+        routes=routes, exception_handlers=dict.fromkeys((HTTPException, BeirgridError, ValueError), refuse)
+    )
 
 
 def serve(judging: Judging, port: int = 0) -> tuple[uvicorn.Server, socket.socket, str]:
@@ -172,70 +255,3 @@ def serve(judging: Judging, port: int = 0) -> tuple[uvicorn.Server, socket.socke
         application(judging, token), log_config=None, log_level="error", access_log=False, ws="none"
     )
     return uvicorn.Server(config), listening, f"http://127.0.0.1:{listening.getsockname()[1]}/?token={token}"
-
-
-def pairs_by_judge(judging: Judging, judges: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
-    """Divide the pairs that wait for some judges: each gets all pairs of shared queries, and a share of the others."""
-    shared = {pair for pair, is_shared in judging.store.pool().items() if is_shared}
-    waiting = {check_judge(judge): judging.store.waiting(judge) for judge in judges}
-    takers: dict[str, list[str]] = {}
-    for judge, pairs in waiting.items():
-        for query in dict.fromkeys(query for query, document in pairs if (query, document) not in shared):
-            takers.setdefault(query, []).append(judge)
-    owners: dict[str, str] = {}
-    for query, able in takers.items():
-        owners[query] = min(able, key=Counter(owners.values()).__getitem__)
-    return {
-        judge: [pair for pair in pairs if pair in shared or owners[pair[0]] == judge]
-        for judge, pairs in waiting.items()
-    }
-
-
-def offline(judging: Judging, judge: str, pairs: Iterable[tuple[str, str]]) -> str:
-    """Return one HTML file with pairs for a judge; it saves the judgements as CSV."""
-    return judging.page(judge=judge, pairs=[judging.pair(*pair) for pair in pairs])
-
-
-def take_back(judging: Judging, judge: str, path: Path) -> int:
-    """Import the judgements of a CSV file with columns query, document, grade and reason; return their number.
-
-    Raises:
-        BeirgridError: a grade is not valid; names the row. Nothing is stored then.
-    """
-    rows: dict[tuple[str, str], tuple[Grading, str]] = {}
-    empty = 0
-    for row, place in lines.table(path):
-        if lacking := [name for name in ("query", "document", "grade") if name not in row]:
-            raise DataError(f"{place} has no column {lacking[0]!r}: is the file saved with commas between its columns?")
-        if not row.get("grade") and not row.get("reason"):
-            empty += 1
-            continue
-        try:
-            row = {name: text_of_cell(value) for name, value in row.items()}
-            judgement = _judgement(check_judge(judge), row, judging.set.description.grades)
-        except BeirgridError as error:
-            raise BeirgridError(f"{place}: {error}") from None
-        _, query, document, *_ = judgement
-        first, earlier = rows.setdefault((query, document), (judgement, place))
-        if first != judgement:
-            raise BeirgridError(
-                f"{place}: document {document!r} of query {query!r} has another grade than in {earlier}"
-            )
-    if strangers := rows.keys() - judging.store.pool().keys():
-        query, document = min(strangers)
-        raise BeirgridError(f"{path}: the pool does not have document {document!r} of query {query!r}")
-    if empty:
-        warn(f"{path}: {empty:,} rows have neither a grade nor a reason")
-    for judgement, _ in rows.values():
-        judging.store.judge(judgement)
-    return len(rows)
-
-
-def cell_of_text(text: str) -> str:
-    """Return a text that a spreadsheet does not run as a formula."""
-    return f"'{text}" if _FORMULA.match(text) else text
-
-
-def text_of_cell(text: str) -> str:
-    """Return the text that ``cell_of_text`` was given."""
-    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
