@@ -119,7 +119,7 @@ def opening(grades: Grades, rankings: pools.Rankings, tested: Sequence[PairedTes
     unclear = [test.second for test in rivals if not test.p < _LEVEL]
     shares = {
         system: np.mean(
-            [document in of for query, of in grades.items() for document in run.get(query, ())[:10]] or [1.0]
+            [document in of for query, of in grades.items() for document in run.get(query, ())[:10]] or [True]
         )
         for system, run in rankings.items()
     }
