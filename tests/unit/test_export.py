@@ -15,8 +15,8 @@ import yaml
 from helpers import main
 from huggingface_hub import parse_eval_result_entries
 
+from beirgrid.config.registry import tasks
 from beirgrid.core.checkout import full_version
-from beirgrid.exchange.mteb import tasks
 from beirgrid.results import scores
 
 SYSTEMS = ("first", "second", "both")

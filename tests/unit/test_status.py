@@ -19,7 +19,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from beirgrid.__main__ import main
 from beirgrid.core.errors import BeirgridError
 from beirgrid.core.progress import Progress
-from beirgrid.tools import events, screen, status
+from beirgrid.tools import events, status
 from snakemake_logger_plugin_beirgrid import LogHandler
 
 
@@ -231,7 +231,7 @@ def test_a_failed_job_without_a_log_is_shown(begun):
 def test_a_file_gets_a_line_at_ends_of_jobs_every_ten_seconds_at_most(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stderr", printed := io.StringIO())
-    monkeypatch.setattr(screen.time, "monotonic", lambda: clock)
+    monkeypatch.setattr(status.time, "monotonic", lambda: clock)
     logger, clock = logging.Logger("snakemake"), 100.0
     logger.addHandler(plugin := LogHandler(OutputSettings(), None))
     logger.info("begun", extra=BEGUN)

@@ -25,7 +25,7 @@ from pathlib import Path
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import Resources
 from beirgrid.pipeline.stage import jobs_behind, output
-from beirgrid.tools.configfiles import merged
+from beirgrid.config.load import merged
 grid = Grid(merged([Path(sys.argv[1])]))
 cell = {"system": "minilm", "dataset": "demo"}
 print(*(job.record for job in jobs_behind(grid, output("results/spread/{system}/{dataset}.tsv", **cell))))

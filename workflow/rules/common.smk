@@ -1,5 +1,4 @@
 # The validated configuration, and the job graph derived from it.
-from beirgrid import config as configuration
 from beirgrid.core import environment, files, paths
 from beirgrid.core.errors import BeirgridError, log_to_standard_error
 from beirgrid.pipeline import artifacts

@@ -35,7 +35,7 @@ class LogHandler(LogHandlerBase):
             if self.screen:
                 self.screen.show(record)
             elif self.writes_to_stream and getattr(record, "event", None) == LogEvent.WORKFLOW_STARTED:
-                from beirgrid.tools.screen import Screen
+                from beirgrid.tools.status import Screen
 
                 self.screen = Screen(self.stream, self.common_settings.nocolor)
             elif self.writes_to_stream and record.levelno >= logging.WARNING:

@@ -1,11 +1,11 @@
-"""Read YAML files, and validate the merged configuration.
+"""Read, merge and validate the YAML configuration.
 
 Snakemake's parsing of the Snakefile imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,51 @@ from . import checks, entries, names, seeds
 from .entries import Config
 from .metric_names import MAIN
 from .values import explain
+
+
+def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration over the registry and the settings that come with beirgrid."""
+    from snakemake.utils import update_config
+
+    raw: dict[str, Any] = {}
+    for name in ("datasets", "systems", "config"):
+        update_config(raw, read_yaml(CHECKOUT / "config" / f"{name}.yaml"))
+    update_config(raw, config)
+    return raw
+
+
+def merged(
+    configfiles: Sequence[Path] = (), settings: Sequence[str] = (), more: Mapping[str, Any] | None = None
+) -> Config:
+    """Return the configuration of a grid without running Snakemake.
+
+    Args:
+        configfiles: merged over what comes with beirgrid.
+        settings: words KEY=VALUE of ``--config``, over the files.
+        more: keys over all of them.
+
+    Raises:
+        ConfigError: a file or a word cannot be read, or the configuration cannot be run.
+    """
+    from snakemake.cli import parse_config
+    from snakemake.common.configfile import load_configfile
+    from snakemake.utils import update_config
+    from snakemake_interface_common.exceptions import WorkflowError
+
+    raw = with_defaults({})
+    for path in configfiles:
+        try:
+            update_config(raw, load_configfile(path))
+        except (WorkflowError, UnicodeDecodeError) as error:
+            read_yaml(path)  # which names the line; Snakemake does not
+            raise ConfigError(f"{path}: {error}") from None
+    try:
+        update_config(raw, given := parse_config(list(settings)))
+        update_config(raw, more or {})
+    except ValueError as error:
+        raise ConfigError(f"--config: {error}") from None
+    refuse_misread(configfiles, given, raw)
+    return load(raw)
 
 
 def load(raw: Mapping[str, Any]) -> Config:

@@ -17,11 +17,10 @@ from ..collections.collection import pick_documents, read_queries
 from ..collections.sources import LocalSource
 from ..config.values import Size
 from ..core import files, paths, provenance
-from ..core.errors import BeirgridError, DataError, say, show, warn
+from ..core.errors import BeirgridError, DataError, say, show, table_lines, warn
 from ..results import results_folder, summary
 from ..runs import runs
 from ..tools.run import as_yaml
-from ..tools.text import table_lines
 from . import documents, findings, models, pools, queries, server
 from .agreement import Resolution
 from .evaluation_set import EvaluationSet

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from ..analysis.significance import ROUNDING, holm, student
+from ..core.errors import table_lines
 from ..runs import metrics, runs
-from ..tools.text import table_lines
 from . import agreement, pools
 from .evaluation_set import EvaluationSet
 from .store import MODEL

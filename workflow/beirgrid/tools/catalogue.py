@@ -11,17 +11,16 @@ from typing import Annotated, Any, Literal
 from ..config import registry
 from ..config.checks import absent_folder, models_behind
 from ..config.entries import LocalCorpus, Reranked, Retriever
+from ..config.load import merged
 from ..config.metric_names import NAMES, STANDARD, lower_is_better, written
 from ..config.names import local_name
 from ..core import paths
 from ..core.checkout import CHECKOUT, resolve_path
-from ..core.errors import show
+from ..core.errors import show, table_lines
 from ..pipeline.grid import Grid
 from ..pipeline.resources import Resources
 from ..results import results_folder, scores
-from .configfiles import merged
 from .options import ConfigFiles, ResultsPlace
-from .text import table_lines
 
 Row = dict[str, Any]
 # Names of a list that a table shows.

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from ..config.entries import Nodes
+from ..config.load import merged
 from ..core.checkout import CHECKOUT, full_version
 from ..core.errors import BeirgridError, show
 from ..search import lucene
-from .configfiles import merged
 from .options import ConfigFiles
 
 # MB of disk with which SciFact's grid fits, and seconds that a program may take to answer.

@@ -14,6 +14,7 @@ import numpy as np
 from sentence_transformers.base.evaluation import BaseEvaluator
 
 from ..collections import collection, qrels
+from ..config.load import merged
 from ..config.metric_names import parse_metric
 from ..core import files, paths, provenance
 from ..core.errors import BeirgridError
@@ -24,7 +25,6 @@ from ..pipeline.stage import jobs_behind
 from ..runs import metrics as measures
 from ..runs import runs
 from ..runs.limits import Limits
-from .configfiles import merged
 from .run import describe, is_own_collection
 
 if TYPE_CHECKING:
@@ -126,11 +126,11 @@ def _fetch(dataset: str, directory: Path) -> str:
         BeirgridError: the dataset is a mean of others, or cannot be fetched.
     """
     is_here = (directory / paths.DATASET_RECORD.format(dataset=dataset)).is_file()
-    if is_here and not is_own_collection(dataset) and dataset not in merged([]).datasets:
+    if is_here and not is_own_collection(dataset) and dataset not in merged().datasets:
         return dataset  # of the configuration of a grid that ran there
     content = describe(["bm25"], [dataset])
     name: str = content["grid"]["datasets"][0]
-    grid = Grid(merged([], more=content))
+    grid = Grid(merged(more=content))
     if parts := grid.config.datasets[name].mean_of:
         raise BeirgridError(f"{name!r} is the mean of {', '.join(parts)}: evaluate these")
     directory.mkdir(parents=True, exist_ok=True)

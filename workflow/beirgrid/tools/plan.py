@@ -13,19 +13,18 @@ from typing import Annotated, Any, Literal
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from ..config.load import merged
 from ..config.values import Size
 from ..core import paths
 from ..core.checkout import CHECKOUT
 from ..core.compute import has_gpu_driver
-from ..core.errors import BeirgridError, show
+from ..core.errors import BeirgridError, show, table_lines
 from ..pipeline import artifacts
 from ..pipeline.grid import Grid
 from ..pipeline.resources import Resources
 from ..pipeline.stage import Job, jobs_behind, output
-from .configfiles import merged
 from .options import ConfigFiles, Directory
 from .run import find_grid
-from .text import table_lines
 
 # What the jobs of a stage or a cell take together, with the titles of the table.
 _SUMS = {

@@ -8,20 +8,23 @@ from __future__ import annotations
 import os
 import shutil
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
 
+from ..analysis.tables import EvaluatedDataset, compare_across
+from ..config.load import merged
 from ..config.metric_names import written
 from ..core import files, paths
 from ..core.errors import BeirgridError, DataError, show, warn
 from ..page.answer import all_published, answer
-from ..pipeline.summaries import PUBLISHED
-from ..results import cells, results_folder, summary, table_files
-from ..results.answers import DONE, FAILED, NOT_JUDGED, Answers, verdict_counts
-from ..results.published import OTHER_COMMIT, OTHER_PROTOCOL
+from ..pipeline.grid import Grid
+from ..pipeline.summaries import PUBLISHED, Summary
+from ..results import cells, published, results_folder, summary, table_files
+from ..results.answers import DONE, FAILED, NOT_JUDGED, Answers, typed, verdict_counts
 from ..results.summary import GridSummary
 from ..stages import aggregate
 from ..stages.report import illustrated
@@ -31,8 +34,8 @@ LINES = 25
 # Fewest lines of the table, including its header.
 _LEAST = 4
 _COUNTED = {verdict: verdict for verdict in ("reproduced", "close", "deviates")}
-_COUNTED |= {OTHER_COMMIT: "not reproduced, but measured on another commit"}
-_COUNTED |= {OTHER_PROTOCOL: "not judged, because they follow another protocol"}
+_COUNTED |= {published.OTHER_COMMIT: "not reproduced, but measured on another commit"}
+_COUNTED |= {published.OTHER_PROTOCOL: "not judged, because they follow another protocol"}
 
 
 def report(
@@ -152,3 +155,49 @@ def _cut(line: str, width: int) -> str:
     """Shorten a line in the middle to two lines of the terminal."""
     most = max(2 * width, 60)
     return line if len(line) <= most else f"{line[: most // 2]} … {line[-most // 2 + 3 :]}"
+
+
+# A page of published values, before anything has run
+
+_CELL = ["system", "dataset", "metric"]
+# Columns of intervals over queries, which published values lack.
+_OF_QUERIES = ["low_queries", "high_queries", "difference_low_queries", "difference_high_queries"]
+
+
+def write_published(configfile: Path, directory: Path) -> None:
+    """Write the page of a grid with its published values, and print its summary."""
+    grid = GridSummary.model_validate_json(Summary(Grid(merged([configfile]))).as_json({}))
+    answers = published_tables(grid, published.read(PUBLISHED, grid.tolerances))
+    page = directory / paths.REPORT.format(grid=grid.name)
+    files.replace_text(page, illustrated(grid, answers))
+    show(*outline(grid, answers, page.absolute()))
+
+
+def published_tables(grid: GridSummary, values: Iterable[published.Published]) -> Answers:
+    """Return the tables of a grid whose scores are published values.
+
+    Of several values of a cell, the first that follows the protocol is the score. The verdicts list all of them. There
+    are no tests on a dataset, because nobody publishes the values of single queries. Each dataset counts as one query.
+    """
+    table = pd.DataFrame([value._asdict() for value in values if not value.recorded])
+    for column, order in zip(_CELL, (grid.systems, grid.rows, grid.metrics), strict=True):
+        table[column] = pd.Categorical(table[column], order)  # others are not of the grid
+    table = table.dropna(subset=_CELL).assign(other=table["protocol"] != "")
+    table = table.sort_values([*_CELL, "other"], kind="stable")
+    table["detail"], table["status"] = table["protocol"].str.rstrip("."), DONE
+    scores = table.drop_duplicates(_CELL)
+    verdicts = table.rename(columns={"value": "published"}).merge(scores[[*_CELL, "value"]], on=_CELL)
+    verdicts = verdicts.assign(verdict=published.SCORE_IS_PUBLISHED, recorded=False)
+    of_cell, systems = scores.set_index(_CELL)["value"], tuple(sorted(grid.systems))
+    datasets = [
+        EvaluatedDataset(
+            row, systems, grid.metrics, np.array([[[of_cell[s, row, m] for m in grid.metrics] for s in systems]])
+        )
+        for row in grid.counted_once
+    ]
+    training: dict[str, Any] = {"trained_on": grid.trained_on, "unknown": grid.training_unknown}
+    across = compare_across(
+        datasets, systems=grid.systems, seed=grid.seed, baseline=grid.baseline or None, **training
+    ).assign(**dict.fromkeys(_OF_QUERIES, np.nan))
+    made = {"scores": scores, "verdicts": verdicts, "across": across}
+    return Answers(*(typed(name, made.get(name, pd.DataFrame())) for name in Answers._fields))

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import AfterValidator
 
+from ..config.load import merged
 from ..config.metric_names import metric_key, written
 from ..config.names import local_name
 from ..core import paths
@@ -16,7 +17,6 @@ from ..core.errors import BeirgridError, nearest
 from ..pipeline.summaries import PUBLISHED
 from ..results import published
 from ..results.answers import read_answers
-from .configfiles import merged
 from .run import Snakemake, describe, describe_model, keep_grid
 
 # Verdicts that are not deviations.
@@ -54,7 +54,7 @@ def reproduce(
 
 def _datasets(system: str, benchmark: str, metric: str) -> list[str]:
     """Return the datasets with published values of a system, those of a benchmark alone if one is named."""
-    config = merged([])
+    config = merged()
     values = list(published.read(PUBLISHED, config.tolerances))
     own = [named[name] for value in values if (name := local_name(system)) in (named := value.by_name())]
     if not own:
@@ -63,7 +63,7 @@ def _datasets(system: str, benchmark: str, metric: str) -> list[str]:
     rows = dict.fromkeys(value.dataset for value in own if value.metric == metric and not value.protocol)
     if benchmark:
         grid = {"name": "asked", "systems": ["bm25"], "datasets": [benchmark]}
-        config = merged([], more={"grid": grid})
+        config = merged(more={"grid": grid})
     listed = config.grid.datasets if benchmark else config.datasets
     asked = [one for row in listed for one in (row, *config.datasets[row].mean_of)]
     parts = {part for row in rows if row in config.datasets for part in config.datasets[row].mean_of}

@@ -21,13 +21,13 @@ from typing import Annotated, Any, NoReturn
 import yaml
 
 from ..config.datasets import splits
+from ..config.load import merged
 from ..core import files, interrupts, paths
 from ..core.checkout import CHECKOUT, is_folder
 from ..core.errors import BeirgridError, ConfigError, nearest, say
 from ..core.families import families_with_role
 from ..models import saved
 from . import events
-from .configfiles import merged
 from .options import ConfigFiles, Directory, Names
 
 _GRIDS = CHECKOUT / "config" / "grids"
@@ -76,9 +76,9 @@ def demo(
     """Run the workflow on the embedded collection, or write a page of published values."""
     if not published:
         how.replace_this_process([_GRIDS / "demo.yaml"])
-    from . import published_page
+    from .reporting import write_published
 
-    published_page.write(_GRIDS / "published.yaml", how.directory)
+    write_published(_GRIDS / "published.yaml", how.directory)
 
 
 def run(
@@ -165,7 +165,7 @@ def keep_grid(content: dict[str, Any], directory: Path) -> Path:
     Raises:
         ConfigError: the configuration is wrong, as it would be in a file.
     """
-    merged([], more=content)
+    merged(more=content)
     path: Path = directory / paths.GRID_FOLDER.format(grid=content["grid"]["name"]) / "grid.yaml"
     files.replace_text(path, f"# Written by beirgrid run. Copy this file before you edit it.\n{as_yaml(content)}")
     say(f"The grid {content['grid']['name']}, as {path} describes it")
@@ -227,7 +227,7 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
     Raises:
         ConfigError: there is no such model, or its family is not known.
     """
-    folder, config, entry, name = Path(model).expanduser(), merged([]), dict[str, Any](), model
+    folder, config, entry, name = Path(model).expanduser(), merged(), dict[str, Any](), model
     if is_folder(folder):
         entry, name = _of_folder(folder.resolve(), family), folder.resolve().name
         family = entry["family"]
@@ -253,7 +253,7 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
 
 def is_own_collection(row: str) -> bool:
     """Tell whether a row is a folder; a registered dataset is named without a slash."""
-    return is_folder(Path(row).expanduser()) and ("/" in row or row not in merged([]).datasets)
+    return is_folder(Path(row).expanduser()) and ("/" in row or row not in merged().datasets)
 
 
 def describe_collection(folder: str) -> tuple[str, dict[str, Any]]:
@@ -266,7 +266,7 @@ def describe_collection(folder: str) -> tuple[str, dict[str, Any]]:
     known = splits(path)
     if "test" not in known and len(known) != 1:
         raise ConfigError(f"{path} needs relevance judgements in qrels/test.tsv (it has: {', '.join(known) or 'none'})")
-    config = merged([])
+    config = merged()
     name = _free_name(path.name, {*config.datasets, *config.corpora})
     dataset = {"corpus": name, "split": "test" if "test" in known else known[0]}
     return name, {"corpora": {name: {"source": "local", "path": str(path)}}, "datasets": {name: dataset}}

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from ..config.metric_names import metric_key, written
 from ..config.values import SizeOrZero
 from ..core import paths, provenance
-from ..core.errors import BeirgridError, nearest, show
+from ..core.errors import BeirgridError, column_lines, nearest, show
 from ..results import results_folder, scores
 from ..results.results_folder import Result, Results
 from .options import ResultsPlace
-from .text import column_lines
 
 if TYPE_CHECKING:
     import pandas as pd

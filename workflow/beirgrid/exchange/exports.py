@@ -1,0 +1,221 @@
+"""Export the finished cells of a grid: TREC runs, MTEB's JSON, and YAML for model pages of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import yaml
+
+from ..collections import qrels
+from ..config.metric_names import MAIN, USUAL, parse_metric
+from ..config.mteb_collections import ISO_639_1
+from ..config.registry import tasks
+from ..core import files, provenance
+from ..core.checkout import full_version
+from ..core.errors import DataError, warn
+from ..results import results_folder, scores
+from ..results.cells import precisions
+from ..results.results_folder import Result
+
+Output = Annotated[Path, "folder to write; it must be new or empty"]
+Directory = Annotated[Path, results_folder.PLACE]
+GridName = Annotated[str, "name of the grid; by default, all finished cells of the folder"]
+# Name of the software in all exports.
+SOFTWARE = f"beirgrid {full_version()}"
+
+
+class ExportedCell(NamedTuple):
+    """A finished cell: one system on one dataset.
+
+    Attributes:
+        result: its files.
+        scores: means of the metrics, checked against the values per query.
+        evaluation: the record of the evaluation.
+        records: the records of the steps before the evaluation, in order.
+    """
+
+    result: Result
+    scores: scores.Scores
+    evaluation: dict[str, Any]
+    records: list[dict[str, Any]]
+
+    @property
+    def qrels(self) -> Path:
+        """The qrels in BEIR's layout, after checking them against their record."""
+        return provenance.artifact(self.result.qrels)
+
+    @property
+    def precisions(self) -> str:
+        """The precisions of the models in the steps; empty without a model."""
+        return ", ".join(sorted(precisions(self.records)))
+
+
+def finished_cells(directory: Path, grid: str, output: Path) -> list[ExportedCell]:
+    """Return the finished cells, after checking runs and scores against their records.
+
+    Raises:
+        DataError: no cell is finished, a file is damaged, or the output is not empty.
+    """
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise DataError(f"--output: {output} is not an empty folder; name a new one")
+    results = results_folder.find(directory, grid)
+    cells = [_read(result) for result in results.cells.values() if result.scores.is_file()]
+    if not cells:
+        raise DataError(f"{grid or directory} has no finished cell")
+    if waiting := len(results.cells) - len(cells):
+        warn(f"export leaves out {waiting:,} unfinished cells")
+    return cells
+
+
+def _read(result: Result) -> ExportedCell:
+    of_cell, _ = scores.read_cell(result.scores, result.per_query, result.system, result.dataset)
+    provenance.check({"run": provenance.artifact(result.run), "scores": result.scores})
+    if not of_cell.means:
+        raise DataError(f"{result.scores} has no metric. {files.REMEDY}")
+    records = list(map(provenance.read_record, result.records))
+    return ExportedCell(result, of_cell, provenance.read_record(result.scores), records)
+
+
+# TREC
+
+# An empty file would look truncated, so a run without documents is an empty header of ir_metadata.
+_NOTHING = b"# ir_metadata.start\n# ir_metadata.end\n"
+
+
+def export_trec(*, output: Output, directory: Directory = Path(), grid: GridName = "") -> None:
+    """Write the runs of a grid to ``runs/{dataset}/{system}.trec``, and qrels to ``qrels/{dataset}.txt``.
+
+    Raises:
+        DataError: there is no finished cell, a file is damaged, or the output is not empty.
+    """
+    cells = finished_cells(directory, grid, output)
+    with files.atomic(output, directory=True) as folder:
+        for cell in cells:
+            path = folder / "runs" / cell.result.dataset / f"{cell.result.system}.trec"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as stream, gzip.open(cell.result.run, "rb") as lines:
+                shutil.copyfileobj(lines, stream)
+                stream.write(b"" if stream.tell() else _NOTHING)
+        for dataset, cell in {cell.result.dataset: cell for cell in cells}.items():
+            judgements = qrels.judgements(cell.qrels)
+            text = (f"{query} 0 {document} {grade}\n" for query, document, grade, *_ in judgements)
+            files.write_text(folder / "qrels" / f"{dataset}.txt", "".join(text))
+
+
+# mteb's JSON and the hub's YAML
+
+# mteb's names of our metrics, where they differ.
+_METRICS = {"p": "precision", "success": "hit_rate"}
+# Languages as mteb writes them: ISO 639-3 (of several, the first) and script, by ISO 639-1 code.
+_SCRIPTS = {"ar": "Arab", "fa": "Arab", "bn": "Beng", "hi": "Deva", "ja": "Jpan", "ko": "Hang", "ru": "Cyrl"}
+_SCRIPTS |= {"uk": "Cyrl", "te": "Telu", "th": "Thai", "zh": "Hans"}
+_LANGUAGES = {two: f"{three}-{_SCRIPTS.get(two, 'Latn')}" for three, two in reversed(ISO_639_1.items())}
+_NOT_MTEB = f"computed by {SOFTWARE}, not by mteb"
+
+
+def export_mteb(*, output: Output, directory: Directory = Path(), grid: GridName = "") -> None:
+    """Write scores as JSON in the form of MTEB's results, to ``beirgrid__{system}/{version}/{task}.json``.
+
+    Raises:
+        DataError: there is no finished cell, a file is damaged, ndcg@10 was not computed, or the output is not empty.
+    """
+    cells = finished_cells(directory, grid, output)
+    with files.atomic(output, directory=True) as folder:
+        for cell in cells:
+            place = folder / f"beirgrid__{cell.result.system}" / full_version()
+            files.write_json(place / f"{task_of(cell)}.json", task_result(cell))
+            about = {"name": f"beirgrid/{cell.result.system}", "revision": full_version(), "note": _NOT_MTEB}
+            files.write_json(place / "model_meta.json", about)
+
+
+def task_of(cell: ExportedCell) -> str:
+    """Return mteb's task name, or the dataset's own name."""
+    task = tasks().get(cell.result.dataset)
+    return task.name if task else cell.result.dataset
+
+
+def task_result(cell: ExportedCell) -> dict[str, Any]:
+    """Return the scores of a cell as mteb's TaskResult. ``mteb_version`` is null; ``note`` explains it."""
+    settings = provenance.record_of(cell.qrels).record["settings"]
+    source = settings.get("source", {})
+    revision = settings.get("revision") or source.get("revision") or f"sha256:{files.sha256(cell.qrels)}"
+    values = {_metric(metric): value for metric, value in cell.scores.means.items() if metric != MAIN}
+    about = {
+        "main_score": main_score(cell),
+        "hf_subset": "default",
+        "languages": [_LANGUAGES.get(cell.result.language, "und-Zyyy")],
+    }
+    # Of all steps, those that cells share included.
+    seconds = sum(record["seconds"] for record in cell.records) + cell.evaluation["seconds"]
+    return {
+        "dataset_revision": revision,
+        "task_name": task_of(cell),
+        "mteb_version": None,
+        "note": "; ".join(filter(None, (_NOT_MTEB, scores.unanswered(cell.evaluation)))),
+        "precision": cell.precisions,
+        "date": cell.evaluation["finished"],
+        "evaluation_time": float(round(seconds, 3)),
+        "kg_co2_emissions": None,
+        "scores": {_split(settings): [{**values, **about}]},
+    }
+
+
+def main_score(cell: ExportedCell) -> float:
+    """Return the main metric of the dataset, nDCG@10 unless the grid computed another.
+
+    Raises:
+        DataError: nDCG@10 was not computed.
+    """
+    for metric in (MAIN, USUAL):
+        if metric in cell.scores.means:
+            return cell.scores.means[metric]
+    raise DataError(f"{cell.result.scores} has no {USUAL}, the main score of retrieval tasks: add it to metrics")
+
+
+def _metric(name: str) -> str:
+    metric = parse_metric(name)
+    return f"{_METRICS.get(metric.name, metric.name)}_at_{metric.k}"
+
+
+def _split(settings: dict[str, Any]) -> str:
+    """Return the entry's split, or the split at the end of an ir_datasets id."""
+    last = str(settings.get("id", "")).rpartition("/")[2]
+    return str(settings.get("split") or (last if last in ("dev", "test", "train") else "test"))
+
+
+def export_huggingface(*, output: Output, directory: Directory = Path(), grid: GridName = "") -> None:
+    """Write scores as the hub's YAML of evaluation results, a file per system and dataset of mteb, for model pages.
+
+    Raises:
+        DataError: there is no finished cell, a file is damaged, ndcg@10 was not computed, mteb has no such dataset, or
+            the output is not empty.
+    """
+    cells = finished_cells(directory, grid, output)
+    if unknown := sorted({cell.result.dataset for cell in cells} - tasks().keys()):
+        warn(f"export leaves out datasets that mteb has not: {', '.join(unknown)}")
+    exported = [cell for cell in cells if cell.result.dataset in tasks()]
+    if not exported:
+        raise DataError("no finished cell is on a dataset of mteb, whose names on the hub are known")
+    with files.atomic(output, directory=True) as folder:
+        for cell in exported:
+            path = folder / cell.result.system / ".eval_results" / f"{cell.result.dataset}.yaml"
+            content = eval_results(cell, tasks()[cell.result.dataset].hub)
+            files.write_text(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def eval_results(cell: ExportedCell, hub_dataset: str) -> list[dict[str, Any]]:
+    """Return the evaluation result of a cell in the hub's YAML form; the value is a percentage, as in mteb."""
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+    metric = f"{cell.evaluation['settings'].get('main', USUAL)} × 100, computed by {SOFTWARE}, not by mteb"
+    entry = EvalResultEntry(
+        dataset_id=hub_dataset,
+        task_id=task_of(cell),
+        value=round(100 * main_score(cell), 5),
+        date=cell.evaluation["finished"],
+        notes=", ".join(filter(None, (metric, cell.precisions, scores.unanswered(cell.evaluation)))),
+    )
+    return eval_result_entries_to_yaml([entry])
