@@ -318,7 +318,7 @@ def probe() -> Result:
     import torch
 
     from beirgrid.core import compute
-    from beirgrid.encoders import guards, open_encoder
+    from beirgrid.encoders import open_encoder
 
     def dense(folder: Path) -> Any:
         return open_encoder(folder, kinds()["dense"].entry, compute.Compute(DEVICE, "float32", kernels="plain").start())
@@ -326,13 +326,7 @@ def probe() -> Result:
     large = checkpoints.save_changed(scratch() / "large", checkpoint("dense"), checkpoints.enlarge_all)
     normal = dense(checkpoint("dense"))
 
-    def autocast(precision: str) -> Any:
-        return torch.autocast(DEVICE, dtype=getattr(torch, precision), enabled=precision != "float32")
-
-    fits = [
-        guards.fits_float16(model.transformer, model.model.tokenizer, autocast("float16"))
-        for model in (normal, dense(large))
-    ]
+    fits = [model.fits_float16() for model in (normal, dense(large))]
 
     def reads_padding(inputs: dict[str, Any]) -> torch.Tensor:
         hidden: torch.Tensor = normal.transformer(**inputs | {"attention_mask": torch.ones_like(inputs["input_ids"])})[
@@ -345,13 +339,11 @@ def probe() -> Result:
         return hidden
 
     depends = {}
-    for precision in PRECISIONS:
+    for normal.precision in PRECISIONS:
         for compute_hidden in (heeds, reads_padding):
-            with torch.inference_mode(), autocast(precision):
-                found = guards.depends_on_batch(
-                    normal.model.tokenizer, compute_hidden, normal.runtime.device, precision, 100
-                )
-            depends[f"{precision}, {compute_hidden.__name__}"] = found
+            with torch.inference_mode(), normal.autocast():
+                found = normal.depends_on_batch(compute_hidden, 100)
+            depends[f"{normal.precision}, {compute_hidden.__name__}"] = found
     right = all(value == name.endswith("reads_padding") for name, value in depends.items())
     return {"fits_float16": fits, "depends_on_batch": depends, "passed": fits == [True, False] and right}
 

@@ -28,7 +28,7 @@ from helpers import install_beside
 from beirgrid.config.models import Endpoint
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
-from beirgrid.encoders.listwise import messages
+from beirgrid.encoders.served import messages
 from beirgrid.models.endpoints import Client
 
 pytestmark = [pytest.mark.environments, pytest.mark.usefixtures("endpoint_key")]

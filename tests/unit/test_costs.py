@@ -12,7 +12,7 @@ from helpers import rules, tracked_configuration
 from jobs import JOBS, PROGRAM, PUBLISHED
 
 from beirgrid import config
-from beirgrid.encoders import engine
+from beirgrid.encoders import protocol
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import (
     LEAST_MINUTES,
@@ -143,7 +143,7 @@ def test_late_interaction_asks_for_the_windows_of_long_documents(tmp_path, monke
     needs = Resources(Grid(config.load(raw | {"device": "cpu"})))
     window = 2048 * (3000 * WORD_PIECES + 2) * 128 * 4 / 1e6
     assert needs.of("encode_late_interaction", model="colbert", corpus="scifact", shard="0").memory > 5 * window
-    assert WINDOW == engine.WINDOW
+    assert WINDOW == protocol.WINDOW
 
 
 def test_an_unknown_unit_is_none_and_rates_divide():

@@ -17,7 +17,7 @@ from beirgrid.collections import collection
 from beirgrid.encoders import query_generator
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
-from beirgrid.encoders.engine import WINDOW
+from beirgrid.encoders.protocol import WINDOW
 from beirgrid.encoders.query_generator import GeneratorModel
 from beirgrid.encoders.term_weights import TermWeighter
 from beirgrid.search import flat

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers import ROOT
 
-from beirgrid.encoders import guards
+from beirgrid.encoders.base import LoadedModel
 from beirgrid.encoders.engine import Tokens
 from beirgrid.runs import runs
 from beirgrid.search import exact
@@ -55,14 +55,14 @@ def test_a_vector_that_depends_on_its_batch_fails(gpu, monkeypatch):
 
     gpu.asked_and_expected("dense")
     monkeypatch.setattr(Tokens, "padded", without_mask)
-    monkeypatch.setattr(guards, "depends_on_batch", lambda *_: False)  # or it would see the same
+    monkeypatch.setattr(LoadedModel, "depends_on_batch", lambda *_: False)  # or it would see the same
     found = gpu.compare_kind("dense", "float32")
     assert not found["passed"]
     assert found["batch"] > gpu.TOLERANCE["float32"]
 
 
 def test_an_engine_that_must_not_pad_fails(gpu, monkeypatch):
-    monkeypatch.setattr(guards, "depends_on_batch", lambda *_: True)
+    monkeypatch.setattr(LoadedModel, "depends_on_batch", lambda *_: True)
     found = gpu.compare_kind("dense", "float32")
     assert found["one_length"]
     assert not found["passed"]
@@ -85,7 +85,7 @@ def test_a_document_that_the_search_loses_fails(gpu, monkeypatch):
 def test_a_probe_that_lets_everything_through_fails(gpu, monkeypatch):
     assert gpu.probe()["passed"]
     (gpu.scratch() / "large").rename(gpu.scratch() / "before")
-    monkeypatch.setattr(guards, "fits_float16", lambda *_: True)
+    monkeypatch.setattr(LoadedModel, "fits_float16", lambda *_: True)
     assert not gpu.probe()["passed"]
 
 

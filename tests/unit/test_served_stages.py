@@ -24,7 +24,7 @@ from beirgrid import config
 from beirgrid.collections import collection
 from beirgrid.config.models import ListwiseReranker
 from beirgrid.core.errors import ConfigError
-from beirgrid.encoders.listwise import Listwise, messages, windows
+from beirgrid.encoders.served import Listwise, messages, windows
 from beirgrid.models import endpoints
 from beirgrid.runs import runs
 from beirgrid.stages import score

@@ -48,7 +48,7 @@ FAMILIES = {
     family.name: family
     for family in (
         Family("dense", "retriever", ".npy", ".faiss", "dense:open_dense", "flat"),
-        Family("sparse", "retriever", ".npz", ".impact", "m3:open_sparse", "impact", index_folder=True),
+        Family("sparse", "retriever", ".npz", ".impact", "sparse:open_sparse", "impact", index_folder=True),
         Family(
             "late-interaction",
             "retriever",

@@ -15,7 +15,6 @@ from ..config.values import explain
 from ..core.compute import Compute, Runtime
 from ..core.errors import ConfigError
 from ..core.families import FAMILIES, RETRIEVERS
-from .chunked import ChunkedEncoder, ChunkedScorer
 from .mteb_loader import MtebModel
 from .protocol import Encoder
 from .served import ServedEncoder, ServedScorer
@@ -37,10 +36,11 @@ def open_model(folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path 
         return MtebModel(folder, entry, runtime)
     module, _, name = FAMILIES[entry.family].encoder.partition(":")
     model = getattr(importlib.import_module(f".{module}", __name__), name)(folder, entry, runtime)
-    if isinstance(entry, DenseModel) and entry.chunks:
-        return ChunkedEncoder(model, entry, folder)
-    chunks = getattr(entry, "chunks", None)
-    return ChunkedScorer(model, chunks) if chunks else model
+    if not (chunks := getattr(entry, "chunks", None)):
+        return model
+    from .chunked import ChunkedEncoder, ChunkedScorer  # here, as what a server runs needs no PyTorch
+
+    return ChunkedEncoder(model, entry, folder) if isinstance(entry, DenseModel) else ChunkedScorer(model, chunks)
 
 
 def open_encoder(

@@ -1,25 +1,26 @@
-"""Rerankers that score a pair by the likelihood of an answer to a prompt (monoT5, Qwen3)."""
+"""Models that answer a prompt: rerankers score a pair by an answer's likelihood (monoT5, Qwen3), decoders write."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-from ..config.models import AnsweringReranker, DecoderReranker
+from ..config.models import AnsweringReranker, DecoderReranker, ModelEntry
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from . import cutting
-from .base import PairScorer
+from .base import HeadedModel, PairScorer
 from .engine import Tokens
-from .headed import HeadedModel
 
-if TYPE_CHECKING:
-    import torch
-
+# Tokens of the longest answer of a chat model, and of a message to one that states no window.
+_ANSWER, _WINDOW = 128, 4096
 _PLACE = re.compile(r"\{(query|document)\}")
 
 
@@ -34,8 +35,6 @@ class AnswerScorer(HeadedModel[AnsweringReranker], PairScorer[AnsweringReranker]
     """
 
     def __init__(self, folder: Path, entry: AnsweringReranker, runtime: Runtime) -> None:
-        from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-
         decodes = isinstance(entry, DecoderReranker)
         loader = AutoModelForCausalLM if decodes else AutoModelForSeq2SeqLM
         # Left padding makes the last token of each text the last one of its row.
@@ -48,7 +47,7 @@ class AnswerScorer(HeadedModel[AnsweringReranker], PairScorer[AnsweringReranker]
             )
         self._read_prompt(folder)
         # bfloat16 has 128 values between two powers of two, so its logits would tie.
-        self.keep_apart(self.model.get_output_embeddings(), self.limit)
+        self.keep_apart(self.model.get_output_embeddings())
 
     def _read_prompt(self, folder: Path) -> None:
         """Tokenize the constant parts of the prompt."""
@@ -99,3 +98,52 @@ class AnswerScorer(HeadedModel[AnsweringReranker], PairScorer[AnsweringReranker]
 
 def _filled(part: str, query: str, document: str) -> str:
     return _PLACE.sub(lambda place: query if place[1] == "query" else document, part)
+
+
+class DecoderChat(HeadedModel[ModelEntry]):
+    """A decoder that answers messages with its likeliest token at each step.
+
+    It reads one message at a time, so that no answer depends on another message.
+    """
+
+    def __init__(self, folder: Path, runtime: Runtime) -> None:
+        # What chat models bring as code, transformers has taken over.
+        entry = ModelEntry(family="decoder", path=str(folder.resolve()), trust_remote_code=False)
+        super().__init__(folder, entry, runtime, AutoModelForCausalLM, runtime.resolve(wide=True))
+        # The checkpoint's own way of sampling does not count.
+        self.model.generation_config.update(temperature=None, top_p=None, top_k=None)
+        self.limit = min(self.positions or _WINDOW, _WINDOW) - _ANSWER
+
+    def answer(self, message: Callable[[str], str], passage: str) -> str:
+        """Return what the model writes.
+
+        Args:
+            message: makes the message from the passage.
+            passage: the end of a passage that is too long for the model is cut off.
+
+        Raises:
+            DataError: the message is too long without the passage, too.
+        """
+        while (number := (tokens := self._tokens(message(passage)))["input_ids"].shape[1]) > self.limit:
+            if not passage:
+                raise DataError(f"a message has {number:,} tokens without its passage; the model reads {self.limit:,}")
+            passage = passage[: min(len(passage) - 1, len(passage) * self.limit // number)]
+        with torch.inference_mode():
+            written = self.model.generate(**tokens, max_new_tokens=_ANSWER, do_sample=False)
+        return str(self.tokenizer.decode(written[0, number:], skip_special_tokens=True))
+
+    def _tokens(self, message: str) -> Any:
+        """Return the tokens of a message, in the form of the chat template, if there is one.
+
+        A model that can think first is asked not to, where its template can ask for that.
+        """
+        if not self.tokenizer.chat_template:
+            return self.tokenizer(message, return_tensors="pt", verbose=False).to(self.model.device)
+        return self.tokenizer.apply_chat_template(
+            [{"role": "user", "content": message}],
+            add_generation_prompt=True,
+            enable_thinking=False,
+            return_tensors="pt",
+            return_dict=True,
+            tokenizer_kwargs={"verbose": False},
+        ).to(self.model.device)

@@ -1,4 +1,8 @@
-"""Shared code of all models of this machine: precision, running texts and pairs through the engine."""
+"""Shared code of all models of this machine: precision, running texts and pairs through the engine.
+
+``protocol``, ``guards`` and ``served`` do without PyTorch, which takes seconds to import; this module and those of the
+families are imported where a model is opened.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +12,35 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
+import torch
+from transformers import AutoTokenizer
 
 from ..config.models import ModelEntry
 from ..core.compute import Runtime
 from ..core.errors import DataError, warn
 from ..core.progress import Progress
-from . import cutting, guards
-from .engine import TOKENIZED, Engine, Forward, Tokens, parts
+from . import cutting
+from .engine import TOKENIZED, Engine, Forward, Tokens
 from .kernels import last_layer, linear
-from .loading import load_checkpoint
-from .protocol import Encoder, OpenModel, Scorer
-
-if TYPE_CHECKING:
-    import torch
+from .loading import load_checkpoint, pad_with_the_end
+from .protocol import Encoder, OpenModel, Scorer, parts
 
 EntryT = TypeVar("EntryT", bound=ModelEntry)
 VectorsT = TypeVar("VectorsT")
 # Logits of a cross-encoder: one score, or two classes of which the second is "relevant".
 MOST_LABELS = 2
-
-
+# Maximum tokens per text of a model of transformers, unless the entry or the model has a smaller one.
+LONGEST = 512
+# Texts on which a model is tried: one that is short, and one of many words, numbers and signs.
+_SHORT = "What does the thyroid gland regulate?"
+_LONG = (
+    "In 1969, Apollo 11 (NASA) landed on the Moon, 21 kg of rocks, 384,400 km from us; see https://a.org/b?c=1 «ß». "
+)
+# Tolerance between a text alone and in a batch, relative to the largest number, by precision.
+_TOLERANCE = {"float32": 1e-3, "float16": 3e-2, "bfloat16": 0.1}
 # Makes sentence-transformers return lists of token ids, which take less time than padded tensors.
 _LISTS = {"common": {"return_tensors": None}, "text": {"padding": False, "return_attention_mask": False}}
 
@@ -95,15 +105,27 @@ class LoadedModel(OpenModel, Generic[EntryT]):
         """Change from float16 to a wider precision if float16 was not requested and the model would overflow it."""
         if self.precision != "float16" or not self.runtime.automatic(self.entry.precision):
             return
-        if guards.fits_float16(self.transformer, self.tokenizer, self.autocast()):
+        if self.fits_float16():
             self.overflows = 0
         else:
             self.precision = self.runtime.wide
 
+    def fits_float16(self) -> bool:
+        """Tell whether the transformer, with float32 weights, reads a text of up to 256 tokens without overflow.
+
+        T5 never fits: it replaces what overflows by other numbers.
+        """
+        config = self.transformer.config
+        if config.is_encoder_decoder or "t5" in config.model_type:
+            return False
+        length = min(256, (self.positions or 258) - 2)  # RoBERTa's positions start at 2
+        ids = self.tokenizer(_LONG * 9, truncation=True, max_length=length, verbose=False)["input_ids"]
+        with torch.inference_mode(), self.autocast("float16"):
+            hidden = self.transformer(input_ids=torch.tensor([ids], device=self.runtime.device))[0]
+        return bool(hidden.isfinite().all())
+
     def autocast(self, precision: str | None = None) -> AbstractContextManager[Any]:
         """Return the autocast context for the model's precision, or for another one."""
-        import torch
-
         precision = precision or self.precision
         if precision == "float32":
             return nullcontext()
@@ -114,8 +136,6 @@ class LoadedModel(OpenModel, Generic[EntryT]):
 
         If float16 was chosen automatically, texts that overflow are computed again in bfloat16.
         """
-        import torch
-
         with self.autocast():
             results = forward(dict(inputs))  # the library adds its outputs to the dict
         if self.overflows is None:
@@ -141,17 +161,15 @@ class LoadedModel(OpenModel, Generic[EntryT]):
         Args:
             output: name of the output with one row per text, if the family reads only that output.
         """
-        import torch
-
         self.fit_precision()
         fast = self.runtime.kernels == "auto" and not self.trainable
         if output and fast and self.tokenizer.padding_side == "right":
             self.narrow = last_layer.narrow(self.transformer, lambda inputs: self.model(inputs)[output], self.autocast)
-        self._store_weights(self.transformer.get_output_embeddings())
+        self.store_weights(self.transformer.get_output_embeddings())
         self.model[0].register_forward_hook(_embeddings_to_float32)
         for module in list(self.model)[1:]:
             module.forward = torch.autocast(self.runtime.kind, enabled=False)(module.forward)
-        self._check_batches(self._transformed, self.model.max_seq_length)
+        self.check_batches(self._transformed, self.model.max_seq_length)
         self.check_length()
 
     def _transformed(self, inputs: dict[str, Any]) -> torch.Tensor:
@@ -161,37 +179,48 @@ class LoadedModel(OpenModel, Generic[EntryT]):
         output: torch.Tensor = next(features[name] for name in names if name in features)
         return output
 
-    def keep_apart(self, head: Any, limit: int) -> None:
-        """Restrict low precision to a transformer that reads ``limit`` tokens; its last layer computes in float32."""
-        self.fit_precision()
-        self._store_weights(head)
-        if self.precision != "float32":
-            self.multiply_in_float32(head)
-        self._check_batches(lambda inputs: self._core(**inputs)[0], limit)
-
     @property
     def _core(self) -> Any:
         """The encoder of the transformer, without heads."""
         transformer = self.transformer
         return transformer.get_encoder() if transformer.config.is_encoder_decoder else transformer.base_model
 
-    def _check_batches(self, compute: Callable[[dict[str, Any]], torch.Tensor], limit: int | None) -> None:
-        """Restrict batches to texts of one length if padding changes the model's output (``depends_on_batch``)."""
-        import torch
+    def check_batches(self, compute: Callable[[dict[str, Any]], torch.Tensor], limit: int | None) -> None:
+        """Restrict batches to texts of one length if padding changes the model's output.
 
-        guards.check_rotary_positions(self.transformer.config.get_text_config(encoder=True), limit)
-        device, precision = self.runtime.device, self.precision
+        Args:
+            compute: computes a batch's inputs to the transformer's output: [texts, longest, width] or [texts, width].
+            limit: maximum tokens per text.
+        """
+        _check_rotary_positions(self.transformer.config.get_text_config(encoder=True), limit)
         with torch.inference_mode(), self.autocast():
-            self.engine.one_length = guards.depends_on_batch(self.tokenizer, compute, device, precision, limit)
+            self.engine.one_length = self.depends_on_batch(compute, limit)
 
-    def _store_weights(self, head: Any) -> None:
+    def depends_on_batch(self, compute: Callable[[dict[str, Any]], torch.Tensor], limit: int | None) -> bool:
+        """Tell whether the output of a short text changes when it is batched with a longer one.
+
+        The convolutions of ConvBERT and the trigrams of MobileBERT read padding, and so do positions after left
+        padding.
+        """
+        read = self.tokenizer([_SHORT, _LONG], truncation=True, max_length=min(limit or 64, 64), verbose=False)
+        tokens = Tokens({"input_ids": [np.array(ids, np.int32) for ids in read["input_ids"]]})
+
+        def output(*rows: int) -> torch.Tensor:
+            padded = tokens.padded(rows, self.tokenizer).items()
+            batch = {name: value.to(self.runtime.device) for name, value in padded}
+            result = compute(dict(batch))[0].float()
+            return result[batch["attention_mask"][0].bool()] if result.ndim == 2 else result
+
+        alone, together = output(0), output(0, 1)
+        # The comparison is written so that NaN counts as a difference.
+        return not bool((alone - together).abs().max() <= _TOLERANCE[self.precision] * alone.abs().max())
+
+    def store_weights(self, head: Any) -> None:
         """Convert the weights of linear layers to the model's precision and to the kernels' layout.
 
         Args:
             head: a layer to leave unchanged, or None. A language model's head shares the input embeddings' weights.
         """
-        import torch
-
         layers = [
             layer.to(getattr(torch, self.precision))
             for layer in self.transformer.modules()
@@ -206,8 +235,6 @@ class LoadedModel(OpenModel, Generic[EntryT]):
 
     def multiply_in_float32(self, head: Any) -> None:
         """Make a layer compute in float32 whatever the model's precision."""
-        import torch
-
         multiply = torch.autocast(self.runtime.kind, enabled=False)(head.forward)
         head.forward = lambda hidden: multiply(hidden.float())
 
@@ -230,13 +257,63 @@ class LoadedModel(OpenModel, Generic[EntryT]):
         return features
 
 
+class HeadedModel(LoadedModel[EntryT]):
+    """A model of a class of transformers, with its tokenizer: a transformer below one output layer.
+
+    Attributes:
+        limit: maximum tokens per text.
+    """
+
+    def __init__(
+        self, folder: Path, entry: EntryT, runtime: Runtime, loader: Any, stored: str = "float32", **tokenizing: Any
+    ) -> None:
+        """Open a checkpoint with a class of transformers (``loader``).
+
+        ``stored`` is the precision of the weights, and ``tokenizing`` are settings of the tokenizer.
+
+        Raises:
+            DataError: the folder does not hold such a model and a tokenizer.
+        """
+        super().__init__(entry, runtime)
+        remote = entry.trust_remote_code
+        tokenizer = load_checkpoint(AutoTokenizer, folder, trust_remote_code=remote, **tokenizing)
+        pad_with_the_end(tokenizer)
+        self.model = load_checkpoint(loader, folder, dtype=torch.float32, trust_remote_code=remote)
+        self.model.to(runtime.device, getattr(torch, stored)).eval()
+        self.model.tokenizer = tokenizer
+        self.check_length()
+        self.limit: int = entry.max_length or min(self.positions or LONGEST, LONGEST)
+
+    @property
+    def transformer(self) -> Any:
+        """The model itself, which is not a list of modules."""
+        return self.model
+
+    def keep_apart(self, head: Any) -> None:
+        """Restrict low precision to the transformer; its last layer computes in float32."""
+        self.fit_precision()
+        self.store_weights(head)
+        if self.precision != "float32":
+            self.multiply_in_float32(head)
+        self.check_batches(lambda inputs: self._core(**inputs)[0], self.limit)
+
+    def tokenized_texts(self, texts: list[str], prompt: str = "") -> Tokens:
+        """Tokenize texts, each after the prompt, truncated to the model's length, as inputs of the engine."""
+        read: list[list[int]] = []
+        with self.reading:
+            for part in parts(texts, TOKENIZED):
+                cut = [prompt + cutting.cut(self.tokenizer, text, self.limit, prompt) for text in part]
+                read += self.tokenizer(cut, truncation=True, max_length=self.limit, verbose=False)["input_ids"]
+        return Tokens({"input_ids": [np.array(ids, np.int32) for ids in read]})
+
+
 class TextEncoder(LoadedModel[EntryT], Encoder[VectorsT], Generic[EntryT, VectorsT]):
     """Base of text encoders: encodes documents and queries through the engine."""
 
     def vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None = None) -> Iterator[VectorsT]:
         """Yield the vectors of each block of texts."""
         tokenized = (self.tokenized(texts, role) for texts in blocks)
-        forward = partial(self.compute, partial(self._forward, role))
+        forward = partial(self.compute, lambda inputs: self.results(self.model(inputs, task=role)))
         for batches, order in self.engine.run(tokenized, self.tokenizer, forward, self.batch_vectors, progress):
             yield self.in_order(self.concatenation(batches), order)
 
@@ -257,9 +334,6 @@ class TextEncoder(LoadedModel[EntryT], Encoder[VectorsT], Generic[EntryT, Vector
     def limit(self, role: str) -> int | None:
         """Return the maximum tokens per text; None for the model's own limit."""
         return None
-
-    def _forward(self, role: str, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-        return self.results(self.model(inputs, task=role))
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Select the outputs to keep: float32 tensors whose first dimension is the texts."""
@@ -304,3 +378,17 @@ def _embeddings_to_float32(module: Any, inputs: Any, features: dict[str, torch.T
     for name in ("token_embeddings", "sentence_embedding"):
         if name in features:
             features[name] = features[name].float()
+
+
+def _check_rotary_positions(config: Any, limit: int | None) -> None:
+    """Refuse a limit of tokens per text at which rotary positions depend on the longest text of a batch."""
+    rope, key = getattr(config, "rope_parameters", None) or {}, "original_max_position_embeddings"
+    for scaling in (rope, *rope.values()):  # one for all layers, or one per kind of layer
+        if isinstance(scaling, dict) and scaling.get("rope_type") in ("dynamic", "longrope"):
+            own = filter(None, (scaling.get(key), getattr(config, key, None)))
+            most = min(own, default=config.max_position_embeddings)
+            if not limit or limit > most:
+                raise DataError(
+                    f"beyond {most} tokens, the model's positions ({scaling['rope_type']}) depend on the longest text "
+                    f"of a batch: set max_length to {most} or less"
+                )

@@ -14,8 +14,8 @@ from ..core.progress import Progress
 from ..search.maxsim import TokenVectors
 from . import cutting
 from .base import LoadedModel, PairScorer, TextEncoder
-from .engine import ahead, parts
-from .protocol import Encoder, OpenModel, Scorer, unit_length
+from .engine import ahead
+from .protocol import Encoder, OpenModel, Scorer, parts, unit_length
 
 # Pairs of a query and a document whose chunks are scored together.
 PAIRS = 256

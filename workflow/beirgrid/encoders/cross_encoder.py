@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import sentence_transformers
+import torch
 
 from ..config.models import CrossEncoder
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from . import cutting
 from .base import MOST_LABELS, PairScorer
-from .engine import Tokens, parts
-
-if TYPE_CHECKING:
-    import torch
+from .engine import Tokens
+from .protocol import parts
 
 # Pairs tokenized at a time. For a pair of long texts, a tokenizer keeps about 4 MB of truncated tokens.
 PAIRS_TOKENIZED = 32
@@ -22,9 +23,7 @@ PAIRS_TOKENIZED = 32
 
 def _last_layers(model: Any) -> list[str]:
     """Return the names of the linear layers that compute a cross-encoder's logits."""
-    from torch import nn
-
-    linear = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    linear = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)]
     return [name for name, layer in linear if layer.out_features <= MOST_LABELS]
 
 
@@ -35,8 +34,6 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
     """
 
     def __init__(self, folder: Path, entry: CrossEncoder, runtime: Runtime) -> None:
-        import sentence_transformers
-
         super().__init__(entry, runtime)
         self.load(sentence_transformers.CrossEncoder, folder, max_length=entry.max_length)
         if self.model.num_labels > MOST_LABELS:

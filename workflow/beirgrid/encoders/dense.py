@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from tokenizers.processors import Sequence, TemplateProcessing
 
 from ..config.models import DenseModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..models import saved
 from .base import TextEncoder
-from .loading import first_module, pad_with_the_end
+from .loading import first_module, load_checkpoint, pad_with_the_end
 from .protocol import DenseVectors
-from .static import StaticEncoder
-
-if TYPE_CHECKING:
-    import torch
 
 
 def pooled_transformer(folder: str, pooling: str, **options: Any) -> Any:
     """Build a SentenceTransformer from a plain transformers checkpoint, which does not specify its pooling."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
     more: dict[str, Any] = {}
     if saved.read(Path(folder, "config.json")).get("model_type") == "dpr":
         # transformers opens both DPR encoders as the question encoder, whose weights have another prefix.
@@ -73,9 +70,6 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
 
     def _load(self, folder: Path) -> None:
         """Open a checkpoint with the pooling of its modules.json or, without one, of the entry."""
-        from sentence_transformers import SentenceTransformer
-        from sentence_transformers.sentence_transformer.modules import Pooling
-
         pooling, stated = self.entry.pooling, (folder / "modules.json").is_file()
         if pooling == "own":
             pooling = None if stated else "mean"
@@ -102,8 +96,6 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
 
         Brackets are separate tokens: they never merge with the text's tokens, and truncation leaves room for them.
         """
-        from tokenizers.processors import Sequence, TemplateProcessing
-
         tokenizer = self.tokenizer
         own, known, wrappers = tokenizer.backend_tokenizer.post_processor, tokenizer.get_vocab(), {}
         sides = self.entry.brackets.own_keys("query", "document") if self.entry.brackets else {}
@@ -124,7 +116,36 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Select the text vectors: [texts, dimension]."""
-        from torch.nn.functional import normalize
-
         vectors = features["sentence_embedding"].float()
-        return (normalize(vectors) if self.entry.similarity == "cosine" else vectors,)
+        return (torch.nn.functional.normalize(vectors) if self.entry.similarity == "cosine" else vectors,)
+
+
+class StaticEncoder(DenseVectors):
+    """Encodes a text to the mean of its tokens' vectors in a table (model2vec), of length 1 for cosine similarity.
+
+    It runs on the CPU in float32: sending tokens to a GPU would take longer than averaging their vectors.
+    """
+
+    precision = "float32"
+
+    def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime) -> None:
+        saved.check_use(folder, "SentenceTransformer", entry.similarity)
+        if entry.max_length or entry.brackets or entry.pooling not in (None, "own", "mean"):
+            raise DataError(
+                f"{folder} is a table of token vectors, which averages whole texts: remove max_length, brackets and "
+                "pooling from the model's entry"
+            )
+        self.kernels, self.unit = runtime.kernels, entry.similarity == "cosine"
+        prompts = saved.prompts(folder, entry)
+        self.model: Any = load_checkpoint(SentenceTransformer, folder, device="cpu", prompts=prompts)
+        self.dimension = len(self.model.encode("a"))
+
+    def facts(self) -> dict[str, str]:
+        """Return device and precision for the record of an artifact."""
+        return {"device": "cpu", "precision": self.precision, "kernels": self.kernels}
+
+    def encoded(self, texts: list[str], role: str) -> np.ndarray:
+        """Return the vectors of one block, from sentence-transformers."""
+        options = {"normalize_embeddings": self.unit, "show_progress_bar": False, "batch_size": 256}
+        vectors: np.ndarray = self.model.encode(texts, prompt=self.model.prompts.get(role) or "", **options)
+        return vectors

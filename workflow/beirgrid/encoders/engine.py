@@ -12,25 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
 from ..core.compute import Runtime
 from ..core.errors import warn
 from ..core.progress import Progress
+from .protocol import WINDOW, ItemT
 
-if TYPE_CHECKING:
-    import torch
-
-# Texts (or pairs) that are tokenized and sorted together.
-WINDOW = 2048
 # Texts tokenized at a time: a tokenizer keeps truncated tokens, about 70 bytes each.
 TOKENIZED = 256
-ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 # Maps the inputs of a batch to its results, on the device. Their first dimension is the batch.
-Forward = Callable[[dict[str, Any]], tuple["torch.Tensor", ...]]
+Forward = Callable[[dict[str, Any]], tuple[torch.Tensor, ...]]
 Keep = Callable[[tuple[np.ndarray, ...]], ResultT]
 # What follows the last item of an iterator.
 _END = object()
@@ -67,12 +63,6 @@ def token_batches(
             stop = min(stop, int(np.count_nonzero(np.asarray(lengths) >= length)))
         yield order[start:stop]
         start = stop
-
-
-def parts(items: Sequence[ItemT], size: int = WINDOW) -> Iterator[list[ItemT]]:
-    """Yield the items in order, ``size`` at a time."""
-    for start in range(0, len(items), size):
-        yield list(items[start : start + size])
 
 
 @dataclass
@@ -119,8 +109,6 @@ class Tokens:
 
     def padded(self, rows: Sequence[int] | np.ndarray, tokenizer: Any) -> dict[str, Any]:
         """Return the inputs of a batch: int64 [rows, longest] per column, padded like the tokenizer."""
-        import torch
-
         columns = {name: [column[row] for row in rows] for name, column in self.columns.items()}
         columns.setdefault("attention_mask", [np.ones(len(ids), np.int32) for ids in columns["input_ids"]])
         fill = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": tokenizer.pad_token_type_id}
@@ -150,8 +138,6 @@ class Engine:
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        import torch
-
         self.runtime = runtime
         self.budget = runtime.batch_tokens
         # PyTorch's default is OMP_NUM_THREADS, or else the process's cores.
@@ -182,8 +168,6 @@ class Engine:
         Raises:
             Exception: any error of reading, tokenizing or computing.
         """
-        import torch
-
         threads = torch.get_num_threads()
         with ThreadPoolExecutor(self.workers, "compute", self._use_one_thread) as pool:
 
@@ -209,8 +193,6 @@ class Engine:
                 torch.set_num_threads(threads)  # threads that start later inherit this setting
 
     def _use_one_thread(self) -> None:
-        import torch
-
         if self.runtime.kind == "cpu" and self.workers > 1:
             torch.set_num_threads(1)
 
@@ -218,8 +200,6 @@ class Engine:
         self, rows: np.ndarray, tokens: Tokens, tokenizer: Any, forward: Forward, keep: Keep[ResultT]
     ) -> list[tuple[np.ndarray, ResultT]]:
         """Compute a batch; split it in halves if memory runs out."""
-        import torch
-
         try:
             with torch.inference_mode():
                 inputs = tokens.padded(rows, tokenizer)
@@ -235,8 +215,6 @@ class Engine:
 
     def _use_less(self, tokens: int) -> None:
         """Halve the budget after a batch of ``tokens`` tokens ran out of memory, and log it once."""
-        import torch
-
         if self.budget == self.runtime.batch_tokens:
             warn(
                 f"not enough memory for a batch of {tokens:,} tokens: continuing with half (batch_tokens sets the "
@@ -252,8 +230,6 @@ class Engine:
 
     def _to_host(self, results: tuple[torch.Tensor, ...]) -> tuple[np.ndarray, ...]:
         """Copy results to the host. Only this thread waits; another sends the next batch to the GPU."""
-        import torch
-
         if self.runtime.kind == "cpu":
             return tuple(result.numpy() for result in results)
         copies = [torch.empty_like(result, device="cpu", pin_memory=True) for result in results]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from sentence_transformers import MultiVectorEncoder
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+from sentence_transformers.sentence_transformer.modules import Dense
 
 from ..config.models import LateInteractionModel
 from ..core.compute import Runtime
@@ -14,14 +18,9 @@ from ..core.errors import DataError
 from ..core.progress import Progress
 from ..models import saved
 from ..search.maxsim import TokenVectors
-from . import m3
 from .base import TextEncoder
-from .engine import parts
-from .loading import first_module
-from .protocol import Scorer
-
-if TYPE_CHECKING:
-    import torch
+from .loading import first_module, m3_head
+from .protocol import Scorer, parts
 
 
 def _check_projection(folder: Path) -> None:
@@ -39,10 +38,23 @@ def _check_projection(folder: Path) -> None:
 
 def _without_projection(folder: str, **options: Any) -> Any:
     """Build a MultiVectorEncoder of a checkpoint's last layer."""
-    from sentence_transformers import MultiVectorEncoder
-    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
-
     return MultiVectorEncoder(modules=[first_module(folder, options), MultiVectorMask()], **options)
+
+
+def _with_m3_head(folder: str, **options: Any) -> Any:
+    """Build a MultiVectorEncoder with BGE-M3's projection, as FlagEmbedding does: the first token has no vector."""
+    first, head = first_module(folder, options), m3_head(Path(folder), "colbert")
+    tokens = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+    weights = {"init_weight": head["weight"], "init_bias": head["bias"]}
+    projection = Dense(*head["weight"].shape[::-1], activation_function=torch.nn.Identity(), **weights, **tokens)
+    mask = MultiVectorMask()
+    mask.register_forward_hook(_drop_first)
+    return MultiVectorEncoder(modules=[first, projection, mask], **options)
+
+
+def _drop_first(module: Any, inputs: Any, features: dict[str, torch.Tensor]) -> None:
+    """Leave the first token of each text out of the mask. The same token inside a text stays."""
+    features["attention_mask"][:, 0] = False
 
 
 class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors], Scorer):
@@ -53,10 +65,8 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors], Sc
     """
 
     def __init__(self, folder: Path, entry: LateInteractionModel, runtime: Runtime) -> None:
-        from sentence_transformers import MultiVectorEncoder
-
         super().__init__(entry, runtime)
-        heads = {None: MultiVectorEncoder, "bge-m3": m3.vectors_of_tokens, "none": _without_projection}
+        heads = {None: MultiVectorEncoder, "bge-m3": _with_m3_head, "none": _without_projection}
         # The spare weight is the projection in Stanford's checkpoints, which becomes a module.
         self.load(heads[entry.head], folder, "pooler", spare="linear.weight")
         if not entry.head:
@@ -86,9 +96,8 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors], Sc
 
     def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Select the token vectors [texts, tokens, dimension] and the mask of those to keep [texts, tokens]."""
-        from torch.nn.functional import normalize
-
-        return normalize(features["token_embeddings"].float(), dim=-1), features["attention_mask"].bool()
+        vectors = torch.nn.functional.normalize(features["token_embeddings"].float(), dim=-1)
+        return vectors, features["attention_mask"].bool()
 
     def batch_vectors(self, results: tuple[np.ndarray, ...]) -> TokenVectors:
         """Drop the vectors of padding and skipped tokens."""

@@ -10,9 +10,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import load_file
+from transformers import PreTrainedTokenizerBase
+
 from ..core.errors import DataError
 from ..models import saved
-from . import end_tokens
 
 # Weights that a checkpoint may contain and the model may leave unused. Any other unused weight means that a part of the
 # model would be silently dropped, such as ANCE's head.
@@ -25,6 +28,11 @@ _SPARE = re.compile(
     r"|vocab_(transform|layer_norm|projector)\.)"
     r"|^head\.(dense|norm)\.|^decoder\.(weight|bias)$"
 )
+# What an entry's ``special_tokens`` puts around a text: the first token, the end token.
+_OF_ENTRY = {"end": (False, True), "both": (True, True)}
+# Classes of tokenizers for which false in tokenizer_config.json kept a token away in transformers 4. For others, false
+# is a default that no release has read.
+_OBEYED = ("Llama", "CodeLlama", "Gemma", "Cohere")
 
 
 def load_checkpoint(
@@ -58,7 +66,7 @@ def load_checkpoint(
     modules = list(model.modules()) if hasattr(model, "modules") else [model]
     if not trust_remote_code:
         _leave_code_out(folder, modules, allowed=trust_remote_code is False)
-    end_tokens.put_around(folder, modules, special_tokens)
+    _put_tokens_around(folder, modules, special_tokens)
     missing = sorted(name for report in reports for name in report.missing_keys)
     if lacking := [name for name in missing if not unused or unused not in name]:
         whole = f"{folder} is not a complete {type(model).__name__}"
@@ -99,6 +107,47 @@ def _leave_code_out(folder: Path, modules: list[Any], *, allowed: bool) -> None:
         )
 
 
+def _put_tokens_around(folder: Path, modules: list[Any], of_entry: str | None) -> None:
+    """Make the tokenizers among a model's modules put the tokens around a text that the entry says or, unless it does
+    (``of_entry``), tokenizer_config.json.
+
+    transformers 5 takes them from tokenizer.json alone. transformers 4 took them from tokenizer_config.json, as models
+    were trained that pool the last token (E5-Mistral).
+    """
+    used = {id(one): one for one in (getattr(module, "tokenizer", module) for module in modules)}
+    for tokenizer in used.values():
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):
+            continue
+        if of_entry:
+            tokenizer.add_bos_token, tokenizer.add_eos_token = _OF_ENTRY[of_entry]
+        else:
+            for path in folder.rglob("tokenizer_config.json"):
+                _obey(path, tokenizer)
+
+
+def _obey(path: Path, tokenizer: Any) -> None:
+    """Put the tokens around a text that a tokenizer_config.json asks for, unless others would be lost."""
+    config = saved.read(path)
+    obeyed = str(config.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer") in _OBEYED
+    if obeyed and not path.with_name("tokenizer.json").is_file():
+        config = {"add_bos_token": True} | config  # the default of these classes
+    wanted, around = [], _around(tokenizer)
+    for end, key, tokens in zip(("bos", "eos"), ("add_bos_token", "add_eos_token"), around, strict=True):
+        token, say = getattr(tokenizer, f"{end}_token_id"), config.get(key)
+        if {*tokens} - {token}:
+            return
+        wanted.append(say if token is not None and (say or (obeyed and say is False)) else bool(tokens))
+    if wanted != [bool(tokens) for tokens in around]:
+        tokenizer.add_bos_token, tokenizer.add_eos_token = wanted
+
+
+def _around(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Return the tokens that a tokenizer adds before and after a text."""
+    read = tokenizer("a", return_special_tokens_mask=True)
+    text = [place for place, special in enumerate(read["special_tokens_mask"]) if not special]
+    return read["input_ids"][: text[0]], read["input_ids"][text[-1] + 1 :]
+
+
 def first_module(folder: str, options: dict[str, Any], **more: Any) -> Any:
     """Build the first module of a model of sentence-transformers. It takes what concerns files out of ``options``."""
     from sentence_transformers.base.modules import Transformer
@@ -106,6 +155,13 @@ def first_module(folder: str, options: dict[str, Any], **more: Any) -> Any:
     hub = {name: options.pop(name) for name in ("local_files_only", "trust_remote_code")}
     model = hub | more.pop("model_kwargs", {})
     return Transformer(folder, model_kwargs=model, processor_kwargs=dict(hub), config_kwargs=dict(hub), **more)
+
+
+def m3_head(folder: Path, head: str) -> dict[str, torch.Tensor]:
+    """Read ``weight`` and ``bias`` of a head of BGE-M3 (``sparse``, ``colbert``), which fetch converted."""
+    if not (path := folder / f"{head}_linear.safetensors").is_file():
+        raise DataError(f"{folder} has no {path.name}: it is not BGE-M3, or its entry lacks pickled: true")
+    return {name: weight.float() for name, weight in load_file(path).items()}
 
 
 def pad_with_the_end(tokenizer: Any) -> None:

@@ -17,8 +17,7 @@ from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..models import saved
-from .engine import parts
-from .protocol import DenseVectors, Scorer, unit_length
+from .protocol import DenseVectors, Scorer, parts, unit_length
 
 # Pairs per call of a loader, and its batch size.
 _BATCH = 32

@@ -9,15 +9,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from ..core.progress import Progress
-from .engine import parts
 
+# Texts (or pairs) that are tokenized and sorted together.
+WINDOW = 2048
+ItemT = TypeVar("ItemT")
 Vectors = TypeVar("Vectors")
+
+
+def parts(items: Sequence[ItemT], size: int = WINDOW) -> Iterator[list[ItemT]]:
+    """Yield the items in order, ``size`` at a time."""
+    for start in range(0, len(items), size):
+        yield list(items[start : start + size])
 
 
 class OpenModel:
@@ -52,7 +60,7 @@ class Encoder(OpenModel, Generic[Vectors]):
         return self.concatenation(list(self.vectors(parts(texts), "query", progress)))
 
     def vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None = None) -> Iterator[Vectors]:
-        """Yield the vectors of each block of texts, about ``engine.WINDOW`` of them. The role is ``query`` or
+        """Yield the vectors of each block of texts, about ``WINDOW`` of them. The role is ``query`` or
         ``document``. Another thread reads and tokenizes blocks ahead.
         """
         raise NotImplementedError

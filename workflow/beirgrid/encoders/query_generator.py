@@ -21,9 +21,10 @@ from ..config import models
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from .engine import Tokens, parts
+from .base import HeadedModel
+from .engine import Tokens
 from .guards import check_finite
-from .headed import HeadedModel
+from .protocol import parts
 
 # Maximum tokens per query (Nogueira and Lin, docTTTTTquery).
 QUERY_LENGTH = 64
@@ -52,7 +53,7 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
                 start and end tokens.
         """
         super().__init__(folder, entry, runtime, AutoModelForSeq2SeqLM)
-        self.keep_apart(self.model.get_output_embeddings(), self.limit)
+        self.keep_apart(self.model.get_output_embeddings())
         own = self.model.generation_config
         self.start = own.bos_token_id if own.decoder_start_token_id is None else own.decoder_start_token_id
         self.ends = own.eos_token_id if isinstance(own.eos_token_id, list) else [own.eos_token_id]

@@ -6,9 +6,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import scipy.sparse
+import torch
+from sentence_transformers import SparseEncoder
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 
 from ..config.models import SparseModel
 from ..core.compute import Runtime
@@ -16,12 +20,10 @@ from ..core.errors import DataError
 from ..core.progress import Progress
 from ..models import saved
 from .base import TextEncoder
-from .engine import TOKENIZED, parts
-from .loading import first_module
-
-if TYPE_CHECKING:
-    import scipy.sparse
-    import torch
+from .engine import TOKENIZED
+from .kernels.maxima import Maxima
+from .loading import first_module, m3_head
+from .protocol import parts
 
 # Token budget over all concurrent batches if the model's own pooling needs a number per token and term: 1 GB in
 # float32.
@@ -30,7 +32,7 @@ MOST_TOKENS = 8192
 SPARTA_TERMS = 2000
 
 
-class SparseVectors(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
+class SparseVectors(TextEncoder[SparseModel, scipy.sparse.csr_matrix]):
     """An encoder of one sparse vector per text: float32 [texts, vocabulary]."""
 
     def open(self, loader: Any, folder: Path, unused: str = "") -> None:
@@ -41,8 +43,6 @@ class SparseVectors(TextEncoder[SparseModel, "scipy.sparse.csr_matrix"]):
 
     def concatenation(self, blocks: list[scipy.sparse.csr_matrix]) -> scipy.sparse.csr_matrix:
         """Concatenate the weights of all blocks."""
-        import scipy.sparse
-
         none = scipy.sparse.csr_matrix((0, self.dimension), dtype=np.float32)
         return scipy.sparse.vstack([none, *blocks], format="csr")
 
@@ -51,8 +51,6 @@ class SparseTextEncoder(SparseVectors):
     """Encodes a text to a sparse vector over the vocabulary (SparseEncoder)."""
 
     def __init__(self, folder: Path, entry: SparseModel, runtime: Runtime) -> None:
-        from sentence_transformers import SparseEncoder
-
         super().__init__(entry, runtime)
         saved.check_use(folder, "SparseEncoder", "dot")
         self.sparta = entry.pooling == "sparta"
@@ -97,19 +95,13 @@ class SparseTextEncoder(SparseVectors):
 
     def batch_vectors(self, results: tuple[np.ndarray, ...]) -> scipy.sparse.csr_matrix:
         """Convert the weights to a CSR matrix."""
-        import scipy.sparse
-
         return scipy.sparse.csr_matrix(results[0])
 
     def _table_weights(self, texts: list[str]) -> scipy.sparse.csr_matrix:
-        import scipy.sparse
-
         options = {"prompt": self.model.prompts["query"], "convert_to_sparse_tensor": False, "show_progress_bar": False}
         return scipy.sparse.csr_matrix(self.table.encode_query(texts, **options).cpu().numpy())
 
     def _counts(self, texts: list[str]) -> scipy.sparse.csr_matrix:
-        import scipy.sparse
-
         prompt = self.model.prompts["query"]
         read = self.tokenizer([prompt + text for text in texts], add_special_tokens=False, verbose=False)["input_ids"]
         tokens, ends = np.concatenate(read).astype(np.int32), np.cumsum([0, *map(len, read)])
@@ -118,11 +110,45 @@ class SparseTextEncoder(SparseVectors):
         return counts
 
 
+class M3SparseEncoder(SparseVectors):
+    """Encodes a text to one sparse vector: the largest weight of each of its tokens, as FlagEmbedding 1.4.2 computes it
+    (https://github.com/FlagOpen/FlagEmbedding, inference/embedder/encoder_only/m3.py).
+    """
+
+    def __init__(self, folder: Path, entry: SparseModel, runtime: Runtime) -> None:
+        super().__init__(entry, runtime)
+        self.open(transformer_alone, folder, "pooler")
+        self.set_precision()
+        self.head = {name: weight.to(runtime.device) for name, weight in m3_head(folder, "sparse").items()}
+        ends = (getattr(self.tokenizer, f"{name}_token_id") for name in ("cls", "eos", "pad", "unk"))
+        self.special = torch.tensor([token for token in ends if token is not None], device=runtime.device)
+        self.dimension = len(self.tokenizer)
+
+    def results(self, features: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Compute the weight of each token, 0 for special ones, and return it with the tokens: both [texts, tokens]."""
+        ids = features["input_ids"]
+        with torch.autocast(self.runtime.kind, enabled=False):
+            weights = torch.nn.functional.linear(features["token_embeddings"], **self.head).relu().squeeze(-1)
+        return weights * (features["attention_mask"].bool() & ~torch.isin(ids, self.special)), ids
+
+    def batch_vectors(self, results: tuple[np.ndarray, ...]) -> scipy.sparse.csr_matrix:
+        """Convert to a CSR matrix: a token that occurs more than once has its largest weight."""
+        weights, ids = results
+        rows, places = np.nonzero(weights)
+        cells, inverse = np.unique(rows * self.dimension + ids[rows, places], return_inverse=True)
+        largest = np.zeros(len(cells), np.float32)
+        np.maximum.at(largest, inverse, weights[rows, places])
+        shape = (len(weights), self.dimension)
+        return scipy.sparse.csr_matrix((largest, np.divmod(cells, self.dimension)), shape=shape)
+
+
+def open_sparse(folder: Path, entry: SparseModel, runtime: Runtime) -> SparseVectors:
+    """Open a sparse model: BGE-M3's head, or a model of sentence-transformers."""
+    return (M3SparseEncoder if entry.pooling == "bge-m3" else SparseTextEncoder)(folder, entry, runtime)
+
+
 def _routes(model: Any, folder: Path, device: str) -> tuple[Any, Any]:
     """Return the query table and the document transformer of a model with a router."""
-    from sentence_transformers import SparseEncoder
-    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
-
     routes = model[0].sub_modules
     if set(routes) != {"query", "document"} or [type(module) for module in routes["query"]] != [SparseStaticEmbedding]:
         raise DataError(f"{folder} must route queries and documents to a table of weights and a transformer")
@@ -155,8 +181,6 @@ def _pool_maxima(model: Any, transformer: Any, runtime: Runtime, *, sparta: bool
     Returns:
         whether the pooling was replaced. If not, it needs a number per token and term.
     """
-    from .kernels.maxima import Maxima
-
     head, reorder = transformer.get_output_embeddings(), runtime.kernels == "auto"
     if sparta:
         maxima = Maxima(transformer.get_input_embeddings().weight[: len(model.tokenizer)], reorder=reorder)
@@ -181,15 +205,11 @@ def _pool_maxima(model: Any, transformer: Any, runtime: Runtime, *, sparta: bool
 
 def _takes_maxima(model: Any) -> bool:
     """Tell whether a model is a transformer with max pooling over its logits and nothing in between."""
-    from sentence_transformers.sparse_encoder.modules import SpladePooling
-
     return len(model) == 2 and type(model[1]) is SpladePooling and model[1].pooling_strategy == "max"
 
 
 def _is_last(head: Any, transformer: Any) -> bool:
     """Tell whether a language model returns its linear head's output unchanged."""
-    import torch
-
     if not isinstance(head, torch.nn.Linear):
         return False
     returned: list[torch.Tensor] = []
@@ -215,8 +235,6 @@ def _sparta_weights(features: dict[str, torch.Tensor], special: list[int]) -> di
 @contextmanager
 def _rounded_factors() -> Iterator[None]:
     """Allow TF32 in float32 products on a GPU, which are faster that way."""
-    import torch
-
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     try:
@@ -227,7 +245,4 @@ def _rounded_factors() -> Iterator[None]:
 
 def transformer_alone(folder: str, **options: Any) -> Any:
     """Build a SparseEncoder of the plain transformer in ``folder``; the encoder sets what follows it."""
-    import torch
-    from sentence_transformers import SparseEncoder
-
     return SparseEncoder(modules=[first_module(folder, options), torch.nn.Identity()], **options)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from transformers import AutoModelForTokenClassification
 
 from ..config.models import TermWeightsModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
-from .engine import parts
+from .base import HeadedModel
 from .guards import check_finite
-from .headed import HeadedModel
-
-if TYPE_CHECKING:
-    import torch
+from .protocol import parts
 
 # A weight of 1 is a term frequency of 100 (Dai and Callan, DeepCT).
 SCALE = 100
@@ -38,12 +37,10 @@ class TermWeighter(HeadedModel[TermWeightsModel]):
     """
 
     def __init__(self, folder: Path, entry: TermWeightsModel, runtime: Runtime) -> None:
-        from transformers import AutoModelForTokenClassification
-
         super().__init__(folder, entry, runtime, AutoModelForTokenClassification)
         if self.model.num_labels != 1:
             raise DataError(f"{folder} has {self.model.num_labels} labels; term weighting needs one number per token")
-        self.keep_apart(self.model.classifier, self.limit)
+        self.keep_apart(self.model.classifier)
 
     def weigh(self, texts: list[str], *, progress: Progress | None = None) -> list[dict[str, int]]:
         """Return the term frequency of each word of each text, in text order. A repeated word has its highest

@@ -37,7 +37,7 @@ SAMPLED_PIECES, SAMPLING_COST = 16, {"cpu": 0.33, "cuda": 1.0}
 # Cost of training relative to encoding the same texts: three times the arithmetic, in a library that pads. From the
 # demo's two to three minutes of training on 2 cores (README). On a GPU, it is not measured.
 TRAINING_COST = 6.0
-# Texts whose vectors an encoder has in memory at a time (encoders/engine.py).
+# Texts whose vectors an encoder has in memory at a time (encoders/protocol.py).
 WINDOW = 2048
 # Assumed seconds per request: a batch of texts, and an ordering by a chat model.
 REQUEST_SECONDS, ANSWER_SECONDS = 1.0, 5.0

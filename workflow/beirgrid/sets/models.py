@@ -106,7 +106,7 @@ def open_chat(model: Path, folder: Path, purpose: str) -> Iterator[Chat]:
         purpose: name under which a server's answers are kept until all are there.
     """
     if model.is_dir():
-        from ..encoders.chat import DecoderChat
+        from ..encoders.answering import DecoderChat
 
         decoder = DecoderChat(model, Compute().start())
         yield Chat(model.resolve().name, _checkpoint_identity(model), partial(starmap, decoder.answer))

@@ -19,9 +19,8 @@ from ..core.families import FAMILIES
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders import open_encoder
-from ..encoders.engine import WINDOW
 from ..encoders.guards import CollapseCheck, check_finite
-from ..encoders.protocol import Encoder
+from ..encoders.protocol import WINDOW, Encoder
 from ..models.endpoints import kept_answers
 from ..pipeline.encode import Encode
 from ..search.maxsim import TokenVectors

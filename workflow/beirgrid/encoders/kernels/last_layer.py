@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-if TYPE_CHECKING:
-    import torch
+import torch
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 # Layers of transformers that compute as BERT's does.
 _BERTS = ("BertLayer", "CamembertLayer", "ElectraLayer", "RobertaLayer", "XLMRobertaLayer")
@@ -21,7 +21,7 @@ _LENGTHS = (9, 5, 1)
 _TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
 # Maps hidden states of all tokens, [texts, longest, hidden], and their mask to those of first tokens, [texts, 1,
 # hidden].
-Compute = Callable[["torch.Tensor", "torch.Tensor | None"], "torch.Tensor"]
+Compute = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 
 def narrow(
@@ -39,8 +39,6 @@ def narrow(
     Returns:
         whether the layer was narrowed.
     """
-    import torch
-
     layers = [(layer, compute) for layer in transformer.modules() if (compute := _known(layer))]
     if not layers:
         return False
@@ -68,8 +66,6 @@ def narrow(
 
 def _probe(transformer: Any) -> dict[str, torch.Tensor]:
     """Return the inputs of a padded batch of texts of different lengths."""
-    import torch
-
     device, size = next(transformer.parameters()).device, transformer.config.vocab_size
     shape = len(_LENGTHS), max(_LENGTHS)
     ids = (size // 2 + torch.arange(shape[0] * shape[1], device=device).reshape(shape)) % size
@@ -79,8 +75,6 @@ def _probe(transformer: Any) -> dict[str, torch.Tensor]:
 
 def _equal(numbers: torch.Tensor, expected: torch.Tensor) -> bool:
     """Return whether numbers are the same up to the rounding of the products that they come from."""
-    import torch
-
     kind = numbers.device.type
     low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
     tolerance = _TOLERANCE[str(low).removeprefix("torch.")]
@@ -120,8 +114,6 @@ def _distilbert(layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None) -> 
 
 def _attended(module: Any, mask: torch.Tensor | None, *parts: torch.Tensor) -> torch.Tensor:
     """Return the attention of queries [texts, 1, hidden] to keys and values [texts, longest, hidden]."""
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
     width = module.attention_head_size
     query, key, value = (part.view(*part.shape[:2], -1, width).transpose(1, 2) for part in parts)
     mask = None if mask is None else mask[:, :, :1]  # the first token's mask

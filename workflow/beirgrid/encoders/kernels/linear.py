@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from transformers.activations import GELUActivation
 
 from ...core.compute import multiplies_bfloat16
-
-if TYPE_CHECKING:
-    import torch
 
 # Number of rows for which the layout is chosen; other numbers work as well.
 _ROWS = 2048
@@ -26,8 +26,6 @@ _FOLLOWED = (("dense", "intermediate_act_fn"), ("lin1", "activation"), ("wi", "a
 
 def reorders(dtype: torch.dtype) -> bool:
     """Tell whether oneDNN has its own layout for weights of this type on this machine."""
-    import torch
-
     if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and multiplies_bfloat16("cpu"))
@@ -53,16 +51,12 @@ def reorder_all(layers: list[torch.nn.Linear], compute: Callable[[], object]) ->
 
 def restore(layer: torch.nn.Linear) -> None:
     """Put the weights of a layer back into PyTorch's order."""
-    import torch
-
     layer.weight = torch.nn.Parameter(layer.weight.detach().to_dense(), requires_grad=False)
     del layer.forward
 
 
 def reorder(layer: torch.nn.Linear) -> None:
     """Replace a layer's weights by a copy in oneDNN's layout."""
-    import torch
-
     if not reorders(layer.weight.dtype):
         return
     weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), _ROWS)
@@ -72,8 +66,6 @@ def reorder(layer: torch.nn.Linear) -> None:
 
 def _product(layer: torch.nn.Linear, activation: str) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the forward function of a reordered layer with an activation: "none", "gelu" or "relu"."""
-    import torch
-
     weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
     multiply = torch.ops.mkldnn._linear_pointwise
 
@@ -89,8 +81,6 @@ def fuse_activations(model: torch.nn.Module) -> None:
 
     A checkpoint's own modules may compute something between layer and activation, so they are left unchanged.
     """
-    import torch
-
     for module in model.modules():
         if not type(module).__module__.startswith("transformers."):
             continue
@@ -103,9 +93,6 @@ def fuse_activations(model: torch.nn.Module) -> None:
 
 def _fused(activation: Any) -> str | None:
     """Return oneDNN's name of an activation, or None if it has no equal one."""
-    import torch
-    from transformers.activations import GELUActivation
-
     if type(activation) is GELUActivation and activation.act is torch.nn.functional.gelu:
         return "gelu"
     return "relu" if type(activation) is torch.nn.ReLU else None

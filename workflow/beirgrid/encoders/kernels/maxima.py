@@ -2,8 +2,6 @@
 
 BERT's vocabulary has 30,522 terms, so all products would take 30,522 numbers per token. This module multiplies a block
 of terms at a time, and takes the maxima while the products are in the processor's cache.
-
-This module imports torch, so import it only where a model is open.
 """
 
 from __future__ import annotations
