@@ -87,7 +87,7 @@ print(function.value(1), function.value.stats.cache_hits.total())
 FUNCTION = """
 from pathlib import Path
 import numba
-from beirgrid.core.environment import compiled_folder
+from beirgrid.core.files import compiled_folder
 numba.config.CACHE_DIR = compiled_folder(Path(__file__), numba.__version__)
 
 @numba.njit("i8(i8)", cache=True)

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 
 import pytest
+import torch
 from helpers import ROOT, python
 
 from beirgrid.core import compute
@@ -83,10 +84,11 @@ def test_a_folder_of_locks_of_another_user_is_named(monkeypatch, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root can give a folder away")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     (locks := tmp_path / f"beirgrid-{os.getuid()}").mkdir()
     os.chown(locks, 65534, 65534)
     with pytest.raises(DataError, match=rf"^{locks}, for locks of GPUs, belongs to another user"):
-        compute.take_gpu("0", "1")
+        compute.own_gpu.__wrapped__()
 
 
 @pytest.mark.parametrize("tokens", [2048, {"gpu": 1}, {"cpu": 0}, {"cpu": "many"}])

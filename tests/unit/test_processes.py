@@ -130,7 +130,7 @@ def test_only_snakemake_and_stages_count_as_a_run(words, runs):
 
 @pytest.mark.parametrize(("error", "shown"), [("KeyboardInterrupt", "stopped at once. The same"), ("OSError", "Trace")])
 def test_an_interrupt_that_nobody_handles_is_shown_in_one_line(error, shown):
-    code = f"from beirgrid.core import environment; environment.handle_signals(); raise {error}"
+    code = f"from beirgrid.core import interrupts; interrupts.handle_signals(); raise {error}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, text=True, capture_output=True, check=False)
     assert done.returncode != 0

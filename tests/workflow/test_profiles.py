@@ -85,7 +85,7 @@ def test_parsing_imports_nothing_heavy(tmp_path):
     code = (
         "import sys, yaml; sys.path.insert(0, 'workflow');"
         "from beirgrid import config;"
-        "from beirgrid.core import environment, paths, provenance;"
+        "from beirgrid.core import interrupts, paths, provenance;"
         "from beirgrid.pipeline import rules, stage; stage.stages();"
         "from beirgrid.tools import processes, status;"
         "heavy = {'torch', 'datasets', 'pyserini', 'transformers', 'numpy', 'pandas', 'pyarrow',"

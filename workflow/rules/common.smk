@@ -1,5 +1,5 @@
 # The validated configuration, and the job graph derived from it.
-from beirgrid.core import environment, files, paths
+from beirgrid.core import files, interrupts, paths
 from beirgrid.core.errors import BeirgridError, log_to_standard_error
 from beirgrid.pipeline import artifacts
 from beirgrid.pipeline.grid import Grid
@@ -53,7 +53,7 @@ def begin():
 
 
 if workflow.is_main_process:
-    environment.handle_signals()
+    interrupts.handle_signals()
     if notice := stage.summary.notice():
         logger.warning(notice)
     stage.workflow = workflow

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numba.extending import register_jitable
 
-from ..core.environment import compiled_folder
+from ..core.files import compiled_folder
 
 # The generator is splitmix64 (Steele, Lea and Flood, 2014).
 _GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))

@@ -6,7 +6,7 @@ import fcntl
 import os
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TextIO
@@ -29,13 +29,10 @@ def has_gpu_driver() -> bool:
 
 
 class TokenBudget(NamedTuple):
-    """Tokens per batch, padding included, by device. On a CPU small batches are as fast as larger ones."""
+    """Tokens per batch, padding included, by device."""
 
     cpu: Annotated[int, Ge(1)] = 2048
     cuda: Annotated[int, Ge(1)] = 65536
-
-
-BATCH_TOKENS = TokenBudget()
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,9 @@ class Compute:
 
     device: Annotated[Device, "where models run; auto takes a GPU if there is one"] = "auto"
     precision: Annotated[Precision, "number format of matrix products; auto: float32, or 16 bits on a GPU"] = "auto"
-    batch_tokens: Annotated[TokenBudget, "tokens per batch, padding included, by device"] = BATCH_TOKENS
+    batch_tokens: Annotated[TokenBudget, "tokens per batch, padding included, by device"] = field(
+        default_factory=TokenBudget
+    )
     kernels: Annotated[Kernels, "plain: only documented functions of PyTorch, transformers and faiss"] = "auto"
     connection: Annotated[str, "connection settings of an endpoint's server, JSON"] = ""
 
@@ -54,7 +53,7 @@ class Compute:
         Raises:
             DataError: the device is cuda, and PyTorch can use no GPU.
         """
-        number = None if self.device == "cpu" else _choose_gpu()
+        number = None if self.device == "cpu" else own_gpu()[0]
         if self.device == "cuda" and number is None:
             raise DataError("device is cuda, but no GPU can be used here (auto uses the CPU if there is no GPU)")
         device = "cpu" if number is None else f"cuda:{number}"
@@ -95,8 +94,8 @@ class Runtime:
     def resolve(self, precision: str | None = None, wide: bool = False) -> str:
         """Return ``precision``, or the runtime's default without one.
 
-        ``auto`` means float32 on a CPU. On a GPU, it means float16, or the range of float32 (``wide``) for models that
-        overflow float16, for gradients and for writing texts.
+        On a GPU, ``auto`` means float16, or the range of float32 (``wide``) for models that overflow float16, for
+        gradients and for writing texts.
         """
         if not self.automatic(precision):
             return precision or self.precision
@@ -124,32 +123,25 @@ def multiplies_bfloat16(device: str) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
-def _choose_gpu() -> int | None:
-    """Return the index of a GPU in PyTorch, or None."""
-    import torch
-
-    if (count := torch.cuda.device_count()) < 2:
-        return 0 if torch.cuda.is_available() else None
-    # Locks are named after CUDA_VISIBLE_DEVICES, because one index may mean different GPUs in different processes.
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
-    return take_gpu(*[name.strip() for name in visible.split(",")][:count])[0]  # CUDA stops at an unknown name
-
-
 @cache
-def take_gpu(*names: str) -> tuple[int, TextIO | None]:
+def own_gpu() -> tuple[int | None, TextIO | None]:
     """Lock the first GPU that no other command of this user holds until this process ends; share one if all are taken.
 
-    Without locks, all jobs on a machine with several GPUs (``--resources gpu=N``) would use the first.
-
-    Args:
-        names: the visible GPUs, named as in CUDA_VISIBLE_DEVICES.
+    Without locks, all jobs on a machine with several GPUs (``--resources gpu=N``) would use the first. Locks are named
+    after CUDA_VISIBLE_DEVICES, because one index may mean different GPUs in different processes.
 
     Returns:
-        the place of the GPU among the names, and the locked file.
+        PyTorch's index of the GPU, None without a GPU; and, of several GPUs, the locked file.
 
     Raises:
         DataError: the folder of the locks belongs to another user.
     """
+    import torch
+
+    if (count := torch.cuda.device_count()) < 2:
+        return (0 if torch.cuda.is_available() else None), None
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
+    names = [name.strip() for name in visible.split(",")][:count]  # CUDA stops at an unknown name
     folder = Path(tempfile.gettempdir(), f"beirgrid-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():

@@ -1,14 +1,17 @@
-"""Atomic files: an artifact appears under its name only when it is complete."""
+"""Atomic files: an artifact appears under its name only when it is complete. Temporary folders, and those of caches."""
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import glob
 import hashlib
 import json
 import os
+import platform
 import shutil
 import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,16 +144,12 @@ def read_json(path: str | Path) -> Any:
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object and refuse duplicate keys (an ``object_pairs_hook``). Python would silently keep the last
-    value.
-
-    Raises:
-        ValueError: a key occurs twice.
-    """
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {quoted(next(key for key in keys if keys.count(key) > 1))} occurs twice")
+    """Build a JSON object (an ``object_pairs_hook``); raise ValueError for a key that occurs twice."""
+    row: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in row:
+            raise ValueError(f"the key {quoted(key)} occurs twice")
+        row[key] = value
     return row
 
 
@@ -171,3 +170,27 @@ def size(path: str | Path) -> int:
     if path.is_file():
         return path.stat().st_size
     return sum(child.stat().st_size for child in path.rglob("*") if child.is_file())
+
+
+def compiled_folder(source: Path, version: str) -> str:
+    """Return a writable folder for what a compiler with a cache makes of a source file, for NUMBA_CACHE_DIR.
+
+    numba writes the index of a cache before the code that it names, so it would run older code, or code for another
+    processor, after a kill. Hence each state of the file, version and machine has a folder of its own.
+    """
+    key = f"{version} {platform.node()} {platform.machine()}".encode() + source.read_bytes()
+    try:
+        caches = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(caches, "beirgrid", hashlib.sha256(key).hexdigest()[:16])
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()  # modes do not show a read-only mount
+    except (OSError, RuntimeError):  # RuntimeError: neither HOME nor a passwd entry for the user
+        return temporary_folder()
+    return str(folder)
+
+
+def temporary_folder() -> str:
+    """Create a private folder in $TMPDIR that is deleted when this process ends."""
+    folder = tempfile.mkdtemp(prefix="beirgrid-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -1,11 +1,13 @@
-"""Answer a Ctrl-C with one line. This module imports little, so that a command may begin with it.
+"""Answer signals, a Ctrl-C with one line. This module imports little, so that a command may begin with it.
 
 ``python interrupts.py snakemake OPTIONS`` runs Snakemake, and answers a Ctrl-C with one line during its imports, too.
 """
 
 import contextlib
+import ctypes
 import importlib
 import io
+import signal
 import sys
 
 
@@ -13,6 +15,27 @@ def show_interrupts(line: str) -> None:
     """Print one line at a Ctrl-C that nothing handles. The process still ends by the signal (130 in a shell)."""
     shown = sys.excepthook
     sys.excepthook = lambda kind, *of: print(line, file=sys.stderr) if kind is KeyboardInterrupt else shown(kind, *of)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process, a program that a stage started, when the stage is killed.
+
+    An orphan would keep writing beside a rerun.
+    """
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1  # linux/prctl.h
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def handle_signals() -> None:
+    """Treat SIGHUP (the terminal was closed) like SIGTERM: finish running jobs, then exit. Under ``nohup``, the signal
+    stays ignored.
+
+    A second Ctrl-C, which does not wait for running jobs, is shown in one line.
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+    show_interrupts("stopped at once. The same command continues the run")
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from ..config.values import unread_by_bm25
-from ..core import environment, files
+from ..core import files
 from ..core.errors import BeirgridError, DataError, quoted, say
+from ..core.interrupts import die_with_parent
 
 COLLECTIONS = {"flat": "BeirFlatCollection", "multifield": "BeirMultifieldCollection"}
 MINIMUM_JAVA = 21
@@ -82,7 +83,7 @@ def _run(main: str, arguments: list[str], folder: Path, memory_mb: int) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
-        preexec_fn=environment.die_with_parent,
+        preexec_fn=die_with_parent,
     )
     say(done.stdout.rstrip("\n"))
     # Anserini only logs an exception in a thread, drops the documents and exits with 0.

@@ -14,8 +14,9 @@ from typing import Annotated
 from ..collections import collection
 from ..config.systems import command_words, places_of
 from ..config.values import Size
-from ..core import environment, files, provenance
+from ..core import files, provenance
 from ..core.errors import BeirgridError, DataError, quoted, say
+from ..core.interrupts import die_with_parent
 from ..core.provenance import Artifact, Record
 from ..pipeline.program import IndexProgram, RetrieveProgram
 from ..runs import imported
@@ -135,7 +136,7 @@ def run_command(
             stdin=subprocess.DEVNULL,
             stdout=2,  # standard error: the log of the job. Standard output is for results
             env={name: value for name, value in os.environ.items() if name not in _OURS},
-            preexec_fn=environment.die_with_parent,
+            preexec_fn=die_with_parent,
         )
     except OSError as error:
         raise BeirgridError(f"the command cannot start: {quoted(words[0])}: {error.strerror}") from None

@@ -49,7 +49,7 @@ def offer() -> None:
     """Offer fork servers to the jobs of this process until it ends, unless the variable is already set."""
     if FOLDER in os.environ or not possible():
         return
-    from ..core.environment import temporary_folder
+    from ..core.files import temporary_folder
 
     with contextlib.suppress(OSError):  # without a folder, jobs start Python themselves
         folder = temporary_folder()
@@ -161,7 +161,7 @@ def serve(path: Path, owner: int, prepare: Callable[[], None]) -> Request:
 
 def _attend(client: socket.socket) -> Request:
     """Fork the job that a client requests, and return the request there; forward signals to it, and report its end."""
-    from ..core.environment import die_with_parent
+    from ..core.interrupts import die_with_parent
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     attendant, (text, streams) = os.getpid(), _message(client)
