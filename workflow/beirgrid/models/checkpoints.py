@@ -18,7 +18,7 @@ from ..config.models import ModelEntry
 from ..core import files
 from ..core.checkout import resolve_path
 from ..core.errors import DataError, warn
-from . import adapters, convert, saved
+from . import convert, saved
 
 # Pickled weights can run code when loaded, so they are neither fetched nor opened, …
 _REFUSED = (
@@ -55,7 +55,7 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
             with files.scratch(f"{target}-adapter") as folder:
                 folder.mkdir()
                 of_adapter = _fetch(name, CheckpointEntry.model_validate(entry.adapter.own_keys()), folder)
-                facts["adapter"] = of_adapter | {"files": digests(folder)} | adapters.merge(folder, target)
+                facts["adapter"] = of_adapter | {"files": digests(folder)} | convert.merge(folder, target)
             if (base := facts["adapter"]["base"]) not in (None, stated := entry.checkpoint or entry.path):
                 warn(f"model {name!r}: its adapter names the base {base!r}, the entry {stated!r}")
         facts["files"] = digests(target)

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..collections import parts as part_files
 from ..core import files
-from ..core.errors import DataError, warn
 
 # Key of a part's metadata for the server's usage (tokens, price) on its pairs.
 _SPENT = b"spent"
@@ -41,10 +41,9 @@ def write_part(store: Path, part: list[Pair], scores: np.ndarray, spent: Mapping
     """Write scores, float32 [pairs], as a part of a store, with the server's usage."""
     columns = [[query for query, _ in part], [document for _, document in part], scores]
     digest = hashlib.sha256(repr(part).encode()).hexdigest()[:16]
-    with files.atomic(store / f"{digest}.parquet") as temporary:
-        table = pa.table(columns, schema=_SCHEMA)
-        table = table.replace_schema_metadata({_SPENT: json.dumps(spent)}) if spent else table
-        pq.write_table(table, temporary, write_page_checksum=True)
+    table = pa.table(columns, schema=_SCHEMA)
+    table = table.replace_schema_metadata({_SPENT: json.dumps(spent)}) if spent else table
+    part_files.write_part(store / f"{digest}.parquet", table)
 
 
 def spent_on(parts: Collection[Path], pairs: Collection[Pair]) -> dict[str, float]:
@@ -64,17 +63,7 @@ def read_parts(parts: Collection[Path], pairs: Collection[Pair]) -> PairScores:
     """Read the scores of some pairs from parts. Damaged parts are deleted, with a warning."""
     scores: PairScores = {}
     for part in sorted(parts):
-        try:
-            with files.reading(part):
-                table = pq.read_table(part, page_checksum_verification=True)
-                if table.schema != _SCHEMA or not np.isfinite(table["score"]).all():
-                    raise ValueError("it lacks a column of pair scores, or a score is not finite")
-        except DataError as error:
-            warn(f"{error}: its pairs are scored again")
-            part.unlink(missing_ok=True)
-            continue
-        of_part = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)
-        scores.update(
-            (pair, score) for pair, score in zip(of_part, table["score"].to_pylist(), strict=True) if pair in pairs
-        )
+        if table := part_files.read_part(part, _SCHEMA):
+            rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+            scores.update(((query, text), score) for query, text, score in rows if (query, text) in pairs)
     return scores

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ..collections import corpora, judged
+from ..collections import intake
 from ..collections.collection import pick_documents, read_queries
 from ..collections.sources import LocalSource
 from ..config.values import Size
@@ -255,8 +255,8 @@ def check(folder: Folder) -> None:
     made.queries()  # before the documents, which take longer
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "corpus.parquet"
-        number = corpora.write(name, made.corpus, source, path)["documents"]
-        read = judged.read(name, made.dataset, made.corpus, source, path)
+        number = intake.write_corpus(name, made.corpus, source, path)["documents"]
+        read = intake.read_judged(name, made.dataset, made.corpus, source, path)
     for warning in read.warnings:
         warn(warning)
     facts = f"{number:,} documents, {len(read.texts):,} queries, {read.facts['judgements']:,} judgements"

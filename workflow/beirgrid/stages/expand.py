@@ -10,7 +10,8 @@ from typing import Annotated
 import pyarrow as pa
 from pydantic import Field
 
-from ..collections import collection, expanded
+from ..collections import collection
+from ..collections.parts import join_parts, read_part, write_part
 from ..config.models import QueryGenerator, TermWeightsModel
 from ..config.values import Size
 from ..core import files, provenance
@@ -56,7 +57,7 @@ def expand(
         schema = collection.EXPANSION_SCHEMAS[model.family]
         firsts = range(start, stop, BLOCK)
         parts = {state / f"{first}.parquet": range(first, min(first + BLOCK, stop)) for first in firsts}
-        missing = {part: rows for part, rows in parts.items() if not expanded.is_whole(part, schema, len(rows))}
+        missing = {part: rows for part, rows in parts.items() if read_part(part, schema, len(rows)) is None}
         new = sum(map(len, missing.values()))
         if missing != parts:
             say(f"expand shard {shard}: an earlier attempt finished {stop - start - new:,} documents")
@@ -64,8 +65,8 @@ def expand(
         for part, of_part in missing.items():
             documents = chain.from_iterable(collection.read_documents(corpus, of_part.start, of_part.stop))
             rows = opened.expansions([document.full_text for document in documents], progress)
-            expanded.write_part(part, pa.table(rows, schema))
-        expanded.join(parts, output, schema)
+            write_part(part, pa.table(rows, schema))
+        join_parts(parts, output, schema)
         shutil.rmtree(state)
         facts.update(
             opened.facts(),

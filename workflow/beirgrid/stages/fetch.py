@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..collections import collection, corpora, judged, predictions
+from ..collections import collection, intake, predictions
 from ..collections.sources import open_source
 from ..config.datasets import Corpus, Dataset
 from ..config.systems import Published
@@ -37,7 +37,7 @@ def fetch_corpus(
     """
     with provenance.record(FETCH, record, entry.own_keys(), [output]) as facts:
         with files.atomic(output) as temporary:
-            facts.update(corpora.write(name, entry, open_source(entry), temporary))
+            facts.update(intake.write_corpus(name, entry, open_source(entry), temporary))
         facts["bytes"] = files.size(output)
         facts["sha256"] = files.sha256(output)
 
@@ -60,7 +60,7 @@ def fetch_dataset(
     settings = {**entry.own_keys(), "source": corpus_entry.own_keys()}
     inputs = {"corpus": corpus}
     with provenance.record(FetchDataset.stamp, record, settings, [queries, qrels], inputs=inputs) as facts:
-        found = judged.read(name, entry, corpus_entry, open_source(corpus_entry), corpus)
+        found = intake.read_judged(name, entry, corpus_entry, open_source(corpus_entry), corpus)
         # Both files are complete before either is renamed, so that new queries never stand beside old qrels.
         with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
             _write_queries(found, new_queries)
@@ -71,7 +71,7 @@ def fetch_dataset(
         facts.update(found.facts, sha256=hashes)
 
 
-def _write_queries(found: judged.Judged, path: Path) -> None:
+def _write_queries(found: intake.Judged, path: Path) -> None:
     table = pa.table([list(found.texts), list(found.texts.values())], schema=collection.QUERIES_SCHEMA)
     not_ranked = [found.excluded.get(query, []) for query in found.texts]
     if any(not_ranked):
@@ -81,7 +81,7 @@ def _write_queries(found: judged.Judged, path: Path) -> None:
     pq.write_table(table, path)
 
 
-def _write_qrels(found: judged.Judged, path: Path) -> None:
+def _write_qrels(found: intake.Judged, path: Path) -> None:
     with path.open("w", encoding="utf-8") as stream:
         stream.write("query-id\tcorpus-id\tscore" + "\tchanged" * bool(found.changes) + "\n")
         for query in found.texts:
