@@ -147,11 +147,7 @@ class Ids(NamedTuple):
 
 
 def read_ids(corpus: str | Path, retrieved: Sequence[np.ndarray] | np.ndarray) -> Ids:
-    """Read the ids of retrieved rows, with at most one row group of the corpus in memory.
-
-    Args:
-        corpus: corpus.parquet.
-        retrieved: int64 rows per query; negative rows mean no document.
+    """Read the ids of retrieved rows (int64, negative for no document), one row group of the corpus at a time.
 
     Raises:
         DataError: a row is beyond the corpus.

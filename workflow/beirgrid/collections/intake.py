@@ -21,13 +21,7 @@ from .sources import Query, Restriction, Source
 
 
 def write_corpus(name: str, entry: Corpus, source: Source, path: Path) -> dict[str, int]:
-    """Write the documents of a corpus in row groups; return counts for its record.
-
-    Args:
-        name: name of the corpus, for messages.
-        entry: its registry entry.
-        source: the source of its documents.
-        path: parquet to write.
+    """Write the documents of a corpus as parquet, in row groups; return counts for its record.
 
     Raises:
         DataError: there are duplicates that the entry does not allow, no texts, or another number of documents than in
@@ -102,14 +96,7 @@ class Judged:
 
 
 def read_judged(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents: Path) -> Judged:
-    """Read the judged queries and the qrels of a dataset.
-
-    Args:
-        name: name of the dataset, for messages.
-        dataset: its registry entry.
-        corpus: the registry entry of its corpus.
-        source: the source of its queries and qrels.
-        documents: the fetched corpus.parquet.
+    """Read the judged queries and the qrels of a dataset over the fetched corpus.parquet, ``documents``.
 
     Raises:
         DataError: queries, qrels and corpus do not match each other or the dataset's entry.
@@ -207,9 +194,6 @@ def _own_documents(name: str, dataset: Dataset, documents: Path, same_ids: set[s
     """Return the queries that are themselves the document of the same id, which is then excluded for them.
 
     ``auto`` compares the query's words with those of the document's text, and of title and text together.
-
-    Raises:
-        DataError: the qrels judge a document that would be excluded.
     """
     own, texts = same_ids if dataset.queries_are_documents is True else set(), judged.texts
     if dataset.queries_are_documents == "auto" and same_ids:
@@ -234,10 +218,8 @@ def _own_documents(name: str, dataset: Dataset, documents: Path, same_ids: set[s
 def _judged_queries(
     dataset: Dataset, corpus: Corpus, queries: Iterator[Query], grades: dict[str, dict[str, int]]
 ) -> tuple[dict[str, str], int, int]:
-    """Return the judged queries (id to text, in the source's order), and the numbers of dropped duplicates and
-    synthetic queries.
-
-    For a dataset without qrels, return all queries of the source.
+    """Return the texts of judged queries by id (all queries without qrels), in the source's order, and the numbers of
+    dropped duplicates and synthetic queries.
     """
     texts: dict[str, str] = {}
     places: dict[str, str] = {}

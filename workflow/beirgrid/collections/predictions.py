@@ -35,11 +35,7 @@ class Predicted(NamedTuple):
 
 
 def obtain(entry: LocalExpansion | HubExpansion, folder: Path) -> Path:
-    """Return the location of an entry's files, after downloading them to ``folder`` if they are on the hub.
-
-    Raises:
-        DataError: the hub has no such files.
-    """
+    """Return where an entry's files are: ``folder``, after their download, if they are on the hub."""
     if isinstance(entry, LocalExpansion):
         return resolve_path(entry.path)
     from huggingface_hub import snapshot_download
@@ -89,16 +85,9 @@ def _predicted(row: dict[str, Any], place: str) -> Predicted:
 def write(
     entry: PublishedExpansion, predicted: Iterable[Predicted], corpus: Path, output: Path, scratch: Path
 ) -> dict[str, int]:
-    """Write predicted queries in corpus order; return counts for the record.
+    """Write predicted queries, which come in any order, as a row per document of the corpus; return counts.
 
-    Holds the ids of the corpus and the queries of one bucket in memory.
-
-    Args:
-        entry: the number of queries to take, and allowed gaps.
-        predicted: queries in any order.
-        corpus: corpus.parquet.
-        output: parquet to write, a row per document (``collection.EXPANSION_SCHEMAS``).
-        scratch: empty folder for the buckets.
+    The empty folder ``scratch`` takes the queries: the ids of the corpus and one bucket of queries are in memory.
 
     Raises:
         DataError: an id is not in the corpus, or a document has two lists of queries or none.

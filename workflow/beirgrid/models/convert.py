@@ -78,9 +78,7 @@ def _load(path: Path) -> dict[str, torch.Tensor]:
 
 def _without_head(folder: Path, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Write ANCE's head (a linear layer and a layer norm over the first token's vector) as modules of
-    sentence-transformers.
-
-    Returns the encoder's weights.
+    sentence-transformers; return the encoder's weights.
     """
     encoder = {name: tensor for name, tensor in weights.items() if name.startswith(_ENCODER)}
     from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm, Pooling, Transformer
@@ -105,13 +103,7 @@ def _without_head(folder: Path, weights: dict[str, torch.Tensor]) -> dict[str, t
 
 
 def merge(adapter: Path, folder: Path) -> dict[str, Any]:
-    """Add an adapter to the weights of a checkpoint, and copy its other files (tokenizer, modules) over that one's.
-
-    Sums are in float32. They are stored in the type of the base's weights.
-
-    Args:
-        adapter: folder with the adapter, as PEFT saves it.
-        folder: the checkpoint of its base, which is changed.
+    """Add an adapter, as PEFT saves it, to the weights in its base's folder, in float32; copy its other files there.
 
     Returns:
         how many layers are changed, their rank and scale, and the base that the adapter names.

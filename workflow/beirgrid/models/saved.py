@@ -60,11 +60,7 @@ def _own(stated: Mapping[str, str | None], role: str, entry: TaskModel) -> str:
 
 
 def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:
-    """Refuse a checkpoint whose own prompts the entry neither takes nor replaces.
-
-    Args:
-        given: those of ``query`` and ``document`` for which the entry has a prompt, possibly empty.
-    """
+    """Refuse a checkpoint whose own prompts the entry neither takes nor replaces, except for the ``given`` sides."""
     saved = settings(folder)
     prompts = {role: text for role, text in (saved.get("prompts") or {}).items() if text}
     if not prompts or saved.get("model_type") in _OWN_MARKERS:
@@ -94,12 +90,7 @@ def _has_prompt(role: str, saved: dict[str, Any]) -> bool:
 
 
 def check_use(folder: Path, kind: str, similarity: str) -> None:
-    """Refuse a checkpoint that was saved as another kind of model or with another similarity.
-
-    Args:
-        kind: class of sentence-transformers that opens it.
-        similarity: the entry's, ``cosine`` or ``dot``.
-    """
+    """Refuse a checkpoint that was saved as another class of sentence-transformers or with another similarity."""
     saved = settings(folder)
     if saved.get("model_type", kind) != kind:
         raise DataError(f"{folder} is saved as a {saved['model_type']}, not as a {kind}: give the entry its family")
@@ -118,12 +109,7 @@ def check_use(folder: Path, kind: str, similarity: str) -> None:
 
 
 def refuse_outside(folder: Path) -> None:
-    """Refuse a checkpoint whose files refer to weights or modules outside of it, which no record would hash.
-
-    Raises:
-        DataError: such a reference exists, an index or list of modules is damaged, or the checkpoint is an adapter,
-            which needs another checkpoint's weights.
-    """
+    """Refuse a checkpoint that refers to files outside of it or is an adapter: no record would hash all its weights."""
     root = os.path.normpath(folder)
     for path in sorted([*folder.rglob("*.index.json"), *folder.rglob("modules.json")]):
         with files.reading(path):

@@ -36,13 +36,10 @@ def fuse(
     norm: Norm = "min-max",
     weights: Sequence[float] | None = None,
 ) -> runs.Run:
-    """Fuse runs. If a run has no documents for a query, only the other runs count.
+    """Fuse runs to ``depth`` documents per query. A run without documents for a query does not count for it.
 
     Args:
-        method: ``rrf`` (reciprocal rank) or ``wsum`` (weighted sum of normalised scores).
-        depth: documents per query to keep.
-        k: constant of reciprocal rank fusion.
-        norm: normalisation of scores before a weighted sum.
+        method: ``rrf`` (reciprocal rank, with the constant ``k``) or ``wsum`` (weighted sum of normalised scores).
         weights: weights of a weighted sum, one per run; equal weights unless given.
     """
     normalise, shares = _NORMS[norm], list(weights or [1 / len(parts)] * len(parts))

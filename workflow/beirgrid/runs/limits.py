@@ -1,14 +1,21 @@
-"""Which documents are ranked for each query of a dataset, and how many of them."""
+"""What a dataset allows a run, also one of other software: which documents are ranked for each query, and how many."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 
 from ..collections import collection
+from ..core.errors import DataError, quoted, warn
 from . import runs
+
+# Type of the option with the flaws to accept.
+Allow = Annotated[
+    tuple[Literal["missing-queries"], ...], "flaws to accept: missing-queries allows judged queries that the run lacks"
+]
 
 
 class Limits:
@@ -30,3 +37,55 @@ class Limits:
     def ranking(self, query: str, ids: Iterable[str], scores: np.ndarray | list[float]) -> runs.Ranking:
         """Return the canonical ranking of a query."""
         return runs.canonical(query, ids, scores, self.depth, self.excluded.get(query, ()), self.candidates.get(query))
+
+
+def adopt(
+    path: Path, system: str, queries: Path, corpus: Path, depth: int, allow: Collection[str], output: Path
+) -> dict[str, int]:
+    """Write a TREC run of other software under the rules for the workflow's own runs; return counts for its record.
+
+    Queries that ``queries``, the dataset's file, lacks are dropped. So are documents that the dataset excludes for a
+    query, before the cut at ``depth``. A run that lacks a query with qrels may be truncated, so it is refused unless
+    ``allow`` permits it; the query then counts 0 in each mean.
+
+    Raises:
+        DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.
+    """
+    run, texts, limits = runs.read(path), collection.read_queries(queries), Limits(queries, depth)
+    known = [query for query in texts if query in run]
+    if not known:
+        examples = ", ".join(quoted(query) for query in list(run)[:3]) or "nothing"
+        raise DataError(
+            f"{path} has none of the {len(texts):,} queries of the dataset that have qrels "
+            f"({quoted(next(iter(texts)))}, say). It has {examples}. Is it the run of another dataset?"
+        )
+    if (lacking := [query for query in texts if query not in run]) and "missing-queries" not in allow:
+        raise DataError(
+            f"{path} lacks {len(lacking):,} of the {len(texts):,} queries of the dataset that have qrels "
+            f"({quoted(lacking[0])}, say). Was it cut short? If the system found nothing for them, set "
+            "allow: [missing-queries] in the entry of the system: they then count 0."
+        )
+    ranked = {document for ranking in run.values() for document in ranking.ids}
+    if unknown := ranked - collection.known_ids(corpus, ranked):
+        line = next(line for line in runs.lines(path) if line.document in unknown)
+        raise DataError(
+            f"{path}:{line.number}: the corpus has no document {quoted(line.document)}. It lacks {len(unknown):,} of "
+            f"the run's {len(ranked):,} documents. Was the run made over another version of the collection?"
+        )
+    kept = {query: limits.ranking(query, *run[query]) if query in run else runs.EMPTY for query in texts}
+    facts = {
+        "queries": len(texts),
+        "queries_lacking": len(lacking),
+        "queries_without_documents": sum(not ranking.ids for ranking in kept.values()),
+        "queries_without_qrels": len(run) - len(known),
+        "excluded_documents": sum(
+            len(limits.excluded.get(query, set()).intersection(run[query].ids)) for query in known
+        ),
+    }
+    runs.write(output, kept, system)
+    if facts["queries_without_qrels"]:
+        warn(f"{facts['queries_without_qrels']:,} queries of the run have no qrels and are left out")
+    if facts["queries_without_documents"]:
+        count = f"{facts['queries_without_documents']:,} of {facts['queries']:,}"
+        warn(f"the run has no documents for {count} queries that have qrels; they count 0")
+    return facts

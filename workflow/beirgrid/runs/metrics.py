@@ -56,17 +56,15 @@ def evaluate_run(
 def per_query(
     run: runs.Run, qrels: Qrels, metrics: Sequence[str], changes: Mapping[str, Collection[str]] | None = None
 ) -> dict[str, np.ndarray]:
-    """Compute metrics of a run per query with qrels. A query that the run lacks has no documents.
+    """Compute metrics (name@k) of a run per query with qrels. A query that the run lacks has no documents.
 
-    ``recall_cap`` is recall with the denominator min(relevant documents, k). ``ndcg_judged`` is nDCG after documents
-    without a judgement for the query are removed, before the cut at k (trec_eval -J). ``hole`` is the share of the top
-    k without a judgement for the query; ``hole_corpus``, without a judgement for any query, as in beir's
-    ``custom_metrics.hole`` (BEIR paper, Table 4). Both divide by k even if fewer documents were retrieved.
+    ``ndcg_judged`` is nDCG after documents without a judgement for the query are removed, before the cut at k
+    (trec_eval -J). ``hole`` is the share of the top k without a judgement for the query; ``hole_corpus``, without a
+    judgement for any query, as in beir's ``custom_metrics.hole`` (BEIR paper, Table 4).
 
     Args:
         run: rankings by query, in canonical order (``runs.read``).
         qrels: per query, document id to grade. A grade above 0 is relevant.
-        metrics: names, name@k.
         changes: per query, the documents that p_mrr compares; those that are relevant for one query of a pair only,
             without a list.
 
@@ -120,21 +118,20 @@ def _of_groups(
     groups: dict[str, list[str]] = {}
     for query in qrels:
         groups.setdefault(STEMS[metric.name](query), []).append(query)
-    first, second = _PAIRS.get(metric.name, ("", ""))
+    ends = _PAIRS.get(metric.name, ())
     for stem, queries in groups.items():
-        if first and {*queries} != {stem + first, stem + second}:
-            pair = f"compares queries ID{first} and ID{second}"
-            raise DataError(f"{metric.name} {pair}; {quoted(queries[0])} is in no such pair")
+        if ends and {*queries} != {stem + end for end in ends}:
+            pair = " and ".join(f"ID{end}" for end in ends)
+            raise DataError(f"{metric.name} compares queries {pair}; {quoted(queries[0])} is in no such pair")
     if metric.name == "p_mrr":
         values = _p_mrr(groups, qrels, run, metric.k, changes)
     elif metric.name == "map_subqueries":
         values = _map_subqueries(groups, qrels, run, metric.k)
-    else:  # robustness, paired_accuracy
+    else:  # of robustness the lowest nDCG; of paired_accuracy whether both relevant documents are found
         base = f"{'ndcg' if metric.name == 'robustness' else 'recall'}@{metric.k}"
         of_query = dict(zip(qrels, per_query(run, qrels, [base])[base].tolist(), strict=True))
-        values = {stem: min(of_query[query] for query in queries) for stem, queries in groups.items()}
-        if metric.name == "paired_accuracy":
-            values = {stem: float(lowest == 1) for stem, lowest in values.items()}
+        lowest = {stem: min(of_query[query] for query in queries) for stem, queries in groups.items()}
+        values = {stem: low if metric.name == "robustness" else float(low == 1) for stem, low in lowest.items()}
     weights = {stem: len(qrels) / (len(values) * len(queries)) for stem, queries in groups.items()}
     return np.array([values.get(stem, 0.0) * weights[stem] for stem in map(STEMS[metric.name], qrels)])
 
@@ -150,7 +147,7 @@ def _p_mrr(
     values = {}
     for stem, queries in groups.items():
         ids = [run.get(f"{stem}{end}", runs.EMPTY).ids[:k] for end in _PAIRS["p_mrr"]]
-        ranks = [{document: rank for rank, document in enumerate(of_query, 1)} for of_query in ids]
+        ranks = [dict(zip(of_query, range(1, k + 1), strict=False)) for of_query in ids]
         relevant = [{document for document, grade in qrels[query].items() if grade > 0} for query in queries]
         listed = set[str]().union(*(changes.get(query, ()) for query in queries)) if changes else None
         if changed := relevant[0] ^ relevant[1] if listed is None else listed:
@@ -198,7 +195,7 @@ def _dcg(grades: list[int]) -> float:
 
 
 def _hole(judged: Grades, ids: list[str], k: int) -> float:
-    """Return the share of the top k that is not judged."""
+    """Return the share of the top k that is not judged, also where fewer documents are retrieved."""
     return sum(document not in judged for document in ids[:k]) / k
 
 

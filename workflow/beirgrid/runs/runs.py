@@ -45,12 +45,7 @@ def canonical(
 ) -> Ranking:
     """Return a ranking in canonical order, cut at ``depth``.
 
-    Args:
-        query: id of the query, for messages.
-        scores: their scores, higher is better.
-        depth: documents to keep; all unless given.
-        excluded: documents that are left out.
-        candidates: the only documents that are not left out; all unless given.
+    Documents that are excluded are left out, and so are all but the candidates, if given. Higher scores are better.
 
     Raises:
         DataError: a score is not a finite float32.
@@ -76,15 +71,9 @@ def canonical(
 
 
 def reordered(query: str, ranking: Ranking, scores: Mapping[tuple[str, str], float], depth: int) -> Ranking:
-    """Reorder the top ``depth`` of a ranking by new scores.
+    """Reorder the top ``depth`` of a ranking by new scores of (query, document).
 
     The other documents keep their order, with scores below the reordered ones.
-
-    Args:
-        query: the query's id.
-        ranking: a first stage's ranking.
-        scores: scores by (query, document).
-        depth: documents to reorder.
 
     Raises:
         DataError: a document to reorder has no score.

@@ -17,15 +17,9 @@ _CLASSES = {"hnsw": "IndexHNSWFlat", "int8": "IndexScalarQuantizer"}
 
 
 def truncate(vectors: np.ndarray, dimensions: int | None, similarity: str) -> np.ndarray:
-    """Truncate vectors to their first dimensions (Matryoshka) and renormalise for cosine; None keeps all dimensions.
+    """Truncate float32 [vectors, dimension] to the first dimensions (Matryoshka), of length 1 again for ``cosine``.
 
-    Args:
-        vectors: float32 [vectors, dimension].
-        dimensions: number to keep.
-        similarity: ``cosine`` or ``dot``.
-
-    Raises:
-        DataError: the vectors have fewer dimensions.
+    None keeps all dimensions. Raises DataError if the vectors have fewer.
     """
     if dimensions is None:
         return vectors
@@ -63,13 +57,9 @@ def search_shards(
     kind: AnyIndex,
     device: str = "cpu",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Search the shards' indexes one after another and merge the results.
+    """Search the indexes of shards, in row order, for ``queries``, float32 [queries, dimension], and merge the results.
 
-    Args:
-        shards: files of ``write_index``, in row order.
-        queries: float32 [queries, dimension].
-        depth: documents per query.
-        device: PyTorch's device name for a flat index; other kinds are searched on the CPU.
+    A flat index is searched on ``device``, other kinds on the CPU.
 
     Returns:
         float32 scores and int64 corpus rows, both [queries, at most depth], best first. Where an index finds fewer

@@ -63,15 +63,9 @@ def write_index(weights: scipy.sparse.csr_matrix, folder: Path) -> None:
 def search_shards(
     shards: Iterable[Path], queries: scipy.sparse.csr_matrix, depth: int, threads: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Search shards one after another and merge.
+    """Search the folders of shards, in corpus order, for ``queries``, float32 [queries, vocabulary], and merge.
 
-    Reads only the postings of the queries' terms, and maps one shard at a time.
-
-    Args:
-        shards: folders of ``write_index``, in corpus order.
-        queries: float32 [queries, vocabulary].
-        depth: documents per query.
-        threads: threads for the queries.
+    One shard is mapped at a time, and only the postings of the queries' terms are read.
 
     Returns:
         float32 scores and int64 corpus rows, both [queries, depth], best first; ties in row order. Documents without a
@@ -112,11 +106,7 @@ def find(
 def _search(
     queries: scipy.sparse.csr_matrix, postings: scipy.sparse.csr_matrix, first: int, best: exact.Best, threads: int
 ) -> None:
-    """Merge the documents of a shard, from corpus row ``first`` on, into the best of all queries.
-
-    Args:
-        postings: float32 [vocabulary, documents].
-    """
+    """Merge a shard's documents, from corpus row ``first`` on, with float32 ``postings`` [vocabulary, documents]."""
     depth, size = best.rows.shape[1], max(1, SCORES // max(1, postings.shape[1]))
 
     def add(start: int) -> None:

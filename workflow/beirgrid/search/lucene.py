@@ -116,13 +116,7 @@ def build_index(documents: Path, index: Path, fields: str, language: str, thread
 
 
 def _java_class(options: list[str]) -> Callable[[str], Any]:
-    """Start Java in this process if needed, and return the function that looks up a class by name.
-
-    A process can start only one Java, which runs until the process ends.
-
-    Raises:
-        BeirgridError: Java is missing, or cannot be loaded into this process.
-    """
+    """Start Java in this process unless it runs, until the process ends; return what looks up a class by name."""
     import jnius_config
 
     if not jnius_config.vm_running:
@@ -166,7 +160,12 @@ class Searcher:
     """
 
     def __init__(self, index: Path, *, fields: str, language: str, k1: float, b: float, memory_mb: int) -> None:
-        """Open an index with the fields (``flat`` or ``multifield``) and the language of its build.
+        """Open an index.
+
+        Args:
+            fields, language: those of its build: ``flat`` or ``multifield``, and an ISO 639-1 code.
+            k1, b: parameters of BM25.
+            memory_mb: heap of Java, in MB.
 
         Raises:
             DataError: Lucene does not support the language.
@@ -216,10 +215,7 @@ def _id(name: str) -> str:
 
 
 def _separated(scores: np.ndarray) -> list[float]:
-    """Round float32 scores to four decimals and break ties as Anserini does, for identical runs.
-
-    Anserini computes in float32, except for the rounding, and writes six decimals.
-    """
+    """Round float32 scores to four decimals and break ties in float32 as Anserini does, which writes six decimals."""
     values = _rounded(scores, 4).astype(np.float32).tolist()
     ties = 0
     for place in range(1, len(values)):
@@ -248,20 +244,9 @@ def search(
     threads: int,
     memory_mb: int,
 ) -> dict[str, Ranked]:
-    """Search all queries with BM25 and return document ids and scores of each, best first.
+    """Search all queries, so many ``threads`` at a time; return query id to document ids and scores, best first.
 
-    A query that is empty, or whose words occur in no document, has no results.
-
-    Args:
-        fields: ``flat`` or ``multifield``, as in the build.
-        language: ISO 639-1 code of the index's language.
-        k1, b: parameters of BM25.
-        depth: documents per query.
-        threads: queries searched concurrently.
-        memory_mb: heap of Java, in MB.
-
-    Returns:
-        query id to document ids and scores, higher is better.
+    A query that is empty, or whose words occur in no document, has no results. The options are those of ``Searcher``.
 
     Raises:
         BeirgridError: there is no index, or Java or Lucene fails.
@@ -284,6 +269,6 @@ def search_texts(
 ) -> list[list[str]]:
     """Search a flat index with BM25's default parameters; return document ids per text, best first."""
     queries = {str(number): text for number, text in enumerate(texts)}
-    options = {"depth": depth, "threads": threads, "memory_mb": memory_mb}
+    options: dict[str, Any] = {"depth": depth, "threads": threads, "memory_mb": memory_mb}
     ranked = search(index, queries, fields="flat", language=language, k1=0.9, b=0.4, **options)
     return [ids for ids, _ in ranked.values()]

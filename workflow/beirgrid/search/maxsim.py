@@ -89,10 +89,8 @@ def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, 
 def index_name(tokens: int, dimension: int) -> str:
     """Return faiss's factory string for an index of ``tokens`` token vectors.
 
-    Flat for small shards; otherwise an inverted file of 2 √tokens lists, rounded to a power of two, with product
-    quantisation, as in the paper: one byte per 4 dimensions (32 bytes for 128 dimensions). ``np`` turns off polysemous
-    training, which renumbers the quantiser's centroids for a filter that this search does not use; results are the
-    same without it.
+    Large shards have an inverted file of 2 √tokens lists, rounded to a power of two, with product quantisation, as in the
+    paper: one byte per 4 dimensions. ``np`` turns off polysemous training, for a filter that this search does not use.
     """
     if tokens < FLAT_TOKENS:
         return "Flat"
@@ -126,10 +124,8 @@ class TokenShard:
         return np.unique(np.searchsorted(self.offsets, within, side="right") - 1)
 
     def blocks(self, documents: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the non-empty ``documents`` (ascending) with their vectors, BLOCK tokens at a time.
-
-        Yields:
-            the documents, their token vectors (float32 [tokens, dimension]), and each document's first row in these.
+        """Yield the non-empty ``documents`` (ascending), BLOCK tokens at a time, with their token vectors (float32
+        [tokens, dimension]) and each document's first row in these.
         """
         counts = self.offsets[documents + 1] - self.offsets[documents]
         documents, counts = documents[counts > 0], counts[counts > 0]
@@ -186,10 +182,8 @@ def _opened(folders: Sequence[Path], dimension: int) -> Iterator[tuple[TokenShar
 def maxsim(queries: TokenVectors, vectors: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Compute MaxSim in float32: [queries, documents].
 
-    Args:
-        queries: token vectors, at least one per query.
-        vectors: float32 [tokens, dimension], the documents' tokens.
-        first: first row of each document; each has at least one token.
+    The documents' tokens are ``vectors``, float32 [tokens, dimension], from the row ``first`` of each document on. No
+    query and no document is without a token.
     """
     best = np.maximum.reduceat(queries.vectors @ vectors.T, first, axis=1)
     return np.add.reduceat(best, np.cumsum(queries.counts) - queries.counts, axis=0)
@@ -211,13 +205,9 @@ def search(
     candidates: int,
     progress: Progress | None = None,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Score the documents that own the nearest tokens of each query token.
+    """Score the documents that own one of the ``candidates`` nearest tokens of a query token, over all shards.
 
-    Args:
-        folders: token vectors of each shard of the corpus.
-        queries: token vectors of the queries.
-        candidates: nearest tokens per query token, over all shards.
-        progress: counts a query in a shard as one.
+    A progress counts a query in a shard as one.
 
     Returns:
         per query, float32 scores and int64 rows of its candidates, in the corpus's order.
@@ -270,13 +260,7 @@ def _nearest_tokens(
 def search_exhaustively(
     folders: Sequence[Path], queries: TokenVectors, depth: int, progress: Progress | None = None
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Score every document of the corpus for each query.
-
-    Args:
-        folders: token vectors of each shard of the corpus.
-        queries: token vectors of the queries.
-        depth: documents per query.
-        progress: counts a query in a shard as one.
+    """Score every document of the corpus for each query. A progress counts a query in a shard as one.
 
     Returns:
         per query, float32 scores and int64 rows of the best ``depth`` documents, best first.

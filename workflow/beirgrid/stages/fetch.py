@@ -19,7 +19,7 @@ from ..core.provenance import Artifact, Record
 from ..models import checkpoints, endpoints, saved
 from ..models.checkpoints import CheckpointEntry
 from ..pipeline.fetch import FETCH, FetchDataset, FetchExpansion, FetchRun
-from ..runs import imported
+from ..runs.limits import Allow, adopt
 
 
 def fetch_corpus(
@@ -147,7 +147,7 @@ def fetch_run(
     queries: Annotated[Artifact, "queries.parquet"],
     corpus: Annotated[Artifact, "corpus.parquet"],
     depth: Annotated[Size, "documents per query to keep"] = 1000,
-    allow: imported.Allow = (),
+    allow: Allow = (),
     output: Annotated[Path, "run to write, .run.gz"],
     record: Record,
 ) -> None:
@@ -159,5 +159,5 @@ def fetch_run(
     settings = {"depth": depth} | ({"allow": list(allow)} if allow else {})
     inputs = {"queries": queries, "corpus": corpus}
     with provenance.record(FetchRun.stamp, record, settings, [output], inputs=inputs) as facts:
-        facts |= imported.adopt(run, system, queries, corpus, depth, allow, output)
+        facts |= adopt(run, system, queries, corpus, depth, allow, output)
         facts.update(source=str(run), source_sha256=files.sha256(run))

@@ -19,8 +19,7 @@ from ..core.errors import BeirgridError, DataError, quoted, say
 from ..core.interrupts import die_with_parent
 from ..core.provenance import Artifact, Record
 from ..pipeline.program import IndexProgram, RetrieveProgram
-from ..runs import imported
-from ..runs.limits import Limits
+from ..runs.limits import Allow, Limits, adopt
 
 Version = Annotated[str, "version of the program, for the record"]
 Threads = Annotated[Size, "cores that the program may use"]
@@ -62,7 +61,7 @@ def retrieve_program(
     corpus: Annotated[Artifact, "corpus.parquet"],
     queries: Annotated[Artifact, "queries.parquet"],
     depth: Annotated[Size, "documents per query"] = 1000,
-    allow: imported.Allow = (),
+    allow: Allow = (),
     threads: Threads = 1,
     output: Annotated[Path, "run to write, .run.gz"],
     record: Record,
@@ -90,7 +89,7 @@ def retrieve_program(
             if not run.is_file():
                 raise BeirgridError("the command wrote no file {run}")
             try:
-                facts |= imported.adopt(run, system, queries, corpus, depth, allow, output)
+                facts |= adopt(run, system, queries, corpus, depth, allow, output)
             except DataError as error:
                 raise DataError(str(error).replace(str(run), f"the run of {system!r}")) from None
         facts["source"] = system
