@@ -226,9 +226,8 @@ def test_a_request_that_was_not_answered_stays_entered(
     served: Served, client: Callable[..., Client], tmp_path: Path
 ) -> None:
     """A job that is killed while it waits leaves such a request: the server may charge it."""
-    endpoints.Ledger(tmp_path / "spent.tsv", 0.002).enter(endpoints.Usage(1, 10, 0.001))
-    with (tmp_path / "spent.tsv").open("a") as stream:
-        stream.write("17000")  # and one that is killed while it writes
+    # Another job is killed while it writes.
+    (tmp_path / "spent.tsv").write_text("1700000000.000\t1\t10\t0.001000000\n17000")
     asked = client(price={"request": 1.0}, budget=0.002)
     asked.embed(TEXTS)
     with pytest.raises(BudgetError):

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import html
 import json
+import math
 import os
 import re
 import shutil
@@ -76,34 +77,6 @@ class Usage(NamedTuple):
         return Usage(*total, self.bound or other.bound)
 
 
-class Ledger:
-    """Spending on an endpoint, in a file that all its jobs append to, so that they share its budget.
-
-    A line has the time, number, tokens and price of a request. A request is entered with its upper bounds before it is
-    sent, and corrected by a line of no request. The entry of a job that was killed stays.
-    """
-
-    def __init__(self, path: Path, budget: float | None) -> None:
-        self.path, self.budget = path, budget
-        self.read, self.spent = 0, 0.0
-
-    def enter(self, usage: Usage) -> None:
-        """Enter a request, or a correction; raise BudgetError if the request could exceed the budget."""
-        with files.locked(self.path), self.path.open("a+b") as stream:
-            with files.reading(self.path):
-                stream.seek(self.read)
-                for line in stream:  # one that a full disk has cut is no entry
-                    self.read += len(line)
-                    if len(fields := line.split()) == 4:
-                        self.spent += float(fields[3])
-            if usage.requests and self.budget is not None and self.spent + usage.price > self.budget:
-                raise BudgetError(
-                    f"{self.path}: {self.spent:.4f} of the budget of {self.budget:g} are spent, and the next request "
-                    f"may cost up to {usage.price:.4f}. Raise endpoint.budget to continue: all responses are kept"
-                )
-            stream.write(f"{time.time():.3f}\t{usage.requests}\t{usage.tokens}\t{usage.price:.9f}\n".encode())
-
-
 class Client:
     """Sends requests to a model server within the account's budget, and repeats failed ones.
 
@@ -119,7 +92,7 @@ class Client:
 
         Args:
             endpoint: the model, with its connection settings.
-            ledger: file with the account's spending.
+            ledger: file with the account's spending. All jobs append to it, so that they share the budget.
             answers: cache folder for responses; none are kept without it.
             identity: the model's identity beyond its name. Cached responses of another identity are not used.
 
@@ -133,7 +106,8 @@ class Client:
         url = endpoint.url or ""
         url = _variable(url[1:], "url", ADDRESS) if url.startswith("$") else url
         self.url, self.key = url.rstrip("/"), _variable(endpoint.key, "key", _KEY) if endpoint.key else ""
-        self.ledger, self.usage = Ledger(ledger, endpoint.budget), Usage()
+        self.ledger, self.read, self.spent = ledger, 0, 0.0
+        self.usage = Usage()
         self.mutex, self.quiet_until = threading.Lock(), 0.0
         try:
             self.openai = OpenAI(
@@ -218,6 +192,26 @@ class Client:
             self.usage += used
         return result
 
+    def _enter(self, usage: Usage) -> None:
+        """Enter a request into the ledger, or its correction: a line has time, number, tokens and price of requests.
+
+        A request is entered with its upper bounds before it is sent, so that the entry of a job that is killed stays.
+        """
+        with files.locked(self.ledger), self.ledger.open("a+b") as stream:
+            with files.reading(self.ledger):
+                stream.seek(self.read)
+                for line in stream:  # one that a full disk has cut is no entry
+                    self.read += len(line)
+                    if len(fields := line.split()) == 4:
+                        self.spent += float(fields[3])
+            budget = self.endpoint.budget or math.inf
+            if usage.requests and self.spent + usage.price > budget:
+                raise BudgetError(
+                    f"{self.ledger}: {self.spent:.4f} of the budget of {budget:g} are spent, and the next request may "
+                    f"cost up to {usage.price:.4f}. Raise endpoint.budget to continue: all responses are kept"
+                )
+            stream.write(f"{time.time():.3f}\t{usage.requests}\t{usage.tokens}\t{usage.price:.9f}\n".encode())
+
     def _usage(self, read: int, written: int, *, bound: bool = False) -> Usage:
         price = self.endpoint.price
         paid = (price.input * read + price.output * written) / 1e6 + price.request / 1e3
@@ -242,7 +236,7 @@ class Client:
 
         options: Any = {"headers": {"Content-Type": "application/json"}}
         for _ in range(ATTEMPTS):
-            self.ledger.enter(most)
+            self._enter(most)
             used = Usage()
             try:
                 text = self.openai.post(path, cast_to=httpx2.Response, content=sent, options=options).text
@@ -260,7 +254,7 @@ class Client:
                 reason = f"{type(error).__name__}: {error}"
                 self._announce(reason)
             finally:
-                self.ledger.enter(Usage(0, used.tokens - most.tokens, used.price - most.price))
+                self._enter(Usage(0, used.tokens - most.tokens, used.price - most.price))
         raise DataError(f"{self._named(path)}: no usable answer. {self._shown(reason)}")
 
     def _announce(self, reason: str) -> None:
