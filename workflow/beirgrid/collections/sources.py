@@ -48,19 +48,15 @@ class Restriction(NamedTuple):
 
 
 class Source(Protocol):
-    """A source of one collection."""
+    """A source of one collection. It yields the documents in the collection's order, the queries of a dataset, judged
+    or not, its qrels, and which documents are not, or alone, ranked for a query.
+    """
 
-    def documents(self) -> Iterator[Document]:
-        """Yield the documents in the collection's order."""
-        ...
+    def documents(self) -> Iterator[Document]: ...
 
-    def queries(self, dataset: Dataset) -> Iterator[Query]:
-        """Yield the queries of a dataset, judged or not."""
-        ...
+    def queries(self, dataset: Dataset) -> Iterator[Query]: ...
 
-    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Restriction]:
-        """Yield the qrels of a dataset, and which documents are not, or alone, ranked for a query."""
-        ...
+    def judgements(self, dataset: Dataset) -> Iterator[Judgement | Restriction]: ...
 
     def version(self, dataset: Dataset) -> str:
         """Phrase the version of the qrels and their judges; empty if the source tells none."""
@@ -124,10 +120,8 @@ def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     for line, place in lines.read(path):
         try:
             row = json.loads(line, object_pairs_hook=files.distinct)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{place}: not JSON ({error.msg} at column {error.colno})") from None
-        except (RecursionError, ValueError) as error:  # nested too deeply, a number too long, a duplicate key
-            raise DataError(f"{place}: JSON that cannot be read ({error})") from None
+        except (RecursionError, ValueError) as error:  # also nested too deeply, a number too long, a key twice
+            raise DataError(f"{place}: not JSON that can be read ({error})") from None
         if not isinstance(row, dict):
             raise DataError(f"{place}: expected a JSON object, got {type(row).__name__}")
         yield row, place
@@ -232,8 +226,7 @@ class IrDatasetsSource(Source):
 class HubSource(Source):
     """A dataset of the Hugging Face hub at a pinned commit, in BEIR, NanoBEIR or MTEB layout.
 
-    It has configurations ``corpus`` and ``queries``. Its qrels are a configuration too, or a separate dataset
-    (BeIR/scifact-qrels) that the entry names. Only data files are read: no code of a dataset runs.
+    Its qrels are a configuration, or a separate dataset (BeIR/scifact-qrels). No code of a dataset runs.
     """
 
     def __init__(self, corpus: HubCorpus) -> None:
@@ -389,8 +382,7 @@ def _hub_rows(
 def errors_of_library(what: str, remedy: str = "") -> Iterator[None]:
     """Convert any exception of a library on a missing, unreachable or broken dataset to one DataError.
 
-    Libraries raise many types; ir_datasets, for example, does not expect broken archives with the right MD5. A full
-    disk and a missing permission are raised unchanged, because the dataset is not at fault.
+    A full disk and a missing permission are raised unchanged, because the dataset is not at fault.
     """
     try:
         yield
