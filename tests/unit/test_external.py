@@ -77,8 +77,6 @@ def test_queries_without_qrels_are_left_out_and_missing_ones_are_told(fetch, tmp
         ("# ir_metadata.start\n# tag: x\n# ir_metadata.end\n", "It has nothing. Is it the run of another dataset?"),
         (RUN, "a.trec lacks 1 of the 3 queries of the dataset that have qrels ('q2', say). Was it cut short?"),
         (RUN + "q2 Q0 d1\n", "a.trec:7: not a TREC run line"),
-        (RUN + "q2 Q0 d1 1 nan t\n", "a.trec:7: the score 'nan' is not a number"),
-        (RUN + "q1 Q0 d1 1 1 t\n", "a.trec:7: document 'd1' is ranked twice for query 'q1'"),
     ],
 )
 def test_a_run_that_does_not_fit_is_refused_in_one_message(fetch, tmp_path, content, message):

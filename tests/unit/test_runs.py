@@ -78,16 +78,23 @@ def test_a_run_survives_its_file(tmp_path):
         ("1 Q0 a 1 0.5 t\n1 Q0 b 2 -inf t\n", r":2: the score '-inf' is not a number that float32 holds"),
         ("1 Q0 a 1 1e39 t\n", r":1: the score '1e39' is not a number that float32 holds"),
         ("1 Q0 a 1 1_000 t\n", r":1: the score '1_000' is not a number that float32 holds"),
+        ("1\u00a0Q0\u00a0a\u00a01\u00a00.5\u00a0t\n", r":1: not a TREC run line"),
+        ("1 Q0 a 1 0x1p3 t\n", r":1: not a TREC run line"),
+        ("\ufeff\ufeff1 Q0 a 1 0.5 t\n", r":1: a byte order mark before an id"),
+        ("1 Q0 a 1 0.5 t\n\ufeff2 Q0 a 1 0.5 t\n", r":2: a byte order mark before an id: was a file appended\?"),
+        ("1 Q0 \ufeffa 1 0.5 t\n", r":1: a byte order mark before an id: was a file appended\?"),
         (b"1 Q0 a 1 0.5 t\n1 Q0 caf\xe9 2 0.4 t\n", r":2: not UTF-8 \(byte 0xe9\)"),
         ("1 Q0 a 1 0.5 t\n".encode("utf-16"), r":1: not UTF-8 \(byte 0xff\)"),
         ("", r": truncated or corrupt after line 0 \(it is empty\)"),
         (ZIPPED[:-30], r"\.gz: truncated or corrupt after line"),
+        (ZIPPED + b"garbage", r"\.gz: truncated or corrupt after line 900"),
+        ("1 Q0 a 1 0.5 t\n", r"\.gz: truncated or corrupt after line 0"),
         (ZIPPED[:12] + bytes(28) + ZIPPED[40:], r"\.gz: truncated or corrupt after line \d"),
     ],
 )
 def test_broken_runs_are_refused(tmp_path, text, message):
     data = text if isinstance(text, bytes) else text.encode()
-    path = tmp_path / ("x.run.gz" if data[:2] == ZIPPED[:2] else "x.run")
+    path = tmp_path / ("x.run.gz" if r"\.gz" in message else "x.run")
     path.write_bytes(data)
     with pytest.raises(DataError, match=rf"x\.run{message}"):
         runs.read(path)
