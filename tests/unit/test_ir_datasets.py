@@ -11,6 +11,7 @@ import random
 import re
 import stat
 import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -23,11 +24,11 @@ from typing import Any, ClassVar
 import ir_datasets
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, beirgrid, fetch_corpus, fetch_dataset, main, python, quick_first, write_bright_leetcode
+from helpers import beirgrid, fetch_corpus, fetch_dataset, main, quick_first, write_bright_leetcode
 from ir_datasets.datasets import beir
 from ir_datasets.datasets.base import Dataset, FilteredQueries
 from ir_datasets.formats import GenericDoc, GenericQuery
-from ir_datasets.util import Cache, Migrator, ZipExtract
+from ir_datasets.util import Cache, Migrator, ZipExtract, home_path
 from ir_datasets.util.download import _DownloadConfig
 
 from beirgrid.collections import collection
@@ -136,46 +137,50 @@ def home(tmp_path, monkeypatch) -> Path:
     return tmp_path / "home"
 
 
+def register_dataset(
+    name: str,
+    url: str,
+    md5: str,
+    document: Any = beir.BeirTitleDoc,
+    query: Any = GenericQuery,
+    splits: bool = False,
+    size_hint: int = 6_000_000,
+) -> str:
+    """Register a dataset built as ir_datasets/datasets/beir.py builds its own; return its id."""
+    base = home_path() / beir.NAME
+    entry = {"url": url, "size_hint": size_hint, "expected_md5": md5, "cache_path": "tiny/source.zip"}
+    download = _DownloadConfig(contents={beir.NAME: {"tiny": entry}}).context(beir.NAME, base)["tiny"]
+    migrator = Migrator(base / "tiny/irds_version.txt", "v2", affected_files=[f"{base}/tiny/docs.pklz4"])
+    documents = migrator(beir.BeirDocs("tiny", ZipExtract(download, f"{FOLDER}/corpus.jsonl"), document))
+    texts = Cache(ZipExtract(download, f"{FOLDER}/queries.jsonl"), base / "tiny/queries.json")
+    queries = beir.BeirQueries("tiny", texts, query)
+
+    def qrels(split: str) -> beir.BeirQrels:
+        extract = ZipExtract(download, f"{FOLDER}/qrels/{split}.tsv")
+        return beir.BeirQrels(Cache(extract, base / f"tiny/{split}.qrels"), qrels_defs={})
+
+    if not splits:
+        ir_datasets.registry.register(f"beir/{name}", Dataset(documents, queries, qrels("test")))
+        return f"beir/{name}"
+    ir_datasets.registry.register(f"beir/{name}", Dataset(documents, queries))
+    for split in ("dev", "test"):
+        judged = beir.qid_filter(qrels(split))
+        ir_datasets.registry.register(
+            f"beir/{name}/{split}",
+            Dataset(documents, FilteredQueries(queries, judged, mode="include"), qrels(split)),
+        )
+    return f"beir/{name}"
+
+
 _NUMBERS = itertools.count()
 
 
 @pytest.fixture
 def register(server, home) -> Callable[..., str]:
-    """Return a function that registers a dataset built as ir_datasets/datasets/beir.py builds its own."""
-
-    def build(
-        md5: str,
-        document: Any = beir.BeirTitleDoc,
-        query: Any = GenericQuery,
-        splits: bool = False,
-        size_hint: int = 6_000_000,
-    ) -> str:
-        name = f"beirgrid-test-{next(_NUMBERS)}"
-        base = home / beir.NAME
-        entry = {"url": server.url, "size_hint": size_hint, "expected_md5": md5, "cache_path": "tiny/source.zip"}
-        download = _DownloadConfig(contents={beir.NAME: {"tiny": entry}}).context(beir.NAME, base)["tiny"]
-        migrator = Migrator(base / "tiny/irds_version.txt", "v2", affected_files=[f"{base}/tiny/docs.pklz4"])
-        documents = migrator(beir.BeirDocs("tiny", ZipExtract(download, f"{FOLDER}/corpus.jsonl"), document))
-        texts = Cache(ZipExtract(download, f"{FOLDER}/queries.jsonl"), base / "tiny/queries.json")
-        queries = beir.BeirQueries("tiny", texts, query)
-
-        def qrels(split: str) -> beir.BeirQrels:
-            extract = ZipExtract(download, f"{FOLDER}/qrels/{split}.tsv")
-            return beir.BeirQrels(Cache(extract, base / f"tiny/{split}.qrels"), qrels_defs={})
-
-        if not splits:
-            ir_datasets.registry.register(f"beir/{name}", Dataset(documents, queries, qrels("test")))
-            return f"beir/{name}"
-        ir_datasets.registry.register(f"beir/{name}", Dataset(documents, queries))
-        for split in ("dev", "test"):
-            judged = beir.qid_filter(qrels(split))
-            ir_datasets.registry.register(
-                f"beir/{name}/{split}",
-                Dataset(documents, FilteredQueries(queries, judged, mode="include"), qrels(split)),
-            )
-        return f"beir/{name}"
-
-    return build
+    """Return a function that registers a dataset of the server under a new name."""
+    return lambda md5, *kinds, **options: register_dataset(
+        f"beirgrid-test-{next(_NUMBERS)}", server.url, md5, *kinds, **options
+    )
 
 
 @pytest.fixture
@@ -329,23 +334,13 @@ def test_a_finished_corpus_outlives_a_failed_download(server, register, fetch, t
 FETCH = """
 import logging, sys
 from pathlib import Path
-from ir_datasets.datasets import beir
-import ir_datasets
-from ir_datasets.datasets.base import Dataset
-from ir_datasets.formats import GenericQuery
-from ir_datasets.util import Cache, ZipExtract
-from ir_datasets.util.download import _DownloadConfig
 from beirgrid.config.datasets import IrDatasetsCorpus
 from beirgrid.stages.fetch import fetch_corpus
+from test_ir_datasets import register_dataset
 
 logging.basicConfig(level=logging.INFO)
 url, md5, out = sys.argv[1:]
-base = ir_datasets.util.home_path() / beir.NAME
-entry = {"url": url, "size_hint": 6_000_000, "expected_md5": md5, "cache_path": "shared/source.zip"}
-download = _DownloadConfig(contents={"beir": {"shared": entry}}).context("beir", base)["shared"]
-documents = beir.BeirDocs("shared", ZipExtract(download, "tiny/corpus.jsonl"), beir.BeirTitleDoc)
-ir_datasets.registry.register("beir/shared", Dataset(documents))
-source = IrDatasetsCorpus(source="ir_datasets", id="beir/shared", documents=3)
+source = IrDatasetsCorpus(source="ir_datasets", id=register_dataset("shared", url, md5), documents=3)
 fetch_corpus(name="x", entry=source, output=Path(out), record=Path(out + ".json"))
 """
 
@@ -355,8 +350,8 @@ def test_two_jobs_share_one_download(server, home, tmp_path):
     server.go.clear()
 
     def start(name: str) -> subprocess.Popen[str]:
-        command = [python(), "-c", FETCH, server.url, md5, str(tmp_path / name / "corpus.parquet")]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+        command = [sys.executable, "-c", FETCH, server.url, md5, str(tmp_path / name / "corpus.parquet")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
     one = start("one")
