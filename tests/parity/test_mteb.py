@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 from collections.abc import Sequence
@@ -128,12 +129,16 @@ def test_sentence_transformers(tmp_path, kind, given):
     assert_equal_vectors(wrapper, folder, entries(SentenceTransformerEncoderWrapper, **arguments))
 
 
-def test_the_older_name_of_that_loader(tmp_path):
-    from mteb.models.sentence_transformer_wrapper import sentence_transformers_loader
-
-    folder = save_dense(tmp_path / "model")
-    wrapper = sentence_transformers_loader(str(folder), device="cpu")
-    assert_equal_vectors(wrapper, folder, entries(sentence_transformers_loader))
+@pytest.mark.parametrize(
+    ("module", "name", "save"),
+    [
+        ("sentence_transformer_wrapper", "sentence_transformers_loader", save_dense),  # an older name
+        ("model_implementations.qwen3_models", "q3e_instruct_loader", save_decoder),  # which names its template itself
+    ],
+)
+def test_loaders_that_are_functions(tmp_path, module, name, save):
+    loader, folder = getattr(importlib.import_module(f"mteb.models.{module}"), name), save(tmp_path / "model")
+    assert_equal_vectors(loader(str(folder), "main", device="cpu"), folder, entries(loader))
 
 
 @pytest.mark.parametrize("model2vec", [False, True])
@@ -223,15 +228,6 @@ def test_end_tokens(tmp_path, first, tokens):
     expected = normalised(encoded(wrapper, "NQ", "query"))
     np.testing.assert_allclose(encoder.encode_queries(TEXTS), expected, atol=1e-5)
     assert np.abs(opened(DenseEncoder, folder, entry).encode_queries(TEXTS) - expected).max() > 1e-3
-
-
-def test_the_instructions_of_qwen(tmp_path):
-    """Its loader is a function, which names the template itself."""
-    from mteb.models.model_implementations.qwen3_models import q3e_instruct_loader
-
-    folder = save_decoder(tmp_path / "model")
-    wrapper = q3e_instruct_loader(str(folder), "main", device="cpu")
-    assert_equal_vectors(wrapper, folder, entries(q3e_instruct_loader))
 
 
 @pytest.mark.parametrize("save", [save_splade, save_inference_free])
