@@ -89,8 +89,8 @@ def index_vectors(vectors: Path, path: Path) -> tuple[dict[str, str], dict[str, 
 def index_name(tokens: int, dimension: int) -> str:
     """Return faiss's factory string for an index of ``tokens`` token vectors.
 
-    Large shards have an inverted file of 2 √tokens lists, rounded to a power of two, with product quantisation, as in the
-    paper: one byte per 4 dimensions. ``np`` turns off polysemous training, for a filter that this search does not use.
+    Large shards have an inverted file of 2 √tokens lists, rounded to a power of two, and product quantisation, as in
+    the paper: one byte per 4 dimensions. ``np`` turns off polysemous training, for a filter that is not used.
     """
     if tokens < FLAT_TOKENS:
         return "Flat"
