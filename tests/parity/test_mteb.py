@@ -114,11 +114,14 @@ SAVED = {
 }
 
 
-@pytest.mark.parametrize("kind", SAVED)
+# The prompts do not depend on the kind of the checkpoint.
 @pytest.mark.parametrize(
-    "given",
-    [None, {"query": "query: ", "document": "passage: "}, {"query": "q: ", "SciFact-query": "claim: "}],
-    ids=["the checkpoint's own", "two sides", "one task"],
+    ("kind", "given"),
+    [
+        *((kind, None) for kind in SAVED),
+        ("bert", {"query": "query: ", "document": "passage: "}),
+        ("bert", {"query": "q: ", "SciFact-query": "claim: "}),
+    ],
 )
 def test_sentence_transformers(tmp_path, kind, given):
     from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper

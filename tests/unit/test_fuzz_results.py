@@ -16,7 +16,7 @@ import finished
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import ROOT, main, quick_first
+from helpers import ROOT, main
 
 from beirgrid.config.entries import TOLERANCES
 from beirgrid.core import files, paths, provenance
@@ -255,15 +255,10 @@ def test_a_summary_of_another_grid_or_of_none_is_refused(here, call, damage, mes
     assert not (here / "results/grids/g/tables").exists()
 
 
-RECORDS = [
-    *(("facts", [], "facts: Input should be"), ("settings", None, "settings: Input should be")),
-    *(("seconds", "long", "seconds: Input should be"), ("outputs", [], "outputs: Input should be")),
-    ("seconds", float("nan"), "seconds: Input should be a finite number"),
-    ("seconds", -5.0, "seconds: Input should be greater than or equal to 0"),
-]
-
-
-@pytest.mark.parametrize(("key", "value", "message"), quick_first(RECORDS))
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [("facts", [], "facts: Input should be"), ("seconds", float("nan"), "seconds: Input should be a finite number")],
+)
 def test_a_record_of_other_types_fails_its_cell_alone(here, call, key, value, message):
     put(RUN_RECORD, value, key)
     assert call("report")[0] == 0
