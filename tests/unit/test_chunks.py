@@ -24,6 +24,7 @@ from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.encoders import cutting, open_encoder, open_model
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import Resources
+from beirgrid.pipeline.stage import Job
 from beirgrid.runs import runs
 from beirgrid.search import flat
 from beirgrid.stages.index import index_approximate
@@ -333,7 +334,11 @@ def test_a_system_with_chunks_shares_the_checkpoint_of_its_model(raw):
 
 def test_the_plan_counts_chunks(raw):
     raw["datasets"]["scifact"]["statistics"]["document_words"] = 1000.0  # 1,350 tokens: 13 chunks of 200
-    work = Resources(Grid(config.load(raw))).work
+    resources = Resources(Grid(config.load(raw)))
+
+    def work(rule, **wildcards):
+        return resources.work(Job.of(rule, wildcards))
+
     names = ("minilm", "minilm~200-100-max")
     whole, chunked = (work("encode_dense", model=name, corpus="scifact", shard="0") for name in names)
     assert chunked["vectors_mb"] == 13 * whole["vectors_mb"]

@@ -95,7 +95,7 @@ def test_the_job_of_each_rule_fits_its_function(rule, tmp_path, monkeypatch):
     raw["systems"]["smaller"] = {"retriever": "tas-b", "index": {"kind": "int8"}}
     grid_rules = Rules(Grid(config.load(raw)), own_python=True)
     own = {"system": "mine"} if rule == "fetch_run" else {}
-    each = Job.of(rule, (JOBS[rule] | own).items())
+    each = Job.of(rule, JOBS[rule] | own)
     outputs = dict.fromkeys(each.stage.outputs, "out")
     command = grid_rules.command(each, grid_rules.inputs(each), outputs, 1, SimpleNamespace(mem_mb=2000))
     *_, name, _, text = shlex.split(command)

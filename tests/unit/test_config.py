@@ -20,6 +20,7 @@ from beirgrid.core.checkout import CHECKOUT, resolve_path
 from beirgrid.core.errors import BeirgridError, ConfigError
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import Resources
+from beirgrid.pipeline.stage import Job
 from beirgrid.pipeline.summaries import Summary
 from beirgrid.results.summary import GridSummary
 from beirgrid.runs import metrics
@@ -519,10 +520,10 @@ def test_short_stages_of_a_small_corpus_share_a_job(raw):
         nodes = Resources(Grid(config.load(raw | changes)))
 
         def shard(rule, corpus):
-            return nodes.group(rule, {"model": "minilm", "corpus": corpus, "shard": "0"})
+            return nodes.group(Job.of(rule, {"model": "minilm", "corpus": corpus, "shard": "0"}))
 
         def cell(rule, system, dataset):
-            return nodes.group(rule, {"system": system, "dataset": dataset})
+            return nodes.group(Job.of(rule, {"system": system, "dataset": dataset}))
 
         return shard, cell
 
@@ -554,18 +555,17 @@ def test_jobs_that_share_a_cluster_job_do_not_wait_for_each_other(raw, root):
     nodes = Resources(Grid(config.load(raw | {"device": "cpu"})))
 
     def group(system):
-        return nodes.group("evaluate", {"system": system, "dataset": "demo"})
+        return nodes.group(Job.of("evaluate", {"system": system, "dataset": "demo"}))
 
     systems = ("bm25", "minilm", "bm25+ce", "rr", "mixed")
     assert list(map(group, systems)) == ["retrieve-bm25", "retrieve-model", "combine-1", "combine-2", "combine-3"]
     models = ("minilm", "minilm-gpl@demo", "minilm-tsdae@demo", "minilm-tsdae-genq@demo")
-    jobs = [nodes.group("index_dense", {"model": model, "corpus": "demo", "shard": "0"}) for model in models]
+    jobs = [nodes.group(Job.of("index_dense", {"model": model, "corpus": "demo", "shard": "0"})) for model in models]
     assert jobs == ["encode-index", None, None, None]
     profile = yaml.safe_load((root / "profiles/slurm/config.yaml").read_text())
     together = {name.partition("=")[0] for name in profile["group-components"]}
-    on_gpus = Resources(Grid(config.load(raw | {"device": "cuda"}))).group(
-        "evaluate", {"system": "minilm", "dataset": "demo"}
-    )
+    evaluation = Job.of("evaluate", {"system": "minilm", "dataset": "demo"})
+    on_gpus = Resources(Grid(config.load(raw | {"device": "cuda"}))).group(evaluation)
     assert {jobs[0], *map(group, systems[:4]), on_gpus} == together
 
 

@@ -27,7 +27,7 @@ from beirgrid.pipeline.resources import (
     need,
 )
 from beirgrid.pipeline.sizes import WINDOW, WORD_PIECES
-from beirgrid.pipeline.stage import stages
+from beirgrid.pipeline.stage import Job, stages
 
 # Planned memory divided by the recorded memory of a rule's largest recorded job. Java counts its whole heap.
 LEAST, MOST = 0.9, 6.0
@@ -124,7 +124,7 @@ def test_every_unit_of_the_table_is_counted(tmp_path, monkeypatch):
     work = Resources(Grid(config.load(raw))).work
     for rule, job in JOBS.items():
         jobs = [job, VARIANTS.get(rule, job)]
-        counted = {unit for wildcards in jobs for unit in work(rule, **wildcards)}
+        counted = {unit for wildcards in jobs for unit in work(Job.of(rule, wildcards))}
         costs = {*stages()[rule].costs, *(NEURAL if stages()[rule].runs_models else ())}
         assert costs <= counted, rule
 
@@ -141,8 +141,9 @@ def test_late_interaction_asks_for_the_windows_of_long_documents(tmp_path, monke
     raw["models"]["colbert"] |= {"max_length": 8192}
     raw["datasets"]["scifact"]["statistics"] = {"document_words": 3000}
     needs = Resources(Grid(config.load(raw | {"device": "cpu"})))
+    job = Job.of("encode_late_interaction", {"model": "colbert", "corpus": "scifact", "shard": 0})
     window = 2048 * (3000 * WORD_PIECES + 2) * 128 * 4 / 1e6
-    assert needs.of("encode_late_interaction", model="colbert", corpus="scifact", shard="0").memory > 5 * window
+    assert needs.need(job).memory > 5 * window
     assert WINDOW == protocol.WINDOW
 
 

@@ -19,7 +19,7 @@ from snakemake.iocontainers import Wildcards
 from beirgrid import config
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import RATES, Resources
-from beirgrid.pipeline.stage import stages
+from beirgrid.pipeline.stage import Job, stages
 
 MODEL_RULES = {rule for rule, stage in stages().items() if stage.runs_models}
 
@@ -60,9 +60,9 @@ def test_every_rule_asks_for_memory_time_and_disk_by_its_own_name(tracked):
         if rule in ("score", "fetch_expansion", "index_program", "retrieve_program"):
             continue
         asked = rules()[rule].expand_resources(Wildcards(fromdict=job), [], 2)
-        assert asked.mem_mb == tracked.mem_mb(rule, job, 2), rule
-        assert asked.runtime == tracked.runtime(rule, job, 2), rule
-        assert asked.disk_mb == tracked.disk_mb(rule, job), rule
+        assert asked.mem_mb == tracked.mem_mb(Job.of(rule, job), 2), rule
+        assert asked.runtime == tracked.runtime(Job.of(rule, job), 2), rule
+        assert asked.disk_mb == tracked.disk_mb(Job.of(rule, job)), rule
 
 
 NODES = {
@@ -76,10 +76,10 @@ def test_partitions_and_the_type_of_gpu_come_from_the_configuration(make, device
     """Jobs that run models ask for the nodes with GPUs, all others for the nodes without."""
     needs = make(nodes=NODES, device=device)
     for rule, job in JOBS.items():
+        directives = {name: value for name, value in needs.directives(stages()[rule]).items() if name in PLACES}
         asked = {
-            name: value(Wildcards(fromdict=job)) or None
-            for name, value in needs.directives(stages()[rule]).items()
-            if name in PLACES
+            name: (value(Wildcards(fromdict=job)) if callable(value) else value) or None
+            for name, value in directives.items()
         }
         if rule in MODEL_RULES and device != "cpu":
             plain = rule == "mine" and not needs.grid.training(job["model"]).dense_miners
@@ -96,7 +96,7 @@ PLACES = ("slurm_partition", "gpu", "gpu_model")
 
 @pytest.mark.parametrize("rule", CORPUS_JOBS)
 def test_more_documents_take_longer(make, rule):
-    small, large = (make({"scifact": documents}).of(rule, **CORPUS_JOBS[rule]) for documents in (5_000, 50_000))
+    small, large = (make({"scifact": documents}).need(Job.of(rule, CORPUS_JOBS[rule])) for documents in (5_000, 50_000))
     assert large.seconds > small.seconds
     assert large.memory >= small.memory
     assert large.kept + large.temporary >= small.kept + small.temporary
@@ -106,13 +106,15 @@ def test_more_documents_take_longer(make, rule):
     "rule", ["encode_dense", "encode_sparse", "index_dense", "index_sparse", "index_late_interaction"]
 )
 def test_memory_follows_the_shard_and_not_the_corpus(make, rule):
-    one, many = (make({"scifact": documents}).of(rule, **CORPUS_JOBS[rule]) for documents in (500_000, 5_000_000))
+    one, many = (
+        make({"scifact": documents}).need(Job.of(rule, CORPUS_JOBS[rule])) for documents in (500_000, 5_000_000)
+    )
     assert one == many
 
 
 def test_the_memory_of_a_search_follows_the_shard(make):
     for rule in ("retrieve_dense", "retrieve_sparse"):
-        one, many = (make({"scifact": n}).of(rule, **CORPUS_JOBS[rule]) for n in (500_000, 10_500_000))
+        one, many = (make({"scifact": n}).need(Job.of(rule, CORPUS_JOBS[rule])) for n in (500_000, 10_500_000))
         assert many.memory == one.memory
         assert many.seconds > one.seconds
 
@@ -128,29 +130,29 @@ def test_the_last_shard_is_as_small_as_it_is(make):
 def test_attempts_ask_for_more_until_the_node_ends(make):
     needs = make(nodes={"gpu": {"mem_mb": 20_000, "runtime": 100}})
     job = {**CORPUS_JOBS["encode_dense"], "corpus": "trec-covid"}
-    memory = [needs.mem_mb("encode_dense", job, attempt) for attempt in (1, 2, 3)]
+    memory = [needs.mem_mb(Job.of("encode_dense", job), attempt) for attempt in (1, 2, 3)]
     assert memory[1] == pytest.approx(2 * memory[0], abs=100)
     assert memory[2] == 20_000
-    times = [needs.runtime("encode_dense", job, attempt) for attempt in (1, 2, 9)]
+    times = [needs.runtime(Job.of("encode_dense", job), attempt) for attempt in (1, 2, 9)]
     assert times[0] < times[1] < times[2] == 100
-    assert needs.mem_mb("index_lexical", CORPUS_JOBS["index_lexical"], 9) == 64_000
-    assert make(nodes={"gpu": {"mem_mb": 20_000}}, device="cpu").mem_mb("encode_dense", job, 9) == 64_000
+    assert needs.mem_mb(Job.of("index_lexical", CORPUS_JOBS["index_lexical"]), 9) == 64_000
+    assert make(nodes={"gpu": {"mem_mb": 20_000}}, device="cpu").mem_mb(Job.of("encode_dense", job), 9) == 64_000
 
 
 @pytest.mark.parametrize(("gpu", "cpu"), [(80, 40), (80, 1440)])
 def test_the_times_of_a_shared_job_stay_under_a_nodes_together(make, gpu, cpu):
     needs = make(nodes={"gpu": {"runtime": gpu}, "cpu": {"runtime": cpu}})
     job, cell = {"model": "tas-b", "corpus": "scifact", "shard": "0"}, {"system": "tas-b", "dataset": "scifact"}
-    assert [needs.runtime(rule, job, 99) for rule in ("encode_dense", "index_dense")] == [gpu, cpu]  # alone
-    assert [needs.runtime(rule, cell, 99) for rule in ("retrieve_dense", "evaluate")] == [gpu, cpu // 8]
-    assert needs.runtime("evaluate", {**cell, "system": "bm25"}, 9) == cpu // 8
-    assert make(small_corpus=0, nodes={"cpu": {"runtime": cpu}}).runtime("evaluate", cell, 99) == cpu
+    assert [needs.runtime(Job.of(rule, job), 99) for rule in ("encode_dense", "index_dense")] == [gpu, cpu]  # alone
+    assert [needs.runtime(Job.of(rule, cell), 99) for rule in ("retrieve_dense", "evaluate")] == [gpu, cpu // 8]
+    assert needs.runtime(Job.of("evaluate", {**cell, "system": "bm25"}), 9) == cpu // 8
+    assert make(small_corpus=0, nodes={"cpu": {"runtime": cpu}}).runtime(Job.of("evaluate", cell), 99) == cpu
     on_cpu = make(device="cpu", nodes={"gpu": {"runtime": gpu}, "cpu": {"runtime": cpu}})
-    encoded = [on_cpu.runtime(rule, job, 9) for rule in ("encode_dense", "index_dense")]
-    retrieved = [on_cpu.runtime(rule, cell, 9) for rule in ("retrieve_dense", "evaluate")]
+    encoded = [on_cpu.runtime(Job.of(rule, job), 9) for rule in ("encode_dense", "index_dense")]
+    retrieved = [on_cpu.runtime(Job.of(rule, cell), 9) for rule in ("retrieve_dense", "evaluate")]
     assert encoded == retrieved == [cpu // 8, cpu // 8]
-    assert on_cpu.runtime("encode_dense", {**job, "corpus": "trec-covid"}, 9) == cpu
-    assert make(small_corpus=0).runtime("encode_dense", job, 1) > 20
+    assert on_cpu.runtime(Job.of("encode_dense", {**job, "corpus": "trec-covid"}), 9) == cpu
+    assert make(small_corpus=0).runtime(Job.of("encode_dense", job), 1) > 20
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
@@ -159,10 +161,10 @@ def test_shared_jobs_are_those_of_the_rules(make, tracked, device):
     nodes = make(device=device)
     for rule, job in JOBS.items():
         if (function := rules()[rule]._group) is None:
-            assert nodes.group(rule, job) is None, rule
+            assert nodes.group(Job.of(rule, job)) is None, rule
         else:
-            assert function(Wildcards(fromdict=job)) == tracked.group(rule, job), rule
-    grouped = {rule for rule, job in JOBS.items() if nodes.group(rule, job)}
+            assert function(Wildcards(fromdict=job)) == tracked.group(Job.of(rule, job)), rule
+    grouped = {rule for rule, job in JOBS.items() if nodes.group(Job.of(rule, job))}
     alone = set() if device == "cpu" else {rule for rule in JOBS if rule.startswith(("encode_", "index_"))}
     alone |= MODEL_RULES - {name for name in JOBS if name.startswith(("encode_", "retrieve_")) and device == "cpu"}
     assert grouped.isdisjoint(alone)
@@ -179,14 +181,16 @@ def test_jobs_that_run_no_model_are_held_to_plain_nodes(make, registered):
     models = {name: {"family": "dense", "similarity": "dot", "train": train} for name, train in trained.items()}
     needs = make(models=registered | models)
     for rule in ("generate", "mine"):
-        assert needs.kind(rule, {"model": "plain"}) == "cpu"
-        assert needs.kind(rule, {"model": "neural"}) == "gpu"
+        assert needs.kind(Job.of(rule, {"model": "plain"})) == "cpu"
+        assert needs.kind(Job.of(rule, {"model": "neural"})) == "gpu"
 
 
 def test_training_a_reranker_counts_all_pairs_and_holds_the_corpus(make, registered):
     def need(**changes):
         train = {"base": "minilm", "corpus": "fiqa", "derive": ["sentences"], **changes}
-        return make(models=registered | {"x": {"family": "cross-encoder", "train": train}}).of("train", model="x")
+        return make(models=registered | {"x": {"family": "cross-encoder", "train": train}}).need(
+            Job.of("train", {"model": "x"})
+        )
 
     few, every = need(queries=1000), need()
     assert (every.seconds - 8) / (few.seconds - 8) == pytest.approx(57.638, rel=0.01)
@@ -197,7 +201,7 @@ def test_training_a_reranker_counts_all_pairs_and_holds_the_corpus(make, registe
 def test_a_larger_model_takes_longer_and_more_memory(make):
     needs = make()
     small, base, large = (
-        needs.of("encode_dense", model=model, corpus="scifact", shard="0")
+        needs.need(Job.of("encode_dense", {"model": model, "corpus": "scifact", "shard": 0}))
         for model in ("minilm", "contriever", "qwen3-embedding")
     )
     assert small.seconds < base.seconds < large.seconds
@@ -208,7 +212,7 @@ def test_a_larger_model_takes_longer_and_more_memory(make):
 def test_converting_pickled_weights_takes_memory_and_disk(make, registered):
     models = {**registered, "plain": {**registered["ance"], "pickled": False}}
     needs = make(models=models)
-    pickled, plain = (needs.of("fetch_model", model=name) for name in ("ance", "plain"))
+    pickled, plain = (needs.need(Job.of("fetch_model", {"model": name})) for name in ("ance", "plain"))
     weights = registered["ance"]["size"]["parameters"] * 4
     assert pickled.memory - plain.memory >= 2 * weights
     assert pickled.kept + pickled.temporary == 2 * (plain.kept + plain.temporary) == 2 * weights
@@ -217,7 +221,10 @@ def test_converting_pickled_weights_takes_memory_and_disk(make, registered):
 
 def test_kept_embeddings_count_as_kept(make):
     job = CORPUS_JOBS["encode_dense"]
-    dropped, kept = make().of("encode_dense", **job), make(encode={"keep": True}).of("encode_dense", **job)
+    dropped, kept = (
+        make().need(Job.of("encode_dense", job)),
+        make(encode={"keep": True}).need(Job.of("encode_dense", job)),
+    )
     assert (dropped.kept, kept.temporary) == (0, 0)
     assert dropped.temporary == kept.kept > 0
 
@@ -226,19 +233,21 @@ def test_disk_is_what_a_job_writes(make):
     needs = make()
     vectors, postings = (500_000 * size / 1e6 for size in (384 * 4, 300 * 8))
     for rule, model, written in (("encode_dense", "minilm", vectors), ("index_sparse", "splade-pp-ed", postings)):
-        asked = needs.disk_mb(rule, {"model": model, "corpus": "msmarco", "shard": "3"})
+        asked = needs.disk_mb(Job.of(rule, {"model": model, "corpus": "msmarco", "shard": "3"}))
         assert 1.4 * written < asked < 1.7 * written
-    assert needs.disk_mb("aggregate", {}) == 200
+    assert needs.disk_mb(Job.of("aggregate", {})) == 200
 
 
 def test_the_forums_of_cqadupstack_are_one_download(make):
     needs = make()
     forums = [name for name in needs.config.corpora if name.startswith("cqadupstack-")]
     assert len(forums) == 12
-    assert sum(needs.of("fetch_corpus", corpus=forum).download for forum in forums) == pytest.approx(5343.728)
-    assert needs.of("fetch_corpus", corpus="scifact").download == pytest.approx(2.816, abs=0.001)
-    assert needs.of("fetch_corpus", corpus="webis-touche2020").download == pytest.approx(227.1, abs=0.1)
-    assert needs.of("fetch_corpus", corpus="bioasq").download == 0
+    assert sum(needs.need(Job.of("fetch_corpus", {"corpus": forum})).download for forum in forums) == pytest.approx(
+        5343.728
+    )
+    assert needs.need(Job.of("fetch_corpus", {"corpus": "scifact"})).download == pytest.approx(2.816, abs=0.001)
+    assert needs.need(Job.of("fetch_corpus", {"corpus": "webis-touche2020"})).download == pytest.approx(227.1, abs=0.1)
+    assert needs.need(Job.of("fetch_corpus", {"corpus": "bioasq"})).download == 0
 
 
 def test_a_model_of_ones_own_is_as_large_as_its_files(make, root, tiny_models):
@@ -281,7 +290,7 @@ def test_the_work_of_encoding_is_that_of_all_layers_and_of_attention(make):
     needs, pieces = make(device="cpu"), 213.63 * 1.35 + 2
     assert (make().device, needs.device) == ("cuda", "cpu")
     flops = 5183 * 2e6 * 43.0 * pieces * (1 + pieces / (6 * 768))
-    seconds = needs.of("encode_dense", **CORPUS_JOBS["encode_dense"]).seconds
+    seconds = needs.need(Job.of("encode_dense", CORPUS_JOBS["encode_dense"])).seconds
     assert seconds == pytest.approx(8 + flops / RATES["model_flops"]["cpu"])
 
 
@@ -323,15 +332,15 @@ def test_served_models_take_the_time_of_their_requests(tmp_path, monkeypatch):
         return Resources(Grid(config.load(raw | {"device": "cuda"})))
 
     encoding = {"model": "served", "corpus": "scifact", "shard": "0"}
-    plain = served("dense").of("encode_dense", **encoding)
+    plain = served("dense").need(Job.of("encode_dense", encoding))
     assert plain.seconds == pytest.approx(5183 / 10 / 4, rel=0.05)
     assert plain.memory < 1000  # whatever the size of the model
-    assert served("dense").kind("encode_dense", encoding) == "cpu"
-    assert served("dense").of("fetch_model", model="served").download == 0
+    assert served("dense").kind(Job.of("encode_dense", encoding)) == "cpu"
+    assert served("dense").need(Job.of("fetch_model", {"model": "served"})).download == 0
 
     scoring = {"reranker": "served", "dataset": "scifact", "first": "bm25"}
-    pairs = served("cross-encoder").of("score", **scoring)
+    pairs = served("cross-encoder").need(Job.of("score", scoring))
     assert pairs.seconds == pytest.approx(300 * 100 / 10 / 4, rel=0.1)
     # Windows of 20 documents, every 10: an answer of 5 s for each 10 documents.
-    listwise = served("listwise-reranker").of("score", **scoring)
+    listwise = served("listwise-reranker").need(Job.of("score", scoring))
     assert listwise.seconds == pytest.approx(300 * 100 / 10 * 5 / 4, rel=0.1)

@@ -19,6 +19,7 @@ from beirgrid import config
 from beirgrid.core.errors import ConfigError
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import Resources
+from beirgrid.pipeline.stage import Job
 from beirgrid.runs import runs
 
 DOCUMENTS = [{"_id": f"d{i}", "title": f"title {i}", "text": f"text “{i}”"} for i in (1, 2, 3)]
@@ -210,10 +211,16 @@ def test_a_job_asks_for_what_the_entry_says(monkeypatch, tmp_path):
     large = GOOD | {"index_command": "index {corpus} {index}", "mem_mb": 20_000, "minutes": 100.0, "gpu": True}
     needs = Resources(Grid(loaded(mine=large, other=GOOD, alike=large | {"gpu": False})))
     mine, other = ({"system": name, "dataset": "scifact"} for name in ("mine", "other"))
-    assert needs.mem_mb("retrieve_program", mine, 1) >= 20_000 * 1.4 > needs.mem_mb("retrieve_program", other, 1)
-    assert needs.runtime("retrieve_program", mine, 1) >= 300 > needs.runtime("retrieve_program", other, 1)
-    kinds = [needs.kind("retrieve_program", job) for job in (mine, other)]
+    assert (
+        needs.mem_mb(Job.of("retrieve_program", mine), 1)
+        >= 20_000 * 1.4
+        > needs.mem_mb(Job.of("retrieve_program", other), 1)
+    )
+    assert (
+        needs.runtime(Job.of("retrieve_program", mine), 1) >= 300 > needs.runtime(Job.of("retrieve_program", other), 1)
+    )
+    kinds = [needs.kind(Job.of("retrieve_program", job)) for job in (mine, other)]
     assert kinds == ["gpu", "cpu"]
-    assert needs.kind("index_program", {"system": "mine", "corpus": "scifact"}) == "gpu"
+    assert needs.kind(Job.of("index_program", {"system": "mine", "corpus": "scifact"})) == "gpu"
     # Systems with the same command of indexing share the first one's index.
     assert [needs.grid.program_index(name) for name in ("mine", "alike")] == ["mine", "mine"]

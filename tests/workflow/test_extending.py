@@ -24,12 +24,12 @@ import sys
 from pathlib import Path
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import Resources
-from beirgrid.pipeline.stage import jobs_behind, output
+from beirgrid.pipeline.stage import Job, jobs_behind, output
 from beirgrid.config.load import merged
 grid = Grid(merged([Path(sys.argv[1])]))
 cell = {"system": "minilm", "dataset": "demo"}
 print(*(job.record for job in jobs_behind(grid, output("results/spread/{system}/{dataset}.tsv", **cell))))
-print(Resources(grid).of("spread", **cell).memory)
+print(Resources(grid).need(Job.of("spread", cell)).memory)
 """
 
 

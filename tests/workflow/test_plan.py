@@ -17,7 +17,7 @@ from small import SYSTEMS, run
 from beirgrid.core.compute import has_gpu_driver
 from beirgrid.pipeline import artifacts
 from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.stage import jobs_behind
+from beirgrid.pipeline.stage import Job, jobs_behind
 from beirgrid.tools.plan import _resources, merged
 
 
@@ -53,7 +53,7 @@ def test_what_is_done_is_not_planned_and_took_less_memory_than_was_asked(finishe
     resources = _resources(grid := Grid(merged([finished / "grid.yaml"], [])), "cpu")
     for job in jobs_behind(grid, *(artifacts.scores(grid, *cell) for cell in grid.runs)):
         record = json.loads((finished / job.record).read_text())
-        assert record["peak_memory_mb"] < resources.mem_mb(job.rule, job.values, 1), job
+        assert record["peak_memory_mb"] < resources.mem_mb(job, 1), job
 
 
 def test_the_amounts_of_a_plan_are_those_that_the_jobs_met(finished):
@@ -70,7 +70,7 @@ def test_the_amounts_of_a_plan_are_those_that_the_jobs_met(finished):
             met.append((planned.sizes.documents("small", int(path.stem)), facts["documents"]))
         elif record["stage"] == "score":
             wildcards = {"reranker": names[1], "dataset": names[2], "first": path.stem}
-            met.append((planned.work("score", **wildcards)["pairs"], facts["pairs"]))
+            met.append((planned.work(Job.of("score", wildcards))["pairs"], facts["pairs"]))
     assert len(met) >= 4
     for expected, counted in met:
         assert 1 / 3 <= expected / counted <= 3, (expected, counted)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..config.entries import NodeLimits
 from .grid import Grid
 from .sizes import Sizes
-from .stage import Cost, Stage, stages
+from .stage import Cost, Job, Stage
 
 # Cores of the machines on which costs on a CPU were measured. Models and searches scale with a job's cores.
 CORES = 2
@@ -34,8 +34,6 @@ SNAKEMAKE_MB, OUTSIDE_HEAP_MB = 600, 400
 MEMORY_MARGIN, TIME_MARGIN, LEAST_MINUTES, DISK_MARGIN = 1.4, 3.0, 20, 1.5
 # Upper bound on the stages that one grouped job runs sequentially (four encoded, then indexed).
 STAGES_IN_TURN = 8
-
-Wildcards = Mapping[str, str]
 
 
 class Need(NamedTuple):
@@ -71,18 +69,21 @@ def need(stage: Stage, work: Mapping[str, float], rates: Mapping[str, float], ru
     return Need(seconds, memory, output, scratch, download)
 
 
-def signed(function: Callable[..., Any], *names: str) -> partial[Any]:
-    """Tell Snakemake the arguments of a rule function, which it would find out anew several times per job."""
+def of_jobs(stage: Stage, function: Callable[..., Any], *names: str) -> partial[Any]:
+    """Return a function of jobs as Snakemake takes it: with their wildcards, and with ``names`` of its own.
+
+    Snakemake is told the names, which it would find out anew several times per job.
+    """
     from snakemake.common import overwrite_function_params
 
-    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("wildcards", *names)]
-    signed = partial(function)
-    overwrite_function_params(signed, inspect.Signature(parameters).parameters)
-    return signed
+    parameters = {name: inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names}
+    of_wildcards = partial(lambda wildcards, **others: function(Job.of(stage.rule, wildcards), **others))
+    overwrite_function_params(of_wildcards, parameters)
+    return of_wildcards
 
 
 class Resources:
-    """The resources of a grid's jobs, by rule and wildcards."""
+    """The resources of a grid's jobs."""
 
     def __init__(self, grid: Grid, device: str = "cuda", cores: int = CORES) -> None:
         """Set up for a grid. ``device`` is where models run if the configuration has ``auto``. A job has ``cores``.
@@ -94,25 +95,35 @@ class Resources:
         self.cores = min(cores, self.config.nodes.cpu.cores)
         self.device = device if self.config.device == "auto" else str(self.config.device)
         self.sizes = Sizes(grid, self.device)
-        self.of: Callable[..., Need] = cache(self._of)
+        self.need: Callable[[Job], Need] = cache(self._need)
+        self.kind: Callable[[Job], str] = cache(self._kind)
 
     def directives(self, stage: Stage) -> dict[str, Any]:
         """Return the resources of a rule's jobs, as Snakemake's directive takes them."""
-        rule, limits = stage.rule, self.config.nodes
+        nodes = self.config.nodes
         resources: dict[str, Any] = {
-            "mem_mb": signed(lambda wildcards, attempt: self.mem_mb(rule, wildcards, attempt), "attempt"),
-            "runtime": signed(lambda wildcards, attempt: self.runtime(rule, wildcards, attempt), "attempt"),
-            "disk_mb": signed(lambda wildcards: self.disk_mb(rule, wildcards)),
+            "mem_mb": of_jobs(stage, self.mem_mb, "attempt"),
+            "runtime": of_jobs(stage, self.runtime, "attempt"),
+            "disk_mb": of_jobs(stage, self.disk_mb),
         }
         if stage.downloads:
             resources["network"] = 1
-        if self.config.device != "cpu" and (stage.runs_models or stage.gpu):
-            resources["gpu"] = signed(lambda wildcards: int(self.kind(rule, wildcards) == "gpu"))
-            if limits.gpu.gpu_model:
-                resources["gpu_model"] = signed(lambda wildcards: self.limits(rule, wildcards).gpu_model)
-        if limits.cpu.partition or limits.gpu.partition:
-            resources["slurm_partition"] = signed(lambda wildcards: self.limits(rule, wildcards).partition)
+        if self._may_use_gpu(stage):
+            resources["gpu"] = self.by_kind(stage, lambda kind: int(kind == "gpu"))
+            if nodes.gpu.gpu_model:
+                resources["gpu_model"] = self.by_kind(stage, lambda kind: nodes.of(kind).gpu_model)
+        if nodes.cpu.partition or nodes.gpu.partition:
+            resources["slurm_partition"] = self.by_kind(stage, lambda kind: nodes.of(kind).partition)
         return resources
+
+    def by_kind(self, stage: Stage, value: Callable[[str], Any]) -> Any:
+        """Return a value of the kind of node that a rule's jobs run on, or a function of jobs if they run on both."""
+        served = any(model.endpoint for model in self.config.models.values())
+        if not self._may_use_gpu(stage):
+            return value("cpu")
+        if stage.always_gpu and not served:
+            return value("gpu")
+        return of_jobs(stage, lambda job: value(self.kind(job)))
 
     @property
     def rates(self) -> dict[str, float]:
@@ -120,68 +131,63 @@ class Resources:
         share = self.cores / CORES if self.device == "cpu" else 1.0
         return {unit: rate[self.device] * share for unit, rate in RATES.items()}
 
-    def work(self, rule: str, **wildcards: str) -> dict[str, float]:
+    def work(self, job: Job) -> dict[str, float]:
         """Return the work of a job, in the units of its stage's costs."""
-        return {**self.sizes.of_any_job(wildcards), **stages()[rule].work(self.sizes, **wildcards)}
+        return {**self.sizes.of_any_job(job.values), **job.stage.work(self.sizes, **job.values)}
 
-    def _of(self, rule: str, **wildcards: str) -> Need:
-        stage = stages()[rule]
-        runs_model = stage.runs_model(self.grid, **wildcards)
-        return need(stage, self.work(rule, **wildcards), self.rates, runs_model, self.config.encode.keep)
+    def _need(self, job: Job) -> Need:
+        runs_model = job.stage.runs_model(self.grid, **job.values)
+        return need(job.stage, self.work(job), self.rates, runs_model, self.config.encode.keep)
 
-    def mem_mb(self, rule: str, wildcards: Wildcards, attempt: int) -> int:
+    def mem_mb(self, job: Job, attempt: int) -> int:
         """Return the memory to request, in MB. It doubles with each attempt, up to the node's memory."""
-        wanted = (self._need(rule, wildcards).memory * MEMORY_MARGIN + SNAKEMAKE_MB) * (1 << attempt - 1)
-        return min(math.ceil(wanted / 100) * 100, self.limits(rule, wildcards).mem_mb)
+        wanted = (self.need(job).memory * MEMORY_MARGIN + SNAKEMAKE_MB) * (1 << attempt - 1)
+        return min(math.ceil(wanted / 100) * 100, self.limits(job).mem_mb)
 
-    def runtime(self, rule: str, wildcards: Wildcards, attempt: int) -> int:
+    def runtime(self, job: Job, attempt: int) -> int:
         """Return the time to request, in minutes. It grows with each attempt, up to the node's limit."""
-        wanted = (LEAST_MINUTES + self._need(rule, wildcards).seconds / 60 * TIME_MARGIN) * attempt
-        return min(math.ceil(wanted), self.most_minutes(rule, wildcards))
+        wanted = (LEAST_MINUTES + self.need(job).seconds / 60 * TIME_MARGIN) * attempt
+        return min(math.ceil(wanted), self.most_minutes(job))
 
-    def disk_mb(self, rule: str, wildcards: Wildcards) -> int:
+    def disk_mb(self, job: Job) -> int:
         """Return permanent plus temporary output, in MB."""
-        need = self._need(rule, wildcards)
+        need = self.need(job)
         return math.ceil((need.kept + need.temporary) * DISK_MARGIN / 100 + 1) * 100
 
     def heap_mb(self, mem_mb: int) -> int:
         """Return the Java heap, in MB, for a job with ``mem_mb`` of memory."""
         return max(500, mem_mb - SNAKEMAKE_MB - OUTSIDE_HEAP_MB)
 
-    def most_minutes(self, rule: str, wildcards: Wildcards) -> int:
+    def most_minutes(self, job: Job) -> int:
         """Return the longest time that a job may request. Grouped jobs share the node's limit."""
-        in_turn = STAGES_IN_TURN if self.group(rule, dict(wildcards.items())) else 1
-        return max(1, self.limits(rule, wildcards).runtime // in_turn)
-
-    def _need(self, rule: str, wildcards: Wildcards) -> Need:
-        return self.of(rule, **dict(wildcards.items()))
+        return max(1, self.limits(job).runtime // (STAGES_IN_TURN if self.group(job) else 1))
 
     # Nodes
 
-    def kind(self, rule: str, wildcards: Wildcards) -> str:
-        """Return the kind of node that a job runs on."""
-        may = self.config.device != "cpu"
-        return "gpu" if may and stages()[rule].uses_gpu(self.grid, **dict(wildcards.items())) else "cpu"
+    def _may_use_gpu(self, stage: Stage) -> bool:
+        return self.config.device != "cpu" and (stage.runs_models or stage.gpu)
 
-    def limits(self, rule: str, wildcards: Wildcards) -> NodeLimits:
+    def _kind(self, job: Job) -> str:
+        """Return the kind of node that a job runs on: cpu or gpu."""
+        return "gpu" if self._may_use_gpu(job.stage) and job.stage.uses_gpu(self.grid, **job.values) else "cpu"
+
+    def limits(self, job: Job) -> NodeLimits:
         """Return the limits of the node that a job runs on."""
-        node: NodeLimits = getattr(self.config.nodes, self.kind(rule, wildcards))
-        return node
+        return self.config.nodes.of(self.kind(job))
 
-    def group(self, rule: str, wildcards: Wildcards) -> str | None:
+    def group(self, job: Job) -> str | None:
         """Return the name of the cluster job that a job shares with others, or None.
 
         Jobs on GPU nodes share none: they would hold the GPU while another stage runs. No group member may depend on
         another through a job outside the group, so group names include how many reranking and fusion rounds come
         first, and the shards of models that are trained here are encoded in jobs of their own.
         """
-        group = stages()[rule].group
-        if not group or not self.config.small_corpus or self.kind(rule, wildcards) == "gpu":
+        if not job.stage.group or not self.config.small_corpus or self.kind(job) == "gpu":
             return None
-        if group == "cell":
-            return self._cell_group(wildcards["system"], wildcards["dataset"])
-        trained = self.grid.model(wildcards["model"]).training is not None
-        if self.config.device != "cpu" or trained or not self.grid.is_small(wildcards["corpus"]):
+        if job.stage.group == "cell":
+            return self._cell_group(**job.values)
+        trained = self.grid.model(job.values["model"]).training is not None
+        if self.config.device != "cpu" or trained or not self.grid.is_small(job.values["corpus"]):
             return None
         return "encode-index"
 

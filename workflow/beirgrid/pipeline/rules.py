@@ -6,8 +6,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from ..core import files, provenance
 from ..core.checkout import INSTALLED, MODULES
 from . import artifacts, reruns
 from .grid import Grid
-from .resources import Resources, signed
+from .resources import Resources, of_jobs
 from .stage import Job, Output, Settings, Stage, jobs_behind, stages
 from .summaries import PUBLISHED, Summary
 
@@ -30,21 +29,17 @@ class Rule:
     def __init__(self, rules: Rules, stage: Stage) -> None:
         self.stage = stage
         resources = rules.resources
-        self.inputs = self._of_jobs(rules.inputs)
+        self.inputs = of_jobs(stage, rules.inputs)
         # The command takes ``output``, so Snakemake does not compare its values.
-        command = self._of_jobs(rules.command, "input", "output", "threads", "resources")
-        self.params = {"version": stage.stamp.version, "settings": self._of_jobs(rules.settings), "command": command}
+        command = of_jobs(stage, rules.command, "input", "output", "threads", "resources")
+        self.params = {"version": stage.stamp.version, "settings": of_jobs(stage, rules.settings), "command": command}
         if stage.reads_files:
-            self.params["files"] = self._of_jobs(rules.state)
+            self.params["files"] = of_jobs(stage, rules.state)
         self.constraints = stage.constraints(rules.grid)
         self.resources = resources.directives(stage)
         # All cores that a job may take on its node.
-        self.threads = self._of_jobs(lambda job: resources.limits(job.rule, job.values).cores)
-        self.group = self._of_jobs(lambda job: resources.group(job.rule, job.values))
-
-    def _of_jobs(self, function: Callable[..., Any], *names: str) -> partial[Any]:
-        rule = self.stage.rule
-        return signed(lambda wildcards, **others: function(Job.of(rule, wildcards.items()), **others), *names)
+        self.threads = resources.by_kind(stage, lambda kind: rules.grid.config.nodes.of(kind).cores)
+        self.group = of_jobs(stage, resources.group)
 
 
 class Rules:

@@ -34,9 +34,9 @@ class Job(NamedTuple):
     wildcards: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, rule: str, wildcards: Iterable[tuple[str, object]]) -> Job:
+    def of(cls, rule: str, wildcards: Mapping[str, object]) -> Job:
         """Name the job of a rule with these wildcards."""
-        return cls(rule, tuple(sorted((name, str(value)) for name, value in wildcards)))
+        return cls(rule, tuple(sorted((name, str(value)) for name, value in wildcards.items())))
 
     @property
     def stage(self) -> Stage:
@@ -77,7 +77,7 @@ def output(pattern: str, grid: Grid | None = None, **wildcards: Any) -> Output:
     """
     rules = _writers()[pattern]
     rule = next(one for one in rules if len(rules) == 1 or (grid and stages()[one].is_for(grid, **wildcards)))
-    return Output(Job.of(rule, wildcards.items()), fill(pattern, **wildcards))
+    return Output(Job.of(rule, wildcards), fill(pattern, **wildcards))
 
 
 Inputs = Mapping[str, Output | Sequence[Output]]
@@ -176,6 +176,12 @@ class Stage:
     def function(self) -> str:
         """The name of the function of its jobs."""
         return self.run.partition(":")[2]
+
+    @property
+    def always_gpu(self) -> bool:
+        """Whether all jobs whose model runs here ask for a GPU."""
+        methods = type(self).runs_model, type(self).uses_gpu
+        return self.runs_models and methods == (Stage.runs_model, Stage.uses_gpu)
 
     @property
     def reads_files(self) -> bool:

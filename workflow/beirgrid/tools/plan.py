@@ -138,21 +138,21 @@ def _jobs(resources: Resources, options: list[str]) -> Iterator[tuple[Job, Row]]
         logger.removeFilter(collect)
     for told in map(vars, records):
         if told.get("event") == LogEvent.JOB_INFO and told["rule_name"] != "all":
-            rule, wildcards = told["rule_name"], dict(told["wildcards"])
+            job = Job.of(told["rule_name"], told["wildcards"])
             on_gpu = resources.device == "cuda" and bool(told["resources"].get("gpu", 0))
-            yield Job.of(rule, wildcards.items()), _row_of(resources, rule, wildcards, told, on_gpu)
+            yield job, _row_of(resources, job, told, on_gpu)
 
 
-def _row_of(resources: Resources, rule: str, wildcards: dict[str, str], told: Row, on_gpu: bool) -> Row:
+def _row_of(resources: Resources, job: Job, told: Row, on_gpu: bool) -> Row:
     """Return the estimates of a job, and the largest share that it takes of what its node allows, in words."""
-    need, node = resources.of(rule, **wildcards), resources.kind(rule, wildcards)
+    need, node = resources.need(job), resources.kind(job)
     expected = {
-        "mem_mb": (need.memory, resources.limits(rule, wildcards).mem_mb),
-        "runtime": (need.seconds / 60, resources.most_minutes(rule, wildcards)),
+        "mem_mb": (need.memory, resources.limits(job).mem_mb),
+        "runtime": (need.seconds / 60, resources.most_minutes(job)),
     }
     advice = "raise it, or set a smaller encode.shard (or small_corpus: 0)"
     return {
-        "name": " ".join([rule, *wildcards.values()]),
+        "name": " ".join([job.rule, *told["wildcards"].values()]),
         "jobs": 1,
         "gpu_hours": need.seconds / 3600 * on_gpu,
         "cpu_hours": need.seconds / 3600 * told["threads"] * (not on_gpu),
@@ -160,8 +160,8 @@ def _row_of(resources: Resources, rule: str, wildcards: dict[str, str], told: Ro
         "kept_mb": need.kept,
         "temporary_mb": need.temporary,
         # Not those of the dry run: with ``device: auto``, rules ask for what a job needs on any machine.
-        "mem_mb": resources.mem_mb(rule, wildcards, 1),
-        "runtime": resources.runtime(rule, wildcards, 1),
+        "mem_mb": resources.mem_mb(job, 1),
+        "runtime": resources.runtime(job, 1),
         "of_node": max(
             (wanted / most, f"{wanted:,.0f} expected, but nodes.{node}.{key} allows {most:,}: {advice}")
             for key, (wanted, most) in expected.items()
