@@ -82,7 +82,7 @@ MISTAKES = {
     "unknown model": ({"systems/x": {"retriever": "miniml"}}, "no model is named 'miniml'; did you mean 'minilm'?"),
     "fusion of one": (
         {"systems/x": {"fusion": "rrf", "of": ["bm25"]}},
-        "systems.x.of: Value should have at least 2 items",
+        "systems.x.of: Tuple should have at least 2 items",
     ),
     "weights": ({"systems/x": {"fusion": "wsum", "of": ["bm25", "minilm"], "weights": [1]}}, "1 weights for 2 systems"),
     "reranker of the wrong family": (

@@ -108,8 +108,7 @@ class Dataset(Entry):
     statistics: Statistics = Field(Statistics(), description="Known figures (BEIR: the paper's Table 1) for job sizes.")
     mean_of: Annotated[Names, Refers(("datasets",))] = Field((), description="Datasets whose mean this one is.")
 
-    def problems(self) -> Iterator[str]:
-        """Yield what is missing, and what does not go with a mean."""
+    def _problems(self) -> Iterator[str]:
         own = {"corpus", "id", "revision", "split", "queries"} & self.model_fields_set
         if self.mean_of and own:
             yield f"{', '.join(sorted(own))}: does not go with mean_of"

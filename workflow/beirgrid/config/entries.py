@@ -67,8 +67,7 @@ class GridSettings(Entry):
     )
     show: ShowSettings = Field(ShowSettings(), description="What tables and report show beside these systems.")
 
-    def problems(self) -> Iterator[str]:
-        """Yield systems to compare that the grid does not have."""
+    def _problems(self) -> Iterator[str]:
         for name in (*self.compare, self.baseline or self.systems[0]):
             if name not in self.systems:
                 yield f"baseline, compare: the grid has no system {name!r}{nearest(name, self.systems)}"
@@ -121,8 +120,12 @@ def _keys(metrics: tuple[str, ...]) -> tuple[str, ...]:
     return once(tuple(map(registered_metric, metrics)))
 
 
-class Settings(Entry):
-    """Everything in the configuration but the four registries."""
+# In configfiles, models also stand under ids of the hub, so the schema takes any text.
+_Key = Annotated[Name, WithJsonSchema({"type": "string"})]
+
+
+class Config(Entry):
+    """The checked configuration: settings, and the four registries by name."""
 
     grid: GridSettings = Field(description="What to run: every system on every dataset.")
     metrics: Annotated[Names, AfterValidator(_keys)] = Field(
@@ -141,15 +144,6 @@ class Settings(Entry):
     tolerances: dict[str, NotNegative] = Field(
         TOLERANCES, description="Class of published values → the largest difference that counts as reproduced."
     )
-
-
-# In configfiles, models also stand under ids of the hub, so the schema takes any text.
-_Key = Annotated[Name, WithJsonSchema({"type": "string"})]
-
-
-class Config(Settings):
-    """The checked configuration: settings, and the four registries by name."""
-
     corpora: dict[_Key, Corpus] = Field(description="Collections of documents.")
     datasets: dict[_Key, Dataset] = Field(description="Test queries and qrels over the corpora.")
     models: dict[_Key, Model] = Field(description="Neural models.")

@@ -81,8 +81,7 @@ class Adapter(Entry):
     path: PathName | None = Field(None, description="Folder with the adapter, in place of an id.")
     pickled: bool = Field(False, description="If there are no safetensors, convert pickled weights.")
 
-    def problems(self) -> Iterator[str]:
-        """Yield a lack of the adapter's place."""
+    def _problems(self) -> Iterator[str]:
         if not (self.path or (self.checkpoint and self.revision)):
             yield "needs a path, or a checkpoint with its revision"
 
@@ -129,8 +128,7 @@ class Endpoint(Entry):
     price: Price = Field(Price(), description="What the server charges.")
     budget: Positive | None = Field(None, description="Price at which jobs stop, before it is exceeded.")
 
-    def problems(self) -> Iterator[str]:
-        """Yield a lack of an address, and of a price to count a budget by."""
+    def _problems(self) -> Iterator[str]:
         if self.url is None:
             yield "needs the key 'url'"
         if self.budget and self.price == Price():
@@ -213,8 +211,7 @@ class ModelEntry(Entry):
         origins = ("endpoint", "train", "path", "package", "checkpoint")
         return next((key for key in origins if getattr(self, key, None) is not None), "")
 
-    def problems(self) -> Iterator[str]:
-        """Yield what is missing of the place that the weights come from, and keys that do not go with it."""
+    def _problems(self) -> Iterator[str]:
         by = next((key for key in _UNREAD if getattr(self, key, None)), "")
         unread = [key for key in _UNREAD.get(by, ()) if key in self.model_fields_set]
         yield from (f"the key {key!r} does not go with {by}" for key in unread)
@@ -264,8 +261,7 @@ class Chunks(Entry):
         "is the mean over its chunks. first: the model reads only the first chunk."
     )
 
-    def problems(self) -> Iterator[str]:
-        """Yield a gap between chunks."""
+    def _problems(self) -> Iterator[str]:
         if self.stride > self.tokens:
             yield f"stride {self.stride} is more than tokens {self.tokens}: no chunk would have the tokens between"
 
@@ -418,9 +414,8 @@ class ListwiseReranker(ModelEntry):
     step: Size = Field(10, description="Documents by which the window moves from the last document to the first.")
     words: Size = Field(300, description="Words of each document in the prompt.")
 
-    def problems(self) -> Iterator[str]:
-        """Yield a step that leaves documents out, and a checkpoint."""
-        yield from super().problems()
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if self.origin not in ("", "endpoint"):
             yield "needs an endpoint: serve the checkpoint (vLLM, Ollama, llama.cpp)"
         if self.step > self.window:

@@ -54,8 +54,7 @@ class CrossEncoderTraining(Training):
     negative_depth: Size = Field(50, description="Depth of the ranking that negatives are drawn from.")
     epochs: Size = Field(1, description="Passes over the pairs.")
 
-    def problems(self) -> Iterator[str]:
-        """Yield a lack of training pairs."""
+    def _problems(self) -> Iterator[str]:
         if self.dataset is None and not self.derive:
             yield "needs training pairs: a dataset, or derive: [titles, sentences]"
 
@@ -78,8 +77,7 @@ class WithQueries(Adaptive):
     )
     derive: Derive = Field((), description="Queries that are derived from documents, in place of a generator.")
 
-    def problems(self) -> Iterator[str]:
-        """Yield a lack of training queries, or two sources of them."""
+    def _problems(self) -> Iterator[str]:
         if (self.generator is not None) == bool(self.derive):
             yield "needs queries from a generator or from derive: [titles, sentences], one of them"
 

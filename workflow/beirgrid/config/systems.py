@@ -68,17 +68,14 @@ Expansion = str | Published
 class Index(Entry):
     """An index of dense vectors. All kinds but ``flat`` trade quality for bytes or milliseconds."""
 
-    # Keys that an index is built with, in the order of its name; the others belong to the search.
-    built_with: ClassVar[tuple[str, ...]] = ("kind",)
-
     @property
     def name(self) -> str:
         """The index's name in paths: its kind and what it is built with."""
-        return "-".join(str(getattr(self, key)) for key in self.built_with)
+        return "-".join(map(str, self.built().values()))
 
     def built(self) -> dict[str, Any]:
-        """Return the keys that the index is built with, defaults filled in."""
-        return self.model_dump(mode="json", include=set(self.built_with))
+        """Return the keys that the index is built with, defaults filled in, in the order of its name."""
+        return self.model_dump(mode="json", exclude={"search"})
 
 
 class Flat(Index):
@@ -90,7 +87,6 @@ class Flat(Index):
 class Hnsw(Index):
     """A graph of neighbours, with vectors in float32."""
 
-    built_with: ClassVar[tuple[str, ...]] = ("kind", "links", "construction")
     kind: Literal["hnsw"] = Field(description="Kind of index.")
     links: Annotated[int, Field(ge=2, le=256)] = Field(32, description="Neighbours per vector and layer.")
     construction: Size = Field(200, description="Candidates that are kept while a vector is added.")
@@ -117,8 +113,7 @@ class SystemEntry(Entry):
         """Names of the component systems."""
         return tuple(name for _, name in self.references("systems"))
 
-    def problems(self) -> Iterator[str]:
-        """Yield chunks of a head that reads none."""
+    def _problems(self) -> Iterator[str]:
         if getattr(self, "head", None) and getattr(self, "chunks", None):
             yield "head: does not go with chunks"
 
@@ -235,8 +230,7 @@ class Program(Foreign):
     minutes: Positive = Field(10.0, description="Minutes that a job is expected to take.")
     gpu: bool = Field(False, description="Whether jobs need a GPU, unless device is cpu.")
 
-    def problems(self) -> Iterator[str]:
-        """Yield placeholders that the commands lack; raise ValueError for one that a shell could not split."""
+    def _problems(self) -> Iterator[str]:
         for key, needed in (("command", {"queries", "run"}), ("index_command", {"corpus", "index"})):
             if (command := getattr(self, key)) is not None:
                 shlex.split(command)
@@ -268,8 +262,7 @@ class WeightedSum(Fused):
         None, description="One weight per fused system. By default, all weights are equal."
     )
 
-    def problems(self) -> Iterator[str]:
-        """Yield weights that do not fit the systems."""
+    def _problems(self) -> Iterator[str]:
         if self.weights is not None and len(self.weights) != len(self.of):
             yield f"weights: {len(self.weights)} weights for {len(self.of)} systems"
         if self.weights and not any(self.weights):

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    Strict,
     ValidationError,
     ValidationInfo,
     model_validator,
@@ -38,11 +38,6 @@ def unread_by_bm25(language: str) -> str:
     return "" if known else f"Lucene here has no analyzer for it (known: {BM25_LANGUAGES})"
 
 
-def _as_tuple(value: Any) -> Any:
-    """Accept YAML's lists where a tuple is kept, which strict validation would refuse."""
-    return tuple(value) if isinstance(value, list) else value
-
-
 def once(names: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse a name that is listed twice."""
     if repeated := [name for name in names if names.count(name) > 1]:
@@ -50,7 +45,8 @@ def once(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-LIST = BeforeValidator(_as_tuple)
+# Accepts YAML's lists where a tuple is kept.
+LIST = Strict(False)
 COMMIT = r"^[0-9a-f]{40}$"
 # Texts with a fixed form: names in paths, ids on the hub, commits, SHA-256, ISO 639-1 codes.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$")]
@@ -139,13 +135,13 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
-    def problems(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         """Yield which keys of an entry of the configuration contradict each other, or are missing beside others."""
         yield from ()
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:
-        if info.context and (problems := list(self.problems())):
+        if info.context and (problems := list(self._problems())):
             raise ValueError("; ".join(problems))
         return self
 
