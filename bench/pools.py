@@ -1,12 +1,12 @@
 """How many judgements are enough: pools of several sizes against the full qrels of a collection.
 
 Usage: pools.py RESULTS DATASET QRELS. RESULTS is a folder with runs of several systems on the dataset. The qrels play
-the judge of each pool. Prints a Markdown table: for each budget, each number of queries and each way to choose pairs,
-Kendall's tau of the systems' ranking by nDCG@10, the largest error of a mean, how many of the differences between two
-systems lie within the confidence interval that the pool's judgements give, how many intervals name the wrong system as
-the better one, how many name the right one, and half of an interval's length. A number of queries below all is drawn 20
-times; the figures are means. Rows named full have the full qrels of the queries: what they lack in tau is due to the
-sample of queries alone.
+the judge of each pool. Prints a Markdown table: for each budget and each number of queries, Kendall's tau of the
+systems' ranking by nDCG@10, the largest error of a mean, how many of the differences between two systems lie within the
+confidence interval that the pool's judgements give, how many intervals name the wrong system as the better one, how
+many name the right one, and half of an interval's length. A number of queries below all is drawn 20 times; the figures
+are means. Rows of the budget "full" have the full qrels of the queries: what they lack in tau is due to the sample of
+queries alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import sys
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 from scipy import stats
@@ -55,10 +54,10 @@ def compared(by_pool: Values, truth: Values) -> tuple[float, float, float, float
     return inside / len(pairs), wrong / len(pairs), right / len(pairs), length / len(pairs)
 
 
-def judged(rankings: pools.Rankings, full: Grades, method: pools.Method, budget: int) -> Grades:
+def judged(rankings: pools.Rankings, full: Grades, budget: int) -> Grades:
     """Return the full qrels' judgements of a pool; pairs without a judgement are not relevant."""
     grades: Grades = {}
-    for query, document in pools.pool(rankings, method, DEPTH, budget).pairs:
+    for query, document in pools.pool(rankings, DEPTH, budget).pairs:
         grades.setdefault(query, {})[document] = full[query].get(document, 0)
     return grades
 
@@ -70,19 +69,15 @@ def main() -> None:
     found = {path.parent.name: runs.read(path) for path in sorted(Path(results).glob(f"runs/*/{dataset}.run.gz"))}
     truth = values(found, full)
     print(f"{len(found)} systems, {len(full)} queries, {sum(map(len, full.values()))} judgements in the qrels\n")
-    print("| judgements | queries | method | tau | largest error | inside | wrong winners | right winners | half |")
+    print("| judgements | queries | budget | tau | largest error | inside | wrong winners | right winners | half |")
     print("|---:|---:|---|---:|---:|---:|---:|---:|---:|")
-    rows_of_pools = itertools.product(BUDGETS, QUERIES, get_args(pools.Method))
-    for budget, number, method in [*rows_of_pools, *((0, number, "full") for number in QUERIES)]:
+    for budget, number in itertools.product((*BUDGETS, 0), QUERIES):
         rows, spent = [], []
         for repetition in range(REPETITIONS if number else 1):
             order = sorted(full, key=lambda query: pools.draw(str(repetition), query))
             asked = order[: number or None]
             rankings = {system: {q: run[q].ids for q in asked if q in run} for system, run in found.items()}
-            if method == "full":
-                grades = {query: full[query] for query in asked}
-            else:
-                grades = judged(rankings, full, method, budget)
+            grades = judged(rankings, full, budget) if budget else {query: full[query] for query in asked}
             by_pool = values(found, grades)
             means = [(float(np.mean(by_pool[system])), float(np.mean(truth[system]))) for system in truth]
             tau = stats.kendalltau(*zip(*means, strict=True)).statistic
@@ -91,8 +86,8 @@ def main() -> None:
         tau, error, inside, wrong, right, half = np.mean(rows, 0)
         asked_of = number or len(full)
         print(
-            f"| {np.mean(spent):.0f} | {asked_of} | {method} | {tau:.2f} | {error:.3f} | {inside:.0%} | {wrong:.0%} | "
-            f"{right:.0%} | {half:.3f} |",
+            f"| {np.mean(spent):.0f} | {asked_of} | {budget or 'full'} | {tau:.2f} | {error:.3f} | {inside:.0%} | "
+            f"{wrong:.0%} | {right:.0%} | {half:.3f} |",
             flush=True,
         )
 

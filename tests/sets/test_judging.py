@@ -474,19 +474,28 @@ def test_columns_that_are_not_read_are_named(tmp_path, monkeypatch, name, conten
     assert said[0].startswith(told.format(tmp_path / name))
 
 
+LINES = 'first line\n\n"second"\tline\rend, and\nmore'
+QUOTED = 'first line\n\n""second""\tline\rend, and\nmore'
+
+
 @pytest.mark.parametrize(
-    ("text", "title", "rest"),
+    ("name", "content", "expected"),
     [
-        ("---\ntitle: Rye\ntags: [oats]\n---\n# Bread\nBake.", "Bread", "Bake.\n\ntitle: Rye\ntags: [oats]"),
-        ("---\nNote: hot\n\nRye\n---\nOats", "a", "Oats\n\nNote: hot\n\nRye"),
-        ("# C#\nBake.", "C#", "Bake."),
-        ("# Rye ##\nBake.", "Rye", "Bake."),
+        ("a.md", "---\ntitle: Rye\ntags: [oats]\n---\n# Bread\nBake.", ("Bread", "Bake.\n\ntitle: Rye\ntags: [oats]")),
+        ("a.md", "---\nNote: hot\n\nRye\n---\nOats", ("a", "Oats\n\nNote: hot\n\nRye")),
+        ("a.md", "# C#\nBake.", ("C#", "Bake.")),
+        ("a.md", "# Rye ##\nBake.", ("Rye", "Bake.")),
+        ("a.md", "# Old\rlines of a Macintosh", ("Old", "lines of a Macintosh")),
+        ("a.html", '<?xml version="1.0" encoding="utf-8"?>\n<html><body>Käse</body></html>', ("a", "Käse")),
+        ("a.csv", f"id,text\na.csv,{'word ' * 60_000}\n", ("", "word " * 60_000)),
+        ("a.csv", f'id,text\na.csv,"{QUOTED}"\nb,x\n', ("", LINES)),
+        (os.fsdecode(b"c\xff.txt"), "a name that is no UTF-8", ("c\ufffd", "a name that is no UTF-8")),
     ],
 )
-def test_no_text_of_markdown_is_lost(tmp_path, text, title, rest):
-    (tmp_path / "a.md").write_text(text)
-    (found,), _ = documents.read(tmp_path)
-    assert (found.title, found.text) == (title, rest)
+def test_no_text_of_a_file_is_lost(tmp_path, name, content, expected):
+    (tmp_path / name).write_text(content, newline="")
+    first, *_ = documents.read(tmp_path)[0]
+    assert (first.id, first.title, first.text) == (name.replace("\udcff", "%FF"), *expected)
 
 
 def test_links_are_not_followed_out_of_the_folder(tmp_path):
@@ -498,21 +507,6 @@ def test_links_are_not_followed_out_of_the_folder(tmp_path):
     found, flaws = documents.read(tmp_path / "docs")
     assert [document.id for document in found] == ["a.md", "b.md"]
     assert flaws == dict.fromkeys(["c.md", "d", "e.md"], LINK)
-
-
-def test_odd_forms_of_documents_are_read(tmp_path):
-    (tmp_path / "a.html").write_text('<?xml version="1.0" encoding="utf-8"?>\n<html><body>Käse</body></html>')
-    (tmp_path / "b.csv").write_text(f"id,text\n1,{'word ' * 60_000}\n")
-    (tmp_path / os.fsdecode(b"c\xff.txt")).write_text("a name that is no UTF-8")
-    (tmp_path / "d.md").write_text("# Old\rlines of a Macintosh")
-    found, _ = documents.read(tmp_path)
-    assert [(document.id, document.title) for document in found] == [
-        ("a.html", "a"),
-        ("1", ""),
-        ("c%FF.txt", "c\ufffd"),
-        ("d.md", "Old"),
-    ]
-    assert [len(document.text) for document in found] == [4, 300_000, 23, 20]
 
 
 def test_queries_are_read_and_checked(tmp_path, monkeypatch):
@@ -570,7 +564,7 @@ def test_no_row_of_queries_is_lost_or_read_as_text(tmp_path, name, content, expe
             queries.read(tmp_path / name)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.text('a" ,\t'), min_size=1), st.sampled_from((",", "\t")), st.booleans(), st.booleans())
 def test_a_table_of_queries_has_all_its_rows_or_is_refused(tmp_path_factory, texts, delimiter, first, program):
     """A program wrote it as CSV, or people typed it; the query is in the first column or in the last."""
@@ -593,14 +587,6 @@ def test_a_table_of_queries_has_all_its_rows_or_is_refused(tmp_path_factory, tex
     else:
         with contextlib.suppress(DataError):
             assert [query[:2] for query in queries.read(path)] == expected
-
-
-def test_texts_of_several_lines_are_read_from_tables_that_quote_them(tmp_path):
-    text = 'first line\n\n"second"\tline\rend, and\nmore'
-    with (tmp_path / "a.csv").open("w", newline="") as stream:
-        csv.writer(stream).writerows([["id", "text"], ["a", text], ["b", "x"]])
-    found, _ = documents.read(tmp_path)
-    assert [document.text for document in found] == [text, "x"]
 
 
 def test_a_log_is_sampled_by_frequency():
@@ -626,28 +612,28 @@ def test_personal_data_and_near_duplicates_are_named():
         queries.SetQuery("?", "???"),
         queries.SetQuery("c", "rye"),
     ]
-    assert queries.without_near_duplicates(twins) == ([twins[0], *twins[2:]], {"b": "a"})
+    assert queries.without_near_duplicates(twins) == [twins[0], *twins[2:]]
 
 
 @pytest.fixture
 def store(tmp_path):
     found = JudgementStore(tmp_path / "judgements.sqlite")
-    found.add_pool((f"q{query}", f"d{document}") for query in range(20) for document in range(3))
+    found.add_pool((f"q{query}", f"d{document}") for query in range(8) for document in range(3))
     return found
 
 
 def test_judges_share_the_pool_and_never_meet_on_a_query(store):
     seen: dict[str, list[tuple[str, str]]] = {"ann": [], "ben": []}
-    for turn in range(60):
+    for turn in range(24):
         judge = ("ann", "ben")[turn % 2]
         query, document = store.next(judge)
         seen[judge].append((query, document))
         store.judge(Grading(judge, query, document, 1))
     assert store.next("ann") is store.next("ben") is None
-    assert len({*seen["ann"], *seen["ben"]}) == 60
+    assert len({*seen["ann"], *seen["ben"]}) == 24
     assert not {query for query, _ in seen["ann"]} & {query for query, _ in seen["ben"]}
     runs = [query for query, _ in seen["ann"]]
-    assert all(runs[at : at + 3].count(runs[at]) == 3 for at in range(0, 30, 3)), (
+    assert all(runs[at : at + 3].count(runs[at]) == 3 for at in range(0, 12, 3)), (
         "documents of a query follow each other"
     )
     assert [query for query, _ in seen["ann"]] != sorted(query for query, _ in seen["ann"])
@@ -692,10 +678,10 @@ def test_judgements_can_be_changed_and_undone(store):
 
 def test_progress_counts_pairs_and_a_pool_that_grows_keeps_its_judgements(store):
     for number in range(3):
-        assert store.progress("ann") == {"judged": number, "left": 60 - number}
+        assert store.progress("ann") == {"judged": number, "left": 24 - number}
         store.judge(Grading("ann", *(pair := store.next("ann")), 1))
     assert store.add_pool([pair, ("q0", "new")]) == 1
-    assert (len(store.judgements()), len(store.pool())) == (3, 61)
+    assert (len(store.judgements()), len(store.pool())) == (3, 25)
 
 
 KILLED = """
@@ -795,6 +781,10 @@ def test_the_server_takes_judgements_and_refuses_what_is_none(made, served):
     assert ask(served, "undo", {})[1]["pair"] == first["pair"]
     assert ask(served, "judge", {**pair, "grade": None, "reason": "no  text"})[1]["progress"]["judged"] == 1
     assert [judgement.reason for judgement in made.store.judgements()] == ["no text"]
+    # Grades of two judges stand both, also where the page of one was left open over night.
+    for judge, grade in (("ben", 0), ("ann", 3)):
+        assert ask(served, "judge", {**pair, "grade": grade}, judge)[0] == 200
+    assert made.grades() == {judge: {tuple(pair.values()): grade} for judge, grade in (("ben", 0), ("ann", 3))}
 
 
 def test_documents_that_join_the_pool_are_judged(made, served):
@@ -814,7 +804,9 @@ def test_documents_that_join_the_pool_are_judged(made, served):
 
 def test_the_server_answers_its_address_alone_with_grades_and_the_next_step(made, served):
     bare = served.partition("?")[0]
-    assert ask(f"{bare}?token=guess", "next")[0] == 403
+    stale = ask(f"{bare}?token=of-yesterday", "judge", {"query": "q1", "document": "d1", "grade": 3})
+    assert stale == (403, {"error": "open the address that beirgrid printed"})
+    assert made.store.judgements() == []
     assert ask(served, "next", None, "ann", Host="evil.example:80")[0] == 403
     assert ask(served, "elsewhere")[0] == 404
     assert ask(served, "next", None, "ann", Host="localhost:80")[0] == 200
@@ -847,23 +839,6 @@ def test_requests_and_ports_that_are_none_end_in_no_traceback(made, served, capf
     for port in (place.port, 65_536):  # taken, and none
         with pytest.raises(BeirgridError, match=f"port {port}: "):
             server.serve(server.Judging(made), port)
-
-
-def test_a_page_left_open_over_night_stores_nothing_wrong(made, served):
-    """The server was started again, with a new token, and another judge took the query in the meantime."""
-    _, shown = ask(served, "next")
-    pair = {key: shown["pair"][key] for key in ("query", "document")}
-    with serving(made) as morning:
-        stale = morning.partition("?")[0] + "?" + served.partition("?")[2]
-        assert ask(stale, "judge", {**pair, "grade": 3}) == (403, {"error": "open the address that beirgrid printed"})
-        assert made.store.judgements() == []
-        made.store.judge(Grading("ben", pair["query"], pair["document"], 0))
-        assert ask(morning, "judge", {**pair, "grade": 3})[0] == 200
-    # Both grades stand, as two judges of one pair: none replaces the other.
-    assert made.grades() == {
-        "ben": {(pair["query"], pair["document"]): 0},
-        "ann": {(pair["query"], pair["document"]): 3},
-    }
 
 
 def test_hostile_texts_stay_text(made, served, tmp_path):
@@ -1020,9 +995,8 @@ def test_two_threads_store_every_judgement(store):
             store.judge(Grading(name, *pair, 1))
 
     threads = [threading.Thread(target=judge, args=(name,)) for name in ("ann", "ben", "cem")]
-    started = time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(store.judgements()) == 60, f"after {time.monotonic() - started:.0f} s"
+    assert len(store.judgements()) == 24

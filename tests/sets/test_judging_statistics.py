@@ -23,35 +23,25 @@ RUNS = {
 
 
 def test_a_depth_pool_has_the_top_documents_of_every_run():
-    found = pools.pool(RUNS, "depth", 2)
+    found = pools.pool(RUNS, 2)
     assert set(found.pairs) == {("q1", "d1"), ("q1", "d2"), ("q1", "d3"), ("q2", "e1"), ("q2", "e2"), ("q2", "e3")}
     assert found.candidates == 6
-    assert found.complete == {"a": 2, "b": 2, "c": 2}
-    assert found.left_out["c"] == 0  # its third document is in the pool by another run
-    assert found.left_out["b"] == pytest.approx(0.64 / (1 + 0.8 + 0.64 + 1))
+    assert found.coverage == dict.fromkeys("abc", (2, 0))
 
 
 def test_a_budget_takes_first_ranks_first_and_alternates_between_queries():
-    assert pools.pool(RUNS, "depth", 3, budget=4).pairs == [("q1", "d1"), ("q2", "e1"), ("q1", "d3"), ("q2", "e3")]
-    for method, budget in itertools.product(("depth", "rbp"), (0, 1, 3)):
-        assert len(pools.pool(RUNS, method, 3, budget).pairs) == budget
-    assert pools.pool(RUNS, "depth", 3, budget=1).complete == {"a": 0, "b": 0, "c": 1}
+    assert pools.pool(RUNS, 3, budget=4).pairs == [("q1", "d1"), ("q2", "e1"), ("q1", "d3"), ("q2", "e3")]
+    assert [len(pools.pool(RUNS, 3, budget).pairs) for budget in (0, 1, 3)] == [0, 1, 3]
+    assert pools.pool(RUNS, 3, budget=1).coverage == {"a": (0, 4 / 5), "b": (0, 3 / 4), "c": (1, 2 / 3)}
 
 
 def test_a_budget_is_for_pairs_that_no_earlier_pool_has():
-    first = pools.pool(RUNS, "depth", 3, budget=2)
-    second = pools.pool(RUNS, "depth", 3, budget=2, earlier=first.pairs)
+    first = pools.pool(RUNS, 3, budget=2)
+    second = pools.pool(RUNS, 3, budget=2, earlier=first.pairs)
     assert first.pairs == [("q1", "d1"), ("q2", "e1")]
     assert second.pairs == [("q1", "d3"), ("q2", "e3")]
-    both = pools.pool(RUNS, "depth", 3, budget=4)
-    assert (second.complete, second.left_out) == (both.complete, both.left_out)
-
-
-def test_rank_biased_weights_are_summed_over_runs():
-    weights = pools.weights("rbp", [of["q1"] for of in RUNS.values()])
-    assert weights["d1"] == pytest.approx(0.2 * (1 + 0.8 + 1))
-    assert weights["d4"] == pytest.approx(0.2 * 0.64)
-    assert pools.pool(RUNS, "rbp", 3).pairs[0] == ("q1", "d1")
+    both = pools.pool(RUNS, 3, budget=4)
+    assert second.coverage == both.coverage
 
 
 def test_kappa_equals_another_implementation():

@@ -93,7 +93,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
     assert "pool to depth 5" in page
     assert "2 cells not judged" in " ".join(page.split())
     assert "then beirgrid set pool notes" in told("status", "notes", cwd=work)
-    assert "RBP weight left out" in told("pool", "notes", "--depth", "3", "--judgements", "12", cwd=work)
+    assert "left out of the top 3" in told("pool", "notes", "--depth", "3", "--judgements", "12", cwd=work)
     assert "Next: beirgrid set judge notes" in told("status", "notes", cwd=work)
     made = EvaluationSet(work / "notes")
     while pair := made.store.next("ann"):

@@ -15,7 +15,6 @@ Pair = tuple[str, str]
 Grades = Mapping[str, Mapping[Pair, int]]
 Resolution = Literal["majority", "strictest", "adjudicated"]
 _RESAMPLES = 1000
-_ALPHA = "Krippendorff's alpha (ordinal)"
 
 
 class Coefficient(NamedTuple):
@@ -71,7 +70,7 @@ def coefficients(grades: Grades) -> list[Coefficient]:
     """
     grades = dict(sorted(grades.items()))
     computed = [_with_interval("Cohen's kappa", cohen, dict(two)) for two in itertools.combinations(grades.items(), 2)]
-    return [*computed, _with_interval(_ALPHA, krippendorff, grades)] if computed else []
+    return [*computed, _with_interval("Krippendorff's alpha (ordinal)", krippendorff, grades)] if computed else []
 
 
 def without_adjudicators(grades: Grades, adjudicators: Collection[str]) -> Grades:

@@ -14,7 +14,6 @@ from pydantic import Field
 
 from ..collections import intake
 from ..collections.collection import pick_documents, read_queries
-from ..collections.sources import LocalSource
 from ..config.values import Size
 from ..core import files, paths, provenance
 from ..core.errors import BeirgridError, DataError, say, show, table_lines, warn
@@ -50,11 +49,9 @@ def init(
     comment = f"# Runs the evaluation set {name}. Until the set has qrels, the grid makes runs only."
     files.write_text(folder / "grid.yaml", f"{comment}\n{as_yaml(grid)}")
     show(f"{folder}: {len(texts):,} documents from {source}")
-    names: dict[str, list[str]] = {}
-    for document, flaw in flaws.items():
-        names.setdefault(flaw, []).append(document)
-    for flaw, having in [*names.items()][:_NAMED]:
-        warn(f"{flaw}: {having[0]}{f' and {len(having) - 1:,} more' if len(having) > 1 else ''}")
+    for flaw, number in Counter(flaws.values()).most_common(_NAMED):
+        first = next(document for document, of_document in flaws.items() if of_document == flaw)
+        warn(f"{flaw}: {first}{f' and {number - 1:,} more' if number > 1 else ''}")
     if flaws:
         warn(f"{len(flaws):,} files and documents are left out, without text, cut or repeated: set.json names them")
     show(f"Next: beirgrid set queries {folder} --from FILE")
@@ -94,11 +91,11 @@ def add_queries(
     if sample:
         chosen = queries.sample(chosen, sample, seed)
         facts["sampled_with_seed"] = seed
-    chosen, dropped = queries.without_near_duplicates(chosen)
-    if dropped:
-        first, twin = next(iter(dropped.items()))
-        facts["near_duplicates_left_out"] = len(dropped)
-        say(f"{len(dropped)} near duplicates are left out; {first} is nearly {twin}, say")
+    number = len(chosen)
+    chosen = queries.without_near_duplicates(chosen)
+    if twins := number - len(chosen):
+        facts["near_duplicates_left_out"] = twins
+        say(f"{twins} queries are left out: they have the same words as earlier ones")
     if not chosen:
         raise BeirgridError(f"{source or model}: no query is left")
     made.write_queries(chosen, **facts)
@@ -110,7 +107,6 @@ def make_pool(
     folder: Folder,
     *,
     depth: Annotated[Size, "documents per run and query"] = 20,
-    method: Annotated[pools.Method, "order of the pairs"] = "depth",
     queries: Annotated[int | None, Field(ge=2), "judge a random sample of N queries (default: all)"] = None,
     judgements: Annotated[Size | None, "most pairs to add"] = None,
     overlap: Annotated[float, Field(ge=0, le=1), "share of queries that every judge judges"] = 0.1,
@@ -125,16 +121,16 @@ def make_pool(
         for system, of_system in _rankings(made, results, systems).items()
     }
     earlier = made.store.pool() if made.store.path.is_file() else {}
-    pool = pools.pool(rankings, method, depth, judgements, earlier)
+    pool = pools.pool(rankings, depth, judgements, earlier)
     _refuse_other_documents(made, results, {document for _, document in pool.pairs})
     new = made.store.add_pool(pool.pairs, overlap)
-    facts = {"method": method, "depth": depth, "systems": sorted(rankings), "queries": len(some)}
+    facts = {"depth": depth, "systems": sorted(rankings), "queries": len(some), "candidates": pool.candidates}
     with made.edit() as description:
-        description.pools.append({**facts, "candidates": pool.candidates, "new": new, "overlap": overlap})
+        description.pools.append({**facts, "new": new, "overlap": overlap})
     show(f"{folder}: {new:,} new pairs to judge, of {pool.candidates:,} in the top {depth} of all runs")
     show(f"The pool has {len(earlier) + new:,} pairs now.")
-    rows = [[system, str(pool.complete[system]), f"{pool.left_out[system]:.1%}"] for system in rankings]
-    show(*table_lines(["system", "all judged to depth", "RBP weight left out"], rows))
+    rows = [[system, str(complete), f"{left_out:.1%}"] for system, (complete, left_out) in pool.coverage.items()]
+    show(*table_lines(["system", "all judged to depth", f"left out of the top {depth}"], rows))
     show(f"Next: beirgrid set judge {folder}")
 
 
@@ -155,7 +151,7 @@ def judge(
         raise BeirgridError(f"{folder} has no pool: beirgrid set pool makes it")
     if model:
         with models.open_chat(model, folder, "judgements") as chat:
-            graded = [*models.judge(made, chat, name, models.read_prompt(prompt) if prompt else "")]
+            graded = [*models.judge(made, chat, name, prompt)]
         skipped = sum(judgement.grade is None for judgement in graded)
         show(f"{folder}: {len(graded):,} new judgements by a model; {skipped:,} answers have no grade")
         show(f"Next: people judge some queries whole (beirgrid set judge {folder}), then beirgrid set status {folder}")
@@ -235,9 +231,8 @@ def status(
             f"{table}: {number:,} pairs with several grades. Fill in the column grade, then: beirgrid set judge "
             f"{folder} --take-back ADJUDICATOR {table}"
         )
-    rankings = _rankings(made, results)
-    for model in grades.keys() - people.keys():
-        show(*findings.calibration(made, model, rankings))
+    for model in sorted(grades.keys() - people.keys()):
+        show(*findings.calibration(made, model, _rankings(made, results)))
     if not about.versions:
         show(f"Next: beirgrid set judge {folder}, then beirgrid set accept {folder}")
         return
@@ -251,12 +246,12 @@ def status(
 def check(folder: Folder) -> None:
     """Check documents, queries and qrels as a run does."""
     made = EvaluationSet(folder)
-    name, source = made.description.name, LocalSource(made.corpus)
+    name = made.description.name
     made.queries()  # before the documents, which take longer
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "corpus.parquet"
-        number = intake.write_corpus(name, made.corpus, source, path)["documents"]
-        read = intake.read_judged(name, made.dataset, made.corpus, source, path)
+        number = intake.write_corpus(name, made.corpus, made.source, path)["documents"]
+        read = intake.read_judged(name, made.dataset, made.corpus, made.source, path)
     for warning in read.warnings:
         warn(warning)
     facts = f"{number:,} documents, {len(read.texts):,} queries, {read.facts['judgements']:,} judgements"
@@ -282,13 +277,8 @@ def compare_versions(
 
 
 def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the runs of a set: system to query to document ids.
-
-    Raises:
-        DataError: there is no run, or none of a named system; or a run is of other queries than the set has.
-    """
-    name, asked = made.description.name, made.queries()
-    folder = results_folder.locate(results).folder
+    """Return the runs of a set: system to query to document ids; refuse runs of other queries than the set has."""
+    name, asked, folder = made.description.name, made.queries(), results_folder.locate(results).folder
     have = {path.parent.name: path for path in sorted(folder.glob(f"runs/*/{name}.run.gz"))}
     wanted = list(systems or have)
     if absent := [system for system in wanted or ["any system"] if system not in have]:

@@ -87,26 +87,19 @@ class EvaluationSet:
     """The folder of an evaluation set."""
 
     def __init__(self, folder: Path) -> None:
-        """Open a set.
-
-        Raises:
-            DataError: the folder is not an evaluation set, or its set.json is damaged.
-        """
+        """Open a set; raise DataError if the folder is none, or its set.json is damaged."""
         self.folder = folder
         self.description = _read_description(folder)
         self.corpus = LocalCorpus(source="local", path=str(folder.resolve()))
         self.dataset = Dataset(corpus=self.description.name, queries_are_documents=False)
+        self.source = LocalSource(self.corpus)
         self.store = JudgementStore(folder / "judgements.sqlite")
 
     @classmethod
     def create(
         cls, folder: Path, documents: list[Document], origin: str, licence: str = "", **facts: Any
     ) -> EvaluationSet:
-        """Create the folder of a set with its corpus.
-
-        Args:
-            folder: the folder, without a set. Its name becomes the set's name.
-            facts: more about the documents, for set.json.
+        """Create a set with its corpus, named after its folder; ``facts`` are more about the documents, for set.json.
 
         Raises:
             BeirgridError: the folder already has a set, or its name cannot be a dataset's.
@@ -139,10 +132,12 @@ class EvaluationSet:
             files.write_text(self.folder / "set.json", self.description.model_dump_json(indent=2) + "\n")
 
     def write_queries(self, queries: Iterable[SetQuery], **facts: Any) -> None:
-        """Replace queries.jsonl."""
-        asked = list(queries)
+        """Replace queries.jsonl. A query that a model wrote is marked as synthetic."""
+        asked, rows = list(queries), []
         _refuse_repeated("queries", (query.id for query in asked))
-        rows = ({"_id": query.id, "text": query.text, "metadata": query.metadata} for query in asked)
+        for identifier, text, times, stratum, source in asked:
+            about = {"synthetic": True, "source": source} if source else {"stratum": stratum, "times": times}
+            rows.append({"_id": identifier, "text": text, "metadata": about})
         _write_json_lines(self.folder / "queries.jsonl", rows)
         with self.edit() as description:
             description.queries = {**facts, "number": len(asked)}
@@ -151,11 +146,11 @@ class EvaluationSet:
         """Return the queries: id to text."""
         if not (self.folder / "queries.jsonl").is_file():
             raise DataError(f"{self.folder} has no queries: beirgrid set queries adds them")
-        return {query.id: query.text for query in LocalSource(self.corpus).queries(self.dataset)}
+        return {query.id: query.text for query in self.source.queries(self.dataset)}
 
     def each_document(self) -> Iterator[Document]:
         """Yield the documents."""
-        return (Document(*document[:3]) for document in LocalSource(self.corpus).documents())
+        return (Document(*document[:3]) for document in self.source.documents())
 
     def documents(self, wanted: Iterable[str]) -> dict[str, Document]:
         """Return some documents by their ids, which runs found; raise DataError if the set lacks one."""
@@ -173,11 +168,6 @@ class EvaluationSet:
                 grades.setdefault(judgement.judge, {})[judgement.query, judgement.document] = judgement.grade
         return grades
 
-    @property
-    def adjudicators(self) -> set[str]:
-        """The judges who decided disagreements in a version."""
-        return {version.adjudicator for version in self.description.versions}
-
     def people(self) -> Grades:
         """Return the grades by judge, without models."""
         return {judge: of_judge for judge, of_judge in self.grades().items() if not judge.startswith(MODEL)}
@@ -186,8 +176,7 @@ class EvaluationSet:
         """Make a version of the qrels from the judgements of people, or of one model, and use it as the set's qrels.
 
         Args:
-            how: resolution of disagreements (``agreement.resolve``).
-            adjudicator: the judge who decides, for ``adjudicated``.
+            how: resolution of disagreements, for ``adjudicated`` by the adjudicator (``agreement.resolve``).
             without: people whose judgements are excluded.
             model: the model whose judgements replace people's.
 
@@ -236,12 +225,7 @@ class EvaluationSet:
         return version
 
     def qrels(self, version: int) -> Mapping[str, Mapping[str, int]]:
-        """Return the qrels of a version.
-
-        Raises:
-            BeirgridError: there is no such version.
-            DataError: the file was changed after it was accepted.
-        """
+        """Return the qrels of a version; raise BeirgridError if there is none, or its file was changed since."""
         hashes = {made.number: made.sha256 for made in self.description.versions}
         if version not in hashes:
             has = ", ".join(map(str, hashes)) or "none"
@@ -267,11 +251,11 @@ class EvaluationSet:
         with files.atomic(output, directory=True) as folder:
             shutil.copyfile(self.folder / "corpus.jsonl", folder / "corpus.jsonl")
             # Loaders expect the same keys in each line. The frequency of a query in a log stays private.
-            queries = LocalSource(self.corpus).queries(self.dataset)
-            rows = (
-                {"_id": query.id, "text": query.text, "metadata": {"synthetic": query.synthetic}} for query in queries
+            queries = (
+                {"_id": query.id, "text": query.text, "metadata": {"synthetic": query.synthetic}}
+                for query in self.source.queries(self.dataset)
             )
-            _write_json_lines(folder / "queries.jsonl", rows)
+            _write_json_lines(folder / "queries.jsonl", queries)
             (folder / "qrels").mkdir()
             shutil.copyfile(self.folder / f"versions/{version.number}.tsv", folder / "qrels/test.tsv")
             trec = (f"{query} 0 {document} {grade}\n" for query, document, grade in judged)

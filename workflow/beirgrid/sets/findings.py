@@ -53,7 +53,8 @@ def _tau(first: pd.Series, second: pd.Series) -> str:
 
 def judge_agreement(made: EvaluationSet) -> list[str]:
     """Report people's coefficients of agreement."""
-    people = agreement.without_adjudicators(made.people(), made.adjudicators)
+    adjudicators = {version.adjudicator for version in made.description.versions}
+    people = agreement.without_adjudicators(made.people(), adjudicators)
     return [_coefficient(coefficient) for coefficient in agreement.coefficients(people) if coefficient.pairs]
 
 

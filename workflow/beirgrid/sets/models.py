@@ -78,18 +78,10 @@ _MEMORY, _DEPTH = 1500, 10
 
 # The function that makes a message from a passage, and the passage, which may be cut.
 Question = tuple[Callable[[str], str], str]
-# Writes a query for each passage.
-Writer = Callable[[list[Document]], Iterable[str]]
 
 
 class Chat(NamedTuple):
-    """A model that answers messages.
-
-    Attributes:
-        name: name of the model.
-        identity: what decides its answers, for the records.
-        answers: returns the answer to each question, in order.
-    """
+    """A model that answers questions in order; ``identity`` is what decides its answers, for the records."""
 
     name: str
     identity: dict[str, Any]
@@ -173,10 +165,10 @@ def write_queries(made: EvaluationSet, number: int, model: Path, seed: int) -> t
                 elif document.id not in retrieved:
                     left_out["round_trip"] += 1
                 else:
-                    fresh.append(SetQuery(f"q{read}", query, synthetic=True, source=document.id))
+                    fresh.append(SetQuery(f"q{read}", query, source=document.id))
             before = len(kept)
-            kept, twins = without_near_duplicates([*kept, *fresh])
-            left_out["near_duplicates"] += len(twins)
+            kept = without_near_duplicates([*kept, *fresh])
+            left_out["near_duplicates"] += before + len(fresh) - len(kept)
             progress.add(len(kept) - before)
     if not kept:
         raise BeirgridError(
@@ -193,8 +185,10 @@ def _tidy(text: str) -> str:
 
 
 @contextmanager
-def _writer(model: Path, made: EvaluationSet, seed: int) -> Iterator[tuple[Writer, dict[str, Any]]]:
-    """Yield the function that writes queries, and the facts that identify its model."""
+def _writer(
+    model: Path, made: EvaluationSet, seed: int
+) -> Iterator[tuple[Callable[[list[Document]], Iterable[str]], dict[str, Any]]]:
+    """Yield the function that writes a query for each passage, and the facts that identify its model."""
     if saved.read(model / "config.json").get("is_encoder_decoder"):
         from ..encoders.query_generator import GeneratorModel
 
@@ -233,15 +227,7 @@ def grade(answer: str) -> int | None:
     return int(grades[-1]) if grades else None
 
 
-def read_prompt(path: Path) -> str:
-    """Read a prompt; raise ConfigError unless it has the places of query and passage."""
-    prompt = path.read_text(encoding="utf-8")
-    if lacking := [place for place in ("{query}", "{passage}") if place not in prompt]:
-        raise ConfigError(f"{path} lacks {lacking[0]}, where the text of each pair goes")
-    return prompt
-
-
-def judge(made: EvaluationSet, model: Chat, name: str = "", prompt: str = "") -> Iterator[Grading]:
+def judge(made: EvaluationSet, model: Chat, name: str = "", file: Path | None = None) -> Iterator[Grading]:
     """Judge the pairs of the pool that the model has not judged; yield each judgement when it is stored.
 
     A judgement has the model's answer as its reason. An answer without a grade is a skipped pair. set.json says which
@@ -249,15 +235,18 @@ def judge(made: EvaluationSet, model: Chat, name: str = "", prompt: str = "") ->
 
     Args:
         name: name of the judge, after ``model:``; the model's own unless given.
-        prompt: the message, with ``{query}`` and ``{passage}``; our own unless given.
+        file: the message, with ``{query}`` and ``{passage}``; our own unless given.
 
     Raises:
-        BeirgridError: the set has other grades than 0 to 3, or another model or prompt judged under the name.
+        BeirgridError: the set has other grades than 0 to 3, the file lacks a place, or another model or prompt judged
+            under the name.
         DataError: the model gives no usable answer. What was judged before stays.
     """
     if made.description.grades.keys() != {0, 1, 2, 3}:
         raise BeirgridError(f"{made.folder}/set.json: a model judges with grades 0 to 3 only (UMBRELA's scale)")
-    judge_name, prompt = MODEL + (name or model.name), prompt or JUDGE_PROMPT
+    judge_name, prompt = MODEL + (name or model.name), file.read_text(encoding="utf-8") if file else JUDGE_PROMPT
+    if lacking := [place for place in ("{query}", "{passage}") if place not in prompt]:
+        raise ConfigError(f"{file} lacks {lacking[0]}, where the text of each pair goes")
     identity = {**model.identity, "prompt": prompt}
     known = made.description.models.get(judge_name, identity)
     if known != identity and any(judgement.judge == judge_name for judgement in made.store.judgements()):

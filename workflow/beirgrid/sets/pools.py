@@ -1,74 +1,60 @@
-"""Pools: the (query, document) pairs to judge, chosen from the runs of several systems.
+"""Pools: the (query, document) pairs to judge, which are the top documents of several systems' runs.
 
-``depth`` takes the top documents of every run (Spärck Jones and van Rijsbergen, 1975). ``rbp`` takes the documents with
-the largest sum of rank-biased-precision weights (Moffat, Webber and Zobel, SIGIR 2007).
+Pools of this kind are TREC's (Spärck Jones and van Rijsbergen, 1975).
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from .agreement import Pair
 
-Method = Literal["depth", "rbp"]
 # Ranked document ids by system and query, best first.
 Rankings = Mapping[str, Mapping[str, Sequence[str]]]
 
-# Persistence: the probability of reading the next document. Nearly all weight is in the top 20.
-PERSISTENCE = 0.8
-
 
 class Pool(NamedTuple):
-    """The pairs to judge, most valuable first, with the coverage of the pool.
+    """The pairs to judge, best ranks first, with the coverage of the pool.
 
     Attributes:
         pairs: the chosen pairs, without those of earlier pools.
         candidates: pairs among the top ``depth`` documents of all runs.
-        complete: by system, the depth to which the pool covers every query's documents.
-        left_out: by system, the share of rank-biased-precision weight outside of the pool.
+        coverage: by system, the depth to which the pool has all of its documents, and the share of its top ``depth``
+            documents that the pool lacks.
     """
 
     pairs: list[Pair]
     candidates: int
-    complete: dict[str, int]
-    left_out: dict[str, float]
+    coverage: dict[str, tuple[int, float]]
 
 
-def pool(
-    rankings: Rankings,
-    method: Method,
-    depth: int,
-    budget: int | None = None,
-    earlier: Collection[Pair] = (),
-) -> Pool:
+def pool(rankings: Rankings, depth: int, budget: int | None = None, earlier: Collection[Pair] = ()) -> Pool:
     """Choose the pairs to judge.
 
     Args:
-        method: weighting of pairs.
         depth: documents considered per run and query.
         budget: most pairs; None for all candidates.
         earlier: pairs that are in the pool already: the budget is for others.
     """
-    weighed: dict[Pair, float] = {}
-    turns: dict[Pair, int] = {}
-    for query in dict.fromkeys(query for of_system in rankings.values() for query in of_system):
-        seen: dict[float, int] = {}
-        for document, weight in weights(method, [of.get(query, ())[:depth] for of in rankings.values()]).items():
-            weighed[query, document] = weight
-            # Pairs of equal weight alternate between queries, so that a budget cuts all queries equally.
-            turns[query, document] = seen[weight] = seen.get(weight, -1) + 1
+    # Pairs of one rank alternate between queries, so that a budget cuts all queries equally.
+    order: dict[Pair, tuple[int, int]] = {}
+    for query in dict.fromkeys(query for run in rankings.values() for query in run):
+        ranks: dict[str, int] = {}
+        for run in rankings.values():
+            for rank, document in enumerate(run.get(query, ())[:depth]):
+                ranks[document] = min(rank, ranks.get(document, rank))
+        turns: Counter[int] = Counter()
+        for document, rank in ranks.items():
+            order[query, document] = rank, turns[rank]
+            turns[rank] += 1
     before = set(earlier)
-    fresh = (pair for pair in weighed if pair not in before)
-    chosen = sorted(fresh, key=lambda pair: (-weighed[pair], turns[pair]))[:budget]
+    chosen = sorted((pair for pair in order if pair not in before), key=order.__getitem__)[:budget]
     kept = before.union(chosen)
-    return Pool(
-        chosen,
-        len(weighed),
-        {system: _complete(of_system, kept, depth) for system, of_system in rankings.items()},
-        {system: _left_out(of_system, kept) for system, of_system in rankings.items()},
-    )
+    coverage = {system: _coverage(run, kept, depth) for system, run in rankings.items()}
+    return Pool(chosen, len(order), coverage)
 
 
 def draw(*words: str) -> float:
@@ -81,34 +67,8 @@ def sample_queries(queries: Iterable[str], number: int | None) -> list[str]:
     return sorted(queries, key=lambda query: draw("sample", query))[:number]
 
 
-def weights(method: Method, tops: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Weigh the documents of a query by their ranks: by the best one (depth), or by those in all runs (rbp)."""
-    ranks: dict[str, list[int]] = {}
-    for top in tops:
-        for rank, document in enumerate(top):
-            ranks.setdefault(document, []).append(rank)
-    if method == "depth":
-        return {document: 1 / (1 + min(of)) for document, of in ranks.items()}
-    return {document: (1 - PERSISTENCE) * sum(PERSISTENCE**rank for rank in of) for document, of in ranks.items()}
-
-
-def _complete(of_system: Mapping[str, Sequence[str]], kept: set[Pair], depth: int) -> int:
-    """Return the depth to which the pool covers a run."""
-    gaps = (
-        rank
-        for query, documents in of_system.items()
-        for rank, document in enumerate(documents[:depth])
-        if (query, document) not in kept
-    )
-    return min(gaps, default=depth)
-
-
-def _left_out(of_system: Mapping[str, Sequence[str]], kept: set[Pair]) -> float:
-    """Return the share of a run's rank-biased-precision weight outside of the pool."""
-    weights = [
-        (PERSISTENCE**rank, (query, document) in kept)
-        for query, documents in of_system.items()
-        for rank, document in enumerate(documents)
-    ]
-    total = sum(weight for weight, _ in weights)
-    return sum(weight for weight, inside in weights if not inside) / total if total else 0.0
+def _coverage(run: Mapping[str, Sequence[str]], kept: set[Pair], depth: int) -> tuple[int, float]:
+    """Return the coverage of a run by the pairs that are kept."""
+    tops = {query: documents[:depth] for query, documents in run.items()}
+    gaps = [rank for query, top in tops.items() for rank, document in enumerate(top) if (query, document) not in kept]
+    return min(gaps, default=depth), len(gaps) / max(1, sum(map(len, tops.values())))

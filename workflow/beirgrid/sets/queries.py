@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..collections import lines
 from ..collections.sources import json_lines
@@ -29,23 +29,14 @@ class SetQuery(NamedTuple):
     Attributes:
         times: frequency in the log; 1 for a query of a file.
         stratum: ``head``, ``torso`` or ``tail`` by the frequency in the log; empty for a query of a file.
-        synthetic: whether a model wrote it.
-        source: id of the document from which the model wrote it.
+        source: id of the document from which a model wrote it; empty if no model did.
     """
 
     id: str
     text: str
     times: int = 1
     stratum: str = ""
-    synthetic: bool = False
     source: str = ""
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """The facts that queries.jsonl has of the query."""
-        if self.synthetic:
-            return {"synthetic": True, "source": self.source}
-        return {"stratum": self.stratum, "times": self.times}
 
 
 def read(path: Path) -> list[SetQuery]:
@@ -114,15 +105,13 @@ def personal(queries: Sequence[SetQuery]) -> dict[str, list[str]]:
     return {what: names for what, names in suspects.items() if names}
 
 
-def without_near_duplicates(queries: Iterable[SetQuery]) -> tuple[list[SetQuery], dict[str, str]]:
-    """Remove queries with the same words as an earlier one, in any order; also return which one each duplicates."""
+def without_near_duplicates(queries: Iterable[SetQuery]) -> list[SetQuery]:
+    """Leave out queries with the same words as an earlier one, in any order."""
     kept: dict[frozenset[str], SetQuery] = {}
-    dropped = {}
     for query in queries:
         words = frozenset(re.findall(r"\w+", query.text.casefold())) or frozenset([query.text])
-        if (twin := kept.setdefault(words, query)) is not query:
-            dropped[query.id] = twin.id
-    return [*kept.values()], dropped
+        kept.setdefault(words, query)
+    return [*kept.values()]
 
 
 _READERS: dict[str, Callable[[Path], Iterable[Row]]] = {

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _PAGE = Path(__file__).with_name("judge.html")
 _DATA = "/*DATA*/null"
+# Columns of the table of disagreements, before the grades.
+_TEXTS = ("query", "document", "query_text", "title", "text")
 # Beginnings of cells that spreadsheets run, and of those that have a quote before it already.
 _FORMULA = re.compile(r"['\s]*[=+\-@]")
 # Names of this machine. Others are refused, against DNS rebinding.
@@ -77,11 +79,7 @@ class Judging:
         return {"pair": self.pair(*pair) if pair else None, "progress": self.store.progress(judge)}
 
     def judge(self, judge: str, row: dict[str, Any]) -> dict[str, Any]:
-        """Store a judgement; return the next pair and the progress.
-
-        Raises:
-            BeirgridError: the grade is not one of the set's, or a skipped pair has no reason.
-        """
+        """Store a judgement, or raise BeirgridError; return the next pair and the progress."""
         self.store.judge(self._judgement(judge, row))
         return self.next(judge)
 
@@ -116,6 +114,7 @@ class Judging:
         Raises:
             BeirgridError: a grade is not valid; names the row. Nothing is stored then.
         """
+        check_judge(judge)
         judgements: dict[Pair, tuple[Grading, str]] = {}
         empty = 0
         for row, place in lines.table(path):
@@ -145,21 +144,10 @@ class Judging:
         return len(judgements)
 
     def write_disagreements(self, path: Path) -> int:
-        """Write the pairs that people grade differently to a CSV file, for an adjudicator; return their number.
-
-        It has the texts, and an empty column grade. ``take_back`` reads it.
-        """
+        """Write the pairs that people grade differently to a CSV file, for an adjudicator; return their number."""
         people = self.set.people()
         pairs = agreement.disagreements(people)
-        names = [
-            "query",
-            "document",
-            "query_text",
-            "title",
-            "text",
-            *(f"by {judge}" for judge in sorted(people)),
-            "grade",
-        ]
+        names = [*_TEXTS, *(f"by {judge}" for judge in sorted(people)), "grade"]
         with files.atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.DictWriter(stream, names)
             writer.writeheader()
@@ -175,10 +163,10 @@ class Judging:
         if grade in (None, ""):
             if not reason:
                 raise BeirgridError("a skipped document needs a reason")
-            return Grading(check_judge(judge), query, document, None, reason)
+            return Grading(judge, query, document, None, reason)
         if str(grade) not in grades:
             raise BeirgridError(f"the grade {str(grade)[:20]!r} is not one of {', '.join(grades)}")
-        return Grading(check_judge(judge), query, document, int(str(grade)), reason)
+        return Grading(judge, query, document, int(str(grade)), reason)
 
 
 def check_judge(name: str) -> str:
@@ -229,19 +217,15 @@ def application(judging: Judging, token: str) -> Starlette:
 
     routes = [Route("/", index), Route("/next", answer)]
     routes += [Route(path, answer, methods=["POST"]) for path in ("/judge", "/undo")]
-    return Starlette(
-        routes=routes, exception_handlers=dict.fromkeys((HTTPException, BeirgridError, ValueError), refuse)
-    )
+    handlers = dict.fromkeys((HTTPException, BeirgridError, ValueError), refuse)
+    return Starlette(routes=routes, exception_handlers=handlers)
 
 
 def serve(judging: Judging, port: int = 0) -> tuple[uvicorn.Server, socket.socket, str]:
     """Create a server on the loopback interface; return it, the socket that its ``run`` takes, and the address to open.
 
-    Args:
-        port: the port; 0 for a free one.
-
     Raises:
-        BeirgridError: the port cannot be had.
+        BeirgridError: the port cannot be had; 0 is a free one.
     """
     import uvicorn
 
@@ -250,8 +234,7 @@ def serve(judging: Judging, port: int = 0) -> tuple[uvicorn.Server, socket.socke
         listening = socket.create_server(("127.0.0.1", port))
     except (OSError, OverflowError) as error:
         raise BeirgridError(f"port {port}: {error}") from None
+    app = application(judging, token)
     # Requests are not logged: they have names.
-    config = uvicorn.Config(
-        application(judging, token), log_config=None, log_level="error", access_log=False, ws="none"
-    )
+    config = uvicorn.Config(app, log_config=None, log_level="error", access_log=False, ws="none")
     return uvicorn.Server(config), listening, f"http://127.0.0.1:{listening.getsockname()[1]}/?token={token}"

@@ -76,8 +76,7 @@ class JudgementStore:
     def add_pool(self, pairs: Iterable[Pair], overlap: float = 0.0) -> int:
         """Add pairs to the pool, and return the number of new ones. Existing pairs and judgements are kept.
 
-        Args:
-            overlap: share of queries that every judge judges, chosen by a hash of their ids.
+        Every judge judges the share ``overlap`` of the queries, chosen by a hash of their ids.
         """
         with self._connect() as connection:
             before = connection.total_changes
@@ -92,11 +91,7 @@ class JudgementStore:
             return {(query, document): bool(shared) for query, document, shared in rows}
 
     def judge(self, judgement: Grading) -> None:
-        """Store a judgement. It replaces earlier ones of the same judge and pair.
-
-        Raises:
-            DataError: the pool does not have the pair.
-        """
+        """Store a judgement in place of earlier ones of its judge and pair; raise DataError for a pair of no pool."""
         judge, query, document, _, _ = judgement
         now = time.time()
         with self._connect() as connection:
@@ -134,10 +129,10 @@ class JudgementStore:
         """
         with self._connect() as connection:
             claimed = {query for (query,) in connection.execute("SELECT query FROM claims WHERE judge=?", (judge,))}
-            waiting = sorted(self._waiting(connection, judge), key=lambda row: row[0] not in claimed)
+            waiting = self._waiting(connection, judge)
             if not waiting:
                 return None
-            query, document, shared = waiting[0]
+            query, document, shared = min(waiting, key=lambda row: row[0] not in claimed)
             if not shared:
                 connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (query, judge, time.time()))
             return query, document
@@ -162,12 +157,6 @@ class JudgementStore:
 
         People share the pool, whatever a model judged. A model judges the whole pool.
         """
-        values = {
-            "judge": judge,
-            "person": not judge.startswith(MODEL),
-            "now": time.time(),
-            "stale": STALE,
-            "model": f"{MODEL}*",
-        }
-        rows = connection.execute(_WAITING, values).fetchall()
+        values = {"judge": judge, "person": not judge.startswith(MODEL), "now": time.time()}
+        rows = connection.execute(_WAITING, {**values, "stale": STALE, "model": f"{MODEL}*"}).fetchall()
         return sorted(rows, key=lambda row: (draw("query", row[0]), draw(judge, *row[:2])))
