@@ -20,6 +20,7 @@ from beirgrid.collections import collection, predictions
 
 IDS = ["7", "0", "6", "1", "5", "2", "4", "3"]
 QUERIES = {name: [f"what is {name}", f"where is {name}", "naïve 👍"] for name in IDS}
+LISTS = [{"id": name, "queries": queries} for name, queries in QUERIES.items()]
 
 
 @pytest.fixture
@@ -82,51 +83,45 @@ def test_lines_may_have_one_query_each(corpus):
 
 def test_queries_of_another_corpus_are_refused(corpus, capsys):
     path = corpus.with_name("queries.jsonl")
-    rows = [{"id": name, "queries": QUERIES[name]} for name in IDS]
     entry = {"source": "local", "path": str(path)}
-    path.write_text(_lines([*rows, {"id": "8", "queries": ["x"]}]))
+    path.write_text(_lines([*LISTS, {"id": "8", "queries": ["x"]}]))
     assert _wrong(corpus, capsys, **entry) == f"{path}:9: the corpus has no document '8'"
-    path.write_text(_lines(rows[:-1]))
+    path.write_text(_lines(LISTS[:-1]))
     assert _wrong(corpus, capsys, **entry).startswith("there are no queries for the document '3'. If some documents")
     assert _fetch(corpus, **entry, allow=["missing-documents"]) == [*EXPECTED[:-1], []]
 
 
-def test_queries_that_cannot_be_read_are_refused(corpus, capsys):
-    path = corpus.with_name("queries.jsonl")
-    rows = [{"id": name, "queries": QUERIES[name]} for name in IDS]
-    entry = {"source": "local", "path": str(path)}
-    assert "queries.jsonl has no .jsonl files, or does not exist" in _wrong(corpus, capsys, **entry)
-    path.write_text(_lines([*rows, rows[2]]))
-    assert _wrong(corpus, capsys, **entry) == f"{path}:9: the document '6' has queries already"
-    path.write_text(_lines([{"id": "0", "queries": "one"}]))
-    assert "expected a list of texts under 'queries' or 'predicted_queries', or a 'query'" in _wrong(
-        corpus, capsys, **entry
-    )
-    path.write_text(_lines([{"id": name, "queries": []} for name in IDS]))
-    assert _wrong(corpus, capsys, **entry) == "no document has queries"
-    folder = corpus.with_name("empty")
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ({}, "{folder} has no .jsonl files, or does not exist"),
+        ({"a.jsonl": [*LISTS, LISTS[2]]}, "{folder}/a.jsonl:9: the document '6' has queries already"),
+        (
+            {"a.jsonl": [{"id": "0", "queries": "one"}]},
+            "{folder}/a.jsonl:1: expected a list of texts under 'queries' or 'predicted_queries', or a 'query'",
+        ),
+        ({"a.jsonl": [{"id": name, "queries": []} for name in IDS]}, "no document has queries"),
+        ({"a.jsonl": LISTS, "a.jsonl.gz": LISTS}, "{folder} has both a.jsonl and a.jsonl.gz: keep one of them"),
+    ],
+)
+def test_queries_that_cannot_be_read_are_refused(corpus, capsys, contents, message):
+    folder = corpus.with_name("folder")
+    missing = _wrong(corpus, capsys, source="local", path=str(folder))
+    assert missing == f"{folder} has no .jsonl files, or does not exist"
     folder.mkdir()
-    message = f"{folder} has no .jsonl files, or does not exist"
-    assert _wrong(corpus, capsys, source="local", path=str(folder)) == message
+    for name, rows in contents.items():
+        text = _lines(rows).encode()
+        (folder / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    assert _wrong(corpus, capsys, source="local", path=str(folder)) == message.format(folder=folder)
 
 
 @pytest.mark.parametrize("name", [".a.jsonl", "._a.jsonl", ".ipynb_checkpoints/a-checkpoint.jsonl"])
 def test_hidden_files_are_not_read(corpus, name):
     folder = corpus.with_name("folder")
     (folder / name).parent.mkdir(parents=True)
-    (folder / "a.jsonl").write_text(_lines([{"id": key, "queries": QUERIES[key]} for key in IDS]))
+    (folder / "a.jsonl").write_text(_lines(LISTS))
     (folder / name).write_text(_lines([{"id": IDS[0], "query": "a left-over"}]))
     assert _fetch(corpus, source="local", path=str(folder)) == EXPECTED
-
-
-def test_a_file_and_its_gzipped_form_are_refused(corpus, capsys):
-    folder = corpus.with_name("folder")
-    folder.mkdir()
-    rows = _lines([{"id": key, "query": "x"} for key in IDS])
-    (folder / "a.jsonl").write_text(rows)
-    (folder / "a.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
-    message = f"{folder} has both a.jsonl and a.jsonl.gz: keep one of them"
-    assert _wrong(corpus, capsys, source="local", path=str(folder)) == message
 
 
 def test_queries_come_from_a_commit_of_the_hub(corpus, tmp_path):
