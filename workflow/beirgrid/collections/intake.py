@@ -16,7 +16,7 @@ from ..core.errors import DataError, quoted, warn
 from ..core.progress import Progress
 from . import collection, lines, qrels
 from .collection import Document
-from .qrels import MAX_GRADE, Judgement
+from .qrels import MAX_GRADE, Changes, Grades, Judgement
 from .sources import Query, Restriction, Source
 
 
@@ -78,8 +78,6 @@ class Judged:
 
     Attributes:
         texts: query id to text, for queries with qrels, in the source's order. Without qrels, all queries.
-        grades: query id to document id to grade.
-        changes: query id to the documents whose relevance an instruction changes, where the collection lists them.
         excluded: query id to the documents that are not ranked for the query.
         candidates: query id to the only documents that are ranked for it; empty where all are.
         facts: counts for the record.
@@ -87,8 +85,8 @@ class Judged:
     """
 
     texts: dict[str, str]
-    grades: dict[str, dict[str, int]]
-    changes: dict[str, set[str]]
+    grades: Grades
+    changes: Changes
     excluded: dict[str, list[str]]
     candidates: dict[str, list[str]]
     facts: dict[str, Any] = field(default_factory=dict)
@@ -216,7 +214,7 @@ def _own_documents(name: str, dataset: Dataset, documents: Path, same_ids: set[s
 
 
 def _judged_queries(
-    dataset: Dataset, corpus: Corpus, queries: Iterator[Query], grades: dict[str, dict[str, int]]
+    dataset: Dataset, corpus: Corpus, queries: Iterator[Query], grades: Grades
 ) -> tuple[dict[str, str], int, int]:
     """Return the texts of judged queries by id (all queries without qrels), in the source's order, and the numbers of
     dropped duplicates and synthetic queries.

@@ -32,18 +32,9 @@ class Judgement(NamedTuple):
     changed: bool = False
 
 
-class Grades(NamedTuple):
-    """Judgements by query.
-
-    Attributes:
-        grades: query id to document id to grade.
-        changes: query id to the documents whose relevance an instruction changes, where the collection lists them.
-        overruled: number of pairs that are judged again with another grade.
-    """
-
-    grades: dict[str, dict[str, int]]
-    changes: dict[str, set[str]]
-    overruled: int
+# Query id to document id to grade, and query id to the documents whose relevance an instruction changes, where the
+# collection lists them.
+Grades, Changes = dict[str, dict[str, int]], dict[str, set[str]]
 
 
 def judgements(path: Path) -> Iterator[Judgement]:
@@ -71,14 +62,14 @@ def judgements(path: Path) -> Iterator[Judgement]:
         yield Judgement(row["query-id"], row["corpus-id"], int(row["score"]), place, row.get("changed") == "1")
 
 
-def by_query(judged: Iterable[Judgement]) -> Grades:
-    """Collect judgements by query. If a pair has several grades, the last counts.
+def by_query(judged: Iterable[Judgement]) -> tuple[Grades, Changes, int]:
+    """Collect judgements by query. If a pair has several grades, the last counts; the number of such pairs is returned.
 
     Raises:
         DataError: an id cannot be in a run, or a grade is not valid.
     """
-    grades: dict[str, dict[str, int]] = {}
-    changes: dict[str, set[str]] = {}
+    grades: Grades = {}
+    changes: Changes = {}
     overruled = 0
     for query, document, grade, place, changed in judged:
         lines.check_id(query, place)
@@ -90,10 +81,10 @@ def by_query(judged: Iterable[Judgement]) -> Grades:
         of_query[document] = grade
         if changed:
             changes.setdefault(query, set()).add(document)
-    return Grades(grades, changes, overruled)
+    return grades, changes, overruled
 
 
-def read(path: str | Path) -> dict[str, dict[str, int]]:
+def read(path: str | Path) -> Grades:
     """Return query id to document id to grade. If a pair has several grades, the last counts, with a warning.
 
     Raises:
@@ -102,7 +93,7 @@ def read(path: str | Path) -> dict[str, dict[str, int]]:
     return read_with_changes(path)[0]
 
 
-def read_with_changes(path: str | Path) -> tuple[dict[str, dict[str, int]], dict[str, set[str]]]:
+def read_with_changes(path: str | Path) -> tuple[Grades, Changes]:
     """Return what ``read`` does, and query id to the documents whose column ``changed`` is 1; no query without it."""
     with files.reading(path):
         grades, changes, overruled = by_query(judgements(Path(path)))

@@ -67,9 +67,9 @@ def adopt(
         )
     ranked = {document for ranking in run.values() for document in ranking.ids}
     if unknown := ranked - collection.known_ids(corpus, ranked):
-        line = next(line for line in runs.lines(path) if line.document in unknown)
+        document, number = next((one, number) for _, one, _, number in runs.lines(path) if one in unknown)
         raise DataError(
-            f"{path}:{line.number}: the corpus has no document {quoted(line.document)}. It lacks {len(unknown):,} of "
+            f"{path}:{number}: the corpus has no document {quoted(document)}. It lacks {len(unknown):,} of "
             f"the run's {len(ranked):,} documents. Was the run made over another version of the collection?"
         )
     kept = {query: limits.ranking(query, *run[query]) if query in run else runs.EMPTY for query in texts}

@@ -31,7 +31,7 @@ Run = dict[str, Ranking]
 EMPTY = Ranking([], np.zeros(0, np.float32))
 
 # First and last line of an ir_metadata header (Breuer et al., 2022), split into words.
-METADATA_START, METADATA_END = [b"#", b"ir_metadata.start"], [b"#", b"ir_metadata.end"]
+_START, _END = [b"#", b"ir_metadata.start"], [b"#", b"ir_metadata.end"]
 _INFINITE = 2.0**128 - 2.0**103  # the smallest number that rounds to infinity in float32
 
 
@@ -110,17 +110,8 @@ def write(path: str | Path, run: Run, tag: str) -> None:
             stream.write((line * len(ids) % tuple(chain.from_iterable(columns))).encode())
 
 
-class Line(NamedTuple):
-    """One line of a run file, with its number."""
-
-    query: str
-    document: str
-    score: float
-    number: int
-
-
-def lines(path: str | Path) -> Iterator[Line]:
-    """Yield the lines of a TREC run (gzipped or plain).
+def lines(path: str | Path) -> Iterator[tuple[str, str, float, int]]:
+    """Yield query, document and score of each line of a TREC run (gzipped or plain), with the line's number.
 
     As in trec_eval, ASCII white space separates the columns, and columns 2 and 4 are ignored. A header of ir_metadata
     is skipped.
@@ -137,8 +128,8 @@ def lines(path: str | Path) -> Iterator[Line]:
         with files.errors_with_name(path), opener(path, "rb") as stream:
             for number, line in enumerate(stream, start=1):
                 fields = (line.removeprefix(BOM_UTF8) if number == 1 else line).split()
-                if header or (number == 1 and fields == METADATA_START):
-                    header = fields != METADATA_END
+                if header or (number == 1 and fields == _START):
+                    header = fields != _END
                     continue
                 if b"\r" in line.rstrip(b"\r\n"):
                     raise DataError(f"{path}:{number}: a carriage return within a line; lines end in LF or in CRLF")
@@ -149,9 +140,9 @@ def lines(path: str | Path) -> Iterator[Line]:
                 if not abs(score) < _INFINITE or b"_" in text:  # Python would accept 1_000
                     number_text = quoted(text.decode())
                     raise DataError(f"{path}:{number}: the score {number_text} is not a number that float32 holds")
-                yield Line(query, document, score, number)
+                yield query, document, score, number
         if header:
-            raise DataError(f"{path}: the header that line 1 begins has no end (# {METADATA_END[1].decode()})")
+            raise DataError(f"{path}: the header that line 1 begins has no end (# {_END[1].decode()})")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: not UTF-8 (byte {error.object[error.start]:#04x})") from None
     except ValueError:
