@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -63,28 +63,11 @@ class BudgetError(BeirgridError):
     """The next request could exceed the endpoint's budget."""
 
 
-class Usage(NamedTuple):
-    """Answered requests, the tokens that the server counts, and their price; upper bounds if it counts none."""
-
-    requests: int = 0
-    tokens: int = 0
-    price: float = 0.0
-    bound: bool = False
-
-    def __add__(self, other: Any) -> Usage:
-        """Add two usages."""
-        total = self.requests + other.requests, self.tokens + other.tokens, self.price + other.price
-        return Usage(*total, self.bound or other.bound)
-
-
 class Client:
     """Sends requests to a model server within the account's budget, and repeats failed ones.
 
     An answered request is never sent again: its response is cached. What a server answers is without the key before
-    anything else sees it.
-
-    Attributes:
-        usage: usage of all answered requests, including those of earlier processes.
+    anything else sees it. A usage is the number of requests, their tokens and their price: float64 [3].
     """
 
     def __init__(self, endpoint: Endpoint, ledger: Path, answers: Path | None = None, identity: str = "") -> None:
@@ -107,7 +90,8 @@ class Client:
         url = _variable(url[1:], "url", ADDRESS) if url.startswith("$") else url
         self.url, self.key = url.rstrip("/"), _variable(endpoint.key, "key", _KEY) if endpoint.key else ""
         self.ledger, self.read, self.spent = ledger, 0, 0.0
-        self.usage = Usage()
+        # Of all answered requests, those of earlier processes too; an upper bound where the server counts no tokens.
+        self.usage, self.is_bound = np.zeros(3), False
         self.mutex, self.quiet_until = threading.Lock(), 0.0
         try:
             self.openai = OpenAI(
@@ -162,10 +146,11 @@ class Client:
 
     def facts(self) -> dict[str, Any]:
         """Return the usage for the record of an artifact."""
-        facts: dict[str, Any] = {"requests": self.usage.requests, "tokens": self.usage.tokens}
+        requests, tokens, price = self.usage.tolist()
+        facts: dict[str, Any] = {"requests": int(requests), "tokens": int(tokens)}
         if self.endpoint.price != Price():
-            facts["price"] = round(self.usage.price, 6)
-        return facts | ({"tokens_are": "an upper bound: the server does not count them"} if self.usage.bound else {})
+            facts["price"] = round(price, 6)
+        return facts | ({"tokens_are": "an upper bound: the server does not count them"} if self.is_bound else {})
 
     def _sent(self, text: str) -> str:
         """Return the text to send. Servers refuse empty texts, so a space replaces them."""
@@ -178,7 +163,7 @@ class Client:
         digest = hashlib.sha256(b"\0".join([self.identity.encode(), path.encode(), sent])).hexdigest()[:32]
         kept = self.answers / f"{digest}.json.gz" if self.answers else None
         # A token has at least one byte.
-        most = self._usage(len(sent), self.endpoint.longest_answer() if "messages" in body else 0, bound=True)
+        most = self._usage(len(sent), self.endpoint.longest_answer() if "messages" in body else 0)
         try:
             answer = json.loads(gzip.decompress(kept.read_bytes()))["answer"] if kept else None
             result, used = parse(answer), self._used(answer, most)
@@ -190,13 +175,16 @@ class Client:
                     temporary.write_bytes(gzip.compress(json.dumps(content).encode(), 1, mtime=0))
         with self.mutex:
             self.usage += used
+            self.is_bound |= used is most
         return result
 
-    def _enter(self, usage: Usage) -> None:
-        """Enter a request into the ledger, or its correction: a line has time, number, tokens and price of requests.
+    def _enter(self, usage: np.ndarray) -> None:
+        """Enter a usage with the time into the ledger.
 
-        A request is entered with its upper bounds before it is sent, so that the entry of a job that is killed stays.
+        A request is entered with its upper bounds before it is sent, and corrected after its answer. The entry of a job
+        that was killed stays.
         """
+        requests, tokens, price = usage.tolist()
         with files.locked(self.ledger), self.ledger.open("a+b") as stream:
             with files.reading(self.ledger):
                 stream.seek(self.read)
@@ -205,19 +193,18 @@ class Client:
                     if len(fields := line.split()) == 4:
                         self.spent += float(fields[3])
             budget = self.endpoint.budget or math.inf
-            if usage.requests and self.spent + usage.price > budget:
+            if requests > 0 and self.spent + price > budget:
                 raise BudgetError(
                     f"{self.ledger}: {self.spent:.4f} of the budget of {budget:g} are spent, and the next request may "
-                    f"cost up to {usage.price:.4f}. Raise endpoint.budget to continue: all responses are kept"
+                    f"cost up to {price:.4f}. Raise endpoint.budget to continue: all responses are kept"
                 )
-            stream.write(f"{time.time():.3f}\t{usage.requests}\t{usage.tokens}\t{usage.price:.9f}\n".encode())
+            stream.write(f"{time.time():.3f}\t{requests:.0f}\t{tokens:.0f}\t{price:.9f}\n".encode())
 
-    def _usage(self, read: int, written: int, *, bound: bool = False) -> Usage:
+    def _usage(self, read: int, written: int) -> np.ndarray:
         price = self.endpoint.price
-        paid = (price.input * read + price.output * written) / 1e6 + price.request / 1e3
-        return Usage(1, read + written, paid, bound)
+        return np.array([1, read + written, (price.input * read + price.output * written) / 1e6 + price.request / 1e3])
 
-    def _used(self, answer: Any, most: Usage) -> Usage:
+    def _used(self, answer: Any, most: np.ndarray) -> np.ndarray:
         """Return a request's usage as counted by the server, ``most`` if it counts nothing."""
         counts = (answer.get("usage") if isinstance(answer, dict) else None) or {}
         written, total = int(counts.get("completion_tokens") or 0), int(counts.get("total_tokens") or 0)
@@ -226,7 +213,7 @@ class Client:
             raise ValueError(f"it counts {quoted(counts)}")
         return self._usage(read, written) if read + written else most
 
-    def _answer(self, path: str, sent: bytes, most: Usage, parse: Callable[[Any], Any]) -> tuple[Any, Any, Usage]:
+    def _answer(self, path: str, sent: bytes, most: np.ndarray, parse: Callable[[Any], Any]) -> tuple[Any, ...]:
         """Send a request, again while its answer has no such content; return answer, parsed content and usage.
 
         The OpenAI client repeats the request after a fault of the connection or of the server.
@@ -237,7 +224,7 @@ class Client:
         options: Any = {"headers": {"Content-Type": "application/json"}}
         for _ in range(ATTEMPTS):
             self._enter(most)
-            used = Usage()
+            used = np.zeros(3)
             try:
                 text = self.openai.post(path, cast_to=httpx2.Response, content=sent, options=options).text
                 used = most  # an unreadable response is paid for too
@@ -254,7 +241,7 @@ class Client:
                 reason = f"{type(error).__name__}: {error}"
                 self._announce(reason)
             finally:
-                self._enter(Usage(0, used.tokens - most.tokens, used.price - most.price))
+                self._enter(used - most)
         raise DataError(f"{self._named(path)}: no usable answer. {self._shown(reason)}")
 
     def _announce(self, reason: str) -> None:
