@@ -639,35 +639,32 @@ def test_odd_forms_of_the_same_collection_give_the_same_files(run, tmp_path, cha
     assert read_qrels(tmp_path / "out" / "qrels.tsv") == {"q2": {"d3": 2, "d1": 0}, "q1": {"d1": 1}}
 
 
-ODD_IDS = r"""" ' \ / ../../x # %s {id} $(id) `id` * , ; : - --help & N/A NA nan null None true 0 -1 007 1e3 1.0"""
+SIGNS = r"""" ' \ / ../../x # %s {id} $(id) `id` * , ; : - --help & N/A NA nan null None true 0 -1 007 1e3 1.0"""
+ODD_IDS = [
+    *SIGNS.split(),
+    *("query-id", "corpus-id", "é", "\u200b", "x\ufeff", "\u202eabc", "👍🏽", "e\u0301", "\U0010ffff"),
+    *("\x00", "a\x00b", "\x7f", "\x1b[2J", "x" * 32_766),
+]
 
 
-@pytest.mark.parametrize(
-    "identifier",
-    [
-        pytest.param(identifier, id=ascii(identifier[:30]))
-        for identifier in [
-            *ODD_IDS.split(),
-            *("query-id", "corpus-id", "é", "\u200b", "x\ufeff", "\u202eabc", "👍🏽", "e\u0301", "\U0010ffff"),
-            *("\x00", "a\x00b", "\x7f", "\x1b[2J", "x" * 32_766),
-        ]
-    ],
-)
-def test_an_odd_id_is_kept(run, tmp_path, identifier):
-    """It is that of a document with one text, and of a query with another."""
-    document, asked = ({"_id": identifier, "title": "", "text": text} for text in ("odd", "odder"))
-    changes = {"corpus.jsonl": [*DOCUMENTS, document], "queries.jsonl": [*QUERIES, asked]}
-    changes |= {"qrels/test.tsv": f"{QRELS}{identifier}\td1\t1\nq1\t{identifier}\t2\n"}
+def test_odd_ids_are_kept(run, tmp_path):
+    """Each is that of a document with one text, and of a query with another."""
+    documents, asked = ([{"_id": one, "title": "", "text": text} for one in ODD_IDS] for text in ("odd", "odder"))
+    changes: dict[str, Content] = {"corpus.jsonl": [*DOCUMENTS, *documents], "queries.jsonl": [*QUERIES, *asked]}
+    changes |= qrels("".join(f"{one}\td1\t1\nq1\t{one}\t2\n" for one in ODD_IDS))
     out = tmp_path / "out"
     (warning,) = fetch_all(run, lay(tmp_path / "folder", changes), out)
-    assert warning.startswith("1 queries have the id of a document with another text")
-    assert documents_in(out) == [*DOCUMENTS, document]
-    assert collection.read_queries(out / "queries.parquet")[identifier] == "odder"
-    found = read_qrels(out / "qrels.tsv")
-    assert (found[identifier], found["q1"]) == ({"d1": 1}, {"d1": 1, identifier: 2})
-    ranking = runs.Ranking([identifier, "d1"], np.array([2, 1], np.float32))
-    runs.write(tmp_path / "x.run.gz", {identifier: ranking}, "odd")
-    assert runs.read(tmp_path / "x.run.gz")[identifier].ids == [identifier, "d1"]
+    assert warning.startswith(f"{len(ODD_IDS)} queries have the id of a document with another text")
+    assert documents_in(out) == [*DOCUMENTS, *documents]
+    texts, grades = collection.read_queries(out / "queries.parquet"), read_qrels(out / "qrels.tsv")
+    assert {one: texts[one] for one in ODD_IDS} == dict.fromkeys(ODD_IDS, "odder")
+    assert all(grades[one] == {"d1": 1} for one in ODD_IDS)
+    assert grades["q1"] == {"d1": 1} | dict.fromkeys(ODD_IDS, 2)
+    rankings = {one: runs.Ranking([one, "d1"], np.array([2, 1], np.float32)) for one in ODD_IDS}
+    runs.write(tmp_path / "x.run.gz", rankings, "odd")
+    assert {query: ids for query, (ids, _) in runs.read(tmp_path / "x.run.gz").items()} == {
+        one: [one, "d1"] for one in ODD_IDS
+    }
 
 
 def test_what_made_it_is_written_beside_it(run, tmp_path):
