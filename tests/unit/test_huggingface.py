@@ -71,13 +71,18 @@ def assert_whole(out: Path, judged: dict[str, dict[str, int]]) -> None:
     assert read_qrels(out / "qrels.tsv") == judged
 
 
+GOOD = {"default": {"test": qrels(QRELS)}, "corpus": {"corpus": DOCUMENTS}, "queries": {"queries": QUERIES}}
+# Newer repositories call the id ``id``, the qrels ``qrels``, all splits ``test``, and have real-valued scores.
+NEWER = {
+    "qrels": {"test": qrels([(query, document, float(grade)) for query, document, grade in QRELS])},
+    "corpus": {"test": renamed(DOCUMENTS, _id="id")},
+    "queries": {"test": renamed(QUERIES, _id="id")},
+}
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-def test_mteb_layout(tmp_path, fetch, suffix):
-    layout = {
-        "default": {"train": qrels(TRAIN), "test": qrels(QRELS)},
-        "corpus": {"corpus": DOCUMENTS},
-        "queries": {"queries": QUERIES},
-    }
+@pytest.mark.parametrize("layout", [GOOD | {"default": {"train": qrels(TRAIN), "test": qrels(QRELS)}}, NEWER])
+def test_mteb_layout(tmp_path, fetch, layout, suffix):
     assert fetch(hub(tmp_path / "hub", layout, suffix))[0] == 0
     assert_whole(tmp_path / "out", JUDGED)
 
@@ -85,19 +90,7 @@ def test_mteb_layout(tmp_path, fetch, suffix):
 def test_folders_of_one_name_have_their_own_rows(tmp_path, fetch):
     """The library's cache takes two folders with the same name and README for one."""
     for place, documents in (("before", [{**row, "text": "another"} for row in DOCUMENTS]), ("after", DOCUMENTS)):
-        layout = {"default": {"test": qrels(QRELS)}, "corpus": {"corpus": documents}, "queries": {"queries": QUERIES}}
-        assert fetch(hub(tmp_path / place / "hub", layout))[0] == 0
-    assert_whole(tmp_path / "out", JUDGED)
-
-
-def test_mteb_layout_with_other_names(tmp_path, fetch):
-    """Newer repositories call the id ``id``, the qrels ``qrels``, all splits ``test``, and have real-valued scores."""
-    layout = {
-        "qrels": {"test": qrels([(query, document, float(grade)) for query, document, grade in QRELS])},
-        "corpus": {"test": renamed(DOCUMENTS, _id="id")},
-        "queries": {"test": renamed(QUERIES, _id="id")},
-    }
-    assert fetch(hub(tmp_path / "hub", layout))[0] == 0
+        assert fetch(hub(tmp_path / place / "hub", GOOD | {"corpus": {"corpus": documents}}))[0] == 0
     assert_whole(tmp_path / "out", JUDGED)
 
 
@@ -121,41 +114,25 @@ def test_beir_layout(tmp_path, fetch):
     assert_whole(tmp_path / "out", JUDGED)
 
 
-GOOD = {
-    "default": {"test": qrels(QRELS)},
-    "corpus": {"corpus": DOCUMENTS},
-    "queries": {"queries": QUERIES},
-}
-
-
 @pytest.mark.parametrize(
-    ("changes", "entry", "message"),
+    ("changes", "message"),
     [
-        pytest.param({"corpus": None}, {}, "configuration corpus .it has default, queries.", id="no-corpus"),
-        pytest.param({"default": None}, {}, "has no configuration default or qrels", id="no-qrels"),
-        pytest.param({}, {"split": "dev"}, "'default' has no split 'dev' .it has test.", id="no-split"),
-        pytest.param(
-            {"corpus": {"a": DOCUMENTS, "b": DOCUMENTS}},
-            {},
-            "'corpus' has no split 'corpus' .it has a, b.",
-            id="splits",
-        ),
-        pytest.param({"corpus": {"corpus": DOCUMENTS[:2]}}, {}, "has 2 documents; the registry says 3", id="count"),
-        pytest.param({"corpus": {"corpus": [{"text": "x"}]}}, {}, "corpus row 1: no _id", id="no-id"),
-        pytest.param({"corpus": {"corpus": DOCUMENTS * 2}}, {}, "duplicate document id 'd3'", id="duplicates"),
-        pytest.param(
-            {"default": {"test": qrels([("q1", "d1", 0.5)])}}, {}, "score 0.5 is not a whole number", id="half"
-        ),
-        pytest.param({"default": {"test": qrels([("q1", "d1", float("nan"))])}}, {}, "score nan is not", id="nan"),
-        pytest.param({"default": {"test": qrels([("q9", "d1", 1)])}}, {}, "do not exist, 'q9' first", id="no-query"),
-        pytest.param(
-            {"default": {"test": [{"qid": "q1", "score": 1}]}}, {}, "default row 1: no query-id", id="columns"
-        ),
+        ({"corpus": None}, "configuration corpus .it has default, queries."),
+        ({"default": None}, "has no configuration default or qrels"),
+        ({"default": {"dev": qrels(QRELS)}}, "'default' has no split 'test' .it has dev."),
+        ({"corpus": {"a": DOCUMENTS, "b": DOCUMENTS}}, "'corpus' has no split 'corpus' .it has a, b."),
+        ({"corpus": {"corpus": DOCUMENTS[:2]}}, "has 2 documents; the registry says 3"),
+        ({"corpus": {"corpus": [{"text": "x"}]}}, "corpus row 1: no _id"),
+        ({"corpus": {"corpus": DOCUMENTS * 2}}, "duplicate document id 'd3'"),
+        ({"default": {"test": qrels([("q1", "d1", 0.5)])}}, "score 0.5 is not a whole number"),
+        ({"default": {"test": qrels([("q1", "d1", float("nan"))])}}, "score nan is not"),
+        ({"default": {"test": qrels([("q9", "d1", 1)])}}, "do not exist, 'q9' first"),
+        ({"default": {"test": [{"qid": "q1", "score": 1}]}}, "default row 1: no query-id"),
     ],
 )
-def test_another_layout_is_refused(tmp_path, fetch, changes, entry, message):
+def test_another_layout_is_refused(tmp_path, fetch, changes, message):
     layout = {name: splits for name, splits in {**GOOD, **changes}.items() if splits}
-    error = the_error(fetch(hub(tmp_path / "hub", layout), **entry))
+    error = the_error(fetch(hub(tmp_path / "hub", layout)))
     assert re.search(message, error), error
 
 

@@ -71,24 +71,20 @@ def _ranked(retriever: str, search: dict[str, Any], queries: Path, depth: int, f
 
 
 @pytest.mark.parametrize("retriever", RETRIEVERS)
-@pytest.mark.parametrize(
-    ("column", "listed", "depth", "ranked"),
-    [
-        pytest.param(collection.EXCLUDED, slice(5), 3, slice(5, 8), id="excluded"),  # more than the run holds
-        pytest.param(collection.CANDIDATES, slice(6, 9), 2, slice(6, 8), id="candidates"),  # the last ones
-    ],
-)
-def test_what_a_query_excludes_or_has_for_candidates_goes_before_the_cut(
-    fetched, tiny_models, tmp_path, retriever, column, listed, depth, ranked
-):
+def test_what_a_query_excludes_or_has_for_candidates_goes_before_the_cut(fetched, tiny_models, tmp_path, retriever):
+    """More documents are excluded than the run holds, and the candidates are the last ones."""
     search = _indexed(retriever, tmp_path, fetched / "corpus.parquet", tiny_models)
     whole = _ranked(retriever, search, fetched / "free.parquet", 9, tmp_path)
     assert all(len(documents) == 9 for documents in whole.values())
     table = pq.read_table(fetched / "free.parquet")
-    lists = [whole[own][listed] for own in table["_id"].to_pylist()]
-    pq.write_table(table.append_column(column, [lists]), tmp_path / "queries.parquet")
-    found = _ranked(retriever, search, tmp_path / "queries.parquet", depth, tmp_path)
-    assert found == {own: documents[ranked] for own, documents in whole.items()}
+    for column, listed, depth, ranked in (
+        (collection.EXCLUDED, slice(5), 3, slice(5, 8)),
+        (collection.CANDIDATES, slice(6, 9), 2, slice(6, 8)),
+    ):
+        lists = [whole[own][listed] for own in table["_id"].to_pylist()]
+        pq.write_table(table.append_column(column, [lists]), tmp_path / "queries.parquet")
+        found = _ranked(retriever, search, tmp_path / "queries.parquet", depth, tmp_path)
+        assert found == {own: documents[ranked] for own, documents in whole.items()}, column.name
 
 
 def test_fusion_and_reranking_keep_to_the_documents_of_their_runs(fetched, tiny_models, tmp_path):

@@ -32,9 +32,10 @@ class Judgement(NamedTuple):
     changed: bool = False
 
 
-# Query id to document id to grade, and query id to the documents whose relevance an instruction changes, where the
-# collection lists them.
-Grades, Changes = dict[str, dict[str, int]], dict[str, set[str]]
+# Query id to document id to grade.
+Grades = dict[str, dict[str, int]]
+# Query id to the documents whose relevance an instruction changes, where the collection lists them.
+Changes = dict[str, set[str]]
 
 
 def judgements(path: Path) -> Iterator[Judgement]:
