@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,21 +19,20 @@ from .protocol import Encoder, OpenModel, Scorer, parts, unit_length
 
 # Pairs of a query and a document whose chunks are scored together.
 PAIRS = 256
-OpenT = TypeVar("OpenT", bound=LoadedModel[Any])
 
 
-class Chunked(OpenModel, Generic[OpenT]):
+class Chunked(OpenModel):
     """The chunks of a model that is open. ``count`` is the number of chunks that it has read."""
 
-    def __init__(self, chunks: Chunks, model: OpenT, most: int | None) -> None:
+    def __init__(self, chunks: Chunks, model: LoadedModel[Any], most: int | None) -> None:
         """Set up for a model with room for at most ``most`` tokens of a document; None for any number."""
         if most is not None and chunks.tokens > most:
             raise DataError(
                 f"chunks.tokens is {chunks.tokens}, but beside prompt, special tokens and a query that it reads with a "
                 f"document, the model has room for {most} tokens: set chunks.tokens to {most} or less"
             )
-        self.chunks, self.open, self.count = chunks, model, 0
-        self.precision = model.precision
+        self.chunks, self.count, self.precision = chunks, 0, model.precision
+        self.open: Any = model
 
     def facts(self) -> dict[str, Any]:
         """Return the facts of the model for the record of an artifact."""
@@ -57,7 +56,7 @@ class Chunked(OpenModel, Generic[OpenT]):
         return means.astype(np.float32)
 
 
-class ChunkedEncoder(Chunked[TextEncoder[Any, Any]], Encoder[np.ndarray | TokenVectors]):
+class ChunkedEncoder(Chunked, Encoder[np.ndarray | TokenVectors]):
     """Encodes the chunks of documents, and queries as they are.
 
     With ``aggregate: max``, documents have several vectors each (``TokenVectors``), otherwise one vector.
@@ -101,7 +100,7 @@ class ChunkedEncoder(Chunked[TextEncoder[Any, Any]], Encoder[np.ndarray | TokenV
                 yield TokenVectors(vectors, counts) if self.chunks.aggregate == "max" else vectors
 
 
-class ChunkedScorer(Chunked[PairScorer[Any]], Scorer):
+class ChunkedScorer(Chunked, Scorer):
     """Scores each chunk of a document with the query."""
 
     def __init__(self, scorer: PairScorer[Any], chunks: Chunks) -> None:
