@@ -608,6 +608,18 @@ def save_ance(folder: Path, source: Path) -> tuple[Any, Any]:
     return head, norm
 
 
+def results(model: Any, texts: list[str]) -> list[Any]:
+    """Return what an open model gives for each text: a vector, vectors or weights of tokens, or a score in an array."""
+    if hasattr(model, "piece_weights"):
+        return [text.weights for text in model.piece_weights(texts)]
+    if not hasattr(model, "encode_documents"):
+        return list(model.score(["ab cd"] * len(texts), texts)[:, None])
+    vectors = model.encode_documents(texts)
+    if hasattr(vectors, "by_text"):
+        return list(vectors.by_text())
+    return list(vectors.toarray() if hasattr(vectors, "toarray") else vectors)
+
+
 def opened(kind: Any, folder: Path, entry: dict[str, Any], precision: str = "float32", batch_tokens: int = 300) -> Any:
     """Open a checkpoint on the CPU with a class of beirgrid's encoders and a registry entry."""
     from beirgrid.config import models

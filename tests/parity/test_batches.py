@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import opened
+from checkpoints import opened, results
 from helpers import quick_first
-from test_encoders import _texts
+from test_models import _texts
 
 from beirgrid.encoders import base
 from beirgrid.encoders.answering import AnswerScorer
@@ -59,73 +57,35 @@ def test_models_with_windows_to_both_sides_equal_plain_transformers(tiny_models,
     assert cosines.min() > 1 - {"float32": 1e-5, "bfloat16": 5e-3, "float16": 1e-4}[precision]
 
 
-Encode = Callable[[list[str]], list[np.ndarray]]
-
-
-def _dense(*settings: Any) -> Encode:
-    encoder = opened(DenseEncoder, *settings)
-    return lambda texts: list(encoder.encode_documents(texts))
-
-
-def _sparse(*settings: Any) -> Encode:
-    encoder = opened(SparseTextEncoder, *settings)
-    return lambda texts: list(encoder.encode_documents(texts).toarray())
-
-
-def _late(*settings: Any) -> Encode:
-    encoder = opened(LateInteractionEncoder, *settings)
-
-    def encode(texts: list[str]) -> list[np.ndarray]:
-        found = encoder.encode_documents(texts)
-        return np.split(found.vectors, np.cumsum(found.counts)[:-1])
-
-    return encode
-
-
-def _pairs(*settings: Any) -> Encode:
-    scorer = opened(CrossEncoderScorer, *settings)
-    return lambda texts: list(scorer.score(["ab cd"] * len(texts), texts)[:, None])
-
-
-def _prompts(*settings: Any) -> Encode:
-    scorer = opened(AnswerScorer, *settings)
-    return lambda texts: list(scorer.score(["ab cd"] * len(texts), texts)[:, None])
-
-
-def _terms(*settings: Any) -> Encode:
-    weigher = opened(TermWeighter, *settings)
-    return lambda texts: [text.weights for text in weigher.piece_weights(texts)]
-
-
 FAMILIES = {
-    "dense": (_dense, {"similarity": "dot"}),
-    "decoder": (_dense, {"similarity": "dot"}),
-    "roberta": (_dense, {"similarity": "dot", "pooling": "mean"}),
-    "modernbert": (_dense, {"similarity": "dot"}),
-    "gemma": (_dense, {"similarity": "dot"}),
-    "splade": (_sparse, {}),
-    "sparta": (_sparse, {"pooling": "sparta"}),
-    "late-interaction": (_late, {}),
-    "stanford": (_late, {}),
-    "cross-encoder": (_pairs, {}),
-    "electra": (_pairs, {}),
-    "distilbert": (_dense, {"similarity": "dot", "pooling": "cls"}),
-    "dpr-context": (_dense, {"similarity": "dot", "pooling": "pooler"}),
-    "seq2seq": (_prompts, {"max_length": 100}),
-    "term-weights": (_terms, {}),
+    "dense": (DenseEncoder, {"similarity": "dot"}),
+    "decoder": (DenseEncoder, {"similarity": "dot"}),
+    "roberta": (DenseEncoder, {"similarity": "dot", "pooling": "mean"}),
+    "modernbert": (DenseEncoder, {"similarity": "dot"}),
+    "gemma": (DenseEncoder, {"similarity": "dot"}),
+    "splade": (SparseTextEncoder, {}),
+    "sparta": (SparseTextEncoder, {"pooling": "sparta"}),
+    "late-interaction": (LateInteractionEncoder, {}),
+    "stanford": (LateInteractionEncoder, {}),
+    "cross-encoder": (CrossEncoderScorer, {}),
+    "electra": (CrossEncoderScorer, {}),
+    "distilbert": (DenseEncoder, {"similarity": "dot", "pooling": "cls"}),
+    "dpr-context": (DenseEncoder, {"similarity": "dot", "pooling": "pooler"}),
+    "seq2seq": (AnswerScorer, {"max_length": 100}),
+    "term-weights": (TermWeighter, {}),
 }
 
 
 @pytest.mark.parametrize("precision", quick_first(ROUNDING))
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_a_text_alone_is_what_it_is_in_any_batch(tiny_models, kind, precision):
-    open_model, spec = FAMILIES[kind]
-    encode, texts = open_model(tiny_models[kind], {"max_length": 120, **spec}, precision, ONE_BATCH), _mixed()
-    together, backwards = encode(texts), encode(texts[::-1])[::-1]
+    family, spec = FAMILIES[kind]
+    model, texts = opened(family, tiny_models[kind], {"max_length": 120, **spec}, precision, ONE_BATCH), _mixed()
+    together, backwards = results(model, texts), results(model, texts[::-1])[::-1]
     largest = max(np.abs(row).max(initial=0) for row in together)
     for number, one in enumerate(together):
         assert np.isfinite(one).all()
-        alone = encode([texts[number]]) if number % 4 == 0 else []
+        alone = results(model, [texts[number]]) if number % 4 == 0 else []
         for found in (backwards[number], *alone):
             np.testing.assert_allclose(found, one, atol=ROUNDING[precision] * largest, rtol=0)
 
@@ -135,7 +95,9 @@ def test_low_precision_is_near_float32_and_finished_in_it(tiny_models, kind):
     """In bfloat16 the low 16 bits of a float32 are zero."""
     family, spec = FAMILIES[kind]
     exact, low = (
-        np.concatenate(family(tiny_models[kind], {"max_length": 120, **spec}, precision, ONE_BATCH)(_texts(40)))
+        np.concatenate(
+            results(opened(family, tiny_models[kind], {"max_length": 120, **spec}, precision, ONE_BATCH), _texts(40))
+        )
         for precision in ("float32", "bfloat16")
     )
     assert low.dtype == np.float32
@@ -155,8 +117,8 @@ def test_a_text_may_spell_the_padding_token(tiny_models):
 
 @pytest.mark.parametrize("kind", ["dense", "decoder", "roberta", "modernbert", "gemma", "late-interaction", "stanford"])
 def test_lists_of_tokens_are_what_padded_tensors_hold(tiny_models, kind, monkeypatch):
-    family = LateInteractionEncoder if kind in ("late-interaction", "stanford") else DenseEncoder
-    encoder = opened(family, tiny_models[kind], {"max_length": 120, **FAMILIES[kind][1]}, "float32", ONE_BATCH)
+    family, spec = FAMILIES[kind]
+    encoder = opened(family, tiny_models[kind], {"max_length": 120, **spec}, "float32", ONE_BATCH)
     found = {role: encoder.tokenized(_mixed(), role) for role in ("query", "document")}
     monkeypatch.setattr(base, "_LISTS", {})
     for role, tokens in found.items():

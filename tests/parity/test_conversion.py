@@ -24,7 +24,6 @@ from beirgrid.encoders.sparse import SparseTextEncoder
 from beirgrid.encoders.term_weights import TermWeighter
 from beirgrid.models import convert
 
-BUDGET = 300
 TEXTS = ["a word", "another one", "and a longer text of words"]
 
 
@@ -41,62 +40,45 @@ def fetch(hub: ModelHub, folder: Path, **entry: Any) -> Path:
     return folder / "checkpoint"
 
 
+def converted(folder: Path) -> Path:
+    """Convert a checkpoint in this process, because a process of its own takes seconds to import torch."""
+    convert.convert(folder, ["pytorch_model.bin"])
+    (folder / "pytorch_model.bin").unlink()
+    return folder
+
+
 def vectors(folder: Path, **spec: Any) -> Any:
-    return opened(DenseEncoder, folder, {"similarity": "dot", **spec}, "float32", BUDGET).encode_documents(TEXTS)
+    return opened(DenseEncoder, folder, {"similarity": "dot", **spec}).encode_documents(TEXTS)
 
 
 def scores(folder: Path, family: str) -> Any:
     kind = {"cross-encoder": CrossEncoderScorer, "seq2seq-reranker": AnswerScorer}[family]
-    return opened(kind, folder, {}, "float32", BUDGET).score(TEXTS, TEXTS[::-1])
+    return opened(kind, folder, {}).score(TEXTS, TEXTS[::-1])
 
 
 COMPUTE = {
     "bert": lambda folder: vectors(folder, pooling="mean"),
     "dpr-question": lambda folder: vectors(folder, pooling="pooler"),
     "dpr-context": lambda folder: vectors(folder, pooling="pooler"),
-    "sparta": lambda folder: (
-        opened(SparseTextEncoder, folder, {"pooling": "sparta"}, "float32", BUDGET).encode_documents(TEXTS).toarray()
-    ),
-    "splade": lambda folder: opened(SparseTextEncoder, folder, {}, "float32", BUDGET).encode_documents(TEXTS).toarray(),
-    "stanford": lambda folder: opened(
-        LateInteractionEncoder, folder, {"query_length": 8}, "float32", BUDGET
-    ).encode_documents(TEXTS)[0],
-    "term-weights": lambda folder: opened(TermWeighter, folder, {}, "float32", BUDGET).weigh(TEXTS),
+    "sparta": lambda folder: opened(SparseTextEncoder, folder, {"pooling": "sparta"}).encode_documents(TEXTS).toarray(),
+    "splade": lambda folder: opened(SparseTextEncoder, folder, {}).encode_documents(TEXTS).toarray(),
+    "stanford": lambda folder: opened(LateInteractionEncoder, folder, {"query_length": 8}).encode_documents(TEXTS)[0],
+    "term-weights": lambda folder: opened(TermWeighter, folder, {}).weigh(TEXTS),
     "electra": lambda folder: scores(folder, "cross-encoder"),
     "seq2seq": lambda folder: scores(folder, "seq2seq-reranker"),
     "query-generator": lambda folder: opened(GeneratorModel, folder, {}).generate(TEXTS, per_text=3, seed=0),
 }
 
 
-def check_results(kind: str, converted: Path, checkpoint: Path) -> None:
-    """Compare what a converted checkpoint computes with what the checkpoint computes."""
-    found, expected = COMPUTE[kind](converted), COMPUTE[kind](checkpoint)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", COMPUTE)
+def test_each_kind_computes_the_same_after_conversion(tiny_models, tmp_path, kind):
+    pickled = converted(save_pickled(tmp_path / "pickled", tiny_models[kind], legacy=kind.startswith("dpr")))
+    found, expected = COMPUTE[kind](pickled), COMPUTE[kind](tiny_models[kind])
     if isinstance(expected, list):
         assert found == expected
     else:
         np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.slow
-def test_a_converted_checkpoint_computes_the_same(tiny_models, tmp_path):
-    pickled = save_pickled(tmp_path / "pickled", tiny_models["bert"])
-    with serve() as hub:
-        hub.push("some/model", pickled)
-        check_results("bert", fetch(hub, tmp_path, checkpoint="some/model"), tiny_models["bert"])
-    facts = files.read_json(tmp_path / "model.json")["facts"]
-    assert facts["converted"]["files"] == {"pytorch_model.bin": files.sha256(pickled / "pytorch_model.bin")}
-    assert facts["files"]["model.safetensors"] == files.sha256(tmp_path / "checkpoint" / "model.safetensors")
-    assert not list((tmp_path / "checkpoint").rglob("*.bin"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in COMPUTE if kind != "bert"])
-def test_each_kind_computes_the_same_after_conversion(tiny_models, tmp_path, kind):
-    """The conversion runs in this process, because a process of its own takes seconds to import torch."""
-    pickled = save_pickled(tmp_path / "pickled", tiny_models[kind], legacy=kind.startswith("dpr"))
-    convert.convert(pickled, ["pytorch_model.bin"])
-    (pickled / "pytorch_model.bin").unlink()
-    check_results(kind, pickled, tiny_models[kind])
 
 
 @pytest.mark.slow
@@ -105,9 +87,7 @@ def test_ance_keeps_its_head(tiny_models, tmp_path):
     from transformers import AutoTokenizer, RobertaModel
 
     head, norm = save_ance(tmp_path / "pickled", tiny_models["roberta"])
-    with serve() as hub:
-        hub.push("castorini/ance", tmp_path / "pickled")
-        found = vectors(fetch(hub, tmp_path, checkpoint="castorini/ance"))
+    found = vectors(converted(tmp_path / "pickled"))
     tokenizer = AutoTokenizer.from_pretrained(tiny_models["roberta"])
     model = RobertaModel.from_pretrained(tiny_models["roberta"], add_pooling_layer=False)
     with torch.inference_mode():
@@ -147,4 +127,9 @@ def test_shards_and_modules_are_converted(tiny_models, tmp_path):
             "2_Dense/pytorch_model.bin",
         }
     np.testing.assert_array_equal(vectors(folder), vectors(tmp_path / "whole"))
-    assert not list(folder.rglob("pytorch_model*"))
+    assert not [path for path in folder.rglob("*") if path.suffix == ".bin" or path.name.startswith("pytorch_model")]
+    facts = files.read_json(tmp_path / "model.json")["facts"]
+    sources = {name: files.sha256(pickled / name) for name in (*parts, "2_Dense/pytorch_model.bin")}
+    assert facts["converted"]["files"] == sources
+    kept = "2_Dense/model.safetensors"
+    assert facts["files"][kept] == files.sha256(folder / kept)

@@ -13,15 +13,13 @@ import pytest
 import torch
 from checkpoints import opened
 from helpers import quick_first
-from test_encoders import _texts
+from test_models import _texts
 
 from beirgrid.collections import collection
 from beirgrid.core.errors import DataError
 from beirgrid.encoders import query_generator
 from beirgrid.encoders.query_generator import GeneratorModel, Places, attend, draw, random_numbers
 from beirgrid.encoders.term_weights import TermWeighter
-
-BUDGET = 300
 
 
 @pytest.fixture
@@ -222,14 +220,14 @@ def _frequencies(folder: Path, text: str, limit: int, smooth: Any, least: int) -
 )
 def test_term_weights_equal_plain_transformers(tiny_models, spec, smooth, least):
     folder, texts = tiny_models["term-weights"], _texts(40)
-    found = opened(TermWeighter, folder, {**spec, "max_length": 48}, "float32", BUDGET).weigh(texts)
+    found = opened(TermWeighter, folder, {**spec, "max_length": 48}).weigh(texts)
     assert found == [_frequencies(folder, text, 48, smooth, least) for text in texts]
     assert any(len(terms) < len(set(text.split())) for terms, text in zip(found, texts, strict=True))
 
 
 def test_words_past_the_limit_and_blank_documents_have_no_terms(tiny_models):
     spec = {"max_length": 12, "keep_terms": True}
-    weighter = opened(TermWeighter, tiny_models["term-weights"], spec, "float32", BUDGET)
+    weighter = opened(TermWeighter, tiny_models["term-weights"], spec)
     long, blank = weighter.weigh(["abc " * 3 + "jihgf", ""])
     assert (list(long), blank) == (["abc", "j"], {})  # 12 tokens with [CLS] and [SEP]
 
@@ -237,7 +235,7 @@ def test_words_past_the_limit_and_blank_documents_have_no_terms(tiny_models):
 def test_low_precision_term_weights_are_near(tiny_models):
     texts = _texts(20)
     both = [
-        opened(TermWeighter, tiny_models["term-weights"], {"keep_terms": True}, precision, BUDGET).weigh(texts)
+        opened(TermWeighter, tiny_models["term-weights"], {"keep_terms": True}, precision).weigh(texts)
         for precision in ("float32", "bfloat16")
     ]
     exact, low = (np.array([f for terms in found for f in terms.values()]) for found in both)
@@ -261,18 +259,18 @@ def test_nan_weights_are_refused(tiny_models, tmp_path):
         _generator(_broken(tiny_models["query-generator"], tmp_path / "t5", layer))
     broken = _broken(tiny_models["term-weights"], tmp_path / "bert", "classifier.weight")
     with pytest.raises(DataError, match=r"the weight classifier\.weight has values that are not finite"):
-        opened(TermWeighter, broken, {}, "float32", BUDGET)
+        opened(TermWeighter, broken, {})
 
 
 def test_what_is_no_such_model_is_refused(tiny_models, tmp_path):
     from checkpoints import save_term_weights
 
     with pytest.raises(DataError, match="max_length is 200, but the model has only 128 positions"):
-        opened(TermWeighter, tiny_models["term-weights"], {"max_length": 200}, "float32", BUDGET)
+        opened(TermWeighter, tiny_models["term-weights"], {"max_length": 200})
     with pytest.raises(DataError, match=r"has 2 labels; term weighting needs one number per token"):
-        opened(TermWeighter, save_term_weights(tmp_path / "two", labels=2), {}, "float32", BUDGET)
+        opened(TermWeighter, save_term_weights(tmp_path / "two", labels=2), {})
     with pytest.raises(DataError, match="lacks 2 weights, classifier"):
-        opened(TermWeighter, tiny_models["dense"], {}, "float32", BUDGET)
+        opened(TermWeighter, tiny_models["dense"], {})
     with pytest.raises(DataError, match="cannot be loaded as a AutoModelForSeq2SeqLM"):
         _generator(tiny_models["term-weights"])
 

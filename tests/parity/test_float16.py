@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import enlarge_all, opened, save_changed
+from checkpoints import enlarge_all, opened, results, save_changed
 
 from beirgrid.core.errors import DataError
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
@@ -22,18 +21,12 @@ TEXTS = ["ab cd", "ef ^ gh", "a", "jab ij cab", "^", "de fa " * 20]
 LARGE = ["^" in text for text in TEXTS]
 
 
-def _late(encoder: Any) -> list[np.ndarray]:
-    vectors = encoder.encode_documents(TEXTS)
-    return np.split(vectors.vectors, np.cumsum(vectors.counts)[:-1])
-
-
-# Class, entry, and the result of a model for each text.
-FAMILIES: dict[str, tuple[Any, dict[str, Any], Callable[[Any], list[np.ndarray]]]] = {
-    "dense": (DenseEncoder, {"similarity": "dot"}, lambda model: list(model.encode_documents(TEXTS))),
-    "splade": (SparseTextEncoder, {}, lambda model: list(model.encode_documents(TEXTS).toarray())),
-    "stanford": (LateInteractionEncoder, {}, _late),
-    "cross-encoder": (CrossEncoderScorer, {}, lambda model: list(model.score(["ab"] * len(TEXTS), TEXTS)[:, None])),
-    "term-weights": (TermWeighter, {}, lambda model: [text.weights for text in model.piece_weights(TEXTS)]),
+FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "dense": (DenseEncoder, {"similarity": "dot"}),
+    "splade": (SparseTextEncoder, {}),
+    "stanford": (LateInteractionEncoder, {}),
+    "cross-encoder": (CrossEncoderScorer, {}),
+    "term-weights": (TermWeighter, {}),
 }
 
 
@@ -50,7 +43,7 @@ def _enlarge_one(weights: dict[str, Any]) -> None:
 
 
 def _open(kind: str, folder: Path, precision: str) -> Any:
-    family, entry, _ = FAMILIES[kind]
+    family, entry = FAMILIES[kind]
     return opened(family, folder, entry, precision, 10_000)
 
 
@@ -59,7 +52,7 @@ def test_a_model_that_fits_computes_in_float16(tiny_models, as_on_a_gpu, kind):
     as_on_a_gpu(bfloat16=True)
     model, asked = (_open(kind, tiny_models[kind], precision) for precision in ("auto", "float16"))
     assert model.precision == "float16"
-    for found, expected in zip(FAMILIES[kind][2](model), FAMILIES[kind][2](asked), strict=True):
+    for found, expected in zip(results(model, TEXTS), results(asked, TEXTS), strict=True):
         np.testing.assert_array_equal(found, expected)
     assert "computed_in_bfloat16" not in model.facts()
 
@@ -71,7 +64,7 @@ def test_a_model_that_does_not_fit_computes_in_another_precision(tiny_models, as
     folder = save_changed(tmp_path / kind, tiny_models[kind], enlarge_all)
     model, asked = (_open(kind, folder, precision) for precision in ("auto", wide))
     assert model.facts()["precision"] == wide
-    for found, expected in zip(FAMILIES[kind][2](model), FAMILIES[kind][2](asked), strict=True):
+    for found, expected in zip(results(model, TEXTS), results(asked, TEXTS), strict=True):
         assert np.isfinite(found).all()
         np.testing.assert_array_equal(found, expected)
 
@@ -81,7 +74,7 @@ def test_texts_that_overflow_are_computed_in_bfloat16_and_no_others(tiny_models,
     as_on_a_gpu(bfloat16=True)
     folder = save_changed(tmp_path / kind, tiny_models[kind], _enlarge_one)
     models = {precision: _open(kind, folder, precision) for precision in ("auto", "float16", "bfloat16")}
-    found, narrow, wide = (FAMILIES[kind][2](model) for model in models.values())
+    found, narrow, wide = (results(model, TEXTS) for model in models.values())
     largest = max(np.abs(row).max() for row in wide)
     for text, large in enumerate(LARGE):
         assert np.isfinite(found[text]).all()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from checkpoints import opened, save_cross_encoder
 from helpers import quick_first
-from test_encoders import _texts
+from test_models import _texts
 
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder, pooled_transformer

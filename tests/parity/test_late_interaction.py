@@ -27,7 +27,6 @@ from beirgrid.runs import runs
 from beirgrid.search import maxsim
 from beirgrid.search.maxsim import TokenShard, TokenVectors
 
-BUDGET = 300
 SPEC = {"family": "late-interaction", "max_length": 48, "query_length": 24}
 MARKERS = {"late-interaction": ("[Q] ", "[D] "), "stanford": ("[unused0]", "[unused1]")}
 
@@ -74,7 +73,7 @@ class Paper:
 
 
 def _encoder(folder: Path, precision: str = "float32", **changes: int | str) -> LateInteractionEncoder:
-    return opened(LateInteractionEncoder, folder, {**SPEC, **changes}, precision, BUDGET)
+    return opened(LateInteractionEncoder, folder, {**SPEC, **changes}, precision)
 
 
 @pytest.mark.slow
@@ -96,9 +95,7 @@ def test_token_vectors_and_scores_equal_the_papers(tiny_models, layout):
 
 
 def test_lengths_are_the_checkpoints_unless_the_entry_says_more(tiny_models):
-    encoder = opened(
-        LateInteractionEncoder, tiny_models["late-interaction"], {"family": "late-interaction"}, "float32", BUDGET
-    )
+    encoder = opened(LateInteractionEncoder, tiny_models["late-interaction"], {"family": "late-interaction"})
     assert encoder.encode_queries(["a", "b " * 100]).counts.tolist() == [32, 32]
     assert encoder.encode_documents(["b " * 200]).counts.tolist() == [100]
     longer = _encoder(tiny_models["late-interaction"], max_length=120, query_length=40)

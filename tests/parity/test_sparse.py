@@ -6,12 +6,13 @@ import itertools
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
-from checkpoints import opened
-from test_encoders import BUDGET, _texts
+from checkpoints import opened, save_changed
+from test_models import _texts
 
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
@@ -37,7 +38,7 @@ def _splade(folder: Path, texts: list[str], limit: int) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["splade", "distil-splade"])
 def test_splade_weights_equal_plain_transformers(tiny_models, kind, tmp_path):
     texts = _texts(50)
-    encoder = opened(SparseTextEncoder, tiny_models[kind], {"max_length": 48}, "float32", BUDGET)
+    encoder = opened(SparseTextEncoder, tiny_models[kind], {"max_length": 48})
     expected = _splade(tiny_models[kind], texts, 48)
     assert (expected == 0).mean() > 0.05
     for encode in (encoder.encode_documents, encoder.encode_queries):
@@ -58,7 +59,7 @@ def test_a_saved_sparse_encoder_is_used_as_it_says(tiny_models, tmp_path, strate
     model = SparseEncoder(modules=[transformer, SpladePooling(strategy, activation)], device="cpu")
     model.save_pretrained(str(tmp_path))
     expected = model.encode_document(_texts(30), convert_to_sparse_tensor=False).numpy()
-    found = opened(SparseTextEncoder, tmp_path, {}, "float32", BUDGET).encode_documents(_texts(30)).toarray()
+    found = opened(SparseTextEncoder, tmp_path, {}).encode_documents(_texts(30)).toarray()
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -76,7 +77,7 @@ def test_what_stands_between_transformer_and_pooling_sees_logits(tiny_models, tm
 
     model, texts = open_model(), _texts(10)
     expected = model.encode_document(texts, convert_to_sparse_tensor=False).numpy()
-    runtime = Runtime("cpu", "float32", BUDGET)
+    runtime = Runtime("cpu")
     assert not sparse._pool_maxima(model, model[0].auto_model, runtime, sparta=False)
     np.testing.assert_array_equal(model.encode_document(texts, convert_to_sparse_tensor=False).numpy(), expected)
 
@@ -93,7 +94,7 @@ def test_weights_of_older_files_are_tied(tiny_models, tmp_path):
         matrix = weights.pop(embeddings)
         weights |= {name: matrix.clone() for name in kept}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        encoder = opened(SparseTextEncoder, folder, {}, "float32", BUDGET)
+        encoder = opened(SparseTextEncoder, folder, {})
         np.testing.assert_allclose(encoder.encode_documents(["ab cd"]).toarray(), expected, atol=1e-4, rtol=1e-4)
 
 
@@ -110,7 +111,7 @@ def test_sparta_weights_and_rankings_equal_beirs(tiny_models, tmp_path, monkeypa
         for term, weight in reference._compute_sparse_embeddings([text])[0]:
             expected[row, term] = weight
     spec = {"pooling": "sparta", "max_length": 48}
-    encoder = opened(SparseTextEncoder, tiny_models["sparta"], spec, "float32", BUDGET)
+    encoder = opened(SparseTextEncoder, tiny_models["sparta"], spec)
     found = encoder.encode_documents(texts)
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-4, rtol=1e-4)
 
@@ -127,8 +128,8 @@ def test_sparta_weights_and_rankings_equal_beirs(tiny_models, tmp_path, monkeypa
 
 def test_low_precision_stays_near_and_no_texts_give_no_rows(tiny_models):
     texts = _texts(30)
-    exact = opened(SparseTextEncoder, tiny_models["splade"], {}, "float32", BUDGET).encode_documents(texts)
-    encoder = opened(SparseTextEncoder, tiny_models["splade"], {}, "bfloat16", BUDGET)
+    exact = opened(SparseTextEncoder, tiny_models["splade"], {}).encode_documents(texts)
+    encoder = opened(SparseTextEncoder, tiny_models["splade"], {}, "bfloat16")
     low = encoder.encode_documents(texts)
     assert low.dtype == np.float32
     cosine = low.multiply(exact).sum(1).A1 / np.sqrt(low.power(2).sum(1).A1 * exact.power(2).sum(1).A1)
@@ -142,9 +143,9 @@ def test_logits_are_float32_sums(tiny_models, kind, precision):
     """Hidden states are multiplied in float32, whatever the transformer's precision."""
     import torch
 
-    head = opened(SparseTextEncoder, tiny_models[kind], {}, "float32", BUDGET).transformer.get_output_embeddings()
+    head = opened(SparseTextEncoder, tiny_models[kind], {}).transformer.get_output_embeddings()
     terms, bias = head.weight.detach().double(), head.bias.detach().double()
-    encoder = opened(SparseTextEncoder, tiny_models[kind], {}, precision, BUDGET)
+    encoder = opened(SparseTextEncoder, tiny_models[kind], {}, precision)
     features = []
     encoder.model[0].register_forward_hook(lambda *call: features.append(call[2]))
     text = "ab cd efgh"
@@ -192,14 +193,12 @@ def test_another_vocabulary_than_the_indexed_one_is_refused(tmp_path):
 
 
 def test_nan_weights_are_named(tiny_models, tmp_path):
-    from safetensors.torch import load_file, save_file
+    def spoil(weights: dict[str, Any]) -> None:
+        weights["cls.predictions.bias"][7] = float("nan")
 
-    shutil.copytree(tiny_models["splade"], tmp_path / "broken")
-    weights = load_file(tmp_path / "broken/model.safetensors")
-    weights["cls.predictions.bias"][7] = float("nan")
-    save_file(weights, tmp_path / "broken/model.safetensors", metadata={"format": "pt"})
+    folder = save_changed(tmp_path / "broken", tiny_models["splade"], spoil)
     with pytest.raises(DataError, match=r"the weight \S*predictions\S*bias has values that are not finite"):
-        opened(SparseTextEncoder, tmp_path / "broken", {}, "float32", BUDGET)
+        opened(SparseTextEncoder, folder, {})
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparta", "older"])
@@ -210,7 +209,7 @@ def test_a_dense_checkpoint_is_no_splade(tiny_models, kind, tmp_path):
         config = json.loads(saved.read_text())
         saved.write_text(json.dumps({key: value for key, value in config.items() if key != "model_type"}))
     with pytest.raises(DataError, match=r"holds a dense model|is saved as a SentenceTransformer"):
-        opened(SparseTextEncoder, tiny_models.get(kind, tmp_path / "older"), {}, "float32", BUDGET)
+        opened(SparseTextEncoder, tiny_models.get(kind, tmp_path / "older"), {})
 
 
 def test_another_model_for_queries_is_refused(tiny_models, tmp_path):
@@ -221,4 +220,4 @@ def test_another_model_for_queries_is_refused(tiny_models, tmp_path):
     router = Router.for_query_document(query_modules=queries, document_modules=documents)
     SparseEncoder(modules=[router], device="cpu").save_pretrained(str(tmp_path))
     with pytest.raises(DataError, match="must route queries and documents"):
-        opened(SparseTextEncoder, tmp_path, {}, "float32", BUDGET)
+        opened(SparseTextEncoder, tmp_path, {})

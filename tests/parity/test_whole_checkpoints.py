@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from checkpoints import opened
 from helpers import main
-from test_encoders import BUDGET
 
 from beirgrid.collections import collection
 from beirgrid.core.errors import DataError
+from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.guards import check_finite
 
@@ -32,15 +32,27 @@ def _changed(source: Path, folder: Path, change) -> Path:
     return folder
 
 
-def test_weights_that_every_layer_lacks_are_not_made_up(tiny_models, tmp_path):
-    """transformers' log merges the layers' names to encoder.layer.{0, 1}."""
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        # transformers' log merges the layers' names to encoder.layer.{0, 1}.
+        ("self.query.weight", r"it lacks 2 weights, encoder\.layer\.0\.attention\.self\.query\.weight first"),
+        ("layer.1.", r"not a complete SentenceTransformer: it lacks \d+ weights, encoder\.layer\.1"),
+    ],
+)
+def test_weights_that_are_missing_are_not_made_up(tiny_models, tmp_path, lost, message):
     folder = _changed(
         tiny_models["dense"],
         tmp_path / "x",
-        lambda weights: {name: value for name, value in weights.items() if "self.query.weight" not in name},
+        lambda weights: {name: value for name, value in weights.items() if lost not in name},
     )
-    with pytest.raises(DataError, match=r"it lacks 2 weights, encoder\.layer\.0\.attention\.self\.query\.weight first"):
-        opened(DenseEncoder, folder, DOT, "float32", BUDGET)
+    with pytest.raises(DataError, match=message):
+        opened(DenseEncoder, folder, DOT)
+
+
+def test_a_head_that_is_missing_is_not_made_up(tiny_models):
+    with pytest.raises(DataError, match=r"not a complete CrossEncoder: it lacks 2 weights, classifier"):
+        opened(CrossEncoderScorer, tiny_models["dense"], {})
 
 
 @pytest.mark.parametrize("name", ["embeddingHead.weight", "classifier.weight", "encoder.layer.2.output.dense.weight"])
@@ -49,7 +61,7 @@ def test_weights_that_the_model_does_not_use_are_refused(tiny_models, tmp_path, 
 
     folder = _changed(tiny_models["dense"], tmp_path / "x", lambda weights: {**weights, name: torch.ones(4, 4)})
     with pytest.raises(DataError, match=f"holds 1 weights that a SentenceTransformer .* does not use, {name} first"):
-        opened(DenseEncoder, folder, DOT, "float32", BUDGET)
+        opened(DenseEncoder, folder, DOT)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +71,7 @@ def test_what_pre_training_leaves_behind_is_no_part_of_the_model(tiny_models, tm
     import torch
 
     folder = _changed(tiny_models["dense"], tmp_path / "x", lambda weights: {**weights, name: torch.ones(4)})
-    whole, more = (opened(DenseEncoder, path, DOT, "float32", BUDGET) for path in (tiny_models["dense"], folder))
+    whole, more = (opened(DenseEncoder, path, DOT) for path in (tiny_models["dense"], folder))
     np.testing.assert_array_equal(whole.encode_documents(["ab"]), more.encode_documents(["ab"]))
 
 
@@ -157,6 +169,6 @@ def test_a_checkpoint_may_bring_a_first_module_of_its_own(tiny_models, tmp_path)
     assert modules[0]["path"] == ""
     modules[0]["type"] = "own_module.Transformer"
     (folder / "modules.json").write_text(json.dumps(modules))
-    encoder = opened(DenseEncoder, folder, {**DOT, "trust_remote_code": True}, "float32", BUDGET)
-    plain = opened(DenseEncoder, tiny_models["dense"], DOT, "float32", BUDGET)
+    encoder = opened(DenseEncoder, folder, {**DOT, "trust_remote_code": True})
+    plain = opened(DenseEncoder, tiny_models["dense"], DOT)
     np.testing.assert_allclose(encoder.encode_documents(texts), plain.encode_documents(texts), atol=1e-6)

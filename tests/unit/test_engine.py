@@ -1,8 +1,10 @@
-"""The engine: too little memory, failing workers, tokenization once."""
+"""The engine: work ahead, too little memory, failing workers, tokenization once."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,33 +12,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from checkpoints import opened
+from checkpoints import opened, results
 from helpers import main
 
 from beirgrid.collections import collection
 from beirgrid.encoders import query_generator
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
+from beirgrid.encoders.engine import ahead
 from beirgrid.encoders.protocol import WINDOW
 from beirgrid.encoders.query_generator import GeneratorModel
 from beirgrid.encoders.term_weights import TermWeighter
 from beirgrid.search import flat
 from beirgrid.stages import encode
 
-# By kind of checkpoint: class, entry, and what a model gives for texts, as one array.
-FAMILIES: dict[str, tuple[Any, dict[str, Any], Any]] = {
-    "dense": (DenseEncoder, {"similarity": "dot"}, lambda model, texts: model.encode_documents(texts)),
-    "cross-encoder": (CrossEncoderScorer, {}, lambda model, texts: model.score(["ab"] * len(texts), texts)),
-    "term-weights": (
-        TermWeighter,
-        {},
-        lambda model, texts: np.concatenate([text.weights for text in model.piece_weights(texts)]),
-    ),
-    "query-generator": (
-        GeneratorModel,
-        {},
-        lambda model, texts: np.array(model.generate(texts, per_text=2, seed=0)),
-    ),
+FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "dense": (DenseEncoder, {"similarity": "dot"}),
+    "cross-encoder": (CrossEncoderScorer, {}),
+    "term-weights": (TermWeighter, {}),
+    "query-generator": (GeneratorModel, {}),
 }
 
 
@@ -45,25 +39,28 @@ def test_every_family_goes_on_with_half_of_a_batch(tiny_models, monkeypatch, cap
     """PyTorch has no memory for more than three texts at a time, as may happen on a GPU."""
     import torch
 
-    family, entry, compute = FAMILIES[kind]
+    family, entry = FAMILIES[kind]
     texts = ["ab " * (1 + row % 5) + f"c{row}" for row in range(30)]
     monkeypatch.setattr(query_generator, "QUERY_LENGTH", 4)
     model = opened(family, tiny_models[kind], entry, "float32", 600)
-    expected, largest, results = compute(model, texts), [], model.results
+
+    def computed() -> list[Any]:
+        return model.generate(texts, per_text=2, seed=0) if kind == "query-generator" else results(model, texts)
+
+    expected, largest, compute = computed(), [], model.results
 
     def limited(inputs: dict[str, Any]) -> Any:
         largest.append(len(inputs["attention_mask"]))
         if largest[-1] > 3:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return results(inputs)
+        return compute(inputs)
 
     capsys.readouterr()
     model.results = limited
-    found = compute(model, texts)
     if kind == "query-generator":
-        np.testing.assert_array_equal(found, expected)
+        assert computed() == expected
     else:
-        np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-4)
+        np.testing.assert_allclose(np.concatenate(computed()), np.concatenate(expected), atol=1e-5, rtol=1e-4)
     assert max(largest) > 3
     assert model.engine.budget < 600
     assert capsys.readouterr().err.count("not enough memory for a batch of") == 1
@@ -195,3 +192,52 @@ def test_the_memory_of_pairs_does_not_grow_with_their_number(tiny_models):
     given = ["ab cd"] * (WINDOW + 5)
     assert len(scorer.score(given, given)) == len(given)
     assert taken == [WINDOW, 5]
+
+
+class Counted:
+    """Numbers from 0, and how many were taken so far."""
+
+    def __init__(self, stop: int, fail_at: int = -1) -> None:
+        self.taken, self.stop, self.fail_at = 0, stop, fail_at
+
+    def __iter__(self) -> Iterator[int]:
+        while self.taken < self.stop:
+            if self.taken == self.fail_at:
+                raise ValueError("unreadable")
+            self.taken += 1
+            yield self.taken - 1
+
+
+def _threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("ahead")]
+
+
+def test_items_come_in_order_and_only_so_far_ahead():
+    items = Counted(1000)
+    found = []
+    for item in ahead(items):
+        found.append(item)
+        if item == 10:
+            time.sleep(0.05)
+            assert items.taken <= item + 2
+    assert found == list(range(1000))
+    assert not _threads()
+
+
+def test_an_error_ahead_is_raised_where_the_item_is_missing():
+    found = []
+    with pytest.raises(ValueError, match="unreadable"):
+        found.extend(ahead(Counted(9, fail_at=4)))
+    assert found == [0, 1, 2, 3]
+    assert not _threads()
+
+
+def test_whoever_stops_asking_ends_the_thread_ahead():
+    items = Counted(10**9)
+    generator = ahead(items)
+    assert [next(generator), next(generator)] == [0, 1]
+    generator.close()
+    taken = items.taken
+    time.sleep(0.05)
+    assert items.taken == taken <= 3
+    assert not _threads()
