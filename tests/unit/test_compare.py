@@ -236,6 +236,7 @@ def test_a_folder_that_cannot_be_read_is_no_missing_system(copy):
         (["{a}", "{b}", "--metrics", "query"], "'query' is not a metric of the form name@k"),
         (["{a}", "{b}", "--datasets", "x,z"], "--datasets: neither A nor B has 'z'"),
         (["{a}"], "the following arguments are required: b"),
+        (["{a}", "{b}", "--output", "{a}/v.json"], "v.json is written as CSV: name a file .csv"),
     ],
 )
 def test_what_cannot_be_compared_at_all_is_one_message(work, capsys, arguments, message):

@@ -16,15 +16,15 @@ from helpers import ROOT, quick_first
 
 from beirgrid.__main__ import COMMANDS
 from beirgrid.core.errors import BeirgridError
-from beirgrid.tools import processes, run
+from beirgrid.tools import events, run
 
 SNAKEFILE = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "workflow")!r})
-from beirgrid.tools import events, processes
+from beirgrid.tools import events
 from snakemake.logging import logger
 if workflow.is_main_process:
-    logger.addHandler(events.Recorder("grid", processes.refuse_beside_others, quiet=True))
+    logger.addHandler(events.Recorder("grid", events.refuse_beside_others, quiet=True))
 rule all:
     output: "done"
     shell: "touch begun; while [ ! -e go ]; do sleep 0.1; done; touch done"
@@ -85,11 +85,11 @@ def test_a_second_run_is_refused_beside_another(killed):
     while not Path("begun").exists():
         assert first.poll() is None
         time.sleep(0.05)
-    events = Path("results/status.jsonl").read_text()
+    kept = Path("results/status.jsonl").read_text()
     refused = _run("--nolock")  # as with other targets, which Snakemake's lock does not see
     assert refused.returncode != 0
     assert f"work in {killed}: wait until they end, or stop them (process {first.pid})" in refused.stdout
-    assert Path("results/status.jsonl").read_text().startswith(events[:50])
+    assert Path("results/status.jsonl").read_text().startswith(kept[:50])
     Path("go").touch()
     assert first.wait(60) == 0
 
@@ -125,7 +125,7 @@ def test_a_run_is_refused_beside_the_jobs_of_one_that_was_killed(killed):
     ],
 )
 def test_only_snakemake_and_stages_count_as_a_run(words, runs):
-    assert processes._works([Path(word).name for word in words.split()]) == runs
+    assert events._works([Path(word).name for word in words.split()]) == runs
 
 
 @pytest.mark.parametrize(("error", "shown"), [("KeyboardInterrupt", "stopped at once. The same"), ("OSError", "Trace")])
@@ -191,10 +191,10 @@ def test_only_snakemakes_jobs_that_work_in_the_folder_count(tmp_path, monkeypatc
     monkeypatch.setenv("PATH", f"{squeue.parent}:/bin:/usr/bin")
     message = rf"\(run {name}, user ann\).*squeue --name {name}"
     with pytest.raises(BeirgridError, match=message) if refused else contextlib.nullcontext():
-        processes.refuse_beside_orphans(tmp_path, "slurm")
+        events.refuse_beside_orphans(tmp_path, "slurm")
 
 
 def test_without_slurm_there_is_nothing_to_ask(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", "")
-    processes.refuse_beside_orphans(tmp_path, "slurm")
-    processes.refuse_beside_orphans(Path("/nowhere"), "local")
+    events.refuse_beside_orphans(tmp_path, "slurm")
+    events.refuse_beside_orphans(Path("/nowhere"), "local")

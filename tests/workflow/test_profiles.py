@@ -87,7 +87,7 @@ def test_parsing_imports_nothing_heavy(tmp_path):
         "from beirgrid import config;"
         "from beirgrid.core import interrupts, paths, provenance;"
         "from beirgrid.pipeline import rules, stage; stage.stages();"
-        "from beirgrid.tools import processes, status;"
+        "from beirgrid.tools import events, status;"
         "heavy = {'torch', 'datasets', 'pyserini', 'transformers', 'numpy', 'pandas', 'pyarrow',"
         " 'ir_datasets', 'snakemake'};"
         "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .results.scores import load_scores
     from .runs.metrics import evaluate_run
     from .tools.evaluator import Evaluator
-    from .tools.notebook import evaluate, grid
+    from .tools.run import evaluate, grid
 
 __all__ = [
     "Evaluator",
@@ -30,8 +30,8 @@ __all__ = [
 _MODULES = {
     "__version__": "core.checkout",
     "Evaluator": "tools.evaluator",
-    "evaluate": "tools.notebook",
-    "grid": "tools.notebook",
+    "evaluate": "tools.run",
+    "grid": "tools.run",
     "evaluate_run": "runs.metrics",
     "load_scores": "results.scores",
     "open_encoder": "encoders",

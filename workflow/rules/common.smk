@@ -6,7 +6,7 @@ from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.rules import Rules
 from beirgrid.pipeline.summaries import PUBLISHED
 from beirgrid.results import published
-from beirgrid.tools import events, forks, processes
+from beirgrid.tools import events, forks
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
@@ -41,8 +41,8 @@ def begin():
     """Check the surroundings of a run, and write what its jobs read. Snakemake holds the lock of the folder."""
     try:
         published.check(PUBLISHED, grid.config.tolerances, grid.config.grid.show.published)
-        processes.refuse_beside_others()
-        processes.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
+        events.refuse_beside_others()
+        events.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
         # Read by aggregate, report and analyses.
         files.replace_text(grid.own(paths.GRID_SUMMARY), f"{stage.summary_json()}\n")
     except (BeirgridError, OSError) as error:

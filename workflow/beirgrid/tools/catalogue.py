@@ -15,12 +15,13 @@ from ..config.load import merged
 from ..config.metric_names import NAMES, STANDARD, lower_is_better, written
 from ..config.names import local_name
 from ..core import paths
-from ..core.checkout import CHECKOUT, resolve_path
+from ..core.checkout import resolve_path
 from ..core.errors import show, table_lines
 from ..pipeline.grid import Grid
 from ..pipeline.resources import Resources
 from ..results import results_folder, scores
 from .options import ConfigFiles, ResultsPlace
+from .run import ready_made
 
 Row = dict[str, Any]
 # Names of a list that a table shows.
@@ -142,10 +143,10 @@ def _metrics(grid: Grid, folder: Path) -> Iterator[Row]:
 
 def _grids(grid: Grid, folder: Path) -> Iterator[Row]:
     """Yield the ready-made grids, and those that ran in the folder, with the number of finished cells."""
-    for path in sorted((CHECKOUT / "config" / "grids").glob("*.yaml")):
+    for name, path in ready_made().items():
         comments = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
         sentence = " ".join(line.lstrip("# ") for line in comments).partition(". ")[0].rstrip(".")
-        yield {"grid": path.stem, "cells": None, "finished": None, "description": sentence, "here": False}
+        yield {"grid": name, "cells": None, "finished": None, "description": sentence, "here": False}
     for name, of_grid in results_folder.of_grids(folder / "results", results_folder.find).items():
         finished = sum(cell.scores.is_file() for cell in of_grid.cells.values())
         place = str(folder / paths.GRID_FOLDER.format(grid=name))

@@ -40,7 +40,7 @@ _SEVERAL = [Path(pattern).name for pattern in (paths.CORPUS_RECORD, paths.MODEL_
 
 
 class Pair(NamedTuple):
-    """Two cells of one dataset, with the run of each, or those of all its seeds; none where a side lacks the cell."""
+    """A dataset with the systems of two sides, and the run of each, or those of all its seeds; none where it lacks."""
 
     systems: tuple[str, str]
     dataset: str
@@ -48,19 +48,12 @@ class Pair(NamedTuple):
 
 
 class Differences(NamedTuple):
-    """What differs between two sides.
+    """What differs between two sides."""
 
-    Attributes:
-        values: the columns ``_COLUMNS``.
-        only: cells that one side lacks.
-        refused: cells that cannot be compared, with the reasons.
-        conditions: numbers of cells by what differs in their records.
-    """
-
-    values: pd.DataFrame
-    only: list[str]
-    refused: list[str]
-    conditions: Counter[str]
+    values: pd.DataFrame  # the columns ``_COLUMNS``
+    only: list[str]  # cells that one side lacks
+    refused: list[str]  # cells that cannot be compared, with the reasons
+    conditions: Counter[str]  # numbers of cells by what differs in their records
 
 
 def compare(
@@ -91,6 +84,8 @@ def compare(
         BeirgridError: a side has no results or no such system, or the sides have no cell in common.
     """
     try:
+        if output and output.suffix != ".csv":
+            raise BeirgridError(f"--output: {output} is written as CSV: name a file .csv")
         pairs = _pairs(*_side(a, directory), *_side(b, directory), datasets)
     except BeirgridError as error:
         error.exit_status = NOT_COMPARABLE
@@ -123,11 +118,7 @@ def _side(text: str, directory: Path) -> tuple[Results, str]:
 
 
 def _pairs(first: Results, one: str, second: Results, other: str, datasets: Sequence[str]) -> list[Pair]:
-    """Return the cells of two sides by dataset, and by system unless a side names one.
-
-    Raises:
-        DataError: they have no cell in common.
-    """
+    """Return the cells of two sides, of which they share one, by dataset, and by system unless a side names one."""
     named = [(one or other, other or one)] if one or other else []
     pairs = []
     for systems in named or [(name, name) for name in dict.fromkeys([*first.systems, *second.systems])]:
@@ -214,27 +205,19 @@ def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0, seed: int = 0) -
 
 
 def _changed_conditions(pair: Pair) -> set[str]:
-    """Return what differs between the records of two cells, in the steps that both have.
+    """Return what differs between the records of two cells, in the steps that both have, seed by seed.
 
-    Of systems with seeds, the first runs are compared with each other, then the second ones, and so on.
-
-    Raises:
-        DataError: a record is damaged.
+    Raises DataError if a record is damaged.
     """
     changed = set[str]()
     for first, second in (map(_conditions, runs) for runs in zip(*pair.runs, strict=False)):
         for step, number in first.keys() & second.keys():
-            changes = provenance.changes(first[step, number], second[step, number])
-            changed |= {f"{step}: {change}" for change in changes}
+            changed |= {f"{step}: {of}" for of in provenance.changes(first[step, number], second[step, number])}
     return changed
 
 
 def _conditions(run: Result) -> dict[tuple[str, int], dict[str, Any]]:
-    """Return the conditions in the records of a run, by step and by the number of the record among those of the step.
-
-    Raises:
-        DataError: a record is damaged.
-    """
+    """Return the conditions in the records of a run, by step and by the number of the record in the step."""
     conditions: dict[tuple[str, int], dict[str, Any]] = {}
     numbers = Counter[str]()
     for path in filter(Path.is_file, (*run.records, run.scores)):

@@ -46,13 +46,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         >>> Trainer(model, evaluator=beirgrid.Evaluator("scifact"))  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        dataset: str,
-        *,
-        metrics: Sequence[str] = ("ndcg@10",),
-        directory: str | Path = ".",
-    ) -> None:
+    def __init__(self, dataset: str, *, metrics: Sequence[str] = ("ndcg@10",), directory: str | Path = ".") -> None:
         """Fetch the dataset, unless the directory has it.
 
         Args:
@@ -100,8 +94,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         """Return the best documents of each query.
 
         Raises:
-            BeirgridError: the model cannot encode texts.
-            DataError: a score is not a finite number.
+            BeirgridError: the model cannot encode texts, or a score is not a finite number.
         """
         texts = _encode(model, list(self.queries.values()), is_query=True)
         rankings: runs.Run = dict.fromkeys(self.queries, runs.EMPTY)
@@ -119,12 +112,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
 
 
 def _fetch(dataset: str, directory: Path) -> str:
-    """Run the jobs that fetch a dataset and its corpus, unless a folder has what they make; return the dataset's name.
-
-    Raises:
-        ConfigError: the dataset is not registered.
-        BeirgridError: the dataset is a mean of others, or cannot be fetched.
-    """
+    """Run the jobs that fetch a dataset and its corpus, unless a folder has them; return the dataset's name."""
     is_here = (directory / paths.DATASET_RECORD.format(dataset=dataset)).is_file()
     if is_here and not is_own_collection(dataset) and dataset not in merged().datasets:
         return dataset  # of the configuration of a grid that ran there
@@ -146,11 +134,7 @@ def _fetch(dataset: str, directory: Path) -> str:
 
 
 def _encode(model: Any, texts: list[str], *, is_query: bool) -> Any:
-    """Return what a model makes of texts.
-
-    Raises:
-        BeirgridError: it has no method for texts, or one of PyLate, whose ``encode_document`` encodes queries.
-    """
+    """Return what a model makes of texts. PyLate's models are refused: their ``encode_document`` encodes queries."""
     encode = getattr(model, "encode", None)
     if callable(encode) and "is_query" in inspect.signature(encode).parameters:
         name = type(model).__name__

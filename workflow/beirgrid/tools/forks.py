@@ -1,10 +1,8 @@
 """Fork jobs from servers that have already imported the libraries, to save Python's start-up.
 
-A job takes seconds to import PyTorch, transformers and sentence-transformers, as long as a small corpus takes to
-encode. With a server, ``python -m beirgrid`` asks the server for a fork, and stands in for the fork: arguments,
-environment, folder and streams go there, signals too, and the exit status comes back. The first job of a kind starts
-the server, which has the mask and the limits of this job. The server ends with the run, and a fork ends with its job's
-process.
+``python -m beirgrid`` asks a server for a fork, and stands in for it: arguments, environment, folder and streams go
+there, signals too, and the exit status comes back. The first job of a kind starts the server, which has the mask and
+the limits of this job. The server ends with the run, and a fork ends with its job's process.
 """
 
 from __future__ import annotations
@@ -31,8 +29,9 @@ KIND = "BEIRGRID_LIBRARIES"
 # Libraries read these variables on import, so each number of threads needs its own server.
 THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+# File of the servers' folder with the process whose end stops them.
 _OWNER = "owner"
-# Largest request in bytes. What is said through these sockets arrives whole.
+# Largest request in bytes. Messages of these sockets arrive whole.
 _LARGEST = 2**20
 # A request for a fork: arguments, all environment variables, working directory, and the standard streams.
 Request = tuple[list[str], dict[str, str], str, list[int]]
@@ -69,14 +68,9 @@ def run() -> None:
 
 
 def connect(path: Path, server: list[str]) -> socket.socket | None:
-    """Connect to a server, which a command starts if there is none.
+    """Return a connection to the socket of a server, which a command starts if there is none.
 
-    Args:
-        path: the socket.
-        server: the command that starts the server.
-
-    Returns:
-        the connection, or None if the server ended at once: its messages are in ``path``.log.
+    None if the server ended at once: its messages are in ``path``.log.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with Path(f"{path}.lock").open("w") as lock:
@@ -98,8 +92,7 @@ def connect(path: Path, server: list[str]) -> socket.socket | None:
 def act_as_proxy(connection: socket.socket, arguments: list[str]) -> None:
     """Act as proxy for a fork with these arguments: forward signals, and exit with the fork's status.
 
-    Raises:
-        OSError: the environment is too large for a request.
+    Raises OSError if the environment is too large for a request.
     """
 
     def pass_on(number: int, _: object) -> None:
@@ -127,15 +120,11 @@ def act_as_proxy(connection: socket.socket, arguments: list[str]) -> None:
 
 
 def serve(path: Path, owner: int, prepare: Callable[[], None]) -> Request:
-    """Serve in the background until the owner has ended: fork an attendant for each connection.
+    """Serve in the background until the process ``owner`` has ended; return the request, in a fork for each.
 
     Args:
         path: the socket, in a folder that is removed at the end.
-        owner: the process whose end stops the server.
-        prepare: imports what forks need (``prepare``). Processes may connect before, and wait.
-
-    Returns:
-        in a fork, the request.
+        prepare: imports what forks need. Processes may connect before, and wait.
     """
     import gc
 
@@ -164,8 +153,8 @@ def _attend(client: socket.socket) -> Request:
     from ..core.interrupts import die_with_parent
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    attendant, (text, streams) = os.getpid(), _message(client)
-    if not text:
+    attendant, (text, streams, *_) = os.getpid(), socket.recv_fds(client, _LARGEST, 3)
+    if not text:  # of a client that has ended
         os._exit(0)
     if (job := os.fork()) == 0:
         die_with_parent()  # only the attendant reports its status
@@ -176,21 +165,12 @@ def _attend(client: socket.socket) -> Request:
         os.close(stream)
     ended = os.pidfd_open(job)
     while ended not in select.select([client.fileno(), ended], [], [])[0]:
-        signals, _ = _message(client)
+        signals = client.recv(1)
         os.kill(job, signals[0] if signals else signal.SIGKILL)  # the end of a client that was killed
     status = os.waitstatus_to_exitcode(os.waitpid(job, 0)[1])
     with contextlib.suppress(OSError):
         client.send(status.to_bytes(8, "big", signed=True))
     os._exit(0)
-
-
-def _message(client: socket.socket) -> tuple[bytes, list[int]]:
-    """Return a message of a client and its descriptors; an empty one if it has ended."""
-    try:
-        text, streams, *_ = socket.recv_fds(client, _LARGEST, 3)
-    except ConnectionResetError:
-        return b"", []
-    return text, streams
 
 
 def run_fork(request: Request, main: Callable[[list[str]], None]) -> None:

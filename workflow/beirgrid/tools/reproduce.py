@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -42,7 +41,7 @@ def reproduce(
     content = entries | describe([system], rows, [metric])
     name = content["grid"]["name"] = f"reproduce-{content['grid']['name']}"
     path = keep_grid(content, how.directory)
-    status = subprocess.run(how.command([path]), check=False).returncode
+    status = how.run([path])
     if status or {"-n", "--dry-run", "--dryrun"} & {*how.snakemake}:
         return status
     verdicts = read_answers(how.directory / paths.TABLES.format(grid=name)).verdicts
