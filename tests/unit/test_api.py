@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -145,7 +146,7 @@ def test_results_that_were_moved_are_not_worked_on_in_place(tmp_path):
 
 
 @pytest.mark.slow
-def test_grids_run_from_python(tmp_path, monkeypatch, capfd):
+def test_grids_run_from_python_and_the_demo_is_reproduced(tmp_path, monkeypatch, capfd):
     forked_snakemake(monkeypatch)
     scores = beirgrid.grid(systems=["bm25-flat"], datasets=["demo"], metrics=["ndcg@10"], directory=tmp_path)
     assert scores.to_dict("list")["system"] == ["bm25-flat"]
@@ -155,6 +156,11 @@ def test_grids_run_from_python(tmp_path, monkeypatch, capfd):
     assert again["value"].item() == scores["value"].item()
     with pytest.raises(BeirgridError, match="did you mean 'bm25'"):
         beirgrid.grid(systems=["bm26"], datasets=["demo"], directory=tmp_path)
+    capfd.readouterr()
+    assert main(["reproduce", "bm25-flat", "demo", "--directory", str(tmp_path), "--cores", "2"]) == 0
+    said = capfd.readouterr().out
+    assert re.search(r"demo +0\.5333 +0\.5333 ", said)
+    assert said.endswith("1 reproduced\n")
     monkeypatch.undo()  # Snakemake starts as it does for users
     with pytest.raises(BeirgridError, match="the grid did not finish"):
         beirgrid.grid(systems=["bm25"], datasets=["demo"], directory=tmp_path, options=["--no-such-option"])

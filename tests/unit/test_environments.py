@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
 from pathlib import Path
 
@@ -121,6 +122,12 @@ def _jobs() -> set[tuple[str, str]]:
     return {(Path(rule.conda_env).stem.removesuffix("-cpu"), stages()[rule.name].run) for rule in rules().values()}
 
 
+@cache
+def _import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def _imports(package: Path, name: str, seen: set[str]) -> set[str]:
     """Return the packages that a module imports, directly or through other modules of this project."""
     if name in seen:
@@ -129,12 +136,12 @@ def _imports(package: Path, name: str, seen: set[str]) -> set[str]:
     path = package / f"{name.replace('.', '/')}.py"
     path = path if path.is_file() else package / name.replace(".", "/") / "__init__.py"
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _import_statements(path):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+        elif node.level == 0:
             found.add(node.module.partition(".")[0])
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
             base = base[: len(base) - (node.level - 1)] if node.level > 1 else base
             for target in [node.module] if node.module else [alias.name for alias in node.names]:

@@ -58,25 +58,6 @@ def _run(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_lock_of_a_killed_run_is_known_to_be_left_over(killed):
-    assert run._was_killed(killed)
-    assert _run("--unlock").returncode == 0
-    assert not run._was_killed(killed)
-    assert _run().returncode == 0
-    assert Path("done").exists()
-    Path(".snakemake/locks").mkdir(exist_ok=True)
-    Path(".snakemake/locks/of-another-run").touch()
-    assert not run._was_killed(killed)  # the last run has ended
-
-
-def test_the_lock_of_a_run_that_cannot_be_seen_stays(killed):
-    path = Path("results/status.jsonl")
-    first, *rest = path.read_text().splitlines()
-    path.write_text("\n".join([json.dumps({**json.loads(first), "host": "another-host"}), *rest]))
-    assert not run._was_killed(killed)
-
-
-@pytest.mark.slow
 def test_a_second_run_is_refused_beside_another(killed):
     assert _run("--unlock").returncode == 0
     for name in ("go", "begun"):
@@ -95,12 +76,19 @@ def test_a_second_run_is_refused_beside_another(killed):
 
 
 @pytest.mark.slow
-def test_a_run_is_refused_beside_the_jobs_of_one_that_was_killed(killed):
-    job = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)", "beirgrid", "stage", "encode"], cwd=killed
-    )
+def test_a_killed_run_leaves_a_lock_and_jobs_beside_which_no_other_runs(killed):
+    path = Path("results/status.jsonl")
+    told = path.read_text()
+    first, *rest = told.splitlines()
+    path.write_text("\n".join([json.dumps({**json.loads(first), "host": "another-host"}), *rest]))
+    assert not run._was_killed(killed)  # it cannot be seen from here
+    path.write_text(told)
+    assert run._was_killed(killed)
+    words = [sys.executable, "-c", "import time; time.sleep(600)", "beirgrid", "stage", "encode"]
+    job = subprocess.Popen(words, cwd=killed)
     try:
         assert _run("--unlock").returncode == 0
+        assert not run._was_killed(killed)
         refused = _run()
         assert refused.returncode != 0
         assert f"wait until they end, or stop them (process {job.pid})" in refused.stdout
@@ -108,6 +96,10 @@ def test_a_run_is_refused_beside_the_jobs_of_one_that_was_killed(killed):
         job.kill()
         job.wait()
     assert _run().returncode == 0
+    assert Path("done").exists()
+    Path(".snakemake/locks").mkdir(exist_ok=True)
+    Path(".snakemake/locks/of-another-run").touch()
+    assert not run._was_killed(killed)  # the last run has ended
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import pandas as pd
 import pytest
-from helpers import ROOT, forked_snakemake
+from helpers import ROOT
 
 from beirgrid.__main__ import main
 from beirgrid.config.entries import TOLERANCES
@@ -84,12 +82,3 @@ def test_the_page_of_results_has_each_score_beside_its_value(monkeypatch):
     assert "2026-01-02, 3 cores of" in text
     assert "beirgrid 1.2, torch 9." in text
     assert "| 24 of 24 reproduced |" in text
-
-
-@pytest.mark.slow
-def test_the_demo_is_reproduced(tmp_path, monkeypatch, capfd):
-    forked_snakemake(monkeypatch)
-    assert main(["reproduce", "bm25-flat", "demo", "--directory", str(tmp_path), "--cores", "2"]) == 0
-    said = capfd.readouterr().out
-    assert re.search(r"demo +0\.5333 +0\.5333 ", said)
-    assert said.endswith("1 reproduced\n")

@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from beirgrid.__main__ import main
+from beirgrid.config.load import merged
 from beirgrid.core import checkout
 from beirgrid.core.errors import ConfigError, DataError
-from beirgrid.tools.run import describe_model, find_grid, profile
+from beirgrid.tools.run import describe, describe_model, find_grid, keep_grid, profile
 
 
 def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -64,18 +65,16 @@ def test_options_and_targets_of_snakemake_are_passed_on(tmp_path):
     assert not (tmp_path / ".snakemake").exists()
 
 
-@pytest.mark.slow
-def test_a_folder_is_a_dataset_or_a_model(tiny_models, tmp_path):
+def test_a_folder_is_a_dataset_or_a_model(tiny_models, tmp_path, monkeypatch):
     """A collection in BEIR layout, and a checkpoint."""
     folder = pages.folder(tmp_path / "notes")
-    model = ("--model", tiny_models["dense"], "--against", "bm25-flat,bm25")
-    done = run(*model, "--datasets", "./notes,demo", "-n", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "encode_dense" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    keep_grid(describe([], ["./notes", "demo"], model=str(tiny_models["dense"]), against=["bm25-flat", "bm25"]), Path())
     content = written(tmp_path)
     assert content["grid"]["datasets"] == ["notes", "demo"]
     assert content["corpora"] == {"notes": {"source": "local", "path": str(folder)}}
     name = content["grid"]["systems"][-1]
+    assert merged(more=content).models[name].family == "dense"
     assert content["grid"]["systems"] == ["bm25-flat", "bm25", name]
     assert content["grid"]["compare"] == [name, "bm25-flat", "bm25"]
     assert content["models"][name]["path"] == str(tiny_models["dense"].resolve())

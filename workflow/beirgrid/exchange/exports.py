@@ -18,29 +18,21 @@ from ..core.checkout import full_version
 from ..core.errors import DataError, warn
 from ..results import results_folder, scores
 from ..results.cells import precisions
-from ..results.results_folder import Result
+from ..results.results_folder import Directory, Result
 
 Output = Annotated[Path, "folder to write; it must be new or empty"]
-Directory = Annotated[Path, results_folder.PLACE]
 GridName = Annotated[str, "name of the grid; by default, all finished cells of the folder"]
 # Name of the software in all exports.
 SOFTWARE = f"beirgrid {full_version()}"
 
 
 class ExportedCell(NamedTuple):
-    """A finished cell: one system on one dataset.
-
-    Attributes:
-        result: its files.
-        scores: means of the metrics, checked against the values per query.
-        evaluation: the record of the evaluation.
-        records: the records of the steps before the evaluation, in order.
-    """
+    """A finished cell: one system on one dataset."""
 
     result: Result
-    scores: scores.Scores
-    evaluation: dict[str, Any]
-    records: list[dict[str, Any]]
+    scores: scores.Scores  # checked against the values per query
+    evaluation: dict[str, Any]  # the record of the evaluation
+    records: list[dict[str, Any]]  # of the steps before the evaluation, in order
 
     @property
     def qrels(self) -> Path:

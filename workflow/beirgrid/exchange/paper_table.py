@@ -24,7 +24,7 @@ _SCORE, _NOTHING = "{:.3f}".format, "--"
 
 def export_table(
     *,
-    directory: Annotated[Path, results_folder.PLACE] = Path(),
+    directory: results_folder.Directory = Path(),
     grid: Annotated[str, "name of the grid, where the folder has several"] = "",
     metric: Annotated[str, "metric, such as nDCG@10 (default: the first of the grid)"] = "",
 ) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 from ..core import files, paths
 from ..core.errors import DataError, warn
 
-# Help of the options for ``locate``.
+# The option that ``locate`` and the functions below resolve, with its help.
 PLACE = "working folder of grids, its results folder, or the folder or name of one grid"
+Directory = Annotated[Path, PLACE]
 # The summary of a grid, in its folder under the results.
 SUMMARY = Path(paths.GRID_SUMMARY).name
 GridT = TypeVar("GridT")
@@ -21,36 +22,24 @@ _GRIDS = paths.GRID_SUMMARY.format(grid="*").removeprefix("results/")
 
 
 class Result(NamedTuple):
-    """The files of one system on one dataset.
-
-    Attributes:
-        scores: means of the metrics, the record of the evaluation.
-        qrels: what the runs were evaluated with.
-        records: records of the steps before the evaluation. Without a grid's summary, only those of dataset and run.
-        language: language of the corpus, an ISO 639-1 code; empty without a grid's summary.
-    """
+    """The files of one system on one dataset."""
 
     system: str
     dataset: str
-    scores: Path
+    scores: Path  # means of the metrics, the record of the evaluation
     per_query: Path
     run: Path
     qrels: Path
-    records: tuple[Path, ...]
-    language: str = ""
+    records: tuple[Path, ...]  # of the steps before the evaluation; without a grid's summary, of dataset and run alone
+    language: str = ""  # of the corpus, an ISO 639-1 code; empty without a grid's summary
 
 
 class Results(NamedTuple):
-    """A results folder, or one of its grids.
-
-    Attributes:
-        cells: the cells by system and dataset: all cells of the grid, or all with scores.
-        seeds: systems with seeds, with the system of each seed, from the grids' summaries.
-    """
+    """A results folder, or one of its grids."""
 
     folder: Path
-    cells: dict[tuple[str, str], Result]
-    seeds: dict[str, tuple[str, ...]]
+    cells: dict[tuple[str, str], Result]  # by system and dataset: all cells of the grid, or all with scores
+    seeds: dict[str, tuple[str, ...]]  # the systems of the seeds of each system with seeds
 
     @property
     def systems(self) -> list[str]:
@@ -128,11 +117,10 @@ def only_grid(directory: Path, grid: str = "") -> Path:
 
 
 def find(place: str | Path, grid: str = "") -> Results:
-    """Find the results at a place, as ``locate`` resolves it.
+    """Find the results at a place, as ``locate`` resolves it. Of several grids, a damaged one is named and left out.
 
     Raises:
-        DataError: there are no results, or the summary of the one grid is missing or damaged. Of several grids,
-            a damaged one is named and left out.
+        DataError: there are no results, or the summary of the one grid is missing or damaged.
     """
     folder, summary = locate(place, grid)
     if summary:

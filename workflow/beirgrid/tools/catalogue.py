@@ -20,7 +20,7 @@ from ..core.errors import show, table_lines
 from ..pipeline.grid import Grid
 from ..pipeline.resources import Resources
 from ..results import results_folder, scores
-from .options import ConfigFiles, ResultsPlace
+from .options import ConfigFiles
 from .run import ready_made
 
 Row = dict[str, Any]
@@ -34,7 +34,7 @@ def catalogue(
     *,
     here: Annotated[bool, "show only what this folder already has"] = False,
     configfile: ConfigFiles = (),
-    directory: ResultsPlace = Path(),
+    directory: results_folder.Directory = Path(),
     json: Annotated[bool, "print JSON"] = False,
 ) -> None:
     """List registered systems, datasets and models, and what is on this disk.

@@ -28,7 +28,7 @@ _KEY = ["system", "dataset", "step", "depth", "hardware", "cpus"]
 
 def latency(
     *,
-    directory: Annotated[Path, results_folder.PLACE] = Path(),
+    directory: results_folder.Directory = Path(),
     grid: Annotated[str, "name of the grid, where the folder has several"] = "",
     dataset: Annotated[str, "dataset with the queries"],
     systems: Annotated[tuple[str, ...], "systems to measure (default: all of the grid)"] = (),

@@ -34,25 +34,15 @@ class NotSearchable(BeirgridError):
 
 
 class OpenSystem(NamedTuple):
-    """An open system.
+    """An open system, with the first stage and the functions of a reranked one."""
 
-    Attributes:
-        rank: returns the ranking of a query.
-        depth: documents that it retrieves, or reranks.
-        hardware: of its model, or of this machine.
-        precision: of its model.
-        first: the first stage of a reranked system.
-        read: returns the texts of documents to rerank, by id.
-        score: scores texts for a query, float32 [texts].
-    """
-
-    rank: Callable[[str], runs.Ranking]
-    depth: int
-    hardware: str
-    precision: str = ""
+    rank: Callable[[str], runs.Ranking]  # of a query
+    depth: int  # documents that it retrieves, or reranks
+    hardware: str  # of its model, or of this machine
+    precision: str = ""  # of its model
     first: OpenSystem | None = None
-    read: Callable[[set[str]], dict[str, str]] = lambda ids: {}
-    score: Callable[[str, list[str]], np.ndarray] = lambda text, documents: np.zeros(0)
+    read: Callable[[set[str]], dict[str, str]] = lambda ids: {}  # texts of documents by id
+    score: Callable[[str, list[str]], np.ndarray] = lambda text, documents: np.zeros(0)  # float32 [texts]
 
 
 def open_system(system: str, dataset: str, device: str) -> OpenSystem:

@@ -15,7 +15,6 @@ from pydantic import AfterValidator, BeforeValidator
 from ..core import provenance
 from ..core.errors import BeirgridError, ConfigError
 from ..pipeline.job import arguments
-from ..results import results_folder
 
 
 def names(text: str) -> list[str]:
@@ -29,8 +28,6 @@ NameLists = Annotated[tuple[str, ...], AfterValidator(lambda words: tuple(names(
 # Options of Snakemake that commands share.
 ConfigFiles = Annotated[tuple[Path, ...], "same as Snakemake's --configfile", "--configfile", "--configfiles"]
 Directory = Annotated[Path, "same as Snakemake's --directory: the folder that contains results/"]
-# A working folder, as commands that read results find it.
-ResultsPlace = Annotated[Path, results_folder.PLACE]
 
 
 class UsageError(BeirgridError):

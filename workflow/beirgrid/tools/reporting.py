@@ -41,7 +41,7 @@ _COUNTED |= {published.OTHER_PROTOCOL: "not judged, because they follow another 
 def report(
     *,
     grid: Annotated[str, "name of the grid; without it, all grids of the folder"] = "",
-    directory: Annotated[Path, results_folder.PLACE] = Path(),
+    directory: results_folder.Directory = Path(),
     written: Annotated[bool, "print the summary of the tables that a run has written, and write nothing"] = False,
 ) -> None:
     """Write the tables and the page of a grid from its finished cells, and print a summary.

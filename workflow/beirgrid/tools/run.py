@@ -213,7 +213,7 @@ def _run(
     return scores[scores["metric"].isin(metrics)] if metrics else scores
 
 
-# Words
+# Grids, profiles and locks
 
 
 def _was_killed(directory: Path) -> bool:

@@ -14,7 +14,6 @@ from ..core import paths, provenance
 from ..core.errors import BeirgridError, column_lines, nearest, show
 from ..results import results_folder, scores
 from ..results.results_folder import Result, Results
-from .options import ResultsPlace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +32,7 @@ def search(
     *,
     depth: Annotated[SizeOrZero, "documents to print"] = 10,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run"] = "auto",
-    directory: ResultsPlace = Path(),
+    directory: results_folder.Directory = Path(),
     json: Annotated[bool, "print JSON, with whole texts"] = False,
 ) -> None:
     """Search, and print the documents, best first.
@@ -90,7 +89,7 @@ def show_cell(
     *,
     metric: Annotated[str, "metric that orders the queries (default: the grid's first)"] = "",
     depth: Annotated[SizeOrZero, "documents to print of a query"] = 10,
-    directory: ResultsPlace = Path(),
+    directory: results_folder.Directory = Path(),
 ) -> None:
     """Print the scores of a cell, or the documents of one of its queries.
 

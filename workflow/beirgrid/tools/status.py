@@ -21,13 +21,12 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from ..core.errors import column_lines, printable, show
 from ..results import results_folder
 from .events import EVENTS, Execution, RunningJob, read, tail
-from .options import ResultsPlace
 
 # Limits of a screen: lines of a failed job's log, and failed or running jobs.
 _LINES, _JOBS = 5, 12
 
 
-def status(*, directory: ResultsPlace = Path()) -> None:
+def status(*, directory: results_folder.Directory = Path()) -> None:
     """Print the state of a grid's jobs. To watch a run: ``watch beirgrid status``."""
     os.chdir(results_folder.working_folder(directory)[0])
     show(*screen(read(EVENTS)))
