@@ -86,18 +86,23 @@ def test_stages_without_a_model_import_little(stage):
     assert done.stdout.strip() == "[]", done.stderr
 
 
-@pytest.mark.parametrize("rule", JOBS)
-def test_the_job_of_each_rule_fits_its_function(rule, tmp_path, monkeypatch):
-    """One job of each rule."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def rules_of_paper() -> Rules:
+    """The rules of the paper's grid, and of systems of all other kinds."""
     raw = tracked_configuration("grids/paper")
     raw["systems"] |= {"published": PUBLISHED, "program": PROGRAM, "mine": {"run": "{dataset}.trec"}}
     raw["systems"]["smaller"] = {"retriever": "tas-b", "index": {"kind": "int8"}}
-    grid_rules = Rules(Grid(config.load(raw)), own_python=True)
+    return Rules(Grid(config.load(raw)), own_python=True)
+
+
+@pytest.mark.parametrize("rule", JOBS)
+def test_the_job_of_each_rule_fits_its_function(rules_of_paper, rule, tmp_path, monkeypatch):
+    """One job of each rule."""
+    monkeypatch.chdir(tmp_path)
     own = {"system": "mine"} if rule == "fetch_run" else {}
     each = Job.of(rule, JOBS[rule] | own)
     outputs = dict.fromkeys(each.stage.outputs, "out")
-    command = grid_rules.command(each, grid_rules.inputs(each), outputs, 1, SimpleNamespace(mem_mb=2000))
+    command = rules_of_paper.command(each, rules_of_paper.inputs(each), outputs, 1, SimpleNamespace(mem_mb=2000))
     *_, name, _, text = shlex.split(command)
     made, function = json.loads(text), job.stage_function(name)
     if rule in ("aggregate", "report", "analyses"):

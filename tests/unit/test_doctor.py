@@ -12,10 +12,11 @@ from beirgrid.__main__ import main
 
 def findings(capsys, *options: str) -> dict[str, list[tuple[str, str]]]:
     """Return state and text of the findings by subject, with the advice below each."""
-    main(["doctor", *options])
+    status = main(["doctor", *options])
     told: dict[str, list[tuple[str, str]]] = {}
     for state, what, text in re.findall(r"^(\w+) +([^:]+): (.*(?:\n    .*)?)", capsys.readouterr().out, re.MULTILINE):
         told.setdefault(what, []).append((state, text))
+    assert status == any(state == "PROBLEM" for of_subject in told.values() for state, _ in of_subject)
     return told
 
 
@@ -40,27 +41,24 @@ def test_this_machine_is_described_and_nothing_is_left(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_absent_is_a_problem(tmp_path, capsys):
-    assert main(["doctor", "--directory", str(tmp_path / "gone")]) == 1
-    said = capsys.readouterr().out
-    absent = f"No such file or directory: '{tmp_path / 'gone'}'"
-    assert f"PROBLEM disk: [Errno 2] {absent}\n    create the folder, or use --directory\n" in said
-
-
 def test_a_full_disk_is_noted(full_disk, capsys):
     ((state, text),) = findings(capsys, "--directory", str(full_disk))["disk"]
     assert (state, "free space" in text) == ("note", True)
 
 
-def test_a_java_that_does_not_start_is_a_problem(tmp_path, monkeypatch, capsys):
+def test_what_no_grid_can_run_with_is_a_problem(programs, tmp_path, monkeypatch, capsys):
+    """An absent folder, a Java that does not start, a GPU that PyTorch does not see, a cluster that does not answer."""
+    gone = tmp_path / "gone"
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert findings(capsys)["Java"] == [("PROBLEM", f"{tmp_path}/bin/java does not start")]
-
-
-def test_a_gpu_that_pytorch_does_not_see_is_a_problem(programs, monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     programs("nvidia-smi", "NVIDIA H200, 580.1, 143771 MiB")
-    gpu, (state, text) = findings(capsys)["GPU"]
+    programs("sinfo", "slurm_load_partitions: Unable to contact slurm controller", status=1)
+    told = findings(capsys, "--directory", str(gone))
+    absent = f"[Errno 2] No such file or directory: '{gone}'\n    create the folder, or use --directory"
+    assert told["disk"] == [("PROBLEM", absent)]
+    assert told["Java"] == [("PROBLEM", f"{tmp_path}/bin/java does not start")]
+    assert told["SLURM"] == [("PROBLEM", "sinfo fails\n    ask your administrator: does slurmctld run?")]
+    gpu, (state, text) = told["GPU"]
     assert gpu == ("ok", "NVIDIA H200, 580.1, 143771 MiB")
     assert state == "PROBLEM"
     assert "TORCH=cuda" in text or "driver" in text
@@ -74,9 +72,3 @@ def test_the_limits_of_jobs_stand_beside_the_partitions(programs, capsys):
         ("ok", "partition gpu: 4+ cores, 32000 MB, infinite"),
     ]
     assert told["nodes.gpu"] == [("ok", "partition gpu: at most 8 cores, 64000 MB, 1440 minutes for a job")]
-
-
-def test_a_cluster_that_does_not_answer_is_a_problem(programs, capsys):
-    programs("sinfo", "slurm_load_partitions: Unable to contact slurm controller", status=1)
-    seen = "sinfo fails\n    ask your administrator: does slurmctld run?"
-    assert findings(capsys)["SLURM"] == [("PROBLEM", seen)]
