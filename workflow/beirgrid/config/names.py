@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError, nearest, say
-from . import lock, registry
+from . import lock, mteb_collections, registry
 from .registry import mteb_names
 from .systems import KINDS
 
@@ -46,9 +46,8 @@ def expand(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
     """Return a configuration with entries for mteb's tasks and benchmarks; and mteb's tasks by all datasets."""
     rows = raw["grid"].get("datasets")
-    if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
-        return raw, mteb_names()  # which is refused when the entries are validated
-    unknown = [row for row in rows if row not in raw["datasets"]]
+    names = isinstance(rows, list) and all(isinstance(row, str) for row in rows)  # the validation refuses others
+    unknown = [row for row in rows if row not in raw["datasets"]] if names else []
     if not unknown:
         return raw, mteb_names()
     locked = _collection_facts(unknown, [*map(str, raw["datasets"])])
@@ -68,13 +67,8 @@ def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[s
 def _collection_facts(unknown: Iterable[str], registered: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the locked collections, after adding unknown ones that mteb lists."""
     known = lock.names()
-    missing = [name for name in unknown if name not in known["benchmarks"]]
-    if not missing:
-        return known
-    from . import mteb_collections
-
     new: dict[str, dict[str, Any]] = {"benchmarks": {}, "datasets": {}}
-    for name in missing:
+    for name in (name for name in unknown if name not in known["benchmarks"]):
         collection = mteb_collections.collection(name)
         if collection is not None:
             new["datasets"] |= collection.pop("datasets")
@@ -155,8 +149,6 @@ def _model_facts(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], ta
     # Facts of an earlier version with several texts before documents: mteb's loader runs these models now.
     known = {name: facts for name, facts in known.items() if "documents" not in facts}
     missing = [name for name in wanted if name not in known or not tasks <= set(known[name].get("tasks", tasks))]
-    if not missing:
-        return known
     new = {}
     for name in missing:
         before = known.get(name, {})
@@ -165,7 +157,7 @@ def _model_facts(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], ta
         new[name] = facts | before | {key: facts[key] for key in ("tasks",) if key in facts}
         if "queries" in facts:
             new[name]["queries"] = facts["queries"] | before.get("queries", {})
-    return _kept({"models": new}, missing)["models"]
+    return _kept({"models": new}, missing)["models"] if missing else known
 
 
 def _entry(name: str, facts: Mapping[str, Any], own: Mapping[str, Any], tasks: Mapping[str, str]) -> dict[str, Any]:
