@@ -459,7 +459,7 @@ def test_names_stay_in_sight(show, paper, width):
         assert scroll.evaluate("part => part.scrollWidth <= part.clientWidth")
 
 
-@pytest.mark.parametrize(("size", "metrics"), [((17, 14), ("ndcg@10", "hole@10")), ((40, 30), ("ndcg@10",))])
+@pytest.mark.parametrize(("size", "metrics"), [((17, 14), ("ndcg@10", "hole@10")), ((12, 30), ("ndcg@10",))])
 def test_everything_is_on_the_printed_paper(show, size, metrics, tmp_path):
     """A print includes sections that are folded on the screen, and no column exceeds the paper."""
     pypdf = pytest.importorskip("pypdf", reason="pypdf is absent: make setup-dev")
