@@ -46,7 +46,7 @@ def test_the_literal_command_runs_every_kind_of_stage_on_the_nodes_it_belongs_to
         wait_for((checkout / "results/status.jsonl").exists)
         while process.poll() is None:
             screens.write(beirgrid("status", "--directory", checkout).stdout)
-            time.sleep(1)
+            time.sleep(2)
         assert process.returncode == 0, (tmp_path / "told").read_text()
     last = beirgrid("status", "--directory", checkout).stdout
     assert last.startswith("finished after 0:")
