@@ -685,7 +685,7 @@ def train() -> tuple[float, float]:
     from transformers import AutoModel
 
     from beirgrid.core import compute
-    from beirgrid.stages.train import TrainRecipe, _fit
+    from beirgrid.stages.train import TrainRecipe, fit_cross_encoder
 
     lists, documents, longest = (8 if SMALL else 2000), 5, 200
     asked = texts(lists * documents, longest, "cross-encoder")
@@ -694,7 +694,7 @@ def train() -> tuple[float, float]:
     examples = [{"query": group[0][0], "docs": [text for _, text in group], "labels": labels} for group in groups]
     recipe = TrainRecipe(base="dense", corpus="texts", max_length=256)
     runtime, base = compute.Compute(DEVICE).start(), checkpoint("dense")
-    seconds = _fit(examples, base, recipe, runtime, scratch() / "trained")
+    seconds = fit_cross_encoder(examples, base, recipe, runtime, scratch() / "trained")
     return seconds, arithmetic(AutoModel.from_pretrained(base), [len(text.split()) + 11 for _, text in asked])
 
 

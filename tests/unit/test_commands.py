@@ -158,16 +158,15 @@ def test_a_file_that_is_no_manifest_is_named(tmp_path, content):
 def test_training_keeps_to_its_own_gpu(monkeypatch, tmp_path):
     """The libraries would take the first of four GPUs, and spread each batch over all of them."""
     import torch
-    from sentence_transformers import SentenceTransformerTrainingArguments
 
-    from beirgrid.encoders.trainable import arguments
+    from beirgrid.stages.train import Trainer, TrainRecipe, arguments
 
     current = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: current.append(str(device)))
     runtime = Runtime("cuda:2", "auto", 1)
-    settings = arguments(SentenceTransformerTrainingArguments, runtime, "float32", output_dir=str(tmp_path))
+    settings = arguments(Trainer, tmp_path, TrainRecipe(base="b", corpus="c", batch=8), runtime, "float32")
     assert (str(settings.device), settings.n_gpu, settings.train_batch_size) == ("cuda:2", 1, 8)
     assert current[-1] == "cuda:2"
 

@@ -25,14 +25,10 @@ MARGINS = pa.schema(
 BLOCK = 2048
 
 
-def sample_rows(total: int, most: int, seed: int) -> list[int]:
-    """Sample at most ``most`` rows of ``total``, in order."""
-    return sorted(random.Random(seed).sample(range(total), min(total, most)))
-
-
-def read_rows(corpus: Path, rows: list[int]) -> Iterator[list[Document]]:
-    """Yield the documents of the given rows, in order, in lists of at most ``BLOCK`` (fewer if long)."""
-    chosen = set(rows)
+def sample_documents(corpus: Path, most: int, seed: int) -> Iterator[list[Document]]:
+    """Yield a sample of at most ``most`` documents, in order, in lists of at most ``BLOCK`` (fewer if long)."""
+    total = collection.count(corpus)
+    chosen = set(random.Random(seed).sample(range(total), min(total, most)))
     documents = enumerate(chain.from_iterable(collection.read_documents(corpus)))
     yield from collection.groups((document for row, document in documents if row in chosen), BLOCK)
 

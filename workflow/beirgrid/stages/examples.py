@@ -66,13 +66,13 @@ def generate(
     recorded = provenance.record(Generate.stamp, record, recipe.own_keys(), [output], inputs=inputs)
     with recorded as facts:
         runtime = compute.start()
-        rows = training_data.sample_rows(collection.count(corpus), recipe.documents, recipe.seed)
-        per_document = recipe.queries_per_document or math.ceil(recipe.queries / len(rows))
+        sampled = min(collection.count(corpus), recipe.documents)
+        per_document = recipe.queries_per_document or math.ceil(recipe.queries / sampled)
         model = open_model(generator, recipe.generator, runtime) if generator and recipe.generator else None
         choose, queries = random.Random(recipe.seed), 0
-        progress = Progress("generate", len(rows), "documents")
+        progress = Progress("generate", sampled, "documents")
         with _parquet(output, training_data.QUERIES) as parquet:
-            for documents in training_data.read_rows(corpus, rows):
+            for documents in training_data.sample_documents(corpus, recipe.documents, recipe.seed):
                 of_each = _pairs(documents, recipe, model, per_document, choose)
                 pairs = [
                     (query, positive, document.id)
@@ -86,7 +86,7 @@ def generate(
                 progress.add(len(documents))
             if not queries:
                 raise DataError(f"{corpus} yields no training queries: its documents have no text, titles or sentences")
-        facts.update(documents=len(rows), queries_per_document=per_document, queries=queries)
+        facts.update(documents=sampled, queries_per_document=per_document, queries=queries)
         facts["documents_per_second"] = round(progress.rate, 2)
 
 
