@@ -20,7 +20,8 @@ from beirgrid.core.checkout import CHECKOUT, resolve_path
 from beirgrid.core.errors import BeirgridError, ConfigError
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import Resources
-from beirgrid.pipeline.stage import Job
+from beirgrid.pipeline.sizes import Sizes
+from beirgrid.pipeline.stage import Job, stages
 from beirgrid.pipeline.summaries import Summary
 from beirgrid.results.summary import GridSummary
 from beirgrid.runs import metrics
@@ -339,12 +340,12 @@ def test_jobs_that_share_a_cluster_job_do_not_wait_for_each_other(raw, root):
 @pytest.mark.parametrize(("documents", "queries"), [(1, 250_000), (5183, 49), (83_333, 4), (83_334, 3)])
 def test_gpl_writes_as_many_queries_per_document_as_its_own_code(raw, documents, queries):
     """``queries_per_passage = -1`` and ``new_size = -1`` there: ceil(250e3 / documents) of at most 83,334."""
-    raw["models"]["x"] = {**_ADAPTED, "train": _GPL}
-    recipe = config.load(raw).models["x"].training
-    assert recipe.documents == 83_334
-    assert recipe.queries_for_each(documents) == queries
-    raw["models"]["x"]["train"] = {**_GPL, "queries_per_document": 5}
-    assert config.load(raw).models["x"].training.queries_for_each(documents) == 5
+    raw["corpora"]["demo"]["documents"] = documents
+    for changes, of_each in (({}, queries), ({"queries_per_document": 5}, 5)):
+        raw["models"]["x"] = {**_ADAPTED, "train": {**_GPL, "corpus": "demo", **changes}}
+        grid = Grid(config.load(raw))
+        assert grid.training("x").documents == 83_334
+        assert stages()["generate"].work(Sizes(grid, "cpu"), model="x")["queries"] == of_each * documents
 
 
 def _planned(raw: dict[str, Any], *systems: str, dataset: str = "demo") -> Grid:

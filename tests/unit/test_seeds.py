@@ -80,7 +80,7 @@ def test_every_model_that_is_trained_for_a_member_has_another_seed(grid):
     ]
     assert [grid.training(grid.training(model).base).seed for model in models] == [1, 2, 3]
     assert [grid.training(grid.training(model).base).base for model in models] == ["minilm"] * 3
-    assert grid.training("adapted.seed2").models["teacher"] == "demo-reranker.seed2"
+    assert grid.training("adapted.seed2").teacher == "demo-reranker.seed2"
     first, second = (settings(grid, "adapt", model=f"{model}@scifact")["recipe"] for model in models[:2])
     assert {key for key in first if first[key] != second[key]} == {"seed"}
 

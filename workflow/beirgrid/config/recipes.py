@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -26,15 +25,10 @@ class Training(Entry):
         return getattr(self, "recipe", "cross-encoder")
 
     @property
-    def models(self) -> dict[str, str]:
-        """The models that training needs, by the key that names them."""
-        return {key: name for key, name in self.references("models") if key != "retrievers"}
-
-    @property
     def parts(self) -> list[tuple[str, str]]:
         """The models that training needs, those that mine negatives among them, with the key that names each."""
-        miners = (one for one in self.references("models") if one[0] == "retrievers")
-        return [*self.models.items(), *(one for one in miners if one[1] not in ("bm25", self.base))]
+        known = ("bm25", self.base)
+        return [one for one in self.references("models") if one[0] != "retrievers" or one[1] not in known]
 
 
 class CrossEncoderTraining(Training):
@@ -92,10 +86,6 @@ class GenQ(WithQueries):
     batch: Size = Field(75, description="Queries per step.")
     warmup: NotNegative = Field(0.1, description="Warm-up steps of the learning rate. Below 1: share of all steps.")
 
-    def queries_for_each(self, documents: int) -> int:
-        """Return the number of queries per document for ``documents`` documents."""
-        return self.queries_per_document
-
 
 class Gpl(WithQueries):
     """The model learns a cross-encoder's margins over mined negatives, as in the code of GPL's authors."""
@@ -109,10 +99,9 @@ class Gpl(WithQueries):
         None, description="Sources of negatives: bm25 or dense models. By default, the base."
     )
     negative_depth: Size = Field(50, description="Depth of the rankings that negatives are drawn from.")
-
-    def queries_for_each(self, documents: int) -> int:
-        """Return the number of queries per document for ``documents`` documents, by the rule of GPL's code."""
-        return self.queries_per_document or math.ceil(self.queries / documents)
+    steps: Count = Field(140_000, description="Training steps.")
+    batch: Size = Field(32, description="Queries per step.")
+    warmup: NotNegative = Field(1000, description="Warm-up steps of the learning rate. Below 1: share of all steps.")
 
     @property
     def miners(self) -> tuple[str, ...]:
@@ -123,10 +112,6 @@ class Gpl(WithQueries):
     def dense_miners(self) -> list[str]:
         """The dense models that mine negatives."""
         return [name for name in self.miners if name != "bm25"]
-
-    steps: Count = Field(140_000, description="Training steps.")
-    batch: Size = Field(32, description="Queries per step.")
-    warmup: NotNegative = Field(1000, description="Warm-up steps of the learning rate. Below 1: share of all steps.")
 
 
 class Pretraining(Adaptive):

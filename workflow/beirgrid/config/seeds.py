@@ -41,20 +41,22 @@ def expand(config: entries.Config) -> entries.Config:
     systems: dict[str, Any] = dict(config.systems)
     models: dict[str, Any] = dict(config.models)
     for name, system in config.systems.items():
-        for number in range(1, (system.seeds or 0) + 1):
-            parts = (part for part in checks.with_parts(config.systems, [name]) if _is_random(config, part))
-            copied = {"systems": {part: member(part, number) for part in parts}, "models": {}}
-            if number > 1:
-                behind = (model for model in checks.models_behind(config, [name]) if _has_seed(config, model))
-                copied["models"] = {model: member(model, number) for model in behind}
-            for part, copy in copied["systems"].items():
-                entry = config.systems[part]
-                systems[copy] = entry.model_copy(update={"seeds": None, **_references(entry, copied)})
-            for model, copy in copied["models"].items():
-                models[copy] = _copy(config.models[model], copied, number)
-        if system.seeds:
-            made = tuple(member(name, number) for number in range(1, system.seeds + 1))
-            systems[name] = entries.Repeated(members=made)
+        if not system.seeds:
+            continue
+        parts = [part for part in checks.with_parts(config.systems, [name]) if _is_random(config, part)]
+        behind = [model for model in checks.models_behind(config, [name]) if _has_seed(config, model)]
+        for number in range(1, system.seeds + 1):
+            own = {"systems": {part: member(part, number) for part in parts}}
+            own["models"] = {model: member(model, number) for model in behind if number > 1}
+            for part, copy in own["systems"].items():
+                systems[copy] = _copy(config.systems[part], own, seeds=None)
+            for model, copy in own["models"].items():
+                changes: dict[str, Any] = {"note": ""}
+                if train := config.models[model].training:
+                    changes["train"] = _copy(train, own, seed=(train.seed + number - 1) % SEED_LIMIT)
+                models[copy] = _copy(config.models[model], own, **changes)
+        made = tuple(member(name, number) for number in range(1, system.seeds + 1))
+        systems[name] = entries.Repeated(members=made)
     return config.model_copy(update={"models": models, "systems": systems})
 
 
@@ -71,20 +73,10 @@ def _has_seed(config: entries.Config, name: str) -> bool:
     return bool(model.training or config.models[model.query_tower or name].training)
 
 
-def _references(entry: entries.Entry, copied: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """Return the keys of an entry that name systems or models, with the names of their copies there."""
-    values: dict[str, Any] = {}
-    for registry, names in copied.items():
+def _copy(entry: entries.Entry, copies: Mapping[str, Mapping[str, str]], **changes: Any) -> Any:
+    """Copy an entry, with changes and with the copies of the systems and models that it names."""
+    for registry, names in copies.items():
         for key in {key for key, _ in entry.references(registry)}:
             value = getattr(entry, key)
-            values[key] = names.get(value, value) if isinstance(value, str) else tuple(names.get(n, n) for n in value)
-    return values
-
-
-def _copy(entry: entries.ModelEntry, copied: Mapping[str, Mapping[str, str]], number: int) -> entries.ModelEntry:
-    """Return the entry of a model with the seed of a member."""
-    changes: dict[str, Any] = {"note": "", **_references(entry, copied)}
-    if train := entry.training:
-        seed = (train.seed + number - 1) % SEED_LIMIT
-        changes["train"] = train.model_copy(update={"seed": seed, **_references(train, copied)})
+            changes[key] = names.get(value, value) if isinstance(value, str) else tuple(names.get(n, n) for n in value)
     return entry.model_copy(update=changes)

@@ -113,21 +113,9 @@ class Grid:
         entry = self.system(system)
         return entry.members if isinstance(entry, entries.Repeated) else (system,)
 
-    def training(self, model: str) -> entries.Training:
-        """Return the training recipe of a model."""
-        train = self.model(model).training
-        assert train is not None, f"{model} is fetched"
-        return train
-
-    def training_as(self, kind: type[EntryT], model: str) -> EntryT:
-        """Return the training recipe of a model, whose class the caller knows."""
-        return _as(kind, self.training(model))
-
-    def adapted_to(self, model: str) -> str:
-        """Return the corpus to which a model is adapted."""
-        corpus = self.training(model).corpus
-        assert corpus is not None, f"{model} is a template"
-        return corpus
+    def training(self, model: str) -> Any:
+        """Return the training recipe of a model. Its class follows from the stage's ``recipes``."""
+        return self.model(model).training
 
     def retriever(self, system: str) -> str:
         """Return the document encoder of a neural retriever."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 from ..config import entries
 from ..core import paths
@@ -37,7 +37,7 @@ class Train(Stage):
     }
 
     def inputs(self, grid: Grid, model: str) -> Inputs:
-        train = grid.training_as(entries.CrossEncoderTraining, model)
+        train = grid.training(model)
         inputs = {
             "base": artifacts.checkpoint(grid, train.base, train.corpus),
             "corpus": artifacts.documents(train.corpus),
@@ -50,8 +50,7 @@ class Train(Stage):
         return inputs
 
     def settings(self, grid: Grid, model: str) -> Settings:
-        train = grid.training_as(entries.CrossEncoderTraining, model)
-        length = grid.model(model).max_length
+        train, length = grid.training(model), grid.model(model).max_length
         recipe = {**train.own_keys(), "language": grid.language(train.corpus), "max_length": length}
         if train.teacher:
             teacher = grid.model(train.teacher)
@@ -59,7 +58,7 @@ class Train(Stage):
         return {"precision": "auto", "recipe": recipe}  # encode.precision is that of models that are not trained here
 
     def work(self, sizes: Sizes, model: str) -> Amounts:
-        train = sizes.grid.training_as(entries.CrossEncoderTraining, model)
+        train = sizes.grid.training(model)
         corpus, group = train.corpus, 1 + train.hard_negatives + train.random_negatives
         documents, words = sizes.documents(corpus), sizes.words[corpus]
         pairs = documents * len(train.derive) + (sizes.judged(train.dataset) if train.dataset else 0)
@@ -80,24 +79,26 @@ class Generate(Stage):
     }
 
     def inputs(self, grid: Grid, model: str) -> Inputs:
-        corpus, generator = grid.adapted_to(model), grid.training(model).models.get("generator")
-        inputs: dict[str, Any] = {"corpus": artifacts.documents(corpus)}
-        return inputs | ({"generator": artifacts.checkpoint(grid, generator, corpus)} if generator else {})
+        train = grid.training(model)
+        inputs = {"corpus": artifacts.documents(train.corpus)}
+        if train.generator:
+            inputs["generator"] = artifacts.checkpoint(grid, train.generator, train.corpus)
+        return inputs
 
     def settings(self, grid: Grid, model: str) -> Settings:
         recipe = _recipe(grid, model, *_QUERIES)
-        if generator := grid.training(model).models.get("generator"):
+        if generator := grid.training(model).generator:
             recipe["generator"] = model_entries.reading(grid.model(generator))
         return {"precision": grid.config.encode.precision, "recipe": recipe}
 
     def runs_model(self, grid: Grid, model: str) -> bool:
-        return "generator" in grid.training(model).models
+        return bool(grid.training(model).generator)
 
     def work(self, sizes: Sizes, model: str) -> Amounts:
         documents, queries = _sampled(sizes, model)
         work: Amounts = {"sampled_documents": documents, "queries": queries}
-        if generator := sizes.grid.training(model).models.get("generator"):
-            work |= sizes.writing(generator, documents, sizes.words[sizes.grid.adapted_to(model)], queries)
+        if (train := sizes.grid.training(model)).generator:
+            work |= sizes.writing(train.generator, documents, sizes.words[train.corpus], queries)
         return work
 
 
@@ -119,8 +120,8 @@ class Mine(Stage):
     }
 
     def inputs(self, grid: Grid, model: str) -> Inputs:
-        train, corpus = grid.training_as(entries.Gpl, model), grid.adapted_to(model)
-        dense = train.dense_miners
+        train = grid.training(model)
+        corpus, dense = train.corpus, train.dense_miners
         return {
             "queries": output(paths.TRAINING_QUERIES, model=model),
             "corpus": artifacts.documents(corpus),
@@ -130,20 +131,21 @@ class Mine(Stage):
         }
 
     def settings(self, grid: Grid, model: str) -> Settings:
-        dense = [grid.model(name) for name in grid.training_as(entries.Gpl, model).dense_miners]
+        train = grid.training(model)
+        dense = [grid.model(name) for name in train.dense_miners]
         recipe = {
             **_recipe(grid, model, "negative_depth"),
-            "language": grid.language(grid.adapted_to(model)),
+            "language": grid.language(train.corpus),
             "dense": [model_entries.with_prompts(entry, query=entry.prefixes.query) for entry in dense],
         }
         return {"precision": grid.config.encode.precision, "recipe": recipe}
 
     def runs_model(self, grid: Grid, model: str) -> bool:
-        return bool(grid.training_as(entries.Gpl, model).dense_miners)
+        return bool(grid.training(model).dense_miners)
 
     def work(self, sizes: Sizes, model: str) -> Amounts:
-        train, corpus = sizes.grid.training_as(entries.Gpl, model), sizes.grid.adapted_to(model)
-        queries, documents, dense = _sampled(sizes, model)[1], sizes.documents(corpus), train.dense_miners
+        train, queries = sizes.grid.training(model), _sampled(sizes, model)[1]
+        corpus, documents, dense = train.corpus, sizes.documents(train.corpus), train.dense_miners
         dimensions = sum(sizes.model(name)["dimensions"] for name in dense)
         # BM25 searches only as deep as negatives are drawn: about a tenth of the work of 1,000 hits.
         postings = met_postings(queries, QUERY_WORDS, documents) / 10 if "bm25" in train.miners else 0.0
@@ -171,23 +173,23 @@ class Label(Stage):
     }
 
     def inputs(self, grid: Grid, model: str) -> Inputs:
-        corpus = grid.adapted_to(model)
+        train = grid.training(model)
         return {
             "queries": output(paths.TRAINING_QUERIES, model=model),
             "negatives": output(paths.NEGATIVES, model=model),
-            "teacher": artifacts.checkpoint(grid, grid.training_as(entries.Gpl, model).teacher, corpus),
-            "corpus": artifacts.documents(corpus),
+            "teacher": artifacts.checkpoint(grid, train.teacher, train.corpus),
+            "corpus": artifacts.documents(train.corpus),
         }
 
     def settings(self, grid: Grid, model: str) -> Settings:
-        teacher = grid.model(grid.training_as(entries.Gpl, model).teacher)
+        teacher = grid.model(grid.training(model).teacher)
         recipe = {**_recipe(grid, model, "steps", "batch", "seed"), "teacher": model_entries.reading(teacher)}
         return {"precision": grid.config.encode.precision, "recipe": recipe}
 
     def work(self, sizes: Sizes, model: str) -> Amounts:
-        train, queries = sizes.grid.training_as(entries.Gpl, model), _sampled(sizes, model)[1]
+        train, queries = sizes.grid.training(model), _sampled(sizes, model)[1]
         pairs = min(train.steps * train.batch, queries * 100) + queries
-        words = QUERY_WORDS + sizes.words[sizes.grid.adapted_to(model)]
+        words = QUERY_WORDS + sizes.words[train.corpus]
         return {"pair_words": pairs * words, **sizes.reading(train.teacher, pairs, words)}
 
 
@@ -200,12 +202,10 @@ class Adapt(Stage):
     costs = _LEARNING
 
     def inputs(self, grid: Grid, model: str) -> Inputs:
-        train, corpus = grid.training(model), grid.adapted_to(model)
-        examples = artifacts.documents(corpus)
-        if isinstance(train, entries.WithQueries):
-            read = paths.MARGINS if isinstance(train, entries.Gpl) else paths.TRAINING_QUERIES
-            examples = output(read, model=model)
-        return {"base": artifacts.checkpoint(grid, train.base, corpus), "examples": examples}
+        train = grid.training(model)
+        made = {"genq": paths.TRAINING_QUERIES, "gpl": paths.MARGINS}.get(train.recipe)
+        examples = output(made, model=model) if made else artifacts.documents(train.corpus)
+        return {"base": artifacts.checkpoint(grid, train.base, train.corpus), "examples": examples}
 
     def settings(self, grid: Grid, model: str) -> Settings:
         base = model_entries.reading(grid.model(grid.training(model).base))
@@ -213,16 +213,15 @@ class Adapt(Stage):
         return {"precision": grid.config.encode.precision, "recipe": recipe}
 
     def work(self, sizes: Sizes, model: str) -> Amounts:
-        train, corpus = sizes.grid.training(model), sizes.grid.adapted_to(model)
+        train = sizes.grid.training(model)
         # A step reads a query with its documents, or a text and what is left of it.
-        if isinstance(train, entries.Gpl):
-            of_each, texts = 3, train.steps * train.batch
+        of_each = {"gpl": 3, "mlm": 1}.get(train.recipe, 2)
+        if train.recipe == "gpl":
+            texts = train.steps * train.batch
         else:
-            assert isinstance(train, entries.GenQ | entries.Tsdae | entries.Mlm)
-            of_each = 1 if isinstance(train, entries.Mlm) else 2
-            texts = min(train.documents, sizes.documents(corpus)) * train.epochs
-            texts *= train.queries_per_document if isinstance(train, entries.GenQ) else 1
-        return sizes.learning(model, of_each * texts, sizes.words[corpus], of_each * train.batch)
+            texts = min(train.documents, sizes.documents(train.corpus)) * train.epochs
+            texts *= train.queries_per_document if train.recipe == "genq" else 1
+        return sizes.learning(model, of_each * texts, sizes.words[train.corpus], of_each * train.batch)
 
 
 def _recipe(grid: Grid, model: str, *keys: str) -> Settings:
@@ -236,6 +235,5 @@ def _recipe(grid: Grid, model: str, *keys: str) -> Settings:
 def _sampled(sizes: Sizes, model: str) -> tuple[int, int]:
     """Return the number of documents that a recipe samples, and of queries that it writes."""
     train = sizes.grid.training(model)
-    assert isinstance(train, entries.GenQ | entries.Gpl)
-    documents = min(train.documents, sizes.documents(sizes.grid.adapted_to(model)))
-    return documents, documents * train.queries_for_each(documents)
+    documents = min(train.documents, sizes.documents(train.corpus))
+    return documents, documents * (train.queries_per_document or math.ceil(train.queries / documents))
