@@ -23,7 +23,7 @@ from ..collections.collection import Document
 from ..config.models import CrossEncoder, DenseModel, QueryGenerator
 from ..config.values import LIST, Count, Derive, Entry, Language, Seed, Size
 from ..core import files, provenance
-from ..core.compute import Compute, Runtime
+from ..core.compute import Compute
 from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
@@ -63,8 +63,7 @@ def generate(
         DataError: an input is damaged, or no document yields a query.
     """
     inputs = {"corpus": corpus, "generator": generator}
-    recorded = provenance.record(Generate.stamp, record, recipe.own_keys(), [output], inputs=inputs)
-    with recorded as facts:
+    with provenance.record(Generate.stamp, record, recipe.own_keys(), [output], inputs=inputs) as facts:
         runtime = compute.start()
         sampled = min(collection.count(corpus), recipe.documents)
         per_document = recipe.queries_per_document or math.ceil(recipe.queries / sampled)
@@ -74,15 +73,14 @@ def generate(
         with _parquet(output, training_data.QUERIES) as parquet:
             for documents in training_data.sample_documents(corpus, recipe.documents, recipe.seed):
                 of_each = _pairs(documents, recipe, model, per_document, choose)
-                pairs = [
-                    (query, positive, document.id)
-                    for document, of_document in zip(documents, of_each, strict=True)
-                    for query, positive in dict.fromkeys(of_document)
+                rows = [
+                    {"query": query, "positive": positive, "document": document.id}
+                    for document, pairs in zip(documents, of_each, strict=True)
+                    for query, positive in dict.fromkeys(pairs)
                     if query.strip() and positive.strip()
                 ]
-                columns = [list(column) for column in zip(*pairs, strict=True)] or [[], [], []]
-                parquet.write_table(pa.table(columns, schema=training_data.QUERIES))
-                queries += len(pairs)
+                parquet.write_table(pa.Table.from_pylist(rows, schema=training_data.QUERIES))
+                queries += len(rows)
                 progress.add(len(documents))
             if not queries:
                 raise DataError(f"{corpus} yields no training queries: its documents have no text, titles or sentences")
@@ -91,11 +89,7 @@ def generate(
 
 
 def _pairs(
-    documents: list[Document],
-    recipe: GenerateRecipe,
-    model: Any,
-    per_document: int,
-    choose: random.Random,
+    documents: list[Document], recipe: GenerateRecipe, model: Any, per_document: int, choose: random.Random
 ) -> list[list[tuple[str, str]]]:
     """Return the (query, positive) pairs of each document, from a model or derived from its text."""
     if model is None:
@@ -132,7 +126,6 @@ def mine(
     Raises:
         DataError: an input is damaged, or no retriever finds a negative.
     """
-    settings = {**recipe.own_keys(), "bm25": index is not None, "dense": [model.own_keys() for model in recipe.dense]}
     inputs: provenance.Inputs = {
         "corpus": corpus,
         "training_queries": queries,
@@ -140,20 +133,15 @@ def mine(
         "checkpoints": checkpoints,
         "indexes": indexes,
     }
-    shards = len(indexes) // max(len(recipe.dense), 1)
-    of_models = [indexes[first : first + shards] for first in range(0, len(indexes), max(shards, 1))]
-    models = list(zip(recipe.dense, checkpoints, of_models, strict=True))
+    settings = {**recipe.own_keys(), "bm25": index is not None}
     with provenance.record(Mine.stamp, record, settings, [output], inputs=inputs) as facts:
         with files.reading(queries):
             table = pq.read_table(queries, columns=["query", "document"])
-        texts, answers = table["query"].to_pylist(), table["document"].to_pylist()
-        answered: dict[str, set[str]] = {}
-        for text, document in zip(texts, answers, strict=True):
-            answered.setdefault(text, set()).add(document)
-        nearest = []
-        if models:
-            runtime = compute.start()
-            nearest = [_nearest(*one, texts, recipe.negative_depth, runtime) for one in models]
+        texts = table["query"].to_pylist()
+        answers: dict[str, set[str]] = {}
+        for text, document in zip(texts, table["document"].to_pylist(), strict=True):
+            answers.setdefault(text, set()).add(document)
+        nearest = _nearest(recipe, checkpoints, indexes, texts, compute) if recipe.dense else []
         ids = [collection.read_ids(corpus, rows) for rows in nearest]
         bm25: dict[str, Any] = {"depth": recipe.negative_depth, "threads": threads, "memory_mb": 1500}
         mined = 0
@@ -164,7 +152,7 @@ def mine(
                 for of_rows, rows in zip(ids, nearest, strict=True):
                     ranked.append([of_rows.take(row).to_pylist() for row in rows[start : start + len(block)]])
                 negatives = [
-                    [document for document in dict.fromkeys(chain(*lists)) if document not in answered[text]]
+                    [document for document in dict.fromkeys(chain(*lists)) if document not in answers[text]]
                     for text, *lists in zip(block, *ranked, strict=True)
                 ]
                 parquet.write_table(pa.table([negatives], schema=training_data.NEGATIVES))
@@ -177,13 +165,22 @@ def mine(
 
 
 def _nearest(
-    model: DenseModel, checkpoint: Path, indexes: tuple[Path, ...], texts: list[str], depth: int, runtime: Runtime
-) -> np.ndarray:
-    """Search for all queries at once, so that each shard is read once: rows of the corpus, int64 [queries, depth]."""
-    encoder = open_encoder(checkpoint, model, runtime)
-    vectors = encoder.encode_queries(texts)
-    check_finite(vectors, [f"query {quoted(text)}" for text in texts], encoder.precision)
-    return flat.search_shards(indexes, vectors, depth, runtime.device)[1]
+    recipe: MineRecipe, checkpoints: tuple[Path, ...], indexes: tuple[Path, ...], texts: list[str], compute: Compute
+) -> list[np.ndarray]:
+    """Search with each dense model for all queries at once, so that each shard is read once.
+
+    Returns:
+        rows of the corpus of each model, int64 [queries, depth].
+    """
+    runtime, nearest = compute.start(), []
+    shards = len(indexes) // len(recipe.dense)
+    for number, (entry, checkpoint) in enumerate(zip(recipe.dense, checkpoints, strict=True)):
+        encoder = open_encoder(checkpoint, entry, runtime)
+        vectors = encoder.encode_queries(texts)
+        check_finite(vectors, [f"query {quoted(text)}" for text in texts], encoder.precision)
+        own = indexes[number * shards : (number + 1) * shards]
+        nearest.append(flat.search_shards(own, vectors, recipe.negative_depth, runtime.device)[1])
+    return nearest
 
 
 class LabelRecipe(Entry):
@@ -212,31 +209,30 @@ def label(
         DataError: an input is damaged, or a score is not finite.
     """
     inputs = {"teacher": teacher, "corpus": corpus, "training_queries": queries, "negatives": negatives}
-    recorded = provenance.record(Label.stamp, record, recipe.own_keys(), [output], inputs=inputs)
-    with recorded as facts:
-        runtime = compute.start()
-        scorer = open_model(teacher, recipe.teacher, runtime)
+    with provenance.record(Label.stamp, record, recipe.own_keys(), [output], inputs=inputs) as facts:
+        scorer = open_model(teacher, recipe.teacher, compute.start())
         with files.reading(queries):
-            asked = pq.ParquetFile(queries)
+            positives = pq.ParquetFile(queries)
         with files.reading(negatives):
             mined = pq.ParquetFile(negatives)
-        per_query = math.ceil(recipe.steps * recipe.batch / asked.metadata.num_rows)
+        per_query = math.ceil(recipe.steps * recipe.batch / positives.metadata.num_rows)
         choose, triplets = random.Random(recipe.seed), 0
         progress = Progress("label", None, "pairs")
         with _parquet(output, training_data.MARGINS) as parquet:
-            blocks = asked.iter_batches(training_data.BLOCK), mined.iter_batches(training_data.BLOCK)
-            for some, of_some in zip(*blocks, strict=True):
-                chosen = [choose.sample(ids, min(len(ids), per_query)) for ids in of_some["negatives"].to_pylist()]
-                table = _margins(scorer, some, chosen, corpus, progress)
+            blocks = positives.iter_batches(training_data.BLOCK), mined.iter_batches(training_data.BLOCK)
+            for pairs, lists in zip(*blocks, strict=True):
+                chosen = [choose.sample(ids, min(len(ids), per_query)) for ids in lists["negatives"].to_pylist()]
+                table = _margins(scorer, pairs, chosen, corpus, progress)
                 parquet.write_table(table)
                 triplets += table.num_rows
         facts.update(scorer.facts(), triplets=triplets, pairs_per_second=round(progress.rate, 2))
 
 
 def _margins(
-    scorer: Scorer, asked: pa.RecordBatch, negatives: list[list[str]], corpus: Path, progress: Progress
+    scorer: Scorer, pairs: pa.RecordBatch, negatives: list[list[str]], corpus: Path, progress: Progress
 ) -> pa.Table:
-    queries, positives = asked["query"].to_pylist(), asked["positive"].to_pylist()
+    """Score pairs and the negatives of each; return a row per negative."""
+    queries, positives = pairs["query"].to_pylist(), pairs["positive"].to_pylist()
     ids = {document for of_query in negatives for document in of_query}
     documents = {document.id: document for document in collection.pick_documents(corpus, ids)}
     collection.refuse_unknown(corpus, "document", sorted(ids), documents)
