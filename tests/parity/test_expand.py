@@ -32,32 +32,32 @@ def _generator(folder: Path, budget: int = 3000, precision: str = "float32", **s
     return opened(GeneratorModel, folder, spec, precision, budget)
 
 
-def _query(tokenizer: Any, model: Any, text: str, numbers: np.ndarray, top_k: int, limit: int) -> str:
-    """Sample one query with one full forward pass per token: no batch, no cache, no library's loop."""
+def _queries(folder: Path, text: str, queries: int, top_k: int, limit: int = 512) -> list[str]:
+    """Sample queries with one full forward pass per token: no batch, no cache, no library's loop."""
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     features = tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")
-    pieces = [model.config.decoder_start_token_id]
-    for number in numbers:
-        with torch.inference_mode():
-            logits = model(**features, decoder_input_ids=torch.tensor([pieces])).logits[0, -1].double().numpy()
-        best = np.argsort(-logits)[:top_k]
-        chances = np.exp(logits[best] - logits[best].max())
-        pieces.append(int(best[np.searchsorted(np.cumsum(chances / chances.sum()), number, side="right")]))
-        if pieces[-1] == tokenizer.eos_token_id:
-            break
-    return tokenizer.decode(pieces, skip_special_tokens=True).strip()
+    sampled = []
+    for numbers in random_numbers(5, text, queries):
+        pieces = [model.config.decoder_start_token_id]
+        for number in numbers:
+            with torch.inference_mode():
+                logits = model(**features, decoder_input_ids=torch.tensor([pieces])).logits[0, -1].double().numpy()
+            best = np.argsort(-logits)[:top_k]
+            chances = np.exp(logits[best] - logits[best].max())
+            pieces.append(int(best[np.searchsorted(np.cumsum(chances / chances.sum()), number, side="right")]))
+            if pieces[-1] == tokenizer.eos_token_id:
+                break
+        sampled.append(tokenizer.decode(pieces, skip_special_tokens=True).strip())
+    return sampled
 
 
 @pytest.mark.parametrize(("top_k", "limit"), quick_first([(3, 12), (10, 512)]))
 def test_queries_are_drawn_from_the_likeliest_word_pieces_of_the_model(tiny_models, short_queries, top_k, limit):
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
     folder, texts = tiny_models["query-generator"], ["abc fed cab", "jab " * 30, "bad"]
-    plain = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    found = _generator(folder, top_k=top_k, max_length=limit).generate(texts, per_text=2, seed=5)
-    for text, queries in zip(texts, found, strict=True):
-        numbers = random_numbers(5, text, 2)
-        assert queries == [_query(*plain, text, numbers[row], top_k, limit) for row in range(2)]
+    sampled = _generator(folder, top_k=top_k, max_length=limit).generate(texts, per_text=2, seed=5)
+    assert sampled == [_queries(folder, text, 2, top_k, limit) for text in texts]
 
 
 @pytest.mark.slow
@@ -74,20 +74,24 @@ def test_queries_follow_from_seed_and_text_alone(tiny_models, short_queries):
 
 
 def test_the_rows_that_are_sampled_at_once_are_limited(tiny_models, short_queries):
-    """Their keys and values need memory: 80 tokens per batch allow 10 rows."""
+    """Their keys and values need memory: 80 tokens per batch allow 10 rows. GPL requests more of a small corpus."""
     generator, counts = _generator(tiny_models["query-generator"], 80), []
     sample = generator.sample
     generator.sample = lambda *given: (counts.append(len(given[2])), sample(*given))[1]
     generator.generate(["ab", "cd", "ef", "gh", "ij"], per_text=4, seed=0)
     assert counts == [8, 8, 4]
     counts.clear()
-    generator.generate(["ab", "cd"], per_text=24, seed=0)
-    assert counts == [10, 10, 4] * 2
+    texts = ["ab", "", "cd"]
+    rounds = generator.generate(texts, per_text=24, seed=0)
+    assert counts == [10, 10, 4] * 3
+    assert rounds == _generator(tiny_models["query-generator"], 8 * 72).generate(texts, per_text=24, seed=0)
+    assert [len(queries) for queries in rounds] == [24, 0, 24]
 
 
 def test_a_blank_document_has_no_queries(tiny_models, short_queries):
-    assert _generator(tiny_models["query-generator"]).generate(["", "abc", " \n"], per_text=2, seed=0)[::2] == [[], []]
-    assert _generator(tiny_models["query-generator"]).generate([], per_text=2, seed=0) == []
+    generator = _generator(tiny_models["query-generator"])
+    assert generator.generate(["", "abc", " \n"], per_text=2, seed=0)[::2] == [[], []]
+    assert generator.generate([], per_text=2, seed=0) == []
 
 
 def test_a_checkpoints_own_settings_for_generation_change_nothing(tiny_models, short_queries, tmp_path):
@@ -141,8 +145,6 @@ _LAYERS = {"layers": 2, "attention_heads": 2, "ffn_dim": 64}
 @pytest.mark.parametrize("name", ["T5", "Bart"])
 def test_rows_that_end_leave_the_batch_and_change_no_other(tiny_models, tmp_path, monkeypatch, name):
     """One of 64 tokens ends a query, so a batch has queries of all lengths."""
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
     monkeypatch.setattr(query_generator, "QUERY_LENGTH", 40)
     folder = tiny_models["query-generator"]
     folder = folder if name == "T5" else _save_other(tmp_path / name, name, folder)
@@ -152,10 +154,7 @@ def test_rows_that_end_leave_the_batch_and_change_no_other(tiny_models, tmp_path
     monkeypatch.setattr(query_generator._Rows, "keep", lambda self, rows: (counts.append(len(rows)), kept(self, rows)))
     found = generator.generate(texts, per_text=9, seed=5)
     assert 0 < counts[-1] < counts[0] < 27
-    plain = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    for text, queries in zip(texts, found, strict=True):
-        numbers = random_numbers(5, text, 9)
-        assert queries == [_query(*plain, text, numbers[row], 64, 512) for row in range(9)]
+    assert found == [_queries(folder, text, 9, 64) for text in texts]
 
 
 def test_an_architecture_with_attention_of_its_own_is_refused(tiny_models, tmp_path):
@@ -307,12 +306,3 @@ def test_random_numbers_are_uniform_and_the_texts_own():
     assert (random_numbers(0, "a document", 3) == numbers[:3]).all()
     assert (random_numbers(1, "a document", 40) != numbers).any()
     assert (random_numbers(0, "another", 40) != numbers).any()
-
-
-def test_many_queries_are_sampled_in_rounds(tiny_models, short_queries, monkeypatch):
-    """GPL requests more queries of a small corpus than memory holds at once; the queries stay the same."""
-    model, texts = _generator(tiny_models["query-generator"]), ["abc fed cab", "", "jab hid"]
-    whole = model.generate(texts, per_text=5, seed=3)
-    monkeypatch.setattr(model, "rows", 2)
-    assert model.generate(texts, per_text=5, seed=3) == whole
-    assert [len(found) for found in whole] == [5, 0, 5]

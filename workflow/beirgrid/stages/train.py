@@ -112,7 +112,10 @@ def train(
     with provenance.record(Train.stamp, record, recipe.own_keys(), [output], inputs=inputs) as facts:
         runtime = compute.start()
         documents = {d.id: d for rows in collection.read_documents(corpus) for d in rows}
-        positives = _judged(queries, qrels, documents) + _derived(documents, recipe)
+        positives, choose = _judged(queries, qrels, documents), random.Random(recipe.seed)
+        for document in documents.values():
+            derived = training_data.derive(document, recipe.derive, 1, choose)
+            positives += [Pair(query, document.id, text) for query, text in derived]
         if not positives:
             raise DataError("no training pairs: there are no relevant judgements, titles or sentences")
         random.Random(recipe.seed).shuffle(positives)
@@ -142,22 +145,8 @@ def _judged(queries: Path | None, qrels: Path | None, documents: dict[str, colle
     ]
 
 
-def _derived(documents: dict[str, collection.Document], recipe: TrainRecipe) -> list[Pair]:
-    """Pair titles with bodies, and sentences with the rest of their documents."""
-    choose = random.Random(recipe.seed)
-    return [
-        Pair(query, document.id, text)
-        for document in documents.values()
-        for query, text in training_data.derive(document, recipe.derive, 1, choose)
-    ]
-
-
 def _with_negatives(
-    positives: list[Pair],
-    documents: dict[str, collection.Document],
-    recipe: TrainRecipe,
-    index: Path,
-    threads: int,
+    positives: list[Pair], documents: dict[str, collection.Document], recipe: TrainRecipe, index: Path, threads: int
 ) -> list[dict[str, Any]]:
     """Build one listwise example per positive: query, documents (positive first) and labels."""
     choose = random.Random(recipe.seed)
@@ -205,7 +194,7 @@ def fit_cross_encoder(
     settings = arguments(CrossEncoderTrainer, output, recipe, runtime, runtime.resolve(wide=True), **options)
     rows, loss, steps = Dataset.from_list(examples), ListNetLoss(model), TrainingSteps()
     trainer = CrossEncoderTrainer(model=model, args=settings, train_dataset=rows, loss=loss, callbacks=[steps])
-    seconds = round(trainer.train().metrics["train_runtime"], 1)
+    seconds: float = round(trainer.train().metrics["train_runtime"], 1)
     model.save_pretrained(str(output), create_model_card=False)
     return seconds
 
