@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -168,44 +167,37 @@ def _book(pages: dict[str, str | bytes], spine: str | None = None) -> dict[str, 
 BOX = f"<w:txbxContent>{_paragraph('in a box')}</w:txbxContent>"
 BOXES = (f"<w:p><w:r><m:AlternateContent><m:Choice>{BOX}</m:Choice>", "</m:AlternateContent></w:r></w:p>")
 NOTE = '<w:p><w:r><w:t>Rye</w:t></w:r><w:r><w:footnoteReference w:id="2"/></w:r></w:p>'
+FOOTNOTE = '<w:footnote w:id="2"><w:p/></w:footnote>'
+LATIN = '<?xml version="1.0" encoding="latin1"?><body>Rogg\xe9n</body>'
+BOOK = "**Title:** Baking\n\n"
 LINK = "left out: a link out of the folder"
 UNCLOSED = "its text may be cut: an element, a comment or a quote does not close"
 
 
 @pytest.mark.parametrize(
-    ("parts", "text", "flaw"),
+    ("parts", "text"),
     [
-        (_word(_paragraph("Rye") + "".join(BOXES)), "Rye\n\nin a box", ""),
-        (_word(_paragraph("Rye") + f"<m:Fallback>{BOX}</m:Fallback>".join(BOXES)), "Rye\n\nin a box", ""),
+        (_word(_paragraph("Rye") + "".join(BOXES)), "Rye\n\nin a box"),
+        (_word(_paragraph("Rye") + f"<m:Fallback>{BOX}</m:Fallback>".join(BOXES)), "Rye\n\nin a box"),
         (
             _word(_paragraph("Rye"), {"top.xml": "header"}, top=_paragraph("on top"), low=_paragraph("below")),
             "Rye\n\non top\n\nbelow",
-            "",
         ),
-        (_word(_paragraph("see ![a](b) [c](d)")), "see a [c](d)\n\nsee ![a](b) [c](d)", ""),
-        (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye", ""),
-        (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:strike/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye", ""),
-        (
-            _word(NOTE, {"footnotes.xml": "footnotes"}, footnotes='<w:footnote w:id="2"><w:p/></w:footnote>'),
-            "Rye[1]\n\n1. ↑",
-            "",
-        ),
-        (_book({"b.html": "<p>Rye", "a": "<p>Oats"}), "**Title:** Baking\n\nRye\n\nOats", ""),
-        (_book({"b.html": "<p>Rye", "a": "<p>Oats"}, spine="a"), "**Title:** Baking\n\nOats\n\nRye", ""),
-        (_book({"a": f"{'<div>' * 3000}Rye", "x y": "Oats"}), "**Title:** Baking\n\nRye\n\nOats", ""),
-        (
-            _book({"a": '<?xml version="1.0" encoding="latin1"?><body>Rogg\xe9n</body>'.encode("latin1")}),
-            "**Title:** Baking\n\nRoggén",
-            "",
-        ),
+        (_word(_paragraph("see ![a](b) [c](d)")), "see a [c](d)\n\nsee ![a](b) [c](d)"),
+        (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye"),
+        (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:strike/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye"),
+        (_word(NOTE, {"footnotes.xml": "footnotes"}, footnotes=FOOTNOTE), "Rye[1]\n\n1. ↑"),
+        (_book({"b.html": "<p>Rye", "a": "<p>Oats"}), f"{BOOK}Rye\n\nOats"),
+        (_book({"b.html": "<p>Rye", "a": "<p>Oats"}, spine="a"), f"{BOOK}Oats\n\nRye"),
+        (_book({"a": f"{'<div>' * 3000}Rye", "x y": "Oats"}), f"{BOOK}Rye\n\nOats"),
+        (_book({"a": LATIN.encode("latin1")}), f"{BOOK}Roggén"),
     ],
 )
-def test_no_text_of_an_office_file_or_a_book_is_lost(tmp_path, parts, text, flaw):
+def test_no_text_of_an_office_file_or_a_book_is_lost(tmp_path, parts, text):
     """markitdown leaves out headers, footers and text boxes, and pages outside of a book's order of reading."""
-    name = "a.docx" if "word/document.xml" in parts else "a.epub"
-    _zip(tmp_path / name, parts)
+    _zip(tmp_path / ("a.docx" if "word/document.xml" in parts else "a.epub"), parts)
     (found,), flaws = documents.read(tmp_path)
-    assert (found.text, flaws.get(name, "")) == (text, flaw)
+    assert (found.text, flaws) == (text, {})
 
 
 def test_diagrams_of_slides_and_notes_of_pages_are_read(tmp_path):
@@ -436,7 +428,7 @@ def test_rows_of_excel_are_not_lost(tmp_path, monkeypatch):
         ["3", None, None, "no text"],
     ):
         book.active.append(row)
-    book.active["XFD1048576"] = " "  # the last cell of the largest sheet
+    book.active["XFD50000"] = " "  # a cell of the last column
     book.create_sheet("notes").append(["no rows"])
     book.save(tmp_path / "a.xlsx")
     said: list[str] = []
@@ -697,6 +689,7 @@ for number in itertools.count(1):
 
 
 def test_a_kill_loses_no_judgement_that_was_acknowledged(store):
+    store.add_pool(("more", f"d{document}") for document in range(300))  # which the process does not finish
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(store.path)], stdout=subprocess.PIPE, text=True)
     told = [process.stdout.readline() for _ in range(7)]
     os.kill(process.pid, signal.SIGKILL)
@@ -817,26 +810,13 @@ def test_the_server_answers_its_address_alone_with_grades_and_the_next_step(made
     assert data["next"] == f"beirgrid set accept {made.folder}"
 
 
-def test_requests_and_ports_that_are_none_end_in_no_traceback(made, served, capfd):
-    """A text that no file can hold, an address and a length that are none, a request without an end."""
+def test_texts_that_no_file_can_hold_and_ports_that_are_none_are_refused(made, served):
     _, shown = ask(served, "next")
     row = {**{key: shown["pair"][key] for key in ("query", "document")}, "grade": None, "reason": "\ud800"}
-    assert (
-        ask(served, "judge", row)[0] == ask(served, "judge", {"query": "\ud800", "document": "d", "grade": 1})[0] == 400
-    )
-    place = urlsplit(served)
-    for sent in (
-        b"GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        f"POST /judge?{place.query}&judge=ann HTTP/1.1\r\nHost: localhost:1\r\nContent-Length: x\r\n\r\n".encode(),
-        f"POST /judge?{place.query}&judge=ann HTTP/1.1\r\nHost: localhost:1\r\nContent-Length: 999\r\n\r\n{{".encode(),
-    ):
-        with socket.create_connection((place.hostname, place.port), timeout=5) as connection:
-            connection.sendall(sent)
-    assert ask(served, "next")[0] == 200
+    for body in (row, {"query": "\ud800", "document": "d", "grade": 1}, ["no object"]):
+        assert ask(served, "judge", body)[0] == 400
     assert made.store.judgements() == []
-    time.sleep(0.2)
-    assert "Traceback" not in capfd.readouterr().err
-    for port in (place.port, 65_536):  # taken, and none
+    for port in (urlsplit(served).port, 65_536):  # taken, and none
         with pytest.raises(BeirgridError, match=f"port {port}: "):
             server.serve(server.Judging(made), port)
 
@@ -905,14 +885,19 @@ def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path, monkeypatch, text,
         assert made.grades() == {}
 
 
-def test_what_a_person_changes_in_the_description_meanwhile_stays(made):
-    path = made.folder / "set.json"
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps({**content, "guideline": "Grade the answer.", "licence": "CC0"}))
-    made.write_queries([queries.SetQuery("q1", "rye bread")], synthetic=True)  # read set.json hours ago
+def test_a_set_that_was_opened_hours_ago_overwrites_nothing(made):
+    """A person and another command change set.json meanwhile."""
+    path, other = made.folder / "set.json", EvaluationSet(made.folder)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "guideline": "Grade the answer.", "licence": "CC0"}))
+    made.write_queries([queries.SetQuery("q1", "rye bread")], synthetic=True)
     description = EvaluationSet(made.folder).description
     assert (description.guideline, description.licence) == ("Grade the answer.", "CC0")
     assert description.queries == {"synthetic": True, "number": 1}
+    pair = next(iter(made.store.pool()))
+    for opened, grade in ((made, 2), (other, 3)):
+        made.store.judge(Grading("ann", *pair, grade))
+        opened.accept("majority")
+    assert [[*other.qrels(number).values()] for number in (1, 2)] == [[{pair[1]: 2}], [{pair[1]: 3}]]
 
 
 def test_commands_at_the_same_time_lose_nothing_of_set_json(made):
@@ -931,16 +916,6 @@ def test_commands_at_the_same_time_lose_nothing_of_set_json(made):
         description.models["model:two"] = {}
     thread.join()
     assert EvaluationSet(made.folder).description.models == {"model:one": {}, "model:two": {}}
-
-
-def test_two_open_sets_make_two_versions(made):
-    other = EvaluationSet(made.folder)
-    made.store.judge(Grading("ann", *next(iter(made.store.pool())), 2))
-    made.accept("majority")
-    made.store.judge(Grading("ann", *next(iter(made.store.pool())), 3))
-    assert other.accept("majority").number == 2
-    ((first,), (second,)) = (other.qrels(number).values() for number in (1, 2))
-    assert ([*first.values()], [*second.values()]) == ([2], [3])
 
 
 def test_versions_keep_who_when_and_how(made):

@@ -285,14 +285,6 @@ def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):
     assert EvaluationSet(made.folder).description.models["model:two"]["prompt"] == models.JUDGE_PROMPT
 
 
-def test_a_decoder_reads_the_message_in_its_own_form(tmp_path):
-    """Only the passage is cut, so that the message keeps its end."""
-    with models.open_chat(save_fixed_answer(tmp_path / "no", "no 123"), tmp_path, "judgements") as opened:
-        questions = [(lambda passage: f"a {passage} z", "x" * size) for size in (5, 5000)]
-        assert list(opened.answers(questions)) == ["no 123", "no 123"]
-        assert opened.name == "no"
-
-
 FILLER = "the passage goes on with words that stand in every other one of these passages as well and say no more"
 
 

@@ -277,9 +277,7 @@ def test_an_error_names_its_command(tmp_path, capsys):
     ("words", "message"),
     [
         (["pool", "notes", "--queries", "1"], "queries: Input should be greater than or equal to 2"),
-        (["pool", "notes", "--judgements", "-5"], "judgements: Input should be greater than or equal to 1"),
         (["pool", "notes", "--overlap", "2"], "overlap: Input should be less than or equal to 1"),
-        (["queries", "notes", "--from", "log.txt", "--sample", "0"], "sample: Input should be greater than or equal"),
         (["queries", "notes", "--generate", "0", "--with", "x.yaml"], "generate: Input should be greater than or eq"),
     ],
 )
