@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
-from helpers import beirgrid, python
+from helpers import fetch_corpus, main, python
 
 from beirgrid.collections import collection
 from beirgrid.core.errors import DataError
@@ -22,14 +22,13 @@ from beirgrid.runs import runs
 from beirgrid.search import impact, lucene
 from beirgrid.search.flat import search_shards
 
+BM25 = {"k1": 0.9, "b": 0.4, "threads": 2, "memory_mb": 800}
+
 
 def _index(folder: Path, vectors: np.ndarray, number: int) -> Path:
     np.save(folder / f"{number}.npy", vectors)
-    done = beirgrid(
-        *("index", "dense", "--vectors", folder / f"{number}.npy"),
-        *("--output", folder / f"{number}.faiss", "--record", folder / f"{number}.json"),
-    )
-    assert done.returncode == 0, done.stderr
+    words = ["--output", f"{folder}/{number}.faiss", "--record", f"{folder}/{number}.json"]
+    assert main(["index", "dense", "--vectors", f"{folder}/{number}.npy", *words]) == 0
     return folder / f"{number}.faiss"
 
 
@@ -93,50 +92,20 @@ def _pyserini_environment() -> dict[str, str]:
 @pytest.mark.parametrize("fields", ["multifield", "flat"])
 def test_bm25_equals_pyserini(tmp_path, root, fields):
     demo = root / "workflow" / "resources" / "demo"
-    entry = json.dumps({"source": "local", "path": str(demo)})
-    corpus = tmp_path / "corpus.parquet"
-    fetched = beirgrid(
-        *(
-            "fetch",
-            "corpus",
-            "--name",
-            "demo",
-            "--entry",
-            entry,
-            "--output",
-            corpus,
-            "--record",
-            tmp_path / "corpus.json",
-        )
-    )
-    assert fetched.returncode == 0, fetched.stderr
+    assert main(fetch_corpus({"source": "local", "path": str(demo)}, tmp_path)) == 0
     jsonl = tmp_path / "jsonl"
     jsonl.mkdir()
-    collection.write_jsonl(collection.read_documents(corpus), jsonl / "corpus.jsonl")
+    collection.write_jsonl(collection.read_documents(tmp_path / "corpus.parquet"), jsonl / "corpus.jsonl")
     lucene.build_index(jsonl, tmp_path / "index", fields, "en", threads=2, memory_mb=800)
     with (demo / "queries.jsonl").open() as stream:
         rows = [json.loads(line) for line in stream]
     queries = {row["_id"]: row["text"] for row in rows[::12]}
-    found = lucene.search(
-        tmp_path / "index",
-        queries,
-        fields=fields,
-        language="en",
-        k1=0.9,
-        b=0.4,
-        depth=50,
-        threads=2,
-        memory_mb=800,
-    )
+    found = lucene.search(tmp_path / "index", queries, fields=fields, language="en", depth=50, **BM25)
     (tmp_path / "pyserini.tsv").write_text("".join(f"{query}\t{text}\n" for query, text in queries.items()))
     command = [python(), "-m", "pyserini.search.lucene", "--index", str(tmp_path / "index")]
     command += ["--topics", str(tmp_path / "pyserini.tsv"), "--output", str(tmp_path / "pyserini.trec")]
-    command += [
-        "--bm25",
-        "--hits",
-        "50",
-        *(["--fields", "contents=1.0", "title=1.0"] if fields == "multifield" else []),
-    ]
+    command += ["--bm25", "--hits", "50"]
+    command += ["--fields", "contents=1.0", "title=1.0"] if fields == "multifield" else []
     subprocess.run(command, env=_pyserini_environment(), check=True, capture_output=True)
     expected = runs.read(tmp_path / "pyserini.trec")
     assert expected.keys() == {query for query, (ids, _) in found.items() if ids}
@@ -149,29 +118,22 @@ def test_bm25_equals_pyserini(tmp_path, root, fields):
 @pytest.mark.parametrize(
     ("language", "text", "query", "found"),
     [
-        pytest.param("fr", "ils cherchent des chevaux", "cheval", True, id="french"),
-        pytest.param(
-            "en", "ils cherchent des chevaux", "cheval", False, id="french-taken-for-english", marks=pytest.mark.slow
+        ("fr", "ils cherchent des chevaux", "cheval", True),
+        ("zh", "信息检索系统", "检索", True),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("en", "ils cherchent des chevaux", "cheval", False),
+                ("fi", "kirjastoissa", "kirjasto", True),
+                ("te", "పుస్తకాలు చదివాడు", "పుస్తకాలు", True),
+                ("sw", "vitabu vya shule", "vitabu", True),  # by white space
+            )
         ),
-        pytest.param("fi", "kirjastoissa", "kirjasto", True, id="finnish", marks=pytest.mark.slow),
-        pytest.param("te", "పుస్తకాలు చదివాడు", "పుస్తకాలు", True, id="telugu", marks=pytest.mark.slow),
-        pytest.param("sw", "vitabu vya shule", "vitabu", True, id="swahili-by-white-space", marks=pytest.mark.slow),
-        pytest.param("zh", "信息检索系统", "检索", True, id="chinese-without-spaces"),
     ],
 )
 def test_index_and_queries_are_read_in_the_corpuss_language(tmp_path, language, text, query, found):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "corpus.jsonl").write_text(json.dumps({"_id": "d", "title": "", "text": text}) + "\n")
     lucene.build_index(tmp_path / "corpus", tmp_path / "index", "flat", language, threads=1, memory_mb=500)
-    ranking = lucene.search(
-        tmp_path / "index",
-        {"q": query},
-        fields="flat",
-        language=language,
-        k1=0.9,
-        b=0.4,
-        depth=10,
-        threads=1,
-        memory_mb=500,
-    )
+    ranking = lucene.search(tmp_path / "index", {"q": query}, fields="flat", language=language, depth=10, **BM25)
     assert (ranking["q"][0] == ["d"]) == found
