@@ -106,10 +106,10 @@ def test_a_slow_disk_holds_the_encoding_back(tiny_models, tmp_path, monkeypatch)
     table = pa.table([ids, [""] * 200, [f"ab {row}" for row in ids]], schema)
     pq.write_table(table, tmp_path / "corpus.parquet", row_group_size=5)
     monkeypatch.setattr(encode, "WINDOW", 5)
-    write, read, ahead, read_blocks = flat.write_vectors, [], [], collection.read_blocks
+    write, read, ahead, read_documents = flat.write_vectors, [], [], collection.read_documents
 
     def counted(*given: Any) -> Any:
-        for block in read_blocks(*given):
+        for block in read_documents(*given):
             read.append(len(block))
             yield block
 
@@ -122,7 +122,7 @@ def test_a_slow_disk_holds_the_encoding_back(tiny_models, tmp_path, monkeypatch)
 
         return write(path, each(), documents, dimension)
 
-    monkeypatch.setattr(collection, "read_blocks", counted)
+    monkeypatch.setattr(collection, "read_documents", counted)
     monkeypatch.setattr(flat, "write_vectors", slow)
     arguments = ["encode", "--model", '{"family": "dense", "similarity": "dot"}', "--shard-size", "200", "--last"]
     arguments += ["--checkpoint", str(tiny_models["dense"]), "--corpus", str(tmp_path / "corpus.parquet")]

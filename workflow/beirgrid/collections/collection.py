@@ -73,8 +73,10 @@ def count(corpus: str | Path) -> int:
         return int(pq.read_metadata(corpus).num_rows)
 
 
-def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) -> Iterator[list[Document]]:
-    """Yield documents ``start`` to ``stop`` (exclusive) in row order, at most one row group at a time."""
+def read_documents(
+    corpus: str | Path, start: int = 0, stop: int | None = None, size: int = ROW_GROUP
+) -> Iterator[list[Document]]:
+    """Yield documents ``start`` to ``stop`` (exclusive) in row order, at most ``size`` of a row group at a time."""
     with files.reading(corpus), pq.ParquetFile(corpus, page_checksum_verification=True) as file:
         stop = file.metadata.num_rows if stop is None else stop
         first = 0
@@ -84,7 +86,8 @@ def read_documents(corpus: str | Path, start: int = 0, stop: int | None = None) 
                 table = file.read_row_group(group)
                 part = table.slice(max(start - first, 0), min(stop, first + rows) - max(start, first))
                 columns = [part[name].to_pylist() for name in CORPUS_SCHEMA.names]
-                yield [Document(*row) for row in zip(*columns, strict=True)]
+                documents = [Document(*row) for row in zip(*columns, strict=True)]
+                yield from (documents[row : row + size] for row in range(0, len(documents), size))
             first += rows
 
 
@@ -95,13 +98,6 @@ def write_jsonl(blocks: Iterable[list[Document]], output: Path) -> None:
             for document in documents:
                 row = {"_id": document.id, "title": document.title, "text": document.text}
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-def read_blocks(corpus: str | Path, start: int, stop: int, size: int) -> Iterator[list[Document]]:
-    """Yield documents ``start`` to ``stop`` (exclusive) in row order, at most ``size`` of a row group at a time."""
-    for group in read_documents(corpus, start, stop):
-        for first in range(0, len(group), size):
-            yield group[first : first + size]
 
 
 def shard_rows(corpus: str | Path, shard: int, size: int, last: bool) -> tuple[int, int]:

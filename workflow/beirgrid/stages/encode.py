@@ -58,7 +58,7 @@ def encode(
     ):
         progress = Progress(f"encode shard {shard}", stop - start, "documents")
         opened = open_encoder(checkpoint, model, compute.start(), answers)
-        documents = collection.read_blocks(corpus, start, stop, WINDOW)
+        documents = collection.read_documents(corpus, start, stop, WINDOW)
         separator = model.separator if isinstance(model, DenseModel) else " "
         write = search.module(model.family).write_vectors
         with closing(_encoded(opened, documents, separator, progress)) as encoded:

@@ -98,7 +98,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         """
         texts = _encode(model, list(self.queries.values()), is_query=True)
         rankings: runs.Run = dict.fromkeys(self.queries, runs.EMPTY)
-        for block in collection.read_blocks(self.corpus, 0, collection.count(self.corpus), _DOCUMENTS):
+        for block in collection.read_documents(self.corpus, size=_DOCUMENTS):
             scores = _similarity(
                 model, texts, _encode(model, [document.full_text for document in block], is_query=False)
             )
