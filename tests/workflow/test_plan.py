@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from helpers import ROOT, beirgrid, python
-from small import SYSTEMS, run
+from small import run
 
 from beirgrid.core.compute import has_gpu_driver
 from beirgrid.pipeline import artifacts
@@ -37,10 +37,6 @@ def test_it_counts_the_jobs_that_snakemake_would_run(small_grid, tmp_path):
         rule: int(jobs) for rule, jobs in told.items() if rule not in ("all", "total")
     }
     assert plan["total"]["jobs"] == plan["jobs_in_all"] == int(told["total"]) - 1
-    assert [(cell["system"], cell["dataset"]) for cell in plan["cells"]] == [(system, "small") for system in SYSTEMS]
-    jobs = {cell["system"]: cell["jobs"] for cell in plan["cells"]}
-    # corpus, dataset, index, retrieve, evaluate; then pairs, rerank, the reranker and its own evaluation
-    assert (jobs["bm25-flat"], jobs["bm25+ce"]) == (5, 8)
     for sums in plan["rules"].values():
         assert sums["mem_mb"] > 600
         assert sums["runtime"] >= 20
@@ -94,13 +90,6 @@ def test_the_papers_grid_is_planned_at_its_size(tmp_path):
     assert sorted(plan["not_supplied"]) == ["bioasq", "robust04", "signal1m", "trec-news"]
     assert 1900 < plan["total"]["jobs"] < 2100
     assert 10e3 < plan["rules"]["fetch_corpus"]["download_mb"] < 13e3  # CQADupStack's archive, of 5.3 GB, once
-    cells = {(cell["system"], cell["dataset"]): cell for cell in plan["cells"]}
-    assert len(cells) == 190
-    assert not cells["bm25", "bioasq"]["supplied"]
-    # 18 shards to encode and to index; fetch corpus, dataset and model; retrieve; evaluate
-    assert cells["tas-b", "msmarco"]["jobs"] == 2 * 18 + 5
-    assert cells["tas-b", "msmarco"]["kept_mb"] > 8_841_823 * 768 * 4 / 1e6
-    assert cells["bm25", "cqadupstack"]["jobs"] == 12 * 5
     assert plan["peak_mb"] > plan["total"]["kept_mb"]
     assert not plan["too_large"]
 
@@ -137,7 +126,6 @@ def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
         ("device: cpu", ["--config", "grid={datasets: {}}"], "--config: grid.datasets: {} has no key to merge"),
         ("device: cpu\ndevice: cuda", [], "grid.yaml cannot be read as YAML: device stands twice"),
         ("device: cpu", ["--config", "foo"], "--config: Invalid config definition"),
-        ("device: cpu", ["--jobs", "0"], "jobs: Input should be greater than or equal to 1"),
     ],
 )
 def test_what_cannot_be_planned_is_told_in_one_message(tmp_path, text, arguments, message):

@@ -11,16 +11,6 @@ from .grid import Grid
 from .sizes import Amounts, Sizes
 from .stage import Cost, Inputs, OfFamily, Settings, Stage
 
-_COSTS = {
-    "dense": {"job": Cost(memory=150), "text_mb": Cost(memory=0.5), "vectors_mb": Cost(disk=1)},
-    "sparse": {"text_mb": Cost(memory=0.5), "postings_mb": Cost(memory=2.2, disk=1)},  # fitted to SPARTA's shards
-    "late-interaction": {
-        "text_mb": Cost(memory=0.5),
-        "window_mb": Cost(memory=5.5),  # windows in work, joined and written; fitted to those of 120 and 247 MB
-        "token_dimensions_mb": Cost(disk=2),  # float16; the search reads them too
-    },
-}
-
 
 class _OfShard(Stage):
     """A stage in which a model reads the documents of a shard."""
@@ -45,11 +35,20 @@ class Encode(OfFamily, _OfShard):
     run = "stages.encode:encode"
     stamp = Stamp("encode", 8, ("torch", "transformers", "sentence-transformers"))
     main, group = "vectors", "shard"
+    costs_of = {
+        "dense": {"job": Cost(memory=150), "text_mb": Cost(memory=0.5), "vectors_mb": Cost(disk=1)},
+        "sparse": {"text_mb": Cost(memory=0.5), "postings_mb": Cost(memory=2.2, disk=1)},  # fitted to SPARTA's shards
+        "late-interaction": {
+            "text_mb": Cost(memory=0.5),
+            "window_mb": Cost(memory=5.5),  # windows in work, joined and written; fitted to those of 120 and 247 MB
+            "token_dimensions_mb": Cost(disk=2),  # float16; the search reads them too
+        },
+    }
 
     def __init__(self, family: str) -> None:
         super().__init__(family)
         self.outputs = {"vectors": paths.EMBEDDINGS + self.family.embeddings, "record": paths.EMBEDDINGS_RECORD}
-        self.costs, self.temporary = _COSTS.get(family, _COSTS["dense"]), not self.family.folder
+        self.temporary = not self.family.folder
 
     def work(self, sizes: Sizes, model: str, corpus: str, shard: str) -> Amounts:
         documents, words = sizes.documents(corpus, int(shard)), sizes.words[corpus]

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -153,10 +154,9 @@ class Grid:
 
     def program_index(self, system: str) -> str:
         """Return the first system with the same indexing command; the index is stored under its name."""
-        same, systems = self.program(system), self.config.systems.items()
-        programs = {name: entry for name, entry in systems if isinstance(entry, entries.Program)}
-        alike = (same.index_command, same.version)
-        return next(name for name, one in programs.items() if (one.index_command, one.version) == alike)
+        programs = [(name, one) for name, one in self.config.systems.items() if isinstance(one, entries.Program)]
+        index = attrgetter("index_command", "version")
+        return next(name for name, one in programs if index(one) == index(self.program(system)))
 
     @cached_property
     def with_published(self) -> dict[str, entries.Bm25]:

@@ -52,30 +52,27 @@ class IndexLexical(Stage):
         return {"text_mb": text, "scratch_mb": 1.3 * text}
 
 
-_COSTS = {
-    "dense": {"vectors_mb": Cost(seconds=0.005, memory=2.2, disk=1)},  # fitted; float32
-    "sparse": {"postings_mb": Cost(seconds=0.01, memory=3.2, disk=1)},  # fitted; 8 bytes a posting
-    "late-interaction": {
-        # Training of the product quantiser: 5 CPU seconds by 8 threads, measured.
-        "job": Cost(seconds=0.7, memory=1300),
-        # Reading and product quantisation, measured on 1,000,000 tokens; PQ32x8 and row numbers.
-        "tokens": Cost(seconds=3e-7, memory=30e-6, disk=40e-6),
-        # Comparison with centroids, of a shard of 500,000 documents: of smaller ones, each token has fewer.
-        "token_dimensions_mb": Cost(seconds=0.045),
-    },
-}
-
-
 class IndexVectors(OfFamily):
     """Index of a shard of vectors."""
 
     run = "stages.index:index_vectors"
     stamp, main, group = INDEX, "index", "shard"
+    costs_of = {
+        "dense": {"vectors_mb": Cost(seconds=0.005, memory=2.2, disk=1)},  # fitted; float32
+        "sparse": {"postings_mb": Cost(seconds=0.01, memory=3.2, disk=1)},  # fitted; 8 bytes a posting
+        "late-interaction": {
+            # Training of the product quantiser: 5 CPU seconds by 8 threads, measured.
+            "job": Cost(seconds=0.7, memory=1300),
+            # Reading and product quantisation, measured on 1,000,000 tokens; PQ32x8 and row numbers.
+            "tokens": Cost(seconds=3e-7, memory=30e-6, disk=40e-6),
+            # Comparison with centroids, of a shard of 500,000 documents: of smaller ones, each token has fewer.
+            "token_dimensions_mb": Cost(seconds=0.045),
+        },
+    }
 
     def __init__(self, family: str) -> None:
         super().__init__(family)
         self.outputs = {"index": paths.INDEXES + self.family.index, "record": paths.SHARD_RECORD}
-        self.costs = _COSTS.get(family, _COSTS["dense"])
 
     def inputs(self, grid: Grid, model: str, corpus: str, shard: str) -> Inputs:
         vectors = paths.EMBEDDINGS + self.family.embeddings

@@ -47,40 +47,37 @@ class RetrieveLexical(Stage):
         return {"lucene_postings": met_postings(sizes.queries(dataset), sizes.query_words[dataset], documents)}
 
 
-_COSTS = {
-    "dense": {
-        "search_flops": Cost(seconds=1),
-        "queries": Cost(seconds=0.002),  # writing the run; fitted
-        "vectors_mb": Cost(memory=1),  # the mapped shard
-        "hits": Cost(memory=180e-6, disk=_WRITTEN),  # the run and candidates; fitted
-    },
-    "sparse": {
-        "scored_postings": Cost(seconds=5e-9),  # fitted
-        "queries": Cost(seconds=0.002),
-        "postings_mb": Cost(memory=1),  # the mapped shard
-        "hits": Cost(memory=120e-6, disk=_WRITTEN),
-    },
-    "late-interaction": {
-        "job": Cost(memory=1000),  # blocks of token vectors; fitted
-        "search_flops": Cost(seconds=1),  # of an exhaustive search
-        "candidate_searches": Cost(seconds=0.05),  # a query on a shard, and two more; fitted
-        "queries": Cost(seconds=0.002),
-        "searched_tokens": Cost(memory=40e-6),  # the index of a shard
-        "hits": Cost(memory=120e-6, disk=_WRITTEN),
-    },
-}
-
-
 class RetrieveVectors(OfFamily):
     """Run of a model's vectors."""
 
     run, outputs, main = "stages.retrieve:retrieve_vectors", _RUN, "run"
     stamp, runs_models, group, named = RETRIEVE, True, "cell", ("system",)
+    costs_of = {
+        "dense": {
+            "search_flops": Cost(seconds=1),
+            "queries": Cost(seconds=0.002),  # writing the run; fitted
+            "vectors_mb": Cost(memory=1),  # the mapped shard
+            "hits": Cost(memory=180e-6, disk=_WRITTEN),  # the run and candidates; fitted
+        },
+        "sparse": {
+            "scored_postings": Cost(seconds=5e-9),  # fitted
+            "queries": Cost(seconds=0.002),
+            "postings_mb": Cost(memory=1),  # the mapped shard
+            "hits": Cost(memory=120e-6, disk=_WRITTEN),
+        },
+        "late-interaction": {
+            "job": Cost(memory=1000),  # blocks of token vectors; fitted
+            "search_flops": Cost(seconds=1),  # of an exhaustive search
+            "candidate_searches": Cost(seconds=0.05),  # a query on a shard, and two more; fitted
+            "queries": Cost(seconds=0.002),
+            "searched_tokens": Cost(memory=40e-6),  # the index of a shard
+            "hits": Cost(memory=120e-6, disk=_WRITTEN),
+        },
+    }
 
     def __init__(self, family: str) -> None:
         super().__init__(family)
         self.systems, self.families = self.families, ()
-        self.costs = _COSTS.get(family, _COSTS["dense"])
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
         corpus, entry, model = grid.corpus(dataset), grid.system(system), grid.retriever(system)

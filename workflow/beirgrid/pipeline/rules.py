@@ -146,13 +146,13 @@ class Rules:
         return jobs_behind(self.grid, *(artifacts.scores(self.grid, *cell) for cell in self.grid.runs))
 
     @cached_property
-    def outdated(self) -> dict[str, str]:
-        """Why artifacts of the grid must be made again, by record; empty if nothing is the matter with one.
+    def outdated(self) -> dict[Job, str]:
+        """Why the jobs of the grid must run again; empty for a job whose artifacts are as they should be.
 
         Snakemake's log names them, without tables and page, which any change of the grid changes.
         """
-        reasons = {job.record: self._reason(job) for job in self.jobs}
-        for line in reruns.notices({path: reason for path, reason in reasons.items() if reason}):
+        reasons = {job: self._reason(job) for job in self.jobs}
+        for line in reruns.notices({job.record: reason for job, reason in reasons.items() if reason}):
             self.workflow.logger_manager.logger.warning(line)
         return reasons
 
@@ -169,9 +169,8 @@ class Rules:
 
         if self.workflow is None or RerunTrigger.PARAMS not in self.workflow.rerun_triggers:
             return
-        record = self.grid.own(job.record)
-        if self.outdated[record] if record in self.outdated else self._reason(job):
-            self.workflow.dag.forcefiles.add(record)
+        if self.outdated[job] if job in self.outdated else self._reason(job):
+            self.workflow.dag.forcefiles.add(self.grid.own(job.record))
 
     def summary_json(self) -> str:
         """Return the summary of the grid, with the digests of its jobs' params."""

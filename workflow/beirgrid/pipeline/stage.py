@@ -195,12 +195,15 @@ class Stage:
 
 
 class OfFamily(Stage):
-    """A stage with a rule for each kind of vectors."""
+    """A stage with a rule, and costs, for each kind of vectors. Other kinds have the costs of ``dense``."""
+
+    costs_of: ClassVar[Mapping[str, Mapping[str, Cost]]]
 
     def __init__(self, family: str) -> None:
         self.family = FAMILIES[family]
         self.families = families_like(family)
         self.rule = f"{self.stamp.name}_{self.family.rule}"
+        self.costs = self.costs_of.get(family, self.costs_of["dense"])
 
     @classmethod
     def variants(cls) -> Iterable[Stage]:

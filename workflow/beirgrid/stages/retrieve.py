@@ -57,11 +57,10 @@ def retrieve_lexical(
         DataError: queries or index are damaged.
         BeirgridError: Java or Lucene fails.
     """
-    settings = {"fields": fields, "language": language, "k1": k1, "b": b, "depth": depth}
+    bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b}
     inputs = {"lucene": index, "queries": queries}
-    with provenance.record(RETRIEVE, record, settings, [output], inputs=inputs) as facts:
+    with provenance.record(RETRIEVE, record, {**bm25, "depth": depth}, [output], inputs=inputs) as facts:
         texts, limits = collection.read_queries(queries), Limits(queries, depth)
-        bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b}
         run: runs.Run = {}
         started = time.monotonic()
         for start, stop in limits.blocks(len(texts), _WITH_CANDIDATES):

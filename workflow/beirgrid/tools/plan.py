@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from ..config.load import merged
-from ..config.values import Size
 from ..core import paths
 from ..core.checkout import CHECKOUT
 from ..core.compute import has_gpu_driver
@@ -32,6 +31,8 @@ _SUMS = {
     **{"download_mb": "download", "kept_mb": "kept", "temporary_mb": "until used"},
 }
 Row = dict[str, Any]
+# Concurrent jobs, for the estimate of temporary disk space.
+_AT_ONCE = 100
 
 
 def plan(
@@ -40,7 +41,6 @@ def plan(
     configfile: ConfigFiles = (),
     config: Annotated[tuple[str, ...], "KEY=VALUE, same as Snakemake's --config"] = (),
     directory: Directory = Path(),
-    jobs: Annotated[Size, "concurrent jobs, for the estimate of temporary disk space"] = 100,
     device: Annotated[
         Literal["cpu", "cuda"] | None,
         "device of the models, if the configuration has auto: cuda for a cluster with GPUs (default: a GPU if this "
@@ -59,14 +59,14 @@ def plan(
     Path(".snakemake").absolute().mkdir(exist_ok=True)  # here, because Snakemake would fail with a traceback
     resources = _resources(Grid(merged(configfiles, list(config))), device)
     options = [*(["--configfile", *configfiles] if configfiles else []), *(["--config", *config] if config else [])]
-    planned = _plan(resources, dict(_jobs(resources, list(map(str, options)))), jobs)
+    planned = _plan(resources, dict(_jobs(resources, list(map(str, options)))))
     if format == "json":
         print(json.dumps(planned, indent=1, ensure_ascii=False))
     else:
         show(*_text(planned))
 
 
-def _plan(resources: Resources, planned: dict[Job, Row], at_once: int) -> Row:
+def _plan(resources: Resources, planned: dict[Job, Row]) -> Row:
     """Return the plan of a grid for JSON, with sizes in MB, from the estimates of its jobs."""
     grid = resources.grid
     everything = jobs_behind(grid, *(artifacts.scores(grid, *cell) for cell in grid.runs))
@@ -75,7 +75,7 @@ def _plan(resources: Resources, planned: dict[Job, Row], at_once: int) -> Row:
     for job, row in planned.items():
         rules.setdefault(job.rule, []).append(row)
     total = _sums(planned.values())
-    held = sorted((row["temporary_mb"] for row in planned.values()), reverse=True)[:at_once]
+    held = sorted((row["temporary_mb"] for row in planned.values()), reverse=True)[:_AT_ONCE]
     worst = (max(rows, key=lambda row: row["of_node"]) for rows in rules.values())
     return {
         "systems": list(grid.config.grid.systems),
@@ -86,13 +86,11 @@ def _plan(resources: Resources, planned: dict[Job, Row], at_once: int) -> Row:
         "jobs_in_all": len(everything),
         "total": total,
         "peak_mb": total["kept_mb"] + sum(held),
-        "at_once": at_once,
         "rules": {
             rule: _sums(rows) | {key: max(row[key] for row in rows) for key in ("mem_mb", "runtime")}
             for rule, rows in rules.items()
         },
         "too_large": [f"{row['name']}: {row['of_node'][1]}" for row in worst if row["of_node"][0] > 1],
-        "cells": list(_cells(grid, planned)),
     }
 
 
@@ -169,16 +167,6 @@ def _row_of(resources: Resources, job: Job, told: Row, on_gpu: bool) -> Row:
     }
 
 
-def _cells(grid: Grid, planned: dict[Job, Row]) -> Iterator[Row]:
-    """Yield the estimate of each cell. Shared jobs count in each of their cells."""
-    for dataset in grid.config.grid.datasets:
-        for system in grid.config.grid.systems:
-            parts = [part for part in grid.parts(dataset) if part not in grid.not_supplied]
-            ends = [artifacts.scores(grid, member, part) for part in parts for member in grid.members(system)]
-            sums = _sums(planned[job] for job in jobs_behind(grid, *ends) if job in planned)
-            yield {"system": system, "dataset": dataset, "supplied": bool(parts), **sums}
-
-
 def _text(plan: Row) -> Iterator[str]:
     total = plan["total"]
     yield f"Systems: {len(plan['systems'])}. Datasets: {len(plan['datasets'])}."
@@ -195,7 +183,7 @@ def _text(plan: Row) -> Iterator[str]:
         yield ""
         yield "CPU hours are hours of one core. Memory and time are what the largest job of a stage asks for."
         yield "Kept: size of the files that stay. Until used: size of the files that are deleted after their last use."
-        at_most = f"at most {_size(plan['peak_mb'])} while it runs, with {plan['at_once']} jobs at once"
+        at_most = f"at most {_size(plan['peak_mb'])} while it runs, with {_AT_ONCE} jobs at once"
         yield f"Disk: {_size(total['kept_mb'])} at the end, {at_most}"
     yield f"Rates are assumed for {plan['cores']} cores."
     yield from (f"Too large: {line}" for line in plan["too_large"])
