@@ -401,27 +401,24 @@ def without(*left_out: str) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("inside", "entry", "message"),
     [
-        pytest.param({}, {}, "'toy': there is no folder .*/folder$", id="no-folder"),
-        pytest.param(without("config.json"), {}, "'toy': .*neither config.json nor modules.json", id="no-config"),
-        pytest.param(without("model.safetensors"), {}, r"'toy': no \.safetensors weights", id="no-weights"),
-        pytest.param(without("tokenizer.json"), {}, "'toy': the checkpoint has no tokenizer", id="no-tokenizer"),
-        pytest.param(
+        ({}, {}, "'toy': there is no folder .*/folder$"),
+        (without("config.json"), {}, "'toy': .*neither config.json nor modules.json"),
+        (without("model.safetensors"), {}, r"'toy': no \.safetensors weights"),
+        (without("tokenizer.json"), {}, "'toy': the checkpoint has no tokenizer"),
+        (
             {**without("model.safetensors"), **PICKLES},
             {},
             r"'toy': no \.safetensors weights.*set models\.toy\.pickled to true: fetch then converts them",
-            id="only-pickled-weights",
         ),
-        pytest.param(
+        (
             {**CHECKPOINT, "model.safetensors": flip(WEIGHTS, 3)},
             {"files": {"model.safetensors": SHA256}},
             f"'toy': model.safetensors has SHA-256 (?!{SHA256})[0-9a-f]{{64}}, the registry says {SHA256}",
-            id="wrong-sha256",
         ),
-        pytest.param(
+        (
             CHECKPOINT,
             {"files": {"1_Pooling/config.json": SHA256}},
             "'toy': the checkpoint has no 1_Pooling/config.json",
-            id="listed-file-missing",
         ),
     ],
 )
@@ -437,13 +434,12 @@ def test_a_bad_checkpoint_is_refused(run, tmp_path, inside, entry, message):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        pytest.param({"package": "no_such_package_here"}, "'no_such_package_here' is not installed", id="no-package"),
-        pytest.param({"package": "no_such.package"}, r"'no_such\.package' is not installed", id="no-parent-package"),
-        pytest.param({"package": "jsonschema"}, "'jsonschema' .*has no checkpoint", id="package-without-checkpoint"),
-        pytest.param(
+        ({"package": "no_such_package_here"}, "'no_such_package_here' is not installed"),
+        ({"package": "no_such.package"}, r"'no_such\.package' is not installed"),
+        ({"package": "jsonschema"}, "'jsonschema' .*has no checkpoint"),
+        (
             {"checkpoint": "nobody/nothing", "revision": "0" * 40},
             r"nobody/nothing at revision 0{40} cannot be fetched .*set models\.toy\.path",
-            id="hub-out-of-reach",
         ),
     ],
 )
@@ -698,11 +694,11 @@ def test_fetching_again_gives_the_same_bytes(run, tmp_path):
 @pytest.mark.parametrize(
     ("document", "title", "text", "empty"),
     [
-        pytest.param({"text": "x"}, "", "x", False, id="no-title-key"),
-        pytest.param({"title": None, "text": "x"}, "", "x", False, id="null-title"),
-        pytest.param({"title": "t"}, "t", "", False, id="no-text-key"),
-        pytest.param({}, "", "", True, id="nothing"),
-        pytest.param({"title": " ", "text": "\n"}, " ", "\n", True, id="white-space"),
+        ({"text": "x"}, "", "x", False),
+        ({"title": None, "text": "x"}, "", "x", False),
+        ({"title": "t"}, "t", "", False),
+        ({}, "", "", True),
+        ({"title": " ", "text": "\n"}, " ", "\n", True),
     ],
 )
 def test_a_document_keeps_its_row_whatever_it_lacks(run, tmp_path, document, title, text, empty):
@@ -992,8 +988,8 @@ def test_a_disk_that_fills_up_under_a_corpus(run, tmp_path, full_disk, monkeypat
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"qrels/test.tsv": QRELS + "".join(f"q1\t{i:0100}\t1\n" for i in range(20_000))}, id="qrels"),
-        pytest.param({"queries.jsonl": [*({**row, "_id": f"x{row['_id']}"} for row in big(8000))]}, id="queries"),
+        {"qrels/test.tsv": QRELS + "".join(f"q1\t{i:0100}\t1\n" for i in range(20_000))},
+        {"queries.jsonl": [*({**row, "_id": f"x{row['_id']}"} for row in big(8000))]},
     ],
 )
 def test_a_disk_that_fills_up_under_a_dataset(run, tmp_path, full_disk, good, changes):
