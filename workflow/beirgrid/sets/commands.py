@@ -207,8 +207,9 @@ def status(
     made = EvaluationSet(folder)
     about = made.description
     texts, asked = (facts.get("number", 0) for facts in (about.documents, about.queries))
+    rankings = _rankings(made, results) if about.versions else {}
     if about.versions:
-        rankings, judgements = _rankings(made, results), made.qrels(about.versions[-1].number)
+        judgements = made.qrels(about.versions[-1].number)
         grids = [*results_folder.of_grids(results_folder.locate(results).folder, summary.read).values()]
         planned = [{grid.compare[0], other} for grid in grids if about.name in grid.rows for other in grid.compare[1:]]
         tested = findings.paired_tests(judgements, rankings, planned)
@@ -232,7 +233,8 @@ def status(
             f"{folder} --take-back ADJUDICATOR {table}"
         )
     for model in sorted(grades.keys() - people.keys()):
-        show(*findings.calibration(made, model, _rankings(made, results)))
+        rankings = rankings or _rankings(made, results)
+        show(*findings.calibration(made, model, rankings))
     if not about.versions:
         show(f"Next: beirgrid set judge {folder}, then beirgrid set accept {folder}")
         return
