@@ -6,16 +6,16 @@ import os
 from pathlib import Path
 
 from beirgrid.core import files
-from beirgrid.pipeline import reruns
+from beirgrid.pipeline import rules
 
 
 def test_a_pipe_is_not_read_and_a_file_once(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
-    assert reruns.state([str(tmp_path / "pipe")])
+    assert rules.state([str(tmp_path / "pipe")])
     (tmp_path / "a").write_text("a")
-    first = reruns.state([str(tmp_path / "a")])
+    first = rules.state([str(tmp_path / "a")])
     monkeypatch.setattr(files, "sha256", None)
-    assert reruns.state([str(tmp_path / "a")]) == first
+    assert rules.state([str(tmp_path / "a")]) == first
 
 
 def test_the_state_of_files_follows_from_content_and_names(tmp_path, monkeypatch):
@@ -24,7 +24,7 @@ def test_the_state_of_files_follows_from_content_and_names(tmp_path, monkeypatch
         Path(folder).mkdir()
         for name in names:
             Path(folder, name).write_text(name.replace("z", "y"))
-    first, copied, renamed = (reruns.state(map(str, Path(folder).iterdir())) for folder in "abc")
+    first, copied, renamed = (rules.state(map(str, Path(folder).iterdir())) for folder in "abc")
     assert first == copied != renamed
-    assert reruns.state([]) == reruns.state(["a/gone"]) == ""
-    assert reruns.state(["a/x"]) not in (first, reruns.state(["a/y"]))
+    assert rules.state([]) == rules.state(["a/gone"]) == ""
+    assert rules.state(["a/x"]) not in (first, rules.state(["a/y"]))

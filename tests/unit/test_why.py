@@ -11,7 +11,7 @@ import pytest
 from helpers import main
 
 from beirgrid.core import provenance
-from beirgrid.pipeline import reruns
+from beirgrid.pipeline import rules
 
 RUN, SCORES = "results/runs/dense/one.run.gz", "results/metrics/dense/one.json"
 QRELS = "results/datasets/one/qrels.tsv"
@@ -122,8 +122,8 @@ def _write_record(model: str, params: dict[str, object], **keys: object) -> str:
 
 
 def _notices(asked: dict[str, dict[str, object]]) -> list[str]:
-    reasons = {path: reruns.reason(Path(path), lambda params=params: params) for path, params in asked.items()}
-    return list(reruns.notices({path: reason for path, reason in reasons.items() if reason}))
+    reasons = {path: rules.reason(Path(path), lambda params=params: params) for path, params in asked.items()}
+    return list(rules.notices({path: reason for path, reason in reasons.items() if reason}))
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ resources = _resources(grid := Grid(merged([Path(sys.argv[1])])), "cuda")
 planned = dict(_jobs(resources, ["--configfile", sys.argv[1]]))
 dry = [[job.rule, sorted(map(list, job.wildcards))] for job in planned]
 named = [[job.rule, sorted(map(list, job.wildcards))] for job in Rules(grid, own_python=True).jobs]
-print(json.dumps([dry, named, _plan(resources, planned, 100)["total"]]))
+print(json.dumps([dry, named, _plan(resources, planned)["total"]]))
 """
 
 

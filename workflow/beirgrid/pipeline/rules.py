@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import shlex
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from ..core import files, provenance
-from ..core.checkout import INSTALLED, MODULES
-from . import artifacts, reruns
+from ..core.checkout import INSTALLED, MODULES, portable
+from ..core.errors import DataError
+from . import artifacts
 from .grid import Grid
 from .resources import Resources, of_jobs
 from .stage import Job, Output, Settings, Stage, jobs_behind, stages
@@ -100,7 +105,7 @@ class Rules:
 
     def state(self, job: Job) -> str:
         """Return the digest of the local files of a job, or of what the tables and the page are made of."""
-        return self._summary_digest if job.stage.of_grid else reruns.state(job.stage.files(self.grid, **job.values))
+        return self._summary_digest if job.stage.of_grid else state(job.stage.files(self.grid, **job.values))
 
     def output_params(self, job: Job) -> Settings:
         """Return the params of a job that change its output: version, settings, and the content of local files."""
@@ -152,12 +157,12 @@ class Rules:
         Snakemake's log names them, without tables and page, which any change of the grid changes.
         """
         reasons = {job: self._reason(job) for job in self.jobs}
-        for line in reruns.notices({job.record: reason for job, reason in reasons.items() if reason}):
+        for line in notices({job.record: reason for job, reason in reasons.items() if reason}):
             self.workflow.logger_manager.logger.warning(line)
         return reasons
 
     def _reason(self, job: Job) -> str:
-        return reruns.reason(Path(self.grid.own(job.record)), lambda: self.output_params(job))
+        return reason(Path(self.grid.own(job.record)), lambda: self.output_params(job))
 
     def force_if_outdated(self, job: Job) -> None:
         """Force a job whose record does not match to run, as ``--forcerun`` does.
@@ -186,3 +191,57 @@ def _with_values(options: Settings) -> Settings:
     return {
         name: value for name, value in options.items() if not (value is None or value is False or value in ([], ()))
     }
+
+
+# Reasons to rerun a job that Snakemake does not see: replaced local files, and records that do not match.
+
+
+@cache
+def _sha256(path: str, changed: int) -> str:
+    """Return the hash of a local file, which a run reads once. ``changed`` is the time of its last change."""
+    return files.sha256(path)
+
+
+def state(local: Iterable[str]) -> str:
+    """Digest the contents of local files and their names within their folder.
+
+    As a param, the digest changes when a file's content changes, and not when the file is touched, moved or copied.
+    """
+    digests = {}
+    for path in local:
+        with suppress(OSError):  # Snakemake reports missing inputs. A pipe or a device is not read.
+            changed = Path(path).stat().st_ctime_ns
+            digests[path] = _sha256(os.path.realpath(path), changed) if Path(path).is_file() else str(changed)
+    folder = os.path.commonpath([Path(path).parent for path in digests]) if digests else ""
+    named = sorted((os.path.relpath(path, folder), digest) for path, digest in digests.items())
+    return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16] if named else ""
+
+
+def reason(record: Path, params: Callable[[], Mapping[str, Any]]) -> str:
+    """Return why the artifacts of a record must be made again, or an empty string.
+
+    Snakemake does not see damage, nor, in a folder without its metadata, other settings. A missing record is an output,
+    which it looks for itself.
+    """
+    if not record.is_file():
+        return ""
+    try:
+        known = provenance.read_record(record)
+        if known["settings_key"] != provenance.digest(asked := params()):
+            read = provenance.without_paths if asked.get("files") else json.loads
+            made = known.get("job", {}).get("settings", known.get("asked", {}))  # records of 0.2.0 have no job
+            before = {"stage version": known["stage_version"], **read(json.dumps(made))}
+            now = {"stage version": asked["version"], **portable(read(asked["settings"]))}
+            return ", ".join(provenance.changes(before, now)) or "a local file"
+        mismatch = next(provenance.mismatches(record, known), "")
+    except DataError as error:
+        mismatch = str(error)
+    return mismatch.removesuffix(f". {files.REMEDY}")
+
+
+def notices(reasons: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line about each reason to make artifacts again."""
+    for reason in dict.fromkeys(reasons.values()):
+        [first, *others] = [path for path, of_path in reasons.items() if of_path == reason]
+        more = f" and {len(others):,} more" if others else ""
+        yield f"To be made again, replacing what is there: {first}{more} ({reason})"

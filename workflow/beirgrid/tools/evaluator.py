@@ -18,9 +18,9 @@ from ..config.load import merged
 from ..config.metric_names import parse_metric
 from ..core import files, paths, provenance
 from ..core.errors import BeirgridError
-from ..pipeline import artifacts, job, reruns
+from ..pipeline import artifacts, job
 from ..pipeline.grid import Grid, fill
-from ..pipeline.rules import Rules
+from ..pipeline.rules import Rules, reason
 from ..pipeline.stage import jobs_behind
 from ..runs import metrics as measures
 from ..runs import runs
@@ -126,7 +126,7 @@ def _fetch(dataset: str, directory: Path) -> str:
     with contextlib.chdir(directory), files.locked(".snakemake/beirgrid/fetch.lock"):
         for each in jobs_behind(grid, artifacts.queries(name)):
             record = Path(each.record)
-            if not record.is_file() or reruns.reason(record, partial(rules.output_params, each)):
+            if not record.is_file() or reason(record, partial(rules.output_params, each)):
                 outputs = {of: fill(path, **each.values) for of, path in each.stage.outputs.items()}
                 told = rules.as_json(each, rules.inputs(each), outputs, 1, SimpleNamespace(mem_mb=0))
                 job.run(each.stage.function, told.encode())
