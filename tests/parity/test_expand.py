@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 from checkpoints import opened
 from helpers import quick_first
+from safetensors.torch import load_file, save_file
 from test_models import _texts
 
 from beirgrid.collections import collection
@@ -242,23 +244,20 @@ def test_low_precision_term_weights_are_near(tiny_models):
     assert (exact != low).any()
 
 
-def _broken(folder: Path, target: Path, layer: str) -> Path:
-    from safetensors.torch import load_file, save_file
-
-    shutil.copytree(folder, target)
-    weights = load_file(target / "model.safetensors")
+@pytest.mark.parametrize(
+    ("kind", "model", "layer"),
+    [
+        ("query-generator", GeneratorModel, "encoder.block.0.layer.0.SelfAttention.q.weight"),
+        ("term-weights", TermWeighter, "classifier.weight"),
+    ],
+)
+def test_nan_weights_are_refused(tiny_models, tmp_path, kind, model, layer):
+    folder = shutil.copytree(tiny_models[kind], tmp_path / kind)
+    weights = load_file(folder / "model.safetensors")
     weights[layer][:] = float("nan")
-    save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
-    return target
-
-
-def test_nan_weights_are_refused(tiny_models, tmp_path):
-    layer = "encoder.block.0.layer.0.SelfAttention.q.weight"
-    with pytest.raises(DataError, match=rf"the weight {layer} has values that are not finite"):
-        _generator(_broken(tiny_models["query-generator"], tmp_path / "t5", layer))
-    broken = _broken(tiny_models["term-weights"], tmp_path / "bert", "classifier.weight")
-    with pytest.raises(DataError, match=r"the weight classifier\.weight has values that are not finite"):
-        opened(TermWeighter, broken, {})
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(DataError, match=f"the weight {re.escape(layer)} has values that are not finite"):
+        opened(model, folder, {})
 
 
 def test_what_is_no_such_model_is_refused(tiny_models, tmp_path):
