@@ -73,11 +73,8 @@ class Client:
     def __init__(self, endpoint: Endpoint, ledger: Path, answers: Path | None = None, identity: str = "") -> None:
         """Set up a client.
 
-        Args:
-            endpoint: the model, with its connection settings.
-            ledger: file with the account's spending. All jobs append to it, so that they share the budget.
-            answers: cache folder for responses; none are kept without it.
-            identity: the model's identity beyond its name. Cached responses of another identity are not used.
+        The ledger is a file with the spending of all jobs, which share the budget. Responses are kept in the folder
+        ``answers``, if given, for the model of this ``identity`` alone, which is more than its name.
 
         Raises:
             ConfigError: an environment variable that the endpoint names is not set, or holds no address or key.
@@ -105,11 +102,9 @@ class Client:
             raise ConfigError("endpoint.url: its host or port is not valid") from None
 
     def embed(self, texts: Sequence[str], *, query: bool = False, dimension: int | None = None) -> np.ndarray:
-        """Embed the texts of one request: float32 [texts, dimension].
+        """Embed the texts of one request, documents or queries: float32 [texts, dimension].
 
-        Args:
-            query: whether the texts are queries.
-            dimension: expected dimension; None accepts that of the endpoint, or any.
+        None accepts the dimension of the endpoint, or any.
         """
         body: dict[str, Any] = {"model": self.endpoint.model, "input": [self._sent(text) for text in texts]}
         if self.endpoint.dimensions:
@@ -128,9 +123,8 @@ class Client:
     def chat(self, messages: Sequence[Mapping[str, str]], parse: Callable[[Any], str] | None = None) -> str:
         """Return the model's reply to messages, at temperature 0 unless the endpoint's body sets another.
 
-        Args:
-            messages: each with ``role`` (system, user, assistant) and ``content``.
-            parse: reads another text than the reply from the response.
+        Each message has ``role`` (system, user, assistant) and ``content``. ``parse`` may read another text from the
+        response.
         """
         body = {"model": self.endpoint.model, "messages": [dict(message) for message in messages], "temperature": 0}
         text = str(self._ask("/chat/completions", body, parse or _content))
@@ -179,10 +173,9 @@ class Client:
         return result
 
     def _enter(self, usage: np.ndarray) -> None:
-        """Enter a usage with the time into the ledger.
+        """Enter the upper bounds of a request into the ledger before it is sent, or their correction after its answer.
 
-        A request is entered with its upper bounds before it is sent, and corrected after its answer. The entry of a job
-        that was killed stays.
+        The entry of a job that was killed stays.
         """
         requests, tokens, price = usage.tolist()
         with files.locked(self.ledger), self.ledger.open("a+b") as stream:
@@ -280,9 +273,7 @@ def fetch(family: str, endpoint: Endpoint, folder: Path) -> dict[str, Any]:
 def probe(family: str, endpoint: Endpoint, folder: Path) -> list[Any]:
     """Return a server's vectors or scores of fixed texts; for a chat model, the name that it states.
 
-    Args:
-        endpoint: the endpoint with its connection.
-        folder: the model's checkpoint, beside which the ledger is.
+    The ledger is beside ``folder``, the model's checkpoint.
     """
     client = Client(endpoint, folder.parent / LEDGER)
     if family not in ("dense", "cross-encoder"):
