@@ -351,7 +351,7 @@ def test_an_instruction_follows_its_query_and_candidates_alone_are_ranked(tmp_pa
         out = fetched(loopback, tmp_path, entry, "test")
     found = pd.read_parquet(out / "queries.parquet").set_index("_id")
     assert found["text"].to_dict() == {query: f"stone as {query}" for query in queries}
-    assert collection.read_candidates(out / "queries.parquet") == {query: {"d1", "d2", "d7"} for query in queries}
+    assert collection.read_restrictions(out / "queries.parquet")[1] == {query: {"d1", "d2", "d7"} for query in queries}
     facts = files.read_json(out / "dataset.json")["facts"]
     assert (facts["candidates"], facts["changed"]) == (6, 2)
     run = tmp_path / "a.run"

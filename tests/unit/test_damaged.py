@@ -97,7 +97,7 @@ READERS = [
     ("corpus-ids", _corpus, "", lambda path: collection.read_ids(path, np.array([[1]]))),
     ("corpus-known", _corpus, "", lambda path: collection.known_ids(path, {"d1"})),
     ("queries", _queries, "", collection.read_queries),
-    ("excluded", _queries, "", collection.read_excluded),
+    ("excluded", _queries, "", collection.read_restrictions),
     ("qrels", _qrels, "", read_qrels),
     ("run", _run, "", runs.read),
     ("faiss", _faiss, "", lambda path: flat.search_shards([path], VECTORS, 2)),

@@ -807,7 +807,7 @@ OTHERS = {**COUNTING, "qrels/test.tsv": "".join(f"{i}\t{i + 1}\t1\n" for i in ra
 
 
 def not_ranked(out: Path) -> dict[str, set[str]]:
-    return collection.read_excluded(out / "queries.parquet")
+    return collection.read_restrictions(out / "queries.parquet")[0]
 
 
 def test_equal_numbers_of_queries_and_documents_are_chance(run, tmp_path):

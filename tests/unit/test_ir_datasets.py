@@ -460,7 +460,7 @@ def test_what_brights_qrels_exclude_is_not_judged(tmp_path, monkeypatch, clash):
         assert error == "dataset 'tiny': query '7' excludes the relevant document 'leetcode/0'"
         return
     assert read_qrels(tmp_path / "qrels.tsv") == {"7": {"leetcode/0": 1}, "8": {"leetcode/2": 1}}
-    assert collection.read_excluded(tmp_path / "queries.parquet") == {"7": {"leetcode/1", "leetcode/2"}}
+    assert collection.read_restrictions(tmp_path / "queries.parquet")[0] == {"7": {"leetcode/1", "leetcode/2"}}
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def fetched(tmp_path_factory) -> Path:
         {"_id": f"d{number}", "text": f"stone {chr(97 + number) * 3} {chr(98 + number) * 4}"} for number in range(9)
     ]
     fetch_collection(folder, rows, rows[: len(OWN)], [(own, "d8", 1) for own in OWN])
-    assert collection.read_excluded(folder / "queries.parquet") == {own: {own} for own in OWN}
+    assert collection.read_restrictions(folder / "queries.parquet")[0] == {own: {own} for own in OWN}
     pq.write_table(pq.read_table(folder / "queries.parquet").drop_columns(["excluded"]), folder / "free.parquet")
     return folder
 

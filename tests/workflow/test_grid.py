@@ -343,7 +343,7 @@ def test_a_system_that_is_opened_again_finds_what_its_run_has(finished, monkeypa
 
     monkeypatch.chdir(finished)
     queries = paths.QUERIES.format(dataset="small")
-    texts, excluded = collection.read_queries(queries), collection.read_excluded(queries)
+    texts, excluded = collection.read_queries(queries), collection.read_restrictions(queries)[0]
     assert set(texts) - set(excluded)
     systems = sorted(path.name for path in Path("results/runs").iterdir() if (path / "small.run.gz").is_file())
     for system in systems:

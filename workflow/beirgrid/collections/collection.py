@@ -204,20 +204,12 @@ def read_queries(path: str | Path) -> dict[str, str]:
     return dict(zip(table["_id"].to_pylist(), table["text"].to_pylist(), strict=True))
 
 
-def read_excluded(path: str | Path) -> dict[str, set[str]]:
-    """Return query id to the documents that are not ranked for it, of the queries that have such."""
-    return {query: documents for query, documents in _read_ids(path, EXCLUDED.name).items() if documents}
-
-
-def read_candidates(path: str | Path) -> dict[str, set[str]]:
-    """Return query id to the only documents that are ranked for it; empty where all of the corpus are."""
-    return _read_ids(path, CANDIDATES.name)
-
-
-def _read_ids(path: str | Path, column: str) -> dict[str, set[str]]:
-    """Return query id to the ids in a column of queries.parquet; empty where the file has no such column."""
+def read_restrictions(path: str | Path) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """Return query id to the documents that are not ranked for it, of the queries that have such, and query id to the
+    only documents that are; the second is empty where all of the corpus are.
+    """
     with files.reading(path), pq.ParquetFile(path) as file:
-        if column not in file.schema_arrow.names:
-            return {}
-        rows = file.read(["_id", column]).to_pylist()
-    return {row["_id"]: set(row[column]) for row in rows}
+        columns = {"_id", EXCLUDED.name, CANDIDATES.name} & {*file.schema_arrow.names}
+        rows = file.read(sorted(columns)).to_pylist()
+    excluded = {row["_id"]: set(row[EXCLUDED.name]) for row in rows if row.get(EXCLUDED.name)}
+    return excluded, {row["_id"]: set(row[CANDIDATES.name]) for row in rows if CANDIDATES.name in row}

@@ -23,7 +23,7 @@ class Limits:
 
     def __init__(self, queries: Path, depth: int) -> None:
         self.depth = depth
-        self.excluded, self.candidates = collection.read_excluded(queries), collection.read_candidates(queries)
+        self.excluded, self.candidates = collection.read_restrictions(queries)
 
     def searched(self, documents: int) -> int:
         """Return how many documents to search for: excluded ones may be the best, and candidates the last of all."""
