@@ -1,8 +1,7 @@
 """The configuration as typed classes: each key once, with its meaning, its default and its limits.
 
-The JSON schema (``make schema``) and the key tables of the documentation (``make docs``) are made from these classes.
-Checks that need several entries at once are in ``checks``. This module has the settings and offers the classes of
-``datasets``, ``recipes``, ``models`` and ``systems``.
+The JSON schema (``make schema``) and the key tables of the documentation (``make docs``) are made from these classes,
+those of ``datasets``, ``recipes``, ``models`` and ``systems`` among them. ``checks`` compares entries with each other.
 """
 
 # ruff: noqa: F403
@@ -23,20 +22,7 @@ from .models import Model
 from .recipes import *
 from .systems import *
 from .systems import System
-from .values import (
-    LIST,
-    MOST_COUNTED,
-    Count,
-    Entry,
-    GridName,
-    Name,
-    Names,
-    NotNegative,
-    Refers,
-    Seed,
-    Size,
-    once,
-)
+from .values import LIST, MOST_COUNTED, Count, Entry, GridName, Name, Names, NotNegative, Refers, Seed, Size, once
 
 # Class of published values → the largest difference that counts as reproduced, unless the configuration says otherwise.
 TOLERANCES = {"lucene": 0.0005, "checkpoint": 0.005, "commit": 0.0015, "disputed": 0.005, "mean": 0.0005}

@@ -115,10 +115,7 @@ def _metrics(config: Config) -> tuple[str, ...]:
 
 
 def _with_derived_models(config: Config) -> Config:
-    """Return the configuration with a copy of the model of each system that has chunks or a head.
-
-    Its name is ``{model}~{chunks}`` or ``{model}~{head}``.
-    """
+    """Return the configuration with a copy ``{model}~{chunks or head}`` of the model of each system that has these."""
     models, systems = dict(config.models), dict(config.systems)
     for name, system in config.systems.items():
         chunks, head = getattr(system, "chunks", None), getattr(system, "head", None)
@@ -132,10 +129,7 @@ def _with_derived_models(config: Config) -> Config:
 
 
 def _with_models_per_corpus(config: Config) -> Mapping[str, entries.ModelEntry]:
-    """Return the registered models and, of each template, ``{model}@{corpus}`` for each corpus of the grid.
-
-    An entry of that name stands in place of the template's.
-    """
+    """Return the models and, of each template, ``{model}@{corpus}`` (unless there is such an entry) for each corpus."""
     models = dict(config.models)
     corpora = {dataset.corpus for dataset in checks.searched_datasets(config).values()}
     corpora |= {model.training.corpus for model in models.values() if model.training}

@@ -1,10 +1,8 @@
 """checkpoints.lock.json: commits and facts that were looked up once, so that all members of a group use the same.
 
-- The commit, and the SHA-256 of each file, of checkpoints with ``revision: resolve``: for some checkpoints, no source
-  pins a commit. The first fetch asks the hub for the commit of the branch main. Later fetches use this commit only.
+- The commit, and the SHA-256 of each file, of checkpoints with ``revision: resolve``, for which no source has a commit:
+  the first fetch asks the hub for that of the branch main.
 - Under ``names``, what mteb states of the models and collections that a configuration names without an entry.
-
-A group commits the file to its repository. This module is imported while Snakemake parses the Snakefile.
 """
 
 from __future__ import annotations

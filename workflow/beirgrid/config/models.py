@@ -11,24 +11,13 @@ from pydantic import AfterValidator, Field, JsonValue
 from ..core.compute import Precision
 from .lock import RESOLVE
 from .recipes import Adaptation, CrossEncoderTraining, Training
-from .values import (
-    LIST,
-    Digest,
-    Entry,
-    HubId,
-    Length,
-    NotNegative,
-    Pair,
-    PathName,
-    Positive,
-    Refers,
-    Resolvable,
-    Seed,
-    Size,
-    Token,
-    once,
-    with_places,
-)
+from .values import LIST, Entry, HubId, Length, NotNegative, PathName, Positive, Refers, Seed, Size, once
+
+# A commit, or resolve; a SHA-256; tokens as the vocabulary of a checkpoint spells them.
+Resolvable = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|resolve)$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Token = Annotated[str, Field(min_length=1)]
+Pair = Annotated[tuple[Token, Token], LIST]
 
 
 class ModelSize(Entry):
@@ -367,10 +356,18 @@ class CrossEncoder(TaskModel):
     train: CrossEncoderTraining | None = Field(None, description="How the workflow trains the model.")
 
 
+def _with_places(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse the parts of a prompt unless they have the places of query and document, once each."""
+    for place in ("{query}", "{document}"):
+        if "".join(parts).count(place) != 1:
+            raise ValueError(f"the parts must have {place} once in all")
+    return parts
+
+
 Prompt = Annotated[
     tuple[Token, ...],
     LIST,
-    AfterValidator(with_places),
+    AfterValidator(_with_places),
     Field(
         description="Text that the model reads for a pair, in parts that are tokenized one by one. {query} and "
         "{document} stand for the texts. If the pair is too long, only the part with the document is cut."

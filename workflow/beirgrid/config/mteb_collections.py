@@ -29,14 +29,11 @@ ISO_639_1 = {
 
 
 def collection(name: str) -> dict[str, Any] | None:
-    """Return the rows of a name, with entries; None if mteb does not list it.
-
-    Args:
-        name: of a task, a benchmark, or one subset or split of a task (MIRACLRetrieval-sw).
+    """Return the rows of a task, a benchmark, or one subset or split of a task (MIRACLRetrieval-sw), with entries.
 
     Returns:
         ``rows`` (names of datasets) and ``datasets`` (by name: ``mteb``, ``task``, ``dataset`` and, unless the dataset
-        is registered or a mean, ``corpus``).
+        is registered or a mean, ``corpus``); None if mteb lists no such name.
 
     Raises:
         ConfigError: a task of that name has no text, or no pinned commit.

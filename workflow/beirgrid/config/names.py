@@ -88,12 +88,8 @@ def _kept(new: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[st
     return lock.keep(new)
 
 
-def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return a configuration with entries for the models that it names by their ids, and systems where it needs them.
-
-    Args:
-        by_row: mteb's tasks by datasets.
-    """
+def _with_models(raw: Mapping[str, Any], task_of: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return a configuration with entries for the models that it names by ids, and systems where it needs them."""
     own = {name: entry for name, entry in raw["models"].items() if _is_id(name)}
     naming = (raw["grid"], *raw["systems"].values())
     columns, parts = ([name for entry in naming for name in _ids(entry, keys)] for keys in (_SYSTEMS, _MODELS))
@@ -107,7 +103,7 @@ def _with_models(raw: Mapping[str, Any], by_row: Mapping[str, str]) -> Mapping[s
                 f"models: {other} and {name} have the same name in files and tables, {_local(name)}. Give one of them "
                 "an entry under another name, with the key checkpoint"
             )
-    tasks = {row: by_row[row] for row in raw["datasets"] if row in by_row}
+    tasks = {row: task_of[row] for row in raw["datasets"] if row in task_of}
     locked = _model_facts(wanted, own, {task for row, task in tasks.items() if row not in mteb_names()})
     models = {name: entry for name, entry in raw["models"].items() if name not in own}
     models |= {local_name(name): {"checkpoint": name, **entry} for name, entry in own.items()}

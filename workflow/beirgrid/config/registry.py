@@ -196,8 +196,12 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
         if meta.loader_kwargs.get("add_eos_token"):
             first = (meta.loader_kwargs.get("tokenizer_kwargs") or {}).get("add_bos_token")
             entry["special_tokens"] = "both" if first else "end"
-    if family == "seq2seq-reranker" and (answers := _answers(name)) != Seq2SeqReranker.model_fields["answers"].default:
-        entry["answers"] = list(answers)
+    if family == "seq2seq-reranker":
+        from mteb.models.model_implementations.rerankers_monot5_based import prediction_tokens
+
+        irrelevant, relevant = prediction_tokens[name]
+        if (relevant, irrelevant) != Seq2SeqReranker.model_fields["answers"].default:
+            entry["answers"] = [relevant, irrelevant]
     if runs == "beirgrid" and family in ("dense", "sparse"):
         entry["prompts"], queries = _prompts(meta, [*(task.name for task in tasks().values()), *also])
         stated |= {"queries": queries} if queries else {}
@@ -218,14 +222,6 @@ def _max_length(meta: Any, family: str) -> int | None:
     if length is None and family == "cross-encoder":
         length = meta.max_tokens
     return int(length) if length else None
-
-
-def _answers(name: str) -> tuple[str, str]:
-    """Return the tokens with which a T5 calls a document relevant, or not."""
-    from mteb.models.model_implementations.rerankers_monot5_based import prediction_tokens
-
-    irrelevant, relevant = prediction_tokens[name]
-    return relevant, irrelevant
 
 
 def _size(meta: Any, family: str) -> dict[str, float | int]:

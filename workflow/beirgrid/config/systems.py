@@ -136,10 +136,7 @@ class Bm25(SystemEntry):
 
 
 class Retriever(SystemEntry):
-    """A neural model, searched exactly.
-
-    A search without keys of its own has no class of its own either.
-    """
+    """A neural model, searched exactly: the keys of every search, and of families whose search has no others."""
 
     kind: ClassVar[str] = "neural"
     retriever: Annotated[str, Refers(("models",), tuple(RETRIEVERS), also=("bm25",))] = Field(

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    Strict,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
-from pydantic_core import core_schema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationInfo, model_validator
+from pydantic_core import ValidationError, core_schema
 
 from ..core.errors import nearest, quoted
 
@@ -48,14 +38,12 @@ def once(names: tuple[str, ...]) -> tuple[str, ...]:
 # Accepts YAML's lists where a tuple is kept.
 LIST = Strict(False)
 COMMIT = r"^[0-9a-f]{40}$"
-# Texts with a fixed form: names in paths, ids on the hub, commits, SHA-256, ISO 639-1 codes.
+# Texts with a fixed form: names in paths, ids on the hub, commits, ISO 639-1 codes.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$")]
 GridName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 PathName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4095}$")]
 HubId = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,95}$")]
 Revision = Annotated[str, Field(pattern=COMMIT)]
-Resolvable = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|resolve)$")]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Language = Annotated[str, Field(pattern=r"^[a-z]{2}$")]
 Names = Annotated[tuple[str, ...], LIST, AfterValidator(once), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=MOST_COUNTED)]
@@ -67,21 +55,7 @@ Seeds = Annotated[int, Field(ge=2, le=100)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Derive = Annotated[tuple[Literal["titles", "sentences"], ...], LIST]
-Token = Annotated[str, Field(min_length=1)]
-Pair = Annotated[tuple[Token, Token], LIST]
-
-
-def with_places(parts: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse the parts of a prompt unless they have the places of query and document, once each."""
-    for place in ("{query}", "{document}"):
-        if "".join(parts).count(place) != 1:
-            raise ValueError(f"the parts must have {place} once in all")
-    return parts
-
-
 Norm = Literal["min-max", "zmuv", "rank"]
-
-
 # The registries, and what an entry of each is called.
 REGISTRIES = {"corpora": "corpus", "datasets": "dataset", "models": "model", "systems": "system"}
 
@@ -100,7 +74,9 @@ class Refers:
     families: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: Callable[[Any], core_schema.CoreSchema]
+    ) -> core_schema.CoreSchema:
         """Validate the names, too, if the context of the validation is the whole configuration."""
         return core_schema.with_info_after_validator_function(self._check, handler(source))
 

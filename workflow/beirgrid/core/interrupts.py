@@ -28,8 +28,7 @@ def die_with_parent() -> None:
 
 
 def handle_signals() -> None:
-    """Treat SIGHUP (the terminal was closed) like SIGTERM: finish running jobs, then exit. Under ``nohup``, the signal
-    stays ignored.
+    """Treat SIGHUP (the terminal was closed) like SIGTERM, unless ``nohup`` ignores it: finish running jobs, then exit.
 
     A second Ctrl-C, which does not wait for running jobs, is shown in one line.
     """
