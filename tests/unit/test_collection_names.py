@@ -241,31 +241,27 @@ def test_every_main_metric_has_our_name():
         assert found["datasets"][name]["dataset"]["metric"] == metric
 
 
-@pytest.mark.parametrize(
-    ("name", "rows", "columns"),
-    [("nano", 13, 6), ("today", 15, 24), ("multilingual", 16, 10), ("reasoning", 12, 9), ("long", 6, 7)],
-)
-def test_the_ready_made_grids_read_the_lock_file_of_the_checkout(name, rows, columns):
+def test_the_ready_made_grids_read_the_lock_file_of_the_checkout():
     """Without mteb: their names are all in the lock file that is committed."""
     code = (
         "import sys, json; sys.modules['mteb'] = None\n"
         "from beirgrid import config\n"
-        "grid = config.load(json.load(sys.stdin)).grid\n"
-        "print(len(grid.datasets), len(grid.systems))"
+        "for raw in json.load(sys.stdin):\n"
+        "    grid = config.load(raw).grid\n"
+        "    print(grid.name, len(grid.datasets), len(grid.systems))"
     )
-    grid = yaml.safe_load((ROOT / f"config/grids/{name}.yaml").read_text())
-    raw = tracked_configuration()
-    raw = raw | {"grid": grid["grid"], "systems": {**raw["systems"], **grid.get("systems", {})}}
+    grids = []
+    for name in ("nano", "today", "multilingual", "reasoning", "long"):
+        raw, own = tracked_configuration(), yaml.safe_load((ROOT / f"config/grids/{name}.yaml").read_text())
+        systems = {**raw["systems"], **own.get("systems", {})}
+        grids.append(raw | {"grid": own["grid"] | {"name": name}, "systems": systems})
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    command = [sys.executable, "-c", code]
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(raw),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "workflow")},
+        command, input=json.dumps(grids), capture_output=True, text=True, check=False, cwd=ROOT, env=environment
     )
-    assert done.stdout.split() == [str(rows), str(columns)], done.stderr
+    sizes = ["nano 13 6", "today 15 24", "multilingual 16 10", "reasoning 12 9", "long 6 7"]
+    assert done.stdout.splitlines() == sizes, done.stderr
 
 
 def test_every_collection_of_the_ready_made_grids_has_a_number_of_documents():
@@ -274,12 +270,7 @@ def test_every_collection_of_the_ready_made_grids_has_a_number_of_documents():
     corpora = [facts["corpus"] for facts in datasets if "mean_of" not in facts["dataset"]]
     assert all(corpus["documents"] > 0 for corpus in corpora)
     found = load(BRIGHT, "LEMBNeedleRetrieval-test_256").corpora
-    assert {
-        name: entry.documents for name, entry in found.items() if name in (BRIGHT, "LEMBNeedleRetrieval-test_256")
-    } == {
-        BRIGHT: 57359,
-        "LEMBNeedleRetrieval-test_256": 100,
-    }
+    assert (found[BRIGHT].documents, found["LEMBNeedleRetrieval-test_256"].documents) == (57359, 100)
 
 
 # ---- fetched from a hub
@@ -359,6 +350,12 @@ def test_an_instruction_follows_its_query_and_candidates_alone_are_ranked(tmp_pa
     assert evaluate_run(run, out / "qrels.tsv", ["p_mrr@1000"]) == {"p_mrr@1000": -0.5}, "d1 rises from 2 to 1"
 
 
+def _of_hub(folder: Path, layout: dict) -> HubCorpus:
+    """Return a corpus of the hub whose dataset is a folder with these configurations."""
+    hub(folder, layout)
+    return HubCorpus(source="huggingface", id=str(folder), revision="a" * 40)
+
+
 def test_candidates_that_the_hub_has_are_not_overlooked(tmp_path):
     layout = {
         "corpus": {"corpus": [{"_id": "d1", "text": "one"}]},
@@ -366,10 +363,7 @@ def test_candidates_that_the_hub_has_are_not_overlooked(tmp_path):
         "default": {"test": [{"query-id": "q1", "corpus-id": "d1", "score": 1}]},
         "top_ranked": {"top_ranked": [{"query-id": "q1", "corpus-ids": ["d1"]}]},
     }
-    folder = tmp_path / "data"
-    folder.mkdir()
-    hub(folder, layout)
-    source = open_source(HubCorpus(source="huggingface", id=str(folder), revision="a" * 40))
+    source = open_source(_of_hub(tmp_path, layout))
     with pytest.raises(DataError, match="has top_ranked of its queries, which source: huggingface does not read"):
         next(source.documents())
 
@@ -384,23 +378,16 @@ def test_of_several_configurations_those_are_read_that_mteb_reads(tmp_path):
         "qrels": {"test": [{"query-id": "q1", "corpus-id": "d1", "score": 1}]},
         "default": {"test": [{"query-id": "q1", "corpus-id": "d1", "score": 2}]},
     }
-    folder = tmp_path / "data"
-    folder.mkdir()
-    hub(folder, layout)
-    theirs = RetrievalDatasetLoader(str(folder), "a" * 40).load()
-    source, dataset = (
-        open_source(HubCorpus(source="huggingface", id=str(folder), revision="a" * 40)),
-        Dataset(corpus="x"),
-    )
+    corpus, dataset = _of_hub(tmp_path, layout), Dataset(corpus="x")
+    source, theirs = open_source(corpus), RetrievalDatasetLoader(corpus.id, "a" * 40).load()
     assert [(query.id, query.text) for query in source.queries(dataset)] == [("q1", theirs["queries"][0]["text"])]
     found = [(judgement.query, judgement.document, judgement.grade) for judgement in source.judgements(dataset)]
     assert found == [("q1", "d1", theirs["relevant_docs"]["q1"]["d1"])] == [("q1", "d1", 2)]
 
 
 def test_a_subset_is_fetched_from_its_own_configurations(tmp_path):
-    entry = (
-        load("MIRACLRetrieval-sw").corpora["MIRACLRetrieval-sw"].own_keys("source", "id", "revision", "split", "subset")
-    )
+    name = "MIRACLRetrieval-sw"
+    entry = load(name).corpora[name].own_keys("source", "id", "revision", "split", "subset")
     rows = {
         language: {
             f"{language}-corpus": {"dev": [{"_id": "d1", "title": "t", "text": f"document {language}"}]},

@@ -128,6 +128,13 @@ def _import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
     return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
+def _packages(node: ast.Import | ast.ImportFrom) -> set[str]:
+    """Return the packages of an import statement: none, if it is relative."""
+    if isinstance(node, ast.Import):
+        return {alias.name.partition(".")[0] for alias in node.names}
+    return set() if node.level else {node.module.partition(".")[0]}
+
+
 def _imports(package: Path, name: str, seen: set[str]) -> set[str]:
     """Return the packages that a module imports, directly or through other modules of this project."""
     if name in seen:
@@ -137,11 +144,8 @@ def _imports(package: Path, name: str, seen: set[str]) -> set[str]:
     path = path if path.is_file() else package / name.replace(".", "/") / "__init__.py"
     found: set[str] = set()
     for node in _import_statements(path):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif node.level == 0:
-            found.add(node.module.partition(".")[0])
-        else:
+        found |= _packages(node)
+        if isinstance(node, ast.ImportFrom) and node.level:
             base = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
             base = base[: len(base) - (node.level - 1)] if node.level > 1 else base
             for target in [node.module] if node.module else [alias.name for alias in node.names]:
@@ -223,21 +227,14 @@ def _direct(root: Path, name: str) -> list[Requirement]:
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_every_locked_package_has_hashes(root, name):
-    lines = (root / "requirements" / f"{name}.txt").read_text().splitlines(keepends=True)
-    text = "".join(line for line in lines if not line.startswith("#"))
-    blocks = re.split(r"\n(?=[A-Za-z0-9])", text.strip())
-    assert all("==" in block and "--hash=sha256:" in block for block in blocks)
-
-
-@pytest.mark.parametrize("name", LOCKS)
-def test_every_lock_begins_with_what_it_takes(root, name):
+def test_every_locked_package_has_hashes_and_every_lock_begins_with_what_it_takes(root, name):
     text = (root / "requirements" / f"{name}.txt").read_text()
-    count, size = map(
-        int, re.match(r"# (\d+) packages?, (\d+) MB to download \(Python 3.11 on x86-64 Linux\)\n", text).groups()
-    )
-    assert size > 0
-    assert 0 < count <= len(re.findall(r"^\S+==", text, re.MULTILINE))
+    packages = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+    blocks = re.split(r"\n(?=[A-Za-z0-9])", packages.strip())
+    assert all("==" in block and "--hash=sha256:" in block for block in blocks)
+    takes = re.match(r"# (\d+) packages?, (\d+) MB to download \(Python 3.11 on x86-64 Linux\)\n", text)
+    assert int(takes[2]) > 0
+    assert 0 < int(takes[1]) <= len(blocks)
 
 
 def test_what_is_named_is_locked_where_it_is_installed(root):
@@ -260,11 +257,8 @@ def test_the_workflow_imports_only_what_a_run_installs(root):
     owners, run = packages_distributions(), _locked(root)
     imported = set()
     for path in [*(root / "workflow").rglob("*.py"), root / "requirements/install.py"]:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                imported.add(node.module.partition(".")[0])
+        for node in _import_statements(path):
+            imported |= _packages(node)
     imported -= {*sys.stdlib_module_names, "beirgrid"}
     assert {"torch", "pyarrow", "snakemake"} <= imported
     missing = {module for module in imported if not {canonicalize_name(name) for name in owners[module]} & run.keys()}
