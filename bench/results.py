@@ -85,7 +85,7 @@ def main(work: Path, collections: Path | None = None) -> int:
     done = answers.scores[answers.scores["status"] == DONE]
     evaluations = [paths.METRICS.format(system=row.system, dataset=row.dataset) for row in done.itertuples()]
     records = [files.read_json(work / path) for path in sorted({*answers.costs["record"], *evaluations})]
-    files.replace_text(PAGE, "\n".join(page(answers, records)) + "\n")
+    files.replace(PAGE, "\n".join(page(answers, records)) + "\n")
     return status
 
 

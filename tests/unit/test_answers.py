@@ -291,82 +291,63 @@ def test_cells_say_what_they_wait_for(grid, capsys):
         aggregate(grid=grid, output=TABLES, record=RECORD)
 
 
-def _half_the_queries(cell: Cell) -> str:
-    write_cell(cell.system, cell.dataset, 0.9, QUERIES[:4])
-    return "queries, but not the 8 queries in the qrels of x"
-
-
-def _another_grid(cell: Cell) -> str:
-    write_cell(cell.system, cell.dataset, 0.9, [f"other{i}" for i in range(8)])
-    return "queries, but not the 8 queries in the qrels of x"
-
-
-def _other_settings(cell: Cell) -> str:
+def _other_settings(cell: Cell) -> None:
     write_cell(cell.system, cell.dataset, 0.9, settings="f" * 16)
-    return "was made with other settings than the grid has now"
 
 
-def _another_cell(cell: Cell) -> str:
+def _another_cell(cell: Cell) -> None:
     other = write_cell("b", cell.dataset, 0.5)
     for path in ("scores", "per_query"):
         Path(getattr(cell, path)).write_bytes(Path(getattr(other, path)).read_bytes())
-    return "results/runs/a/x.run.gz and results/metrics/a/x.json do not belong together: each has another run"
 
 
-def _another_run(cell: Cell) -> str:
+def _another_run(cell: Cell) -> None:
     """Move another system's run, with its record, to the path of the cell's run."""
     for pattern in (paths.RUN, paths.RUN_RECORD):
         theirs, own = (pattern.format(system=system, dataset=cell.dataset) for system in ("b", cell.system))
         Path(own).write_bytes(Path(theirs).read_bytes())
-    return "results/runs/a/x.run.gz is another one than results/metrics/a/x.json was made from"
 
 
-def _another_corpus(cell: Cell) -> str:
+def _another_corpus(cell: Cell) -> None:
     for path, corpus in ((cell.records[-1], "1" * 64), (cell.scores, "2" * 64)):
         record = json.loads(Path(path).read_text())
         given = {"path": "../../corpora/x/corpus.parquet", "bytes": 1, "sha256": corpus}
         record["inputs"] = {**record.get("inputs", {}), "corpus": [given]}
         Path(path).write_text(json.dumps(record))
-    return "do not belong together: each has another corpus"
 
 
-def _cut_write(cell: Cell) -> str:
-    path = Path(cell.per_query)
-    path.write_bytes(path.read_bytes()[:-30])
-    return "x.per-query.parquet is damaged"
+def _cut(path: str, size: int) -> None:
+    Path(path).write_bytes(Path(path).read_bytes()[:size])
 
 
-def _cut_scores(cell: Cell) -> str:
-    path = Path(cell.scores)
-    path.write_bytes(path.read_bytes()[:40])
-    return "x.json is not a record of beirgrid (content: Invalid JSON"
-
-
-def _half_a_run(cell: Cell) -> str:
-    path = Path(cell.scores.replace("metrics", "runs").replace(".json", ".run.gz"))
-    path.write_bytes(path.read_bytes()[:50])
-    return "x.run.gz is damaged: it has 50 bytes"
-
-
-def _lost_values(cell: Cell) -> str:
-    Path(cell.per_query).unlink()
-    return "x.per-query.parquet is missing"
-
-
+# What is done to the cell of a on x, and what is told of it.
 DAMAGES = [
-    *(_half_the_queries, _another_grid, _other_settings, _another_cell, _another_run),
-    _another_corpus,
-    *(_cut_write, _cut_scores, _half_a_run, _lost_values),
+    (lambda cell: write_cell("a", "x", 0.9, QUERIES[:4]), "queries, but not the 8 queries in the qrels of x"),
+    (
+        lambda cell: write_cell("a", "x", 0.9, [f"other{i}" for i in range(8)]),
+        "queries, but not the 8 queries in the qrels of x",
+    ),
+    (_other_settings, "was made with other settings than the grid has now"),
+    (
+        _another_cell,
+        "results/runs/a/x.run.gz and results/metrics/a/x.json do not belong together: each has another run",
+    ),
+    (_another_run, "results/runs/a/x.run.gz is another one than results/metrics/a/x.json was made from"),
+    (_another_corpus, "do not belong together: each has another corpus"),
+    (lambda cell: _cut(cell.per_query, -30), "x.per-query.parquet is damaged"),
+    (lambda cell: _cut(cell.scores, 40), "x.json is not a record of beirgrid (content: Invalid JSON"),
+    (lambda cell: _cut("results/runs/a/x.run.gz", 50), "x.run.gz is damaged: it has 50 bytes"),
+    (lambda cell: Path(cell.per_query).unlink(), "x.per-query.parquet is missing"),
 ]
 
 
-@pytest.mark.parametrize("damage", quick_first(DAMAGES))
-def test_damaged_and_foreign_files_are_never_a_number(grid, damage, monkeypatch):
+@pytest.mark.parametrize(("damage", "message"), quick_first(DAMAGES))
+def test_damaged_and_foreign_files_are_never_a_number(grid, damage, message, monkeypatch):
     monkeypatch.setattr(
         "beirgrid.tools.reporting.illustrated", lambda *_: ""
     )  # pictures take most of the time, and nothing reads them
     main(["report"])
-    message = damage(grid.cells[0])
+    damage(grid.cells[0])
     assert main(["report"]) == 0
     found = cell(read_answers(TABLES), "a", "x")
     assert found.status == "failed"

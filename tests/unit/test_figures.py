@@ -12,7 +12,7 @@ import pytest
 
 from beirgrid.page import drawing
 from beirgrid.paper import figures as paper_figures
-from beirgrid.paper import lengths
+from beirgrid.paper import words
 from beirgrid.results.answers import columns
 from beirgrid.results.efficiency import trade_offs
 
@@ -60,9 +60,9 @@ def test_a_trade_off_joins_its_front():
 
 
 def test_lengths_are_drawn_where_they_are():
-    words = {f"d{i}": i for i in range(40)}
+    counts = {f"d{i}": i for i in range(40)}
     top = {"short": {"q": ["d1", "d2", "d3"]}, "long": {"q": ["d30", "d31", "d39"]}}
-    table = lengths.describe(lengths.measure("set", top, {"q": {"d1": 0, "d20": 2, "d21": 2}}, words))
+    table = words.describe(words.lengths("set", top, {"q": {"d1": 0, "d20": 2, "d21": 2}}, counts))
     (axis,) = paper_figures.retrieved_lengths(table).figure.axes
     boxes = [patch.get_path().vertices[:, 0] for patch in axis.patches]
     assert [(box.min(), box.max()) for box in boxes] == [(1.5, 2.5), (30.5, 35)]
@@ -75,9 +75,9 @@ def test_lengths_are_drawn_where_they_are():
 
 def test_datasets_stand_in_the_order_of_the_grid():
     """The first of them has no document of the lowest grade."""
-    first = lengths.measure("first", {}, {"q": {"d1": 1}}, {"d1": 5})
-    second = lengths.measure("second", {}, {"q": {"d1": 0, "d2": 1}}, {"d1": 5, "d2": 6})
-    axes = paper_figures.judged_lengths(lengths.describe(pd.concat([first, second]))).figure.axes
+    first = words.lengths("first", {}, {"q": {"d1": 1}}, {"d1": 5})
+    second = words.lengths("second", {}, {"q": {"d1": 0, "d2": 1}}, {"d1": 5, "d2": 6})
+    axes = paper_figures.judged_lengths(words.describe(pd.concat([first, second]))).figure.axes
     assert [axis.get_title() for axis in axes] == ["first", "second"]
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["grade 1", "grade 0"]
 

@@ -13,7 +13,7 @@ import pytrec_eval
 
 from beirgrid.core.errors import DataError
 from beirgrid.page import documents
-from beirgrid.paper import analyse, lengths
+from beirgrid.paper import analyse, words
 from beirgrid.results import answers, efficiency
 from beirgrid.results.cells import RecordedStep
 from beirgrid.runs import runs
@@ -69,16 +69,16 @@ def test_holes_and_ndcg_of_judged_documents():
 
 def test_lengths_of_retrieved_and_judged_documents():
     choose = random.Random(6)
-    words = {document: round(10 ** choose.uniform(0, 3.5)) for document in DOCUMENTS} | {"d0": 0}
+    counts = {document: round(10 ** choose.uniform(0, 3.5)) for document in DOCUMENTS} | {"d0": 0}
     qrels = random_qrels(6) | {"q5": {"gone": 2, "d0": 0}}
     top = {"bm25": {q: sorted(s, key=s.get)[:10] for q, s in random_run(6).items()}, "none": {"q": ["gone"]}}
-    summary = lengths.describe(lengths.measure("sets", top, qrels, words))
+    summary = words.describe(words.lengths("sets", top, qrels, counts))
     summary = summary.set_index(["kind", "system"])
     expected = {
-        ("retrieved", "bm25", None): [words[d] for ids in top["bm25"].values() for d in ids],
+        ("retrieved", "bm25", None): [counts[d] for ids in top["bm25"].values() for d in ids],
         **{
             ("judged", "", grade): [
-                words[d] for grades in qrels.values() for d, g in grades.items() if g == grade and d in words
+                counts[d] for grades in qrels.values() for d, g in grades.items() if g == grade and d in counts
             ]
             for grade in (0, 1, 2)
         },
@@ -100,10 +100,10 @@ def test_lengths_of_retrieved_and_judged_documents():
 
 
 def test_lengths_of_several_datasets_together():
-    words = {f"d{i}": i for i in range(9)}
-    one = lengths.measure("one", {"a": {"q": ["d1", "d2"]}, "b": {"q": ["d3"]}}, {"q": {"d1": 0, "gone": 1}}, words)
-    two = lengths.measure("two", {"a": {"q": ["d5"]}}, {"q": {"d7": 2, "d8": 1}}, words)
-    found = lengths.describe(lengths.together("both", [one, two]))
+    counts = {f"d{i}": i for i in range(9)}
+    one = words.lengths("one", {"a": {"q": ["d1", "d2"]}, "b": {"q": ["d3"]}}, {"q": {"d1": 0, "gone": 1}}, counts)
+    two = words.lengths("two", {"a": {"q": ["d5"]}}, {"q": {"d7": 2, "d8": 1}}, counts)
+    found = words.describe(words.together("both", [one, two]))
     assert set(found["dataset"]) == {"both"}
     rows = found[["kind", "system", "documents", "unknown"]].to_numpy().tolist()
     assert rows == [["retrieved", "a", 3, 0], ["judged", "", 1, 0], ["judged", "", 1, 1], ["judged", "", 1, 0]]

@@ -18,10 +18,8 @@ from beirgrid import config
 from beirgrid.config.entries import TOLERANCES, Repeated
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import ConfigError
-from beirgrid.core.provenance import Stamp
 from beirgrid.page.render import render
 from beirgrid.pipeline.evaluate import Evaluate
-from beirgrid.pipeline.fetch import FetchRun
 from beirgrid.pipeline.fuse import Fuse
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.summaries import Summary
@@ -143,22 +141,18 @@ QUERIES = [f"q{i}" for i in range(12)]
 MEMBERS = ("s.seed1", "s.seed2", "s.seed3")
 
 
-def write_cell(system: str, dataset: str, values: np.ndarray, stage: Stamp = Fuse.stamp, **facts: Any) -> Cell:
-    """Write a run with facts in its record, and its values per query; return the cell.
-
-    Queries that the run lacks count 0.
-    """
+def write_cell(system: str, dataset: str, values: np.ndarray) -> Cell:
+    """Write a run and its values per query; return the cell."""
     named = {"system": system, "dataset": dataset}
     run, record, scores, per_query = (
         pattern.format(**named) for pattern in (paths.RUN, paths.RUN_RECORD, paths.METRICS, paths.PER_QUERY)
     )
-    with provenance.record(stage, record, {}, [run]) as written:
+    with provenance.record(Fuse.stamp, record, {}, [run]):
         files.write_text(run, f"{system} {dataset}\n")
-        written.update(facts)
     means = {"ndcg@10": float(values.mean())}
     document = Scores(system=system, dataset=dataset, queries=len(values), means=means).model_dump()
     with provenance.record(Evaluate.stamp, scores, {}, [per_query], {"scores": document}) as evaluated:
-        evaluated |= {"queries": len(values), "queries_without_documents": facts.get("queries_lacking", 0)}
+        evaluated |= {"queries": len(values), "queries_without_documents": 0}
         Path(per_query).parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame({"query": QUERIES, "ndcg@10": values}).to_parquet(per_query)
     return Cell(system=system, dataset=dataset, scores=scores, per_query=per_query, records=(record,))
@@ -335,21 +329,3 @@ def test_costs_of_a_system_with_seeds_are_those_of_one_seed():
     found = efficiency.trade_offs(costs, against, "ndcg@10", None, {"s": ["s.seed1", "s.seed2"]})
     names = ["index_bytes", "query_ms", "price_per_1000_queries"]
     assert found.set_index("system").loc["s", names].tolist() == [200, 3, 6]
-
-
-# Runs of other software that lack queries -----------------------------------------------------------------------------
-
-
-def test_a_score_over_queries_that_a_run_lacks_says_so(finished):
-    grid, values = finished
-    facts = {"source": "/data/x.trec", "queries": 12, "queries_lacking": 5}
-    write_cell("base", "x", values["base x"], FetchRun.stamp, **facts)
-    found = answer(grid)
-    said = "x.trec lacks 5 of 12 judged queries; 5 of 12 queries have no documents and count 0"
-    cell = row(found.scores, "base", "x")
-    assert (cell["status"], cell["detail"]) == ("done", said)
-    assert row(found.scores, "base", "both")["detail"] == f"x: {said}"
-    assert f"§ base on x: {said}." in table_files.wide(found, grid, "ndcg@10").notes
-    printed = list(reporting.outline(grid, found, Path("page"), 120))
-    assert f"§ base on x: {said}. More such notes in the tables: 1." in printed
-    assert f"§ base on x: {said}." in render(grid, found)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beirgrid.collections.collection import CORPUS_SCHEMA
-from beirgrid.paper import term_overlap
+from beirgrid.paper import words
 
 
 def write(path: Path, texts: list[tuple[str, str]], rows: int = 7) -> Path:
@@ -25,13 +25,13 @@ def write(path: Path, texts: list[tuple[str, str]], rows: int = 7) -> Path:
 def texts(seed: int, documents: int = 40) -> list[tuple[str, str]]:
     """Words of which some are frequent, in mixed case and with odd characters between them."""
     choose = random.Random(seed)
-    words = [f"{choose.choice('aäéßжאЯ文Z9')}{number}" for number in range(60 * seed, 60 * seed + 90)]
+    choices = [f"{choose.choice('aäéßжאЯ文Z9')}{number}" for number in range(60 * seed, 60 * seed + 90)]
     weights = [1 / rank for rank in range(1, 91)]
     between = [" ", ", ", "_", "-", "'", "\n", " … ", "(", "\u00a0"]
 
     def text(most: int) -> str:
         return "".join(
-            word + choose.choice(between) for word in choose.choices(words, weights, k=choose.randint(0, most))
+            word + choose.choice(between) for word in choose.choices(choices, weights, k=choose.randint(0, most))
         )
 
     return [(text(3), text(25)) for _ in range(documents)]
@@ -51,18 +51,18 @@ def slow_similarity(first: Counter[str], second: Counter[str]) -> float:
     return low / sum(max(of_first.get(word, 0), of_second.get(word, 0)) for word in union)
 
 
-@pytest.mark.parametrize("held", [1, 40, term_overlap.HELD])
+@pytest.mark.parametrize("held", [1, 40, words.HELD])
 def test_words_are_counted_over_all_row_groups_of_all_corpora(tmp_path, held):
     corpora = [texts(1), texts(2)]
-    found = term_overlap.count_words([write(tmp_path / f"{i}.parquet", c) for i, c in enumerate(corpora)], held=held)
-    words, counts = found["word"].to_pylist(), found["count"].to_pylist()
-    assert dict(zip(words, counts, strict=True)) == slow_count(corpora[0] + corpora[1])
+    found = words.count_words([write(tmp_path / f"{i}.parquet", c) for i, c in enumerate(corpora)], held=held)
+    both = found["word"].to_pylist(), found["count"].to_pylist()
+    assert dict(zip(*both, strict=True)) == slow_count(corpora[0] + corpora[1])
 
 
 def test_overlaps_equal_the_definition(tmp_path):
     corpora = {f"set{seed}": texts(seed) for seed in (1, 2, 3)}
-    counted = {name: term_overlap.count_words([write(tmp_path / name, c)]) for name, c in corpora.items()}
-    table = term_overlap.overlaps(counted)
+    counted = {name: words.count_words([write(tmp_path / name, c)]) for name, c in corpora.items()}
+    table = words.overlaps(counted)
     assert table[["dataset", "other"]].to_numpy().tolist() == [["set1", "set2"], ["set1", "set3"], ["set2", "set3"]]
     for row in table.itertuples():
         first, second = slow_count(corpora[row.dataset]), slow_count(corpora[row.other])
@@ -71,15 +71,11 @@ def test_overlaps_equal_the_definition(tmp_path):
     assert 0 < table["similarity"].iloc[0] < 1
 
 
-def test_a_corpus_and_itself_are_equal(tmp_path):
-    counted = term_overlap.count_words([write(tmp_path / "c", texts(4))])
-    assert term_overlap.overlaps({"a": counted, "b": counted})["similarity"].tolist() == pytest.approx([1.0])
-
-
-def test_a_corpus_without_words_shares_none(tmp_path):
-    empty = term_overlap.count_words([write(tmp_path / "empty", [("", "…"), ("", "")])])
-    some = term_overlap.count_words([write(tmp_path / "some", texts(1))])
-    assert term_overlap.overlaps({"empty": empty, "some": some})["similarity"].tolist() == [0]
+def test_a_corpus_equals_itself_and_shares_nothing_with_one_without_words(tmp_path):
+    some = words.count_words([write(tmp_path / "some", texts(4))])
+    empty = words.count_words([write(tmp_path / "empty", [("", "…"), ("", "")])])
+    counts = {"a": some, "b": some, "empty": empty}
+    assert words.overlaps(counts)["similarity"].tolist() == pytest.approx([1, 0, 0])
 
 
 def test_the_overlap_of_real_collections(real, tmp_path):
@@ -88,11 +84,11 @@ def test_the_overlap_of_real_collections(real, tmp_path):
         rows = [json.loads(line) for line in (real / name / "corpus.jsonl").open(encoding="utf-8")]
         corpora[name] = [(row.get("title", ""), row["text"]) for row in rows]
     counted = {
-        name: term_overlap.count_words([write(tmp_path / name, corpus, 1000)], held=100_000)
+        name: words.count_words([write(tmp_path / name, corpus, 1000)], held=100_000)
         for name, corpus in corpora.items()
     }
     slow = {name: slow_count(corpus) for name, corpus in corpora.items()}
     totals = {name: sum(found["count"].to_pylist()) for name, found in counted.items()}
     assert totals == {name: counts.total() for name, counts in slow.items()}
-    similarity = term_overlap.overlaps(counted)["similarity"].iloc[0]
+    similarity = words.overlaps(counted)["similarity"].iloc[0]
     assert similarity == pytest.approx(slow_similarity(*slow.values()), abs=1e-9)

@@ -44,7 +44,7 @@ def begin():
         events.refuse_beside_others()
         events.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
         # Read by aggregate, report and analyses.
-        files.replace_text(grid.own(paths.GRID_SUMMARY), f"{stage.summary_json()}\n")
+        files.replace(grid.own(paths.GRID_SUMMARY), f"{stage.summary_json()}\n")
     except (BeirgridError, OSError) as error:
         raise WorkflowError(str(error)) from None
     if stage.own_python and workflow.executor_plugin.name == "local":

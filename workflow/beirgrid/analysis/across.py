@@ -24,11 +24,10 @@ def mean_intervals(
     *,
     resamples: int = significance.RESAMPLES,
 ) -> tuple[significance.Interval, significance.Interval]:
-    """Return bootstrap intervals of each column's unweighted mean over the datasets.
+    """Return percentile bootstrap intervals of each column's unweighted mean over the datasets.
 
-    Both are percentile intervals. The first resamples queries: the variation over queries of the same datasets. The
-    second resamples datasets, then queries of each drawn dataset: the variation over datasets of the same kind; it is
-    NaN for a single dataset.
+    The first resamples queries: the variation over queries of the same datasets. The second resamples datasets, then
+    queries of each drawn dataset: the variation over datasets of the same kind; it is NaN for a single dataset.
 
     Args:
         datasets: of each dataset, the scores, float64 [queries, columns], and the number of queries of its parts, if it
@@ -86,11 +85,9 @@ def against_best(means: np.ndarray, *, lower_is_better: bool = False) -> np.ndar
 def against(means: np.ndarray, baseline: int, *, lower_is_better: bool = False) -> dict[str, Any]:
     """Compare the means of systems, float64 [datasets, systems], with those of the system in column ``baseline``.
 
-    Returns:
-        columns of a table of the systems: ``difference`` of the means over the datasets, ``change``, the relative
-        difference (0.1: ten percent higher; NaN for a baseline of 0), ``wins``, ``ties`` and ``losses`` (the baseline
-        ties with itself), ``p_t`` (paired t test) and ``p_sign`` (exact sign test, ties left out), which take each
-        dataset as one observation, and ``note``, a warning of few datasets.
+    ``change`` is the relative difference of the means over the datasets (0.1: ten percent higher; NaN for a baseline of
+    0). ``p_t`` (paired t test) and ``p_sign`` (exact sign test, ties left out) take each dataset as one observation.
+    ``note`` warns of few datasets.
     """
     from scipy.stats import binomtest
 

@@ -40,12 +40,7 @@ def _steps(first: int, number: int) -> np.ndarray:
 
 
 def resample_counts(seed: np.uint64, first: int, resamples: int, queries: int) -> np.ndarray:
-    """Return how often each query is in each resample, float64 [resamples, queries].
-
-    Args:
-        first: number of the first resample.
-        queries: queries to draw from, and to draw.
-    """
+    """Return how often each query is in each resample from number ``first`` on, float64 [resamples, queries]."""
     size = np.uint64(queries)
     drawn = _mix(_mix(seed + _steps(first, resamples))[:, None] + _steps(1, (queries + 1) // 2))
     pairs = ((drawn & _LOW) * size) >> _32, (((drawn >> _32) * size) >> _32)[:, : queries // 2]

@@ -11,12 +11,10 @@ the Tukey HSD test, do not depend on the other systems.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 import zlib
 from collections.abc import Sequence
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -70,22 +68,19 @@ def mean(values: np.ndarray, parts: Sequence[int] | None = None) -> np.ndarray:
 def resampled_means(
     values: np.ndarray, rng: np.random.Generator, *, parts: Sequence[int] | None = None, resamples: int = RESAMPLES
 ) -> np.ndarray:
-    """Return the means of bootstrap resamples of the queries.
+    """Return the means of bootstrap resamples of the queries, float64 [resamples, columns].
 
-    Args:
-        values: float64 [queries, columns]; all columns get the same resamples.
-        parts: queries of each part, if the dataset is a mean of datasets.
-
-    Returns:
-        float64 [resamples, columns].
+    All columns of ``values``, float64 [queries, columns], get the same resamples.
     """
+    from . import draws  # numba is slow to import
+
     weighted = values * query_weights(len(values), parts)[:, None]
     means = np.zeros((resamples, values.shape[1]))
     for start, end in itertools.pairwise(np.cumsum([0, *(parts or [len(values)])])):
         seed, size = _seed(rng), end - start
         step = max(1, BLOCK // size)
         for first in range(0, resamples, step):
-            counts = _draws().resample_counts(seed, first, min(step, resamples - first), size)
+            counts = draws.resample_counts(seed, first, min(step, resamples - first), size)
             means[first : first + step] += counts @ weighted[start:end]
     return means
 
@@ -94,22 +89,16 @@ def _seed(rng: np.random.Generator) -> np.uint64:
     return rng.integers(2**64, dtype=np.uint64)
 
 
-def _draws() -> ModuleType:
-    """Return the module of draws, which is slow to import."""
-    return importlib.import_module(".draws", __package__)
-
-
 def bca_interval(distribution: np.ndarray, estimates: np.ndarray, influence: np.ndarray) -> Interval:
     """Return bias-corrected and accelerated bootstrap intervals (Efron, 1987).
+
+    A column that never varies has an interval of no width; a column with values that are not finite, or with all
+    resamples on one side of the estimate, has none.
 
     Args:
         distribution: float64 [resamples, columns], the statistic of each resample.
         estimates: float64 [columns], the statistic of the sample.
         influence: float64 [queries, columns], influence of each query on the statistic, up to a factor.
-
-    Returns:
-        Intervals. A column that never varies has an interval of no width; a column with values that are not finite, or
-        with all resamples on one side of the estimate, has none.
     """
     from scipy.stats import norm
 
@@ -173,16 +162,11 @@ def paired_effects(
     parts: Sequence[int] | None = None,
     resamples: int = RESAMPLES,
 ) -> Effects:
-    """Return mean differences and effect sizes, with BCa bootstrap intervals from the same resamples.
+    """Return mean differences of columns of float64 [queries, columns] and effect sizes, with BCa bootstrap intervals.
 
     The effect size is Cohen's d of paired samples (d_z): the mean difference divided by the standard deviation of the
     differences (denominator queries - 1). It is 0 where all differences are 0, and NaN where they all equal another
-    value, where there is a single query, and for a mean of datasets, whose queries do not weigh the same.
-
-    Args:
-        scores: float64 [queries, columns].
-        pairs: the columns to compare: the first minus the second.
-        parts: queries of each part, if the dataset is a mean of datasets.
+    value, where there is a single query, and for a mean of datasets (``parts``), whose queries do not weigh the same.
     """
     first, second = pairs
     differences, count = scores[:, first] - scores[:, second], len(scores)
@@ -243,22 +227,18 @@ def randomisation(
     parts: Sequence[int] | None = None,
     permutations: int = PERMUTATIONS,
 ) -> np.ndarray:
-    """Test each pair of systems with the paired randomisation test (Fisher's; Smucker et al., 2007).
+    """Test each pair of systems of float64 [queries, systems, metrics] with Fisher's paired randomisation test.
 
-    If two systems do not differ, their scores of a query may be swapped, so each difference may have either sign. The
-    p value is the share of all sign patterns whose mean difference is at least as large as the observed one. It is
-    exact where at most 18 differences are not 0. Otherwise m sign patterns are drawn, b of them are as extreme, and p
-    is (b + 1) / (m + 1): never 0.
-
-    Args:
-        scores: float64 [queries, systems, metrics].
-        rng: random numbers; all pairs get the same sign patterns.
-        parts: queries of each part, if the dataset is a mean of datasets.
-        permutations: number of random sign patterns, m.
+    If two systems do not differ, their scores of a query may be swapped, so each difference may have either sign
+    (Smucker et al., 2007). The p value is the share of all sign patterns whose mean difference is at least as large as
+    the observed one. It is exact where at most 18 differences are not 0. Otherwise m = ``permutations`` patterns are
+    drawn, the same for all pairs, b of them are as extreme, and p is (b + 1) / (m + 1): never 0.
 
     Returns:
         two-sided p values, float64 [pairs, metrics], in the order of ``pairs_of(systems)``.
     """
+    from . import draws
+
     queries, systems, metrics = scores.shape
     weighted = scores.reshape(queries, -1) * (queries * query_weights(queries, parts))[:, None]
     first, second = pairs_of_each(systems, metrics)
@@ -268,7 +248,7 @@ def randomisation(
         pairs = np.stack([first[rest], second[rest]], axis=1)
         sums = weighted.sum(axis=0)
         least = np.abs(sums[first[rest]] - sums[second[rest]]) - ROUNDING * queries
-        seed, draws = _seed(rng), _draws()
+        seed = _seed(rng)
         extreme = np.zeros(len(pairs), np.int64)
         for start in range(0, permutations, AT_ONCE):
             size = min(AT_ONCE, permutations - start)
@@ -321,21 +301,18 @@ def tukey(
     parts: Sequence[int] | None = None,
     permutations: int | None = None,
 ) -> np.ndarray:
-    """Test all pairs at once with the randomised Tukey HSD test (Carterette, 2012).
+    """Test all pairs of float64 [queries, systems, metrics] at once with the randomised Tukey HSD test.
 
-    If no systems differ, the scores of a query may be permuted among the systems. The p value of a pair is the share of
-    permutations (of all queries at once) in which the best and the worst mean lie at least as far apart as the means of
-    the pair: (b + 1) / (m + 1). The test so corrects for the number of pairs.
-
-    Args:
-        scores: float64 [queries, systems, metrics]; all metrics get the same permutations.
-        parts: queries of each part, if the dataset is a mean of datasets.
-        permutations: number of random permutations, m; that of ``permutations_of``, if None.
+    If no systems differ, the scores of a query may be permuted among the systems (Carterette, 2012). The p value of a
+    pair is the share of m permutations (of all queries at once) in which the best and the worst mean lie at least as
+    far apart as the means of the pair: (b + 1) / (m + 1). The test so corrects for the number of pairs. Unless given,
+    m is that of ``permutations_of``. No metric's p values depend on the other metrics.
 
     Returns:
-        p values, float64 [pairs, metrics], in the order of ``pairs_of(systems)``. The p values of a metric do not
-        depend on the other metrics.
+        p values, float64 [pairs, metrics], in the order of ``pairs_of(systems)``.
     """
+    from . import draws
+
     queries, systems, metrics = scores.shape
     permutations = permutations or permutations_of(queries)
     first, second = pairs_of(systems)
@@ -344,7 +321,7 @@ def tukey(
     weighted = scores * query_weights(queries, parts)[:, None, None]
     observed = weighted.sum(axis=0)
     least = np.abs(observed[first] - observed[second]) - ROUNDING
-    ranges = np.sort(_draws().permuted_ranges(np.ascontiguousarray(weighted), _seed(rng), permutations), axis=0)
+    ranges = np.sort(draws.permuted_ranges(np.ascontiguousarray(weighted), _seed(rng), permutations), axis=0)
     extreme = [permutations - np.searchsorted(of, wanted) for of, wanted in zip(ranges.T, least.T, strict=True)]
     p: np.ndarray = (np.stack(extreme, axis=1) + 1) / (permutations + 1)
     return p

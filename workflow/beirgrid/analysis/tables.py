@@ -143,18 +143,12 @@ def compare(
     resamples: int = significance.RESAMPLES,
     permutations: int | None = None,
 ) -> Comparison:
-    """Compute the tables of one dataset, for each metric.
+    """Compute the tables of one dataset with at least one system, for each metric.
 
     ``significance`` has a row per system: its mean with a BCa bootstrap interval, and the difference to the baseline
-    with interval, p values and effect size. Holm's correction there is for the systems of that metric. The column
-    ``in_best_group`` says whether the randomised Tukey HSD test does not distinguish the system from the best at 0.05.
-    ``pairs`` has a row per pair of systems; its corrections are for all pairs of that metric.
-
-    Args:
-        dataset: the scores; at least one system.
-        baseline: the system to compare with; None, or a system without scores here, leaves these columns empty.
-        seed: seed of all random numbers.
-        permutations: permutations of each test that is not exact; as many as the test has by itself, if None.
+    with interval, p values and effect size; empty without a baseline that has scores here. Holm's correction there is
+    for the systems of that metric, in ``pairs`` for all pairs of it. ``in_best_group`` says whether the Tukey HSD test
+    does not distinguish the system from the best at 0.05.
     """
     pairs = pd.concat([_pairs(units, seed, resamples, permutations) for (units,) in by_units([dataset])])
     tests = _tests(intervals(dataset, seed=seed, resamples=resamples), pairs, baseline)
@@ -191,16 +185,13 @@ def _pairs(dataset: EvaluatedDataset, seed: int, resamples: int, permutations: i
     """Return the pairs of a dataset whose rows are the units of all its metrics."""
     scores, parts, count = dataset.scores, dataset.parts, len(dataset.metrics)
     flat = scores.reshape(len(scores), -1)
-
-    def numbers(use: str) -> np.random.Generator:
-        return significance.generator(seed, dataset.name, use)
-
-    p_tukey = significance.tukey(scores, numbers("tukey"), parts=parts, permutations=permutations)
-    p = significance.randomisation(
-        scores, numbers("randomisation"), parts=parts, permutations=permutations or PERMUTATIONS
+    tukey, signs, bootstrap = (
+        significance.generator(seed, dataset.name, use) for use in ("tukey", "randomisation", "bootstrap")
     )
+    p_tukey = significance.tukey(scores, tukey, parts=parts, permutations=permutations)
+    p = significance.randomisation(scores, signs, parts=parts, permutations=permutations or PERMUTATIONS)
     first, second = significance.pairs_of_each(len(dataset.systems), count)
-    effects = significance.paired_effects(flat, (first, second), numbers("bootstrap"), parts=parts, resamples=resamples)
+    effects = significance.paired_effects(flat, (first, second), bootstrap, parts=parts, resamples=resamples)
     whole = parts is None or len(parts) < 2
     table = pd.DataFrame(
         {
@@ -271,10 +262,8 @@ def compare_across(
     Args:
         datasets: scores; all have the same metrics.
         systems: systems to list; all that any dataset has, if None.
-        trained_on: system to the datasets that it was trained on.
-        unknown: system to the datasets of which it is not known whether it was trained on them.
-            ``own_zero_shot_mean`` is over the datasets that are in neither of a system's two lists.
-        seed: seed of all random numbers.
+        trained_on, unknown: system to the datasets that it was, or may have been, trained on. ``own_zero_shot_mean`` is
+            over the datasets in neither.
     """
     if not datasets:
         return pd.DataFrame(columns=columns("across"))
@@ -345,11 +334,7 @@ def _across(
 def summarise(
     means: np.ndarray, systems: Sequence[str], baseline: str | None, *, lower_is_better: bool = False
 ) -> pd.DataFrame:
-    """Return a row per system from its means alone, float64 [datasets, systems], as published tables have them.
-
-    Columns: ``system``, ``mean``, those of ``across.ranks``, ``note`` and, where the baseline is among the systems,
-    ``baseline`` and those of ``across.against``.
-    """
+    """Return a row per system from its means alone, float64 [datasets, systems], as published tables have them."""
     ranks = over_datasets.ranks(means, lower_is_better=lower_is_better)
     table = pd.DataFrame({"system": list(systems), "mean": means.mean(axis=0), **ranks, "note": ""})
     if baseline is None or baseline not in systems:
@@ -371,8 +356,7 @@ def zero_shot_pairs(
     Args:
         pairs, tests: the tables ``pairs`` and ``significance`` of the datasets.
         systems: the systems, in the order of the pairs.
-        trained_on: system to the datasets that it was trained on.
-        unknown: system to the datasets of which it is not known whether it was trained on them.
+        trained_on, unknown: as in ``compare_across``.
     """
     means = tests.set_index(["metric", "system", "dataset"])["mean"].to_dict()
     seen = {name: {*trained_on.get(name, ()), *unknown.get(name, ())} for name in systems}
@@ -383,18 +367,11 @@ def zero_shot_pairs(
     rows = []
     for (metric, system, other), of in table.groupby(["metric", "system", "other"], sort=False):
         names = sorted(of["dataset"])
-        difference, low, high, p = mean_difference(of)
+        mean, other_mean = (np.mean([means[metric, name, on] for on in names]) for name in (system, other))
         better = -of["difference"] if metric_names.lower_is_better(str(metric)) else of["difference"]
         wins, losses = (int((sign * better > significance.ROUNDING).sum()) for sign in (1, -1))
-        rows.append(
-            {
-                **{"metric": metric, "system": system, "other": other, "datasets": len(of), "names": ", ".join(names)},
-                "mean": np.mean([means[metric, system, name] for name in names]),
-                "other_mean": np.mean([means[metric, other, name] for name in names]),
-                **{"difference": difference, "low": low, "high": high, "p_t": p},
-                **{"wins": wins, "ties": len(of) - wins - losses, "losses": losses},
-            }
-        )
+        row = (metric, system, other, len(of), ", ".join(names), mean, other_mean, *mean_difference(of))
+        rows.append((*row, wins, len(of) - wins - losses, losses))
     return pd.DataFrame(rows, columns=columns("zero_shot"))
 
 
@@ -411,14 +388,8 @@ def _own_zero_shot(datasets: Sequence[EvaluatedDataset], known: Mapping[str, Col
 
 
 def compare_grid(grid: GridSummary, cells: Cells) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
-    """Compute the statistics of the finished cells of a grid.
-
-    Args:
-        cells: state of each cell, with its values per query.
-
-    Returns:
-        the tables significance, pairs, across and zero_shot, as in ``results.answers``; and the intervals of
-        all cells, with parts of averaged datasets and single seeds: columns system, dataset, metric, low and high.
+    """Return the tables significance, pairs, across and zero_shot of the finished cells of a grid, as in ``answers``;
+    and the intervals of all cells, parts of averaged datasets and single seeds too.
     """
     measured = {name: dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.systems))}
     of_seeds = [dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.members))]

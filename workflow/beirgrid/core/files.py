@@ -94,11 +94,13 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_bytes(text.encode())
 
 
-def replace_text(path: str | Path, text: str) -> bool:
-    """Write a text as UTF-8, atomically, unless the file has this content already; return whether it was written."""
-    if Path(path).is_file() and Path(path).read_bytes() == text.encode():
+def replace(path: str | Path, content: str | bytes) -> bool:
+    """Write a file atomically, a text as UTF-8, unless it has this content already; return whether it was written."""
+    content = content.encode() if isinstance(content, str) else content
+    if Path(path).is_file() and Path(path).read_bytes() == content:
         return False
-    write_text(path, text)
+    with atomic(path) as temporary:
+        temporary.write_bytes(content)
     return True
 
 

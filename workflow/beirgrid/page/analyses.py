@@ -52,11 +52,7 @@ class Analyses(NamedTuple):
 
 
 def read(grid: str, scores: pd.DataFrame) -> Analyses:
-    """Read the analyses of a grid; missing ones are omitted.
-
-    Args:
-        grid: name of the grid.
-        scores: the table ``scores`` of the page.
+    """Read the analyses of the named grid, for a page with these scores; missing ones are omitted.
 
     Raises:
         DataError: a file is damaged.

@@ -27,13 +27,7 @@ _ENDS = ["difference", "difference_low", "difference_high"]
 
 
 class Answer(NamedTuple):
-    """Sentences on a grid.
-
-    Attributes:
-        sentences: the answer.
-        caveats: what weakens it, and what is not known yet.
-        more: the tests behind it.
-    """
+    """Sentences on a grid: the answer, what weakens it or is not known yet, and the tests behind it."""
 
     sentences: list[str]
     caveats: list[str]
@@ -47,12 +41,9 @@ class Answer(NamedTuple):
 def answer(grid: GridSummary, answers: Answers) -> Answer:
     """Answer a grid's question. A planned comparison is answered first; otherwise, which system is best."""
     across = grid_tables.main_comparison(answers.across[answers.across["metric"] == grid.metrics[0]])
-    finished = counts(grid, answers)
-    if across["mean"].notna().any():
-        best = _leader(grid, answers, across.dropna(subset="mean"))
-    else:
-        lacking = "No system has a score on every dataset." if finished.get(DONE) else "No cell has a score yet."
-        best = Answer([lacking], [], [])
+    finished, compared = counts(grid, answers), across.dropna(subset="mean")
+    lacking = "No system has a score on every dataset." if finished.get(DONE) else "No cell has a score yet."
+    best = _leader(grid, answers, compared) if len(compared) else Answer([lacking], [], [])
     planned = _planned(grid, answers)
     if planned.sentences:
         best = planned._replace(more=[*best.sentences, *planned.more, *best.more])

@@ -22,12 +22,8 @@ MOST_DOCUMENTS, OF_QUERY, MISSED, CHARACTERS = 4_000, 8, 2, 160
 _CUT = " …"
 _WORD = re.compile(r"[^\W_]+")
 # Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET: words that say nothing about why a document was found.
-STOP_WORDS = frozenset(
-    _WORD.findall(
-        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
-        "this to was will with"
-    )
-)
+STOP_WORDS = _WORD.findall("""a an and are as at be but by for if in into is it no not of on or such that the their then
+    there these they this to was will with""")
 # Lowest rank that is shown.
 DEPTH = 100
 
@@ -46,18 +42,14 @@ def _runs(grid: GridSummary, dataset: str) -> dict[str, Path]:
 
 
 def documents(grid: GridSummary, queries: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
-    """Return by dataset what the page shows of the documents of queries.
+    """Return by dataset what the page shows of the documents of these queries, of which the most telling are first.
 
     ``systems`` are those with ranks. ``queries`` has the documents of each query, which are the top of each system and
     relevant ones that are not among these: each has its title (or id), the beginning of its text, its grade (None: not
     judged), the words that it shares with the query, and its ranks. A rank of 0 stands for none.
-
-    Args:
-        grid: the grid's summary.
-        queries: by dataset, queries whose documents are shown, the most telling first.
     """
-    names = [name for name, entry in grid.datasets.items() if entry.has_scores and queries.get(name)]
-    names = [name for name in names if _is_small(grid, name)]
+    wanted = (name for name, entry in grid.datasets.items() if entry.has_scores and queries.get(name))
+    names = [name for name in wanted if _is_small(grid, name)]
     of_dataset = MOST_DOCUMENTS // (OF_QUERY + MISSED) // max(len(names), 1)
     return {name: _of_dataset(grid, name, queries[name][:of_dataset]) for name in names}
 
@@ -84,9 +76,7 @@ def _of_dataset(grid: GridSummary, dataset: str, queries: Sequence[str]) -> dict
 
 
 def _shown(rankings: Iterable[Sequence[str]], grades: Mapping[str, int]) -> list[str]:
-    """Choose the documents to show of a query: first those at rank 1 of each system, then at rank 2, …, then relevant
-    ones.
-    """
+    """Choose the documents of a query to show: those at rank 1 of each system, at rank 2, …, then relevant ones."""
     by_rank = chain.from_iterable(zip_longest(*rankings))
     top = list(dict.fromkeys(document for document in by_rank if document is not None))[:OF_QUERY]
     relevant = sorted((of for of in grades if grades[of] > 0 and of not in top), key=lambda of: -grades[of])

@@ -103,15 +103,12 @@ def panels(
 ) -> Figure:
     """Return a figure with a panel for each dataset, drawn by ``draw`` from the rows of the dataset.
 
-    Panels of a row share their axes, with ``sharex`` those of a column too. The figure has one legend for all labels.
+    Panels of a row share their y-axis, with ``sharex`` those of a column their x-axis. One legend has all labels.
 
     Args:
-        table: column ``dataset``, and what ``draw`` reads.
-        lines: names at the y-axis, the first on top. The column ``line`` has that of a row; ``draw`` gets its place on
-            the axis in the column ``at``.
+        lines: names at the y-axis, the first on top. The column ``line`` of the table has that of a row; ``draw`` gets
+            its place on the axis in the column ``at``.
         height: of a panel, in inches; by default, as the lines need.
-        x: label of all x-axes.
-        y: label of all y-axes.
     """
     names = unique_names(table["dataset"])
     columns = min(_COLUMNS, len(names))
@@ -161,21 +158,14 @@ def write_names(axis: Axes, points: pd.DataFrame) -> None:
 
 
 def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, metric: str) -> DrawnFigure:
-    """Draw the difference of two systems for each query in descending order, a panel for each dataset.
+    """Draw the difference of ``system`` to ``other`` for each query, in descending order, a panel for each dataset.
 
-    Args:
-        differences: for each dataset, the values of ``system`` minus those of ``other``, float64 [queries].
+    ``differences`` has float64 [queries] of each dataset.
     """
     measure = written(metric)
-    rows = [pd.DataFrame({"dataset": name, "difference": values}) for name, values in differences.items()]
-    figure = panels(
-        pd.concat(rows),
-        _draw_differences,
-        height=1.5,
-        sharex=False,
-        x="queries, ordered by their difference",
-        y=f"difference of {measure}",
-    )
+    rows = pd.concat([pd.DataFrame({"dataset": name, "difference": values}) for name, values in differences.items()])
+    axes = {"x": "queries, ordered by their difference", "y": f"difference of {measure}"}
+    figure = panels(rows, _draw_differences, height=1.5, sharex=False, **axes)
     text = f"{measure} of {system} minus {measure} of {other} for each query: blue above zero, orange below."
     return DrawnFigure(figure, f"{system} and {other}, query by query", text, "the files per query")
 
@@ -191,12 +181,7 @@ def _draw_differences(axis: Axes, rows: pd.DataFrame) -> None:
 
 
 def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> DrawnFigure:
-    """Draw the mean of a metric against a cost on a logarithmic axis, and join the Pareto front.
-
-    Args:
-        points: a row per system with ``system``, ``mean`` and the column ``cost``.
-        label: what the cost is, with its unit.
-    """
+    """Draw the mean of a metric of each system (a row) against a column of costs, and join the Pareto front."""
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     points = points[(points[cost] > 0) & points["mean"].notna()].sort_values(cost)

@@ -19,10 +19,7 @@ SIGNIFICANT = 0.05
 
 
 class Column(NamedTuple):
-    """A column: a dataset, or a mean over datasets.
-
-    ``key``: dataset name, or the value of ``over`` in across.csv for an average. ``names``: the datasets of an average.
-    """
+    """A dataset, or a mean over the datasets ``names``; ``key`` is its name, or that of the set in across.csv."""
 
     key: str
     title: str
@@ -38,18 +35,14 @@ class Row(NamedTuple):
 
 
 class MetricTable(NamedTuple):
-    """The table of one metric. ``meant`` names the metric that ``main`` is in each column."""
+    """The table of one metric. ``meant`` names the metric that ``main`` is in each column; ``marks`` are all signs."""
 
     metric: str
     lower_is_better: bool
     columns: list[Column]
     rows: list[Row]
-    meant: str = ""
-
-    @property
-    def marks(self) -> set[str]:
-        """The signs of all cells."""
-        return {mark for row in self.rows for cell in row.cells for mark in cell.marks}
+    meant: str
+    marks: str
 
 
 def tables(grid: GridSummary, answers: Answers) -> list[MetricTable]:
@@ -67,18 +60,15 @@ def _table(grid: GridSummary, answers: Answers, metric: str) -> MetricTable:
     ranks = [texts.number(rank, ".0f") for rank in values.rank(method="min", ascending=lower)]
     of_systems = (list(texts.rows(of)) for _, of in cells.groupby(level=1, sort=False))
     rows = [Row(*row) for row in zip(grid.systems, ranks, of_systems, strict=True)]
-    return MetricTable(metric, lower, columns, rows, _main_metrics(grid, metric))
+    return MetricTable(metric, lower, columns, rows, _main_metrics(grid, metric), "".join(cells["marks"]))
 
 
 def _cells(facts: pd.DataFrame) -> pd.DataFrame:
     """Return what a reader sees of each cell as texts, from ``cell_facts``.
 
-    ``detail`` is the reason for a missing value, or a warning about the value; that of a mean names the datasets.
-    ``to_baseline`` and ``to_published`` are differences, or empty; a star marks a significant one. ``deviation`` is
-    over the system's seeds. ``marks`` are the signs behind the value: a circle for a system that is not distinguishable
-    from the best, a double dagger for one that was trained on the dataset (a question mark if that is not known), a
-    section sign for a warning, and the verdict. ``bar`` has the places of low, value and high in percent between the
-    lowest and the highest end of the column, or nothing.
+    A star marks a significant difference. ``marks`` are the signs of the facts, with a circle in place of the dagger,
+    and that of the verdict. ``bar`` has the places of low, value and high in percent between the lowest and the highest
+    end of the column, or nothing.
     """
     ends, of_column = facts[["low", "value", "high"]], facts["dataset"].to_numpy()
     least, most = (getattr(ends, end)(axis=1).groupby(of_column).transform(end) for end in ("min", "max"))
@@ -120,8 +110,7 @@ def counts(grid: GridSummary, answers: Answers) -> dict[str, int]:
     return {str(status): int(number) for status, number in numbers.items()}
 
 
-def failures(grid: GridSummary, answers: Answers) -> list[dict[str, Any]]:
+def failures(grid: GridSummary, answers: Answers) -> list[Any]:
     """Return the failed cells, each once, with the log's path and last line. For seeds, lists those that failed."""
-    failed = answers.scores[answers.scores["status"] == FAILED].drop_duplicates(["system", "dataset"])
-    failed = failed[~failed["system"].isin(list(grid.seeds))]
-    return [{"system": row.system, "dataset": row.dataset, "detail": row.detail} for row in texts.rows(failed)]
+    failed = answers.scores[(answers.scores["status"] == FAILED) & ~answers.scores["system"].isin(list(grid.seeds))]
+    return list(texts.rows(failed[["system", "dataset", "detail"]].drop_duplicates()))

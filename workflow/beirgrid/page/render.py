@@ -43,14 +43,7 @@ def render(
     pictures: Sequence[analyses.Figure] = (),
     documents: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
-    """Return the page of a grid as HTML.
-
-    Args:
-        grid: the grid's summary, which names the records and the grid's folder with figures and analyses.
-        answers: the tables of the grid.
-        pictures: figures of these tables.
-        documents: documents of queries, as ``page.documents`` returns them.
-    """
+    """Return the page of a grid as HTML, with its tables, their pictures, and ``documents.documents``."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -71,7 +64,7 @@ def render(
             sections.systems(grid, answers),
         )
     }
-    pairs, whole = sections.pairs(grid, answers)
+    (pairs, whole), library = sections.pairs(grid, answers), importlib.metadata.distribution(LIBRARY_PACKAGE)
     data = {
         "systems": grid.systems,
         "families": grid.families,
@@ -113,8 +106,8 @@ def render(
         data=_archive(data),
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),  # noqa: S704, a file of the package
         script=Markup((TEMPLATES / "page.js").read_text(encoding="utf-8")),  # noqa: S704
-        library=_gzip_text(_library()),
-        library_version=importlib.metadata.version(LIBRARY_PACKAGE),
+        library=_gzip_text(Path(str(library.locate_file(LIBRARY))).read_bytes()),
+        library_version=library.version,
     )
 
 
@@ -137,7 +130,3 @@ def _archive(content: Any) -> str:
 def _gzip_text(content: bytes) -> str:
     """Compress bytes by gzip in base64, so that no text in them can end an HTML element."""
     return base64.b64encode(gzip.compress(content, mtime=0)).decode("ascii")
-
-
-def _library() -> bytes:
-    return Path(str(importlib.metadata.distribution(LIBRARY_PACKAGE).locate_file(LIBRARY))).read_bytes()

@@ -105,7 +105,9 @@ def systems(grid: GridSummary, answers: Answers) -> Shown:
         tasks.setdefault(grid.datasets[row].task or "other", []).append(row)
     sets = {"mean": table_files.averaged_rows(grid) or list(grid.rows)}
     sets |= {f"{task} ({len(names)})": names for task, names in tasks.items() if len(names) > 1}
-    about = pd.DataFrame([*_run_here(grid), *_not_run_here(answers.published)]).set_index("system", drop=False)
+    models = {name: facts.model_dump() for name, facts in grid.models.items()}
+    here = [{"system": name, "family": grid.families.get(name, ""), **models.get(name, {})} for name in grid.systems]
+    about = pd.DataFrame([*here, *_not_run_here(answers.published)]).set_index("system", drop=False)
     about = about.reindex(columns=["system", "measured", "family", *_MODEL])
     about[_SIZES] = about[_SIZES].astype("float64")  # numeric also without a value
     scores = pd.concat([table_files.shown_scores(answers.scores, grid), answers.published], ignore_index=True)
@@ -119,20 +121,13 @@ def systems(grid: GridSummary, answers: Answers) -> Shown:
     return texts.shown("systems", tables, [*about, "rank", *sets])
 
 
-def _run_here(grid: GridSummary) -> list[dict[str, Any]]:
-    """Return what is known of the systems of a grid."""
-    models = {name: facts.model_dump() for name, facts in grid.models.items()}
-    return [{"system": name, "family": grid.families.get(name, ""), **models.get(name, {})} for name in grid.systems]
-
-
 def _not_run_here(published: pd.DataFrame) -> list[dict[str, Any]]:
     """Return what is known of systems with published values alone."""
     rows = []
     for system, values in published.groupby("system", sort=False):
-        classes = values["class"].where(values["protocol"] == "", OTHER_PROTOCOL)
-        marks = [mark for mark in ("card", OTHER_PROTOCOL) if mark in set(classes)]
-        measured = f"{NOT_RUN} ({', '.join(marks)})" if marks else NOT_RUN
-        rows.append({"system": system, "measured": measured})
+        classes = set(values["class"].where(values["protocol"] == "", OTHER_PROTOCOL))
+        marks = ", ".join(mark for mark in ("card", OTHER_PROTOCOL) if mark in classes)
+        rows.append({"system": system, "measured": f"{NOT_RUN} ({marks})" if marks else NOT_RUN})
     return rows
 
 

@@ -44,10 +44,9 @@ TITLES = {
 
 
 class Shown(NamedTuple):
-    """A table of texts.
+    """A table of texts. The first ``headers`` columns identify a row, ``texts`` are the columns without numbers.
 
-    The first ``headers`` columns identify a row. ``texts`` names the columns that are not numeric. ``rows`` are by
-    metric, or under an empty name; the page shows one metric at a time.
+    ``rows`` are by metric, or under an empty name; the page shows one metric at a time.
     """
 
     name: str
@@ -62,9 +61,9 @@ def number(number: float | None, form: str = ".4f") -> str:
     return "" if pd.isna(number) else format(number, form)
 
 
-def difference(number: float) -> str:
+def difference(size: float) -> str:
     """Format a difference; empty without one."""
-    return "" if pd.isna(number) else format(number, DIFFERENCE)
+    return number(size, DIFFERENCE)
 
 
 def interval(low: float, high: float) -> str:
@@ -81,8 +80,7 @@ def shown(
 ) -> Shown:
     """Show columns of the tables of each metric as texts, but for columns that are empty in all of them.
 
-    Args:
-        default: how to format a number of a column that is not in ``FORMATS``.
+    ``default`` formats the numbers of a column that is not in ``FORMATS``.
     """
     texts = {
         metric: pd.DataFrame({of: _texts(table, of, default) for of in columns}) for metric, table in tables.items()
@@ -91,12 +89,8 @@ def shown(
     filled = [of for n, of in enumerate(columns) if n < headers or whole.empty or (whole[of] != "").any()]
     words = [of for of in filled if not any(is_numeric_dtype(table[of]) for table in tables.values())]
     rows = {metric: of_metric[filled].to_numpy().tolist() for metric, of_metric in texts.items()}
-    return Shown(name, list(map(title, filled)), headers, list(map(title, words)), rows)
-
-
-def title(column: str) -> str:
-    """Return the title of a column."""
-    return TITLES.get(column, column.replace("_", " ").replace("pool@", "pool to depth "))
+    titles = {of: TITLES.get(of, of.replace("_", " ").replace("pool@", "pool to depth ")) for of in filled}
+    return Shown(name, list(titles.values()), headers, [titles[of] for of in words], rows)
 
 
 def _texts(table: pd.DataFrame, column: str, default: Callable[[float], str]) -> list[str]:

@@ -23,7 +23,7 @@ from ..results.answers import against_baseline, guarded
 from ..results.cells import Cells, find
 from ..results.summary import Cell, GridSummary, SummaryFile
 from ..runs import metrics, runs
-from . import figures, lengths, term_overlap
+from . import figures, words
 
 # Depth of the length analysis, and the cut-off of hole@k.
 TOP = 10
@@ -31,7 +31,6 @@ TOP = 10
 TABLES = ("against_baseline", "trade_offs", "holes", "lengths", "overlap")
 # Table written by the command ``latency``, if it was run.
 LATENCY = "latency.csv"
-Tables = dict[str, pd.DataFrame]
 METRICS = ("hole", "hole_corpus", "ndcg", "ndcg_judged")
 HOLE_COLUMNS = ["dataset", "system", "k", *METRICS, "queries"]
 
@@ -56,10 +55,10 @@ def analyse(
         latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
         against = against_baseline(answers.across)
         tables = {
-            **_tables(grid, _datasets(grid, done)),
+            **_with_means(grid, *_measure(grid, done)),
             "against_baseline": against,
             "trade_offs": efficiency.trade_offs(answers.efficiency, against, grid.metrics[0], latency, grid.seeds),
-            "overlap": term_overlap.overlaps(_word_counts(grid)),
+            "overlap": words.overlaps(_word_counts(grid)),
         }
         for name in TABLES:
             files.write_text(folder / f"{name}.csv", guarded(tables[name]).to_csv(index=False, lineterminator="\n"))
@@ -92,26 +91,22 @@ def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[tuple[Cell, pd.
             yield cell, per_query
 
 
-def _datasets(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> dict[str, Tables]:
-    """Return the analyses of each dataset. Runs are read one at a time."""
+def _measure(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the holes of each run, and the length of each document (``words.lengths``). Runs are read one by one."""
     progress = Progress("analyse", len(done), "runs")
-    tables = {}
+    unjudged, measured = [], [words.lengths("", {}, {}, {})]
     for dataset in dict.fromkeys(cell.dataset for cell in done):
         qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
         top: dict[str, dict[str, list[str]]] = {}
-        unjudged = []
         for cell in (cell for cell in done if cell.dataset == dataset):
             run = runs.read(provenance.artifact(paths.RUN.format(system=cell.system, dataset=dataset)))
             top[cell.system] = {query: ranking.ids[:TOP] for query, ranking in run.items()}
             about = {"dataset": dataset, "system": cell.system, "k": TOP, "queries": len(qrels)}
             unjudged.append(about | holes(run, qrels, TOP))
             progress.add(1)
-        words = _count_words(grid.datasets[dataset].corpus, top, qrels)
-        tables[dataset] = {
-            "holes": pd.DataFrame(unjudged, columns=HOLE_COLUMNS),
-            "words": lengths.measure(dataset, top, qrels, words),
-        }
-    return tables
+        counts = _count_words(grid.datasets[dataset].corpus, top, qrels)
+        measured.append(words.lengths(dataset, top, qrels, counts))
+    return pd.DataFrame(unjudged, columns=HOLE_COLUMNS), pd.concat(measured, ignore_index=True)
 
 
 def holes(run: runs.Run, qrels: Mapping[str, Mapping[str, int]], k: int = 10) -> dict[str, float]:
@@ -140,17 +135,15 @@ def _count_words(
     return {document.id: len(document.full_text.split()) for document in collection.pick_documents(path, ids)}
 
 
-def _tables(grid: GridSummary, analysed: Mapping[str, Tables]) -> Tables:
-    """Concatenate the tables of all datasets, and add averaged datasets."""
+def _with_means(grid: GridSummary, unjudged: pd.DataFrame, measured: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the tables of holes and lengths, with the averaged datasets whose parts are all analysed."""
+    of_dataset = dict(list(measured.groupby("dataset")))
     means = {row: entry.mean_of for row, entry in grid.datasets.items() if entry.mean_of}
-    means = {row: parts for row, parts in means.items() if all(part in analysed for part in parts)}
-    unjudged = pd.concat([pd.DataFrame(columns=HOLE_COLUMNS), *(of["holes"] for of in analysed.values())])
+    means = {row: parts for row, parts in means.items() if {*parts} <= {*of_dataset}}
     of_means = [_mean_holes(unjudged, row, parts) for row, parts in means.items()]
-    tables = {"holes": pd.concat([unjudged, *of_means], ignore_index=True)[HOLE_COLUMNS]}
-    words = [of["words"] for of in analysed.values()] or [lengths.measure("", {}, {}, {})]
-    words += [lengths.together(row, [analysed[part]["words"] for part in parts]) for row, parts in means.items()]
-    tables["lengths"] = lengths.describe(pd.concat(words, ignore_index=True))
-    return tables
+    of_parts = [words.together(row, [of_dataset[part] for part in parts]) for row, parts in means.items()]
+    holes = pd.concat([unjudged, *of_means], ignore_index=True)[HOLE_COLUMNS]
+    return {"holes": holes, "lengths": words.describe(pd.concat([measured, *of_parts], ignore_index=True))}
 
 
 def _mean_holes(table: pd.DataFrame, row: str, parts: Sequence[str]) -> pd.DataFrame:
@@ -162,7 +155,7 @@ def _mean_holes(table: pd.DataFrame, row: str, parts: Sequence[str]) -> pd.DataF
 
 def _word_counts(grid: GridSummary) -> dict[str, pa.Table]:
     """Return the words of each row with an available corpus. A shared corpus is counted once."""
-    count = functools.cache(lambda corpora: term_overlap.count_words([provenance.artifact(path) for path in corpora]))
+    count = functools.cache(lambda corpora: words.count_words([provenance.artifact(path) for path in corpora]))
     counts = {}
     for row in grid.rows:
         parts = grid.datasets[row].mean_of or (row,)

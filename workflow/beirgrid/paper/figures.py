@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,8 +12,7 @@ import pandas as pd
 from ..core import files
 from ..page import drawing
 from ..page.drawing import DrawnFigure
-from .lengths import JUDGED, RETRIEVED
-from .term_overlap import matrix
+from .words import JUDGED, RETRIEVED, matrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 # What a box of lengths shows, and the quantiles at which it ends.
 _BOXES = "A box ends at the quartiles, its line is the median, and 90 % of the documents lie between the whiskers."
-_ENDS = {"whislo": "p5", "q1": "p25", "med": "median", "q3": "p75", "whishi": "p95"}
+_ENDS = {"p5": "whislo", "p25": "q1", "median": "med", "p75": "q3", "p95": "whishi"}
 
 
 def retrieved_lengths(lengths: pd.DataFrame) -> DrawnFigure:
@@ -46,19 +45,13 @@ def _boxes(lengths: pd.DataFrame, lines: Sequence[str]) -> Figure:
     """Draw a box for each row (columns line, colour), and a panel for each dataset."""
 
     def draw(axis: Axes, rows: pd.DataFrame) -> None:
-        for row in rows.to_dict("records"):
-            box = {end: row[name] for end, name in _ENDS.items()}
-            style = {"facecolor": row["colour"]}
-            axis.bxp(
-                [box],
-                [row["at"]],
-                widths=0.6,
-                orientation="horizontal",
-                patch_artist=True,
-                boxprops=style,
-                showfliers=False,
-                manage_ticks=False,
-            )
+        boxes: Any = rows.rename(columns=_ENDS).to_dict("records")
+        at = rows["at"].tolist()
+        drawn = axis.bxp(
+            boxes, at, widths=0.6, orientation="horizontal", patch_artist=True, showfliers=False, manage_ticks=False
+        )
+        for box, colour in zip(drawn["boxes"], rows["colour"], strict=True):
+            box.set_facecolor(colour)
         axis.set_xscale("symlog", linthresh=1, linscale=0.3)
         axis.set_xlim(left=0)
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")

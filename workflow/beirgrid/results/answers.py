@@ -60,11 +60,7 @@ _FORMULA = re.compile(r"'*(?![+-](inf|nan|[\d.]+(e[+-]?\d+)?)$)[=+\-@\t\r\n]", r
 
 # States of a cell. Only a finished cell has a value.
 DONE, PENDING, FAILED, NOT_SUPPLIED, NOT_JUDGED = STATUSES = (
-    "done",
-    "pending",
-    "failed",
-    "not supplied",
-    "not judged",
+    *("done", "pending", "failed", "not supplied", "not judged"),
 )
 
 # Sets of datasets for means: all datasets, or those that no system of the table was trained on.
@@ -79,22 +75,15 @@ def columns(name: str) -> list[str]:
 
 
 class Answers(NamedTuple):
-    """The tables of a grid.
+    """The tables of a grid; docs/statistics.md describes those of statistics.
 
     Attributes:
-        scores: a row per system, dataset and metric: mean, 95 % BCa bootstrap interval, status, and the share of the
-            top ten documents that is not judged, if the qrels list not only relevant ones. Includes the parts of
-            averaged datasets and the single seeds of systems with seeds.
-        seeds: mean and standard deviation over seeds, per dataset and metric, and for means over several datasets,
-            which ``mean_of`` names while ``dataset`` is empty.
+        scores: a row per system, dataset and metric, of the parts of averaged datasets and of single seeds too.
+            ``not_judged`` is a share of the top ten documents; empty where qrels list only relevant ones.
+        seeds: rows of means over several datasets have an empty ``dataset``, and ``mean_of`` names the datasets.
         verdicts: each score with each reference value. ``recorded`` marks this project's own values.
         costs: each step behind each cell, with its cost and its command.
-        significance: each system against the baseline, and whether it is in the group of the best, per dataset.
-        pairs: all pairs of systems, per dataset and metric.
-        across: means over datasets, ranks and wins, per metric and system.
-        zero_shot: means of each pair of systems over datasets that neither was trained on.
         published: published values of systems that the grid does not run, if the grid shows them.
-        agreement: how alike the systems rank on datasets without qrels.
         efficiency: size and speed of each system on each dataset.
         per_query: values of the grid's first metric, of each system on each query.
     """
@@ -197,10 +186,8 @@ def mean_difference(pairs: pd.DataFrame) -> tuple[float, float, float, float]:
 
 
 def main_comparison(across: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of ``across`` on which systems are compared.
-
-    These are means over the zero-shot datasets if several systems have one, as in the paper. Otherwise they are over
-    all datasets, because the training data of too many systems is unknown.
+    """Return the zero-shot rows of ``across`` if several systems have such a mean, as in the paper; otherwise the rows
+    over all datasets, because the training data of too many systems is unknown.
     """
     means = across[(across["over"] == ZERO_SHOT) & across["mean"].notna()].groupby("metric").size()
     over = across["metric"].map(lambda metric: ZERO_SHOT if means.get(metric, 0) > 1 else ALL)
@@ -221,15 +208,11 @@ def against_baseline(across: pd.DataFrame) -> pd.DataFrame:
 
 def write_answers(answers: Answers, folder: Path) -> bool:
     """Write each table to its file in a folder unless unchanged; return whether any was written."""
-    changed = False
+    changed = []
     for name, table in answers._asdict().items():
         content = table.to_parquet(index=False) if name == "per_query" else to_csv(name, table).encode()
-        path = folder / file_name(name)
-        if not path.is_file() or path.read_bytes() != content:
-            changed = True
-            with files.atomic(path) as temporary:
-                temporary.write_bytes(content)
-    return changed
+        changed.append(files.replace(folder / file_name(name), content))
+    return any(changed)
 
 
 def read_answers(folder: Path) -> Answers:

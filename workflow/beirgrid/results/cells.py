@@ -29,13 +29,9 @@ class RecordedStep(NamedTuple):
 
 
 class CellState(NamedTuple):
-    """The state of a cell.
+    """The status of a cell, a reason for no value or a warning about the value, and the readable steps behind the cell.
 
-    Attributes:
-        status: done, pending or failed.
-        detail: the reason for a missing value, or a warning about the value; otherwise empty.
-        per_query: queries × metrics, float64, if done.
-        steps: the readable steps behind the cell.
+    ``per_query`` is float64, queries × metrics, if the cell is done.
     """
 
     status: str
@@ -78,8 +74,8 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
         running: whether the grid is running. Cells with outdated settings are then pending.
     """
     look = _Look(grid, failures or {}, running)
-    cells = {(cell.system, cell.dataset): look.at(cell) for cell in grid.cells}
-    cells = {key: state._replace(detail=without_folders(state.detail)) for key, state in cells.items()}
+    states = ((cell, look.at(cell)) for cell in grid.cells)
+    cells = {(of.system, of.dataset): state._replace(detail=without_folders(state.detail)) for of, state in states}
     for name in (name for name, entry in grid.datasets.items() if entry.not_judged):
         unjudged = CellState(NOT_JUDGED, "; ".join(look.marks(name)))
         cells |= dict.fromkeys(((system, name) for system in (*grid.systems, *grid.members)), unjudged)
@@ -88,20 +84,16 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
         cells[key] = cells[key]._replace(steps=tuple(look.steps(cell)))
     for system, members in grid.seeds.items():
         for dataset in dict.fromkeys(cell.dataset for cell in grid.cells):
-            of_members = {member: cells[member, dataset] for member in members}
-            cells[system, dataset] = _over_seeds(of_members)
+            cells[system, dataset] = _over_seeds({member: cells[member, dataset] for member in members})
     return cells
 
 
 def _over_seeds(members: Mapping[str, CellState]) -> CellState:
     """Combine the seeds of a system on a dataset: if all are done, average their scores per query."""
     status, detail = combined(members)
-    steps = tuple(step for state in members.values() for step in state.steps)
-    if status != DONE:
-        return CellState(status, detail, steps=steps)
     tables = [state.per_query for state in members.values() if state.per_query is not None]
-    per_query = sum(tables[1:], tables[0]) / len(tables)
-    return CellState(DONE, detail, per_query, steps)
+    per_query = sum(tables[1:], tables[0]) / len(tables) if status == DONE else None
+    return CellState(status, detail, per_query, tuple(step for state in members.values() for step in state.steps))
 
 
 def refuse_unfinished(cells: Cells) -> None:
@@ -116,15 +108,15 @@ def combined(parts: Mapping[str, CellState | None]) -> tuple[str, str]:
 
     The detail lists the missing parts or, if none is missing, the parts' details.
     """
-    states = {name: state.status if state else NOT_SUPPLIED for name, state in parts.items()}
-    if len(parts) == 1:
-        only = next(iter(parts.values()))
-        return (only.status, only.detail) if only else (NOT_SUPPLIED, "")
+    whole = {name: state or CellState(NOT_SUPPLIED, "") for name, state in parts.items()}
+    if len(whole) == 1:
+        return next(iter(whole.values()))[:2]
+    states = {name: state.status for name, state in whole.items()}
     status = next((state for state in (NOT_SUPPLIED, NOT_JUDGED, FAILED, PENDING) if state in states.values()), DONE)
     lacking = [f"{name} ({state})" for name, state in states.items() if state != DONE]
     if lacking:
         return status, f"lacks {', '.join(lacking)}"
-    return status, "; ".join(f"{name}: {state.detail}" for name, state in parts.items() if state and state.detail)
+    return status, "; ".join(f"{name}: {state.detail}" for name, state in whole.items() if state.detail)
 
 
 class _Look:
@@ -140,24 +132,18 @@ class _Look:
 
     def at(self, cell: Cell) -> CellState:
         """Return the state of a cell."""
-        wanted = [*cell.records, cell.scores, cell.per_query]
-        steps = tuple(self.steps(cell))
+        wanted, steps = [*cell.records, cell.scores, cell.per_query], tuple(self.steps(cell))
         failure = next((self.failures[path] for path in wanted if path in self.failures), "")
-        if missing := [path for path in wanted if not Path(path).is_file()]:
-            if failure:
-                return CellState(FAILED, failure, steps=steps)
-            if self.running or cell.scores in missing:
-                return CellState(PENDING, "", steps=steps)
-            return CellState(FAILED, f"{missing[0]} is missing. {files.REMEDY}", steps=steps)
-        if reason := next(self._mismatches(cell), ""):  # to be made again, at once if the grid is running
-            if self.running and not failure:
-                return CellState(PENDING, "", steps=steps)
+        missing = [path for path in wanted if not Path(path).is_file()]
+        reason = f"{missing[0]} is missing. {files.REMEDY}" if missing else next(self._mismatches(cell), "")
+        if reason and not failure and (self.running or cell.scores in missing):  # a run makes it
+            return CellState(PENDING, "", steps=steps)
+        if reason:
             return CellState(FAILED, failure or reason, steps=steps)
         try:
-            table = self._numbers(cell)
+            return CellState(DONE, _flaw(steps), self._numbers(cell), steps)
         except DataError as error:
             return CellState(FAILED, str(error), steps=steps)
-        return CellState(DONE, _flaw(steps), table, steps)
 
     def marks(self, dataset: str) -> list[str]:
         """Return the warnings in a dataset's record."""
@@ -195,15 +181,11 @@ class _Look:
 
     def _judged_queries(self, dataset: str) -> frozenset[str] | None:
         """Return the judged queries of a dataset, if the grid names its qrels."""
-        path = self.grid.datasets[dataset].qrels if dataset in self.grid.datasets else ""
+        path = self.grid.datasets[dataset].qrels
         return frozenset(judgements.read(provenance.artifact(path))) if path else None
 
     def _numbers(self, cell: Cell) -> pd.DataFrame:
-        """Read the values per query of a cell, after checking them against its scores.
-
-        Raises:
-            DataError: a file is damaged, or belongs to another run, corpus, dataset or grid.
-        """
+        """Read the values per query of a cell, after checking them against its scores and the qrels."""
         _, table = read_cell(cell.scores, cell.per_query, cell.system, cell.dataset, self.grid.metrics)
         judged = self.judged(cell.dataset)
         if judged is not None and judged != set(table.index):
@@ -217,9 +199,7 @@ class _Look:
 def _flaw(steps: Sequence[RecordedStep]) -> str:
     """Return the warnings about a cell's score: marks of the dataset, and judged queries that a run lacks.
 
-    The marks of an evaluation set tell the version of its qrels, who judged, and whether queries are synthetic. A
-    query without documents in the cell's run counts 0. A fusion may have documents for a query that one of its runs
-    lacks.
+    A fusion may have documents for a query that one of its runs lacks.
     """
     marks = _marks(step.record for step in steps)
     lacking = dict.fromkeys(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +37,12 @@ _MADE = [Path(pattern).parts[1] for pattern in (paths.EXPANSIONS, paths.EMBEDDIN
 
 
 def efficiency(steps: Iterable[RecordedStep]) -> pd.DataFrame:
-    """Return size and speed of each system on each dataset, from the records of its steps.
+    """Return size and speed of each system on each dataset, from the records of the steps of each cell, in their order.
 
-    Args:
-        steps: the steps behind each cell, those of a cell in their order.
-
-    Returns:
-        ``index_bytes`` of all shards that are searched; ``index_seconds`` of all jobs that encode, expand and index;
-        ``query_ms``, the search of all queries together, and the scoring of all pairs, by the number of queries
-        (latency is measured apart); ``peak_memory_mb``, the most that a job for queries took; ``device`` of models;
-        ``tokens`` and ``price`` of all requests to servers of models, and ``price_per_1000_queries``, that of encoding
-        and reranking alone. What a system does not do, or what its records do not say, is empty.
+    ``index_bytes`` are of all shards that are searched; ``index_seconds`` of all jobs that encode, expand and index;
+    ``query_ms`` is the search of all queries together, and the scoring of all pairs, by the number of queries;
+    ``peak_memory_mb`` the most that a job for queries took; ``tokens`` and ``price`` are of all requests to servers of
+    models, ``price_per_1000_queries`` of encoding and reranking alone. What no record says is empty.
     """
     cells: dict[tuple[str, str], list[RecordedStep]] = {}
     for step in steps:
@@ -57,17 +53,16 @@ def efficiency(steps: Iterable[RecordedStep]) -> pd.DataFrame:
 
 def _of_cell(steps: Sequence[RecordedStep]) -> dict[str, Any]:
     records = [step.record for step in steps]
-    tokens, price = (sum(record["facts"].get(name, 0) for record in records) for name in ("tokens", "price"))
+    facts = [record["facts"] for record in records]
     making = [step.record["seconds"] for step in steps if _folder(step) in _MADE]
-    peaks = [record["peak_memory_mb"] for record in records if _answers(record["facts"])]
     return {
         "index_bytes": _searched_bytes(steps) or np.nan,
         "index_seconds": sum(making) if making else np.nan,
         "query_ms": _query_ms(records),
-        "peak_memory_mb": max(peaks, default=np.nan),
-        "device": ", ".join(sorted({record["facts"]["device"] for record in records if "device" in record["facts"]})),
-        "tokens": tokens or np.nan,
-        "price": price or np.nan,
+        "peak_memory_mb": max((of["peak_memory_mb"] for of in records if _answers(of["facts"])), default=np.nan),
+        "device": ", ".join(sorted({of["device"] for of in facts if "device" in of})),
+        "tokens": sum(of.get("tokens", 0) for of in facts) or np.nan,
+        "price": sum(of.get("price", 0) for of in facts) or np.nan,
         "price_per_1000_queries": price_of_queries(records),
     }
 
@@ -82,21 +77,17 @@ def price_of_queries(records: Iterable[Mapping[str, Any]]) -> float:
 def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
     """Return the bytes of the indexes that a cell searches, without those made only to build others or to mine."""
     searched = {
-        os.path.normpath(Path(step.path).parent / Path(entry["path"]).with_suffix(""))
+        os.path.normpath(Path(step.path).parent / Path(entry["path"]).with_suffix(".json"))
         for step in steps
         if "search_seconds" in step.record["facts"]
-        for entries in step.record.get("inputs", {}).values()
-        for entry in entries
+        for entry in chain(*step.record.get("inputs", {}).values())
     }
-    made = [step for step in steps if _folder(step) == _MADE[-1]]
-    indexes = [step.record["facts"] for step in made if str(Path(step.path).with_suffix("")) in searched]
-    return float(sum(facts.get("bytes", 0) for facts in indexes))
+    indexes = [step for step in steps if _folder(step) == _MADE[-1] and step.path in searched]
+    return float(sum(step.record["facts"].get("bytes", 0) for step in indexes))
 
 
 def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
-    """Return the time of a query in a batch: searches, and the pairs of each reranking; NaN for a run of other
-    software.
-    """
+    """Return the time of a query in a batch: searches, and the pairs of each reranking; NaN for a foreign run."""
     seconds = pairs = speed = 0.0
     for facts, settings in ((record["facts"], record["settings"]) for record in records):
         if "search_seconds" in facts:
@@ -128,18 +119,16 @@ def trade_offs(
     latency: pd.DataFrame | None = None,
     seeds: Mapping[str, Sequence[str]] | None = None,
 ) -> pd.DataFrame:
-    """Tabulate the mean of a metric with its costs, a row per system.
+    """Tabulate the mean of a metric over the datasets with its costs, and whether the system is on their Pareto fronts.
+
+    ``index_bytes`` are of all datasets together, the other costs are averages over the datasets. ``latency_ms`` is the
+    median on the fastest hardware that was measured.
 
     Args:
         efficiency: output of ``efficiency``.
         against: means over the datasets, as ``answers.against_baseline`` returns them.
         latency: table of the command ``latency``, if it was run.
         seeds: systems with seeds, and the systems of each seed: the costs are those of one seed, on average.
-
-    Returns:
-        columns ``system``, ``metric``, ``mean``, ``datasets``; ``index_bytes`` of all datasets together; ``query_ms``,
-        ``price_per_1000_queries`` and ``latency_ms``, the median on the fastest hardware that was measured, on average
-        over the datasets; and for each of them, whether the system is on the Pareto front.
     """
     owners = {member: system for system, members in (seeds or {}).items() for member in members}
     named = efficiency.assign(system=efficiency["system"].replace(owners))
@@ -166,8 +155,6 @@ def read_latency(path: Path) -> pd.DataFrame:
     texts = dict.fromkeys(["system", "dataset", "step", "device", "hardware", "precision"], str)
     with files.reading(path):
         table = pd.read_csv(path, dtype=texts, keep_default_na=False)
-        if "concurrency" in table:  # of an earlier version, which could measure several users at a time
-            table = table[table["concurrency"] == 1].drop(columns=["concurrency", "queries_per_second"])
         if list(table.columns) != LATENCY_COLUMNS:
             raise ValueError(f"its columns must be {','.join(LATENCY_COLUMNS)}")
     return table

@@ -35,10 +35,7 @@ class Published(NamedTuple):
 
     Attributes:
         system: the system, or the hub's name of a model that is not registered.
-        tolerance_class: the tolerance class of the value.
-        source: where the value was published.
-        protocol: how the value's protocol differs from beirgrid's. Such a value is shown but not judged; empty for
-            judged values.
+        protocol: how the value's protocol differs from beirgrid's, so that it is shown but not judged.
         checkpoint: the hub name of the measured model; empty for the registered one.
         revision: the commit of the model, possibly abbreviated; empty if the source names none.
         mteb: the version of mteb that measured the value, if any.
@@ -133,11 +130,7 @@ def _number(text: str) -> float:
 
 
 def same_commit(value: Published, checkpoints: Mapping[str, str]) -> bool | None:
-    """Tell whether a value was measured on our checkpoints' commits; None if it does not name a commit.
-
-    Args:
-        checkpoints: commits of our checkpoints, by hub name.
-    """
+    """Tell whether a value was measured on our commits, by checkpoint; None if it does not name a commit."""
     if value.checkpoint and value.checkpoint not in checkpoints:
         return False if checkpoints else None
     ours = [checkpoints[value.checkpoint]] if value.checkpoint else list(checkpoints.values())
@@ -154,10 +147,7 @@ def grade(value: float, published: float, tolerance: float | None, *, same_commi
     """
     if tolerance is None:
         return OTHER_PROTOCOL
-    difference = abs(value - published)
-    slack = 1e-9  # a difference of exactly the tolerance counts as within it
-    if difference <= tolerance + slack:
-        return "reproduced"
-    if difference <= 2 * tolerance + slack:
-        return "close"
+    for verdict, times in (("reproduced", 1), ("close", 2)):
+        if abs(value - published) <= times * tolerance + 1e-9:  # a difference of exactly the tolerance is within it
+            return verdict
     return OTHER_COMMIT if same_commit is False else "deviates"

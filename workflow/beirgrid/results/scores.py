@@ -22,12 +22,7 @@ _ROUNDING = 1e-9
 
 
 class Scores(BaseModel):
-    """Means of the metrics over all queries with qrels.
-
-    Attributes:
-        queries: number of queries with qrels.
-        means: mean by metric, name@k.
-    """
+    """Means of the metrics, by name@k, over all ``queries`` with qrels."""
 
     model_config = ConfigDict(frozen=True)
 

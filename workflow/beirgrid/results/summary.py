@@ -39,13 +39,9 @@ class DatasetSummary(Entry):
     language: str = Field("en", description="Language of its corpus, an ISO 639-1 code.")
     corpus: str = Field("", description="Name of its corpus. An averaged dataset has none.")
     mean_of: Texts = Field((), description="The datasets that it averages.")
-    not_supplied: Texts = Field(
-        (), description="Absent folders that the user must supply. The dataset then has no scores."
-    )
+    not_supplied: Texts = Field((), description="Absent folders that the user must supply; without them, no scores.")
     not_judged: bool = Field(False, description="It has no qrels: its runs have no scores.")
-    corpus_record: str = Field(
-        "", description="Record of its corpus. Averaged datasets, and datasets that are not supplied, have none."
-    )
+    corpus_record: str = Field("", description="Record of its corpus; none if averaged or not supplied.")
     dataset_record: str = Field("", description="Record of its queries and qrels, as above.")
     qrels: str = Field("", description="Its qrels, as above.")
 
@@ -99,20 +95,14 @@ class GridSummary(Entry):
     compare: Texts = Field((), description="A system, and those that it was planned to be compared with, if any.")
     order: str = Field("score", description="Order of the systems in tables: score, the best first, or grid.")
     seed: Seed = Field(0, description="Seed of the random numbers behind intervals and tests.")
-    trained_on: dict[str, Texts] = Field(
-        {}, description="By system: the rows that its models, or their teachers, were trained on."
-    )
+    trained_on: dict[str, Texts] = Field({}, description="By system: the rows that its models or teachers learnt from.")
     training_unknown: dict[str, Texts] = Field({}, description="By system: the rows that may be in its training data.")
     tolerances: dict[str, NotNegative] = Field(TOLERANCES, description="Tolerance by class of published values.")
     show_published: Texts = Field((), description="Files of published values, without .csv, whose systems are shown.")
     notes: Annotated[tuple[ModelNote, ...], LIST] = Field((), description="Notes on models.")
     cells: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells that have scores.")
-    unjudged: Annotated[tuple[Cell, ...], LIST] = Field(
-        (), description="Cells of datasets without qrels: runs and their steps, and no scores."
-    )
-    settings: dict[str, str] = Field(
-        {}, description="Digest of the requested settings, by the path of the record or of the scores."
-    )
+    unjudged: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells of datasets without qrels: no scores.")
+    settings: dict[str, str] = Field({}, description="Digest of the settings asked for, by path of record or scores.")
 
     @property
     def members(self) -> list[str]:

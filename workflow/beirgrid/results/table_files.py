@@ -60,14 +60,10 @@ _GROUP = "†: not distinguishable from the best of the row (randomised Tukey HS
 
 
 class Wide(NamedTuple):
-    """One metric of a grid, datasets × systems in the order of tables.
+    """One metric of a grid, datasets × systems in the order of tables: columns of ``cell_facts``.
 
-    Attributes:
-        values: float64, NaN where there is no value.
-        shown: displayed texts: values with four decimals, or the reason for none.
-        signs: what follows the text of a cell: signs, which ``notes`` explain, and the deviation over the seeds.
-        best: whether no displayed value of the row is better.
-        group: whether the system is indistinguishable from the best of its row.
+    ``shown`` are their texts, ``signs`` have the deviation over the seeds too, ``group`` tells which systems are
+    indistinguishable from the best of their row.
     """
 
     metric: str
@@ -86,8 +82,8 @@ def in_latex(text: str) -> str:
 
 def file_names(grid: GridSummary) -> list[str]:
     """Return the names of all table files of a grid, without their record."""
-    names = [file_name(name) for name in Answers._fields]
-    return names + [f"{metric}.{suffix}" for metric in grid.metrics for suffix in FORMATS]
+    of_metrics = (f"{metric}.{suffix}" for metric in grid.metrics for suffix in FORMATS)
+    return [*map(file_name, Answers._fields), *of_metrics]
 
 
 def read(grid: GridSummary, folder: Path) -> Answers:
@@ -111,12 +107,12 @@ def write(answers: Answers, grid: GridSummary, folder: Path) -> bool:
 
     Unchanged files are not written. Returns whether any file was written.
     """
-    written = [write_answers(answers, folder)]
-    written += [write_wide(wide(answers, grid, metric), folder) for metric in grid.metrics]
+    changed = [write_answers(answers, folder)]
+    changed += [write_wide(wide(answers, grid, metric), folder) for metric in grid.metrics]
     for path in folder.glob("*@*"):
         if path.suffix[1:] in FORMATS and path.stem not in grid.metrics:
             path.unlink(missing_ok=True)
-    return any(written)
+    return any(changed)
 
 
 def ordered(grid: GridSummary, answers: Answers) -> GridSummary:
@@ -131,7 +127,7 @@ def cell_facts(answers: Answers, grid: GridSummary, metric: str) -> pd.DataFrame
 
     In place of a dataset, a row of across.csv has ``{over}: {names}``, and the mean of the written tables its name.
     ``text`` is the value with four decimals, or the reason for none. ``best`` tells whether no such text of the dataset
-    is better, ``alike`` whether the system is indistinguishable from the best. Notes explain ``signs``.
+    is better, ``alike`` whether the system is indistinguishable from the best. ``common_notes`` explains ``signs``.
     """
     of = {name: table[table["metric"] == metric] for name, table in answers._asdict().items() if "metric" in table}
     of["seeds"] = of["seeds"][of["seeds"]["seeds"] == of["seeds"]["of"]]
@@ -250,7 +246,7 @@ def seed_note(grid: GridSummary) -> str:
 def flaw_notes(scores: pd.DataFrame, grid: GridSummary) -> list[str]:
     """Return a sentence per warning about finished cells, grouping systems with the same warning."""
     shown = shown_scores(scores, grid)
-    flawed = shown[(shown["status"] == DONE) & (shown["detail"] != "")].drop_duplicates(["system", "dataset"])
+    flawed = shown[(shown["status"] == DONE) & (shown["detail"] != "")].drop_duplicates(_CELL)
     alike = flawed.groupby(["dataset", "detail"], sort=False)["system"]
     return [f"{FLAW} {', '.join(systems)} on {dataset}: {detail}." for (dataset, detail), systems in alike]
 
@@ -275,7 +271,7 @@ def write_wide(table: Wide, folder: Path) -> bool:
     plain = table.values.rename_axis(table.metric)
     plain[BEST_COLUMN] = [", ".join(table.group.columns[row]) for row in table.group.to_numpy()]
     texts = {"csv": plain.to_csv(lineterminator="\n"), "md": _markdown(table), "tex": _latex(table)}
-    changed = [files.replace_text(folder / f"{table.metric}.{suffix}", text) for suffix, text in texts.items()]
+    changed = [files.replace(folder / f"{table.metric}.{suffix}", text) for suffix, text in texts.items()]
     return any(changed)
 
 

@@ -65,11 +65,7 @@ def aggregate(
 
 
 def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answers:
-    """Compute all result tables.
-
-    Args:
-        cells: state of each cell, with its values per query.
-        published: files of published values.
+    """Compute all result tables of a grid from its cells and files of published values.
 
     Raises:
         ConfigError: a file of published values cannot be read.
@@ -83,7 +79,7 @@ def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answe
         **compared,
         scores=scores,
         seeds=collect_seeds(grid, scores, compared["across"]),
-        verdicts=judge(scores, list(chain(*values.values())), grid.tolerances, grid.meant, grid.counted_once),
+        verdicts=judge(scores, chain(*values.values()), grid.tolerances, grid.meant, grid.counted_once),
         costs=collect_costs(steps),
         efficiency=efficiency(steps),
         agreement=collect_agreement(grid),
@@ -95,9 +91,7 @@ def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answe
 def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> pd.DataFrame:
     """Tabulate the mean of each metric of each cell, including averaged datasets and means over seeds.
 
-    Only a finished cell has a value; an averaged dataset has one if all its parts are finished. The column
-    ``precision`` lists the precisions of the models behind a cell, ``checkpoints`` their hub checkpoints with commits;
-    both are empty without a model.
+    Only a finished cell has a value; an averaged dataset has one if all its parts are finished.
     """
     rows: list[dict[str, Any]] = []
     for system, (dataset, entry) in product((*grid.systems, *grid.members), grid.datasets.items()):
@@ -106,13 +100,13 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
         row: dict[str, Any] = {"system": system, "dataset": dataset, "status": status, "detail": detail}
         tables = [part.per_query for part in parts.values() if part and part.per_query is not None]
         if done := status == DONE:
-            records = [[step.record for step in part.steps] for part in parts.values() if part]
-            row["precision"] = ", ".join(sorted(grid_cells.precisions(chain(*records))))
-            commits = sorted({item for of_part in records for item in grid_cells.checkpoints(of_part).items()})
+            of_parts = [[step.record for step in part.steps] for part in parts.values() if part]
+            records = list(chain(*of_parts))
+            row["precision"] = ", ".join(sorted(grid_cells.precisions(records)))
+            commits = sorted({item for of_part in of_parts for item in grid_cells.checkpoints(of_part).items()})
             row["checkpoints"] = ", ".join(f"{name}@{commit}" for name, commit in commits)
             row["queries"] = sum(map(len, tables))
-            shares = [record["facts"].get("not_judged") for record in chain(*records)]
-            row["not_judged"] = pd.Series(shares, dtype="float64").mean()
+            row["not_judged"] = pd.Series([of["facts"].get("not_judged") for of in records], dtype="float64").mean()
         for metric in grid.metrics:
             value = sum(table[metric].mean() for table in tables) / len(tables) if done else None
             rows.append({**row, "metric": metric, "value": value})
@@ -202,20 +196,20 @@ def _of_means(verdicts: pd.DataFrame, averaged: Sequence[str], tolerances: Mappi
     groups = verdicts[compared].groupby(["system", "metric", "source"], sort=False)
     means = groups[["value", "published"]].mean().assign(number=groups.size(), of=groups["dataset"].agg(", ".join))
     means = means[means["number"] >= references.DATASETS].reset_index()
-    if means.empty:
-        return typed("verdicts", means)
-    tolerance = tolerances[references.MEAN]
-    means["class"] = references.MEAN
-    means = means.assign(
-        precision="float32",
-        status=DONE,
-        recorded=False,
-        dataset=[f"mean of {number} datasets" for number in means["number"]],
-        note=[f"over {names}" for names in means["of"]],
-        difference=means["value"] - means["published"],
-        tolerance=tolerance,
-        verdict=[references.grade(value, mean, tolerance) for value, mean in means[["value", "published"]].to_numpy()],
-    )
+    if len(means):
+        tolerance = tolerances[references.MEAN]
+        of_means = means[["value", "published"]].to_numpy()
+        means["class"] = references.MEAN
+        means = means.assign(
+            precision="float32",
+            status=DONE,
+            recorded=False,
+            dataset=[f"mean of {number} datasets" for number in means["number"]],
+            note=[f"over {names}" for names in means["of"]],
+            difference=means["value"] - means["published"],
+            tolerance=tolerance,
+            verdict=[references.grade(value, published, tolerance) for value, published in of_means],
+        )
     return typed("verdicts", means)
 
 

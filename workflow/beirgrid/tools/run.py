@@ -263,7 +263,7 @@ def keep_grid(content: dict[str, Any], directory: Path) -> Path:
     """
     merged(more=content)
     path: Path = directory / paths.GRID_FOLDER.format(grid=content["grid"]["name"]) / "grid.yaml"
-    files.replace_text(path, f"# Written by beirgrid run. Copy this file before you edit it.\n{as_yaml(content)}")
+    files.replace(path, f"# Written by beirgrid run. Copy this file before you edit it.\n{as_yaml(content)}")
     say(f"The grid {content['grid']['name']}, as {path} describes it")
     return path
 

@@ -1,13 +1,16 @@
-"""Measure the vocabulary overlap of corpora (BEIR paper, Figure 2 and Appendix F).
+"""Measure the words of documents: lengths (BEIR paper, Figures 4, 5, Table 10), overlap of vocabularies (Figure 2).
 
-A word is a longest run of letters, marks and digits of title and text, in lower case.
+A length is the number of words of title and text, cut at white space. A word of a vocabulary is a longest run of their
+letters, marks and digits, in lower case (Appendix F).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +20,10 @@ import pyarrow.parquet as pq
 
 from ..core import files
 
+# Kinds of documents: retrieved by a system, or judged with a grade.
+RETRIEVED, JUDGED = "retrieved", "judged"
+QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
+_GROUP = ["dataset", "kind", "system", "grade"]
 # Counts that are held before they are added up.
 HELD = 2**22
 _NO_WORD = r"[^\p{L}\p{M}\p{N}]+"
@@ -24,15 +31,57 @@ _SCHEMA = pa.schema([("word", pa.large_string()), ("count", pa.int64())])
 OVERLAP_COLUMNS = ["dataset", "other", "similarity", "shared_words"]
 
 
-def count_words(corpora: Sequence[str | Path], *, held: int = HELD) -> pa.Table:
-    """Count the words of one or several corpora, read a row group at a time.
+# Lengths --------------------------------------------------------------------------------------------------------------
+
+
+def lengths(
+    dataset: str,
+    retrieved: Mapping[str, Mapping[str, Sequence[str]]],
+    qrels: Mapping[str, Mapping[str, int]],
+    words: Mapping[str, int],
+) -> pd.DataFrame:
+    """Return a row for each document that a system retrieved or that is judged, once for each query.
 
     Args:
-        corpora: corpus.parquet of each corpus.
-        held: counts that are held before they are added up.
+        retrieved: system to query to the ids of the top documents.
+        qrels: query to document id to grade.
+        words: document id to its number of words. The words of other documents are NaN.
+    """
+    rows: list[tuple[Any, ...]] = [
+        (dataset, RETRIEVED, system, None, words.get(document))
+        for system, of_query in retrieved.items()
+        for ids in of_query.values()
+        for document in ids
+    ]
+    judged = sorted((grade, document) for grades in qrels.values() for document, grade in grades.items())
+    rows += [(dataset, JUDGED, "", grade, words.get(document)) for grade, document in judged]
+    return pd.DataFrame(rows, columns=[*_GROUP, "words"]).astype({"grade": "Int64", "words": "float64"})
 
-    Returns:
-        columns ``word``, each word once, and ``count``, int64.
+
+def together(name: str, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Combine the lengths of several datasets. A system that lacks one of them is left out."""
+    systems = set.intersection(*(set(part["system"]) for part in parts))
+    whole = pd.concat(parts, ignore_index=True)
+    whole = whole[(whole["kind"] == JUDGED) | whole["system"].isin(list(systems))]
+    return whole.assign(dataset=name).sort_values(["kind", "grade"], ascending=[False, True], kind="stable")
+
+
+def describe(measured: pd.DataFrame) -> pd.DataFrame:
+    """Return documents, ``unknown`` ones, mean and quantiles of lengths, a row for each dataset and system or grade."""
+    groups = measured.groupby(_GROUP, sort=False, dropna=False)["words"]
+    measures: dict[str, Any] = {"documents": "count", "unknown": lambda words: words.isna().sum(), "mean": "mean"}
+    measures |= {name: functools.partial(pd.Series.quantile, q=share) for name, share in QUANTILES.items()}
+    described: pd.DataFrame = groups.agg(**measures).reset_index()
+    return described
+
+
+# Vocabularies ---------------------------------------------------------------------------------------------------------
+
+
+def count_words(corpora: Sequence[str | Path], *, held: int = HELD) -> pa.Table:
+    """Count the words of one or several files of corpora: columns ``word``, each word once, and ``count``, int64.
+
+    ``held`` is the number of counts that are held before they are added up.
 
     Raises:
         DataError: a corpus is missing or damaged.
@@ -67,13 +116,7 @@ def overlaps(counts: Mapping[str, pa.Table]) -> pd.DataFrame:
     """Return the weighted Jaccard similarity of each pair of vocabularies.
 
     With the frequency of a word divided by the occurrences of all words, S_k and T_k, the similarity is
-    sum min(S_k, T_k) / sum max(S_k, T_k) over all words.
-
-    Args:
-        counts: by the name of the dataset, what ``count_words`` returns.
-
-    Returns:
-        columns ``dataset``, ``other``, ``similarity`` and ``shared_words``; each pair once.
+    sum min(S_k, T_k) / sum max(S_k, T_k) over all words. ``counts`` has that of ``count_words`` by dataset.
     """
     shares = {name: of["count"].to_numpy() / max(pc.sum(of["count"]).as_py() or 0, 1) for name, of in counts.items()}
     rows = []
