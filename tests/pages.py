@@ -89,7 +89,12 @@ def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | N
             pairs.append({**pair, **_tests(values[first] - values[second]), "p_tukey": 0.02})
     found = {"scores": scores, "verdicts": verdicts, "costs": costs(grid), "significance": tests, "pairs": pairs}
     found |= {"across": _across(grid, pd.DataFrame(scores))}
-    return Answers(**{name: answers.typed(name, pd.DataFrame(found.get(name, []))) for name in Answers._fields})
+    return answers_of(**{name: pd.DataFrame(rows) for name, rows in found.items()})
+
+
+def answers_of(**tables: pd.DataFrame) -> Answers:
+    """Return answers with these tables; the others are empty."""
+    return Answers(*(answers.typed(name, tables.get(name, pd.DataFrame())) for name in Answers._fields))
 
 
 def costs(grid: GridSummary) -> pd.DataFrame:

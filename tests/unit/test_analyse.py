@@ -14,6 +14,7 @@ from typing import Any
 
 import finished
 import numpy as np
+import pages
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -92,14 +93,14 @@ class Grid:
         self.folder = Path("results/grids/small")
         self.folder.mkdir(parents=True)
         (self.folder / "grid.json").write_text(summary.model_dump_json(exclude_defaults=True))
-        tables = {name: answers.typed(name, pd.DataFrame()) for name in answers.Answers._fields}
         rows_of_scores = [(c.system, c.dataset, METRIC, self.value(c.system, c.dataset), "done") for c in cells]
-        names = ["system", "dataset", "metric", "value", "status"]
-        tables["scores"] = pd.DataFrame(rows_of_scores, columns=names)
         states = find(summary)
-        tables["efficiency"] = efficiency.efficiency(steps_of(states))
-        tables["per_query"] = aggregate.collect_per_query(summary, states)
-        answers.write_answers(answers.Answers(**tables), self.folder / "tables")
+        tables = pages.answers_of(
+            scores=pd.DataFrame(rows_of_scores, columns=["system", "dataset", "metric", "value", "status"]),
+            efficiency=efficiency.efficiency(steps_of(states)),
+            per_query=aggregate.collect_per_query(summary, states),
+        )
+        answers.write_answers(tables, self.folder / "tables")
 
     def write_dataset(self, name: str, choose: random.Random) -> None:
         words = [f"{name[0]}{number}" for number in range(40)] + [f"shared{number}" for number in range(20)]

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from pages import answers_of
 from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid.analysis import tables as statistics
 from beirgrid.page.answer import answer
 from beirgrid.page.render import render
 from beirgrid.results import table_files
-from beirgrid.results.answers import Answers, typed
+from beirgrid.results.answers import typed
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.tools.reporting import outline
 
@@ -71,7 +72,7 @@ def made(levels: Levels, queries: int = 40, metric: str = "ndcg@10", states: dic
         ),
         **summary,
     )
-    return grid, Answers(*(typed(name, tables.get(name, pd.DataFrame())) for name in Answers._fields))
+    return grid, answers_of(**tables)
 
 
 def of(table: pd.DataFrame, **where: str) -> pd.Series:

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from pages import answers_of
 
 from beirgrid.config.entries import TOLERANCES
 from beirgrid.config.metric_names import NAMES, parse_metric
@@ -25,7 +26,7 @@ from beirgrid.core.errors import ConfigError
 from beirgrid.exchange import paper_table
 from beirgrid.page import sections
 from beirgrid.results import cells, published, table_files
-from beirgrid.results.answers import Answers, read_answers, typed, write_answers
+from beirgrid.results.answers import read_answers, typed, write_answers
 from beirgrid.results.summary import DatasetSummary, GridSummary, ModelFacts, ModelNote
 from beirgrid.stages import aggregate, report
 
@@ -233,12 +234,6 @@ def _scores() -> pd.DataFrame:
     return typed("scores", pd.DataFrame(rows, columns=columns).assign(status="done"))
 
 
-def _answers(scores: pd.DataFrame, **others: pd.DataFrame) -> Answers:
-    """Return answers with these tables; the others are empty."""
-    given = {"scores": scores, **others}
-    return Answers(*(given.get(name, typed(name, pd.DataFrame())) for name in Answers._fields))
-
-
 def _described(datasets: dict[str, dict[str, Any]]) -> dict[str, DatasetSummary]:
     return {name: DatasetSummary(**keys) for name, keys in datasets.items()}
 
@@ -355,7 +350,7 @@ def test_a_value_of_another_commit_is_no_plain_deviation(tmp_path):
     other = f"measured on another commit: {'b' * 12}"
     assert list(verdicts["commit"]) == [other, other, "measured on the same commit"]
     assert set(verdicts["mteb"]) == {"2.6.7"}
-    write_answers(_answers(scores, verdicts=verdicts), tmp_path)
+    write_answers(answers_of(scores=scores, verdicts=verdicts), tmp_path)
     page = " ".join(report.render(_grid("ab", x={}, y={}), read_answers(tmp_path)).split())
     assert "1 not reproduced, but measured on another commit" in page
     assert re.search(rf"<td[^>]*>far</td>.*<td[^>]*>{other}</td>", page)
@@ -383,7 +378,7 @@ def test_published_systems_are_shown_beside_those_of_the_grid(tmp_path):
     shown = aggregate.collect_published(grid, [*values, again])
     assert set(shown["system"]) == {"org/better", "BAAI/bge-m3", "org/partial"}
     assert shown.loc[shown["system"] == "org/better", "value"].tolist() == [0.9, 0.8]
-    answers = _answers(_scores(), published=shown)
+    answers = answers_of(scores=_scores(), published=shown)
     write_answers(answers, tmp_path)
     table = sections.systems(grid, read_answers(tmp_path))
     assert table.columns == ["system", "measured", "model", "parameters (M)", "rank", "mean", "other (2)"]
@@ -395,16 +390,16 @@ def test_published_systems_are_shown_beside_those_of_the_grid(tmp_path):
         ["org/partial", "published, not run here (card)", "", "", ""],
     ]
     assert report.render(grid, answers).count('<td class="text">published, not run here (card') == 3
-    assert "published, not run here" not in report.render(_grid("ab", x={}, y={}), _answers(_scores()))
+    assert "published, not run here" not in report.render(_grid("ab", x={}, y={}), answers_of(scores=_scores()))
 
 
 def test_a_mean_says_what_it_is_over():
     grid = _grid("ba", x={}, y={})
-    table = table_files.wide(_answers(_scores()), grid, "ndcg@10").values
+    table = table_files.wide(answers_of(scores=_scores()), grid, "ndcg@10").values
     assert list(table.columns) == ["b", "a"]
     assert list(table.index) == ["x", "y", "mean of x, y"]
     assert table.loc["mean of x, y", "a"] == pytest.approx(0.6)
-    single = table_files.wide(_answers(_scores()), _grid("a", x={}), "ndcg@10").values
+    single = table_files.wide(answers_of(scores=_scores()), _grid("a", x={}), "ndcg@10").values
     assert list(single.index) == ["x"]
 
 
@@ -425,7 +420,7 @@ def _partial_scores() -> pd.DataFrame:
 def test_a_mean_without_what_is_not_supplied_says_so():
     absent = {"not_supplied": ("/data/z",)}
     grid = _grid("ab", x={}, y={}, z=absent, m=absent)
-    table = table_files.wide(_answers(_partial_scores()), grid, "ndcg@10")
+    table = table_files.wide(answers_of(scores=_partial_scores()), grid, "ndcg@10")
     assert table.values.loc["mean of x, y (without z, m)", "a"] == pytest.approx(0.6)
     assert table.shown.loc["z", "a"] == "not supplied"
 
@@ -434,7 +429,7 @@ def test_a_mean_that_lacks_a_cell_has_no_value_and_says_what_it_lacks(tmp_path):
     scores = _scores()
     unfinished = (scores["system"] == "b") & (scores["dataset"] == "y")
     scores.loc[unfinished, ["value", "status"]] = [float("nan"), "failed"]
-    table = table_files.wide(_answers(scores), _grid("ab", x={}, y={}), "ndcg@10")
+    table = table_files.wide(answers_of(scores=scores), _grid("ab", x={}, y={}), "ndcg@10")
     assert table.shown.loc["mean of x, y"].to_dict() == {"a": "0.6000", "b": "incomplete"}
     assert pd.isna(table.values.loc["mean of x, y", "b"])
     table_files.write_wide(table, tmp_path)
@@ -445,7 +440,7 @@ def test_a_mean_that_lacks_a_cell_has_no_value_and_says_what_it_lacks(tmp_path):
 def test_the_group_of_the_best_is_marked(tmp_path):
     rows = [("x", "a", True), ("x", "b", True), ("y", "a", True), ("y", "b", False)]
     groups = pd.DataFrame(rows, columns=["dataset", "system", "in_best_group"]).assign(metric="ndcg@10")
-    answers = _answers(_scores(), significance=typed("significance", groups))
+    answers = answers_of(scores=_scores(), significance=typed("significance", groups))
     table = table_files.wide(answers, _grid("ab", x={}, y={}), "ndcg@10")
     table_files.write_wide(table, tmp_path)
     markdown, latex = ((tmp_path / f"ndcg@10.{suffix}").read_text() for suffix in ("md", "tex"))
@@ -461,7 +456,7 @@ def test_tables_mark_what_systems_were_trained_on(tmp_path):
     scores = _scores().assign(detail=["a flaw", "", "", ""])
     training = {"trained_on": {"a": ("x",)}, "training_unknown": {"b": ("x", "y")}}
     grid = _grid("ab", x={}, y={}).model_copy(update=training)
-    table_files.write_wide(table_files.wide(_answers(scores), grid, "ndcg@10"), tmp_path)
+    table_files.write_wide(table_files.wide(answers_of(scores=scores), grid, "ndcg@10"), tmp_path)
     markdown, latex = ((tmp_path / f"ndcg@10.{suffix}").read_text() for suffix in ("md", "tex"))
     assert "| x | 0.5000‡§ | **0.6000**? |\n| y | **0.7000** | 0.1000? |" in markdown
     assert r"x & 0.5000$^\ddagger$\S{} & \textbf{0.6000}? \\" in latex
@@ -484,11 +479,11 @@ def test_tables_are_typeset(tmp_path):
     scores = _scores().replace({"system": {"a": "A_1.x+y@20-w"}, "dataset": {"y": "y_2.a+b@c-d"}})
     scores["detail"] = scores["detail"].where(scores["system"] != "b", "1 of 10 queries has no documents and counts 0")
     grid = _grid("ab", **{"x": {}, "y_2.a+b@c-d": {}}).model_copy(update={"systems": ("A_1.x+y@20-w", "b")})
-    table = table_files.wide(_answers(scores), grid, "ndcg@10")
+    table = table_files.wide(answers_of(scores=scores), grid, "ndcg@10")
     notes = (*table.notes, "b on x: 50%_of ~/{my} #1 \\runs^$2.trec lacks <5 of 12.", table_files.DEVIATION)
     table_files.write_wide(table._replace(notes=notes, signs=table.signs + " ± 0.0012"), tmp_path)
     assert r"\S{}" in (tmp_path / "ndcg@10.tex").read_text()
-    (tmp_path / "paper.tex").write_text(paper_table.latex(grid, _answers(scores), "ndcg@10"))
+    (tmp_path / "paper.tex").write_text(paper_table.latex(grid, answers_of(scores=scores), "ndcg@10"))
     inputs = r"\begin{table}\input{ndcg@10.tex}\end{table}\input{paper.tex}"
     text = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
     (tmp_path / "all.tex").write_text(text)
@@ -509,7 +504,7 @@ def test_what_is_not_supplied_is_never_judged():
 @pytest.mark.parametrize(("metric", "best"), [("ndcg@10", "**0.6000**"), ("hole@10", "**0.5000**")])
 def test_the_best_of_a_row_is_one_that_is_there_and_of_holes_the_fewest(tmp_path, metric, best):
     scores = _partial_scores().assign(metric=metric)
-    answers = _answers(scores)
+    answers = answers_of(scores=scores)
     table_files.write_wide(table_files.wide(answers, _grid("ab", x={}, z={}), metric), tmp_path)
     text = (tmp_path / f"{metric}.md").read_text()
     assert text.count("**") == 2
@@ -576,7 +571,7 @@ def test_tables_name_what_was_not_computed_in_float32(tmp_path):
     assert table_files.precision_note(_scores(), _grid("ab", x={})) == ""
     assert table_files.precision_note(_scores(), grid) == "Computed in bfloat16: b (y)."
     assert table_files.precision_note(_scores(), _grid("ab", y={})) == "Computed in bfloat16: b."
-    table_files.write_wide(table_files.wide(_answers(_scores()), grid, "ndcg@10"), tmp_path)
+    table_files.write_wide(table_files.wide(answers_of(scores=_scores()), grid, "ndcg@10"), tmp_path)
     table = {name: (tmp_path / f"ndcg@10.{name}").read_text() for name in ("md", "tex")}
     assert table["md"].endswith(" Computed in bfloat16: b (y).\n")
     assert "Computed in bfloat16: b (y).\\par}\n" in table["tex"]
@@ -597,7 +592,7 @@ def test_the_report_tells_reasons_precisions_and_notes(tmp_path, monkeypatch):
     kept = published.Published(
         "a", "x", "ndcg@10", 0.4, "paper", "Table 2", "", "The run kept the query's own document."
     )
-    answers = _answers(_scores(), verdicts=aggregate.judge(_scores(), [kept], {"paper": 0.02}))
+    answers = answers_of(scores=_scores(), verdicts=aggregate.judge(_scores(), [kept], {"paper": 0.02}))
     notes = (ModelNote(model="writer", systems=("a", "b"), note="Writes other queries."),)
     grid = _grid("ab", **datasets).model_copy(update={"notes": notes})
     write_answers(answers, tmp_path)

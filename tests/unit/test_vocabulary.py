@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections import Counter
@@ -76,19 +75,3 @@ def test_a_corpus_equals_itself_and_shares_nothing_with_one_without_words(tmp_pa
     empty = words.count_words([write(tmp_path / "empty", [("", "…"), ("", "")])])
     counts = {"a": some, "b": some, "empty": empty}
     assert words.overlaps(counts)["similarity"].tolist() == pytest.approx([1, 0, 0])
-
-
-def test_the_overlap_of_real_collections(real, tmp_path):
-    corpora = {}
-    for name in ("scifact", "cranfield"):
-        rows = [json.loads(line) for line in (real / name / "corpus.jsonl").open(encoding="utf-8")]
-        corpora[name] = [(row.get("title", ""), row["text"]) for row in rows]
-    counted = {
-        name: words.count_words([write(tmp_path / name, corpus, 1000)], held=100_000)
-        for name, corpus in corpora.items()
-    }
-    slow = {name: slow_count(corpus) for name, corpus in corpora.items()}
-    totals = {name: sum(found["count"].to_pylist()) for name, found in counted.items()}
-    assert totals == {name: counts.total() for name, counts in slow.items()}
-    similarity = words.overlaps(counted)["similarity"].iloc[0]
-    assert similarity == pytest.approx(slow_similarity(*slow.values()), abs=1e-9)

@@ -15,7 +15,7 @@ from ..results.answers import DONE, LEAST_DATASETS, STATUSES, ZERO_SHOT, Answers
 from ..results.published import SCORE_IS_PUBLISHED
 from ..results.summary import GridSummary
 from . import texts
-from .matrix import SIGNIFICANT, counts
+from .sections import SIGNIFICANT, counts
 
 # A paired test finds a difference of this many half intervals with a probability of 0.8: (1.96 + 0.84) / 1.96.
 DETECTED = 1.43

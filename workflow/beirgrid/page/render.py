@@ -22,7 +22,6 @@ from ..results import table_files as data_tables
 from ..results.answers import Answers, verdict_counts
 from ..results.summary import GridSummary
 from . import analyses, sections, texts
-from . import matrix as grids
 from .answer import all_published, answer
 
 TEMPLATES = CHECKOUT / "workflow" / "report"
@@ -76,7 +75,7 @@ def render(
         "baseline": sections.baseline_of(answers),
         "compare": grid.compare,
         "pairs": pairs,
-        "zeroShot": sections.values(answers.zero_shot[sections.ZERO_SHOT]),
+        "zeroShot": sections.values(answers.zero_shot[sections.ZERO_SHOT_COLUMNS]),
         "zeroShotSaid": bool(grid.trained_on or grid.training_unknown),
     }
     return environment.get_template("index.html.j2").render(
@@ -86,10 +85,10 @@ def render(
         rows=[grid.datasets[row] for row in grid.rows],
         answer=answer(grid, answers),
         all_published=all_published(answers),
-        tables=grids.tables(grid, answers),
+        tables=sections.metric_tables(grid, answers),
         signs=SIGNS,
-        counts=grids.counts(grid, answers),
-        failures=grids.failures(grid, answers),
+        counts=sections.counts(grid, answers),
+        failures=sections.failures(grid, answers),
         notes=data_tables.common_notes(grid, answers.scores),
         baseline_name=data["baseline"],
         by_metric=by_metric,

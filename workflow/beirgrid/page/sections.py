@@ -1,21 +1,22 @@
-"""The page's other tables, and the data of its script. All cells are texts; the template escapes them."""
+"""The tables of the page, and the data of its script. All cells are texts; the template escapes them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from ..collections import collection
-from ..config.metric_names import lower_is_better, written
+from ..config.metric_names import MAIN, lower_is_better, written
 from ..core import paths, provenance
 from ..core.errors import DataError
 from ..results import table_files
-from ..results.answers import LEAST_DATASETS, Answers
+from ..results.answers import DONE, FAILED, LEAST_DATASETS, PENDING, ZERO_SHOT, Answers
 from ..results.published import OTHER_PROTOCOL
 from ..results.summary import DatasetSummary, GridSummary
-from ..results.table_files import VERDICTS
+from ..results.table_files import VERDICTS, cell_facts, shown_scores
 from . import texts
 from .texts import Shown
 
@@ -30,7 +31,7 @@ PAIRS = [
     *("metric", "system", "other", "dataset", "difference", "difference_low", "difference_high"),
     *("p_holm", "p_tukey", "p_randomisation", "effect", "queries"),
 ]
-ZERO_SHOT = ["metric", "system", "other", "datasets", "mean", "other_mean", "low", "high", "p_t"]
+ZERO_SHOT_COLUMNS = ["metric", "system", "other", "datasets", "mean", "other_mean", "low", "high", "p_t"]
 # Columns of the table that compares two chosen systems. The page's script fills in the rows.
 PAIR_COLUMNS = ["dataset", "first", "second", "difference", "interval", "p", "p (Holm)", "p (Tukey HSD)", "effect size"]
 # Label of a system with published values only.
@@ -47,6 +48,110 @@ DATASET_COUNTS = {
     "own_documents_dropped": "queries that are documents and do not retrieve themselves",
     "same_ids_kept": "queries with the id of another document",
 }
+MARKS = {"reproduced": "✓", "close": "≈", "deviates": "✗"}
+# Significance level for corrected p values.
+SIGNIFICANT = 0.05
+
+
+class Column(NamedTuple):
+    """A dataset, or a mean over the datasets ``names``; ``key`` is its name, or that of the set in across.csv."""
+
+    key: str
+    title: str
+    names: str = ""
+
+
+class Row(NamedTuple):
+    """A system, its rank in the first column, and its cells in the order of the columns, rows of ``_cells``."""
+
+    system: str
+    rank: str
+    cells: list[Any]
+
+
+class MetricTable(NamedTuple):
+    """The table of one metric. ``meant`` names the metric that ``main`` is in each column; ``marks`` are all signs."""
+
+    metric: str
+    lower_is_better: bool
+    columns: list[Column]
+    rows: list[Row]
+    meant: str
+    marks: str
+
+
+def metric_tables(grid: GridSummary, answers: Answers) -> list[MetricTable]:
+    """Return the table of each metric of a grid."""
+    return [_table(grid, answers, metric) for metric in grid.metrics]
+
+
+def _table(grid: GridSummary, answers: Answers, metric: str) -> MetricTable:
+    columns = [
+        *_mean_columns(answers.across[answers.across["metric"] == metric]),
+        *(Column(name, name) for name in grid.rows),
+    ]
+    facts, lower = cell_facts(answers, grid, metric), lower_is_better(metric)
+    keys = [f"{column.key}: {column.names}" if column.names else column.key for column in columns]
+    places = pd.MultiIndex.from_product([grid.systems, keys]).swaplevel()
+    cells = _cells(facts).reindex(places, fill_value="").replace({"text": {"": PENDING}})
+    values = facts["value"].xs(keys[0]).reindex(list(grid.systems))
+    ranks = [texts.number(rank, ".0f") for rank in values.rank(method="min", ascending=lower)]
+    of_systems = (list(texts.rows(of)) for _, of in cells.groupby(level=1, sort=False))
+    rows = [Row(*row) for row in zip(grid.systems, ranks, of_systems, strict=True)]
+    return MetricTable(metric, lower, columns, rows, _main_metrics(grid, metric), "".join(cells["marks"]))
+
+
+def _cells(facts: pd.DataFrame) -> pd.DataFrame:
+    """Return what a reader sees of each cell as texts, from ``cell_facts``.
+
+    A star marks a significant difference. ``marks`` are the signs of the facts, with a circle in place of the dagger,
+    and that of the verdict. ``bar`` has the places of low, value and high in percent between the lowest and the highest
+    end of the column, or nothing.
+    """
+    ends, of_column = facts[["low", "value", "high"]], facts["dataset"].to_numpy()
+    least, most = (getattr(ends, end)(axis=1).groupby(of_column).transform(end) for end in ("min", "max"))
+    places = ends.sub(least, axis=0).div((most - least).replace(0, np.nan), axis=0) * 100
+    bars = pd.Series([tuple(texts.number(end, ".1f") for end in row) for row in places.to_numpy()], facts.index)
+    return facts[["text", "detail", "best"]].assign(
+        exact=[texts.number(value, ".6f") for value in facts["value"]],
+        interval=list(map(texts.interval, facts["low"], facts["high"])),
+        to_baseline=facts["difference"].map(texts.difference) + np.where(facts["p"] <= SIGNIFICANT, "*", ""),
+        to_published=facts["to_published"].map(texts.difference),
+        marks=facts["signs"].str.replace("†", "°") + facts["verdict"].map(MARKS).fillna(""),
+        deviation=facts["deviation"].map(texts.number),
+        bar=bars.where(facts["value"].notna() & (least < most), ""),
+    )
+
+
+def _main_metrics(grid: GridSummary, metric: str) -> str:
+    """Return which metric the main one of each row is; empty for another metric."""
+    rows: dict[str, list[str]] = {}
+    for row in grid.rows if metric == MAIN else ():
+        rows.setdefault(grid.meant(metric, row), []).append(row)
+    return "; ".join(f"{name} of {', '.join(of)}" for name, of in rows.items())
+
+
+def _mean_columns(across: pd.DataFrame) -> list[Column]:
+    """Return a column for each averaged set of at least two datasets. One set alone needs no name."""
+    sets = across[across["datasets"] > 1].drop_duplicates("over")
+    named = (sets["over"] == ZERO_SHOT).any()
+    return [
+        Column(over, f"mean of {count}" + (f" ({over})" if named else ""), names)
+        for over, count, names in zip(sets["over"], sets["datasets"], sets["names"], strict=True)
+    ]
+
+
+def counts(grid: GridSummary, answers: Answers) -> dict[str, int]:
+    """Count the cells by status. A cell is done when all of its metrics are."""
+    statuses = shown_scores(answers.scores, grid).sort_values("status", key=lambda names: names == DONE, kind="stable")
+    numbers = statuses.drop_duplicates(["system", "dataset"])["status"].value_counts()
+    return {str(status): int(number) for status, number in numbers.items()}
+
+
+def failures(grid: GridSummary, answers: Answers) -> list[Any]:
+    """Return the failed cells, each once, with the log's path and last line. For seeds, lists those that failed."""
+    failed = answers.scores[(answers.scores["status"] == FAILED) & ~answers.scores["system"].isin(list(grid.seeds))]
+    return list(texts.rows(failed[["system", "dataset", "detail"]].drop_duplicates()))
 
 
 def baseline_of(answers: Answers) -> str:
@@ -110,7 +215,7 @@ def systems(grid: GridSummary, answers: Answers) -> Shown:
     about = pd.DataFrame([*here, *_not_run_here(answers.published)]).set_index("system", drop=False)
     about = about.reindex(columns=["system", "measured", "family", *_MODEL])
     about[_SIZES] = about[_SIZES].astype("float64")  # numeric also without a value
-    scores = pd.concat([table_files.shown_scores(answers.scores, grid), answers.published], ignore_index=True)
+    scores = pd.concat([shown_scores(answers.scores, grid), answers.published], ignore_index=True)
     tables = {}
     for metric in grid.metrics:
         values = scores[scores["metric"] == metric].pivot(index="system", columns="dataset", values="value")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -167,7 +167,7 @@ def _mean_facts(of: Mapping[str, pd.DataFrame], grid: GridSummary, rows: pd.Data
     means = [across.assign(dataset=across["over"] + ": " + across["names"])]
     if len(averaged := averaged_rows(grid)) > 1:
         values = rows[rows["dataset"].isin(averaged)].groupby("system")["value"].mean(skipna=False)
-        means.append(values.reset_index().assign(dataset=mean_name(grid), names=name_of_mean(averaged), detail=""))
+        means.append(values.reset_index().assign(dataset=mean_name(grid), names=", ".join(sorted(averaged)), detail=""))
     of_seeds = of["seeds"].rename(columns={"mean_of": "names"})[["system", "names", "deviation"]]
     over = pd.concat(means).merge(of_seeds, "left", ["system", "names"])
     flaws = rows[(rows["status"] == DONE) & (rows["detail"] != "")].set_index(_CELL)["detail"].to_dict()
@@ -201,16 +201,8 @@ def averaged_rows(grid: GridSummary) -> list[str]:
     return [row for row in grid.counted_once if grid.datasets[row].corpus != "msmarco"]
 
 
-def name_of_mean(datasets: Iterable[str]) -> str:
-    """Join the names of averaged datasets as in tables: sorted, with commas."""
-    return ", ".join(sorted(datasets))
-
-
 def mean_name(grid: GridSummary) -> str:
-    """Name the row of means by its datasets, or by their number and the datasets left out.
-
-    Parts of another row do not count as left out, because that row includes them.
-    """
+    """Name the row of means by its datasets or their number, and by the rows left out that are in no other row."""
     averaged = averaged_rows(grid)
     parts = {part for row in averaged for part in grid.datasets[row].mean_of}
     missing = [row for row in grid.rows if row not in averaged and row not in parts]
@@ -268,8 +260,8 @@ def write_wide(table: Wide, folder: Path) -> bool:
 
     Unchanged files are not written. Returns whether any file was written.
     """
-    plain = table.values.rename_axis(table.metric)
-    plain[BEST_COLUMN] = [", ".join(table.group.columns[row]) for row in table.group.to_numpy()]
+    groups = [", ".join(table.group.columns[row]) for row in table.group.to_numpy()]
+    plain = table.values.rename_axis(table.metric).assign(**{BEST_COLUMN: groups})
     texts = {"csv": plain.to_csv(lineterminator="\n"), "md": _markdown(table), "tex": _latex(table)}
     changed = [files.replace(folder / f"{table.metric}.{suffix}", text) for suffix, text in texts.items()]
     return any(changed)
@@ -278,10 +270,8 @@ def write_wide(table: Wide, folder: Path) -> bool:
 def _rows(table: Wide, bold: str, escape: Callable[[str], str] = str) -> Iterator[list[str]]:
     """Yield the header and the rows of a table as texts."""
     yield [escape(name) for name in (written(table.metric), *table.shown.columns)]
-    of_rows = (of_cells.to_numpy() for of_cells in (table.shown, table.signs, table.best))
-    for name, *of_row in zip(table.shown.index, *of_rows, strict=True):
-        cells = zip(*of_row, strict=True)
-        yield [escape(name), *((bold.format(text) if best else text) + escape(signs) for text, signs, best in cells)]
+    cells = table.shown.mask(table.best.astype(bool), table.shown.map(bold.format)) + table.signs.map(escape)
+    yield from ([escape(name), *of_row] for name, *of_row in cells.itertuples())
 
 
 def _markdown(table: Wide) -> str:

@@ -29,12 +29,6 @@ from ..runs import runs
 
 # In a grid's folder: the lock for writing tables.
 LOCK = ".lock"
-# Facts of a record that are rates, with their units.
-_RATES = {
-    "documents_per_second": "documents/s",
-    "pairs_per_second": "pairs/s",
-    "queries_per_second": "queries/s",
-}
 
 
 def aggregate(
@@ -115,12 +109,12 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
 
 
 def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame) -> pd.DataFrame:
-    """Tabulate mean and standard deviation over the finished seeds of each system with seeds.
+    """Tabulate mean and standard deviation over the finished seeds (of all ``of``) of each system with seeds.
 
     A row covers a dataset, or the seeds' means over the datasets in ``mean_of``: those of the main table, and those of
-    ``across``. A seed that lacks one of these datasets has no mean. ``seeds`` counts the finished seeds, ``of`` all.
+    ``across``. A seed that lacks one of these datasets has no mean.
     """
-    sets = dict.fromkeys([table_files.name_of_mean(table_files.averaged_rows(grid)), *across["names"]])
+    sets = dict.fromkeys([", ".join(sorted(table_files.averaged_rows(grid))), *across["names"]])
     rows = [(name, "", [name]) for name in grid.datasets]
     rows += [("", names, names.split(", ")) for names in sets if ", " in names]
     values = {
@@ -142,13 +136,10 @@ def judge(
     meant: Callable[[str, str], str] = lambda metric, dataset: metric,
     averaged: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Return each score beside each published value of its cell, with the verdict.
+    """Return each score beside each published value of its cell, with the verdict (``published.grade``).
 
     A score that nothing was published for has one row, with the verdict ``no reference``; the verdict on what has no
-    value is its status; beside a value of another protocol stands ``other protocol``. A score that deviates from a
-    value of another commit has the verdict ``another commit``. ``meant`` gives what a metric is on a dataset.
-
-    Rows on the mean over several datasets follow, of those in ``averaged`` (``_of_means``).
+    value is its status. ``meant`` gives what a metric is on a dataset. Rows on means over those in ``averaged`` follow.
     """
     known: dict[tuple[str, str, str], list[Published]] = {}
     judged = set(scores["dataset"])
@@ -232,10 +223,11 @@ def collect_costs(steps: Iterable[RecordedStep]) -> pd.DataFrame:
         facts = dict(step.record["facts"])
         if facts.get("search_seconds"):
             facts["queries_per_second"] = round(facts["queries"] / facts["search_seconds"], 1)
-        rate, unit = next(((facts[name], unit) for name, unit in _RATES.items() if facts.get(name)), (None, ""))
+        rates = {f"{what}/s": facts.get(f"{what}_per_second") for what in ("documents", "pairs", "queries")}
+        unit = next((unit for unit, rate in rates.items() if rate), "")
         packages = ", ".join(f"{name} {version}" for name, version in step.record.get("packages", {}).items())
         row = {"device": "cpu", **facts, **step.record, "system": step.system, "dataset": step.dataset}
-        row |= {"rate": rate, "unit": unit, "packages": packages, "record": step.path}
+        row |= {"rate": rates.get(unit), "unit": unit, "packages": packages, "record": step.path}
         row |= {"price_per_1000_queries": price_of_queries([step.record])}
         rows.append(row | {"command": provenance.command_line(step.record)})
     return typed("costs", pd.DataFrame(rows))
