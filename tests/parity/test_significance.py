@@ -168,15 +168,10 @@ def test_students_p_values_equal_scipys(queries):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_holm_steps_down(seed):
+def test_holms_correction_equals_that_of_statsmodels(seed):
     numbers = random.Random(seed)
     p = [numbers.choice((numbers.random(), 0.01, 1e-5)) for _ in range(numbers.randint(1, 20))]
-    expected, highest = {}, 0.0
-    for step, place in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        highest = max(highest, min(1.0, p[place] * (len(p) - step)))
-        expected[place] = highest
     found = significance.holm(np.array([*p, math.nan]))
-    assert found[:-1] == pytest.approx(np.array([expected[i] for i in range(len(p))]))
     assert found[:-1].tolist() == multipletests(p, method="holm")[1].tolist()
     assert math.isnan(found[-1])
     assert significance.holm(np.full(3, np.nan)).tolist() == pytest.approx([math.nan] * 3, nan_ok=True)

@@ -19,7 +19,7 @@ from ..core.provenance import Record
 from ..page import drawing
 from ..pipeline.aggregate import Analyse
 from ..results import efficiency, table_files
-from ..results.answers import against_baseline, guarded
+from ..results.answers import DONE, against_baseline, guarded
 from ..results.cells import Cells, find
 from ..results.summary import Cell, GridSummary, SummaryFile
 from ..runs import metrics, runs
@@ -51,7 +51,7 @@ def analyse(
     with provenance.record(Analyse.stamp, record, {"top": TOP}, outputs) as facts:
         answers = table_files.read(grid, folder)
         cells = find(grid)
-        done = dict(_finished_cells(grid, cells))
+        done = list(_finished_cells(grid, cells))
         latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
         against = against_baseline(answers.across)
         tables = {
@@ -80,18 +80,17 @@ def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, dra
     return drawn
 
 
-def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[tuple[Cell, pd.DataFrame]]:
-    """Yield the finished cells with their values per query, and warn of the others."""
+def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[Cell]:
+    """Yield the finished cells, and warn of the others."""
     for cell in grid.cells:
-        status, detail, per_query, _ = cells[cell.system, cell.dataset]
-        if per_query is None:
-            why = f"{status} ({detail})" if detail else status
-            warn(f"{cell.system} on {cell.dataset} is left out: it is {why}")
+        status, detail, *_ = cells[cell.system, cell.dataset]
+        if status == DONE:
+            yield cell
         else:
-            yield cell, per_query
+            warn(f"{cell.system} on {cell.dataset} is left out: it is {status}{f' ({detail})' if detail else ''}")
 
 
-def _measure(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _measure(grid: GridSummary, done: Sequence[Cell]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the holes of each run, and the length of each document (``words.lengths``). Runs are read one by one."""
     progress = Progress("analyse", len(done), "runs")
     unjudged, measured = [], [words.lengths("", {}, {}, {})]
@@ -110,7 +109,7 @@ def _measure(grid: GridSummary, done: Mapping[Cell, pd.DataFrame]) -> tuple[pd.D
 
 
 def holes(run: runs.Run, qrels: Mapping[str, Mapping[str, int]], k: int = 10) -> dict[str, float]:
-    """Compute both shares of holes in the top k, nDCG@k, and nDCG@k of judged documents only (BEIR paper, Table 4).
+    """Compute both shares of holes in the top k, nDCG@k, and nDCG@k of judged documents only.
 
     ``hole`` counts documents not judged for the query, ``hole_corpus`` documents judged for no query of the dataset
     (the kind of the paper's Table 4). ``ndcg_judged`` is an estimate: it leaves the holes out, where the paper's
@@ -142,8 +141,8 @@ def _with_means(grid: GridSummary, unjudged: pd.DataFrame, measured: pd.DataFram
     means = {row: parts for row, parts in means.items() if {*parts} <= {*of_dataset}}
     of_means = [_mean_holes(unjudged, row, parts) for row, parts in means.items()]
     of_parts = [words.together(row, [of_dataset[part] for part in parts]) for row, parts in means.items()]
-    holes = pd.concat([unjudged, *of_means], ignore_index=True)[HOLE_COLUMNS]
-    return {"holes": holes, "lengths": words.describe(pd.concat([measured, *of_parts], ignore_index=True))}
+    whole = pd.concat([unjudged, *of_means], ignore_index=True)[HOLE_COLUMNS]
+    return {"holes": whole, "lengths": words.describe(pd.concat([measured, *of_parts], ignore_index=True))}
 
 
 def _mean_holes(table: pd.DataFrame, row: str, parts: Sequence[str]) -> pd.DataFrame:
