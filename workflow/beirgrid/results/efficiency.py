@@ -155,6 +155,8 @@ def read_latency(path: Path) -> pd.DataFrame:
     texts = dict.fromkeys(["system", "dataset", "step", "device", "hardware", "precision"], str)
     with files.reading(path):
         table = pd.read_csv(path, dtype=texts, keep_default_na=False)
+        if "concurrency" in table:  # of an earlier version, which could measure several users at a time
+            table = table[table["concurrency"] == 1].drop(columns=["concurrency", "queries_per_second"])
         if list(table.columns) != LATENCY_COLUMNS:
             raise ValueError(f"its columns must be {','.join(LATENCY_COLUMNS)}")
     return table
