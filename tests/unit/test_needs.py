@@ -18,7 +18,7 @@ from snakemake.iocontainers import Wildcards
 
 from beirgrid import config
 from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.resources import RATES, Resources
+from beirgrid.pipeline.resources import RATES, Need, Resources
 from beirgrid.pipeline.stage import Job, stages
 
 MODEL_RULES = {rule for rule, stage in stages().items() if stage.runs_models}
@@ -52,6 +52,11 @@ def registered(root: Path) -> dict[str, Any]:
 def tracked() -> Resources:
     """The needs of the tracked configuration, which Snakemake's rules are made from here."""
     return Resources(Grid(config.load(tracked_configuration())))
+
+
+def need_of(needs: Resources, rule: str, **wildcards: str) -> Need:
+    """Return the need of a job, by default of the usual one of its rule."""
+    return needs.need(Job.of(rule, wildcards or CORPUS_JOBS[rule]))
 
 
 def test_every_rule_asks_for_memory_time_and_disk_by_its_own_name(tracked):
@@ -96,7 +101,7 @@ PLACES = ("slurm_partition", "gpu", "gpu_model")
 
 @pytest.mark.parametrize("rule", CORPUS_JOBS)
 def test_more_documents_take_longer(make, rule):
-    small, large = (make({"scifact": documents}).need(Job.of(rule, CORPUS_JOBS[rule])) for documents in (5_000, 50_000))
+    small, large = (need_of(make({"scifact": documents}), rule) for documents in (5_000, 50_000))
     assert large.seconds > small.seconds
     assert large.memory >= small.memory
     assert large.kept + large.temporary >= small.kept + small.temporary
@@ -106,15 +111,13 @@ def test_more_documents_take_longer(make, rule):
     "rule", ["encode_dense", "encode_sparse", "index_dense", "index_sparse", "index_late_interaction"]
 )
 def test_memory_follows_the_shard_and_not_the_corpus(make, rule):
-    one, many = (
-        make({"scifact": documents}).need(Job.of(rule, CORPUS_JOBS[rule])) for documents in (500_000, 5_000_000)
-    )
+    one, many = (need_of(make({"scifact": documents}), rule) for documents in (500_000, 5_000_000))
     assert one == many
 
 
 def test_the_memory_of_a_search_follows_the_shard(make):
     for rule in ("retrieve_dense", "retrieve_sparse"):
-        one, many = (make({"scifact": n}).need(Job.of(rule, CORPUS_JOBS[rule])) for n in (500_000, 10_500_000))
+        one, many = (need_of(make({"scifact": documents}), rule) for documents in (500_000, 10_500_000))
         assert many.memory == one.memory
         assert many.seconds > one.seconds
 
@@ -188,9 +191,8 @@ def test_jobs_that_run_no_model_are_held_to_plain_nodes(make, registered):
 def test_training_a_reranker_counts_all_pairs_and_holds_the_corpus(make, registered):
     def need(**changes):
         train = {"base": "minilm", "corpus": "fiqa", "derive": ["sentences"], **changes}
-        return make(models=registered | {"x": {"family": "cross-encoder", "train": train}}).need(
-            Job.of("train", {"model": "x"})
-        )
+        models = registered | {"x": {"family": "cross-encoder", "train": train}}
+        return need_of(make(models=models), "train", model="x")
 
     few, every = need(queries=1000), need()
     assert (every.seconds - 8) / (few.seconds - 8) == pytest.approx(57.638, rel=0.01)
@@ -201,7 +203,7 @@ def test_training_a_reranker_counts_all_pairs_and_holds_the_corpus(make, registe
 def test_a_larger_model_takes_longer_and_more_memory(make):
     needs = make()
     small, base, large = (
-        needs.need(Job.of("encode_dense", {"model": model, "corpus": "scifact", "shard": 0}))
+        need_of(needs, "encode_dense", model=model, corpus="scifact", shard="0")
         for model in ("minilm", "contriever", "qwen3-embedding")
     )
     assert small.seconds < base.seconds < large.seconds
@@ -212,7 +214,7 @@ def test_a_larger_model_takes_longer_and_more_memory(make):
 def test_converting_pickled_weights_takes_memory_and_disk(make, registered):
     models = {**registered, "plain": {**registered["ance"], "pickled": False}}
     needs = make(models=models)
-    pickled, plain = (needs.need(Job.of("fetch_model", {"model": name})) for name in ("ance", "plain"))
+    pickled, plain = (need_of(needs, "fetch_model", model=name) for name in ("ance", "plain"))
     weights = registered["ance"]["size"]["parameters"] * 4
     assert pickled.memory - plain.memory >= 2 * weights
     assert pickled.kept + pickled.temporary == 2 * (plain.kept + plain.temporary) == 2 * weights
@@ -220,11 +222,7 @@ def test_converting_pickled_weights_takes_memory_and_disk(make, registered):
 
 
 def test_kept_embeddings_count_as_kept(make):
-    job = CORPUS_JOBS["encode_dense"]
-    dropped, kept = (
-        make().need(Job.of("encode_dense", job)),
-        make(encode={"keep": True}).need(Job.of("encode_dense", job)),
-    )
+    dropped, kept = (need_of(make(encode={"keep": keep}), "encode_dense") for keep in (False, True))
     assert (dropped.kept, kept.temporary) == (0, 0)
     assert dropped.temporary == kept.kept > 0
 
@@ -242,12 +240,12 @@ def test_the_forums_of_cqadupstack_are_one_download(make):
     needs = make()
     forums = [name for name in needs.config.corpora if name.startswith("cqadupstack-")]
     assert len(forums) == 12
-    assert sum(needs.need(Job.of("fetch_corpus", {"corpus": forum})).download for forum in forums) == pytest.approx(
-        5343.728
-    )
-    assert needs.need(Job.of("fetch_corpus", {"corpus": "scifact"})).download == pytest.approx(2.816, abs=0.001)
-    assert needs.need(Job.of("fetch_corpus", {"corpus": "webis-touche2020"})).download == pytest.approx(227.1, abs=0.1)
-    assert needs.need(Job.of("fetch_corpus", {"corpus": "bioasq"})).download == 0
+    corpora = ("scifact", "webis-touche2020", "bioasq", *forums)
+    small, large, licensed, *shares = (need_of(needs, "fetch_corpus", corpus=corpus).download for corpus in corpora)
+    assert sum(shares) == pytest.approx(5343.728)
+    assert small == pytest.approx(2.816, abs=0.001)
+    assert large == pytest.approx(227.1, abs=0.1)
+    assert licensed == 0
 
 
 def test_a_model_of_ones_own_is_as_large_as_its_files(make, root, tiny_models):
@@ -290,7 +288,7 @@ def test_the_work_of_encoding_is_that_of_all_layers_and_of_attention(make):
     needs, pieces = make(device="cpu"), 213.63 * 1.35 + 2
     assert (make().device, needs.device) == ("cuda", "cpu")
     flops = 5183 * 2e6 * 43.0 * pieces * (1 + pieces / (6 * 768))
-    seconds = needs.need(Job.of("encode_dense", CORPUS_JOBS["encode_dense"])).seconds
+    seconds = need_of(needs, "encode_dense").seconds
     assert seconds == pytest.approx(8 + flops / RATES["model_flops"]["cpu"])
 
 
@@ -301,13 +299,7 @@ def test_models_on_a_cpu_are_faster_with_more_cores(make):
 
 
 def test_a_constraint_matches_exactly_its_names(tracked):
-    names = {
-        "bm25",
-        "a.b",
-        "bm25+ce@20",
-        "x@c",
-        *(f"{recipe}@{corpus}" for recipe in ("gpl", "genq") for corpus in "ab"),
-    }
+    names = {"bm25", "a.b", "bm25+ce@20", "x@c", "gpl@a", "gpl@b", "genq@a", "genq@b"}
     near = (
         {name.replace(".", "-") for name in names} | {f"{name}@a" for name in names} | {"x", "x@a", "gpl@c", "gpl", ""}
     )
@@ -332,15 +324,17 @@ def test_served_models_take_the_time_of_their_requests(tmp_path, monkeypatch):
         return Resources(Grid(config.load(raw | {"device": "cuda"})))
 
     encoding = {"model": "served", "corpus": "scifact", "shard": "0"}
-    plain = served("dense").need(Job.of("encode_dense", encoding))
+    dense = served("dense")
+    plain = need_of(dense, "encode_dense", **encoding)
     assert plain.seconds == pytest.approx(5183 / 10 / 4, rel=0.05)
     assert plain.memory < 1000  # whatever the size of the model
-    assert served("dense").kind(Job.of("encode_dense", encoding)) == "cpu"
-    assert served("dense").need(Job.of("fetch_model", {"model": "served"})).download == 0
+    asked = dense.directives(stages()["encode_dense"])["gpu"]
+    assert [asked(Wildcards(fromdict=encoding | {"model": model})) for model in ("served", "minilm")] == [0, 1]
+    assert need_of(dense, "fetch_model", model="served").download == 0
 
     scoring = {"reranker": "served", "dataset": "scifact", "first": "bm25"}
-    pairs = served("cross-encoder").need(Job.of("score", scoring))
+    pairs = need_of(served("cross-encoder"), "score", **scoring)
     assert pairs.seconds == pytest.approx(300 * 100 / 10 / 4, rel=0.1)
     # Windows of 20 documents, every 10: an answer of 5 s for each 10 documents.
-    listwise = served("listwise-reranker").need(Job.of("score", scoring))
+    listwise = need_of(served("listwise-reranker"), "score", **scoring)
     assert listwise.seconds == pytest.approx(300 * 100 / 10 * 5 / 4, rel=0.1)

@@ -192,7 +192,7 @@ class Sizes:
         """Return the work of encoding texts: a model's FLOPs, or a server's time."""
         entry = self.config.models[model]
         if not entry.endpoint:
-            return {"model_flops": self.read_flops(model, texts, words), "weights_mb": self.weights_mb(model)}
+            return self._computing(model, self.read_flops(model, texts, words))
         together, seconds = entry.endpoint.batch, REQUEST_SECONDS
         if isinstance(entry, entries.ListwiseReranker):  # each answer moves the window by a step
             together, seconds = entry.step, ANSWER_SECONDS
@@ -201,19 +201,16 @@ class Sizes:
     def writing(self, model: str, documents: float, words: float, queries: float) -> Amounts:
         """Return the work of reading documents with a model that writes queries for them."""
         sampling = SAMPLING_COST[self.device] * self.read_flops(model, queries, SAMPLED_PIECES / WORD_PIECES)
-        return {
-            "model_flops": self.read_flops(model, documents, words) + sampling,
-            "weights_mb": self.weights_mb(model),
-        }
+        return self._computing(model, self.read_flops(model, documents, words) + sampling)
 
     def learning(self, model: str, texts: float, words: float, batch: float) -> Amounts:
         """Return the work of training a model on texts."""
         activations = batch * self.pieces(model, words) * self.model(model)["dimensions"]
-        return {
-            "model_flops": TRAINING_COST * self.read_flops(model, texts, words),
-            "weights_mb": self.weights_mb(model),
-            "activations": activations if self.device == "cpu" else 0.0,
-        }
+        work = self._computing(model, TRAINING_COST * self.read_flops(model, texts, words))
+        return work | {"activations": activations if self.device == "cpu" else 0.0}
+
+    def _computing(self, model: str, flops: float) -> Amounts:
+        return {"model_flops": flops, "weights_mb": self.weights_mb(model)}
 
 
 def met_postings(queries: float, words: float, documents: float) -> float:

@@ -161,15 +161,11 @@ class Summary:
             elif isinstance(part, entries.Bm25) and isinstance(part.expansion, entries.PublishedExpansion):
                 yield None
 
-    def _notes(self) -> list[ModelNote]:
-        """Return the notes of the models behind the grid's systems, each with its systems."""
+    def _notes(self) -> Iterator[ModelNote]:
+        """Yield the notes of the models behind the grid's systems, each with its systems."""
         config = self.grid.config
-        using: dict[str, list[str]] = {}
-        for system in config.grid.systems:
-            for model in models_behind(config, [system]):
-                if config.models[model].note:
-                    using.setdefault(model, []).append(system)
-        return [
-            ModelNote(model=model, systems=tuple(systems), note=config.models[model].note)
-            for model, systems in using.items()
-        ]
+        behind = {system: models_behind(config, [system]) for system in config.grid.systems}
+        for model in dict.fromkeys(model for models in behind.values() for model in models):
+            if note := config.models[model].note:
+                using = tuple(system for system, models in behind.items() if model in models)
+                yield ModelNote(model=model, systems=using, note=note)
