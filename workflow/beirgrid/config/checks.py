@@ -102,11 +102,7 @@ def _without_heads(model: entries.ModelEntry) -> Iterator[str]:
 
 
 def layers(systems: Mapping[str, entries.SystemEntry]) -> dict[str, int]:
-    """Return the number of reranking and fusion steps of each system, components first.
-
-    Raises:
-        CycleError: systems are components of each other.
-    """
+    """Return how many reranking and fusion steps each system has, components first; raise CycleError for a cycle."""
     depths: dict[str, int] = {}
     for name in TopologicalSorter({name: system.parts for name, system in systems.items()}).static_order():
         depths[name] = max((1 + depths[part] for part in systems[name].parts), default=0)

@@ -66,11 +66,7 @@ def merged(
 
 
 def load(raw: Mapping[str, Any]) -> Config:
-    """Check the merged configuration and return it typed.
-
-    Raises:
-        ConfigError: one message that lists all problems.
-    """
+    """Check the merged configuration and return it typed; raise ConfigError with all problems in one message."""
     try:
         _Shape.model_validate(raw)
         raw = names.expand(raw)
@@ -146,11 +142,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the content of a YAML file.
-
-    Raises:
-        ConfigError: it cannot be read or parsed, or a key stands twice.
-    """
+    """Return the content of a YAML file; raise ConfigError if it cannot be read, or if a key stands twice."""
     if not path.is_file():
         raise ConfigError(f"{path} is no file")
     try:

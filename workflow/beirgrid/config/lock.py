@@ -25,11 +25,7 @@ _BRANCH = "main"
 
 
 def read() -> dict[str, Any]:
-    """Return the lock file's content, by checkpoint: ``commit``, and ``files`` with their SHA-256.
-
-    Raises:
-        DataError: the file is damaged.
-    """
+    """Return the lock file by checkpoint (``commit``, SHA-256 of ``files``); raise DataError if it is damaged."""
     if not Path(LOCK).is_file():
         return {}
     with files.reading(LOCK):
@@ -64,11 +60,7 @@ def resolve(checkpoint: str) -> str:
 
 
 def check(checkpoint: str, digests: dict[str, str]) -> None:
-    """Compare the SHA-256 of downloaded files with the lock file's; store those that it lacks.
-
-    Raises:
-        DataError: a file differs.
-    """
+    """Compare the SHA-256 of downloaded files with the lock file's, or store it; raise DataError if a file differs."""
     with files.locked(_FLOCK):
         locked = read()
         known = locked[checkpoint]["files"]

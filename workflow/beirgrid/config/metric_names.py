@@ -55,11 +55,7 @@ def written(name: str) -> str:
 
 @cache
 def parse_metric(text: str) -> Metric:
-    """Read ``name@k``, in either spelling, or ``main``.
-
-    Raises:
-        MetricError: the name is invalid; the message suggests the closest metric.
-    """
+    """Read ``name@k``, in either spelling, or ``main``; raise MetricError with the closest metric for other texts."""
     text = metric_key(text)
     if text == MAIN:
         return Metric(MAIN, 1)

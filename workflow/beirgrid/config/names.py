@@ -35,10 +35,9 @@ def local_name(identifier: str) -> str:
 
 
 def expand(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a configuration in which each model and collection that mteb lists has entries, and models have systems.
+    """Return a configuration with entries for each model and collection that mteb lists, and with systems for models.
 
-    Raises:
-        ConfigError: mteb lists no such model, or beirgrid cannot run it.
+    Raise ConfigError for a model that mteb does not list, or that beirgrid cannot run.
     """
     return _with_models(*_with_collections(raw))
 

@@ -120,13 +120,8 @@ def _licence(meta: Any) -> str:
 def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
     """Return the engine for a model of mteb, the family of its entry if a job here runs it, and the reason.
 
-    The engine is ``beirgrid``, ``mteb`` (its own loader), ``endpoint`` (served, not published) or ``refused``.
-
-    Args:
-        trusted: whether its entry lets code from the checkpoint run.
-
-    Raises:
-        ConfigError: mteb lists no such model.
+    The engine is ``beirgrid``, ``mteb`` (its own loader), ``endpoint`` (served, not published) or ``refused``. A model
+    whose code the entry allows to run is ``trusted``. Raise ConfigError if mteb lists no such model.
     """
     meta = _meta(name)
     loader, kind, modalities = _loader(meta), " and ".join(meta.model_type), list(meta.modalities or ())

@@ -48,11 +48,7 @@ class Compute:
     connection: Annotated[str, "connection settings of an endpoint's server, JSON"] = ""
 
     def start(self) -> Runtime:
-        """Choose a device. Of several GPUs, it is one that no other command of this user holds.
-
-        Raises:
-            DataError: the device is cuda, and PyTorch can use no GPU.
-        """
+        """Choose a device (``own_gpu``); raise DataError if it is to be cuda, and PyTorch can use no GPU."""
         number = None if self.device == "cpu" else own_gpu()[0]
         if self.device == "cuda" and number is None:
             raise DataError("device is cuda, but no GPU can be used here (auto uses the CPU if there is no GPU)")

@@ -111,11 +111,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Convert any exception that a library raises on a damaged file into one message that names the file.
-
-    Raises:
-        DataError: the file is missing, truncated or otherwise damaged.
-    """
+    """Convert any exception that a library raises on a missing or damaged file into a DataError that names the file."""
     try:
         yield
     except (BeirgridError, MemoryError):
