@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ..config import entries
 from ..core import paths
@@ -86,10 +87,9 @@ class Generate(Stage):
         return inputs
 
     def settings(self, grid: Grid, model: str) -> Settings:
-        recipe = _recipe(grid, model, *_QUERIES)
-        if generator := grid.training(model).generator:
-            recipe["generator"] = model_entries.reading(grid.model(generator))
-        return {"precision": grid.config.encode.precision, "recipe": recipe}
+        generator = grid.training(model).generator
+        entry = {"generator": model_entries.reading(grid.model(generator))} if generator else {}
+        return _settings(grid, model, *_QUERIES, **entry)
 
     def runs_model(self, grid: Grid, model: str) -> bool:
         return bool(grid.training(model).generator)
@@ -133,12 +133,8 @@ class Mine(Stage):
     def settings(self, grid: Grid, model: str) -> Settings:
         train = grid.training(model)
         dense = [grid.model(name) for name in train.dense_miners]
-        recipe = {
-            **_recipe(grid, model, "negative_depth"),
-            "language": grid.language(train.corpus),
-            "dense": [model_entries.with_prompts(entry, query=entry.prefixes.query) for entry in dense],
-        }
-        return {"precision": grid.config.encode.precision, "recipe": recipe}
+        miners = [model_entries.with_prompts(entry, query=entry.prefixes.query) for entry in dense]
+        return _settings(grid, model, "negative_depth", language=grid.language(train.corpus), dense=miners)
 
     def runs_model(self, grid: Grid, model: str) -> bool:
         return bool(grid.training(model).dense_miners)
@@ -183,8 +179,7 @@ class Label(Stage):
 
     def settings(self, grid: Grid, model: str) -> Settings:
         teacher = grid.model(grid.training(model).teacher)
-        recipe = {**_recipe(grid, model, "steps", "batch", "seed"), "teacher": model_entries.reading(teacher)}
-        return {"precision": grid.config.encode.precision, "recipe": recipe}
+        return _settings(grid, model, "steps", "batch", "seed", teacher=model_entries.reading(teacher))
 
     def work(self, sizes: Sizes, model: str) -> Amounts:
         train, queries = sizes.grid.training(model), _sampled(sizes, model)[1]
@@ -209,8 +204,7 @@ class Adapt(Stage):
 
     def settings(self, grid: Grid, model: str) -> Settings:
         base = model_entries.reading(grid.model(grid.training(model).base))
-        recipe = {**_recipe(grid, model, *_ADAPTATION), **grid.model(model).own_keys(*_OWN), "base": base}
-        return {"precision": grid.config.encode.precision, "recipe": recipe}
+        return _settings(grid, model, *_ADAPTATION, **grid.model(model).own_keys(*_OWN), base=base)
 
     def work(self, sizes: Sizes, model: str) -> Amounts:
         train = sizes.grid.training(model)
@@ -224,12 +218,16 @@ class Adapt(Stage):
         return sizes.learning(model, of_each * texts, sizes.words[train.corpus], of_each * train.batch)
 
 
-def _recipe(grid: Grid, model: str, *keys: str) -> Settings:
-    """Return some keys of a model's recipe, with defaults: a changed learning rate must not write queries again."""
+def _settings(grid: Grid, model: str, *keys: str, **more: Any) -> Settings:
+    """Return the precision, and as recipe ``more`` and some keys of the model's own, with defaults.
+
+    Its other keys are left out: a changed learning rate must not write queries again.
+    """
     values = grid.training(model).model_dump(mode="json", by_alias=True)
     if values.get("queries_per_document"):
         values.pop("queries", None)
-    return {key: values[key] for key in keys if values.get(key) is not None}
+    recipe = {key: values[key] for key in keys if values.get(key) is not None}
+    return {"precision": grid.config.encode.precision, "recipe": recipe | more}
 
 
 def _sampled(sizes: Sizes, model: str) -> tuple[int, int]:
