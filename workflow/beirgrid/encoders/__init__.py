@@ -71,16 +71,11 @@ def open_encoder(
         (1, 384)
     """
     folder, runtime = Path(folder), runtime or Compute().start()
-    model = _entry(entry) if isinstance(entry, Mapping) else entry
+    try:
+        model = TypeAdapter(Model).validate_json(json.dumps(dict(entry))) if isinstance(entry, Mapping) else entry
+    except ValidationError as error:
+        raise ConfigError(f"the entry is not valid: {'; '.join(explain(error, '', entry))}") from None
     if model.family not in RETRIEVERS:
         raise ConfigError(f"models of the family {model.family} encode no texts (known: {', '.join(RETRIEVERS)})")
     encoder: Encoder[Any] = open_model(folder, model, runtime, answers)
     return encoder
-
-
-def _entry(keys: Mapping[str, Any]) -> ModelEntry:
-    try:
-        entry: ModelEntry = TypeAdapter(Model).validate_json(json.dumps(dict(keys)))
-    except ValidationError as error:
-        raise ConfigError(f"the entry is not valid: {'; '.join(explain(error, '', keys))}") from None
-    return entry

@@ -182,10 +182,12 @@ def _pool_maxima(model: Any, transformer: Any, runtime: Runtime, *, sparta: bool
         whether the pooling was replaced. If not, it needs a number per token and term.
     """
     head, reorder = transformer.get_output_embeddings(), runtime.kernels == "auto"
+    # Whether max pooling follows the logits, and nothing else.
+    alone = len(model) == 2 and type(model[1]) is SpladePooling and model[1].pooling_strategy == "max"
     if sparta:
         maxima = Maxima(transformer.get_input_embeddings().weight[: len(model.tokenizer)], reorder=reorder)
         weigh: Any = partial(_sparta_weights, special=model.tokenizer.all_special_ids)
-    elif reorder and _takes_maxima(model) and _is_last(head, transformer):
+    elif reorder and alone and _is_last(head, transformer):
         maxima, weigh = Maxima(head.weight, head.bias), model[1].forward
         head.forward = lambda hidden: hidden
     else:
@@ -201,11 +203,6 @@ def _pool_maxima(model: Any, transformer: Any, runtime: Runtime, *, sparta: bool
 
     model[-1].forward = forward
     return True
-
-
-def _takes_maxima(model: Any) -> bool:
-    """Tell whether a model is a transformer with max pooling over its logits and nothing in between."""
-    return len(model) == 2 and type(model[1]) is SpladePooling and model[1].pooling_strategy == "max"
 
 
 def _is_last(head: Any, transformer: Any) -> bool:
