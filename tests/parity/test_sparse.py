@@ -77,7 +77,7 @@ def test_what_stands_between_transformer_and_pooling_sees_logits(tiny_models, tm
 
     model, texts = open_model(), _texts(10)
     expected = model.encode_document(texts, convert_to_sparse_tensor=False).numpy()
-    runtime = Runtime("cpu")
+    runtime = Runtime("cpu", "float32", 300)
     assert not sparse._pool_maxima(model, model[0].auto_model, runtime, sparta=False)
     np.testing.assert_array_equal(model.encode_document(texts, convert_to_sparse_tensor=False).numpy(), expected)
 
