@@ -17,6 +17,7 @@ from helpers import rules
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+_modules = cache(packages_distributions)  # reads the files of all packages
 ENVIRONMENTS = sorted((Path(__file__).parent.parent.parent / "envs").glob("*.yaml"))
 
 
@@ -173,9 +174,7 @@ def _provided(path: Path) -> set[str]:
             continue
         waiting += map(Requirement, required)
     names = {name for name, *_ in seen}
-    return {
-        module for module, owners in packages_distributions().items() if set(map(canonicalize_name, owners)) & names
-    }
+    return {module for module, owners in _modules().items() if set(map(canonicalize_name, owners)) & names}
 
 
 @pytest.mark.slow
@@ -254,7 +253,7 @@ def test_the_two_locks_have_no_package_in_two_versions(root):
 
 def test_the_workflow_imports_only_what_a_run_installs(root):
     """Set-up of a run lacks packages that only dev.txt has."""
-    owners, run = packages_distributions(), _locked(root)
+    owners, run = _modules(), _locked(root)
     imported = set()
     for path in [*(root / "workflow").rglob("*.py"), root / "requirements/install.py"]:
         for node in _import_statements(path):

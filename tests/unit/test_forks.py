@@ -152,19 +152,14 @@ def test_an_ignored_hangup_stays_ignored(start):
     assert psutil.pid_exists(fork)
 
 
-def test_a_fork_ends_with_a_job_that_is_killed(start):
+@pytest.mark.parametrize("killed", ["job", "attendant"])
+def test_a_fork_ends_with_its_job_and_with_the_process_that_waits_for_it(start, killed):
     job = start(WAITS)
     fork = int(job.stdout.readline())
-    job.kill()
-    assert ended(fork)
-
-
-def test_a_fork_ends_with_the_process_that_waits_for_it(start):
-    job = start(WAITS)
-    fork = int(job.stdout.readline())
-    attendant_of(fork).kill()
-    assert job.communicate(timeout=30)[1].endswith("has been killed; run again\n")
-    assert job.returncode == 1
+    (job if killed == "job" else attendant_of(fork)).kill()
+    if killed == "attendant":
+        assert job.communicate(timeout=30)[1].endswith("has been killed; run again\n")
+        assert job.returncode == 1
     assert ended(fork)
 
 

@@ -23,7 +23,7 @@ from beirgrid.config.metric_names import NAMES, parse_metric
 from beirgrid.config.names import local_name
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError
-from beirgrid.exchange import paper_table
+from beirgrid.exchange import exports
 from beirgrid.page import sections
 from beirgrid.results import cells, published, table_files
 from beirgrid.results.answers import read_answers, typed, write_answers
@@ -483,7 +483,7 @@ def test_tables_are_typeset(tmp_path):
     notes = (*table.notes, "b on x: 50%_of ~/{my} #1 \\runs^$2.trec lacks <5 of 12.", table_files.DEVIATION)
     table_files.write_wide(table._replace(notes=notes, signs=table.signs + " ± 0.0012"), tmp_path)
     assert r"\S{}" in (tmp_path / "ndcg@10.tex").read_text()
-    (tmp_path / "paper.tex").write_text(paper_table.latex(grid, answers_of(scores=scores), "ndcg@10"))
+    (tmp_path / "paper.tex").write_text(exports.latex(grid, answers_of(scores=scores), "ndcg@10"))
     inputs = r"\begin{table}\input{ndcg@10.tex}\end{table}\input{paper.tex}"
     text = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
     (tmp_path / "all.tex").write_text(text)

@@ -221,13 +221,6 @@ def test_who_asks_for_more_or_less_of_snakemakes_lines_gets_them(shown_run, aske
     ).writes_to_stream
 
 
-def test_a_failed_job_without_a_log_is_shown(begun):
-    logger, _, shown = begun
-    logger.info("job", extra=_info(1, "my_train") | {"log": []})
-    logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 1, "log": []})
-    assert "  my_train tiny 1: no log\n" in shown()
-
-
 def test_a_file_gets_a_line_at_ends_of_jobs_every_ten_seconds_at_most(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stderr", printed := io.StringIO())
@@ -305,11 +298,14 @@ def test_lines_that_are_no_events_are_left_out(told, garbage):
         events.read(path)
 
 
-def test_a_job_of_another_workflow_needs_no_log(told):
+def test_a_job_of_another_workflow_needs_no_log(told, begun):
     logger, _, path = told
-    for number in (1, 2):
-        logger.info("job", extra=_info(number, "my_train") | {"log": []})
-    logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2, "log": []})
+    drawn, _, shown = begun
+    for log in (logger, drawn):
+        for number in (1, 2):
+            log.info("job", extra=_info(number, "my_train") | {"log": []})
+        log.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2, "log": []})
+    assert "  my_train tiny 2: no log\n" in shown()
     screen = _screen(path)
     assert re.search(r"my_train tiny 1 +0:00:00 +begun", screen)
     assert events.read(path).jobs[2].failure == "my_train tiny 2 has no log"

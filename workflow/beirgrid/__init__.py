@@ -10,22 +10,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .core.checkout import __version__
-    from .encoders import open_encoder
-    from .results.scores import load_scores
-    from .runs.metrics import evaluate_run
-    from .tools.evaluator import Evaluator
-    from .tools.run import evaluate, grid
-
-__all__ = [
-    "Evaluator",
-    "__version__",
-    "evaluate",
-    "evaluate_run",
-    "grid",
-    "load_scores",
-    "open_encoder",
-]
+    from .core.checkout import __version__ as __version__
+    from .encoders import open_encoder as open_encoder
+    from .results.scores import load_scores as load_scores
+    from .runs.metrics import evaluate_run as evaluate_run
+    from .tools.evaluator import Evaluator as Evaluator
+    from .tools.run import evaluate as evaluate
+    from .tools.run import grid as grid
 
 _MODULES = {
     "__version__": "core.checkout",
@@ -36,6 +27,7 @@ _MODULES = {
     "load_scores": "results.scores",
     "open_encoder": "encoders",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -41,7 +41,7 @@ COMMANDS = {
     "show": ("tools.search:show_cell", "show the scores of a system on a dataset, or what one query found"),
     "search": ("tools.search:search", "search with a system of a finished grid"),
     "compare": ("tools.compare:compare", "compare two systems, grids or results folders, cell by cell"),
-    "export table": ("exchange.paper_table:export_table", "print a table for a paper, in LaTeX"),
+    "export table": ("exchange.exports:export_table", "print a table for a paper, in LaTeX"),
     "export trec": ("exchange.exports:export_trec", "write runs and qrels in TREC format"),
     "export mteb": ("exchange.exports:export_mteb", "write scores as MTEB's JSON"),
     "export huggingface": ("exchange.exports:export_huggingface", "write scores as YAML for model pages of the hub"),

@@ -106,8 +106,8 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
             for (query, best), of_query in zip(rankings.items(), scores, strict=True):
                 # What cannot be among the best is left out here; a score that is no number is refused below.
                 new = ~(of_query < best.scores[-1]) if len(best.ids) == self.depth else slice(None)
-                merged = np.concatenate([best.scores, of_query[new]])
-                rankings[query] = self.limits.ranking(query, [*best.ids, *ids[new]], merged)
+                both = np.concatenate([best.scores, of_query[new]])
+                rankings[query] = self.limits.ranking(query, [*best.ids, *ids[new]], both)
         return rankings
 
 

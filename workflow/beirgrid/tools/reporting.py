@@ -51,25 +51,20 @@ def report(
     """
     directory, grid = results_folder.working_folder(directory, grid)
     os.chdir(directory)
-    names = [grid] if grid else [path.parent.name for path in sorted(Path().glob(paths.GRID_SUMMARY.format(grid="*")))]
-    if not names:
+    summaries = sorted(Path().glob(paths.GRID_SUMMARY.format(grid=grid or "*")))
+    if not summaries:
         raise BeirgridError("no grid was run in this folder (--directory names another)")
-    for name in names:
+    for path in summaries:
         try:
-            path = Path(paths.GRID_SUMMARY.format(grid=name))
-            summarised = summary.read(path)
-            if summarised.name != name:  # a copied folder: the other grid's tables and page would be overwritten
-                raise DataError(
-                    f"{path} is of the grid {summarised.name!r}: only the grid {name!r} may have this folder"
-                )
-            answers = (
-                table_files.read(summarised, Path(paths.TABLES.format(grid=name))) if written else refresh(summarised)
-            )
-            show(*outline(summarised, answers, Path(paths.REPORT.format(grid=name)).absolute()))
+            of_grid, name = summary.read(path), path.parent.name
+            if of_grid.name != name:  # a copied folder: the other grid's tables and page would be overwritten
+                raise DataError(f"{path} is of the grid {of_grid.name!r}: only the grid {name!r} may have this folder")
+            answers = table_files.read(of_grid, path.parent / "tables") if written else refresh(of_grid)
+            show(*outline(of_grid, answers, Path(paths.REPORT.format(grid=name)).absolute()))
         except DataError as error:
-            if names == [name]:
+            if len(summaries) == 1:
                 raise
-            warn(f"the grid {name} is left out: {error}")
+            warn(f"the grid {path.parent.name} is left out: {error}")
 
 
 def refresh(grid: GridSummary) -> Answers:
