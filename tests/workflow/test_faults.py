@@ -13,8 +13,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,11 +45,11 @@ def _stage_processes(folder: Path) -> dict[int, str]:
     return found
 
 
-def _start(configfile: Path, folder: Path, retries: int = 0) -> subprocess.Popen[bytes]:
-    """Start Snakemake, which forks its own jobs."""
+def _start(configfile: Path, folder: Path, retries: int = 0, **variables: str) -> subprocess.Popen[bytes]:
+    """Start Snakemake, which forks its own jobs, with more variables in its environment."""
     command = [sys.executable, "-m", "snakemake", "--configfile", str(configfile), "--directory", str(folder)]
     command += ["--cores", "2", "--rerun-incomplete", "--retries", str(retries)]
-    environment = {name: value for name, value in os.environ.items() if name != forks.FOLDER}
+    environment = {name: value for name, value in os.environ.items() if name != forks.FOLDER} | variables
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
 
 
@@ -84,11 +86,26 @@ def _temporaries(folder: Path) -> list[Path]:
     return list((folder / "results").rglob("*beirgrid-tmp*"))
 
 
+def _screen(folder: Path) -> str:
+    return beirgrid("status", "--directory", folder).stdout
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short name, as the address of a socket has 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="f") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.slow
-def test_a_kill_in_every_stage_costs_nothing_that_was_finished(finished, small_grid, tmp_path):
+def test_a_kill_in_every_stage_costs_nothing_that_was_finished(finished, small_grid, tmp_path, short):
+    """Jobs that a run forks from its own servers make the same files as those of the tests' Python."""
     killed: set[str] = set()
-    process = _start(small_grid(tmp_path, grid={"systems": FEW, "datasets": ["small"]}), tmp_path, retries=1)
+    servers: set[str] = set()
+    configfile = small_grid(tmp_path, grid={"systems": FEW, "datasets": ["small"]})
+    process = _start(configfile, tmp_path, retries=1, TMPDIR=str(short))
     while process.poll() is None:
+        servers |= {path.stem.partition("-")[0] for path in short.glob("beirgrid-*/*.log")}
         for pid, stage in _stage_processes(tmp_path).items():
             if stage not in killed:
                 # Into the work: past the interpreter's start, before the end.
@@ -100,24 +117,32 @@ def test_a_kill_in_every_stage_costs_nothing_that_was_finished(finished, small_g
     assert process.returncode == 0
     assert killed == set(STAGES)
     assert _table(tmp_path) == _table(finished)
+    for path in ("runs/tiny/small.run.gz", "runs/bm25+ce/small.run.gz", "metrics/bm25-flat/small.per-query.parquet"):
+        assert (tmp_path / "results" / path).read_bytes() == (finished / "results" / path).read_bytes()
     assert not _temporaries(tmp_path)
+    assert servers == ({"light", "models"} if forks.possible() else set())  # jobs are not forked where there is a GPU
+    assert not list(short.glob("beirgrid-*"))
 
 
 @pytest.mark.slow
 def test_a_killed_snakemake_finishes_when_its_command_is_repeated(finished, small_grid, tmp_path):
     configfile = small_grid(tmp_path, grid={"systems": FEW, "datasets": ["small"]})
     process = _start(configfile, tmp_path)
-    while not _stage_processes(tmp_path):
-        assert process.poll() is None
-        time.sleep(0.05)
+    while not re.search(r"^  (fetch|encode)\S* .* 0:00:\d\d  ", screen := _screen(tmp_path), re.MULTILINE):
+        assert process.poll() is None  # between two jobs
+    assert screen.startswith("running for 0:00:")
     process.kill()
     process.wait()
+    screen = _screen(tmp_path)
+    assert screen.startswith("died after 0:00:")
+    assert "Run it again" in screen
     while _stage_processes(tmp_path):  # orphans write their whole files and end
         time.sleep(0.1)
-    assert "Run it again" in beirgrid("status", "--directory", tmp_path).stdout
     assert run(configfile, tmp_path, "--unlock").returncode == 0  # beirgrid run does this itself
+    assert _screen(tmp_path).startswith("died")
     done = run(configfile, tmp_path, "--rerun-incomplete")
     assert done.returncode == 0, done.stdout
+    assert _screen(tmp_path).startswith("finished")
     assert _table(tmp_path) == _table(finished)
 
 
@@ -151,7 +176,7 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(small_grid, t
             assert second.returncode != 0
             assert re.search(f"Directory cannot be locked|Another run, .* work in {tmp_path}: wait", second.stdout)
             assert _files(tmp_path) == before
-        assert beirgrid("status", "--directory", tmp_path).stdout.startswith("running for")
+        assert _screen(tmp_path).startswith("running for")
         assert run(grids["more"], tmp_path, "--dry-run").returncode == 0
         assert run(grids["first"], tmp_path, "--unlock").returncode == 0  # which removes Snakemake's own lock
         assert f"work in {tmp_path}: wait until they end" in run(grids["first"], tmp_path).stdout
@@ -181,7 +206,7 @@ def test_a_hangup_ends_the_run_without_orphans_or_a_lock(small_grid, tmp_path, h
     os.close(terminal)
     assert process.wait(timeout=300) > 0  # it ended by itself: a signal that kills gives a negative number
     assert not _stage_processes(tmp_path)
-    assert beirgrid("status", "--directory", tmp_path).stdout.startswith("ended unfinished")
+    assert _screen(tmp_path).startswith("ended unfinished")
     done = run(configfile, tmp_path)  # neither --unlock nor --rerun-incomplete
     assert done.returncode == 0, done.stdout
 

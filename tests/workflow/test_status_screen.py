@@ -1,15 +1,8 @@
-"""The screen of a grid: during the run, after its end, and after a kill."""
+"""The screen of a grid after its end, and before its begin."""
 
 from __future__ import annotations
 
-import re
-import signal
-import subprocess
-import sys
-import time
-
-import pytest
-from helpers import ROOT, beirgrid
+from helpers import beirgrid
 from small import run
 
 
@@ -31,31 +24,6 @@ def test_a_finished_grid(finished):
     assert int(of) > 30
     assert "Failed" not in screen
     assert "Running" not in screen
-
-
-@pytest.mark.slow
-def test_a_killed_grid_is_said_to_have_died_and_its_rerun_begins_anew(small_grid, tmp_path):
-    configfile = small_grid(tmp_path, grid={"systems": ["tiny"], "datasets": ["small"]})
-    command = [sys.executable, "-m", "snakemake", "--configfile", configfile, "--directory", tmp_path, "--cores", "1"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not (tmp_path / "results/corpora/small/corpus.json").exists():
-        assert process.poll() is None
-        time.sleep(0.1)
-    while not re.search(r"^  (fetch|encode)\S* .* 0:00:\d\d  ", screen := _screen(tmp_path), re.MULTILINE):
-        assert process.poll() is None  # between two jobs
-    assert screen.startswith("running for 0:00:")
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    screen = _screen(tmp_path)
-    assert screen.startswith("died after 0:00:")
-    run(configfile, tmp_path, "--unlock")
-    assert _screen(tmp_path).startswith("died")
-    again = run(configfile, tmp_path, "--rerun-incomplete")
-    while "wait until they end" in again.stdout:  # the killed run's last job still works
-        time.sleep(1)
-        again = run(configfile, tmp_path, "--rerun-incomplete")
-    assert again.returncode == 0, again.stdout
-    assert _screen(tmp_path).startswith("finished")
 
 
 def test_a_dry_run_is_no_run(small_grid, tmp_path):
