@@ -25,7 +25,7 @@ from stage_words import stage_job
 
 from beirgrid.collections import collection, training_data
 from beirgrid.core.compute import Runtime
-from beirgrid.stages import train
+from beirgrid.stages import adapt
 
 DERIVE = {"derive": ["titles", "sentences"], "documents": 40, "queries_per_document": 3, "seed": 1}
 GENQ = {"recipe": "genq", "similarity": "cosine", "epochs": 6, "batch": 12, "learning_rate": 3e-4}
@@ -219,13 +219,13 @@ KILLED = """
 import os, signal, sys
 from transformers import trainer_callback
 from beirgrid import __main__
-from beirgrid.stages import train
+from beirgrid.stages import adapt
 
 def die(self, args, state, control, **_):
     if state.global_step == 22:
         os.kill(os.getpid(), signal.SIGKILL)
 
-train.SAVED_STEPS = 9
+adapt.SAVED_STEPS = 9
 trainer_callback.DefaultFlowCallback.on_step_begin = die
 sys.exit(__main__.main(sys.argv[1:]))
 """
@@ -297,15 +297,15 @@ def test_a_half_written_state_is_passed_over(tmp_path):
         (tmp_path / f"checkpoint-{step}").mkdir()
         if written:
             (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(written)
-    assert train._last_state(tmp_path) == tmp_path / "checkpoint-1000"
-    assert train._last_state(tmp_path / "nowhere") is None
+    assert adapt._last_state(tmp_path) == tmp_path / "checkpoint-1000"
+    assert adapt._last_state(tmp_path / "nowhere") is None
 
 
 def test_no_batch_has_a_query_or_a_document_twice(queries):
     from datasets import Dataset
 
     examples = Dataset.from_parquet(str(queries), cache_dir=str(queries.parent / "cache"))
-    batches = list(train._distinct(examples)(examples, batch_size=12, drop_last=False))
+    batches = list(adapt._distinct(examples)(examples, batch_size=12, drop_last=False))
     assert sorted(row for batch in batches for row in batch) == list(range(len(examples)))
     for batch in batches:
         assert len(set(examples[batch]["document"])) == len(batch)
@@ -313,9 +313,9 @@ def test_no_batch_has_a_query_or_a_document_twice(queries):
 
 def _mlm_loss(folder: Path, entry: dict[str, Any], seed: int = 1) -> Any:
     base = {"family": "dense", "similarity": "cosine", **entry}
-    recipe = train.AdaptRecipe.model_validate({**MLM, "seed": seed, "base": base, "max_length": 128})
+    recipe = adapt.AdaptRecipe.model_validate({**MLM, "seed": seed, "base": base, "max_length": 128})
     runtime = Runtime("cpu", "float32", 2048)
-    return (model := train._open(folder, recipe, runtime)), train._loss(model.eval(), recipe, folder)
+    return (model := adapt._open(folder, recipe, runtime)), adapt._loss(model.eval(), recipe, folder)
 
 
 def _restored(model: Any, loss: Any, texts: list[str]) -> tuple[Any, Any, Any]:

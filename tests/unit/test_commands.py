@@ -159,7 +159,9 @@ def test_training_keeps_to_its_own_gpu(monkeypatch, tmp_path):
     """The libraries would take the first of four GPUs, and spread each batch over all of them."""
     import torch
 
-    from beirgrid.stages.train import Trainer, TrainRecipe, arguments
+    from beirgrid.encoders.trainers import arguments
+    from beirgrid.stages.adapt import Trainer
+    from beirgrid.stages.train import TrainRecipe
 
     current = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -191,7 +191,7 @@ class Label(Stage):
 class Adapt(Stage):
     """Checkpoint of a dense model that the workflow adapts to a corpus (GenQ, GPL, TSDAE, MLM)."""
 
-    rule, run = "adapt", "stages.train:adapt"
+    rule, run = "adapt", "stages.adapt:adapt"
     stamp, runs_models, recipes = Stamp("adapt", 3, _LIBRARIES), True, entries.ADAPTATIONS
     outputs, main = {"checkpoint": paths.CHECKPOINT, "record": paths.MODEL_RECORD}, "checkpoint"
     costs = _LEARNING
