@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 import shutil
 import subprocess
+from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
@@ -15,7 +18,7 @@ import finished
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
+from helpers import ROOT, tracked_configuration
 from pages import answers_of
 
 from beirgrid.config.entries import TOLERANCES
@@ -27,8 +30,12 @@ from beirgrid.exchange import exports
 from beirgrid.page import sections
 from beirgrid.results import cells, published, table_files
 from beirgrid.results.answers import read_answers, typed, write_answers
-from beirgrid.results.summary import DatasetSummary, GridSummary, ModelFacts, ModelNote
+from beirgrid.results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote
 from beirgrid.stages import aggregate, report
+
+# Files of published values, and those whose datasets are named as mteb's tasks.
+FILES = sorted((ROOT / "config/published").glob("*.csv"))
+OF_TASKS = ["mteb_tasks", "mteb_miracl", "mteb_recall", "bge_m3", "pyserini_bright_miracl", "rerankers"]
 
 
 def test_verdicts_are_two_sided():
@@ -37,51 +44,45 @@ def test_verdicts_are_two_sided():
         assert {published.grade(value, 0.5, 0.01) for value in values} == {verdict}
 
 
-# Files whose datasets are named as mteb's tasks.
-OF_TASKS = ["mteb_tasks", "mteb_miracl", "mteb_recall", "bge_m3", "pyserini_bright_miracl", "rerankers"]
-
-
 @cache
-def _tracked(root: Path, *names: str) -> list[published.Published]:
+def _tracked(*names: str) -> list[published.Published]:
     """Return the published values that the checkout has, or those of files."""
-    tolerances = yaml.safe_load((root / "config" / "config.yaml").read_text())["tolerances"]
-    files = sorted((root / "config" / "published").glob("*.csv"))
-    return list(published.read([path for path in files if not names or path.stem in names], tolerances))
+    tolerances = tracked_configuration()["tolerances"]
+    return list(published.read([path for path in FILES if not names or path.stem in names], tolerances))
 
 
-def test_the_tracked_values_can_be_read_and_have_sources(root):
-    values = _tracked(root)
+def test_the_tracked_values_can_be_read_have_sources_and_lie_in_small_files():
+    values = _tracked()
     assert len(values) > 1000
     assert all(0 <= value.value <= 1 and value.source for value in values)
     cells = [(v.system, v.dataset, v.metric, v.source) for v in values]
     assert len(set(cells)) == len(cells)
+    assert max(path.stat().st_size for path in FILES) < 1_000_000
 
 
-def test_each_published_value_is_of_a_known_system_and_a_registered_dataset(root):
+def test_each_published_value_is_of_a_known_system_and_a_registered_dataset():
     """A value of a misspelt or unknown system would stand in the file and be compared with nothing.
 
     A model that is not registered has its name on the hub.
     """
-    registered = {name: yaml.safe_load((root / f"config/{name}.yaml").read_text()) for name in ("datasets", "systems")}
-    values = _tracked(root)
+    registered, values = tracked_configuration(), _tracked()
     on_the_hub = {value.system for value in values if "/" in value.system}
     assert len(on_the_hub) > 200
-    assert {value.system for value in values} - on_the_hub <= set(registered["systems"]["systems"])
-    checkpoints = {entry.get("checkpoint") for entry in registered["systems"]["models"].values()}
+    assert {value.system for value in values} - on_the_hub <= set(registered["systems"])
+    checkpoints = {entry.get("checkpoint") for entry in registered["models"].values()}
     assert not on_the_hub & checkpoints, "a registered model has the name of its system"
-    # tests/unit/test_collection_names.py compares the names in these two with mteb's tasks.
-    of_tasks = [pd.read_csv(root / f"config/published/{name}.csv") for name in OF_TASKS]
-    named = set(pd.concat(of_tasks)["dataset"])
-    assert {value.dataset for value in values} - named <= set(registered["datasets"]["datasets"])
+    # tests/unit/test_collection_names.py compares the names in these files with mteb's tasks.
+    named = {value.dataset for value in _tracked(*OF_TASKS)}
+    assert {value.dataset for value in values} - named <= set(registered["datasets"])
     assert {parse_metric(value.metric).name for value in values} <= set(NAMES)
 
 
-def test_values_of_another_protocol_are_marked(root):
+def test_values_of_another_protocol_are_marked():
     """What is known to differ: runs on ArguAna that kept the query's own document, BGE's prefix in the Lucene form and
     in mteb, and what mteb read of long texts.
     """
     names = ("beir_paper", "pyserini_2cr", "mteb", "mteb_tasks", "mteb_miracl", "mteb_recall")
-    other = {(v.system, v.dataset, v.metric, v.value) for v in _tracked(root, *names) if v.protocol}
+    other = {(v.system, v.dataset, v.metric, v.value) for v in _tracked(*names) if v.protocol}
     kept = {("bm25", 0.315), ("doct5query", 0.349), ("bm25+ce", 0.311), ("deepct", 0.309)}
     bge, qwen = ({row for row in other if row[0] == name} for name in ("bge-base-en-v1.5", "qwen3-embedding"))
     assert {row[1] for row in qwen} == {"arguana", "scidocs", "trec-covid", "webis-touche2020"}
@@ -93,9 +94,9 @@ def test_values_of_another_protocol_are_marked(root):
     }
 
 
-def test_rerankers_of_another_first_stage_are_marked(root):
+def test_rerankers_of_another_first_stage_are_marked():
     """Of a card's own BM25, and of candidates to which sentence-transformers adds the relevant documents."""
-    values = _tracked(root, "rerankers")
+    values = _tracked("rerankers")
     assert {value.protocol for value in values if value.dataset.startswith("Nano")} == {
         "sentence-transformers adds the relevant documents that BM25's first 100 lack"
     }
@@ -106,13 +107,13 @@ def test_rerankers_of_another_first_stage_are_marked(root):
     assert all(value.system.endswith("@100") for value in values if not value.protocol)
 
 
-def test_values_that_are_judged_agree_with_each_other(root):
+def test_values_that_are_judged_agree_with_each_other():
     """Two sources of one cell that differ by more than they are held to follow different protocols."""
-    tolerances = yaml.safe_load((root / "config" / "config.yaml").read_text())["tolerances"]
-    of_cell: dict[tuple[str, str, str], list[published.Published]] = {}
-    for value in _tracked(root):
+    tolerances = tracked_configuration()["tolerances"]
+    of_cell = defaultdict(list)
+    for value in _tracked():
         if not value.protocol:
-            of_cell.setdefault(value[:3], []).append(value)
+            of_cell[value[:3]].append(value)
     shared = [values for values in of_cell.values() if len(values) > 1]
     assert len(shared) > 100
     for first, *others in shared:
@@ -124,13 +125,9 @@ def test_values_that_are_judged_agree_with_each_other(root):
             assert abs(first.value - other.value) <= min(tolerance, most), (first, other)
 
 
-def test_the_largest_file_of_published_values_is_small(root):
-    assert max(path.stat().st_size for path in (root / "config" / "published").glob("*.csv")) < 1_000_000
-
-
-def test_values_that_were_copied_from_model_cards_are_marked(root):
+def test_values_that_were_copied_from_model_cards_are_marked():
     """mteb's results keep them in folders without a commit; a commit is a value that somebody measured."""
-    values = [value for value in _tracked(root) if value.source.startswith("embeddings-benchmark/results")]
+    values = [value for value in _tracked() if value.source.startswith("embeddings-benchmark/results")]
     cards = [value for value in values if value.tolerance_class == "card"]
     assert len(cards) > 1000
     assert all(value.note == "copied from the model card" and not value.revision for value in cards)
@@ -139,6 +136,11 @@ def test_values_that_were_copied_from_model_cards_are_marked(root):
     assert {name.partition("/")[0].lower() for name in without} == {
         *("bytedance-seed", "cohere", "google", "mteb", "octen", "openai", "voyageai")
     }
+
+
+def _value(value: float, **keys: Any) -> published.Published:
+    """Return a published value of nDCG@10: of a on x and in a paper, unless keys say otherwise."""
+    return published.Published("a", "x", "ndcg@10", value, "paper", "one", "")._replace(**keys)
 
 
 MINILM = {"sentence-transformers/all-MiniLM-L6-v2": "8b3219a92973c328a8e22fadcfa821b5dc75636a"}
@@ -160,15 +162,23 @@ MINILM = {"sentence-transformers/all-MiniLM-L6-v2": "8b3219a92973c328a8e22fadcfa
     ],
 )
 def test_a_commit_is_compared_as_far_as_both_sides_name_one(measured, checkpoints, same):
-    value = published.Published("a", "x", "ndcg@10", 0.5, "checkpoint", "mteb", "")._replace(**measured)
-    assert published.same_commit(value, checkpoints) is same
+    assert published.same_commit(_value(0.5, **measured), checkpoints) is same
 
 
-def test_the_papers_holes_are_those_of_the_corpus(root):
+def test_the_papers_holes_are_those_of_the_corpus():
     """Its nine rates are at most 659 of 500 pairs together, and 980 judgements filled the holes of queries."""
-    table = [value for value in _tracked(root) if value.source == "BEIR paper, Table 4"]
+    table = [value for value in _tracked() if value.source == "BEIR paper, Table 4"]
     assert {value.metric for value in table} == {"hole_corpus@10"}
     assert sum(value.value for value in table) * 500 == pytest.approx(659)
+
+
+HEADER = ",".join(published.COLUMNS)
+
+
+def _read(folder: Path, text: str) -> list[published.Published]:
+    """Write published values to p.csv and read them."""
+    (folder / "p.csv").write_text(text, errors="surrogateescape")
+    return list(published.read([folder / "p.csv"], {"paper": 0.02}))
 
 
 @pytest.mark.parametrize(
@@ -191,20 +201,15 @@ def test_the_papers_holes_are_those_of_the_corpus(root):
 )
 def test_broken_published_files_are_named(tmp_path, line, message):
     csv.field_size_limit(131_072)  # Python's own, which a library that another test imports may have raised
-    text = f"system,dataset,metric,value,class,source,note,protocol\n{line}\n"
-    (tmp_path / "p.csv").write_text(text, errors="surrogateescape")
     with pytest.raises(ConfigError, match=message):
-        list(published.read([tmp_path / "p.csv"], {"paper": 0.02}))
+        _read(tmp_path, f"system,dataset,metric,value,class,source,note,protocol\n{line}\n")
 
 
 def test_files_may_say_what_was_measured(tmp_path):
-    header = ",".join(published.COLUMNS)
-    (tmp_path / "p.csv").write_text(f"{header},checkpoint,mteb\ns,d,ndcg@10,0.1,paper,x,,,org/model,2.6.7\n")
-    (value,) = published.read([tmp_path / "p.csv"], {"paper": 0.02})
+    (value,) = _read(tmp_path, f"{HEADER},checkpoint,mteb\ns,d,ndcg@10,0.1,paper,x,,,org/model,2.6.7\n")
     assert (value.checkpoint, value.revision, value.mteb) == ("org/model", "", "2.6.7")
-    (tmp_path / "p.csv").write_text(f"{header},mteb,checkpoint\n")
     with pytest.raises(ConfigError, match=r"p\.csv: the columns must be .*, followed by any of checkpoint"):
-        list(published.read([tmp_path / "p.csv"], {"paper": 0.02}))
+        _read(tmp_path, f"{HEADER},mteb,checkpoint\n")
 
 
 @pytest.mark.parametrize(
@@ -215,15 +220,14 @@ def test_files_may_say_what_was_measured(tmp_path):
         ({}, ["mtebb"], r"grid\.show\.published: .*published/mtebb\.csv; did you mean 'mteb'"),
     ],
 )
-def test_misspelt_classes_and_files_are_refused(root, tolerances, shown, message):
-    files, known = sorted((root / "config/published").glob("*.csv")), dict.fromkeys(TOLERANCES, 0.1)
+def test_misspelt_classes_and_files_are_refused(tolerances, shown, message):
     with pytest.raises(ConfigError, match=message) if message else nullcontext():
-        published.check(files, {**known, **tolerances}, shown)
+        published.check(FILES, {**dict.fromkeys(TOLERANCES, 0.1), **tolerances}, shown)
 
 
 def test_a_byte_order_mark_is_no_column(tmp_path):
-    (tmp_path / "p.csv").write_text(f"\ufeff{','.join(published.COLUMNS)}\ns,d,ndcg@10,0.1,paper,x,,\n")
-    assert [value.system for value in published.read([tmp_path / "p.csv"], {"paper": 0.02})] == ["s"]
+    (value,) = _read(tmp_path, f"\ufeff{HEADER}\ns,d,ndcg@10,0.1,paper,x,,\n")
+    assert value.system == "s"
 
 
 def _scores() -> pd.DataFrame:
@@ -234,55 +238,53 @@ def _scores() -> pd.DataFrame:
     return typed("scores", pd.DataFrame(rows, columns=columns).assign(status="done"))
 
 
-def _described(datasets: dict[str, dict[str, Any]]) -> dict[str, DatasetSummary]:
-    return {name: DatasetSummary(**keys) for name, keys in datasets.items()}
+def _grid(systems: Iterable[str], **datasets: dict[str, Any]) -> GridSummary:
+    described = {name: DatasetSummary(**keys) for name, keys in datasets.items()}
+    return GridSummary(systems=tuple(systems), rows=tuple(datasets), datasets=described, metrics=("ndcg@10",))
 
 
-def _grid(systems: str, **datasets: dict[str, Any]) -> GridSummary:
-    """Return the summary of a grid of systems with names of one letter."""
-    rows = tuple(datasets)
-    return GridSummary(systems=tuple(systems), rows=rows, datasets=_described(datasets), metrics=("ndcg@10",))
+GRID = _grid("ab", x={}, y={})
+
+
+def _judged(*values: published.Published, scores: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return the verdicts on the scores of a and b, or on others, by system and dataset."""
+    verdicts = aggregate.judge(_scores() if scores is None else scores, values, {"paper": 0.02})
+    return verdicts.set_index(["system", "dataset"])
 
 
 def test_each_published_value_has_its_verdict():
-    references = [
-        published.Published("a", "x", "ndcg@10", 0.5, "paper", "one", ""),
-        published.Published("a", "x", "ndcg@10", 0.9, "paper", "two", ""),
-    ]
-    verdicts = aggregate.judge(_scores(), references, {"paper": 0.02})
-    assert list(verdicts["verdict"]) == ["reproduced", "deviates", "no reference", "no reference", "no reference"]
+    verdicts = _judged(_value(0.5), _value(0.9, source="two"))["verdict"]
+    assert list(verdicts) == ["reproduced", "deviates", "no reference", "no reference", "no reference"]
 
 
 def test_a_value_of_another_protocol_is_shown_with_its_reason_and_not_judged():
     """A run that keeps the query's own document would be reproduced, and a correct one would deviate."""
-    kept = published.Published("a", "x", "ndcg@10", 0.4, "paper", "one", "", "keeps the query's own document")
-    same = published.Published("b", "x", "ndcg@10", 0.6, "paper", "one", "", "keeps the query's own document")
-    verdicts = aggregate.judge(_scores(), [kept, same], {"paper": 0.02}).set_index(["system", "dataset"])
-    for system, value in (("a", 0.4), ("b", 0.6)):
+    reason, values = "keeps the query's own document", {"a": 0.4, "b": 0.6}
+    verdicts = _judged(*(_value(value, system=system, protocol=reason) for system, value in values.items()))
+    for system, value in values.items():
         row = verdicts.loc[system, "x"]
-        assert (row["verdict"], row["published"]) == ("other protocol", value)
-        assert row["protocol"] == "keeps the query's own document"
+        assert (row["verdict"], row["published"], row["protocol"]) == ("other protocol", value, reason)
         assert pd.isna(row["tolerance"])
     assert verdicts.loc[("a", "x"), "difference"] == pytest.approx(0.1)
 
 
 def test_a_system_by_its_name_on_the_hub_has_the_values_of_its_checkpoint():
     """Also those whose protocol the registered entry does not follow: by its name it runs as mteb runs it."""
-    value = published.Published("registered", "x", "ndcg@10", 0.5, "paper", "mteb", "", checkpoint="a")
+    value = _value(0.5, system="registered", checkpoint="a")
     other = value._replace(dataset="y", protocol="this entry reads 512")
-    verdicts = aggregate.judge(_scores(), [value, other], {"paper": 0.02}).set_index(["system", "dataset"])
+    verdicts = _judged(value, other)
     assert verdicts.loc["a", "verdict"].to_dict() == {"x": "reproduced", "y": "deviates"}
     assert set(verdicts["protocol"]) == {""}
     registered = _scores().replace({"system": {"a": "registered"}})
-    assert "other protocol" in list(aggregate.judge(registered, [value, other], {"paper": 0.02})["verdict"])
+    assert "other protocol" in list(_judged(value, other, scores=registered)["verdict"])
 
 
-def test_mtebs_values_are_judged_of_a_model_named_by_its_id(root):
+def test_mtebs_values_are_judged_of_a_model_named_by_its_id():
     """Of BGE on ArguAna and of Qwen3, which the registered entries run with other prompts and lengths."""
     for checkpoint, dataset in (("BAAI/bge-base-en-v1.5", "arguana"), ("Qwen/Qwen3-Embedding-0.6B", "trec-covid")):
         (value,) = (
             value
-            for value in _tracked(root, "mteb")
+            for value in _tracked("mteb")
             if (value.checkpoint, value.dataset, value.metric) == (checkpoint, dataset, "ndcg@10")
         )
         assert value.protocol
@@ -303,8 +305,7 @@ def test_mtebs_values_are_judged_of_a_model_named_by_its_id(root):
 )
 def test_a_value_of_our_commit_is_held_to_more_in_float32(precision, revision, kind, tolerance, verdict):
     scores = _scores().head(1).assign(checkpoints="org/model@" + "a" * 40, precision=precision)
-    value = published.Published("a", "x", "ndcg@10", 0.503, kind, "mteb", "", revision=revision)
-    row = aggregate.judge(scores, [value], TOLERANCES).iloc[0]
+    row = aggregate.judge(scores, [_value(0.503, tolerance_class=kind, revision=revision)], TOLERANCES).iloc[0]
     assert (row["verdict"], row["tolerance"]) == (verdict, tolerance)
 
 
@@ -325,9 +326,7 @@ def test_an_error_that_moves_all_datasets_shows_in_their_mean(differences, chang
     scores = pd.DataFrame({"dataset": rows, "value": [*(0.5 + one for one in differences), 0.5]})
     facts = {"system": "a", "metric": "ndcg@10", "precision": "float32", "checkpoints": "org/model@" + "a" * 40}
     scores = typed("scores", scores.assign(**facts | changes, status="done"))
-    values = [
-        published.Published("a", row, "ndcg@10", 0.5, "checkpoint", "mteb", "", revision="a" * 12) for row in rows
-    ]
+    values = [_value(0.5, dataset=row, tolerance_class="checkpoint", revision="a" * 12) for row in rows]
     found = aggregate.judge(scores, values, TOLERANCES, averaged=rows[:-1]).set_index("dataset")
     assert set(found.loc[rows, "verdict"]) == {"reproduced"}
     means = found.drop(rows)
@@ -339,43 +338,37 @@ def test_an_error_that_moves_all_datasets_shows_in_their_mean(differences, chang
 def test_a_value_of_another_commit_is_no_plain_deviation(tmp_path):
     """Two commits are two models: far values say so, and near ones are still reproduced."""
     scores = _scores().assign(checkpoints="org/model@" + "a" * 40)
-    measured = {"revision": "b" * 12, "mteb": "2.6.7", "dataset_revision": "c" * 12}
-    values = [
-        published.Published("a", "x", "ndcg@10", value, "paper", source, "", **measured)
-        for source, value in (("far", 0.9), ("near", 0.51))
-    ]
-    same = values[0]._replace(system="b", revision="a" * 12)
-    verdicts = aggregate.judge(scores, [*values, same], {"paper": 0.02}).dropna(subset="published")
+    far = _value(0.9, source="far", revision="b" * 12, mteb="2.6.7", dataset_revision="c" * 12)
+    near, same = far._replace(source="near", value=0.51), far._replace(system="b", revision="a" * 12)
+    verdicts = _judged(far, near, same, scores=scores).dropna(subset="published").reset_index()
     assert list(verdicts["verdict"]) == ["another commit", "reproduced", "deviates"]
     other = f"measured on another commit: {'b' * 12}"
     assert list(verdicts["commit"]) == [other, other, "measured on the same commit"]
     assert set(verdicts["mteb"]) == {"2.6.7"}
     write_answers(answers_of(scores=scores, verdicts=verdicts), tmp_path)
-    page = " ".join(report.render(_grid("ab", x={}, y={}), read_answers(tmp_path)).split())
+    page = " ".join(report.render(GRID, read_answers(tmp_path)).split())
     assert "1 not reproduced, but measured on another commit" in page
     assert re.search(rf"<td[^>]*>far</td>.*<td[^>]*>{other}</td>", page)
 
 
 def test_published_systems_are_shown_beside_those_of_the_grid(tmp_path):
     """Neither in verdicts, nor in groups, nor with an interval. The grid's own system a is between two of them."""
-    grid = _grid("ab", x={}, y={}).model_copy(update={"show_published": ("mteb",)})
-    grid = grid.model_copy(update={"models": {"a": ModelFacts(model="org/a", parameters=22.7)}})
+    facts = {"show_published": ("mteb",), "models": {"a": ModelFacts(model="org/a", parameters=22.7)}}
+    grid = GRID.model_copy(update=facts)
+    better = _value(0.9, system="org/better", tolerance_class="checkpoint")
+    card = {"tolerance_class": "card"}
     values = [
-        published.Published(system, dataset, "ndcg@10", value, tolerance_class, "mteb", "")
-        for system, dataset, value, tolerance_class in (
-            *(
-                ("org/better", "x", 0.9, "checkpoint"),
-                ("org/better", "y", 0.8, "card"),
-                ("BAAI/bge-m3", "x", 0.1, "card"),
-            ),
-            *(("BAAI/bge-m3", "y", 0.2, "card"), ("org/partial", "x", 0.99, "card"), ("a", "x", 0.5, "card")),
-            ("org/elsewhere", "z", 0.9, "card"),
-        )
+        better,
+        _value(0.8, system="org/better", dataset="y", **card),
+        _value(0.1, system="BAAI/bge-m3", **card),
+        _value(0.2, system="BAAI/bge-m3", dataset="y", protocol="adds the relevant documents", **card),
+        _value(0.99, system="org/partial", **card),
+        _value(0.5, **card),
+        _value(0.9, system="org/elsewhere", dataset="z", **card),
+        better._replace(system="registered", checkpoint="b"),
+        better._replace(value=0.3, source="another source"),
     ]
-    values[3] = values[3]._replace(protocol="adds the relevant documents")
-    again = values[0]._replace(value=0.3, source="another source")
-    values.append(values[0]._replace(system="registered", checkpoint="b"))
-    shown = aggregate.collect_published(grid, [*values, again])
+    shown = aggregate.collect_published(grid, values)
     assert set(shown["system"]) == {"org/better", "BAAI/bge-m3", "org/partial"}
     assert shown.loc[shown["system"] == "org/better", "value"].tolist() == [0.9, 0.8]
     answers = answers_of(scores=_scores(), published=shown)
@@ -390,23 +383,32 @@ def test_published_systems_are_shown_beside_those_of_the_grid(tmp_path):
         ["org/partial", "published, not run here (card)", "", "", ""],
     ]
     assert report.render(grid, answers).count('<td class="text">published, not run here (card') == 3
-    assert "published, not run here" not in report.render(_grid("ab", x={}, y={}), answers_of(scores=_scores()))
+    assert "published, not run here" not in report.render(GRID, answers_of(scores=_scores()))
+
+
+def _wide(scores: pd.DataFrame, grid: GridSummary, metric: str = "ndcg@10", **tables: pd.DataFrame) -> table_files.Wide:
+    return table_files.wide(answers_of(scores=scores, **tables), grid, metric)
+
+
+def _written(table: table_files.Wide, folder: Path) -> tuple[str, str]:
+    """Write a table; return its Markdown and its LaTeX."""
+    table_files.write_wide(table, folder)
+    markdown, latex = ((folder / f"{table.metric}.{suffix}").read_text() for suffix in ("md", "tex"))
+    return markdown, latex
 
 
 def test_a_mean_says_what_it_is_over():
-    grid = _grid("ba", x={}, y={})
-    table = table_files.wide(answers_of(scores=_scores()), grid, "ndcg@10").values
+    table = _wide(_scores(), _grid("ba", x={}, y={})).values
     assert list(table.columns) == ["b", "a"]
     assert list(table.index) == ["x", "y", "mean of x, y"]
     assert table.loc["mean of x, y", "a"] == pytest.approx(0.6)
-    single = table_files.wide(answers_of(scores=_scores()), _grid("a", x={}), "ndcg@10").values
-    assert list(single.index) == ["x"]
+    assert list(_wide(_scores(), _grid("a", x={})).values.index) == ["x"]
 
 
 def test_the_mean_counts_nothing_twice_and_leaves_ms_marco_out():
     over = {"corpus": "msmarco"}
     datasets = {"msmarco": over, "trec-dl-2019": over, "a": {}, "b": {}, "both": {"mean_of": ["a", "b"]}, "c": {}}
-    grid = GridSummary(systems=(), rows=tuple(datasets), datasets=_described(datasets), metrics=())
+    grid = _grid("", **datasets)
     assert table_files.averaged_rows(grid) == ["both", "c"]
     assert table_files.mean_name(grid) == "mean of both, c (without msmarco, trec-dl-2019)"
 
@@ -419,8 +421,7 @@ def _partial_scores() -> pd.DataFrame:
 
 def test_a_mean_without_what_is_not_supplied_says_so():
     absent = {"not_supplied": ("/data/z",)}
-    grid = _grid("ab", x={}, y={}, z=absent, m=absent)
-    table = table_files.wide(answers_of(scores=_partial_scores()), grid, "ndcg@10")
+    table = _wide(_partial_scores(), _grid("ab", x={}, y={}, z=absent, m=absent))
     assert table.values.loc["mean of x, y (without z, m)", "a"] == pytest.approx(0.6)
     assert table.shown.loc["z", "a"] == "not supplied"
 
@@ -429,21 +430,17 @@ def test_a_mean_that_lacks_a_cell_has_no_value_and_says_what_it_lacks(tmp_path):
     scores = _scores()
     unfinished = (scores["system"] == "b") & (scores["dataset"] == "y")
     scores.loc[unfinished, ["value", "status"]] = [float("nan"), "failed"]
-    table = table_files.wide(answers_of(scores=scores), _grid("ab", x={}, y={}), "ndcg@10")
+    table = _wide(scores, GRID)
     assert table.shown.loc["mean of x, y"].to_dict() == {"a": "0.6000", "b": "incomplete"}
     assert pd.isna(table.values.loc["mean of x, y", "b"])
-    table_files.write_wide(table, tmp_path)
-    assert "| y | **0.7000** | failed |" in (tmp_path / "ndcg@10.md").read_text()
+    assert "| y | **0.7000** | failed |" in _written(table, tmp_path)[0]
     assert pd.read_csv(tmp_path / "ndcg@10.csv").dtypes[["a", "b"]].tolist() == ["float64", "float64"]
 
 
 def test_the_group_of_the_best_is_marked(tmp_path):
     rows = [("x", "a", True), ("x", "b", True), ("y", "a", True), ("y", "b", False)]
     groups = pd.DataFrame(rows, columns=["dataset", "system", "in_best_group"]).assign(metric="ndcg@10")
-    answers = answers_of(scores=_scores(), significance=typed("significance", groups))
-    table = table_files.wide(answers, _grid("ab", x={}, y={}), "ndcg@10")
-    table_files.write_wide(table, tmp_path)
-    markdown, latex = ((tmp_path / f"ndcg@10.{suffix}").read_text() for suffix in ("md", "tex"))
+    markdown, latex = _written(_wide(_scores(), GRID, significance=groups), tmp_path)
     assert "| x | 0.5000† | **0.6000** |\n| y | **0.7000** | 0.1000 |" in markdown
     assert "†: not distinguishable from the best of the row" in markdown
     assert r"x & 0.5000$^\dagger$ & \textbf{0.6000} \\" in latex
@@ -455,15 +452,11 @@ def test_tables_mark_what_systems_were_trained_on(tmp_path):
     """In the signs' order: the group of the best, training data, flaws."""
     scores = _scores().assign(detail=["a flaw", "", "", ""])
     training = {"trained_on": {"a": ("x",)}, "training_unknown": {"b": ("x", "y")}}
-    grid = _grid("ab", x={}, y={}).model_copy(update=training)
-    table_files.write_wide(table_files.wide(answers_of(scores=scores), grid, "ndcg@10"), tmp_path)
-    markdown, latex = ((tmp_path / f"ndcg@10.{suffix}").read_text() for suffix in ("md", "tex"))
+    markdown, latex = _written(_wide(scores, GRID.model_copy(update=training)), tmp_path)
     assert "| x | 0.5000‡§ | **0.6000**? |\n| y | **0.7000** | 0.1000? |" in markdown
     assert r"x & 0.5000$^\ddagger$\S{} & \textbf{0.6000}? \\" in latex
-    note = (
-        "?: it is not known whether the system was trained on the dataset, so zero-shot means leave the system out (b)."
-    )
-    assert note in markdown
+    assert "?: it is not known whether the system was trained on the dataset, so zero-shot means leave" in markdown
+    assert "leave the system out (b)." in markdown
     assert "‡: the system was trained on the dataset" in markdown
 
 
@@ -478,11 +471,10 @@ def test_tables_are_typeset(tmp_path):
     """With all characters that a name may have, within a float and with notes of several lines."""
     scores = _scores().replace({"system": {"a": "A_1.x+y@20-w"}, "dataset": {"y": "y_2.a+b@c-d"}})
     scores["detail"] = scores["detail"].where(scores["system"] != "b", "1 of 10 queries has no documents and counts 0")
-    grid = _grid("ab", **{"x": {}, "y_2.a+b@c-d": {}}).model_copy(update={"systems": ("A_1.x+y@20-w", "b")})
-    table = table_files.wide(answers_of(scores=scores), grid, "ndcg@10")
+    grid = _grid(["A_1.x+y@20-w", "b"], **{"x": {}, "y_2.a+b@c-d": {}})
+    table = _wide(scores, grid)
     notes = (*table.notes, "b on x: 50%_of ~/{my} #1 \\runs^$2.trec lacks <5 of 12.", table_files.DEVIATION)
-    table_files.write_wide(table._replace(notes=notes, signs=table.signs + " ± 0.0012"), tmp_path)
-    assert r"\S{}" in (tmp_path / "ndcg@10.tex").read_text()
+    assert r"\S{}" in _written(table._replace(notes=notes, signs=table.signs + " ± 0.0012"), tmp_path)[1]
     (tmp_path / "paper.tex").write_text(exports.latex(grid, answers_of(scores=scores), "ndcg@10"))
     inputs = r"\begin{table}\input{ndcg@10.tex}\end{table}\input{paper.tex}"
     text = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
@@ -494,8 +486,7 @@ def test_tables_are_typeset(tmp_path):
 
 
 def test_what_is_not_supplied_is_never_judged():
-    reference = published.Published("a", "z", "ndcg@10", 0.0, "paper", "one", "")
-    verdicts = aggregate.judge(_partial_scores(), [reference], {"paper": 0.02}).set_index(["system", "dataset"])
+    verdicts = _judged(_value(0.0, dataset="z"), scores=_partial_scores())
     assert verdicts.loc[("a", "z"), "verdict"] == verdicts.loc[("b", "z"), "verdict"] == "not supplied"
     assert verdicts.loc[("a", "z"), "published"] == 0.0
     assert verdicts.loc[("a", "x"), "verdict"] == "no reference"
@@ -503,10 +494,7 @@ def test_what_is_not_supplied_is_never_judged():
 
 @pytest.mark.parametrize(("metric", "best"), [("ndcg@10", "**0.6000**"), ("hole@10", "**0.5000**")])
 def test_the_best_of_a_row_is_one_that_is_there_and_of_holes_the_fewest(tmp_path, metric, best):
-    scores = _partial_scores().assign(metric=metric)
-    answers = answers_of(scores=scores)
-    table_files.write_wide(table_files.wide(answers, _grid("ab", x={}, z={}), metric), tmp_path)
-    text = (tmp_path / f"{metric}.md").read_text()
+    text, _ = _written(_wide(_partial_scores().assign(metric=metric), _grid("ab", x={}, z={}), metric), tmp_path)
     assert text.count("**") == 2
     assert f" {best} " in text
     assert "| z | not supplied | not supplied |" in text
@@ -521,24 +509,22 @@ def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
         "hybrid": [("encode", {"precision": "float32"}), ("score", {"precision": "bfloat16"}), ("fuse", {})],
     }
     named = []
-    for system, steps in made.items():
-        for dataset in "xy":
-            records = [f"{system}/{stage}.{dataset}.json" for stage, _ in steps]
-            for record, (stage, facts) in zip(records, steps, strict=True):
-                settings = {"base": {"family": "dense"}} if stage == "adapt" else {"family": "dense"}
-                files.write_json(record, finished.record(stage, facts=facts, settings=settings))
-            scores, per_query = f"{system}/{dataset}.json", f"{system}/{dataset}.per-query.parquet"
-            means = {"system": system, "dataset": dataset, "queries": 5, "means": {"ndcg@10": 0.5}}
-            files.write_json(scores, finished.record("evaluate", scores=means))
-            pd.DataFrame({"query": list("12345"), "ndcg@10": 0.5}).to_parquet(per_query)
-            named.append({"system": system, "dataset": dataset, "scores": scores, "per_query": per_query})
-            named[-1]["records"] = records
+    for system, dataset in itertools.product(made, "xy"):
+        cell = {"system": system, "dataset": dataset}
+        records = []
+        for stage, facts in made[system]:
+            settings = {"base": {"family": "dense"}} if stage == "adapt" else {"family": "dense"}
+            records.append(f"{system}/{stage}.{dataset}.json")
+            files.write_json(records[-1], finished.record(stage, facts=facts, settings=settings))
+        scores, per_query = f"{system}/{dataset}.json", f"{system}/{dataset}.per-query.parquet"
+        means = {**cell, "queries": 5, "means": {"ndcg@10": 0.5}}
+        files.write_json(scores, finished.record("evaluate", scores=means))
+        pd.DataFrame({"query": list("12345"), "ndcg@10": 0.5}).to_parquet(per_query)
+        named.append(Cell(**cell, scores=scores, per_query=per_query, records=tuple(records)))
     other = finished.record("encode", facts={"precision": "bfloat16"}, settings={"family": "dense"})
     files.write_json("dense/encode.y.json", other)
-    datasets = {"x": {"corpus": "x"}, "y": {"corpus": "y"}, "both": {"mean_of": ["x", "y"]}}
-    grid = GridSummary.model_validate(
-        {"systems": [*made], "rows": ["both"], "datasets": datasets, "metrics": ["ndcg@10"], "cells": named}
-    )
+    grid = _grid(made, x={"corpus": "x"}, y={"corpus": "y"}, both={"mean_of": ("x", "y")})
+    grid = grid.model_copy(update={"rows": ("both",), "cells": tuple(named)})
     intervals = typed("scores", pd.DataFrame())[["system", "dataset", "metric", "low", "high"]]
     scores = aggregate.collect_scores(grid, cells.find(grid), intervals)
     assert {(row.system, row.dataset): row.precision for row in scores.itertuples()} == {
@@ -567,32 +553,26 @@ def test_checkpoints_of_a_cell_have_the_commit_that_was_fetched():
 
 
 def test_tables_name_what_was_not_computed_in_float32(tmp_path):
-    grid = _grid("ab", x={}, y={})
     assert table_files.precision_note(_scores(), _grid("ab", x={})) == ""
-    assert table_files.precision_note(_scores(), grid) == "Computed in bfloat16: b (y)."
     assert table_files.precision_note(_scores(), _grid("ab", y={})) == "Computed in bfloat16: b."
-    table_files.write_wide(table_files.wide(answers_of(scores=_scores()), grid, "ndcg@10"), tmp_path)
-    table = {name: (tmp_path / f"ndcg@10.{name}").read_text() for name in ("md", "tex")}
-    assert table["md"].endswith(" Computed in bfloat16: b (y).\n")
-    assert "Computed in bfloat16: b (y).\\par}\n" in table["tex"]
+    markdown, latex = _written(_wide(_scores(), GRID), tmp_path)
+    assert markdown.endswith(" Computed in bfloat16: b (y).\n")
+    assert "Computed in bfloat16: b (y).\\par}\n" in latex
 
 
 def test_the_report_tells_reasons_precisions_and_notes(tmp_path, monkeypatch):
     """Of the cells a, x (another protocol) and b, y (bfloat16), and of a model behind both systems."""
     monkeypatch.chdir(tmp_path)
-    counted = dict.fromkeys(("empty_documents", "duplicates_dropped", "unknown_documents"), 0)
-    counted |= dict.fromkeys(("queries_without_relevant", "overruled_judgements"), 0)
-    counted |= dict.fromkeys(("own_documents_dropped", "same_ids_kept"), 0)
+    names = ("empty_documents", "duplicates_dropped", "unknown_documents", "queries_without_relevant")
+    counted = dict.fromkeys([*names, "overruled_judgements", "own_documents_dropped", "same_ids_kept"], 0)
     datasets = {}
     for name in "xy":
         corpus, dataset = f"corpora/{name}.json", f"datasets/{name}.json"
         files.write_json(corpus, finished.record("fetch", facts=counted))
         files.write_json(dataset, finished.record("fetch_dataset", facts={**counted, "relevant": 20, "queries": 10}))
         datasets[name] = {"corpus": name, "source": "here", "corpus_record": corpus, "dataset_record": dataset}
-    kept = published.Published(
-        "a", "x", "ndcg@10", 0.4, "paper", "Table 2", "", "The run kept the query's own document."
-    )
-    answers = answers_of(scores=_scores(), verdicts=aggregate.judge(_scores(), [kept], {"paper": 0.02}))
+    kept = _value(0.4, source="Table 2", protocol="The run kept the query's own document.")
+    answers = answers_of(scores=_scores(), verdicts=_judged(kept).reset_index())
     notes = (ModelNote(model="writer", systems=("a", "b"), note="Writes other queries."),)
     grid = _grid("ab", **datasets).model_copy(update={"notes": notes})
     write_answers(answers, tmp_path)
