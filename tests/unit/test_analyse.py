@@ -32,11 +32,8 @@ from beirgrid.runs import runs
 from beirgrid.stages import aggregate, report
 
 Scores = dict[str, dict[str, float]]
-DATASETS = {"one": ("one",), "two": ("two",), "both": ("one", "two")}
 SYSTEMS = ("bm25", "dense", "bm25+ce")
 METRIC = "ndcg@10"
-
-
 FACTS = {
     "retrieve": {"search_seconds": 0.8, "queries": 8, "device": "cpu"},
     "score": {"queries": 8, "pairs": 120, "pairs_per_second": 30.0, "device": "cpu"},
@@ -51,10 +48,8 @@ def write_record(path: str | Path, stage: str, settings: dict, **results: Any) -
 
 
 def write_run(system: str, dataset: str, scores: Scores) -> None:
-    path = Path(paths.RUN.format(system=system, dataset=dataset))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [f"{q} Q0 {d} 1 {score} t\n" for q, found in scores.items() for d, score in found.items()]
-    path.write_bytes(gzip.compress("".join(lines).encode()))
+    run = {q: runs.canonical(q, list(found), np.array(list(found.values()))) for q, found in scores.items()}
+    runs.write(paths.RUN.format(system=system, dataset=dataset), run, system)
 
 
 def reranked(first: Scores, scores: dict[tuple[str, str], float], depth: int) -> Scores:
@@ -76,15 +71,13 @@ class Grid:
         for seed, dataset in enumerate(("one", "two")):
             self.write_dataset(dataset, random.Random(seed))
         cells = tuple(self.cell(system, dataset) for dataset in ("one", "two") for system in SYSTEMS)
-        rows = {
-            name: DatasetSummary(mean_of=parts if len(parts) > 1 else (), corpus="" if len(parts) > 1 else f"c-{name}")
-            for name, parts in DATASETS.items()
-        }
-        summary = GridSummary(
+        datasets = {name: DatasetSummary(corpus=f"c-{name}") for name in ("one", "two")}
+        datasets["both"] = DatasetSummary(mean_of=("one", "two"))
+        self.summary = GridSummary(
             name="small",
             systems=SYSTEMS,
-            rows=tuple(DATASETS),
-            datasets=rows,
+            rows=tuple(datasets),
+            datasets=datasets,
             metrics=(METRIC,),
             baseline="bm25",
             trained_on={"dense": ("two",)},
@@ -92,13 +85,13 @@ class Grid:
         )
         self.folder = Path("results/grids/small")
         self.folder.mkdir(parents=True)
-        (self.folder / "grid.json").write_text(summary.model_dump_json(exclude_defaults=True))
-        rows_of_scores = [(c.system, c.dataset, METRIC, self.value(c.system, c.dataset), "done") for c in cells]
-        states = find(summary)
+        (self.folder / "grid.json").write_text(self.summary.model_dump_json(exclude_defaults=True))
+        rows = [(c.system, c.dataset, METRIC, self.value(c.system, c.dataset), "done") for c in cells]
+        states = find(self.summary)
         tables = pages.answers_of(
-            scores=pd.DataFrame(rows_of_scores, columns=["system", "dataset", "metric", "value", "status"]),
+            scores=pd.DataFrame(rows, columns=["system", "dataset", "metric", "value", "status"]),
             efficiency=efficiency.efficiency(steps_of(states)),
-            per_query=aggregate.collect_per_query(summary, states),
+            per_query=aggregate.collect_per_query(self.summary, states),
         )
         answers.write_answers(tables, self.folder / "tables")
 
@@ -176,25 +169,15 @@ def grid(tmp_path, monkeypatch) -> Grid:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("grid")
-
-
-@pytest.fixture(scope="module")
-def whole(folder) -> Grid:
-    """A grid that was analysed over figures of an earlier grid."""
-    with contextlib.chdir(folder):
+def analysed(tmp_path_factory) -> Grid:
+    """A grid that was analysed over figures of an earlier grid. Tests only read it."""
+    with contextlib.chdir(tmp_path_factory.mktemp("grid")):
         found = Grid()
         (found.folder / "figures").mkdir()
         (found.folder / "figures" / "old.svg").write_text("")
         assert found.analyse() == 0
+        found.folder = found.folder.absolute()
     return found
-
-
-@pytest.fixture
-def analysed(whole, folder, monkeypatch) -> Grid:
-    monkeypatch.chdir(folder)
-    return whole
 
 
 def test_the_tables_of_a_grid(analysed):
@@ -261,18 +244,9 @@ def test_a_damaged_run_is_named(grid, capsys):
     assert "results/runs/dense/two.run.gz" in capsys.readouterr().err
 
 
-def _canonical_runs(grid: Grid) -> None:
-    """Rewrite the runs as the stages do, best documents first."""
-    for (system, dataset), of in grid.runs.items():
-        run = {q: runs.canonical(q, list(found), np.array(list(found.values()))) for q, found in of.items()}
-        runs.write(paths.RUN.format(system=system, dataset=dataset), run, system)
-
-
 def test_a_page_has_the_documents_of_its_queries_with_grades_words_and_ranks(grid, monkeypatch):
-    _canonical_runs(grid)
     queries = {dataset: [f"q{n}" for n in range(8)] for dataset in ("one", "two")}
-    summary = GridSummary.model_validate_json((grid.folder / "grid.json").read_text())
-    found = documents.documents(summary, queries)
+    found = documents.documents(grid.summary, queries)
     for dataset in ("one", "two"):
         assert found[dataset]["systems"] == list(SYSTEMS)
         ranked = {
@@ -292,17 +266,15 @@ def test_a_page_has_the_documents_of_its_queries_with_grades_words_and_ranks(gri
                 of_all = [of[query].index(title) + 1 if title in of[query] else 0 for of in ranked.values()]
                 assert ranks == of_all
     monkeypatch.setattr(documents, "MOST_DOCUMENTS", 3 * 2 * (documents.OF_QUERY + documents.MISSED))
-    assert [len(of["queries"]) for of in documents.documents(summary, queries).values()] == [3, 3]
+    assert [len(of["queries"]) for of in documents.documents(grid.summary, queries).values()] == [3, 3]
     monkeypatch.setattr(documents, "MOST_RUNS", 10)
-    assert documents.documents(summary, queries) == {}
+    assert documents.documents(grid.summary, queries) == {}
 
 
 def test_no_text_is_shown_where_the_licence_forbids_it(grid):
-    _canonical_runs(grid)
-    summary = GridSummary.model_validate_json((grid.folder / "grid.json").read_text())
-    hidden = summary.datasets["one"].model_copy(update={"show_text": False})
-    summary = summary.model_copy(update={"datasets": {**summary.datasets, "one": hidden}})
-    (grid.folder / "grid.json").write_text(summary.model_dump_json())
+    datasets = grid.summary.datasets
+    hidden = datasets["one"].model_copy(update={"show_text": False})
+    summary = grid.summary.model_copy(update={"datasets": {**datasets, "one": hidden}})
     page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"))
     for name, shown in (("one", False), ("two", True)):
         packs = [re.search(rf'id="{pack}">([\w+/=]+)<', page)[1] for pack in ("per-query", "documents")]

@@ -12,8 +12,7 @@ from typing import Any
 import pages
 import pandas as pd
 import pytest
-import yaml
-from helpers import ROOT, main
+from helpers import ROOT, main, tracked_configuration
 
 from beirgrid import config
 from beirgrid.core import files, paths, provenance
@@ -25,8 +24,6 @@ from beirgrid.pipeline.summaries import Summary
 from beirgrid.results import answers
 from beirgrid.results.summary import GridSummary
 from beirgrid.stages import report
-
-LICENSED = ("bioasq", "signal1m", "trec-news", "robust04")
 
 
 def packed(page: str, name: str) -> Any:
@@ -40,14 +37,17 @@ def images(page: str) -> list[str]:
     return re.findall(r'<img src="data:image/svg\+xml;base64,([\w+/=]+)"', page)
 
 
-@pytest.fixture
-def paper(tmp_path, monkeypatch) -> GridSummary:
-    """The paper's grid."""
+@pytest.fixture(autouse=True)
+def work(tmp_path, monkeypatch) -> None:
+    """Work in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    raw = {}
-    for name in ("config", "datasets", "systems", "grids/paper"):
-        raw.update(yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text()))
-    for name in LICENSED:
+
+
+@pytest.fixture
+def paper(tmp_path) -> GridSummary:
+    """The paper's grid."""
+    raw = tracked_configuration("grids/paper")
+    for name in ("bioasq", "signal1m", "trec-news", "robust04"):
         raw["corpora"][raw["datasets"][name]["corpus"]]["path"] = str(pages.folder(tmp_path / name))
     return GridSummary.model_validate_json(Summary(Grid(config.load(raw))).as_json({}))
 
@@ -75,8 +75,7 @@ def test_families_are_those_of_the_models(paper):
     assert families.items() | {("tas-b", "dense")} <= paper.families.items()
 
 
-def test_steps_that_cells_share_are_told_once(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_steps_that_cells_share_are_told_once():
     shards = [pages.record(Path(f"embeddings/{n}.json"), f"encode {n}", stage="encode") for n in range(2)]
     own = pages.record(Path("runs/bm25/trec-covid.json"), stage="retrieve")
     grid = pages.grid(2, 1, records=(*shards, own, "missing.json"))
@@ -90,8 +89,7 @@ def test_steps_that_cells_share_are_told_once(tmp_path, monkeypatch):
     assert rows == [(system, "trec-covid", number) for system in grid.systems for number in range(3)]
 
 
-def test_the_best_is_marked_ranked_first_and_drawn_with_its_interval(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_the_best_is_marked_ranked_first_and_drawn_with_its_interval():
     grid = pages.grid(5, 1, ("ndcg@10", "hole@10"))
     answers = pages.tables(grid)
     for table in sections.metric_tables(grid, answers):
@@ -105,9 +103,8 @@ def test_the_best_is_marked_ranked_first_and_drawn_with_its_interval(monkeypatch
         assert (high - low, at - low) == pytest.approx((4 / span, 2 / span), abs=0.11)
 
 
-def test_cells_of_systems_that_were_trained_on_the_dataset_are_marked(monkeypatch, tmp_path):
+def test_cells_of_systems_that_were_trained_on_the_dataset_are_marked():
     """Cells with unknown training data have a mark too; cells of systems with known other data have none."""
-    monkeypatch.chdir(tmp_path)
     training = {"trained_on": {"bm25-flat": ("nfcorpus",)}, "training_unknown": {"doct5query": ("nq",)}}
     grid = pages.grid(3, 3, ("ndcg@10",)).model_copy(update=training)
     (table,) = sections.metric_tables(grid, pages.tables(grid))
@@ -121,8 +118,7 @@ def test_cells_of_systems_that_were_trained_on_the_dataset_are_marked(monkeypatc
     assert "so zero-shot means leave the system out (doct5query)" in page
 
 
-def test_a_dataset_may_have_the_name_of_a_set_of_datasets(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_a_dataset_may_have_the_name_of_a_set_of_datasets():
     text = pages.grid(2, 2, ("ndcg@10",)).model_dump_json().replace("trec-covid", "all")
     grid = GridSummary.model_validate_json(text)
     answers = pages.tables(grid)
@@ -135,15 +131,13 @@ def test_a_dataset_may_have_the_name_of_a_set_of_datasets(monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize(("size", "offered"), [((1, 1), False), ((2, 1), True), ((1, 3), True)])
-def test_filters_are_offered_where_there_is_a_choice(monkeypatch, tmp_path, size, offered):
-    monkeypatch.chdir(tmp_path)
+def test_filters_are_offered_where_there_is_a_choice(size, offered):
     grid = pages.grid(*size)
     assert ("<summary>Filter" in render(grid, pages.tables(grid))) is offered
 
 
-def test_figures_stand_in_the_page_with_their_captions(monkeypatch, tmp_path):
+def test_figures_stand_in_the_page_with_their_captions():
     """Figures are images, so the content of an SVG cannot become part of the page."""
-    monkeypatch.chdir(tmp_path)
     grid = pages.grid(2, 2)
     folder = Path("results/grids/grid/figures")
     files.write_json(folder / "captions.json", {"depth": "Depth <of> reranking", "absent": "No file"})
@@ -157,9 +151,8 @@ def test_figures_stand_in_the_page_with_their_captions(monkeypatch, tmp_path):
     assert "No file" not in page
 
 
-def test_a_report_has_pictures_of_its_numbers_without_any_analyses(monkeypatch, tmp_path):
+def test_a_report_has_pictures_of_its_numbers_without_any_analyses():
     """Of as many queries as there are; the names of systems are no markup."""
-    monkeypatch.chdir(tmp_path)
     grid = pages.grid(3, 4, ("ndcg@10",))
     values = {"bm25": [0.1, 0.5, 0.5], "bm25-flat": [0.2, 0.5, 0.1], "doct5query": [0.9, 0.5, 0.7]}
     per_query = pages.per_query(dict.fromkeys(grid.rows, values), ["q1", "q2", "q3"])
@@ -172,8 +165,7 @@ def test_a_report_has_pictures_of_its_numbers_without_any_analyses(monkeypatch, 
     assert f"{above} higher, 1 equal, {2 - above} lower" in curve.decode()
 
 
-def test_analyses_of_other_scores_say_so(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_analyses_of_other_scores_say_so(tmp_path):
     pages.analyses(tmp_path, "A title")
     grid = pages.grid(2, 2)
     tables = pages.tables(grid)
@@ -188,8 +180,7 @@ def test_analyses_of_other_scores_say_so(monkeypatch, tmp_path):
     assert said in render(grid, tables._replace(scores=changed))
 
 
-def test_too_many_pairs_of_systems_are_left_out_and_the_page_says_so(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_too_many_pairs_of_systems_are_left_out_and_the_page_says_so(monkeypatch):
     grid = pages.grid(3, 2)
     said = "This page has the pairs of nDCG@10 only"
     assert said not in render(grid, pages.tables(grid))
@@ -200,8 +191,7 @@ def test_too_many_pairs_of_systems_are_left_out_and_the_page_says_so(monkeypatch
     assert said in page
 
 
-def test_data_of_the_script_cannot_end_it(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_data_of_the_script_cannot_end_it():
     grid = pages.grid(2, 2)
     answers = pages.tables(grid)
     answers.significance["note"] = "</script><script>alert(1)</script>"
@@ -209,8 +199,7 @@ def test_data_of_the_script_cannot_end_it(monkeypatch, tmp_path):
     assert row[-1] == "</script><script>alert(1)</script>"
 
 
-def test_published_values_are_a_page_without_a_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_published_values_are_a_page_without_a_run(capsys):
     assert main(["demo", "--published"]) == 0
     page = Path("results/grids/published/report/index.html").read_text()
     assert "<h1>published: 17 systems × 14 datasets</h1>" in page
