@@ -17,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -32,9 +32,16 @@ from beirgrid.sets import documents, queries, server
 from beirgrid.sets.evaluation_set import EvaluationSet
 from beirgrid.sets.store import STALE, Grading, JudgementStore
 
-# A field that is in quotes as a whole.
-FIELD = re.compile(r'"(?:[^"]|"")*"')
 HOSTILE = "<script>document.title = 'hacked'</script> & </textarea>"
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """The warnings of a test."""
+    lines: list[str] = []
+    for module in (documents, queries, server):
+        monkeypatch.setattr(module, "warn", lines.append)
+    return lines
 
 
 @pytest.fixture
@@ -107,9 +114,9 @@ def test_office_files_are_read(tmp_path):
     table.create_sheet("empty")
     table.save(tmp_path / "table.xlsx")
     two = openpyxl.Workbook()
-    for sheet, text in ((two.active, "of the first sheet"), (two.create_sheet("more"), "of the other sheet")):
-        sheet.append(["text"])
-        sheet.append([text])
+    for sheet in (two.active, two.create_sheet("more")):
+        for row in (["text"], [f"of {sheet.title}"]):
+            sheet.append(row)
     two.save(tmp_path / "two.xlsx")
     heading = '<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Flour_types</w:t></w:r></w:p>'
     _zip(tmp_path / "flour.docx", _word(f"{heading}{_paragraph('Rye &lt;b&gt; 3*4')}{WRAPPED}"))
@@ -118,8 +125,8 @@ def test_office_files_are_read(tmp_path):
     assert found["talk.pptx"] == ("Rye bread", f"It keeps for days\n{HOSTILE}\n\n### Notes:\nShow a loaf")
     assert found["7"] == ("", "a row")
     assert found["b"] == ("B", "12.5")
-    assert found["two.xlsx#Sheet#1"] == ("", "of the first sheet")
-    assert found["two.xlsx#more#1"] == ("", "of the other sheet")
+    assert found["two.xlsx#Sheet#1"] == ("", "of Sheet")
+    assert found["two.xlsx#more#1"] == ("", "of more")
     assert found["flour.docx"] == ("Flour_types", "Rye <b> 3*4\n\nmoved here, a field of letters, right to left, kanji")
     assert found["book.epub"] == ("Baking", "**Title:** Baking\n\n# Flour\n\nOne chapter")
 
@@ -135,17 +142,18 @@ def _paragraph(text: str) -> str:
     return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
 
 
-def _word(body: str, links: dict[str, str] | None = None, **parts: str) -> dict[str, str]:
-    """The parts of a Word file; ``links`` are the kinds of further parts by their names."""
+def _related(**targets: str) -> str:
+    """The relationships of a part of an Office file: the XML files of other parts by their kinds."""
+    space = "http://schemas.openxmlformats.org/package/2006/relationships"
+    each = (f'<Relationship Id="{of}" Type="{OFFICE}/{of}" Target="{name}.xml"/>' for of, name in targets.items())
+    return f'<Relationships xmlns="{space}">{"".join(each)}</Relationships>'
 
-    def related(targets: dict[str, str]) -> str:
-        space = "http://schemas.openxmlformats.org/package/2006/relationships"
-        each = (f'<Relationship Id="{name}" Type="{OFFICE}/{of}" Target="{name}"/>' for name, of in targets.items())
-        return f'<Relationships xmlns="{space}">{"".join(each)}</Relationships>'
 
+def _word(body: str, links: str = "", **parts: str) -> dict[str, str]:
+    """The parts of a Word file."""
     return {
-        "_rels/.rels": related({"word/document.xml": "officeDocument"}),
-        "word/_rels/document.xml.rels": related(links or {}),
+        "_rels/.rels": _related(officeDocument="word/document"),
+        "word/_rels/document.xml.rels": links or _related(),
         "word/document.xml": f"<w:document {WORD}><w:body>{body}</w:body></w:document>",
         **{f"word/{name}.xml": f"<w:hdr {WORD}>{text}</w:hdr>" for name, text in parts.items()},
     }
@@ -166,6 +174,7 @@ def _book(pages: dict[str, str | bytes], spine: str | None = None) -> dict[str, 
 
 BOX = f"<w:txbxContent>{_paragraph('in a box')}</w:txbxContent>"
 BOXES = (f"<w:p><w:r><m:AlternateContent><m:Choice>{BOX}</m:Choice>", "</m:AlternateContent></w:r></w:p>")
+TOP, LOW = _paragraph("on top"), _paragraph("below")
 NOTE = '<w:p><w:r><w:t>Rye</w:t></w:r><w:r><w:footnoteReference w:id="2"/></w:r></w:p>'
 FOOTNOTE = '<w:footnote w:id="2"><w:p/></w:footnote>'
 LATIN = '<?xml version="1.0" encoding="latin1"?><body>Rogg\xe9n</body>'
@@ -179,14 +188,11 @@ UNCLOSED = "its text may be cut: an element, a comment or a quote does not close
     [
         (_word(_paragraph("Rye") + "".join(BOXES)), "Rye\n\nin a box"),
         (_word(_paragraph("Rye") + f"<m:Fallback>{BOX}</m:Fallback>".join(BOXES)), "Rye\n\nin a box"),
-        (
-            _word(_paragraph("Rye"), {"top.xml": "header"}, top=_paragraph("on top"), low=_paragraph("below")),
-            "Rye\n\non top\n\nbelow",
-        ),
+        (_word(_paragraph("Rye"), _related(header="top"), top=TOP, low=LOW), "Rye\n\non top\n\nbelow"),
         (_word(_paragraph("see ![a](b) [c](d)")), "see a [c](d)\n\nsee ![a](b) [c](d)"),
         (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye"),
         (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:strike/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye"),
-        (_word(NOTE, {"footnotes.xml": "footnotes"}, footnotes=FOOTNOTE), "Rye[1]\n\n1. ↑"),
+        (_word(NOTE, _related(footnotes="footnotes"), footnotes=FOOTNOTE), "Rye[1]\n\n1. ↑"),
         (_book({"b.html": "<p>Rye", "a": "<p>Oats"}), f"{BOOK}Rye\n\nOats"),
         (_book({"b.html": "<p>Rye", "a": "<p>Oats"}, spine="a"), f"{BOOK}Oats\n\nRye"),
         (_book({"a": f"{'<div>' * 3000}Rye", "x y": "Oats"}), f"{BOOK}Rye\n\nOats"),
@@ -416,7 +422,7 @@ def test_documents_that_cannot_be_read_or_have_no_text_are_named_and_the_others_
     assert all(re.match(pattern, flaws[name]) for name, pattern in expected.items()), flaws
 
 
-def test_rows_of_excel_are_not_lost(tmp_path, monkeypatch):
+def test_rows_of_excel_are_not_lost(tmp_path, said):
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     for row in (
@@ -431,8 +437,6 @@ def test_rows_of_excel_are_not_lost(tmp_path, monkeypatch):
     book.active["XFD50000"] = " "  # a cell of the last column
     book.create_sheet("notes").append(["no rows"])
     book.save(tmp_path / "a.xlsx")
-    said: list[str] = []
-    monkeypatch.setattr(documents, "warn", said.append)
     found, flaws = documents.read(tmp_path)
     assert [(document.id, document.text) for document in found] == [("1", "x"), ("2", "y"), ("3", "")]
     assert flaws == {"3": "it has no text"}
@@ -458,9 +462,7 @@ def test_rows_of_excel_are_not_lost(tmp_path, monkeypatch):
         ("a.tsv", "title\ttext\t\nrye\toats\twheat\n", "columns up to {} row 1 that are not read: without a name (1"),
     ],
 )
-def test_columns_that_are_not_read_are_named(tmp_path, monkeypatch, name, content, told):
-    said: list[str] = []
-    monkeypatch.setattr(documents, "warn", said.append)
+def test_columns_that_are_not_read_are_named(tmp_path, said, name, content, told):
     (tmp_path / name).write_text(content)
     documents.read(tmp_path)
     assert said[0].startswith(told.format(tmp_path / name))
@@ -501,11 +503,9 @@ def test_links_are_not_followed_out_of_the_folder(tmp_path):
     assert flaws == dict.fromkeys(["c.md", "d", "e.md"], LINK)
 
 
-def test_queries_are_read_and_checked(tmp_path, monkeypatch):
+def test_queries_are_read_and_checked(tmp_path, said):
     path = tmp_path / "queries.csv"
     path.write_text("query,id\n how  to bake ,q7\n,q8\n")
-    said: list[str] = []
-    monkeypatch.setattr(queries, "warn", said.append)
     assert queries.read(path) == [queries.SetQuery("q7", "how to bake")]
     assert said == [f"{path}: 1 rows have no query"]
     reading, writing = os.pipe()  # of a shell
@@ -556,6 +556,9 @@ def test_no_row_of_queries_is_lost_or_read_as_text(tmp_path, name, content, expe
             queries.read(tmp_path / name)
 
 
+QUOTES = re.compile(r'"(?:[^"]|"")*"')
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.text('a" ,\t'), min_size=1), st.sampled_from((",", "\t")), st.booleans(), st.booleans())
 def test_a_table_of_queries_has_all_its_rows_or_is_refused(tmp_path_factory, texts, delimiter, first, program):
@@ -571,8 +574,8 @@ def test_a_table_of_queries_has_all_its_rows_or_is_refused(tmp_path_factory, tex
             csv.writer(stream, delimiter=delimiter).writerows(rows)
         else:
             stream.write("".join(f"{delimiter.join(row)}\n" for row in rows))
-            if delimiter == ",":
-                texts = [text[1:-1].replace('""', '"') if FIELD.fullmatch(text) else text for text in texts]
+            if delimiter == ",":  # which has quotes around a field as a whole
+                texts = [text[1:-1].replace('""', '"') if QUOTES.fullmatch(text) else text for text in texts]
     expected = [(f"q{at}", " ".join(text.split())) for at, text in enumerate(texts) if text.strip()]
     if program and expected:
         assert [query[:2] for query in queries.read(path)] == expected
@@ -735,20 +738,12 @@ def made(tmp_path):
 @pytest.fixture
 def served(made):
     """The address of a page on which the set is judged."""
-    with serving(made) as address:
-        yield address
-
-
-@contextmanager
-def serving(made):
     running, listening, address = server.serve(server.Judging(made))
     thread = threading.Thread(target=running.run, args=([listening],))
     thread.start()
-    try:
-        yield address
-    finally:
-        running.should_exit = True
-        thread.join()
+    yield address
+    running.should_exit = True
+    thread.join()
 
 
 def ask(address: str, path: str, body: object = None, judge: str = "ann", **headers: str):
@@ -759,6 +754,16 @@ def ask(address: str, path: str, body: object = None, judge: str = "ann", **head
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
+
+
+def judge_all(address: str, judge: str, **judgement: object) -> dict[str, str]:
+    """Judge all pairs alike that a judge has left, and return the texts of their documents."""
+    texts = {}
+    while pair := ask(address, "next", judge=judge)[1]["pair"]:
+        texts[pair["document"]] = pair["text"]
+        row = {"query": pair["query"], "document": pair["document"], **judgement}
+        assert ask(address, "judge", row, judge)[0] == 200
+    return texts
 
 
 def test_the_server_takes_judgements_and_refuses_what_is_none(made, served):
@@ -787,12 +792,7 @@ def test_documents_that_join_the_pool_are_judged(made, served):
     (made.folder / "corpus.jsonl").write_text(
         "".join(json.dumps({"_id": text.id, "title": text.title, "text": text.text}) + "\n" for text in texts)
     )
-    seen = set()
-    while pair := ask(served, "next")[1]["pair"]:
-        seen.add((pair["document"], pair["text"]))
-        row = {"query": pair["query"], "document": pair["document"], "grade": 1}
-        assert ask(served, "judge", row)[0] == 200
-    assert ("d3", "Oats") in seen
+    assert judge_all(served, "ann", grade=1)["d3"] == "Oats"
 
 
 def test_the_server_answers_its_address_alone_with_grades_and_the_next_step(made, served):
@@ -821,16 +821,9 @@ def test_texts_that_no_file_can_hold_and_ports_that_are_none_are_refused(made, s
             server.serve(server.Judging(made), port)
 
 
-def test_hostile_texts_stay_text(made, served, tmp_path):
+def test_hostile_texts_stay_text(made, served):
     """They come as JSON that the page shows as text, and no browser may read it as anything else."""
-    found = {}
-    for judge in ("ann", "ben"):
-        while (answer := ask(served, "next", judge=judge)[1])["pair"]:
-            pair = answer["pair"]
-            found[pair["document"]] = pair["text"]
-            row = {"query": pair["query"], "document": pair["document"], "grade": None, "reason": HOSTILE}
-            assert ask(served, "judge", row, judge=judge)[0] == 200
-    assert HOSTILE in found["d1"]
+    assert HOSTILE in judge_all(served, "ann", grade=None, reason=HOSTILE)["d1"]
     with urllib.request.urlopen(served, timeout=10) as answer:
         assert HOSTILE not in answer.read().decode()
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -870,9 +863,7 @@ HEADER = "query,document,grade,reason\n"
         (f"{HEADER}q1,d1,3,\nq1,d1,2,\n", "row 2: document 'd1' of query 'q1' has another grade than in .* row 1"),
     ],
 )
-def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path, monkeypatch, text, expected):
-    said: list[str] = []
-    monkeypatch.setattr(server, "warn", said.append)
+def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path, said, text, expected):
     judging, path = server.Judging(made), tmp_path / "back.csv"
     path.write_text(text)
     if isinstance(expected, dict):
@@ -909,12 +900,11 @@ def test_commands_at_the_same_time_lose_nothing_of_set_json(made):
             time.sleep(0.2)
             description.models["model:one"] = {}
 
-    thread = threading.Thread(target=slow)
-    thread.start()
-    begun.wait()
-    with other.edit() as description:
-        description.models["model:two"] = {}
-    thread.join()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(slow)
+        begun.wait()
+        with other.edit() as description:
+            description.models["model:two"] = {}
     assert EvaluationSet(made.folder).description.models == {"model:one": {}, "model:two": {}}
 
 
@@ -969,9 +959,6 @@ def test_two_threads_store_every_judgement(store):
         while pair := store.next(name):
             store.judge(Grading(name, *pair, 1))
 
-    threads = [threading.Thread(target=judge, args=(name,)) for name in ("ann", "ben", "cem")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(judge, ("ann", "ben", "cem")))
     assert len(store.judgements()) == 24
