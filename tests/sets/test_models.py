@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
 import shutil
 from pathlib import Path
@@ -15,7 +14,7 @@ from checkpoints import save_fixed_answer
 from endpoint_server import KEY, Served, serving
 from helpers import set_step
 from scipy.stats import kendalltau
-from sklearn.metrics import cohen_kappa_score
+from sklearn.metrics import cohen_kappa_score, ndcg_score
 
 from beirgrid.core import files
 from beirgrid.core.errors import BeirgridError, ConfigError, DataError
@@ -55,8 +54,7 @@ def made(tmp_path):
     ]
     found = EvaluationSet.create(tmp_path / "notes", texts, "here")
     found.write_queries([queries.SetQuery(f"q{q}", f"what is in {q}") for q in range(QUERIES)])
-    pairs = itertools.product(range(QUERIES), range(DOCUMENTS))
-    found.store.add_pool([(f"q{q}", f"{q}/{d}") for q, d in pairs], overlap=0.3)
+    found.store.add_pool([(f"q{text.id.partition('/')[0]}", text.id) for text in texts], overlap=0.3)
     return found
 
 
@@ -77,17 +75,12 @@ def judged(made: EvaluationSet, model: Path, **options: str) -> list[Grading]:
         return list(models.judge(made, opened, **options))
 
 
-def people(made, number: int, judge: str = "ann") -> None:
+def people(made, number: int) -> None:
     """Judge so many queries whole, and one document of the next one, as the page would let ann do."""
-    done: dict[str, int] = {}
-    while pair := made.store.next(judge):
-        if pair[0] not in done and len(done) == number + 1:
-            return
-        done[pair[0]] = done.get(pair[0], 0) + 1
-        query, document = map(int, pair[1].split("/"))
-        made.store.judge(Grading(judge, *pair, truth(query, document)))
-        if len(done) == number + 1:
-            return
+    begun = set()
+    while len(begun) <= number and (pair := made.store.next("ann")):
+        begun.add(pair[0])
+        made.store.judge(Grading("ann", *pair, truth(*map(int, pair[1].split("/")))))
 
 
 def test_a_model_judges_the_whole_pool_and_its_answers_are_kept(made, endpoint, served):
@@ -115,8 +108,7 @@ def test_a_model_that_stops_goes_on_where_it_stopped(made, endpoint, served):
     served.faults.extend([None] * 20 + [400])
     with pytest.raises(DataError, match="no usable answer"):
         judged(made, endpoint(concurrency=1))
-    kept = len(made.grades()[NAME])
-    assert kept == 20
+    assert len(made.grades()[NAME]) == 20
     assert len(judged(made, endpoint())) == 28
     assert len(served.asked) == 48 + 1, "no pair is asked twice but the one that failed"
     assert not (made.folder / "judgements.answers").exists()
@@ -223,16 +215,13 @@ def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
     people(made, 6)
     by_people, by_model = made.people()["ann"], made.grades()[NAME]
     both = sorted(by_people)
-    grades = [by_people[pair] for pair in both], [by_model[pair] for pair in both]
+    pairs_of_grades = [(by_people[pair], by_model[pair]) for pair in both]
     orders = {"a": [0, 1, 2, 3], "b": [3, 2, 1, 0], "c": [2, 0, 1, 3]}
     rankings = {name: {f"q{q}": [f"{q}/{d}" for d in order] for q in range(QUERIES)} for name, order in orders.items()}
 
-    def ndcg(name: str, query: str, judged) -> float:
-        gains = [judged[f"{query[1:]}/{d}"] for d in orders[name]]
-        ideal = sorted(gains, reverse=True)
-        return sum(g / math.log2(r + 2) for r, g in enumerate(gains)) / sum(
-            g / math.log2(r + 2) for r, g in enumerate(ideal)
-        )
+    def ndcg(name: str, query: str, grades: dict) -> float:
+        gains = [grades[query, document] for document in rankings[name][query]]
+        return ndcg_score([gains], [range(DOCUMENTS, 0, -1)])
 
     queries_of_pairs = [query for query, _ in both]
     sample = sorted(query for query in set(queries_of_pairs) if queries_of_pairs.count(query) == DOCUMENTS)
@@ -241,15 +230,15 @@ def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
     means = {}
     for name in orders:
         rest, both_ways, person = (
-            np.array([ndcg(name, query, {d: g for (q, d), g in judged.items() if q == query}) for query in asked])
-            for judged, asked in ((by_model, others), (by_model, sample), (by_people, sample))
+            np.array([ndcg(name, query, grades) for query in asked])
+            for grades, asked in ((by_model, others), (by_model, sample), (by_people, sample))
         )
         means[name] = both_ways.mean(), person.mean(), findings.prediction_powered_mean(rest, both_ways, person)
     told = findings.calibration(made, NAME, rankings)
-    assert f": {cohen_kappa_score(*grades):.3f} [" in told[0]
+    assert f": {cohen_kappa_score(*zip(*pairs_of_grades, strict=True)):.3f} [" in told[0]
     assert told[0].endswith(", 25 pairs")
     shown = {line.split()[0]: [int(cell) for cell in line.split()[1:]] for line in told[4:8]}
-    assert shown == {str(g): [[*zip(*grades, strict=True)].count((g, m)) for m in range(4)] for g in range(4)}
+    assert shown == {str(g): [pairs_of_grades.count((g, m)) for m in range(4)] for g in range(4)}
     rows = {line.split()[0]: line for line in told if line.split()[0] in orders}
     for name, (_, person, corrected) in means.items():
         assert f"{person:.4f}" in rows[name]
@@ -259,17 +248,18 @@ def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
     assert told[-1].endswith(f"on these queries: {tau:.3f}")
 
 
-def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):
+def test_a_decoder_on_this_machine_judges(tmp_path, capsys):
     """The model answers 2 to everything. One document is longer than the model's window."""
-    with (made.folder / "corpus.jsonl").open("a") as stream:
-        stream.write('{"_id": "long", "title": "Long", "text": "' + "rye bread " * 1000 + '"}\n')
-    made.store.add_pool([("q1", "long")])
+    texts = [documents.Document("short", "", "rye"), documents.Document("long", "Long", "rye bread " * 1000)]
+    made = EvaluationSet.create(tmp_path / "notes", texts, "here")
+    made.write_queries([queries.SetQuery("q", "bread")])
+    made.store.add_pool([("q", text.id) for text in texts])
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("Grade {passage} for {query}!")
     checkpoint = save_fixed_answer(tmp_path / "two", "2")
     set_step("judge", made.folder, "--with", checkpoint, "--prompt", prompt, "--as", "local")
-    assert "49 new judgements by a model; 0 answers have no grade" in capsys.readouterr().out
-    assert set(made.grades()["model:local"].values()) == {2}
+    assert "2 new judgements by a model; 0 answers have no grade" in capsys.readouterr().out
+    assert made.grades()["model:local"] == {("q", "short"): 2, ("q", "long"): 2}
     facts = EvaluationSet(made.folder).description.models["model:local"]
     assert facts["prompt"] == "Grade {passage} for {query}!"
     assert list(facts["sha256"]) == ["model.safetensors"]
@@ -288,18 +278,12 @@ def test_a_decoder_on_this_machine_judges(made, tmp_path, capsys):
 FILLER = "the passage goes on with words that stand in every other one of these passages as well and say no more"
 
 
-@pytest.fixture(scope="module")
-def indexes(tmp_path_factory) -> Path:
-    """A folder of indexes, by the content of their documents."""
-    return tmp_path_factory.mktemp("indexes")
-
-
 @pytest.fixture(autouse=True)
-def _index_of_the_same_documents_is_built_once(indexes, monkeypatch):
+def _index_of_the_same_documents_is_built_once(tmp_path_factory, monkeypatch):
     build = lucene.build_index
 
     def build_once(folder: Path, index: Path, **options) -> None:
-        built = indexes / files.sha256(folder / "corpus.jsonl")
+        built = tmp_path_factory.getbasetemp() / files.sha256(folder / "corpus.jsonl")
         if not built.exists():
             build(folder, built, **options)
         shutil.copytree(built, index)

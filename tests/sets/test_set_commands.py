@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 import yaml
-from helpers import main, set_step
+from helpers import fetch_corpus, fetch_dataset, main, set_step
 
 from beirgrid.core import files
 from beirgrid.core.errors import BeirgridError, DataError
@@ -24,6 +25,7 @@ RUNS = {
     "bm25+minilm": ["a", "x", "c"],
 }
 QUERIES = 12
+QRELS = "query-id\tcorpus-id\tscore\nq1\t1/a\t1\n"
 
 
 @pytest.fixture
@@ -47,9 +49,37 @@ def made(tmp_path, monkeypatch):
     return found
 
 
-def judge(made: EvaluationSet, relevant: str = "abx") -> None:
+@pytest.fixture
+def told(capsys):
+    """Return a function that runs a command and returns what it prints."""
+
+    def run(*words: object) -> str:
+        capsys.readouterr()
+        set_step(*words)
+        return capsys.readouterr().out
+
+    return run
+
+
+def judge(made: EvaluationSet) -> None:
     for query, document in made.store.pool():
-        made.store.judge(Grading("ann", query, document, 2 if document[-1] in relevant else 0))
+        made.store.judge(Grading("ann", query, document, 2 if document[-1] in "abx" else 0))
+
+
+def accept(made: EvaluationSet, depth: int) -> None:
+    """Pool, judge and accept a version."""
+    set_step("pool", "notes", "--depth", depth)
+    judge(made)
+    set_step("accept", "notes")
+
+
+def take_back(folder: str, row: dict[str, str]) -> None:
+    """Give a decided row of a table of disagreements back as eve."""
+    with Path("decided.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, row)
+        writer.writeheader()
+        writer.writerow(row)
+    set_step("judge", folder, "--take-back", "eve", "decided.csv")
 
 
 def test_what_is_left_out_repeated_or_cut_is_named(tmp_path, monkeypatch, capsys):
@@ -67,36 +97,27 @@ def test_what_is_left_out_repeated_or_cut_is_named(tmp_path, monkeypatch, capsys
         "g.ODT": "left out: files ending in .odt are not read",
         "b.md": "it has the same words as a.md",
     }
-    told = capsys.readouterr().err
-    assert "warning: left out: files ending in .odt are not read: f.odt and 1 more\n" in told
-    assert "warning: 6 files and documents are left out, without text, cut or repeated: set.json names them\n" in told
+    said = capsys.readouterr().err
+    assert "warning: left out: files ending in .odt are not read: f.odt and 1 more\n" in said
+    assert "warning: 6 files and documents are left out, without text, cut or repeated: set.json names them\n" in said
 
 
-def test_a_second_budget_is_for_other_pairs_and_counts_all_that_is_pooled(made, capsys):
-    set_step("status", "notes")
-    assert "Next: beirgrid run notes/grid.yaml, then beirgrid set pool notes" in capsys.readouterr().out
+def test_a_second_budget_is_for_other_pairs_and_counts_all_that_is_pooled(made, told):
+    assert "Next: beirgrid run notes/grid.yaml, then beirgrid set pool notes" in told("status", "notes")
     for pairs in (20, 40):
         set_step("pool", "notes", "--depth", 3, "--judgements", 20)
         assert len(made.store.pool()) == pairs
     set_step("pool", "notes", "--depth", 3)
-    capsys.readouterr()
-    set_step("pool", "notes", "--depth", 1)
-    told = capsys.readouterr().out
-    assert "0 new pairs to judge, of 36 in the top 1" in told
-    assert all(line.endswith(" 0.0%") for line in told.splitlines() if line.startswith(tuple(RUNS)))
+    said = told("pool", "notes", "--depth", 1)
+    assert "0 new pairs to judge, of 36 in the top 1" in said
+    assert all(line.endswith(" 0.0%") for line in said.splitlines() if line.startswith(tuple(RUNS)))
 
 
-def test_a_version_closes_holes(made, capsys):
+def test_a_version_closes_holes(made, told):
     """The first pool has each system's first document, the second all three: a, c and x, then b."""
-    set_step("pool", "notes", "--depth", 1)
-    judge(made)
-    set_step("accept", "notes")
-    set_step("pool", "notes", "--depth", 3)
-    judge(made)
-    set_step("accept", "notes")
-    capsys.readouterr()
-    set_step("compare", "notes", 1, 2)
-    rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
+    accept(made, depth=1)
+    accept(made, depth=3)
+    rows = {line.split()[0]: line.split() for line in told("compare", "notes", 1, 2).splitlines()}
     assert rows["system"][1:] == ["ndcg@10", "v1", "ndcg@10", "v2", "change", "hole@10", "v1", "hole@10", "v2", "ranks"]
     # Three documents were retrieved, of which b was a hole: one of ten places.
     assert rows["bm25"][4:6] == ["10.0%", "0.0%"]
@@ -104,31 +125,26 @@ def test_a_version_closes_holes(made, capsys):
     assert float(rows["bm25"][3]) == pytest.approx(float(rows["bm25"][2]) - float(rows["bm25"][1]), abs=1e-4)
 
 
-def test_disagreements_are_adjudicated_in_a_table(made, capsys, tmp_path):
+def test_disagreements_are_adjudicated_in_a_table(made, told, tmp_path):
     set_step("pool", "notes", "--depth", 1)
     judge(made)
     for query, document in made.store.pool():
         made.store.judge(Grading("ben", query, document, 3 if document == "0/a" else 2 if document[-1] in "abx" else 0))
     with pytest.raises(BeirgridError, match="disagree on 1 pairs that 'eve' has not judged"):
         set_step("accept", "notes", "--resolution", "adjudicated", "--adjudicator", "eve")
-    capsys.readouterr()
-    set_step("status", "notes", "--disagreements", "open.csv")
-    told = capsys.readouterr().out
-    assert "open.csv: 1 pairs with several grades" in told
-    assert "Cohen's kappa of ann, ben: " in told
+    said = told("status", "notes", "--disagreements", "open.csv")
+    assert "open.csv: 1 pairs with several grades" in said
+    assert "Cohen's kappa of ann, ben: " in said
     (row,) = csv.DictReader((tmp_path / "open.csv").open())
     assert row == {
         **{"query": "q0", "document": "0/a", "query_text": "query 0", "title": "A: é", "text": "Text a of 0."},
         **{"by ann": "2", "by ben": "3", "grade": ""},
     }
-    with (tmp_path / "decided.csv").open("w") as stream:
-        writer = csv.DictWriter(stream, row)
-        writer.writeheader()
-        writer.writerow({**row, "grade": "1"})
-    set_step("judge", "notes", "--take-back", "eve", "decided.csv")
+    take_back("notes", {**row, "grade": "1"})
     set_step("accept", "notes", "--resolution", "adjudicated", "--adjudicator", "eve")
-    version = EvaluationSet(made.folder).description.versions[0]
-    assert EvaluationSet(made.folder).qrels(1)["q0"]["0/a"] == 1
+    again = EvaluationSet(made.folder)
+    (version,) = again.description.versions
+    assert again.qrels(1)["q0"]["0/a"] == 1
     assert {tuple(found["judges"]) for found in version.agreement} == {("ann", "ben")}, "eve saw disagreements alone"
 
 
@@ -144,15 +160,11 @@ def test_a_table_of_odd_texts_and_ids_comes_back(tmp_path, monkeypatch, saved):
     with (tmp_path / "open.csv").open(newline="") as stream:
         (row,) = csv.DictReader(stream)
     assert not [value for value in row.values() if value[:1] in ("=", "+", "-", "@")], "a spreadsheet runs no cell"
-    with (tmp_path / "decided.csv").open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, row)
-        writer.writeheader()
-        writer.writerow({**row, "text": saved(row["text"]), "grade": "2"})
-    set_step("judge", "odd", "--take-back", "eve", "decided.csv")
+    take_back("odd", {**row, "text": saved(row["text"]), "grade": "2"})
     assert odd.grades()["eve"] == {("-1", "=1+1"): 2}
 
 
-def test_a_pool_of_some_queries_is_a_random_sample_that_grows(made, capsys):
+def test_a_pool_of_some_queries_is_a_random_sample_that_grows(made):
     set_step("pool", "notes", "--depth", 3, "--queries", 5)
     first = {query for query, _ in made.store.pool()}
     assert len(first) == 5
@@ -163,15 +175,12 @@ def test_a_pool_of_some_queries_is_a_random_sample_that_grows(made, capsys):
     assert len(second) == 8
     set_step("pool", "notes", "--depth", 3)
     assert {query for query, _ in made.store.pool()} == set(made.queries())
-    shares = [sum(int(name[1:]) < 500 for name in pools.sample_queries((f"q{n}" for n in range(1000)), 100))]
-    assert 30 < shares[0] < 70, "the sample does not follow the order of the queries"
+    early = sum(int(name[1:]) < 500 for name in pools.sample_queries((f"q{n}" for n in range(1000)), 100))
+    assert 30 < early < 70, "the sample does not follow the order of the queries"
 
 
 def test_status_says_what_is_open_and_what_was_planned(made, capsys):
-    set_step("pool", "notes", "--depth", 3)
-    judge(made)
-    set_step("accept", "notes")
-    (made.folder.parent / "results/grids/notes").mkdir(parents=True)
+    accept(made, depth=3)
     summary = {
         "name": "notes",
         "systems": list(RUNS),
@@ -180,33 +189,29 @@ def test_status_says_what_is_open_and_what_was_planned(made, capsys):
         "metrics": ["ndcg@10"],
         "compare": ["minilm", "bm25"],
     }
-    (made.folder.parent / "results/grids/notes/grid.json").write_text(json.dumps(summary))
+    files.write_text(made.folder.parent / "results/grids/notes/grid.json", json.dumps(summary))
     files.write_text(made.folder.parent / "results/grids/damaged/grid.json", "{")
     capsys.readouterr()
     set_step("status", "notes")
-    told, warned = capsys.readouterr()
+    said, warned = capsys.readouterr()
     assert "the grid damaged is left out: " in warned
-    best, state, step, *_ = told.splitlines()
+    best, state, step, *_ = said.splitlines()
     assert best.startswith("bm25+minilm has the highest ndcg@10, ")
     assert state.startswith("Open: whether it is better than ")
     assert step == "Next: judge more queries, since of each system's top 10 at least 100% are judged."
-    assert "p corrected for 5 comparisons (Holm), but not if planned:" in told
+    assert "p corrected for 5 comparisons (Holm), but not if planned:" in said
 
 
-def test_check_finds_what_fetch_would_find(made, capsys):
+def test_check_finds_what_fetch_would_find(made, capsys, told):
     set_step("check", "notes")
     shown = capsys.readouterr()
     assert "48 documents, 12 queries, 0 judgements: a run can read them" in shown.out
     assert "has no qrels: its runs will have no scores" in shown.err
-    set_step("pool", "notes")
-    judge(made)
-    set_step("accept", "notes")
-    set_step("check", "notes")
-    assert capsys.readouterr().out.endswith("version 1 of its qrels, judged by people\n")
-    (made.folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\t1/a\t1\n")
-    set_step("check", "notes")
-    assert "its qrels are not an accepted version" in capsys.readouterr().out
-    (made.folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq77\t1/a\t1\n")
+    accept(made, depth=10)
+    assert told("check", "notes").endswith("version 1 of its qrels, judged by people\n")
+    (made.folder / "qrels/test.tsv").write_text(QRELS)
+    assert "its qrels are not an accepted version" in told("check", "notes")
+    (made.folder / "qrels/test.tsv").write_text(QRELS.replace("q1", "q77"))
     with pytest.raises(DataError, match="judge 1 queries that do not exist"):
         set_step("check", "notes")
     with (made.folder / "corpus.jsonl").open("a") as stream:
@@ -221,9 +226,7 @@ def test_other_software_reads_an_export(made, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(BeirgridError, match="has no version of its qrels yet"):
         set_step("export", "notes", "--output", "out")
-    set_step("pool", "notes", "--depth", 2)
-    judge(made)
-    set_step("accept", "notes")
+    accept(made, depth=2)
     set_step("export", "notes", "--output", "out")
     with pytest.raises(BeirgridError, match="out exists already"):
         set_step("export", "notes", "--output", "out")
@@ -296,16 +299,10 @@ def test_runs_of_other_queries_or_documents_make_no_pool(made, tmp_path, file, b
     """A pool is for good: pairs that nobody can judge would stay in it."""
     made.store.add_pool([])
     (made.folder / "qrels").mkdir()
-    (made.folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\t1/a\t1\n")
-    entry = json.dumps({"source": "local", "path": str(made.folder)})
-    corpus, dataset = "results/corpora/notes/corpus", "results/datasets/notes/"
-    fetched = ["--corpus-entry", entry, "--corpus", f"{corpus}.parquet", "--queries", f"{dataset}queries.parquet"]
-    fetched += ["--qrels", f"{dataset}qrels.tsv", "--record", f"{dataset}dataset.json"]
-    for words in (
-        ["corpus", "--name", "notes", "--entry", entry, "--output", f"{corpus}.parquet", "--record", f"{corpus}.json"],
-        ["dataset", "--name", "notes", "--entry", '{"corpus": "notes"}', *fetched],
-    ):
-        assert main(["fetch", *words]) == 0
+    (made.folder / "qrels/test.tsv").write_text(QRELS)
+    source, fetched = {"source": "local", "path": str(made.folder)}, tmp_path / "results/datasets/notes"
+    assert main(fetch_corpus(source, fetched, "notes")) == main(fetch_dataset(source, fetched, "notes")) == 0
+    (tmp_path / "results/corpora").symlink_to("datasets")
     path = made.folder / file
     path.write_text(path.read_text().replace(before, after))
     with pytest.raises(DataError, match=message):
