@@ -60,8 +60,9 @@ def test_a_benchmark_is_the_datasets_of_its_tasks():
 
 
 def test_tasks_of_registered_datasets_are_these():
-    assert load("BEIR").grid.datasets[:3] == ("trec-covid", "nfcorpus", "nq")
-    assert "cqadupstack" in load("BEIR").grid.datasets
+    beir = load("BEIR").grid.datasets
+    assert beir[:3] == ("trec-covid", "nfcorpus", "nq")
+    assert "cqadupstack" in beir
     assert load("SciFact", "scifact").grid.datasets == ("scifact",)
 
 
@@ -70,9 +71,8 @@ def test_subsets_and_splits_are_datasets_of_their_own():
     assert len(found.grid.datasets) == 18
     swahili = found.corpora["MIRACLRetrieval-sw"]
     assert (swahili.subset, swahili.split, swahili.language) == ("sw", "dev", "sw")
-    assert load("MIRACLRetrieval-sw", "LEMBNeedleRetrieval-test_256").grid.datasets == (
-        *("MIRACLRetrieval-sw", "LEMBNeedleRetrieval-test_256"),
-    )
+    parts = ("MIRACLRetrieval-sw", "LEMBNeedleRetrieval-test_256")
+    assert load(*parts).grid.datasets == parts
 
 
 def test_a_task_that_loads_its_data_itself_is_fetched_by_its_own_code():
@@ -90,7 +90,6 @@ def test_every_benchmark_and_task_expands_or_says_why_not():
         except ConfigError as error:
             refused.append(str(error))
             continue
-        assert found is not None
         assert found["rows"]
         for row, facts in found["datasets"].items():
             assert "mean_of" in facts["dataset"] or facts["corpus"]["revision"], row
@@ -101,19 +100,21 @@ def test_every_benchmark_and_task_expands_or_says_why_not():
 
 
 def test_prompts_follow_the_task_of_a_collection():
-    found = load("scifact", systems=[QWEN])
+    def model(*datasets):
+        return load(*datasets, systems=[QWEN]).models["Qwen__Qwen3-Embedding-0.6B"]
+
+    model("scifact")
     assert "NanoNQRetrieval" not in lock.names()["models"][QWEN]["tasks"]
-    found = load("NanoBEIR", "scifact", systems=[QWEN])
-    prompts = found.models["Qwen__Qwen3-Embedding-0.6B"].prompts.datasets
+    found = model("NanoBEIR", "scifact")
     claim = "Instruct: Given a scientific claim, retrieve documents that support or refute the claim\nQuery:"
-    assert prompts["NanoSciFactRetrieval"].query == prompts["scifact"].query == claim
-    assert {"NanoNQRetrieval", "NanoFEVERRetrieval"} <= set(found.models["Qwen__Qwen3-Embedding-0.6B"].trained_on.names)
+    assert found.prompts.datasets["NanoSciFactRetrieval"].query == found.prompts.datasets["scifact"].query == claim
+    assert {"NanoNQRetrieval", "NanoFEVERRetrieval"} <= set(found.trained_on.names)
     known = lock.names()
     known["models"][QWEN]["entry"]["revision"] = "a" * 40
     files.write_json(lock.LOCK, {"names": known})
-    found = load("NanoBEIR", BRIGHT, systems=[QWEN])
-    assert found.models["Qwen__Qwen3-Embedding-0.6B"].revision == "a" * 40
-    assert BRIGHT in found.models["Qwen__Qwen3-Embedding-0.6B"].prompts.datasets
+    found = model("NanoBEIR", BRIGHT)
+    assert found.revision == "a" * 40
+    assert BRIGHT in found.prompts.datasets
 
 
 def test_an_entry_of_the_corpus_wins_key_by_key():
@@ -123,13 +124,18 @@ def test_an_entry_of_the_corpus_wins_key_by_key():
     assert found.documents == 2919
 
 
-def test_unknown_names_suggest_what_is_near():
-    with pytest.raises(ConfigError, match="nor mteb lists 'NanoBEER'; did you mean 'NanoBEIR'"):
-        load("NanoBEER")
-    with pytest.raises(ConfigError, match="no dataset is named 'scifat'; did you mean 'scifact'"):
-        load("scifat")
-    with pytest.raises(ConfigError, match="no dataset is named 'qqqqqqqqqqqqq'"):
-        load("qqqqqqqqqqqqq")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("NanoBEER", "nor mteb lists 'NanoBEER'; did you mean 'NanoBEIR'"),
+        ("scifat", "no dataset is named 'scifat'; did you mean 'scifact'"),
+        ("qqqqqqqqqqqqq", "no dataset is named 'qqqqqqqqqqqqq'"),
+        ("Encodechka", "Encodechka has no task that ranks texts for queries, only Classification"),
+    ],
+)
+def test_what_is_no_collection_is_refused_with_what_is_near(name, message):
+    with pytest.raises(ConfigError, match=message):
+        load(name)
     assert not Path(lock.LOCK).exists()
 
 
@@ -175,8 +181,6 @@ def test_a_benchmark_with_other_tasks_stands_for_its_retrieval_tasks():
 
     retrieval = [task for task in mteb.get_benchmark("MTEB(eng, v2)") if task.metadata.type == "Retrieval"]
     assert len(load("MTEB(eng, v2)").grid.datasets) == len(retrieval) == 10
-    with pytest.raises(ConfigError, match="Encodechka has no task that ranks texts for queries, only Classification"):
-        load("Encodechka")
 
 
 def test_the_main_metric_of_a_task_is_the_default():
@@ -194,16 +198,12 @@ def test_the_main_metric_of_a_task_is_the_default():
 
 
 def test_published_values_of_tasks_are_main_metrics_of_datasets_that_mteb_names():
-    values = list(
-        published.read([ROOT / f"config/published/mteb_{name}.csv" for name in ("tasks", "miracl")], TOLERANCES)
-    )
+    tables = [ROOT / f"config/published/mteb_{name}.csv" for name in ("tasks", "miracl")]
+    values = list(published.read(tables, TOLERANCES))
     asked = {(value.dataset, value.metric) for value in values}
     for name in {name for name, _ in asked}.difference(tracked_configuration()["datasets"]):
-        found = mteb_collections.collection(name)
-        assert found is not None, name
-        assert {metric for row, metric in asked if row == name} == {
-            found["datasets"][name]["dataset"].get("metric", "ndcg@10")
-        }
+        main = mteb_collections.collection(name)["datasets"][name]["dataset"].get("metric", "ndcg@10")
+        assert {metric for row, metric in asked if row == name} == {main}
     assert {"NanoSciFactRetrieval", "MIRACLRetrievalHardNegatives-sw", "BrightRetrieval-aops"} <= {*dict(asked)}
     assert all(0 <= value.value <= 1 and len(value.dataset_revision) in (0, 7, 12) for value in values)
     assert {value.tolerance_class for value in values} == {"checkpoint", "card"}
@@ -216,9 +216,7 @@ def test_published_values_of_other_metrics_are_of_datasets_that_mteb_names():
     names = ("mteb_recall", "bge_m3", "pyserini_bright_miracl", "rerankers")
     values = list(published.read([ROOT / f"config/published/{name}.csv" for name in names], TOLERANCES))
     for name in {value.dataset for value in values}.difference(tracked_configuration()["datasets"]):
-        found = mteb_collections.collection(name)
-        assert found is not None, name
-        assert found["rows"] == [name]
+        assert mteb_collections.collection(name)["rows"] == [name]
     assert {value.metric for value in values} == {"ndcg@10", "recall@100", "recall@1000"}
     mains = published.read(sorted((ROOT / "config/published").glob("mteb*.csv")), TOLERANCES)
     recalls = {(value.system, value.dataset) for value in values if value.source.startswith("embeddings-benchmark")}
@@ -236,9 +234,7 @@ def test_every_main_metric_has_our_name():
         "MindSmallReranking": "map_subqueries@1000",
     }
     for name, metric in of_groups.items():
-        found = mteb_collections.collection(name)
-        assert found is not None
-        assert found["datasets"][name]["dataset"]["metric"] == metric
+        assert mteb_collections.collection(name)["datasets"][name]["dataset"]["metric"] == metric
 
 
 def test_the_ready_made_grids_read_the_lock_file_of_the_checkout():
@@ -276,28 +272,28 @@ def test_every_collection_of_the_ready_made_grids_has_a_number_of_documents():
 # ---- fetched from a hub
 
 
-def fetched(loopback, tmp_path, entry: dict, split: str) -> Path:
-    """Fetch a corpus and its dataset in a process that asks the hub; return the folder of both."""
-    out = tmp_path / "out"
-    commands = [fetch_corpus(entry, out), fetch_dataset(entry, out, split=split)]
-    done = subprocess.run(
-        [sys.executable, "-c", COMMANDS],
-        env={**loopback.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT / "workflow")},
-        input=json.dumps([stage_job(*words) for words in commands]),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+def fetched(tmp_path: Path, name: str, repository: str, layout: dict) -> Path:
+    """Fetch a collection by its name from a hub that serves its data; return the folder of corpus and dataset."""
+    entry = load(name).corpora[name].own_keys("source", "task", "id", "revision", "split", "subset")
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    hub(data, layout)
+    commands = [fetch_corpus(entry, out), fetch_dataset(entry, out, split=entry["split"])]
+    with serve() as loopback:
+        loopback.commits[f"datasets/{repository}", entry["revision"]] = {
+            str(path.relative_to(data)): path.read_bytes() for path in data.rglob("*") if path.is_file()
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", COMMANDS],
+            env={**loopback.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT / "workflow")},
+            input=json.dumps([stage_job(*words) for words in commands]),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
     assert done.returncode == 0, done.stderr
     return out
-
-
-def served(loopback, folder: Path, repository: str, commit: str, configurations: dict) -> None:
-    folder.mkdir()
-    hub(folder, configurations)
-    contents = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    loopback.commits[f"datasets/{repository}", commit] = contents
 
 
 @pytest.mark.slow
@@ -307,11 +303,8 @@ def test_a_task_with_excluded_documents_is_fetched_by_mtebs_code(tmp_path):
         {"id": "q2", "query": "two", "gold_ids": ["d2"], "gold_ids_long": ["N/A"], "excluded_ids": ["N/A"]},
     ]
     documents = [{"id": f"d{number}", "content": f"text {number}"} for number in (1, 2, 3)]
-    entry = load(BRIGHT).corpora[BRIGHT].own_keys("source", "task", "revision", "split")
-    with serve() as loopback:
-        layout = {"documents": {"biology": documents}, "examples": {"biology": examples}}
-        served(loopback, tmp_path / "bright", "mteb/BRIGHT", COMMIT, layout)
-        out = fetched(loopback, tmp_path, entry, "standard")
+    layout = {"documents": {"biology": documents}, "examples": {"biology": examples}}
+    out = fetched(tmp_path, BRIGHT, "mteb/BRIGHT", layout)
     assert pd.read_parquet(out / "corpus.parquet")["text"].tolist() == ["text 1", "text 2", "text 3"]
     queries = pd.read_parquet(out / "queries.parquet").set_index("_id")
     assert {query: list(row) for query, row in queries["excluded"].items()} == {"q1": ["d3"], "q2": []}
@@ -322,7 +315,6 @@ def test_a_task_with_excluded_documents_is_fetched_by_mtebs_code(tmp_path):
 def test_an_instruction_follows_its_query_and_candidates_alone_are_ranked(tmp_path):
     """FollowIR: mteb's code reads queries with their instructions and candidates, and the list of changes."""
     name = "Core17InstructionRetrieval"
-    entry = load(name).corpora[name].own_keys("source", "task", "revision", "split")
     queries = ["1-og", "1-changed"]
     layout = {
         "corpus": {"corpus": [{"_id": f"d{n}", "title": "", "text": f"stone {n}"} for n in range(9)]},
@@ -337,9 +329,7 @@ def test_an_instruction_follows_its_query_and_candidates_alone_are_ranked(tmp_pa
         "qrel_diff": {"qrel_diff": [{"query-id": "1", "corpus-ids": ["d1"]}]},
         "top_ranked": {"top_ranked": [{"query-id": query, "corpus-ids": ["d1", "d2", "d7"]} for query in queries]},
     }
-    with serve() as loopback:
-        served(loopback, tmp_path / "core17", f"mteb/{name}", entry["revision"], layout)
-        out = fetched(loopback, tmp_path, entry, "test")
+    out = fetched(tmp_path, name, f"mteb/{name}", layout)
     found = pd.read_parquet(out / "queries.parquet").set_index("_id")
     assert found["text"].to_dict() == {query: f"stone as {query}" for query in queries}
     assert collection.read_restrictions(out / "queries.parquet")[1] == {query: {"d1", "d2", "d7"} for query in queries}
@@ -386,19 +376,14 @@ def test_of_several_configurations_those_are_read_that_mteb_reads(tmp_path):
 
 
 def test_a_subset_is_fetched_from_its_own_configurations(tmp_path):
-    name = "MIRACLRetrieval-sw"
-    entry = load(name).corpora[name].own_keys("source", "id", "revision", "split", "subset")
-    rows = {
-        language: {
+    layout = {}
+    for language in ("te", "sw"):
+        layout |= {
             f"{language}-corpus": {"dev": [{"_id": "d1", "title": "t", "text": f"document {language}"}]},
             f"{language}-queries": {"dev": [{"_id": "q1", "text": f"query {language}"}]},
             f"{language}-qrels": {"dev": [{"query-id": "q1", "corpus-id": "d1", "score": 1}]},
         }
-        for language in ("sw", "te")
-    }
-    with serve() as loopback:
-        served(loopback, tmp_path / "miracl", "mteb/MIRACLRetrieval", entry["revision"], rows["te"] | rows["sw"])
-        out = fetched(loopback, tmp_path, entry, "dev")
+    out = fetched(tmp_path, "MIRACLRetrieval-sw", "mteb/MIRACLRetrieval", layout)
     assert pd.read_parquet(out / "corpus.parquet")["text"].tolist() == ["document sw"]
     assert pd.read_parquet(out / "queries.parquet")["text"].tolist() == ["query sw"]
 
