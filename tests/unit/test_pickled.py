@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from beirgrid.models import convert
 from beirgrid.pipeline.grid import Grid
 
 OTHERS = {"config.json": b"{}", "tokenizer.json": b"{}"}
+PLAIN = {**OTHERS, "model.safetensors": b"weights"}
 WEIGHTS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}
 
 
@@ -51,8 +53,8 @@ def hub() -> Iterator[ModelHub]:
         yield found
 
 
-def fetch_model(hub: ModelHub, folder: Path, model: str = "toy", also: str = "", **entry: Any) -> subprocess.Popen[str]:
-    folder.mkdir(exist_ok=True)
+def start(hub: ModelHub, folder: Path, model: str = "toy", also: str = "", **entry: Any) -> subprocess.Popen[str]:
+    """Start to fetch a model into the results under a folder."""
     entry = {"checkpoint": "some/model", "revision": "resolve", "pickled": True, **entry}
     out = Path("results/models") / model
     words = ["fetch", "model", "--name", model, "--entry", json.dumps(entry)]
@@ -63,8 +65,9 @@ def fetch_model(hub: ModelHub, folder: Path, model: str = "toy", also: str = "",
     )
 
 
-def refusal(job: subprocess.Popen[str], folder: Path) -> str:
+def refusal(hub: ModelHub, folder: Path, also: str = "") -> str:
     """Return the only message of a job that fails and leaves no file."""
+    job = start(hub, folder, also=also)
     _, stderr = job.communicate()
     assert job.returncode == 1, stderr
     assert "Traceback" not in stderr
@@ -76,8 +79,12 @@ def done(job: subprocess.Popen[str], folder: Path, model: str = "toy") -> dict[s
     """Return the facts that a job recorded."""
     _, stderr = job.communicate()
     assert job.returncode == 0, stderr
-    facts: dict[str, Any] = files.read_json(folder / "results/models" / model / "model.json")["facts"]
-    return facts
+    return files.read_json(folder / "results/models" / model / "model.json")["facts"]
+
+
+def fetch(hub: ModelHub, folder: Path, **entry: Any) -> dict[str, Any]:
+    """Fetch a model; return its facts."""
+    return done(start(hub, folder, **entry), folder)
 
 
 # ---- files that are refused
@@ -94,6 +101,10 @@ def attack(path: Path) -> bytes:
     return data
 
 
+def bare_attack(path: Path) -> bytes:
+    return pickle.dumps(Attack(path.with_name("marker")), protocol=2)
+
+
 def fetch_folder(folder: Path, pickled: bytes, **entry: Any) -> int:
     """Fetch a checkpoint with pickled weights from a folder, in this process."""
     (folder / "own").mkdir()
@@ -108,18 +119,12 @@ def fetch_folder(folder: Path, pickled: bytes, **entry: Any) -> int:
     ("content", "entry", "message"),
     [
         (attack, {}, r"pytorch_model.bin cannot be read as tensors alone \(names posix.system\)$"),
-        (
-            lambda path: pickle.dumps(Attack(path.with_name("marker")), protocol=2),
-            {},
-            r"cannot be read as tensors alone \(names posix.system\)$",
-        ),
+        (bare_attack, {}, r"cannot be read as tensors alone \(names posix.system\)$"),
         (attack, {"files": {"pytorch_model.bin": "0" * 64}}, "has SHA-256 .*, the registry says 0{64}$"),
     ],
     ids=["zip", "bare", "another file than registered"],
 )
-def test_a_file_with_anything_but_tensors_is_refused(
-    tmp_path, capsys, content: Callable[[Path], bytes], entry: dict[str, Any], message: str
-):
+def test_a_file_with_anything_but_tensors_is_refused(tmp_path, capsys, content, entry, message):
     assert fetch_folder(tmp_path, content(tmp_path / "made"), **entry) == 1
     error = capsys.readouterr().err.strip()
     assert error.startswith("beirgrid stage fetch_model: error: model 'toy': ")
@@ -163,21 +168,20 @@ def test_pickled_weights_are_converted_and_their_hash_is_recorded(tmp_path):
         ),
     ],
 )
-def test_weights_that_are_no_plain_tensors_are_refused(tmp_path, content: Callable[[Path], bytes], message):
-    (folder := tmp_path / "folder").mkdir()
-    (folder / "pytorch_model.bin").write_bytes(content(tmp_path / "made"))
+def test_weights_that_are_no_plain_tensors_are_refused(tmp_path, content, message):
+    weights = tmp_path / "pytorch_model.bin"
+    weights.write_bytes(content(weights))
     with pytest.raises(DataError, match=message) as refused:
-        convert.convert(folder, ["pytorch_model.bin"])
+        convert.convert(tmp_path, ["pytorch_model.bin"])
     assert "\n" not in str(refused.value)
     assert "weights_only" not in str(refused.value)
-    assert [path.name for path in folder.iterdir()] == ["pytorch_model.bin"]
+    assert list(tmp_path.iterdir()) == [weights]
 
 
 def test_where_there_are_safetensors_no_pickle_is_fetched(hub, tmp_path):
-    contents = {**OTHERS, "pytorch_model.bin": b"code", "model.safetensors": b"weights"}
-    commit = hub.commit("some/model", contents)
-    facts = done(fetch_model(hub, tmp_path, revision=commit), tmp_path)
-    assert hub.downloaded() == set(facts["files"]) == {*OTHERS, "model.safetensors"}
+    commit = hub.commit("some/model", {**PLAIN, "pytorch_model.bin": b"code"})
+    facts = fetch(hub, tmp_path, revision=commit)
+    assert hub.downloaded() == set(facts["files"]) == {*PLAIN}
     assert "converted" not in facts
 
 
@@ -215,47 +219,44 @@ def locked(folder: Path) -> Any:
 def test_a_branch_is_resolved_once(hub, tmp_path):
     contents = {**OTHERS, "pytorch_model.bin": saved(tmp_path / "good", WEIGHTS)}
     first = hub.commit("some/model", contents)
-    facts = done(fetch_model(hub, tmp_path), tmp_path)
+    facts = fetch(hub, tmp_path)
     digests = {**facts["files"], **facts["converted"]["files"]}
     del digests["model.safetensors"]
     assert locked(tmp_path) == {"some/model": {"commit": first, "files": digests}}
     hub.commit("some/model", {**contents, "config.json": b'{"new": 1}'})
     hub.asked.clear()
-    assert done(fetch_model(hub, tmp_path), tmp_path)["commit"] == first
+    assert fetch(hub, tmp_path)["commit"] == first
     assert not any(path.endswith("/revision/main") for path in hub.asked)
 
 
 @pytest.mark.slow
 def test_a_changed_file_and_a_lost_commit_are_refused(hub, tmp_path):
-    contents = {**OTHERS, "model.safetensors": b"weights"}
-    commit = hub.commit("some/model", contents)
-    done(fetch_model(hub, tmp_path), tmp_path)
-    for path in sorted((tmp_path / "results").rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    hub.commits["some/model", commit] = {**contents, "model.safetensors": b"other weights"}
-    error = refusal(fetch_model(hub, tmp_path), tmp_path)
+    commit = hub.commit("some/model", PLAIN)
+    fetch(hub, tmp_path)
+    shutil.rmtree(tmp_path / "results")
+    hub.commits["some/model", commit] = {**PLAIN, "model.safetensors": b"other weights"}
+    error = refusal(hub, tmp_path)
     assert "model.safetensors of some/model has SHA-256" in error
     assert "remove 'some/model' from checkpoints.lock.json and run again" in error
     del hub.commits["some/model", commit]
-    error = refusal(fetch_model(hub, tmp_path), tmp_path)
+    error = refusal(hub, tmp_path)
     assert f"some/model at revision {commit} cannot be fetched (RevisionNotFoundError" in error
     assert "remove 'some/model' from checkpoints.lock.json and run again" in error
-    newer = hub.commit("some/model", {**contents, "model.safetensors": b"newer weights"})
+    newer = hub.commit("some/model", {**PLAIN, "model.safetensors": b"newer weights"})
     (tmp_path / lock.LOCK).write_text("{}")
-    assert done(fetch_model(hub, tmp_path), tmp_path)["commit"] == newer
+    assert fetch(hub, tmp_path)["commit"] == newer
 
 
 @pytest.mark.slow
 def test_jobs_that_resolve_side_by_side_agree(hub, tmp_path):
     """Three of one checkpoint, and two of others."""
-    contents = {**OTHERS, "model.safetensors": b"weights"}
     names = ["some/model", "some/model", "some/model", "some/second", "some/third"]
     for name in set(names):
-        hub.commit(name, contents)
-    jobs = [fetch_model(hub, tmp_path, f"m{i}", checkpoint=name) for i, name in enumerate(names)]
+        hub.commit(name, PLAIN)
+    jobs = [start(hub, tmp_path, f"m{i}", checkpoint=name) for i, name in enumerate(names)]
     commits = [done(job, tmp_path, f"m{i}")["commit"] for i, job in enumerate(jobs)]
     assert [locked(tmp_path)[name]["commit"] for name in names] == commits
-    assert all(set(entry["files"]) == set(contents) for entry in locked(tmp_path).values())
+    assert all(set(entry["files"]) == set(PLAIN) for entry in locked(tmp_path).values())
     assert sum(path.endswith("some/model/revision/main") for path in hub.asked) == 1
 
 
@@ -263,8 +264,7 @@ def test_jobs_that_resolve_side_by_side_agree(hub, tmp_path):
 def test_a_hub_that_does_not_answer_is_named(tmp_path):
     """The client's waits between its attempts are left out."""
     (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep = lambda seconds: None\n")
-    job = fetch_model(ModelHub("http://127.0.0.1:9"), tmp_path, also=str(tmp_path))
-    error = refusal(job, tmp_path)
+    error = refusal(ModelHub("http://127.0.0.1:9"), tmp_path, also=str(tmp_path))
     assert "some/model at revision resolve cannot be fetched (ConnectError: " in error
     assert "set models.toy.path to it" in error
     assert not (tmp_path / lock.LOCK).exists()
@@ -277,18 +277,14 @@ def test_a_hub_that_does_not_answer_is_named(tmp_path):
 def grid(tmp_path, monkeypatch) -> Callable[[], Grid]:
     """Return how Snakemake reads a grid of a resolved model, in the working directory."""
     monkeypatch.chdir(tmp_path)
-    write_collection(
+    small = write_collection(
         tmp_path / "small", [{"_id": "d", "text": "t"}], [{"_id": "q", "text": "t"}], {"test": [("q", "d", 1)]}
     )
+    source = {"checkpoint": "some/model", "revision": "resolve", "pickled": True}
     raw = {
-        "corpora": {"small": {"source": "local", "path": str(tmp_path / "small")}},
+        "corpora": {"small": {"source": "local", "path": str(small)}},
         "datasets": {"small": {"corpus": "small"}},
-        "models": {
-            "toy": {
-                **{"family": "dense", "similarity": "dot", "pooling": "mean", "pickled": True},
-                **{"checkpoint": "some/model", "revision": "resolve"},
-            }
-        },
+        "models": {"toy": {"family": "dense", "similarity": "dot", "pooling": "mean", **source}},
         "systems": {"toy": {"retriever": "toy"}},
         "grid": {"systems": ["toy"], "datasets": ["small"]},
         "metrics": ["ndcg@10"],
@@ -296,20 +292,14 @@ def grid(tmp_path, monkeypatch) -> Callable[[], Grid]:
     return lambda: Grid(config.load(raw))
 
 
-def test_a_lock_file_that_appears_reruns_nothing(grid, hub, tmp_path):
-    commit = hub.commit("some/model", {**OTHERS, "model.safetensors": b"weights"})
+def test_a_lock_file_that_appears_reruns_nothing_and_one_of_another_commit_is_refused(grid, hub, tmp_path):
+    commit = hub.commit("some/model", PLAIN)
     before = settings(grid(), "fetch_model", model="toy")
-    assert done(fetch_model(hub, tmp_path), tmp_path)["commit"] == commit
+    assert fetch(hub, tmp_path)["commit"] == commit
     assert settings(grid(), "fetch_model", model="toy") == before
-
-
-def test_a_lock_file_of_another_commit_than_was_fetched_is_refused(grid, hub, tmp_path):
-    old = hub.commit("some/model", {**OTHERS, "model.safetensors": b"weights"})
-    done(fetch_model(hub, tmp_path), tmp_path)
     files.write_json(lock.LOCK, {"some/model": {"commit": "f" * 40, "files": {}}})
-    with pytest.raises(
-        ConfigError, match=f"results/models/toy was fetched at commit {old}, .* says {'f' * 40}. Remove"
-    ):
+    message = f"results/models/toy was fetched at commit {commit}, .* says {'f' * 40}. Remove"
+    with pytest.raises(ConfigError, match=message):
         grid()
 
 
