@@ -30,14 +30,10 @@ ODD_ROW = st.dictionaries(st.sampled_from(["_id", "id", "title", "text", "conten
 # Texts that no JSON encoder writes.
 ODD_LINE = st.sampled_from(
     [
-        b"",
-        b" \t",
-        b"{",
-        b"nonsense",
+        *(b"", b" \t", b"{", b"nonsense", b"[" * 3000),
         b'{"_id": "1", "_id": "2", "text": "x"}',
         b'{"_id": "1", "text": "\xff"}',
         b'{"_id": "1", "text": "a"} {"_id": "2", "text": "b"}',
-        b"[" * 3000,
         b'{"_id": ' + b"9" * 5000 + b', "text": "x"}',
         b'{"_id": 1e400, "text": "x"}',
         b'{"_id": "1", "text": NaN}',
@@ -64,12 +60,13 @@ ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 DATA = st.builds(_join, st.lists(LINES, max_size=8) | ODD_LINES, ENDS, st.booleans()) | st.binary(max_size=40)
 
 
-def _fetch(write: Callable[[Path], None], run: Callable[[Path, Path], Any], *names: str) -> Any:
-    """Return what ``run`` returns, or the message of its DataError, which must be one line that names a file."""
+def _fetch(contents: dict[str, bytes], run: Callable[[Path, Path], Any], *names: str) -> Any:
+    """Run on a folder of files; return the result, or the message of a DataError: one line that names a file."""
     with tempfile.TemporaryDirectory() as temporary:
         folder, results = Path(temporary) / "in", Path(temporary) / "out"
         (folder / "qrels").mkdir(parents=True)
-        write(folder)
+        for name, data in contents.items():
+            (folder / name).write_bytes(data)
         try:
             return run(folder, results)
         except DataError as error:
@@ -85,9 +82,9 @@ def _corpus(data: bytes) -> list[tuple[str, str, str]] | str:
         entry = LocalCorpus(source="local", path=str(folder))
         corpus, record = results / "corpus.parquet", results / "corpus.json"
         fetch.fetch_corpus(name="c", entry=entry, output=corpus, record=record)
-        return [document[:3] for rows in collection.read_documents(results / "corpus.parquet") for document in rows]
+        return [document[:3] for rows in collection.read_documents(corpus) for document in rows]
 
-    return _fetch(lambda folder: (folder / "corpus.jsonl").write_bytes(data), run, "corpus.jsonl:", "corpus 'c'")
+    return _fetch({"corpus.jsonl": data}, run, "corpus.jsonl:", "corpus 'c'")
 
 
 def _rows(data: bytes) -> list[dict[str, Any]]:
@@ -98,10 +95,7 @@ def _rows(data: bytes) -> list[dict[str, Any]]:
 
 @given(DATA)
 @example(b"")
-@example(b'{"_id": "1", "text": "a"}\r{"_id": "2", "text": "b"}')
 @example(b'{"_id": "1", "text": "\\ud800"}')
-@example(b'{"_id": "1", "_id": "2", "text": "x"}')
-@example(b'{"_id": 1, "text": "x"}\n{"_id": "1", "text": "y"}')
 def test_any_corpus_is_read_as_written_or_refused(data):
     found = _corpus(data)
     if not isinstance(found, str):
@@ -147,17 +141,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _dataset(corpus: Path, queries: bytes, qrels: bytes) -> tuple[dict[str, str], dict[str, dict[str, int]]] | str:
-    def write(folder: Path) -> None:
-        (folder / "queries.jsonl").write_bytes(queries)
-        (folder / "qrels" / "test.tsv").write_bytes(qrels)
-
     def run(folder: Path, results: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
-        entry = LocalCorpus(source="local", path=str(folder))
         texts, grades = results / "queries.parquet", results / "qrels.tsv"
         fetch.fetch_dataset(
             name="d",
             entry=Dataset(corpus="c"),
-            corpus_entry=entry,
+            corpus_entry=LocalCorpus(source="local", path=str(folder)),
             corpus=corpus,
             queries=texts,
             qrels=grades,
@@ -166,17 +155,13 @@ def _dataset(corpus: Path, queries: bytes, qrels: bytes) -> tuple[dict[str, str]
         assert pq.read_table(texts).num_rows
         return collection.read_queries(texts), read_qrels(grades)
 
-    return _fetch(write, run, "queries.jsonl:", "test.tsv:", "dataset 'd'", "qrels")
+    contents = {"queries.jsonl": queries, "qrels/test.tsv": qrels}
+    return _fetch(contents, run, "queries.jsonl:", "test.tsv:", "dataset 'd'", "qrels")
 
 
 @given(data=QRELS | st.binary(max_size=30))
 @example(data=b"")
-@example(data=b"q1\t1\t" + b"9" * 5000)
-@example(data=b"query-id\tcorpus-id\tscore\rq1\t1\t1\r")
-@example(data=b"corpus-id\tquery-id\tscore\n1\tq1\t1\n")
-@example(data=b"q1 0 1 1\n")
 @example(data="q1\t1\t٣\n".encode())
-@example(data=b"q1\tnone\t1\n")
 def test_any_qrels_are_read_as_written_or_refused(corpus, data):
     found = _dataset(corpus, _join([_dump(row, True) for row in QUERIES], b"\n", True), data)
     if isinstance(found, str):
@@ -199,7 +184,6 @@ def test_any_qrels_are_read_as_written_or_refused(corpus, data):
 
 @given(data=DATA)
 @example(data=b'{"_id": "q1", "text": "\\n\\t"}')
-@example(data=b'{"_id": "q1", "text": "a"}\n{"_id": "q1", "text": "b"}')
 def test_any_queries_are_read_as_written_or_refused(corpus, data):
     ids = re.findall(rb'"_id": "(\w+)"', data) or [b"q1"]
     found = _dataset(corpus, data, b"".join(b"%s\t1\t1\n" % name for name in dict.fromkeys(ids)))

@@ -90,18 +90,10 @@ TEXT = st.builds(
 
 
 @given(TEXT | st.binary(max_size=60), st.booleans())
-@example(b"", False)
 @example(b"", True)
-@example(b"1 Q0 a 1 0.5 t\n1 Q0 b\n", False)
-@example(b"1 Q0 a 1 1e39 t", False)
-@example(b"1 Q0 a 1 1_0 t", False)
 @example(b"1 Q0 1 1 0.5 t", False)
 @example(b"1\r1 Q0 a 1 t", False)
-@example(b"1 Q0 a 1 inf t", False)
-@example(b"1 Q0 a 1 0.5 t\r1 Q0 b 1 0.5 t\r", False)
 @example(b"1 Q0 a 1 0.5 t\n1 Q0 \xe9 2 0.5 t\n", True)
-@example("1 Q0 a\u00a0b 1 0.5 t".encode(), False)
-@example("1 Q0 a 1 0.5 t".encode("utf-16"), False)
 def test_any_bytes_are_a_run_or_one_message(data, zipped):
     name = "x.run.gz" if zipped else "x.run"
     found = _read(gzip.compress(data) if zipped and data else data, name)
@@ -118,7 +110,6 @@ def test_any_bytes_are_a_run_or_one_message(data, zipped):
 
 
 @given(st.binary(min_size=1, max_size=80))
-@example(gzip.compress(b"1 Q0 a 1 0.5 t\n")[:-9])
 @example(gzip.compress(b"1 Q0 a 1 0.5 t\n")[:10] + b"\xff" * 20)
 def test_any_bytes_that_are_no_gzip_are_one_message(data):
     found = _read(data, "x.run.gz")
