@@ -124,15 +124,7 @@ def test_one_file_is_not_the_run_of_two_datasets(raw, tmp_path):
         config.load(raw)
 
 
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ({"run": "runs/{dataset}.trec", "k1": 1.2}, "k1: Extra inputs are not permitted"),
-        ({"run": 3}, "systems.mine.run: Input should be a valid string (here 3)"),
-    ],
-)
-def test_a_wrong_entry_is_named(raw, entry, message):
-    raw["systems"]["mine"] = entry
-    with pytest.raises(ConfigError) as caught:
+def test_a_wrong_key_is_named(raw):
+    raw["systems"]["mine"]["k1"] = 1.2
+    with pytest.raises(ConfigError, match="k1: Extra inputs are not permitted"):
         config.load(raw)
-    assert message in str(caught.value)

@@ -17,23 +17,24 @@ from beirgrid.runs import runs
 ZIPPED = gzip.compress(b"".join(b"1 Q0 d%d %d %d t\n" % (i, i, 900 - i) for i in range(900)))
 
 
-def test_ties_go_to_the_larger_id_as_a_string():
-    ranking = runs.canonical("q", ["10", "9", "a", "é"], [1.0, 1.0, 1.0, 2.0])
-    assert ranking.ids == ["é", "a", "9", "10"]
-
-
-def test_scores_that_float32_cannot_tell_apart_are_ties():
-    assert runs.canonical("q", ["a", "b"], [1.0 + 1e-12, 1.0]).ids == ["b", "a"]
-
-
-def test_a_document_with_the_id_of_the_query_is_ranked_like_any_other():
-    assert runs.canonical("b", ["a", "b", "c"], [3, 2, 1], depth=2).ids == ["a", "b"]
-    assert runs.canonical("b", ["a", "b", "c"], [3, 2, 1], depth=2, excluded={"b"}).ids == ["a", "c"]
-
-
-def test_excluded_documents_go_before_the_cut():
-    ranking = runs.canonical("q", ["a", "b", "c", "d"], [4, 3, 2, 1], depth=2, excluded={"a", "c"})
-    assert ranking.ids == ["b", "d"]
+@pytest.mark.parametrize(
+    ("query", "scores", "options", "order"),
+    [
+        pytest.param("q", {"10": 1, "9": 1, "a": 1, "é": 2}, {}, ["é", "a", "9", "10"], id="ties: larger string first"),
+        pytest.param("q", {"a": 1.0 + 1e-12, "b": 1.0}, {}, ["b", "a"], id="ties in float32"),
+        pytest.param("b", {"a": 3, "b": 2, "c": 1}, {"depth": 2}, ["a", "b"], id="the query's own id is like others"),
+        pytest.param(
+            "q",
+            {"a": 4, "b": 3, "c": 2, "d": 1},
+            {"depth": 2, "excluded": {"a", "c"}},
+            ["b", "d"],
+            id="excluded before the cut",
+        ),
+        pytest.param("b", {"a": 3, "b": 2, "c": 1}, {"depth": 2, "excluded": {"b"}}, ["a", "c"], id="own id excluded"),
+    ],
+)
+def test_the_canonical_order(query, scores, options, order):
+    assert runs.canonical(query, [*scores], [*scores.values()], **options).ids == order
 
 
 def test_the_lines_of_a_run_are_those_of_trec(tmp_path):
@@ -47,19 +48,12 @@ def test_the_lines_of_a_run_are_those_of_trec(tmp_path):
     ]
 
 
-def test_a_run_survives_its_file(tmp_path):
-    rng = np.random.default_rng(0)
-    ids = [f"d{i}" for i in range(500)]
-    run = {q: runs.canonical(q, ids, rng.standard_normal(500).astype(np.float32)) for q in ("1", "2")}
-    runs.write(tmp_path / "x.run.gz", run, "system")
-    again = runs.read(tmp_path / "x.run.gz")
-    assert list(again) == ["1", "2"]
-    for query, ranking in run.items():
-        assert again[query].ids == ranking.ids
-        assert (again[query].scores == ranking.scores).all()
-    first = (tmp_path / "x.run.gz").read_bytes()
-    runs.write(tmp_path / "x.run.gz", run, "system")
-    assert (tmp_path / "x.run.gz").read_bytes() == first
+def test_a_run_gives_the_same_bytes_again(tmp_path):
+    scores = np.random.default_rng(0).standard_normal(500).astype(np.float32)
+    run = {query: runs.canonical(query, [f"d{i}" for i in range(500)], scores) for query in ("1", "2")}
+    for name in ("x", "y"):
+        runs.write(tmp_path / f"{name}.run.gz", run, "system")
+    assert (tmp_path / "x.run.gz").read_bytes() == (tmp_path / "y.run.gz").read_bytes()
 
 
 @pytest.mark.parametrize(
