@@ -65,8 +65,7 @@ def test_no_argument_within_an_argument_of_a_loader_changes_a_number():
 
 
 def test_every_model_that_a_job_runs_has_a_valid_entry():
-    kind: TypeAdapter = TypeAdapter(entries.Model)
-    name: TypeAdapter = TypeAdapter(entries.Name)
+    kind, name = TypeAdapter(entries.Model), TypeAdapter(entries.Name)
     usable = [model for model in registry.models() if model["family"]]
     for model in usable:
         facts = registry.facts(model["name"])
@@ -160,11 +159,9 @@ def test_a_models_own_prompts_and_rerankers_of_mteb_get_the_task():
 
 def test_a_registered_entry_and_mteb_give_one_model_the_same_prompts():
     """The entry of qwen3-embedding was typed in from mteb's tasks."""
-    found = load(QWEN, "qwen3-embedding")
-    typed = found.models["qwen3-embedding"].prompts
-    facts = found.models["Qwen__Qwen3-Embedding-0.6B"].prompts
-    same = {name for name in typed.datasets if name != "cqadupstack"}
-    assert {name: typed.datasets[name] for name in same} == {name: facts.datasets[name] for name in same}
+    models = load(QWEN, "qwen3-embedding").models
+    typed, facts = (models[name].prompts.datasets for name in ("qwen3-embedding", names.local_name(QWEN)))
+    assert {"cqadupstack": typed["cqadupstack"], **facts}.items() >= typed.items()
 
 
 def test_a_reranker_and_a_first_stage_may_be_ids():
@@ -297,13 +294,13 @@ def test_a_changed_fact_reruns_what_depends_on_it():
     """The prompt of a task changes the queries of its dataset, and nothing else."""
 
     def params() -> dict[str, Any]:
-        grid, name = Grid(load(QWEN)), "Qwen__Qwen3-Embedding-0.6B"
-        searched = {
-            f"queries of {dataset}": settings(grid, "retrieve_dense", system=name, dataset=dataset)
-            for dataset in ("scifact", "nfcorpus")
+        grid, name = Grid(load(QWEN)), names.local_name(QWEN)
+        return {
+            "queries of scifact": settings(grid, "retrieve_dense", system=name, dataset="scifact"),
+            "queries of nfcorpus": settings(grid, "retrieve_dense", system=name, dataset="nfcorpus"),
+            "documents": settings(grid, "encode_dense", model=name, corpus="scifact", shard="0"),
+            "checkpoint": settings(grid, "fetch_model", model=name),
         }
-        documents = settings(grid, "encode_dense", model=name, corpus="scifact", shard="0")
-        return {**searched, "documents": documents, "checkpoint": settings(grid, "fetch_model", model=name)}
 
     before = params()
     known = lock.names()
