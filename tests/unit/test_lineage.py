@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import made_once, main, write_collection
+from helpers import fetch_corpus, made_once, main, write_collection
 from safetensors.torch import load_file, save_file
 
 from beirgrid.core import provenance
@@ -36,18 +36,11 @@ INT8 = {"kind": "int8"}
 GENERATED = {"documents": 20, "queries_per_document": 2, "derive": ["sentences"], "seed": 1}
 MINED = {"negative_depth": 4, "dense": [DENSE]}
 LABELLED = {"steps": 4, "batch": 4, "seed": 1, "teacher": MODELS["cross-encoder"]}
-TRAINED = {
-    **{"base": "dense", "corpus": "one", "dataset": "one", "queries": 4, "hard_negatives": 1, "random_negatives": 1},
-    **{"negative_depth": 4, "epochs": 1, "batch": 4, "learning_rate": 1e-4, "seed": 1},
-}
+TRAINED = {"base": "dense", "corpus": "one", "dataset": "one", "queries": 4, "negative_depth": 4}
+TRAINED |= {"hard_negatives": 1, "random_negatives": 1, "epochs": 1, "batch": 4, "learning_rate": 1e-4, "seed": 1}
 
 
-def _entry(**keys: object) -> str:
-    return json.dumps(keys)
-
-
-def _local(corpus: str) -> str:
-    return _entry(source="local", path=str(Path("data", corpus).absolute()))
+CPU = {"device": "cpu", "precision": "float32"}
 
 
 def _shards(model: str, corpus: str, suffix: str, folder: str = "indexes") -> list[str]:
@@ -66,6 +59,10 @@ def _queries(dataset: str) -> str:
     return f"results/datasets/{dataset}/queries.parquet"
 
 
+def _qrels(dataset: str) -> str:
+    return f"results/datasets/{dataset}/qrels.tsv"
+
+
 def _run(system: str, dataset: str) -> str:
     return f"results/runs/{system}/{dataset}.run.gz"
 
@@ -74,178 +71,132 @@ def _index(name: str, corpus: str) -> str:
     return f"results/indexes/bm25-{name}/{corpus}/lucene"
 
 
-def _made(path: str) -> list[str]:
-    """Return the options that name an output and the record beside it."""
-    stem = path.removesuffix(".run.gz") if path.endswith(".run.gz") else str(Path(path).with_suffix(""))
-    return ["--output", path, "--record", f"{stem}.json"]
+def _training(corpus: str, name: str) -> str:
+    return f"results/training/gpl@{corpus}/{name}.parquet"
 
 
-CPU = ["--device", "cpu", "--precision", "float32"]
+def _job(stage: str, made: str = "", /, **options: object) -> list[str]:
+    """Return the words of a stage. What it makes has its record beside it; an option that is no text is JSON."""
+    if made:
+        options |= {"output": made, "record": str(Path(made.removesuffix(".run.gz")).with_suffix(".json"))}
+    words = stage.split()
+    for name, value in options.items():
+        texts = value if isinstance(value, list) else [value if isinstance(value, str) else json.dumps(value)]
+        words += [f"--{name.replace('_', '-')}", *texts]
+    return words
 
 
-def _fetched(corpus: str) -> dict[str, list[str]]:
-    folder = f"results/corpora/{corpus}"
-    commands = {
-        f"fetch corpus {corpus}": [
-            *("fetch", "corpus", "--name", corpus, "--entry", _local(corpus)),
-            *("--output", _corpus(corpus), "--record", f"{folder}/corpus.json"),
-        ]
-    }
+def _fetch_model(model: str, source: str) -> list[str]:
+    entry = {"path": str(Path("models", source).absolute())}
+    record = f"results/models/{model}/model.json"
+    return _job("fetch model", name=model, entry=entry, output=_checkpoint(model), record=record)
+
+
+def _of_corpus(corpus: str) -> dict[str, list[str]]:
+    """Return the commands of a corpus and its datasets: fetched, indexed and encoded."""
+    source = {"source": "local", "path": str(Path("data", corpus).absolute())}
+    commands = {f"fetch corpus {corpus}": fetch_corpus(source, Path("results/corpora", corpus), corpus)}
     for dataset in [name for name, of in DATASETS.items() if of == corpus]:
-        folder = f"results/datasets/{dataset}"
-        commands[f"fetch dataset {dataset}"] = [
-            *("fetch", "dataset", "--name", dataset, "--corpus-entry", _local(corpus), "--corpus", _corpus(corpus)),
-            *("--entry", _entry(corpus=corpus, split="dev" if dataset == "again" else "test")),
-            *("--queries", f"{folder}/queries.parquet", "--qrels", f"{folder}/qrels.tsv"),
-            *("--record", f"{folder}/dataset.json"),
-        ]
+        entry = {"corpus": corpus, "split": "dev" if dataset == "again" else "test"}
+        places = {"queries": _queries(dataset), "qrels": _qrels(dataset)}
+        places |= {"corpus": _corpus(corpus), "record": f"results/datasets/{dataset}/dataset.json"}
+        commands[f"fetch dataset {dataset}"] = _job(
+            "fetch dataset", name=dataset, corpus_entry=source, entry=entry, **places
+        )
+    commands[f"index flat {corpus}"] = _job(
+        "index lexical", _index("flat", corpus), corpus=_corpus(corpus), fields="flat"
+    )
+    for model, suffix in SUFFIXES.items():
+        family, indexes = MODELS[model]["family"], _shards(model, corpus, INDEXES[model])
+        for shard, vectors in enumerate(_shards(model, corpus, suffix, "embeddings")):
+            commands[f"encode {model} {corpus} {shard}"] = _of_shard("encode", model, corpus, shard, vectors)
+            commands[f"index {model} {corpus} {shard}"] = _job(f"index {family}", indexes[shard], vectors=vectors)
+    for shard, exact in enumerate(_shards("dense", corpus, ".faiss")):
+        made = _shards("dense", f"{corpus}/int8", ".faiss")[shard]
+        commands[f"approximate {corpus} {shard}"] = _job(
+            "index approximate", made, exact=exact, index=INT8, similarity="cosine"
+        )
+    expansions = _shards("query-generator", corpus, ".parquet", "expansions")
+    for shard, expansion in enumerate(expansions):
+        commands[f"expand {corpus} {shard}"] = _of_shard("expand", "query-generator", corpus, shard, expansion)
+    if corpus == "one":  # no other index of the corpus "two" takes the place of one
+        options = {"corpus": _corpus(corpus), "expansions": expansions, "fields": "flat"}
+        commands["index expanded one"] = _job("index lexical", _index("flat@query-generator", corpus), **options)
     return commands
 
 
-def _vectors(model: str, corpus: str) -> dict[str, list[str]]:
-    commands = {}
-    family = MODELS[model]["family"]
-    for shard in SHARDS:
-        vectors = _shards(model, corpus, SUFFIXES[model], "embeddings")[shard]
-        commands[f"encode {model} {corpus} {shard}"] = [
-            *("encode", "--model", json.dumps(MODELS[model]), "--checkpoint", _checkpoint(model)),
-            *("--corpus", _corpus(corpus), "--shard", str(shard), "--shard-size", str(SIZE), *CPU, *_made(vectors)),
-        ]
-        commands[f"index {model} {corpus} {shard}"] = [
-            *("index", str(family), "--vectors", vectors, *_made(_shards(model, corpus, INDEXES[model])[shard])),
-        ]
-        if family == "dense":
-            commands[f"approximate {model} {corpus} {shard}"] = [
-                *("index", "approximate", "--exact", _shards(model, corpus, ".faiss")[shard], "--index"),
-                *(
-                    json.dumps(INT8),
-                    "--similarity",
-                    "cosine",
-                    *_made(_shards(model, corpus + "/int8", ".faiss")[shard]),
-                ),
-            ]
-    return commands
+def _of_shard(stage: str, model: str, corpus: str, shard: int, output: str) -> list[str]:
+    options = {"model": MODELS[model], "checkpoint": _checkpoint(model), "corpus": _corpus(corpus), **CPU}
+    return _job(stage, output, shard=shard, shard_size=SIZE, **options)
 
 
-def _searches(dataset: str) -> dict[str, list[str]]:
-    corpus = DATASETS[dataset]
-    asked = ["--queries", _queries(dataset), "--depth", "20"]
+def _of_dataset(dataset: str) -> dict[str, list[str]]:
+    """Return the commands that search a dataset, and those that read its runs."""
+    corpus, bm25, pairs = DATASETS[dataset], _run("bm25", dataset), f"results/pairs/ce/{dataset}"
+    scores, metrics = f"{pairs}/bm25.json", f"results/metrics/bm25/{dataset}.json"
+    asked = {"queries": _queries(dataset), "depth": 20}
+    places = {"queries": _queries(dataset), "corpus": _corpus(corpus)}
+    scoring = {"run": bm25, "depth": 5, "model": MODELS["cross-encoder"], "checkpoint": _checkpoint("cross-encoder")}
 
-    def neural(system: str, model: str, *options: str) -> list[str]:
-        words = ["retrieve", str(MODELS[model]["family"]), "--system", system, "--model", json.dumps(MODELS[model])]
-        words += ["--checkpoint", _checkpoint(model), "--corpus", _corpus(corpus), *options]
-        return [*words, *asked, *CPU, *_made(_run(system, dataset))]
+    def neural(system: str, model: str, **options: object) -> list[str]:
+        read = {"model": MODELS[model], "checkpoint": _checkpoint(model), "corpus": _corpus(corpus)}
+        stage = f"retrieve {MODELS[model]['family']}"
+        return _job(stage, _run(system, dataset), system=system, **read, **options, **asked, **CPU)
 
-    exact = _shards("dense", corpus, ".faiss")
-    tokens = _shards("late-interaction", corpus, ".tokens", "embeddings")
-    nearest = ["--candidates", "4", "--indexes", *_shards("late-interaction", corpus, ".faiss")]
+    late = {
+        "tokens": _shards("late-interaction", corpus, ".tokens", "embeddings"),
+        "candidates": 4,
+        "indexes": _shards("late-interaction", corpus, ".faiss"),
+    }
     return {
-        f"bm25 {dataset}": [
-            *("retrieve", "lexical", "--system", "bm25", "--index", _index("flat", corpus), "--fields", "flat"),
-            *(*asked, *_made(_run("bm25", dataset))),
-        ],
-        f"dense {dataset}": neural("dense", "dense", "--indexes", *exact),
-        f"splade {dataset}": neural("splade", "splade", "--indexes", *_shards("splade", corpus, ".impact")),
-        f"late {dataset}": neural("late", "late-interaction", "--tokens", *tokens, *nearest),
-        f"int8 {dataset}": neural(
-            *("int8", "dense", "--indexes", *_shards("dense", f"{corpus}/int8", ".faiss")),
-            *("--index", json.dumps(INT8)),
+        f"bm25 {dataset}": _job(
+            "retrieve lexical", bm25, system="bm25", index=_index("flat", corpus), fields="flat", **asked
         ),
-        f"score {dataset}": [
-            *("score", "--model", json.dumps(MODELS["cross-encoder"]), "--checkpoint", _checkpoint("cross-encoder")),
-            *("--corpus", _corpus(corpus), "--queries", _queries(dataset), "--run", _run("bm25", dataset), *CPU),
-            *(
-                "--depth",
-                "5",
-                "--pairs",
-                f"results/pairs/ce/{dataset}",
-                "--record",
-                f"results/pairs/ce/{dataset}/bm25.json",
-            ),
-        ],
-        f"rerank {dataset}": [
-            *("rerank", "--system", "reranked", "--first-stage", _run("bm25", dataset), "--depth", "5"),
-            *("--scores", f"results/pairs/ce/{dataset}/bm25.json", *_made(_run("reranked", dataset))),
-        ],
-        f"fuse {dataset}": [
-            *("fuse", "--system", "fused", "--runs", _run("bm25", dataset), _run("dense", dataset), "--method", "rrf"),
-            *_made(_run("fused", dataset)),
-        ],
-        f"evaluate {dataset}": [
-            *("evaluate", "--run", _run("bm25", dataset), "--qrels", f"results/datasets/{dataset}/qrels.tsv"),
-            *("--metrics", "ndcg@10", "--output", f"results/metrics/bm25/{dataset}.json"),
-        ],
-        f"fetch run {dataset}": [
-            *("fetch", "run", "--system", "theirs", "--run", f"data/{dataset}.run", "--queries", _queries(dataset)),
-            *("--corpus", _corpus(corpus), *_made(_run("theirs", dataset))),
-        ],
+        f"dense {dataset}": neural("dense", "dense", indexes=_shards("dense", corpus, ".faiss")),
+        f"splade {dataset}": neural("splade", "splade", indexes=_shards("splade", corpus, ".impact")),
+        f"late {dataset}": neural("late", "late-interaction", **late),
+        f"int8 {dataset}": neural("int8", "dense", indexes=_shards("dense", f"{corpus}/int8", ".faiss"), index=INT8),
+        f"score {dataset}": _job("score", pairs=pairs, record=scores, **scoring, **places, **CPU),
+        f"rerank {dataset}": _job(
+            "rerank", _run("reranked", dataset), system="reranked", first_stage=bm25, scores=scores, depth=5
+        ),
+        f"fuse {dataset}": _job(
+            "fuse", _run("fused", dataset), system="fused", runs=[bm25, _run("dense", dataset)], method="rrf"
+        ),
+        f"evaluate {dataset}": _job("evaluate", run=bm25, qrels=_qrels(dataset), metrics="ndcg@10", output=metrics),
+        f"fetch run {dataset}": _job(
+            "fetch run", _run("theirs", dataset), system="theirs", run=f"data/{dataset}.run", **places
+        ),
     }
 
 
 def _trained(corpus: str) -> dict[str, list[str]]:
-    folder = f"results/training/gpl@{corpus}"
-    dataset = {"--queries": _queries(corpus), "--qrels": f"results/datasets/{corpus}/qrels.tsv"}
+    places = {"corpus": _corpus(corpus), **CPU}
+    queries, negatives = (_training(corpus, name) for name in ("queries", "negatives"))
+    dense = {"checkpoints": _checkpoint("dense"), "indexes": _shards("dense", corpus, ".faiss")}
+    teacher = {"teacher": _checkpoint("cross-encoder"), **places}
+    base = {"base": _checkpoint("dense"), **places}
+    judged = {"queries": _queries(corpus), "qrels": _qrels(corpus)}
+    model = f"trained@{corpus}"
+    trained = {"output": _checkpoint(model), "record": f"results/models/{model}/model.json"}
     return {
-        f"generate {corpus}": [
-            *("generate", "--recipe", json.dumps(GENERATED), "--corpus", _corpus(corpus), *CPU),
-            *_made(f"{folder}/queries.parquet"),
-        ],
-        f"mine {corpus}": [
-            *("mine", "--recipe", json.dumps(MINED), "--queries", f"{folder}/queries.parquet", "--corpus"),
-            *(_corpus(corpus), "--index", _index("flat", corpus), "--checkpoints", _checkpoint("dense"), *CPU),
-            *("--indexes", *_shards("dense", corpus, ".faiss"), *_made(f"{folder}/negatives.parquet")),
-        ],
-        f"label {corpus}": [
-            *("label", "--recipe", json.dumps(LABELLED), "--teacher", _checkpoint("cross-encoder"), "--corpus"),
-            *(_corpus(corpus), "--queries", f"{folder}/queries.parquet", "--negatives", f"{folder}/negatives.parquet"),
-            *(*CPU, *_made(f"{folder}/margins.parquet")),
-        ],
-        f"train {corpus}": [
-            *("train", "--recipe", json.dumps(TRAINED), "--base", _checkpoint("dense"), "--corpus", _corpus(corpus)),
-            *("--index", _index("flat", corpus), *(word for pair in dataset.items() for word in pair), *CPU),
-            *("--output", _checkpoint(f"trained@{corpus}"), "--record", f"results/models/trained@{corpus}/model.json"),
-        ],
-    }
-
-
-def _lexical(corpus: str) -> dict[str, list[str]]:
-    expansions = _shards("query-generator", corpus, ".parquet", "expansions")
-
-    def index(name: str, *options: str) -> list[str]:
-        output = _index(name, corpus)
-        return ["index", "lexical", "--corpus", _corpus(corpus), *options, *_made(output)]
-
-    commands = {
-        f"expand {corpus} {shard}": [
-            *("expand", "--model", json.dumps(MODELS["query-generator"]), "--checkpoint"),
-            *(_checkpoint("query-generator"), "--corpus", _corpus(corpus), "--shard", str(shard), "--shard-size"),
-            *(str(SIZE), *CPU, *_made(expansions[shard])),
-        ]
-        for shard in SHARDS
-    }
-    commands[f"index flat {corpus}"] = index("flat", "--fields", "flat")
-    if corpus == "two":  # no other index of this corpus takes the place of one
-        return commands
-    return commands | {
-        f"index expanded {corpus}": index("flat@query-generator", "--expansions", *expansions, "--fields", "flat"),
+        f"generate {corpus}": _job("generate", queries, recipe=GENERATED, **places),
+        f"mine {corpus}": _job(
+            "mine", negatives, recipe=MINED, queries=queries, index=_index("flat", corpus), **dense, **places
+        ),
+        f"label {corpus}": _job(
+            "label", _training(corpus, "margins"), recipe=LABELLED, queries=queries, negatives=negatives, **teacher
+        ),
+        f"train {corpus}": _job("train", recipe=TRAINED, index=_index("flat", corpus), **base, **judged, **trained),
     }
 
 
 def _commands() -> dict[str, list[str]]:
-    commands: dict[str, list[str]] = {}
+    commands = {f"fetch model {model}": _fetch_model(model, model) for model in MODELS}
     for corpus in CORPORA:
-        commands |= _fetched(corpus)
-    for model in MODELS:
-        commands[f"fetch model {model}"] = [
-            *("fetch", "model", "--name", model, "--entry", _entry(path=str(Path("models", model).absolute()))),
-            *("--output", _checkpoint(model), "--record", f"results/models/{model}/model.json"),
-        ]
-    for corpus in CORPORA:
-        commands |= _lexical(corpus)
-        for model in SUFFIXES:
-            commands |= _vectors(model, corpus)
+        commands |= _of_corpus(corpus)
     for dataset in DATASETS:
-        commands |= _searches(dataset)
+        commands |= _of_dataset(dataset)
     for corpus in CORPORA:
         commands |= _trained(corpus)
     return commands
@@ -286,7 +237,6 @@ def site(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path])
 
 
 ONE, TWO, DENSE_ONE = _corpus("one"), _corpus("two"), _shards("dense", "one", ".faiss")
-TRAINING = "results/training/gpl@{}/{}.parquet"
 LATE = _shards("late-interaction", "one", ".tokens", "embeddings")
 # Commands, what each is given in the place of what, and which other artifact the message names.
 SWAPS = [
@@ -317,20 +267,20 @@ SWAPS = [
     ("rerank one", "results/pairs/ce/one/bm25.json", "results/pairs/ce/again/bm25.json", _run("bm25", "one")),
     ("fuse one", _run("dense", "one"), _run("dense", "two"), _run("bm25", "one")),
     ("fuse one", _run("dense", "one"), _run("dense", "again"), _run("bm25", "one")),
-    ("evaluate one", _run("bm25", "one"), _run("bm25", "two"), "results/datasets/one/qrels.tsv"),
-    ("evaluate one", "results/datasets/one/qrels.tsv", "results/datasets/two/qrels.tsv", _run("bm25", "one")),
-    ("evaluate again", _run("bm25", "again"), _run("bm25", "one"), "results/datasets/again/qrels.tsv"),
-    ("mine one", ONE, TWO, TRAINING.format("one", "queries")),
-    ("mine one", TRAINING.format("one", "queries"), TRAINING.format("two", "queries"), ONE),
+    ("evaluate one", _run("bm25", "one"), _run("bm25", "two"), _qrels("one")),
+    ("evaluate one", _qrels("one"), _qrels("two"), _run("bm25", "one")),
+    ("evaluate again", _run("bm25", "again"), _run("bm25", "one"), _qrels("again")),
+    ("mine one", ONE, TWO, _training("one", "queries")),
+    ("mine one", _training("one", "queries"), _training("two", "queries"), ONE),
     ("mine one", _index("flat", "one"), _index("flat", "two"), ONE),
     ("mine one", DENSE_ONE[1], _shards("dense", "two", ".faiss")[1], ONE),
-    ("label one", ONE, TWO, TRAINING.format("one", "queries")),
-    ("label one", TRAINING.format("one", "queries"), TRAINING.format("two", "queries"), ONE),
-    ("label one", TRAINING.format("one", "negatives"), TRAINING.format("two", "negatives"), ONE),
+    ("label one", ONE, TWO, _training("one", "queries")),
+    ("label one", _training("one", "queries"), _training("two", "queries"), ONE),
+    ("label one", _training("one", "negatives"), _training("two", "negatives"), ONE),
     ("train one", ONE, TWO, _index("flat", "one")),
     ("train one", _index("flat", "one"), _index("flat", "two"), ONE),
     ("train one", _queries("one"), _queries("two"), ONE),
-    ("train one", "results/datasets/one/qrels.tsv", "results/datasets/again/qrels.tsv", _queries("one")),
+    ("train one", _qrels("one"), _qrels("again"), _queries("one")),
 ]
 
 
@@ -355,9 +305,8 @@ def test_an_input_of_another_origin_is_refused(site, monkeypatch, capsys, comman
 
 
 def _fetch_other_model(name: str, other: str) -> None:
-    words = _commands()[f"fetch model {name}"]
     shutil.rmtree(_checkpoint(name))
-    assert main([_entry(path=str(Path("models", other).absolute())) if "path" in word else word for word in words]) == 0
+    assert main(_fetch_model(name, other)) == 0
 
 
 def _fetch_again(kind: str, file: str) -> None:
@@ -376,7 +325,7 @@ MADE_AGAIN = [
     (lambda: _fetch_other_model("cross-encoder", "dense"), "pairs/ce/one/bm25.json", _checkpoint("cross-encoder")),
     (lambda: _fetch_again("corpus", "corpus.jsonl"), "runs/bm25/one.json", ONE),
     (lambda: _fetch_again("corpus", "corpus.jsonl"), "runs/late/one.json", ONE),
-    (lambda: _fetch_again("dataset", "qrels/test.tsv"), "metrics/bm25/one.json", "results/datasets/one/qrels.tsv"),
+    (lambda: _fetch_again("dataset", "qrels/test.tsv"), "metrics/bm25/one.json", _qrels("one")),
 ]
 
 
@@ -424,10 +373,8 @@ def _elsewhere(words: list[str], folder: Path) -> list[str]:
 def test_artifacts_of_ones_own_need_no_record(site, monkeypatch, tmp_path, command):
     """Runs of other software, qrels of one's own, and copies of artifacts without their records."""
     monkeypatch.chdir(site)
-    training = [TRAINING.format("one", name) for name in ("queries", "negatives")]
-    own = _own(
-        tmp_path, ONE, _queries("one"), *DENSE_ONE, _run("bm25", "one"), "results/datasets/one/qrels.tsv", *training
-    )
+    training = [_training("one", name) for name in ("queries", "negatives")]
+    own = _own(tmp_path, ONE, _queries("one"), *DENSE_ONE, _run("bm25", "one"), _qrels("one"), *training)
     words = [own.get(word, word) for word in _commands()[command]]
     assert words != _commands()[command]
     assert main(_elsewhere(words, tmp_path)) == 0
