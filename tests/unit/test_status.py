@@ -28,17 +28,11 @@ def told(tmp_path, monkeypatch):
     """A run that has begun in the working directory: its logger, its recorder, and the file of its events."""
     monkeypatch.chdir(tmp_path)
     logger = logging.Logger("snakemake")
-    logger.addHandler(recorder := _recorder())
+    logger.addHandler(recorder := events.Recorder("grid", lambda: None))
+    recorder.results = lambda written: None  # prints no tables
     logger.info("before the start", extra=_info(9))
     logger.info("stats", extra=STATS)
     return logger, recorder, tmp_path / events.EVENTS
-
-
-def _recorder() -> events.Recorder:
-    """A recorder that prints no tables."""
-    recorder = events.Recorder("grid", lambda: None)
-    recorder.results = lambda written: None
-    return recorder
 
 
 def _screen(path: Path) -> str:
@@ -46,18 +40,26 @@ def _screen(path: Path) -> str:
     return "\n".join(status.screen(events.read(path)))
 
 
+LOADED = "Loading weights:   0%|          | 0/39 [00:00<?, ?it/s]\rLoading weights: 100%|####| 39/39 [00:00<00:00]"
 STATS = {"event": LogEvent.RUN_INFO, "stats": {"encode": 3, "all": 1, "total": 4}}
 
 
-def _info(number: int, rule: str = "encode") -> dict:
-    return {
-        "event": LogEvent.JOB_INFO,
-        "jobid": number,
-        "rule_name": rule,
-        "wildcards": {"model": "tiny", "shard": str(number)},
-        "log": [f"logs/{number}.log"],
-        "output": [f"results/{number}"],
-    }
+def _info(number: int, **changes: object) -> dict[str, object]:
+    job = {"event": LogEvent.JOB_INFO, "jobid": number, "rule_name": "encode", "output": [f"results/{number}"]}
+    return job | {"wildcards": {"model": "tiny", "shard": str(number)}, "log": [f"logs/{number}.log"]} | changes
+
+
+def _done(number: int) -> dict[str, object]:
+    return {"event": LogEvent.JOB_FINISHED, "job_id": number}
+
+
+def _failed(number: int, *logs: str, **more: object) -> dict[str, object]:
+    return {"event": LogEvent.JOB_ERROR, "jobid": number, "log": [*logs], **more}
+
+
+def _unprintable(said: str) -> list[str]:
+    """Return the letters that a terminal would obey."""
+    return [letter for letter in said if not letter.isprintable() and letter != "\n"]
 
 
 def test_jobs_are_followed_from_start_to_end(told):
@@ -65,8 +67,8 @@ def test_jobs_are_followed_from_start_to_end(told):
     for number in (1, 2):
         logger.info("job", extra=_info(number))
     logger.info("something else")
-    logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": 1})
-    logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2, "log": ["2.log", "slurm.log"]})
+    logger.info("done", extra=_done(1))
+    logger.error("failed", extra=_failed(2, "2.log", "slurm.log"))
     run = events.read(path)
     assert run.facts["jobs"] == {"encode": 3}
     assert {number: job.state for number, job in run.jobs.items()} == {1: "done", 2: "failed"}
@@ -86,7 +88,7 @@ def test_jobs_are_followed_from_start_to_end(told):
     ("last", "killed"),
     [
         ("progress: encode: 1,234/5,183 documents, 25.00 documents/s, 0:02:38 left", True),
-        ("Loading weights:   0%|          | 0/39 [00:00<?, ?it/s]\rLoading weights: 100%|####| 39/39", True),
+        (LOADED, True),
         ("beirgrid stage encode: error: the disk is full: x.npy", False),
         ("slurmstepd: error: Detected 1 oom_kill event", False),
         ("warning: 3/4 documents, as it seems", False),
@@ -113,12 +115,12 @@ def test_no_control_sequence_of_a_log_reaches_the_terminal(told, tmp_path, monke
     (tmp_path / "logs").mkdir()
     for number in (1, 2):
         (tmp_path / f"logs/{number}.log").write_text(f"before\n{CONTROLS} {number}\n")
-        logger.info("job", extra={**_info(number), "rule_name": f"encode{CONTROLS}"})
-    logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2, "log": ["logs/2.log"]})
+        logger.info("job", extra=_info(number, rule_name=f"encode{CONTROLS}"))
+    logger.error("failed", extra=_failed(2, "logs/2.log"))
     assert main(["status"]) == 0
     shown = capsys.readouterr().out
     assert f"{ESCAPED} 2" in shown
-    assert not [letter for letter in shown if not letter.isprintable() and letter != "\n"]
+    assert not _unprintable(shown)
     assert events.read(path).jobs[2].failure.isprintable()
 
 
@@ -140,7 +142,7 @@ def test_no_control_sequence_that_a_message_quotes_reaches_the_terminal(tmp_path
         assert main(words)
     said = "".join(capsys.readouterr())
     assert "\\x1b[2J" in said
-    assert not [letter for letter in said if not letter.isprintable() and letter != "\n"]
+    assert not _unprintable(said)
 
 
 class _Terminal(io.StringIO):
@@ -177,7 +179,7 @@ def test_the_screen_of_a_run_shows_what_matters_and_escapes_control_sequences(be
     logger, plugin, shown = begun
     (tmp_path / "1.log").write_text(f"before\n{CONTROLS} in the log\n")
     logger.info("job", extra=_info(1))
-    logger.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 1, "log": ["1.log"]})
+    logger.error("failed", extra=_failed(1, "1.log"))
     logger.warning(f"{CONTROLS} in a warning")
     logger.warning("No SLURM account given, trying to guess.")
     logger.warning("No account was given, not able to get a SLURM account via sacct: sacct: invalid option -- '1'")
@@ -187,9 +189,8 @@ def test_the_screen_of_a_run_shows_what_matters_and_escapes_control_sequences(be
     logger.error("WorkflowError", extra={"event": LogEvent.ERROR})
     plugin.close()
     said = shown()
-    frames = re.compile("jobs per minute")  # of a terminal's live display
-    lines = [line for line in said.splitlines() if not frames.search(line)]
-    assert lines == [
+    # Lines with a rate are frames of a terminal's live display.
+    assert [line for line in said.splitlines() if "jobs per minute" not in line] == [
         "  encode tiny 1: 1.log",
         "    before",
         f"    {ESCAPED} in the log",
@@ -200,7 +201,7 @@ def test_the_screen_of_a_run_shows_what_matters_and_escapes_control_sequences(be
     ]
     assert "held back" not in said
     assert "not shown" not in said
-    assert not [letter for letter in said if not letter.isprintable() and letter != "\n"]
+    assert not _unprintable(said)
 
 
 def test_an_error_before_a_run_is_the_last_line(shown_run):
@@ -214,11 +215,9 @@ def test_an_error_before_a_run_is_the_last_line(shown_run):
 
 @pytest.mark.parametrize("asked", ["quiet", "dryrun", "verbose", "debug_dag", "printshellcmds"])
 def test_who_asks_for_more_or_less_of_snakemakes_lines_gets_them(shown_run, asked):
-    _, plugin, _ = shown_run
-    assert plugin.writes_to_stream
-    assert not LogHandler(
-        OutputSettings(**{asked: {Quietness.RULES} if asked == "quiet" else True}), None
-    ).writes_to_stream
+    assert shown_run[1].writes_to_stream
+    settings = OutputSettings(**{asked: {Quietness.RULES} if asked == "quiet" else True})
+    assert not LogHandler(settings, None).writes_to_stream
 
 
 def test_a_file_gets_a_line_at_ends_of_jobs_every_ten_seconds_at_most(monkeypatch, tmp_path):
@@ -231,42 +230,36 @@ def test_a_file_gets_a_line_at_ends_of_jobs_every_ten_seconds_at_most(monkeypatc
     logger.info("stats", extra=STATS)
     for number, clock in enumerate((100.0, 105.0, 111.0)):  # noqa: B007
         logger.info("job", extra=_info(number))
-        logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": number})
+        logger.info("done", extra=_done(number))
     plugin.close()
     first, second, last = printed.getvalue().splitlines()
-    assert re.fullmatch(
-        r"1 of 3 jobs done, .* jobs per minute; left at this rate: 0:00:0[0-2]; last: encode tiny 0", first
-    )
+    left = r"left at this rate: 0:00:0[0-2]; last: encode tiny 0"
+    assert re.fullmatch(rf"1 of 3 jobs done, .* jobs per minute; {left}", first)
     assert second.startswith("3 of 3 jobs done, ")
     assert last == "3 of 3 jobs done, 0:00:00"
 
 
-REFUSED = (
-    "SLURM sbatch failed. The error message was 'sbatch: error: CPU count'.\n    sbatch call:\n        sbatch -n 1"
-)
-
-
 def test_a_job_that_slurm_refuses_has_the_reason(told, begun):
+    reason = "SLURM sbatch failed. The error message was 'sbatch: error: CPU count'."
     logger, _, path = told
     drawn, _, shown = begun
     for log in (logger, drawn):
         log.info("job", extra=_info(1))
-        log.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 1, "log": ["1.log"], "rule_msg": REFUSED})
-    reason = "encode tiny 1: SLURM sbatch failed. The error message was 'sbatch: error: CPU count'."
-    assert f"  {reason}\n" in shown()
+        log.error("failed", extra=_failed(1, "1.log", rule_msg=f"{reason}\n    sbatch call:\n        sbatch -n 1"))
+    assert f"  encode tiny 1: {reason}\n" in shown()
     assert "sbatch call" not in shown()
-    assert f"  {reason}" in _screen(path)
-    assert events.read(path).jobs[1].failure == reason
+    assert f"  encode tiny 1: {reason}" in _screen(path)
+    assert events.read(path).jobs[1].failure == f"encode tiny 1: {reason}"
 
 
 def test_warnings_in_the_logs_of_jobs_are_counted(told, tmp_path):
     logger, recorder, path = told
     (tmp_path / "1.log").write_text("warning: one\nencode\nwarning: two\nno warning: three\n")
-    logger.info("job", extra=_info(1) | {"log": ["1.log"]})
-    logger.info("job", extra=_info(2) | {"log": ["gone.log"]})
+    for number, log in ((1, "1.log"), (2, "gone.log")):
+        logger.info("job", extra=_info(number, log=[log]))
     assert list(status.warnings(events.read(path))) == []
     for number in (1, 2):
-        logger.info("done", extra={"event": LogEvent.JOB_FINISHED, "job_id": number})
+        logger.info("done", extra=_done(number))
     assert "2 warnings: 1.log" in _screen(path)
     assert list(status.warnings(recorder.run)) == ["2 warnings: 1.log"]
 
@@ -275,7 +268,7 @@ def test_a_job_whose_end_was_not_told_is_done_once_its_record_is_there_and_else_
     logger, recorder, path = told
     made = tmp_path / "made.json"
     for number, output in enumerate((made, tmp_path / "never.json")):
-        logger.info("job", extra=_info(number) | {"output": [str(output)]})
+        logger.info("job", extra=_info(number, output=[str(output)]))
     assert [job.state for job in events.read(path).jobs.values()] == ["running", "running"]
     made.write_text("{}")
     assert [job.state for job in events.read(path).jobs.values()] == ["done", "running"]
@@ -303,29 +296,27 @@ def test_a_job_of_another_workflow_needs_no_log(told, begun):
     drawn, _, shown = begun
     for log in (logger, drawn):
         for number in (1, 2):
-            log.info("job", extra=_info(number, "my_train") | {"log": []})
-        log.error("failed", extra={"event": LogEvent.JOB_ERROR, "jobid": 2, "log": []})
+            log.info("job", extra=_info(number, rule_name="my_train", log=[]))
+        log.error("failed", extra=_failed(2))
     assert "  my_train tiny 2: no log\n" in shown()
-    screen = _screen(path)
-    assert re.search(r"my_train tiny 1 +0:00:00 +begun", screen)
+    assert re.search(r"my_train tiny 1 +0:00:00 +begun", _screen(path))
     assert events.read(path).jobs[2].failure == "my_train tiny 2 has no log"
 
 
 def test_a_name_with_a_line_separator_is_read(told):
     logger, _, path = told
-    logger.info("job", extra=_info(1) | {"wildcards": {"dataset": "a\u2028b\x85c"}})
+    logger.info("job", extra=_info(1, wildcards={"dataset": "a\u2028b\x85c"}))
     assert events.read(path).jobs[1].name == "encode a\u2028b\x85c"
+
+
+JOB = {"id": 1, "rule": "encode", "logs": ["x.log"], "outputs": [], "since": 1}
 
 
 @pytest.mark.parametrize(
     ("event", "line"),
     [
         ({"event": "over", "time": 1, "succeeded": True}, "finished after 0:00:00 ("),  # the clock was set back
-        (
-            {"event": "job", "id": 1, "rule": "encode", "wildcards": {"dataset": "\ud800"}, "logs": ["x.log"]}
-            | {"outputs": [], "since": 1},
-            "  encode \\ud800 ",
-        ),
+        ({"event": "job", **JOB, "wildcards": {"dataset": "\ud800"}}, "  encode \\ud800 "),
     ],
 )
 def test_odd_events_are_shown_somehow(told, capsys, event, line):
@@ -343,16 +334,15 @@ def test_a_second_run_replaces_the_first(told):
 
 
 def test_a_process_that_is_gone_has_died_and_another_machines_cannot_be_asked(told):
-    _, _, path = told
-    facts = json.loads(path.read_text())
-    path.write_text(json.dumps({**facts, "pid": 2**22 + 1}) + "\n")  # above the largest number of a process
-    assert events.read(path).alive is False
-    path.write_text(json.dumps({**facts, "began": facts["began"] - 600}) + "\n")  # a later process of its number
-    assert events.read(path).alive is False
-    path.write_text(json.dumps({**facts, "began": facts["began"] - 5}) + "\n")  # the clock was set
-    assert events.read(path).alive is True
-    path.write_text(json.dumps({**facts, "host": f"not-{socket.gethostname()}"}) + "\n")
-    assert events.read(path).alive is None
+    facts = json.loads(told[2].read_text())
+    for change, alive in (
+        ({"pid": 2**22 + 1}, False),  # above the largest number of a process
+        ({"began": facts["began"] - 600}, False),  # a later process of its number
+        ({"began": facts["began"] - 5}, True),  # the clock was set
+        ({"host": f"not-{socket.gethostname()}"}, None),
+    ):
+        told[2].write_text(json.dumps({**facts, **change}) + "\n")
+        assert events.read(told[2]).alive is alive, change
 
 
 def test_a_full_disk_ends_no_grid(told, full_disk, monkeypatch):
@@ -371,13 +361,10 @@ def test_the_last_words_of_a_log_are_those_of_its_progress_bar(tmp_path):
     assert events.tail(tmp_path / "none.log", 2) == []
 
 
-LOADED = "Loading weights:   0%|          | 0/39 [00:00<?, ?it/s]\rLoading weights: 100%|####| 39/39 [00:00<00:00]"
-
-
 def test_a_librarys_progress_bar_is_not_the_progress_of_a_job(told, tmp_path):
     logger, _, path = told
     log = tmp_path / "1.log"
-    logger.info("job", extra=_info(1) | {"log": [str(log)]})
+    logger.info("job", extra=_info(1, log=[str(log)]))
     log.write_text(f"{LOADED}\n")
     assert re.search(r"encode tiny 1 +0:00:00 +begun$", _screen(path), re.MULTILINE)
     log.write_text(f"progress: encode shard 0: 0/5,183 documents\n{LOADED}\n")
