@@ -33,7 +33,6 @@ from beirgrid.tools import forks
 path, owner, server, program = sys.argv[1:]
 forks.act_as_proxy(forks.connect(Path(path), [sys.executable, "-c", server, path, owner]), [program])
 """
-WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 BEFORE = {"env": {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}, "text": True}
 
 
@@ -78,8 +77,14 @@ def ended(pid: int) -> bool:
     return False
 
 
+def waiting(start, **options) -> tuple[subprocess.Popen[str], int]:
+    """Start a job that waits, and return it with the process id of its fork."""
+    job = start("import os, time; print(os.getpid(), flush=True); time.sleep(60)", **options)
+    return job, int(job.stdout.readline())
+
+
 def attendant_of(fork: int) -> psutil.Process:
-    return psutil.Process(psutil.Process(fork).ppid())
+    return psutil.Process(fork).parent()
 
 
 def test_a_fork_has_the_job_s_folder_environment_and_streams(start, tmp_path):
@@ -99,8 +104,7 @@ def test_a_job_ends_with_the_status_of_its_fork(start, program, status):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_reaches_the_fork(start, number):
-    job = start(WAITS)
-    fork = int(job.stdout.readline())
+    job, fork = waiting(start)
     job.send_signal(number)
     _, error = job.communicate(timeout=30)
     assert ended(fork)
@@ -145,17 +149,15 @@ def test_an_ignored_hangup_stays_ignored(start):
     """The server inherits the ignored signal from its first job, for example under nohup."""
     job = start("import os, signal; os.kill(os.getpid(), signal.SIGHUP); print('goes on')", ignored=[signal.SIGHUP])
     assert job.communicate() == ("goes on\n", "")
-    waiting = start(WAITS, ignored=[signal.SIGHUP])
-    fork = int(waiting.stdout.readline())
-    waiting.send_signal(signal.SIGHUP)
+    job, fork = waiting(start, ignored=[signal.SIGHUP])
+    job.send_signal(signal.SIGHUP)
     time.sleep(0.2)
     assert psutil.pid_exists(fork)
 
 
 @pytest.mark.parametrize("killed", ["job", "attendant"])
 def test_a_fork_ends_with_its_job_and_with_the_process_that_waits_for_it(start, killed):
-    job = start(WAITS)
-    fork = int(job.stdout.readline())
+    job, fork = waiting(start)
     (job if killed == "job" else attendant_of(fork)).kill()
     if killed == "attendant":
         assert job.communicate(timeout=30)[1].endswith("has been killed; run again\n")
@@ -168,23 +170,21 @@ def test_a_fork_outlives_its_server_and_the_next_job_starts_another(start):
     first = attendant_of(int(job.stdout.readline())).parent()
     first.kill()
     assert ended(first.pid)
-    again = start(WAITS)
-    assert attendant_of(int(again.stdout.readline())).parent() != first
+    assert attendant_of(waiting(start)[1]).parent() != first
     assert job.communicate("\n", timeout=30)[0] == "done\n"
 
 
 def test_jobs_of_a_run_that_was_killed_outlive_their_server(start, owner, tmp_path):
     job = start("print('begun', flush=True); input(); print('done')", stdin=subprocess.PIPE)
     assert job.stdout.readline() == "begun\n"  # a job that is not forked yet ends with its run
-    waiting = start(WAITS)
-    fork = int(waiting.stdout.readline())
+    other, fork = waiting(start)
     server = attendant_of(fork).parent()
     owner.kill()
     owner.wait()
     assert ended(server.pid)
     assert job.communicate("\n", timeout=30)[0] == "done\n"
     assert psutil.pid_exists(fork)
-    waiting.kill()
+    other.kill()
     assert ended(fork)
     assert not (tmp_path / "forks").exists()
 
@@ -207,10 +207,10 @@ def test_a_job_whose_server_cannot_start_runs_by_itself(owner, tmp_path):
     long = tmp_path / ("long" * 50)  # longer than the address of a socket
     long.mkdir()
     (long / "owner").write_text(str(os.getpid()))
-    assert job("--help", folder=long).returncode == 0
+    assert run_stage("--help", folder=long).returncode == 0
     if owner:
         (tmp_path / "owner").write_text(owner)
-    done = job("--help", folder=tmp_path)
+    done = run_stage("--help", folder=tmp_path)
     assert "function of the job" in done.stdout
     assert done.returncode == 0
 
@@ -229,9 +229,9 @@ def test_no_benchmark_counts_a_server_as_the_job_that_starts_it(tmp_path):
             process.kill()
 
 
-def job(*words: str, folder: Path, **options) -> subprocess.CompletedProcess[str]:
+def run_stage(*words: str, folder: Path, **options) -> subprocess.CompletedProcess[str]:
     """Run a stage as rules do, with the servers of a folder."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "PYTHONSAFEPATH": "1", forks.FOLDER: str(folder)}
+    environment = {**BEFORE["env"], "PYTHONSAFEPATH": "1", forks.FOLDER: str(folder)}
     command = [sys.executable, "-m", "beirgrid", "stage", *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, **options)
 
@@ -251,8 +251,8 @@ def test_commands_are_forked_as_they_start_by_themselves(tmp_path):
     found = {}
     for place in (folder, ""):
         jobs = SCORES, SCORES | {"options": {"rune": 1}}, WRITTEN
-        ran = [job("evaluate", folder=place, cwd=tmp_path, input=json.dumps(given)) for given in jobs]
-        ran.append(job("--help", folder=place, cwd=tmp_path))
+        ran = [run_stage("evaluate", folder=place, cwd=tmp_path, input=json.dumps(given)) for given in jobs]
+        ran.append(run_stage("--help", folder=place, cwd=tmp_path))
         found[place] = [(done.returncode, done.stdout, done.stderr) for done in ran]
         kept = json.loads((tmp_path / "scores.json").read_text())
         found[place].append({key: kept[key] for key in kept.keys() - {"finished", "seconds", "peak_memory_mb"}})

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from helpers import rules, tracked_configuration
 from jobs import CORPUS_JOBS, JOBS, PROGRAM, PUBLISHED
 from snakemake.iocontainers import Wildcards
@@ -43,9 +42,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def registered(root: Path) -> dict[str, Any]:
+def registered() -> dict[str, Any]:
     """The registry's models."""
-    return yaml.safe_load((root / "config/systems.yaml").read_text())["models"]
+    return tracked_configuration()["models"]
 
 
 @pytest.fixture(scope="module")
@@ -80,46 +79,33 @@ NODES = {
 def test_partitions_and_the_type_of_gpu_come_from_the_configuration(make, device):
     """Jobs that run models ask for the nodes with GPUs, all others for the nodes without."""
     needs = make(nodes=NODES, device=device)
+    on_gpu = {"slurm_partition": "accelerated", "gpu": 1, "gpu_model": "h200"}
     for rule, job in JOBS.items():
-        directives = {name: value for name, value in needs.directives(stages()[rule]).items() if name in PLACES}
-        asked = {
-            name: (value(Wildcards(fromdict=job)) if callable(value) else value) or None
-            for name, value in directives.items()
-        }
-        if rule in MODEL_RULES and device != "cpu":
-            plain = rule == "mine" and not needs.grid.training(job["model"]).dense_miners
-            assert not plain
-            assert asked == {"slurm_partition": "accelerated", "gpu": 1, "gpu_model": "h200"}, rule
-        else:
-            assert {name for name, value in asked.items() if value} == {"slurm_partition"}, rule
-            assert asked["slurm_partition"] == "short", rule
+        directives = needs.directives(stages()[rule])
+        asked = {name: directives[name] for name in on_gpu if name in directives}
+        asked |= {name: value(Wildcards(fromdict=job)) for name, value in asked.items() if callable(value)}
+        runs_model = rule in MODEL_RULES and device != "cpu"
+        expected = on_gpu if runs_model else {"slurm_partition": "short"}
+        assert {name: value for name, value in asked.items() if value} == expected, rule
     assert not {"slurm_partition", "gpu_model"} & set(make(nodes={}).directives(stages()["encode_dense"]))
 
 
-PLACES = ("slurm_partition", "gpu", "gpu_model")
+def test_more_documents_take_longer(make):
+    grids = [make({"scifact": documents}) for documents in (5_000, 50_000)]
+    for rule in CORPUS_JOBS:
+        small, large = (need_of(needs, rule) for needs in grids)
+        assert large.seconds > small.seconds, rule
+        assert large.memory >= small.memory, rule
+        assert large.kept + large.temporary >= small.kept + small.temporary, rule
 
 
-@pytest.mark.parametrize("rule", CORPUS_JOBS)
-def test_more_documents_take_longer(make, rule):
-    small, large = (need_of(make({"scifact": documents}), rule) for documents in (5_000, 50_000))
-    assert large.seconds > small.seconds
-    assert large.memory >= small.memory
-    assert large.kept + large.temporary >= small.kept + small.temporary
-
-
-@pytest.mark.parametrize(
-    "rule", ["encode_dense", "encode_sparse", "index_dense", "index_sparse", "index_late_interaction"]
-)
-def test_memory_follows_the_shard_and_not_the_corpus(make, rule):
-    one, many = (need_of(make({"scifact": documents}), rule) for documents in (500_000, 5_000_000))
-    assert one == many
-
-
-def test_the_memory_of_a_search_follows_the_shard(make):
+def test_memory_follows_the_shard_and_not_the_corpus(make):
+    one, many = (make({"scifact": documents}) for documents in (500_000, 10_500_000))
+    for rule in ("encode_dense", "encode_sparse", "index_dense", "index_sparse", "index_late_interaction"):
+        assert need_of(one, rule) == need_of(many, rule), rule
     for rule in ("retrieve_dense", "retrieve_sparse"):
-        one, many = (need_of(make({"scifact": documents}), rule) for documents in (500_000, 10_500_000))
-        assert many.memory == one.memory
-        assert many.seconds > one.seconds
+        assert need_of(one, rule).memory == need_of(many, rule).memory, rule
+        assert need_of(one, rule).seconds < need_of(many, rule).seconds, rule
 
 
 def test_the_last_shard_is_as_small_as_it_is(make):
@@ -184,8 +170,7 @@ def test_jobs_that_run_no_model_are_held_to_plain_nodes(make, registered):
     models = {name: {"family": "dense", "similarity": "dot", "train": train} for name, train in trained.items()}
     needs = make(models=registered | models)
     for rule in ("generate", "mine"):
-        assert needs.kind(Job.of(rule, {"model": "plain"})) == "cpu"
-        assert needs.kind(Job.of(rule, {"model": "neural"})) == "gpu"
+        assert [needs.kind(Job.of(rule, {"model": name})) for name in trained] == ["cpu", "gpu"], rule
 
 
 def test_training_a_reranker_counts_all_pairs_and_holds_the_corpus(make, registered):
@@ -248,12 +233,11 @@ def test_the_forums_of_cqadupstack_are_one_download(make):
     assert licensed == 0
 
 
-def test_a_model_of_ones_own_is_as_large_as_its_files(make, root, tiny_models):
-    raw = yaml.safe_load((root / "config/systems.yaml").read_text())["models"]
+def test_a_model_of_ones_own_is_as_large_as_its_files(make, registered, tiny_models):
     tiny = {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"}
-    needs = make(models={**raw, "tiny": tiny})
-    assert 0 < needs.sizes.model("tiny")["parameters"] < 0.1
-    assert needs.sizes.model("genq@scifact") == needs.sizes.model("tas-b")
+    sizes = make(models={**registered, "tiny": tiny}).sizes
+    assert 0 < sizes.model("tiny")["parameters"] < 0.1
+    assert sizes.model("genq@scifact") == sizes.model("tas-b")
 
 
 def test_a_corpus_of_unknown_size_is_guessed(make):
@@ -263,13 +247,12 @@ def test_a_corpus_of_unknown_size_is_guessed(make):
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_a_local_collection_is_as_large_as_its_file(make, tmp_path, ending):
-    folder, raw = tmp_path / "own", tracked_configuration()
-    folder.mkdir()
+    raw = tracked_configuration()
     words = random.Random(0).choices([f"{number:x}" * 3 for number in range(4096)], k=160_000)
     lines = [json.dumps({"_id": f"d{n}", "text": " ".join(words[n * 80 : n * 80 + 80])}) + "\n" for n in range(2000)]
     text = "".join(lines).encode()
-    (folder / f"corpus.jsonl{ending}").write_bytes(gzip.compress(text) if ending else text)
-    corpora = raw["corpora"] | {"own": {"source": "local", "path": str(folder)}}
+    (tmp_path / f"corpus.jsonl{ending}").write_bytes(gzip.compress(text) if ending else text)
+    corpora = raw["corpora"] | {"own": {"source": "local", "path": str(tmp_path)}}
     sizes = make(corpora=corpora, datasets=raw["datasets"] | {"own": {"corpus": "own"}}).sizes
     assert sizes.text_mb("own") == pytest.approx(len(text) / 1e6, rel=0.5 if ending else 0.001)
     assert (sizes.queries("own"), sizes.query_words["own"]) == (1000, 12)
@@ -300,9 +283,7 @@ def test_models_on_a_cpu_are_faster_with_more_cores(make):
 
 def test_a_constraint_matches_exactly_its_names(tracked):
     names = {"bm25", "a.b", "bm25+ce@20", "x@c", "gpl@a", "gpl@b", "genq@a", "genq@b"}
-    near = (
-        {name.replace(".", "-") for name in names} | {f"{name}@a" for name in names} | {"x", "x@a", "gpl@c", "gpl", ""}
-    )
+    near = {"a-b", *(f"{name}@a" for name in names), "x", "x@a", "gpl@c", "gpl", ""}
     constraint = re.compile(f"(?P<model>{tracked.grid.one_of(names)})/0")
     assert {name for name in names | near if constraint.fullmatch(f"{name}/0")} == names
     assert not re.fullmatch(tracked.grid.one_of([]), "")

@@ -29,8 +29,8 @@ rule all:
     output: "done"
     shell: "touch begun; while [ ! -e go ]; do sleep 0.1; done; touch done"
 """
-# Their processes are Snakemake's.
-BECOME_SNAKEMAKE = {"demo", "run", "reproduce"}
+# Commands whose processes are Snakemake's or a stage's.
+RUNS = {"demo", "run", "reproduce", "stage"}
 OPTIONS = ["-m", "snakemake", "--cores", "1", "--snakefile", "Snakefile", "--rerun-incomplete"]
 
 
@@ -39,16 +39,22 @@ def killed(tmp_path, monkeypatch):
     """A working directory, in which a run was killed with its job."""
     monkeypatch.chdir(tmp_path)
     Path("Snakefile").write_text(SNAKEFILE)
-    command = [sys.executable, *OPTIONS]
-    started = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not Path("begun").exists():
-        assert started.poll() is None
-        time.sleep(0.05)
+    started = _start(start_new_session=True)
     os.killpg(started.pid, signal.SIGKILL)
     started.wait()
     assert list(Path(".snakemake/locks").iterdir())
     Path("go").touch()
     return tmp_path
+
+
+def _start(**options: bool) -> subprocess.Popen[bytes]:
+    """Start Snakemake and wait until its job has begun."""
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = subprocess.Popen([sys.executable, *OPTIONS], **silent, **options)
+    while not Path("begun").exists():
+        assert started.poll() is None
+        time.sleep(0.05)
+    return started
 
 
 def _run(*options: str) -> subprocess.CompletedProcess[str]:
@@ -62,10 +68,7 @@ def test_a_second_run_is_refused_beside_another(killed):
     assert _run("--unlock").returncode == 0
     for name in ("go", "begun"):
         Path(name).unlink()
-    first = subprocess.Popen([sys.executable, *OPTIONS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not Path("begun").exists():
-        assert first.poll() is None
-        time.sleep(0.05)
+    first = _start()
     kept = Path("results/status.jsonl").read_text()
     refused = _run("--nolock")  # as with other targets, which Snakemake's lock does not see
     assert refused.returncode != 0
@@ -109,11 +112,7 @@ def test_a_killed_run_leaves_a_lock_and_jobs_beside_which_no_other_runs(killed):
         ("python -m beirgrid stage encode", True),
         ("python -m beirgrid stage fetch_corpus", True),
         ("python -m pytest", False),
-        *(
-            (f"/venv/bin/beirgrid {words.split()[0]} x", False)
-            for words in COMMANDS
-            if words not in (*BECOME_SNAKEMAKE, "stage")
-        ),
+        *((f"/venv/bin/beirgrid {words.split()[0]} x", False) for words in COMMANDS if words not in RUNS),
     ],
 )
 def test_only_snakemake_and_stages_count_as_a_run(words, runs):
@@ -159,7 +158,6 @@ def test_an_interrupt_while_libraries_are_imported_is_shown_in_one_line(tmp_path
 
 
 # SLURM's jobs; tests/slurm uses a real cluster
-
 
 RUN = "4f0d8a52-0a2b-4f3e-9c1d-2b7f5f2f8a11"
 

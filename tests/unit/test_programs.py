@@ -110,7 +110,9 @@ def test_a_program_gets_the_collection_without_qrels_and_its_run_is_checked(stag
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
-RUN = "from sys import argv; open(argv[1], 'w').write('{}')"
+def writes(run: str, *arguments: str, before: str = "") -> str:
+    """Return a command that writes a run, after other code, which has the arguments from ``argv[2]``."""
+    return python(f"from sys import argv; {before}open(argv[1], 'w').write({run!r})", "{run}", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -120,13 +122,9 @@ RUN = "from sys import argv; open(argv[1], 'w').write('{}')"
         ("retrieve", python("exit(3)"), "the command ended with exit status 3. Its output is above"),
         ("retrieve", python("import os; os.kill(os.getpid(), 9)"), "was killed by signal 9. Its output is above"),
         ("retrieve", python("pass"), "the command wrote no file {run}"),
-        (
-            "retrieve",
-            python(RUN.format("q1 Q0 d9 1 1 t\\nd3 Q0 d1 1 1 t\\n"), "{run}"),
-            "'s':1: the corpus has no docu",
-        ),
-        ("retrieve", python(RUN.format("q1 Q0 d1 1 nan t\\n"), "{run}"), "of 's':1: the score 'nan' is not a number"),
-        ("retrieve", python(RUN.format("q1 Q0 d1 1 1 t\\n"), "{run}"), "the run of 's' lacks 1 of the 2 queries"),
+        ("retrieve", writes("q1 Q0 d9 1 1 t\nd3 Q0 d1 1 1 t\n"), "'s':1: the corpus has no docu"),
+        ("retrieve", writes("q1 Q0 d1 1 nan t\n"), "of 's':1: the score 'nan' is not a number"),
+        ("retrieve", writes("q1 Q0 d1 1 1 t\n"), "the run of 's' lacks 1 of the 2 queries"),
         ("index", python("pass"), "the index_command wrote nothing to {index}"),
         ("index", python("exit('disk full')"), "ended with exit status 1. Its output is above"),
     ],
@@ -139,8 +137,8 @@ def test_a_command_that_fails_is_one_message_and_leaves_nothing(stage, tmp_path,
 
 def test_a_search_that_changes_its_index_is_told_at_once(stage, tmp_path):
     stage("index", python(INDEX, "{corpus}", "{index}"))
-    write = "import sys; open(sys.argv[1] + '/a', 'a').write('x'); " + RUN.replace("argv[1]", "argv[2]")
-    command = python(write.format("q1 Q0 d1 1 1 t\\nd3 Q0 d1 1 1 t\\n"), "{index}", "{run}")
+    change = "open(argv[2] + '/a', 'a').write('x'); "
+    command = writes("q1 Q0 d1 1 1 t\nd3 Q0 d1 1 1 t\n", "{index}", before=change)
     said = stage("retrieve", command, "--index", str(tmp_path / "index"), status=1)
     assert "the command changed its {index}, which it may only read: " in said.splitlines()[-1]
     assert f"{tmp_path}/index/a is damaged: it has 2 bytes" in said.splitlines()[-1]
@@ -210,17 +208,10 @@ def test_a_job_asks_for_what_the_entry_says(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     large = GOOD | {"index_command": "index {corpus} {index}", "mem_mb": 20_000, "minutes": 100.0, "gpu": True}
     needs = Resources(Grid(loaded(mine=large, other=GOOD, alike=large | {"gpu": False})))
-    mine, other = ({"system": name, "dataset": "scifact"} for name in ("mine", "other"))
-    assert (
-        needs.mem_mb(Job.of("retrieve_program", mine), 1)
-        >= 20_000 * 1.4
-        > needs.mem_mb(Job.of("retrieve_program", other), 1)
-    )
-    assert (
-        needs.runtime(Job.of("retrieve_program", mine), 1) >= 300 > needs.runtime(Job.of("retrieve_program", other), 1)
-    )
-    kinds = [needs.kind(Job.of("retrieve_program", job)) for job in (mine, other)]
-    assert kinds == ["gpu", "cpu"]
+    mine, other = (Job.of("retrieve_program", {"system": name, "dataset": "scifact"}) for name in ("mine", "other"))
+    assert needs.mem_mb(mine, 1) >= 20_000 * 1.4 > needs.mem_mb(other, 1)
+    assert needs.runtime(mine, 1) >= 300 > needs.runtime(other, 1)
+    assert (needs.kind(mine), needs.kind(other)) == ("gpu", "cpu")
     assert needs.kind(Job.of("index_program", {"system": "mine", "corpus": "scifact"})) == "gpu"
     # Systems with the same command of indexing share the first one's index.
     assert [needs.grid.program_index(name) for name in ("mine", "alike")] == ["mine", "mine"]

@@ -40,11 +40,8 @@ def test_systems_and_datasets_need_no_file(tmp_path):
     done = run(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "encode_dense" in done.stdout
-    assert written(tmp_path)["grid"] == {
-        "name": "bm25-minilm-demo",
-        "systems": ["bm25", "minilm"],
-        "datasets": ["demo"],
-    }
+    grid = {"name": "bm25-minilm-demo", "systems": ["bm25", "minilm"], "datasets": ["demo"]}
+    assert written(tmp_path)["grid"] == grid
     named = run(*words, "--workflow-profile", foreign.parent, cwd=tmp_path)
     assert named.returncode == 1
     assert "nonsense" in named.stdout + named.stderr
@@ -101,12 +98,8 @@ def test_a_model_of_the_hub_is_pinned_when_it_is_fetched():
     assert describe_model("owner/some-model") == ("owner/some-model", {})  # which mteb knows, or nobody
     name, entries = describe_model("owner/some-model", "dense")
     assert name == "some-model"
-    assert entries["models"][name] == {
-        "checkpoint": "owner/some-model",
-        "revision": "resolve",
-        "family": "dense",
-        "similarity": "cosine",
-    }
+    pinned = {"checkpoint": "owner/some-model", "revision": "resolve"}
+    assert entries["models"][name] == {**pinned, "family": "dense", "similarity": "cosine"}
 
 
 def test_a_registered_system_needs_no_entry_and_a_registered_name_is_not_taken():
@@ -119,11 +112,7 @@ def test_a_registered_system_needs_no_entry_and_a_registered_name_is_not_taken()
     [
         ("minilmm", None, "did you mean 'minilm'?"),
         ("folder", None, "it is no checkpoint"),
-        (
-            "folder",
-            '{"architectures": ["BertModel"]}',
-            r"the files of .* do not say its family \(BertModel\); add --family",
-        ),
+        ("folder", '{"architectures": ["BertModel"]}', r"do not say its family \(BertModel\); add --family"),
         ("folder", '{"architectures": null}', "do not say its family"),
         ("folder", "{", "is damaged .*Expecting property name"),
     ],

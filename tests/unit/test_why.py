@@ -14,7 +14,7 @@ from beirgrid.core import provenance
 from beirgrid.pipeline import rules
 
 RUN, SCORES = "results/runs/dense/one.run.gz", "results/metrics/dense/one.json"
-QRELS = "results/datasets/one/qrels.tsv"
+QRELS, PER_QUERY = "results/datasets/one/qrels.tsv", "results/metrics/dense/one.per-query.parquet"
 
 
 @pytest.fixture
@@ -40,21 +40,19 @@ def test_what_made_a_file_and_from_what(site, capsys, monkeypatch, tmp_path):
     assert f"qrels: {QRELS} (" in said
     assert 'metrics: ["ndcg@10", "recall@5"]' in said
     assert "made again by the next run: no: the files show no reason. A dry run" in said
-    assert _why(capsys, SCORES.replace(".json", ".per-query.parquet")) == said
+    assert _why(capsys, PER_QUERY) == said
     monkeypatch.chdir(tmp_path)
     assert "stage: evaluate" in _why(capsys, SCORES, "--directory", "site")
 
 
-def test_a_file_without_a_record_is_named(site, capsys):
-    Path("results/own.txt").touch()
-    assert main(["why", "results/own.txt"]) == 1
-    assert "no record names results/own.txt" in capsys.readouterr().err
-
-
-def test_a_damaged_record_is_named(site, capsys):
-    Path(SCORES).write_text("{")
-    assert main(["why", SCORES.replace(".json", ".per-query.parquet")]) == 1
-    assert f"{SCORES} " in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("damaged", "file", "said"),
+    [("results/own.txt", "results/own.txt", "no record names results/own.txt"), (SCORES, PER_QUERY, f"{SCORES} ")],
+)
+def test_a_file_without_a_record_and_a_damaged_record_are_named(site, capsys, damaged, file, said):
+    Path(damaged).write_text("{")
+    assert main(["why", file]) == 1
+    assert said in capsys.readouterr().err
 
 
 def _newer(path: str) -> None:
@@ -81,7 +79,7 @@ def _raise_version(path: str) -> None:
     ("change", "path", "reason"),
     [
         (_newer, QRELS, f"qrels {QRELS} is newer"),
-        (_cut, SCORES.replace(".json", ".per-query.parquet"), "per-query.parquet is damaged"),
+        (_cut, PER_QUERY, f"{PER_QUERY} is damaged"),
         (_searched_again, RUN, f"{RUN} is another one than {SCORES} was made from"),
         (_raise_version, SCORES, "stage version 1 → "),
     ],
@@ -126,10 +124,10 @@ def _notices(asked: dict[str, dict[str, object]]) -> list[str]:
     return list(rules.notices({path: reason for path, reason in reasons.items() if reason}))
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [{"job": {"settings": json.loads(str(_params()["settings"]))}}, {"asked": json.loads(str(_params()["settings"]))}],
-)
+ASKED = json.loads(str(_params()["settings"]))
+
+
+@pytest.mark.parametrize("keys", [{"job": {"settings": ASKED}}, {"asked": ASKED}])
 def test_a_person_is_told_what_an_edited_entry_replaces(tmp_path, monkeypatch, keys):
     """Records of 0.2.0 have ``asked``."""
     monkeypatch.chdir(tmp_path)
@@ -142,8 +140,7 @@ def test_a_person_is_told_what_an_edited_entry_replaces(tmp_path, monkeypatch, k
 
 def test_a_person_is_told_what_an_earlier_release_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    asked = json.loads(str(_params()["settings"]))
-    one, two = (_write_record(model, {"version": 4}, stage_version=4, asked=asked) for model in ("one", "two"))
+    one, two = (_write_record(model, {"version": 4}, stage_version=4, asked=ASKED) for model in ("one", "two"))
     assert _notices({one: _params(), two: _params()}) == [
         f"To be made again, replacing what is there: {one} and 1 more (stage version 4 → 5)"
     ]
