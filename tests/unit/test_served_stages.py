@@ -105,8 +105,7 @@ def _inputs(served: Served) -> list[str]:
 def test_a_killed_job_goes_on_after_the_last_answer(served, jobs, tmp_path):
     encoding = jobs("dense").encode(tmp_path)
     served.asked.clear()
-    served.faults += [None, None, None, None]  # the probe, and three batches
-    served.faults += ["hang"] * 3
+    served.faults += [*[None] * 4, *["hang"] * 3]  # the probe and three batches are answered
     served.hang = 30.0
     with subprocess.Popen(stage_command(*encoding), stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 120
@@ -122,17 +121,12 @@ def test_a_killed_job_goes_on_after_the_last_answer(served, jobs, tmp_path):
     assert main(encoding) == 0
     assert not {*answered} & {*_inputs(served)}
     assert len(_inputs(served)) == 3 + DOCUMENTS - 15
-    expected = letters(collection_texts(tmp_path / "site"))
+    expected = letters(pq.read_table(tmp_path / "site/c.parquet")["text"].to_pylist())
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(np.load(tmp_path / "0.npy"), expected, atol=1e-6)
     facts = json.loads((tmp_path / "0.json").read_text())["facts"]
     assert facts["requests"] == DOCUMENTS / 5  # those of the killed job included
     assert not list(tmp_path.glob("*.answers"))
-
-
-def collection_texts(site: Path) -> list[str]:
-    """Return the texts of the corpus."""
-    return pq.read_table(site / "c.parquet")["text"].to_pylist()
 
 
 def test_a_record_counts_what_earlier_jobs_asked(served, jobs, monkeypatch):
@@ -146,9 +140,8 @@ def test_a_record_counts_what_earlier_jobs_asked(served, jobs, monkeypatch):
     served.asked.clear()
     again = jobs.scored("one")
     assert len([path for path, _ in served.asked if "rerank" in path]) <= 1  # the probe
-    assert {name: again[name] for name in ("requests", "tokens", "price")} == {
-        name: pytest.approx(first[name]) for name in ("requests", "tokens", "price")
-    }
+    for name in ("requests", "tokens", "price"):
+        assert again[name] == pytest.approx(first[name])
     assert (again["device"], again["pairs_scored"]) == ("endpoint", 0)
 
     # Of two first stages that share half of their pairs, each record counts the price of the shared ones.
@@ -256,58 +249,56 @@ def test_an_answer_of_numbers_of_no_document_is_no_order(answer):
 
 # The configuration
 
-SERVED = {"family": "dense", "similarity": "cosine", "endpoint": {"model": "m", "url": "https://x.org/v1"}}
-LISTWISE = {"family": "listwise-reranker", "endpoint": SERVED["endpoint"]}
+ENDPOINT = {"model": "m", "url": "https://x.org/v1"}
+SERVED = {"family": "dense", "similarity": "cosine", "endpoint": ENDPOINT}
+LISTWISE = {"family": "listwise-reranker", "endpoint": ENDPOINT}
 SECRET = "sk-secret-1"  # in place of the name of its variable
 CHECKPOINT = {"family": "dense", "similarity": "cosine", "checkpoint": "a/b", "revision": "0" * 40}
 GPL = {"recipe": "gpl", "base": "base", "generator": "generator", "teacher": "teacher"}
 ENTRIES = {
     "base": SERVED,
     "generator": {"family": "query-generator", "checkpoint": "a/g", "revision": "0" * 40},
-    "teacher": {"family": "cross-encoder", "endpoint": SERVED["endpoint"]},
+    "teacher": {"family": "cross-encoder", "endpoint": ENDPOINT},
 }
+PAID = {"budget": 5.0, "price": {"output": 1.0}}
+
+
+def reached(entry: dict = SERVED, **keys: object) -> dict:
+    """Return an entry whose endpoint has more keys."""
+    return entry | {"endpoint": ENDPOINT | keys}
 
 
 @pytest.mark.parametrize(
-    ("models", "message"),
+    ("entry", "message"),
     [
-        ({"m": SERVED | {"checkpoint": "a/b"}}, "models.m: the key 'checkpoint' does not go with endpoint"),
-        ({"m": SERVED | {"revision": "0" * 40}}, "the key 'revision' does not go with endpoint"),
-        ({"m": SERVED | {"max_length": 128}}, "the key 'max_length' does not go with endpoint"),
-        ({"m": SERVED | {"pooling": "mean"}}, "the key 'pooling' does not go with endpoint"),
-        ({"m": SERVED | {"precision": "float32"}}, "the key 'precision' does not go with endpoint"),
-        ({"m": SERVED | {"prompts": {"own": True}}}, "models.m: prompts.own: a server does not tell the prompts"),
-        ({"m": SERVED | {"endpoint": {"model": "m"}}}, "models.m.endpoint: needs the key 'url'"),
-        ({"m": SERVED | {"endpoint": SERVED["endpoint"] | {"budget": 5.0}}}, "endpoint: a budget needs a price"),
+        (SERVED | {"checkpoint": "a/b"}, "models.m: the key 'checkpoint' does not go with endpoint"),
+        (SERVED | {"revision": "0" * 40}, "the key 'revision' does not go with endpoint"),
+        (SERVED | {"max_length": 128}, "the key 'max_length' does not go with endpoint"),
+        (SERVED | {"pooling": "mean"}, "the key 'pooling' does not go with endpoint"),
+        (SERVED | {"precision": "float32"}, "the key 'precision' does not go with endpoint"),
+        (SERVED | {"prompts": {"own": True}}, "models.m: prompts.own: a server does not tell the prompts"),
+        (SERVED | {"endpoint": {"model": "m"}}, "models.m.endpoint: needs the key 'url'"),
+        (SERVED | {"endpoint": f"https://a:{SECRET}@x"}, "m.endpoint: Input should be a valid dictionary"),
+        (reached(budget=5.0), "endpoint: a budget needs a price"),
+        (reached(LISTWISE, **PAID), "endpoint: a budget needs body: {max_tokens: …}"),
+        (reached(key=SECRET), "m.endpoint.key: String should match"),
+        (reached(key=123456789), "m.endpoint.key: Input should be a"),
+        (reached(url="ftp://x"), "m.endpoint.url: String should match"),
+        (reached(url=f"https://a:{SECRET}@x"), "m.endpoint.url: String should match"),
+        (reached(api_key=SECRET), "m.endpoint.api_key: Extra inputs are not permitted"),
+        (reached({"family": "sparse"}), "a server runs dense, cross-encoder, listw"),
+        (LISTWISE | {"window": 5, "step": 6}, "models.m: step: 6 is more than the window of 5"),
+        (CHECKPOINT | {"train": GPL}, "models.m: the key 'checkpoint' does not go with train"),
+        (SERVED | {"train": GPL}, "models.m: the key 'endpoint' does not go with train"),
         (
-            {"m": LISTWISE | {"endpoint": SERVED["endpoint"] | {"budget": 5.0, "price": {"output": 1.0}}}},
-            r"endpoint: a budget needs body: {max_tokens: …}",
-        ),
-        ({"m": SERVED | {"endpoint": SERVED["endpoint"] | {"key": SECRET}}}, "m.endpoint.key: String should match"),
-        ({"m": SERVED | {"endpoint": SERVED["endpoint"] | {"key": 123456789}}}, "m.endpoint.key: Input should be a"),
-        ({"m": SERVED | {"endpoint": SERVED["endpoint"] | {"url": "ftp://x"}}}, "m.endpoint.url: String should match"),
-        (
-            {"m": SERVED | {"endpoint": SERVED["endpoint"] | {"url": f"https://a:{SECRET}@x"}}},
-            "m.endpoint.url: String should match",
-        ),
-        (
-            {"m": SERVED | {"endpoint": SERVED["endpoint"] | {"api_key": SECRET}}},
-            "m.endpoint.api_key: Extra inputs are not permitted",
-        ),
-        ({"m": SERVED | {"endpoint": f"https://a:{SECRET}@x"}}, "m.endpoint: Input should be a valid dictionary"),
-        ({"m": {"family": "sparse", "endpoint": SERVED["endpoint"]}}, "a server runs dense, cross-encoder, listw"),
-        ({"m": LISTWISE | {"window": 5, "step": 6}}, "models.m: step: 6 is more than the window of 5"),
-        ({**ENTRIES, "m": CHECKPOINT | {"train": GPL}}, "models.m: the key 'checkpoint' does not go with train"),
-        ({**ENTRIES, "m": SERVED | {"train": GPL}}, "models.m: the key 'endpoint' does not go with train"),
-        (
-            {**ENTRIES, "m": {"family": "dense", "similarity": "cosine", "train": GPL}},
+            {"family": "dense", "similarity": "cosine", "train": GPL},
             "models.m.train.teacher: 'teacher' is run by a server, and training needs weights",
         ),
     ],
 )
-def test_entries_that_no_server_can_run_are_refused(models, message):
+def test_entries_that_no_server_can_run_are_refused(entry, message):
     raw = tracked_configuration()
-    raw["models"] |= models
+    raw["models"] |= {**ENTRIES, "m": entry}
     with pytest.raises(ConfigError) as error:
         config.load(raw)
     assert message in str(error.value)
