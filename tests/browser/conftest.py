@@ -43,18 +43,11 @@ def show(chromium, paper, paper_page, tmp_path, monkeypatch) -> Iterator[Callabl
         **options,
     ):
         path = tmp_path / "index.html"
-        is_papers = grid is paper and tables is None and not pictures
-        path.write_text(
-            paper_page
-            if is_papers
-            else render(
-                grid,
-                tables or pages.tables(grid),
-                pictures,
-                documents=documents or {},
-            ),
-            encoding="utf-8",
-        )
+        if grid is paper and tables is None and not pictures:
+            text = paper_page
+        else:
+            text = render(grid, tables or pages.tables(grid), pictures, documents=documents or {})
+        path.write_text(text, encoding="utf-8")
         context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         contexts.append(context)

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -32,24 +32,25 @@ def create(folder):
     return found
 
 
-class Served:
-    """A judging command in a process of its own."""
-
-    def __init__(self, folder, *options: str) -> None:
-        command = [sys.executable, "-m", "beirgrid", "set", "judge", str(folder), "--no-browser", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.address = re.search(r"http://\S+", self.process.stdout.readline())[0]
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
+@contextmanager
+def serving(folder, *options: str):
+    """Judge in a process of its own: yield the process and its address."""
+    command = [sys.executable, "-m", "beirgrid", "set", "judge", str(folder), "--no-browser", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process, re.search(r"http://\S+", process.stdout.readline())[0]
+        finally:
+            process.kill()
 
 
 @pytest.fixture
-def served(made):
-    found = Served(made.folder)
-    yield found
-    found.end()
+def address(made):
+    with serving(made.folder) as (_, found):
+        yield found
+
+
+def judgements(made) -> list[tuple[str, int | None]]:
+    return [(found.judge, found.grade) for found in made.store.judgements()]
 
 
 @pytest.fixture
@@ -81,8 +82,8 @@ def press(page, key: str) -> None:
     page.wait_for_function("before => document.getElementById('left').innerText !== before", arg=before)
 
 
-def test_two_judges_grade_skip_and_undo_with_the_keyboard(made, served, judge):
-    ann, ben = judge(served.address, "ann"), judge(served.address, "ben")
+def test_two_judges_grade_skip_and_undo_with_the_keyboard(made, address, judge):
+    ann, ben = judge(address, "ann"), judge(address, "ben")
     assert ann.locator("#query").inner_text() != ben.locator("#query").inner_text()
     assert ann.locator("mark").first.inner_text().lower() in ("rye", "bread")
     assert HOSTILE in ann.locator("#text").inner_text()
@@ -95,11 +96,8 @@ def test_two_judges_grade_skip_and_undo_with_the_keyboard(made, served, judge):
     ann.keyboard.press("s")
     ann.keyboard.type("in another language")
     press(ann, "Enter")
-    assert [(found.judge, found.grade, found.reason) for found in made.store.judgements()] == [
-        ("ann", 3, ""),
-        ("ben", 0, ""),
-        ("ann", None, "in another language"),
-    ]
+    assert judgements(made) == [("ann", 3), ("ben", 0), ("ann", None)]
+    assert [found.reason for found in made.store.judgements()] == ["", "", "in another language"]
     while ben.locator("#pair").is_visible() and made.store.progress("ben")["left"]:
         press(ben, "2")
     for _ in range(made.store.progress("ann")["left"]):
@@ -110,32 +108,30 @@ def test_two_judges_grade_skip_and_undo_with_the_keyboard(made, served, judge):
     assert len(made.store.judgements()) == 12
 
 
-def test_a_killed_server_loses_nothing(made, served, judge):
-    page = judge(served.address, "ann")
-    press(page, "3")
-    press(page, "2")
-    served.end()
-    page.keyboard.press("1")
-    page.locator("#message", has_text="Nothing was lost").wait_for()
+def test_a_killed_server_loses_nothing(made, judge):
+    with serving(made.folder) as (process, address):
+        page = judge(address, "ann")
+        press(page, "3")
+        press(page, "2")
+        process.kill()
+        process.wait()
+        page.keyboard.press("1")
+        page.locator("#message", has_text="Nothing was lost").wait_for()
     assert "beirgrid does not answer" in page.locator("#message").inner_text()
-    assert [found.grade for found in made.store.judgements()] == [3, 2]
-    again = Served(made.folder, "--port", re.search(r":(\d+)/", served.address)[1])
-    try:
+    assert judgements(made) == [("ann", 3), ("ann", 2)]
+    with serving(made.folder, "--port", re.search(r":(\d+)/", address)[1]) as (_, address):
         page.keyboard.press("1")  # the old page, with the token of the old server
         page.locator("#message", has_text="open the address").wait_for()
-        page = judge(again.address, "ann")
+        page = judge(address, "ann")
         assert page.locator("#left").inner_text().startswith("2 judged, 10 left")
         press(page, "1")
-    finally:
-        again.end()
-    assert [found.grade for found in made.store.judgements()] == [3, 2, 1]
+    assert judgements(made) == [("ann", 3), ("ann", 2), ("ann", 1)]
 
 
 def test_a_full_disk_is_told_and_the_same_key_goes_on_when_there_is_space(full_disk, judge):
     made, filler = create(full_disk / "notes"), full_disk / "filler"
-    served = Served(made.folder)
-    try:
-        page = judge(served.address, "ann")
+    with serving(made.folder) as (_, address):
+        page = judge(address, "ann")
         press(page, "3")
         filler.write_bytes(b"x" * shutil.disk_usage(full_disk).free)
         page.keyboard.press("2")
@@ -144,29 +140,22 @@ def test_a_full_disk_is_told_and_the_same_key_goes_on_when_there_is_space(full_d
         filler.unlink()
         press(page, "2")
         assert page.locator("#message").inner_text() == ""
-    finally:
-        served.end()
-    assert [found.grade for found in made.store.judgements()] == [3, 2]
+    assert judgements(made) == [("ann", 3), ("ann", 2)]
 
 
-def test_a_page_left_open_over_night_goes_on(made, served, judge):
-    ann = judge(served.address, "ann")
+def test_a_page_left_open_over_night_goes_on(made, address, judge):
+    ann = judge(address, "ann")
     press(ann, "3")
     query = ann.locator("#query").inner_text()
     with closing(sqlite3.connect(made.store.path)) as connection, connection:
         connection.execute("UPDATE claims SET at = at - 40000")
-    ben = judge(served.address, "ben")  # gets the query, as ann paused for more than half an hour
+    ben = judge(address, "ben")  # gets the query, as ann paused for more than half an hour
     assert ben.locator("#query").inner_text() == query
     press(ben, "0")
     press(ann, "2")
     press(ann, "1")
     assert ann.locator("#message").inner_text() == ""
-    assert [(found.judge, found.grade) for found in made.store.judgements()] == [
-        ("ann", 3),
-        ("ben", 0),
-        ("ann", 2),
-        ("ann", 1),
-    ]
+    assert judgements(made) == [("ann", 3), ("ben", 0), ("ann", 2), ("ann", 1)]
 
 
 def test_one_file_is_judged_without_a_server_and_taken_back(made, judge, tmp_path):
@@ -183,13 +172,13 @@ def test_one_file_is_judged_without_a_server_and_taken_back(made, judge, tmp_pat
         page.locator("#save").click()
     download.value.save_as(tmp_path / "back.csv")
     assert judging.take_back("ann", tmp_path / "back.csv") == 4
-    assert [found.grade for found in made.store.judgements()] == [3, 2, 0, 1]
+    assert judgements(made) == [("ann", 3), ("ann", 2), ("ann", 0), ("ann", 1)]
 
 
-def test_the_page_is_accessible_and_fits_a_telephone(served, judge):
+def test_the_page_is_accessible_and_fits_a_telephone(address, judge):
     from axe_playwright_python.sync_playwright import Axe
 
-    page = judge(served.address, "ann")
+    page = judge(address, "ann")
     page.set_viewport_size({"width": 390, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa"]})

@@ -50,13 +50,8 @@ def columns(page) -> list[str]:
 
 def cell(page, system: str, dataset: str):
     """Return the button of a cell."""
-    number = columns(page).index(dataset)
-    return (
-        page.locator(".metric.chosen tbody tr", has=page.get_by_role("rowheader", name=system, exact=True))
-        .locator("td")
-        .nth(number)
-        .get_by_role("button")
-    )
+    row = page.locator(".metric.chosen tbody tr", has=page.get_by_role("rowheader", name=system, exact=True))
+    return row.locator("td").nth(columns(page).index(dataset)).get_by_role("button")
 
 
 def open_section(page, title: str) -> None:
@@ -72,8 +67,20 @@ def ranked(grid: GridSummary) -> list[str]:
 
 def scores(tables, metric: str, dataset: str) -> dict[str, float]:
     """Return the scores of one metric and dataset by system."""
-    found = tables.scores[(tables.scores["metric"] == metric) & (tables.scores["dataset"] == dataset)]
-    return dict(zip(found["system"], found["value"], strict=True))
+    return tables.scores.query("metric == @metric and dataset == @dataset").set_index("system")["value"].to_dict()
+
+
+def texts(part) -> list[list[str]]:
+    """Return the texts of the body of a table, row by row."""
+    return [row.locator("th, td").all_inner_texts() for row in part.locator("tbody tr").all()]
+
+
+def saved(page, part) -> tuple[str, list[list[str]]]:
+    """Save a table as CSV, and return the name of the file and its rows."""
+    with page.expect_download() as download:
+        part.get_by_role("button", name="Save as CSV").click()
+    text = download.value.path().read_text(encoding="utf-8-sig")
+    return download.value.suggested_filename, [row for row in csv.reader(io.StringIO(text)) if row]
 
 
 def test_a_click_on_a_dataset_sorts_the_systems_by_their_value(show, paper):
@@ -171,9 +178,7 @@ def test_deviations_over_seeds_stand_in_their_cells(show):
     members = ("bm25-flat.seed1", "bm25-flat.seed2")
     row = {"system": "bm25-flat", "dataset": "nfcorpus", "seeds": 2, "of": 2}
     levels = {"ndcg@10": (0.5, 0.01), "recall@100": (0.7, 0.02), "hole@10": (0.1, 0.03)}
-    rows = [
-        {**row, "metric": metric, "mean": mean, "deviation": deviation} for metric, (mean, deviation) in levels.items()
-    ]
+    rows = [{**row, "metric": name, "mean": mean, "deviation": by} for name, (mean, by) in levels.items()]
     over = {"dataset": "", "mean_of": "nfcorpus, trec-covid", "mean": 0.65, "deviation": 0.0123}
     rows.append({**rows[1], **over})
     seeded = grid.model_copy(update={"seeds": {"bm25-flat": members}})
@@ -207,11 +212,7 @@ def test_captions_stay_texts(show, tmp_path):
     page.wait_for_function("document.querySelector('figure img').naturalWidth === 9")
     assert page.locator("figure img").get_attribute("alt") == f"{HOSTILE}, by depth"
     assert page.locator("img").count() == 1
-    rows = page.locator("#holes-table tbody tr")
-    assert [rows.nth(n).locator("th, td").all_text_contents() for n in (0, 1)] == [
-        ["2019", "bm25", "0.1235", "91607178"],
-        ["2019", "dpr", "", ""],
-    ]
+    assert texts(page.locator("#holes-table")) == [["2019", "bm25", "0.1235", "91607178"], ["2019", "dpr", "", ""]]
 
 
 def test_a_cell_lists_its_queries_by_the_difference_to_another_system(show):
@@ -229,12 +230,9 @@ def test_a_cell_lists_its_queries_by_the_difference_to_another_system(show):
     assert part.locator("p").inner_text() == told
     part.get_by_role("combobox").select_option("doct5query")
     assert part.locator("p").inner_text() == told.replace("1 higher, 1 equal", "0 higher, 2 equal")
-    rows = [row.locator("td").all_inner_texts() for row in part.locator("tbody tr").all()]
-    assert [(row[0], row[1]) for row in rows] == [("q4", "0"), ("q2", "0"), ("q3", "-0.6"), (HOSTILE, "-0.7")]
-    with page.expect_download() as saved:
-        part.get_by_role("button", name="Save as CSV").click()
-    assert saved.value.suggested_filename == "bm25-flat-minus-doct5query-nfcorpus.csv"
-    assert len(saved.value.path().read_text(encoding="utf-8-sig").strip().splitlines()) == 5
+    assert [row[:2] for row in texts(part)] == [["q4", "0"], ["q2", "0"], ["q3", "-0.6"], [HOSTILE, "-0.7"]]
+    name, lines = saved(page, part)
+    assert (name, len(lines)) == ("bm25-flat-minus-doct5query-nfcorpus.csv", 5)
     part.get_by_role("button", name=HOSTILE).click()
     table = part.get_by_role("region", name="Documents of the query").locator("tr")
     assert [row.locator("th, td").all_inner_texts() for row in table.all()] == [
@@ -253,8 +251,7 @@ def test_a_single_system_lists_its_worst_queries_first(show):
     part = page.get_by_role("dialog").locator(".cell-list")
     assert part.locator("p").inner_text() == "2 queries, the lowest values first. Select a query for its documents."
     assert not part.get_by_role("combobox").count()
-    rows = [row.locator("td").all_inner_texts() for row in part.locator("tbody tr").all()]
-    assert [row[:2] for row in rows] == [["q2", "0.1"], ["q1", "0.5"]]
+    assert [row[:2] for row in texts(part)] == [["q2", "0.1"], ["q1", "0.5"]]
     part.get_by_role("button", name="q2").click()
     assert part.get_by_role("region", name="Documents of the query").locator("tbody td").all_inner_texts()[-1] == "3"
 
@@ -336,25 +333,19 @@ def test_a_planned_comparison_is_shown_first_and_its_p_is_not_corrected(show):
 
 def test_a_table_is_saved_with_all_digits(show, paper):
     page = show(paper, pages.tables(paper, STATES))
-    with page.expect_download() as saved:
-        page.locator("#grid").get_by_role("button", name="Save as CSV").click()
-    assert saved.value.suggested_filename == "ndcg-10.csv"
-    text = saved.value.path().read_text(encoding="utf-8-sig")
-    rows = [row for row in csv.reader(io.StringIO(text)) if row]
-    assert rows[0] == ["system", "mean of 14", *paper.rows]
+    grid = page.locator("#grid")
+    name, (header, *rows) = saved(page, grid)
+    assert name == "ndcg-10.csv"
+    assert header == ["system", "mean of 14", *paper.rows]
     page.get_by_role("combobox", name="Show").select_option("baseline")
-    with page.expect_download() as saved:
-        page.locator("#grid").get_by_role("button", name="Save as CSV").click()
-    assert saved.value.suggested_filename == "ndcg-10-minus-bm25.csv"
+    assert saved(page, grid)[0] == "ndcg-10-minus-bm25.csv"
     page.get_by_role("combobox", name="Show").select_option("value")
-    table = {(row[0], name): text for row in rows[1:] for name, text in zip(rows[0], row, strict=True)}
-    assert float(table["dpr", "scifact"]) == pytest.approx(
-        scores(pages.tables(paper), "ndcg@10", "scifact")["dpr"], abs=1e-6
-    )
-    assert table["dpr", "nq"] == ""
-    page.locator("#grid").get_by_role("button", name="Copy").click()
+    (dpr,) = (dict(zip(header, row, strict=True)) for row in rows if row[0] == "dpr")
+    assert float(dpr["scifact"]) == pytest.approx(scores(pages.tables(paper), "ndcg@10", "scifact")["dpr"], abs=1e-6)
+    assert dpr["nq"] == ""
+    grid.get_by_role("button", name="Copy").click()
     page.wait_for_selector(".dt-button-info")
-    assert page.evaluate("navigator.clipboard.readText()").splitlines()[0].split("\t") == rows[0]
+    assert page.evaluate("navigator.clipboard.readText()").splitlines()[0].split("\t") == header
 
 
 def test_the_grid_needs_no_script(show, paper):
@@ -519,11 +510,10 @@ def test_systems_are_ranked_with_the_facts_of_their_models(show):
     page = show(grid, tables)
     open_section(page, "Systems")
     columns = page.locator("#systems-table thead th").all_inner_texts()
-    rows = [row.locator("th, td").all_inner_texts() for row in page.locator("#systems-table tbody tr").all()]
+    rows = texts(page.locator("#systems-table"))
     of = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
-    values = tables.scores[tables.scores["metric"] == "ndcg@10"].pivot(
-        index="system", columns="dataset", values="value"
-    )
+    own = tables.scores.query("metric == 'ndcg@10'")
+    values = own.pivot(index="system", columns="dataset", values="value")
     means = values.mean(axis=1).sort_values(ascending=False)
     assert [row[0] for row in rows] == list(means.index)
     assert [row["rank"] for row in of.values()] == ["1", "2", "3"]
