@@ -17,6 +17,7 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -229,11 +230,8 @@ def test_diagrams_of_slides_and_notes_of_pages_are_read(tmp_path):
     page._root_object[name("/AcroForm")] = pypdf.generic.DictionaryObject({name("/Fields"): fields})
     page.write(tmp_path / "b.pdf")
     found, flaws = documents.read(tmp_path)
-    assert [document.text for document in found] == [
-        "in a diagram\n\nin a comment",
-        "in a note\n\n\ufffd\n\nof a list",
-        "",
-    ]
+    diagram, note = "in a diagram\n\nin a comment", "in a note\n\n\ufffd\n\nof a list"
+    assert [document.text for document in found] == [diagram, note, ""]
     assert flaws["b.pdf"].split("; ") == [
         "2 of its 2 pages have no text: scans need character recognition first",
         "the letters of some characters are not known",
@@ -297,7 +295,6 @@ TWICE = _file.getvalue().to_pybytes()
         ("a.csv", b"id,name\n1,x\n", "a.csv row 1: no column text, body"),
         ("a.jsonl", b"[]\n", "a.jsonl:1: expected a JSON object"),
         ("a.txt", b"\xff\xfe", "a.txt:1: not UTF-8"),
-        ("a.html", b" ", "no document with text (a.html: it has no text)"),
         ("a.parquet", b"PAR1", "a.parquet is damaged"),
         ("a.parquet", TWICE, "a.parquet: two columns are named 'text'"),
         ("a.html", b"<!-- nothing -->", "no document with text (a.html: it has no text)"),
@@ -309,10 +306,10 @@ TWICE = _file.getvalue().to_pybytes()
         ("a.html", "<p>rye".encode("utf-16-le"), "a page: NUL characters: is the file in UTF-16?"),
         ("a.csv", b"id,text,text\n1,a,b\n", "two columns are named 'text'"),
         ("a.doc", b"word", "no document with text (a.doc: left out: files ending in .doc are not read)"),
-        *(
-            (f"a.{kind}", b"no", f"a.{kind} cannot be read as a {kind} file")
-            for kind in ("docx", "pptx", "epub", "xlsx")
-        ),
+        ("a.docx", b"no", "a.docx cannot be read as a docx file"),
+        ("a.pptx", b"no", "a.pptx cannot be read as a pptx file"),
+        ("a.epub", b"no", "a.epub cannot be read as a epub file"),
+        ("a.xlsx", b"no", "a.xlsx cannot be read as a xlsx file"),
     ],
 )
 def test_a_document_that_cannot_be_read_is_named(tmp_path, name, content, message):
@@ -322,13 +319,11 @@ def test_a_document_that_cannot_be_read_is_named(tmp_path, name, content, messag
 
 
 # Elements of Word around runs: text that was moved, a field, a direction, and readings above letters.
-WRAPPED = "".join(
-    [
-        '<w:p><w:moveTo w:id="1" w:author="A > B"><w:r><w:t>moved here, </w:t></w:r></w:moveTo>',
-        '<w:fldSimple w:instr="IF 1 &gt; 2"><w:r><w:t>a field of letters, </w:t></w:r></w:fldSimple>',
-        '<w:bdo w:val="rtl"><w:r><w:t>right to left, </w:t></w:r></w:bdo>',
-        "<w:r><w:ruby><w:rubyPr/><w:rubyBase><w:r><w:t>kanji</w:t></w:r></w:rubyBase></w:ruby></w:r></w:p>",
-    ]
+WRAPPED = (
+    '<w:p><w:moveTo w:id="1" w:author="A > B"><w:r><w:t>moved here, </w:t></w:r></w:moveTo>'
+    '<w:fldSimple w:instr="IF 1 &gt; 2"><w:r><w:t>a field of letters, </w:t></w:r></w:fldSimple>'
+    '<w:bdo w:val="rtl"><w:r><w:t>right to left, </w:t></w:r></w:bdo>'
+    "<w:r><w:ruby><w:rubyPr/><w:rubyBase><w:r><w:t>kanji</w:t></w:r></w:rubyBase></w:ruby></w:r></w:p>"
 )
 DEEP = "".join(f"<font color=red>word{i}<br>" for i in range(400))
 
@@ -425,14 +420,8 @@ def test_documents_that_cannot_be_read_or_have_no_text_are_named_and_the_others_
 def test_rows_of_excel_are_not_lost(tmp_path, said):
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
-    for row in (
-        [None],
-        ["id", "text", None, "note"],
-        ["1", "x"],
-        [None, " "],
-        ["2", "y", "aside", "z"],
-        ["3", None, None, "no text"],
-    ):
+    rows = ([None], ["id", "text", None, "note"], ["1", "x"], [None, " "], ["2", "y", "aside", "z"])
+    for row in (*rows, ["3", None, None, "no text"]):
         book.active.append(row)
     book.active["XFD50000"] = " "  # a cell of the last column
     book.create_sheet("notes").append(["no rows"])
@@ -589,10 +578,9 @@ def test_a_log_is_sampled_by_frequency():
     log += [queries.SetQuery("", f"bread {i}") for i in range(200)]
     found = queries.sample(log, 12, seed=1)
     assert found == queries.sample(log, 12, seed=1) != queries.sample(log, 12, seed=2)
-    by_stratum = {name: [query for query in found if query.stratum == name] for name in {q.stratum for q in found}}
-    assert [(query.text, query.times) for query in by_stratum["head"]] == [("bread", 100), ("rye flour", 60)]
-    assert len(found) == 12
-    assert {name: len(of_stratum) for name, of_stratum in by_stratum.items()} == {"head": 2, "torso": 5, "tail": 5}
+    assert Counter(query.stratum for query in found) == {"head": 2, "torso": 5, "tail": 5}
+    head = [(query.text, query.times) for query in found if query.stratum == "head"]
+    assert head == [("bread", 100), ("rye flour", 60)]
     assert len(queries.sample(log, 10_000)) == 202
 
 
@@ -601,12 +589,8 @@ def test_personal_data_and_near_duplicates_are_named():
     texts += ["x" * 200_000, "write to .ann.b+c@d-e.fg"]  # of which the first would take minutes in quadratic time
     found = queries.personal([queries.SetQuery(str(i), text) for i, text in enumerate(texts)])
     assert found == {"an e-mail address": ["0", "6"], "a telephone number": ["1", "2"], "an IBAN": ["2"]}
-    twins = [
-        queries.SetQuery("a", "How to bake bread"),
-        queries.SetQuery("b", "bread bake how to?"),
-        queries.SetQuery("?", "???"),
-        queries.SetQuery("c", "rye"),
-    ]
+    texts = ["How to bake bread", "bread bake how to?", "???", "rye"]
+    twins = [queries.SetQuery(str(i), text) for i, text in enumerate(texts)]
     assert queries.without_near_duplicates(twins) == [twins[0], *twins[2:]]
 
 
@@ -618,20 +602,14 @@ def store(tmp_path):
 
 
 def test_judges_share_the_pool_and_never_meet_on_a_query(store):
-    seen: dict[str, list[tuple[str, str]]] = {"ann": [], "ben": []}
-    for turn in range(24):
-        judge = ("ann", "ben")[turn % 2]
-        query, document = store.next(judge)
-        seen[judge].append((query, document))
-        store.judge(Grading(judge, query, document, 1))
+    for judge in ("ann", "ben") * 12:
+        store.judge(Grading(judge, *store.next(judge), 1))
     assert store.next("ann") is store.next("ben") is None
-    assert len({*seen["ann"], *seen["ben"]}) == 24
-    assert not {query for query, _ in seen["ann"]} & {query for query, _ in seen["ben"]}
-    runs = [query for query, _ in seen["ann"]]
-    assert all(runs[at : at + 3].count(runs[at]) == 3 for at in range(0, 12, 3)), (
-        "documents of a query follow each other"
-    )
-    assert [query for query, _ in seen["ann"]] != sorted(query for query, _ in seen["ann"])
+    assert len({(found.query, found.document) for found in store.judgements()}) == 24
+    ann, ben = ([found.query for found in store.judgements() if found.judge == judge] for judge in ("ann", "ben"))
+    assert not {*ann} & {*ben}
+    assert ann == [query for query in ann[::3] for _ in range(3)], "documents of a query follow each other"
+    assert ann != sorted(ann)
 
 
 def test_shared_queries_are_judged_by_everyone(tmp_path):
@@ -648,11 +626,9 @@ def test_shared_queries_are_judged_by_everyone(tmp_path):
 def test_a_judge_who_leaves_frees_the_query(store, monkeypatch, later):
     monkeypatch.setattr(time, "time", lambda: 100_000.0)
     query, _ = store.next("ann")
-    others = set()
     while pair := store.next("ben"):
-        others.add(pair[0])
+        assert pair[0] != query
         store.judge(Grading("ben", *pair, 0))
-    assert query not in others
     monkeypatch.setattr(time, "time", lambda: 100_000.0 + later)
     assert store.next("ben")[0] == query
 
@@ -771,8 +747,16 @@ def test_the_server_takes_judgements_and_refuses_what_is_none(made, served):
     pair = {key: first["pair"][key] for key in ("query", "document")}
     assert ask(served, "judge", {**pair, "grade": 7}) == (400, {"error": "the grade '7' is not one of 0, 1, 2, 3"})
     assert ask(served, "judge", {**pair, "grade": None}) == (400, {"error": "a skipped document needs a reason"})
-    assert ask(served, "judge", [])[0] == 400
+    # The first two are texts that no file can hold.
+    for body in (
+        {**pair, "grade": None, "reason": "\ud800"},
+        {**pair, "query": "\ud800", "grade": 1},
+        ["no object"],
+        [],
+    ):
+        assert ask(served, "judge", body)[0] == 400
     assert ask(served, "next", judge="%3Cb%3E")[0] == 400
+    assert made.store.judgements() == []
     status, second = ask(served, "judge", {**pair, "grade": 3})
     assert status == 200
     assert second["progress"]["judged"] == 1
@@ -810,12 +794,7 @@ def test_the_server_answers_its_address_alone_with_grades_and_the_next_step(made
     assert data["next"] == f"beirgrid set accept {made.folder}"
 
 
-def test_texts_that_no_file_can_hold_and_ports_that_are_none_are_refused(made, served):
-    _, shown = ask(served, "next")
-    row = {**{key: shown["pair"][key] for key in ("query", "document")}, "grade": None, "reason": "\ud800"}
-    for body in (row, {"query": "\ud800", "document": "d", "grade": 1}, ["no object"]):
-        assert ask(served, "judge", body)[0] == 400
-    assert made.store.judgements() == []
+def test_ports_that_are_none_are_refused(made, served):
     for port in (urlsplit(served).port, 65_536):  # taken, and none
         with pytest.raises(BeirgridError, match=f"port {port}: "):
             server.serve(server.Judging(made), port)
@@ -941,12 +920,13 @@ def test_what_is_no_set_or_store_is_refused(tmp_path, made):
         EvaluationSet(tmp_path)
     with pytest.raises(BeirgridError, match="is an evaluation set already"):
         EvaluationSet.create(made.folder, [], "here")
+    text = documents.Document("a", "", "b")
     with pytest.raises(BeirgridError, match="cannot be the name of a dataset"):
-        EvaluationSet.create(tmp_path / "white space", [documents.Document("a", "", "b")], "here")
+        EvaluationSet.create(tmp_path / "white space", [text], "here")
     with pytest.raises(DataError, match="two documents have the id 'a'"):
-        EvaluationSet.create(tmp_path / "twice", [documents.Document("a", "", "b")] * 2, "here")
+        EvaluationSet.create(tmp_path / "twice", [text, text], "here")
     assert not (tmp_path / "twice/corpus.jsonl").exists()
-    Path(made.folder / "set.json").write_text('{"name": "notes", "colour": "red"}')
+    (made.folder / "set.json").write_text('{"name": "notes", "colour": "red"}')
     with pytest.raises(DataError, match=r"set\.json: (?s:.*)colour\n  Extra inputs"):
         EvaluationSet(made.folder)
     (tmp_path / "x.sqlite").write_bytes(b"no database" * 1000)

@@ -22,6 +22,13 @@ RUNS = {
 }
 
 
+def by_place(systems: dict[str, list[bool]]) -> tuple[dict, dict]:
+    """Return the grades of queries with one relevant document, and rankings that have it first or second."""
+    orders = {True: ["r", "x"], False: ["x", "r"]}
+    rankings = {name: {f"q{n}": orders[bool(first)] for n, first in enumerate(of)} for name, of in systems.items()}
+    return {query: {"r": 1, "x": 0} for query in next(iter(rankings.values()))}, rankings
+
+
 def test_a_depth_pool_has_the_top_documents_of_every_run():
     found = pools.pool(RUNS, 2)
     assert set(found.pairs) == {("q1", "d1"), ("q1", "d2"), ("q1", "d3"), ("q2", "e1"), ("q2", "e2"), ("q2", "e3")}
@@ -40,8 +47,7 @@ def test_a_budget_is_for_pairs_that_no_earlier_pool_has():
     second = pools.pool(RUNS, 3, budget=2, earlier=first.pairs)
     assert first.pairs == [("q1", "d1"), ("q2", "e1")]
     assert second.pairs == [("q1", "d3"), ("q2", "e3")]
-    both = pools.pool(RUNS, 3, budget=4)
-    assert second.coverage == both.coverage
+    assert second.coverage == pools.pool(RUNS, 3, budget=4).coverage
 
 
 def test_kappa_equals_another_implementation():
@@ -123,10 +129,7 @@ def test_power_is_that_of_students_noncentral_t(queries):
 @pytest.mark.parametrize("queries", [1, 2, 5])
 def test_a_comparison_is_open_where_each_query_has_the_same_difference(queries):
     """Also after rounding: 0.1 + 0.2 is not 0.3."""
-    rankings = {
-        name: {f"q{n}": order for n in range(queries)} for name, order in (("a", ["r", "x"]), ("b", ["x", "r"]))
-    }
-    grades = {f"q{n}": {"r": 1, "x": 0} for n in range(queries)}
+    grades, rankings = by_place({"a": [True] * queries, "b": [False] * queries})
     *_, said = findings.comparisons(findings.paired_tests(grades, rankings))
     assert said == (
         f"Open: a is better than b by {1 - 1 / math.log2(3):.4f} on each judged query ({queries}). A t test needs "
@@ -140,8 +143,7 @@ def test_a_comparison_is_closed_where_a_corrected_test_closes_it():
     """Three systems put the one relevant document at rank 1 or 2. Some pairs differ with p below 0.05 before Holm."""
     random = np.random.default_rng(27)
     first = {"a": random.random(60) < 0.85, "b": random.random(60) < 0.65, "c": random.random(60) < 0.45}
-    rankings = {name: {f"q{n}": ["r", "x"] if won[n] else ["x", "r"] for n in range(60)} for name, won in first.items()}
-    grades = {f"q{n}": {"r": 1, "x": 0} for n in range(60)}
+    grades, rankings = by_place(first)
     told = findings.comparisons(findings.paired_tests(grades, rankings))
     values = {name: np.where(won, 1.0, 1 / math.log2(3)) for name, won in first.items()}
     pairs = list(itertools.combinations(sorted(values, key=lambda name: -values[name].mean()), 2))
@@ -158,20 +160,13 @@ def test_a_comparison_is_closed_where_a_corrected_test_closes_it():
     others = [p for pair, p in zip(pairs, plain, strict=True) if pair != weak]
     assert found[weak] == pytest.approx(plain[pairs.index(weak)])
     assert [found[pair] for pair in pairs if pair != weak] == pytest.approx(multipletests(others, method="holm")[1])
-    *_, verdict = (
-        line
-        for line in findings.comparisons(findings.paired_tests(grades, rankings, [set(weak)]), [set(weak)])
-        if f"{weak[0]} is better than {weak[1]} by" in line
-    )
+    told = findings.comparisons(findings.paired_tests(grades, rankings, [set(weak)]), [set(weak)])
+    *_, verdict = (line for line in told if f"{weak[0]} is better than {weak[1]} by" in line)
     assert verdict.startswith("Closed: ")
 
 
 def test_the_status_opens_with_the_best_what_is_open_and_the_next_step():
-    runs = {"a": ["r", "x"], "b": ["x", "r"], "c": ["r", "x"]}
-    rankings = {
-        name: {f"q{n}": order[:: 1 if n % 3 or name != "c" else -1] for n in range(30)} for name, order in runs.items()
-    }
-    grades = {f"q{n}": {"r": 1, "x": 0} for n in range(30)}
+    grades, rankings = by_place({"a": [True] * 30, "b": [False] * 30, "c": [n % 3 > 0 for n in range(30)]})
     first, state, step = findings.opening(grades, rankings, findings.paired_tests(grades, rankings))
     assert first == "a has the highest ndcg@10, 1.0000 over 30 judged queries."
     assert state == "Open: whether it is better than b."  # a is better on each query by the same, so there is no test
