@@ -8,13 +8,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import mteb
 import numpy as np
 import pytest
-from checkpoints import opened, save_decoder, save_plain
+import torch
+from checkpoints import normalised, opened, save_decoder, save_plain, sides, states
 from datasets import Dataset
 from helpers import documented_models
 from mteb.models.model_implementations.repllama_models import RepLLaMAModel
+from mteb.types import PromptType
+from safetensors.torch import load_file, save_file
 from torch.utils.data import DataLoader
+from transformers import AutoModel
 
 from beirgrid.config import registry
 from beirgrid.core.errors import DataError
@@ -35,10 +40,6 @@ def save_base(folder: Path, kind: str) -> Path:
 
 def save_adapter(folder: Path, base: Path, kind: str, *, pickled: bool = False, **settings: Any) -> Path:
     """Save a random LoRA of two layers as PEFT does."""
-    import torch
-    from safetensors.torch import save_file
-    from transformers import AutoModel
-
     torch.manual_seed(3)
     model, weights = AutoModel.from_pretrained(base), {}
     for layer in LAYERS[kind]:
@@ -62,8 +63,6 @@ def fetched(folder: Path, base: Path, adapter: Path, **keys: Any) -> dict[str, A
 
 def hooked(model: Any, adapter: Path, scale: float) -> Any:
     """Add an adapter's outputs to layers of a model, as PEFT computes them; return the model."""
-    from safetensors.torch import load_file
-
     weights = load_file(adapter / "adapter_model.safetensors")
     for name in [name for name in weights if "lora_A" in name]:
         layer = name.removeprefix("base_model.model.").removeprefix("model.").removesuffix(".lora_A.weight")
@@ -76,12 +75,7 @@ def hooked(model: Any, adapter: Path, scale: float) -> Any:
 
 def summed(base: Path, adapter: Path, scale: float) -> list[np.ndarray]:
     """Return the last hidden states of the tokens of each text, from a model and an adapter."""
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
-    tokenizer, model = AutoTokenizer.from_pretrained(base), hooked(AutoModel.from_pretrained(base), adapter, scale)
-    with torch.inference_mode():
-        return [model(**tokenizer(text, return_tensors="pt"))[0][0].numpy() for text in TEXTS]
+    return states(base, TEXTS, model=hooked(AutoModel.from_pretrained(base), adapter, scale))
 
 
 @pytest.mark.parametrize("kind", ["bert", "decoder"])
@@ -97,17 +91,12 @@ def test_an_adapter_is_added_to_the_weights(tmp_path, kind, settings, scale):
     pooling = "mean" if kind == "bert" else "own"
     encoder = opened(DenseEncoder, tmp_path / "model", {"similarity": "cosine", "pooling": pooling})
     expected = [found.mean(0) if kind == "bert" else found[-1] for found in summed(base, adapter, scale)]
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(encoder.encode_documents(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(encoder.encode_documents(TEXTS), normalised(expected), atol=1e-5)
     assert np.abs(summed(base, adapter, 0)[0] - summed(base, adapter, scale)[0]).max() > 0.1
 
 
 def test_the_documented_adapter_computes_what_mtebs_loader_does(tmp_path, monkeypatch):
     """Compared with mteb's loader, which gets PEFT's sum from ``hooked``, because PEFT is not installed."""
-    import mteb
-    import torch
-    from mteb.types import PromptType
-
     base = save_decoder(tmp_path / "base", ended=False)
     adapter = save_adapter(tmp_path / "adapter", base, "decoder")
     meta = registry._meta("castorini/repllama-v1-7b-lora-passage")
@@ -129,7 +118,7 @@ def test_the_documented_adapter_computes_what_mtebs_loader_does(tmp_path, monkey
     encoder = opened(DenseEncoder, tmp_path / "model", {key: entry[key] for key in keys} | {"max_length": 100})
     wrapper.model.config.max_length = 100
     texts = [*TEXTS, "a long text " * 60]
-    for side, encode in (("query", encoder.encode_queries), ("document", encoder.encode_documents)):
+    for side, encode in sides(encoder):
         inputs = DataLoader(Dataset.from_dict({"text": texts}), batch_size=2)
         task = {"task_metadata": mteb.get_task("NQ").metadata, "hf_split": "test", "hf_subset": "default"}
         expected = wrapper.encode(inputs, **task, prompt_type=PromptType(side))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import byte_tokenizer, opened
+import torch
+from checkpoints import byte_tokenizer, normalised, opened, states
+from transformers import AutoConfig, AutoModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 from beirgrid.core.errors import DataError
 from beirgrid.encoders.dense import DenseEncoder
@@ -43,19 +46,8 @@ def _texts() -> list[str]:
     ]
 
 
-def _kinds() -> list[str]:
-    """Return the model types that have a text model."""
-    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
-
-    return sorted(MODEL_MAPPING_NAMES)
-
-
 def _build(kind: str, folder: Path) -> None:
     """Save a random model of an architecture and its tokenizer, or skip the test where no text model can be built."""
-    import torch
-    from transformers import AutoConfig, AutoModel
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
     tokenizer = byte_tokenizer("Qwen2Tokenizer", **SPECIAL)
     try:
         known = inspect.signature(CONFIG_MAPPING[kind].__init__).parameters
@@ -79,26 +71,8 @@ def _build(kind: str, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _plain(folder: Path, texts: list[str]) -> np.ndarray:
-    """Return the normalised mean over tokens, one text at a time without padding, by transformers alone."""
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    with torch.inference_mode():
-        rows = [model(**_inputs(tokenizer, text))[0][0].mean(0).numpy() for text in texts]
-    vectors = np.stack(rows)
-    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
-
-
-def _inputs(tokenizer: Any, text: str) -> dict[str, Any]:
-    read = tokenizer(text, truncation=True, max_length=LIMIT, return_tensors="pt")
-    return {name: read[name] for name in ("input_ids", "attention_mask")}
-
-
 @pytest.mark.full
-@pytest.mark.parametrize("kind", _kinds())
+@pytest.mark.parametrize("kind", sorted(MODEL_MAPPING_NAMES))
 def test_vectors_equal_those_of_transformers_one_text_at_a_time(tmp_path, kind):
     _build(kind, tmp_path)
     spec = {"similarity": "cosine", "pooling": "mean", "max_length": LIMIT}
@@ -110,4 +84,5 @@ def test_vectors_equal_those_of_transformers_one_text_at_a_time(tmp_path, kind):
     together = encoder.encode_documents(texts)
     alone = np.concatenate([encoder.encode_documents([text]) for text in texts])
     np.testing.assert_allclose(together, alone, atol=2e-5, rtol=0)
-    np.testing.assert_allclose(together, _plain(tmp_path, texts), atol=2e-5, rtol=0)
+    plain = normalised([tokens.mean(0) for tokens in states(tmp_path, texts, LIMIT)])
+    np.testing.assert_allclose(together, plain, atol=2e-5, rtol=0)

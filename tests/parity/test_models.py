@@ -11,8 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from checkpoints import opened
+import transformers
+from checkpoints import normalised, opened, sides, states
 from helpers import quick_first
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    T5EncoderModel,
+    T5ForConditionalGeneration,
+)
 
 from beirgrid.collections.collection import Document
 from beirgrid.core.errors import DataError
@@ -27,25 +38,24 @@ def _texts(count: int, seed: int = 0) -> list[str]:
     return ["".join(choose.choices("abcdefghij    ", k=choose.randrange(0, 150))).strip() for _ in range(count)]
 
 
-def _hidden(folder: Path, texts: list[str], limit: int, pool: str, loader: str = "AutoModel") -> np.ndarray:
-    """Pool one text at a time: no padding, no batches. ``pool`` is cls, mean, weightedmean, lasttoken or pooler."""
-    import transformers
+def _hidden(folder: Path, texts: list[str], limit: int, pool: str) -> np.ndarray:
+    """Pool the last hidden states of one text at a time."""
+    pools = {
+        "cls": lambda tokens: tokens[0],
+        "mean": lambda tokens: tokens.mean(0),
+        "weightedmean": lambda tokens: np.average(tokens, axis=0, weights=np.arange(1, len(tokens) + 1)),
+        "lasttoken": lambda tokens: tokens[-1],
+    }
+    return np.stack([pools[pool](tokens) for tokens in states(folder, texts, limit)])
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = getattr(transformers, loader).from_pretrained(folder)
-    rows = []
+
+def _pooler(folder: Path, tower: str, texts: list[str], limit: int) -> np.ndarray:
+    """Return what the pooler of a tower of DPR gives, one text at a time."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = getattr(transformers, f"DPR{tower}Encoder").from_pretrained(folder)
     with torch.inference_mode():
-        for text in texts:
-            output = model(**tokenizer(text, truncation=True, max_length=limit, return_tensors="pt"))
-            if pool == "pooler":
-                rows.append(output.pooler_output[0].numpy())
-            else:
-                tokens = output.last_hidden_state[0]
-                positions = torch.arange(1, len(tokens) + 1)[:, None]
-                pooled = {"cls": tokens[0], "mean": tokens.mean(0), "lasttoken": tokens[-1]}
-                pooled["weightedmean"] = (tokens * positions).sum(0) / positions.sum()
-                rows.append(pooled[pool].numpy())
-    return np.stack(rows)
+        read = (tokenizer(text, truncation=True, max_length=limit, return_tensors="pt") for text in texts)
+        return np.concatenate([model(**features).pooler_output.numpy() for features in read])
 
 
 def _rankings(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
@@ -63,31 +73,27 @@ def test_a_plain_checkpoint_is_pooled_as_its_entry_says(tiny_models, kind, pooli
     np.testing.assert_array_equal(_rankings(vectors[:5], vectors[5:]), _rankings(expected[:5], expected[5:]))
 
 
-@pytest.mark.parametrize("similarity", ["dot", "cosine"])
-def test_vectors_of_a_saved_encoder_equal_plain_transformers(tiny_models, similarity):
+# The entry may repeat what modules.json says.
+@pytest.mark.parametrize(("similarity", "repeated"), [("dot", {}), ("cosine", {"pooling": "mean"})])
+def test_vectors_of_a_saved_encoder_equal_plain_transformers(tiny_models, similarity, repeated):
     texts = _texts(70)
-    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": similarity, "max_length": 48})
+    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": similarity, "max_length": 48, **repeated})
     expected = _hidden(tiny_models["dense"], texts, 48, "mean")
-    if similarity == "cosine":
-        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    expected = normalised(expected) if similarity == "cosine" else expected
     np.testing.assert_allclose(encoder.encode_documents(texts), expected, atol=1e-5, rtol=1e-4)
     assert encoder.encode_documents([]).shape == (0, 32)
 
 
 def test_prompts_stand_before_queries_and_documents(tiny_models):
-    texts = _texts(5)
-    spec = {"similarity": "dot", "prompts": {"query": "ab: ", "document": "cd: "}}
-    encoder = opened(DenseEncoder, tiny_models["dense"], spec)
-    for encode, prompt in ((encoder.encode_queries, "ab: "), (encoder.encode_documents, "cd: ")):
-        expected = _hidden(tiny_models["dense"], [prompt + text for text in texts], 128, "mean")
+    texts, prompts = _texts(5), {"query": "ab: ", "document": "cd: "}
+    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot", "prompts": prompts})
+    for side, encode in sides(encoder):
+        expected = _hidden(tiny_models["dense"], [prompts[side] + text for text in texts], 128, "mean")
         np.testing.assert_allclose(encode(texts), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_a_projection_after_the_pooling_computes_in_float32(tiny_models, tmp_path):
     """In bfloat16 the low 16 bits of a float32 are zero."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Dense
-
     model = SentenceTransformer(str(tiny_models["dense"]), device="cpu")
     torch.manual_seed(0)
     SentenceTransformer(modules=[*model, Dense(32, 16)], device="cpu").save_pretrained(str(tmp_path))
@@ -102,8 +108,8 @@ def test_both_towers_of_dpr(tiny_models):
     queries = _texts(8, seed=1)
     context = opened(DenseEncoder, tiny_models["dpr-context"], spec).encode_documents(documents)
     question = opened(DenseEncoder, tiny_models["dpr-question"], spec).encode_queries(queries)
-    expected = _hidden(tiny_models["dpr-context"], documents, 64, "pooler", "DPRContextEncoder")
-    asked = _hidden(tiny_models["dpr-question"], queries, 64, "pooler", "DPRQuestionEncoder")
+    expected = _pooler(tiny_models["dpr-context"], "Context", documents, 64)
+    asked = _pooler(tiny_models["dpr-question"], "Question", queries, 64)
     np.testing.assert_allclose(context, expected, atol=1e-4)
     np.testing.assert_allclose(question, asked, atol=1e-4)
     np.testing.assert_array_equal(_rankings(question, context), _rankings(asked, expected))
@@ -111,8 +117,6 @@ def test_both_towers_of_dpr(tiny_models):
 
 def test_title_and_text_are_a_pair_to_dpr(tiny_models):
     """DPR's tokenizer joins a pair (title, text) as [CLS] title [SEP] text [SEP]."""
-    from transformers import AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(tiny_models["dpr-context"])
     for title, text in (("a title", "the text"), ("", "only text")):
         joined = tokenizer(Document("1", title, text).join(" [SEP] "))["input_ids"]
@@ -126,8 +130,7 @@ def test_a_decoder_gives_its_last_token_whatever_the_padding(tiny_models, tmp_pa
     encoder = opened(DenseEncoder, folder, {"similarity": "cosine", "max_length": 100})
     assert encoder.model.tokenizer.padding_side == "left"
     encoder.model.tokenizer.padding_side = side
-    expected = _hidden(tiny_models["decoder"], texts, 100, "lasttoken")
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    expected = normalised(_hidden(tiny_models["decoder"], texts, 100, "lasttoken"))
     np.testing.assert_allclose(encoder.encode_documents(texts), expected, atol=1e-4)
 
 
@@ -141,8 +144,7 @@ def test_instructions_stand_before_the_queries_of_a_decoder(tiny_models):
     queries, prompt = _texts(6), "Instruct: find\nQuery:"
     spec = {"similarity": "cosine", "prompts": {"query": prompt}, "max_length": 128}
     vectors = opened(DenseEncoder, tiny_models["decoder"], spec).encode_queries(queries)
-    expected = _hidden(tiny_models["decoder"], [prompt + query for query in queries], 128, "lasttoken")
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    expected = normalised(_hidden(tiny_models["decoder"], [prompt + query for query in queries], 128, "lasttoken"))
     np.testing.assert_allclose(vectors, expected, atol=1e-4)
 
 
@@ -156,22 +158,14 @@ SGPT = {
 
 
 def test_a_gtr_checkpoint_is_projected_after_the_mean(tiny_models):
-    from safetensors.torch import load_file
-    from transformers import AutoTokenizer, T5EncoderModel
-
     texts, folder = _texts(40), tiny_models["gtr"]
     encoder = opened(DenseEncoder, folder, GTR)
     assert encoder.dimension == 24
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = T5EncoderModel.from_pretrained(folder, dtype=torch.float32)
     projection = load_file(folder / "2_Dense/model.safetensors")
     assert list(projection) == ["linear.weight"]
-    expected = []
-    with torch.inference_mode():
-        for text in texts:
-            tokens = model(**tokenizer(text, truncation=True, max_length=64, return_tensors="pt")).last_hidden_state[0]
-            projected = tokens.mean(0) @ projection["linear.weight"].float().T
-            expected.append((projected / projected.norm()).numpy())
+    model = T5EncoderModel.from_pretrained(folder, dtype=torch.float32)
+    means = np.stack([tokens.mean(0) for tokens in states(folder, texts, 64, model=model)])
+    expected = normalised(means @ projection["linear.weight"].float().numpy().T)
     vectors = encoder.encode_documents(texts)
     np.testing.assert_allclose(vectors, expected, atol=1e-4)
     np.testing.assert_array_equal(encoder.encode_queries(texts), vectors)
@@ -195,8 +189,6 @@ def test_a_t5_never_takes_float16_of_itself(tiny_models, as_on_a_gpu, wide):
 
 def _sgpt(folder: Path, texts: list[str], opening: str, closing: str, limit: int) -> np.ndarray:
     """Encode as SGPT's authors do: bracket ids around the text's ids, tokens weighted by their position from 1."""
-    from transformers import AutoModel, AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder)
     before, after = tokenizer.convert_tokens_to_ids([opening, closing])
@@ -204,11 +196,9 @@ def _sgpt(folder: Path, texts: list[str], opening: str, closing: str, limit: int
     with torch.inference_mode():
         for text in texts:
             ids = [before, *tokenizer(text)["input_ids"][: limit - 2], after]
-            tokens = model(input_ids=torch.tensor([ids])).last_hidden_state[0]
-            weights = torch.arange(1, len(ids) + 1, dtype=torch.float32)
-            vector = (tokens * weights[:, None]).sum(0) / weights.sum()
-            rows.append((vector / vector.norm()).numpy())
-    return np.stack(rows)
+            tokens = model(input_ids=torch.tensor([ids])).last_hidden_state[0].numpy()
+            rows.append(np.average(tokens, axis=0, weights=np.arange(1, len(ids) + 1)))
+    return normalised(rows)
 
 
 @pytest.mark.parametrize("kind", quick_first(["sgpt", "sgpt-j"]))
@@ -275,10 +265,6 @@ def test_entries_that_a_checkpoint_does_not_fit_are_refused(tiny_models, kind, e
         opened(DenseEncoder, tiny_models[kind], {"similarity": "dot", **entry})
 
 
-def test_a_pooling_that_modules_json_states_may_be_repeated(tiny_models):
-    opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot", "pooling": "mean"})
-
-
 def test_a_folder_that_is_no_model_is_named(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(DataError, match=str(tmp_path)):
@@ -295,8 +281,6 @@ def test_batches_hold_every_text_once_within_the_budget():
 
 
 def test_weights_stored_in_half_precision_compute_in_float32(tiny_models, tmp_path):
-    from transformers import AutoModel
-
     folder = shutil.copytree(tiny_models["bert"], tmp_path / "half")
     AutoModel.from_pretrained(folder, dtype=torch.float16).save_pretrained(folder)
     whole = AutoModel.from_pretrained(folder, dtype=torch.float32)
@@ -311,8 +295,6 @@ def _odds(folder: Path, prompts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the logit of true minus that of false, and the log-probability of true against false, one prompt at a
     time.
     """
-    from transformers import AutoTokenizer, T5ForConditionalGeneration
-
     tokenizer, model = AutoTokenizer.from_pretrained(folder), T5ForConditionalGeneration.from_pretrained(folder)
     answers = [tokenizer.get_vocab()[answer] for answer in ("▁true", "▁false")]
     rows = []
@@ -356,8 +338,6 @@ def test_a_seq2seq_model_without_the_answers_is_refused(tiny_models, tmp_path):
 
 @pytest.mark.parametrize("kind", ["cross-encoder", "electra"])
 def test_cross_encoders_give_raw_logits(tiny_models, kind):
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
     queries, documents, folder = _texts(40, seed=1), _texts(40, seed=2), tiny_models[kind]
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder)
     expected = []

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from checkpoints import _tokenizer, byte_tokenizer, opened, save_plain
+from checkpoints import SIZE, bert_tokenizer, byte_tokenizer, change_json, opened, save, save_plain
 
 from beirgrid.config.models import DenseModel
 from beirgrid.core.compute import Runtime
@@ -21,14 +21,8 @@ from beirgrid.encoders.dense import DenseEncoder
 
 ONE_BATCH = 100_000
 TEXTS = ["ab", "cdef gh ij k lmn", "abc " * 20, "q", "de fg"]
-SIZE = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 128,
-}
-END = {"eos_token": "<|e|>", "pad_token": "<|e|>", "unk_token": "<|e|>"}
+END = "<|e|>"
+LEFT = byte_tokenizer("Qwen2Tokenizer", padding_side="left", eos_token=END, pad_token=END, unk_token=END)
 
 
 def _save(folder: Path, name: str, tokenizer: Any, **settings: Any) -> Path:
@@ -37,9 +31,7 @@ def _save(folder: Path, name: str, tokenizer: Any, **settings: Any) -> Path:
     model = getattr(transformers, f"{name}Model")(config)
     for weight in model.parameters():  # the padding vector is not zero in trained weights
         torch.nn.init.normal_(weight, std=0.3)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save(folder, model, tokenizer)
 
 
 def _open(folder: Path, **entry: Any) -> DenseEncoder:
@@ -66,7 +58,7 @@ PADDED = {
 
 @pytest.mark.parametrize("name", PADDED)
 def test_texts_that_depend_on_padding_are_computed_by_length(tmp_path, name):
-    tokenizer = byte_tokenizer("Qwen2Tokenizer", padding_side="left", **END) if name == "GPTNeo" else _tokenizer()
+    tokenizer = LEFT if name == "GPTNeo" else bert_tokenizer()
     encoder = _open(_save(tmp_path / "model", name, tokenizer, **PADDED[name]))
     assert encoder.facts()["batches"].startswith("texts of one length")
     alone = np.concatenate([encoder.encode_documents([text]) for text in TEXTS])
@@ -91,8 +83,7 @@ def test_texts_beyond_the_length_at_which_positions_are_scaled_are_refused(tmp_p
     size = {**SIZE, "max_position_embeddings": 128 if name == "Phi3" else 32, "pad_token_id": 0}
     if name == "Phi3":
         size["original_max_position_embeddings"] = 32
-    tokenizer = byte_tokenizer("Qwen2Tokenizer", padding_side="left", **END)
-    folder = _save(tmp_path / "model", name, tokenizer, rope_parameters=rope, bos_token_id=0, eos_token_id=0, **size)
+    folder = _save(tmp_path / "model", name, LEFT, rope_parameters=rope, bos_token_id=0, eos_token_id=0, **size)
     with pytest.raises(DataError, match="depend on the longest text of a batch: set max_length to 32 or less"):
         _open(folder, max_length=33)
     encoder = _open(folder, max_length=32)
@@ -101,19 +92,12 @@ def test_texts_beyond_the_length_at_which_positions_are_scaled_are_refused(tmp_p
 
 
 def test_texts_without_tokens_have_one_vector_in_any_batch(tmp_path):
-    tokenizer = byte_tokenizer("Qwen2Tokenizer", padding_side="left", **END)
     size = {**SIZE, "num_key_value_heads": 2, "head_dim": 16}
-    encoder = _open(_save(tmp_path / "model", "Qwen3", tokenizer, **size))
+    encoder = _open(_save(tmp_path / "model", "Qwen3", LEFT, **size))
     assert encoder.tokenized([""], "document").lengths.tolist() == [0]
     found = encoder.encode_documents(["", ""])
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found[0], encoder.encode_documents(["ab cd", ""])[1], atol=1e-5)
-
-
-def _wrapped(tiny_models: dict[str, Path], folder: Path, name: str, change: Callable[[Any], Any]) -> Path:
-    shutil.copytree(tiny_models["dense"], folder)
-    (folder / name).write_text(json.dumps(change(json.loads((folder / name).read_text()))))
-    return folder
 
 
 SETTINGS = "config_sentence_transformers.json"
@@ -127,8 +111,10 @@ WRAPPED: dict[str, tuple[str, Callable[[Any], Any], str]] = {
 
 @pytest.mark.parametrize(("name", "change", "told"), WRAPPED.values(), ids=WRAPPED)
 def test_modules_and_settings_that_cannot_be_used_are_told(tiny_models, tmp_path, name, change, told):
+    path = shutil.copytree(tiny_models["dense"], tmp_path / "x") / name
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
     with pytest.raises(DataError, match=told):
-        opened(DenseEncoder, _wrapped(tiny_models, tmp_path / "x", name, change), {"similarity": "cosine"})
+        opened(DenseEncoder, tmp_path / "x", {"similarity": "cosine"})
 
 
 @pytest.mark.parametrize("place", ["dense", "whole"])
@@ -137,8 +123,7 @@ def test_code_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path
     folder = shutil.copytree(tiny_models["dense"], tmp_path / "model")
     if place == "whole":  # without modules.json
         (folder / "modules.json").unlink()
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "modeling.BertBiModel"}}))
+    change_json(folder / "config.json", auto_map={"AutoModel": "modeling.BertBiModel"})
     entry = {"similarity": "cosine", "pooling": "own", "prompts": {"query": "", "document": ""}}
     told = r"modeling\.BertBiModel.* transformers has a class for bert.* Set trust_remote_code in the model's entry"
     with pytest.raises(DataError, match=told):
@@ -153,9 +138,8 @@ def test_code_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path
 
 def test_code_of_a_tokenizer_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path):
     folder = shutil.copytree(tiny_models["dense"], tmp_path / "model")
-    path = next(folder.rglob("tokenizer_config.json"))
     auto_map = {"AutoTokenizer": ["tokenization.OwnTokenizer", None]}
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": auto_map}))
+    change_json(next(folder.rglob("tokenizer_config.json")), auto_map=auto_map)
     entry = {"similarity": "cosine", "pooling": "own", "prompts": {"query": "", "document": ""}}
     with pytest.raises(DataError, match=r"OwnTokenizer.*auto_map in its tokenizer_config\.json.*trust_remote_code"):
         opened(DenseEncoder, folder, entry)
