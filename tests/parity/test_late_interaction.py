@@ -9,12 +9,17 @@ import string
 from itertools import pairwise
 from pathlib import Path
 
+import faiss
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from checkpoints import opened, save_dense, save_pylate, save_stanford
+import torch
+from checkpoints import encode_texts, normalised, opened, save_dense, save_pylate, states
 from helpers import main, quick_first
+from safetensors.torch import load_file, save_file
+from sentence_transformers import MultiVectorEncoder
+from transformers import AutoModel, AutoTokenizer
 
 from beirgrid.collections import collection
 from beirgrid.config.models import LateInteractionModel
@@ -41,9 +46,6 @@ class Paper:
     """ColBERT as in its paper, in plain transformers code: one text at a time, no padding, no batches."""
 
     def __init__(self, folder: Path, query_marker: str, document_marker: str) -> None:
-        from safetensors.torch import load_file
-        from transformers import AutoModel, AutoTokenizer
-
         self.tokenizer, self.bert = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
         weights = folder / "1_Dense" / "model.safetensors"
         self.projection = load_file(weights if weights.exists() else folder / "model.safetensors")["linear.weight"]
@@ -56,8 +58,6 @@ class Paper:
         return [self.tokenizer.cls_token_id, self.markers[role], *pieces, self.tokenizer.sep_token_id]
 
     def _vectors(self, ids: list[int], attended: int) -> np.ndarray:
-        import torch
-
         mask = torch.tensor([[1] * attended + [0] * (len(ids) - attended)])
         with torch.inference_mode():
             hidden = self.bert(input_ids=torch.tensor([ids]), attention_mask=mask).last_hidden_state[0]
@@ -109,12 +109,10 @@ def test_a_checkpoint_without_projection_is_refused(tiny_models, tmp_path):
     with pytest.raises(DataError, match="not a late-interaction model: it has no token projection"):
         _encoder(tiny_models["dense"])
     with pytest.raises(DataError, match="no token projection"):
-        _encoder(save_dense(tmp_path / "dense").parent / "dense-bert")
+        _encoder(save_dense(tmp_path / "dense").parent / "dense-plain")
 
 
 def test_a_checkpoint_whose_vectors_keep_their_lengths_is_refused(tiny_models, tmp_path):
-    from sentence_transformers import MultiVectorEncoder
-
     *modules, normalize = MultiVectorEncoder(str(tiny_models["late-interaction"]), device="cpu")
     assert type(normalize).__name__ == "Normalize"
     MultiVectorEncoder(modules=modules, device="cpu").save_pretrained(str(tmp_path / "model"))
@@ -125,16 +123,8 @@ def test_a_checkpoint_whose_vectors_keep_their_lengths_is_refused(tiny_models, t
 
 
 def test_vectors_without_a_projection_are_those_of_the_last_layer(tiny_models):
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
     folder, texts = tiny_models["dense"], [*_texts(20), "ab " * 60]
-    tokenizer, bert = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
-    expected = []
-    with torch.inference_mode():
-        for text in texts:
-            ids = tokenizer(text, truncation=True, max_length=48, return_tensors="pt")
-            expected.append(torch.nn.functional.normalize(bert(**ids).last_hidden_state[0], dim=-1).numpy())
+    expected = [normalised(tokens) for tokens in states(folder, texts, 48)]
     vectors = _encoder(folder, head="none", query_length=48)
     for encoded in (vectors.encode_documents(texts), vectors.encode_queries(texts)):
         assert encoded.counts.tolist() == [len(one) for one in expected]
@@ -144,12 +134,10 @@ def test_vectors_without_a_projection_are_those_of_the_last_layer(tiny_models):
 # Search of invented vectors
 
 
-@pytest.mark.parametrize("layout", ["pylate", "stanford"])
-def test_a_late_interaction_model_reranks_by_the_sum_of_best_products(tmp_path, layout):
+@pytest.mark.parametrize("layout", MARKERS)
+def test_a_late_interaction_model_reranks_by_the_sum_of_best_products(tiny_models, layout):
     """Compared with sentence-transformers on both texts of a pair; a document of several pairs is encoded once."""
-    from sentence_transformers import MultiVectorEncoder
-
-    folder = {"pylate": save_pylate, "stanford": save_stanford}[layout](tmp_path / "model")
+    folder = tiny_models[layout]
     entry = LateInteractionModel.model_validate({"family": "late-interaction", "path": str(folder)})
     scorer = open_model(folder, entry, Runtime("cpu", "float32", 300))
     queries, documents = _texts(4, longest=8), [*_texts(300, seed=1), ""]
@@ -187,18 +175,15 @@ def _queries(found: TokenVectors, number: int, tokens: int, seed: int = 5) -> To
 
 def _store(folder: Path, found: TokenVectors, shards: int, block: int = 7) -> tuple[list[Path], list[Path]]:
     """Write token vectors into this many shards, in blocks, with their indexes."""
-    import faiss
-
     parts = np.split(found.vectors, np.cumsum(found.counts)[:-1])
     bounds = np.linspace(0, len(parts), shards + 1).astype(int)
     folders, indexes = [], []
     for number, (start, stop) in enumerate(pairwise(bounds)):
         (folder / f"{number}").mkdir(parents=True)
         blocks = [
-            TokenVectors(
-                np.concatenate(parts[row : row + block][: stop - row]), found.counts[row : min(row + block, stop)]
-            )
+            TokenVectors(np.concatenate(parts[row:end]), found.counts[row:end])
             for row in range(start, stop, block)
+            for end in [min(row + block, stop)]
         ]
         maxsim.write_vectors(folder / f"{number}", blocks, stop - start, found.vectors.shape[1])
         folders.append(folder / f"{number}")
@@ -331,34 +316,19 @@ def test_the_index_follows_from_the_number_of_tokens():
 # The commands
 
 
-def _corpus(folder: Path, texts: list[str]) -> Path:
-    rows = pa.table([[f"d{i}" for i in range(len(texts))], [""] * len(texts), texts], schema=collection.CORPUS_SCHEMA)
-    pq.write_table(rows, folder / "corpus.parquet")
-    return folder / "corpus.parquet"
-
-
-def _run(*arguments: str | Path) -> int:
+def _run(*arguments: str | Path | int) -> int:
     return main([*map(str, arguments)])
 
 
-def _encode(folder: Path, checkpoint: Path, corpus: Path) -> int:
-    return _run(
-        *("encode", "--model", json.dumps(SPEC), "--checkpoint", checkpoint, "--corpus", corpus, "--device", "cpu"),
-        *("--shard-size", 1000, "--output", folder / "0.tokens", "--record", folder / "0.json"),
-    )
-
-
 def test_a_changed_checkpoint_is_refused_in_one_message(tiny_models, tmp_path, capsys):
-    corpus, queries = _corpus(tmp_path, _texts(20)), tmp_path / "queries.parquet"
+    queries, tokens = tmp_path / "queries.parquet", tmp_path / "0.tokens"
     pq.write_table(pa.table([["q"], ["ab cd"]], schema=collection.QUERIES_SCHEMA), queries)
-    tokens, made = tmp_path / "0.tokens", tmp_path / "made.json"
-    assert _encode(tmp_path, tiny_models["late-interaction"], corpus) == 0
-    assert (
-        _run("index", "late-interaction", "--vectors", tokens, "--output", tmp_path / "0.faiss", "--record", made) == 0
-    )
-    retrieve = ("retrieve", "late-interaction", "--system", "x", "--model", json.dumps(SPEC), "--corpus", corpus)
-    retrieve += ("--tokens", tokens)
-    retrieve += ("--queries", queries, "--output", tmp_path / "x.run.gz", "--record", made, "--device", "cpu")
+    assert encode_texts(tokens, tiny_models["late-interaction"], _texts(20), SPEC) == 0
+    made = ("--record", tmp_path / "made.json")
+    assert _run("index", "late-interaction", "--vectors", tokens, "--output", tmp_path / "0.faiss", *made) == 0
+    retrieve = ("retrieve", "late-interaction", "--system", "x", "--model", json.dumps(SPEC), "--tokens", tokens)
+    retrieve += ("--corpus", tmp_path / "corpus.parquet", "--queries", queries, "--device", "cpu")
+    retrieve += ("--output", tmp_path / "x.run.gz", *made)
     wider = save_pylate(tmp_path / "wider", dimension=24)
     found = []
     for search in (("--indexes", tmp_path / "0.faiss", "--candidates", 100), ()):
@@ -374,12 +344,9 @@ def test_a_changed_checkpoint_is_refused_in_one_message(tiny_models, tmp_path, c
 
 
 def test_broken_weights_are_told_and_leave_nothing(tiny_models, tmp_path, capsys):
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    shutil.copytree(tiny_models["late-interaction"], tmp_path / "broken")
-    weights = tmp_path / "broken" / "1_Dense" / "model.safetensors"
+    folder = shutil.copytree(tiny_models["late-interaction"], tmp_path / "broken")
+    weights = folder / "1_Dense" / "model.safetensors"
     save_file({"linear.weight": load_file(weights)["linear.weight"] * torch.nan}, weights)
-    assert _encode(tmp_path, tmp_path / "broken", _corpus(tmp_path, ["ab", "cd"])) == 1
+    assert encode_texts(tmp_path / "0.tokens", tmp_path / "broken", ["ab", "cd"], SPEC) == 1
     assert "the weight 1.linear.weight has values that are not finite" in capsys.readouterr().err
     assert not (tmp_path / "0.tokens").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 from collections.abc import Sequence
 from copy import deepcopy
@@ -14,7 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sentence_transformers
+import torch
 from checkpoints import (
+    change_json,
+    normalised,
     opened,
     save_cross_encoder,
     save_decoder,
@@ -28,8 +31,24 @@ from checkpoints import (
     save_splade,
     save_static,
     save_yes_no,
+    sides,
 )
+from datasets import Dataset
 from helpers import ROOT, documented_models, unpack
+from mteb.models.instruct_wrapper import InstructSentenceTransformerModel
+from mteb.models.model_implementations.qwen3_reranker import Qwen3RerankerWrapper
+from mteb.models.model_implementations.rerankers_monot5_based import LlamaReranker, MonoT5Reranker, prediction_tokens
+from mteb.models.model_implementations.uae_models import UAEWrapper
+from mteb.models.sentence_transformer_wrapper import (
+    CrossEncoderWrapper,
+    MultiVectorWrapper,
+    SentenceTransformerEncoderWrapper,
+    SparseEncoderWrapper,
+)
+from mteb.types import PromptType
+from safetensors.numpy import load_file
+from torch.utils.data import DataLoader
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from beirgrid.config import models, mteb_collections, registry
 from beirgrid.core.compute import Runtime
@@ -49,33 +68,23 @@ TASKS = ["SciFact", "ArguAna", "NQ"]
 
 def loaded(texts: list[str], **more: list[str]) -> Any:
     """Build texts in the form that mteb passes to a model."""
-    from datasets import Dataset
-    from torch.utils.data import DataLoader
-
     return DataLoader(Dataset.from_dict({"text": texts, **more}), batch_size=2)
+
+
+def split(task: str) -> dict[str, Any]:
+    """Return what mteb's loaders are told about a task."""
+    return {"task_metadata": registry._task(task), "hf_split": "test", "hf_subset": "default"}
 
 
 def encoded(wrapper: Any, task: str, side: str, texts: Any = None) -> Any:
     """Encode texts with mteb's loader as queries or documents of a task."""
-    from mteb.types import PromptType
-
     encode = getattr(wrapper, "_encode", None) or wrapper.encode
-    return encode(
-        texts or loaded(TEXTS),
-        task_metadata=registry._task(task),
-        hf_split="test",
-        hf_subset="default",
-        prompt_type=PromptType(side),
-        show_progress_bar=False,
-    )
+    return encode(texts or loaded(TEXTS), **split(task), prompt_type=PromptType(side), show_progress_bar=False)
 
 
 def scored(wrapper: Any, queries: list[str], documents: list[str]) -> Any:
     """Score pairs with mteb's loader."""
-    import mteb
-
-    split = {"task_metadata": mteb.get_task("NQ").metadata, "hf_split": "test", "hf_subset": "default"}
-    return wrapper.predict(loaded(queries, query=queries), loaded(documents), **split)
+    return wrapper.predict(loaded(queries, query=queries), loaded(documents), **split("NQ"))
 
 
 def entries(loader: Any, tasks: Sequence[str] = TASKS, **arguments: Any) -> dict[str, dict[str, Any]]:
@@ -85,24 +94,12 @@ def entries(loader: Any, tasks: Sequence[str] = TASKS, **arguments: Any) -> dict
     return {task: prompts | ({"query": queries[task]} if task in queries else {}) for task in tasks}
 
 
-def stating(folder: Path, **settings: Any) -> Path:
-    """Write prompts into a checkpoint."""
-    path = folder / "config_sentence_transformers.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-    return folder
-
-
-def normalised(vectors: Any) -> np.ndarray:
-    vectors = np.asarray(vectors, np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
 def assert_equal_vectors(wrapper: Any, folder: Path, prompts: dict[str, dict[str, Any]]) -> None:
     """Compare both sides of each task. The queries of two tasks with other prompts must differ."""
     for task, own in prompts.items():
         entry = {"family": "dense", "similarity": "cosine", "pooling": "own", "prompts": own, "task": task}
         encoder = opened(DenseEncoder, folder, entry)
-        for side, encode in (("query", encoder.encode_queries), ("document", encoder.encode_documents)):
+        for side, encode in sides(encoder):
             np.testing.assert_allclose(encode(TEXTS), normalised(encoded(wrapper, task, side)), atol=1e-5)
 
 
@@ -124,8 +121,6 @@ SAVED = {
     ],
 )
 def test_sentence_transformers(tmp_path, kind, given):
-    from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
-
     folder = SAVED[kind](tmp_path / "model")
     wrapper = SentenceTransformerEncoderWrapper(str(folder), device="cpu", model_prompts=given)
     arguments = {"model_prompts": given} if given else {}
@@ -148,9 +143,6 @@ def test_loaders_that_are_functions(tmp_path, module, name, save):
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_static_embeddings(tmp_path, model2vec, similarity):
     """Compared with mteb's loader, and with the mean of the table's rows."""
-    from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
-    from safetensors.numpy import load_file
-
     folder = save_static(tmp_path / "model", model2vec=model2vec)
     given = {"query": "query: ", "document": "passage: "}
     wrapper = SentenceTransformerEncoderWrapper(str(folder), device="cpu", model_prompts=given)
@@ -158,7 +150,7 @@ def test_static_embeddings(tmp_path, model2vec, similarity):
     encoder = open_encoder(folder, entry, Runtime("cpu", "float32", 300))
     rows = load_file(next(folder.rglob("*.safetensors")))
     table = rows["embeddings"][rows["mapping"]] * rows["weights"][:, None] if model2vec else rows["embedding.weight"]
-    for side, encode in (("query", encoder.encode_queries), ("document", encoder.encode_documents)):
+    for side, encode in sides(encoder):
         found, expected = encode(TEXTS), np.asarray(encoded(wrapper, "NQ", side))
         read = encoder.model[0].tokenizer.encode_batch([given[side] + text for text in TEXTS], add_special_tokens=False)
         means = np.stack([table[text.ids].mean(axis=0) for text in read])
@@ -182,9 +174,8 @@ def test_static_embeddings(tmp_path, model2vec, similarity):
     ],
 )
 def test_prompts_that_a_checkpoint_states(tmp_path, stated, used):
-    from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderWrapper
-
-    folder = stating(save_dense(tmp_path / "model"), prompts=stated)
+    folder = save_dense(tmp_path / "model")
+    change_json(folder / "config_sentence_transformers.json", prompts=stated)
     wrapper = SentenceTransformerEncoderWrapper(str(folder), device="cpu")
     own = entries(SentenceTransformerEncoderWrapper)
     assert_equal_vectors(wrapper, folder, own)
@@ -198,8 +189,6 @@ def test_prompts_that_a_checkpoint_states(tmp_path, stated, used):
     "given", [None, {"SciFact": "Check the claim", "Retrieval": {"query": "Search", "document": ""}}]
 )
 def test_instructions(tmp_path, passages, given):
-    from mteb.models.instruct_wrapper import InstructSentenceTransformerModel
-
     folder = save_decoder(tmp_path / "model")
     arguments = {
         "instruction_template": "Instruct: {instruction}\nQuery: ",
@@ -221,8 +210,6 @@ def test_instructions(tmp_path, passages, given):
 @pytest.mark.parametrize(("first", "tokens"), [(None, "end"), (True, "both")])
 def test_end_tokens(tmp_path, first, tokens):
     """mteb lets a tokenizer end each text with a token that its files leave out."""
-    from mteb.models.instruct_wrapper import InstructSentenceTransformerModel
-
     folder = save_decoder(tmp_path / "model", ended=False)
     arguments = {"add_eos_token": True, "tokenizer_kwargs": {"add_bos_token": first} if first else {}}
     wrapper = InstructSentenceTransformerModel(str(folder), "main", device="cpu", max_seq_length=12, **arguments)
@@ -236,28 +223,22 @@ def test_end_tokens(tmp_path, first, tokens):
 @pytest.mark.parametrize("save", [save_splade, save_inference_free])
 @pytest.mark.parametrize("given", [None, {"query": "q: ", "document": "d: "}])
 def test_sparse(tmp_path, given, save):
-    from mteb.models.sentence_transformer_wrapper import SparseEncoderWrapper
-
     folder = save(tmp_path / "model")
     wrapper = SparseEncoderWrapper(str(folder), device="cpu", model_prompts=given)
     prompts = entries(SparseEncoderWrapper, **({"model_prompts": given} if given else {}))
     encoder = opened(SparseTextEncoder, folder, {"family": "sparse", "prompts": prompts["NQ"]})
-    for side, encode in (("query", encoder.encode_queries), ("document", encoder.encode_documents)):
+    for side, encode in sides(encoder):
         np.testing.assert_allclose(encode(TEXTS).toarray(), encoded(wrapper, "NQ", side).to_dense(), atol=1e-5)
 
 
 def test_late_interaction(tmp_path):
-    from mteb.models.sentence_transformer_wrapper import MultiVectorWrapper
-
     folder = save_pylate(tmp_path / "model")
     wrapper = MultiVectorWrapper(str(folder), device="cpu")
-    encoder = opened(LateInteractionEncoder, folder, {"family": "late-interaction"})
-    for side, encode in (("query", encoder.encode_queries), ("document", encoder.encode_documents)):
+    for side, encode in sides(opened(LateInteractionEncoder, folder, {})):
         vectors, counts = encode(TEXTS)
         expected = encoded(wrapper, "NQ", side)
         assert counts.tolist() == [len(one) for one in expected]
-        expected = np.concatenate([one.numpy() for one in expected])
-        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+        np.testing.assert_allclose(vectors, np.concatenate(expected), atol=1e-5)
 
 
 def test_late_interaction_of_pylate(tmp_path):
@@ -275,14 +256,12 @@ def test_late_interaction_of_pylate(tmp_path):
         np.testing.assert_allclose(vectors, kept["v"], atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["Bert", "Electra", "modules"])
-def test_cross_encoders(tmp_path, kind):
+@pytest.mark.parametrize(
+    "save", [save_cross_encoder, lambda folder: save_cross_encoder(folder, "Electra"), save_score_modules]
+)
+def test_cross_encoders(tmp_path, save):
     """mteb applies a sigmoid to the scores of one label, which keeps their order."""
-    import torch
-    from mteb.models.sentence_transformer_wrapper import CrossEncoderWrapper
-
-    folder = tmp_path / "model"
-    save_score_modules(folder) if kind == "modules" else save_cross_encoder(folder, kind)
+    folder = save(tmp_path / "model")
     wrapper = CrossEncoderWrapper(str(folder), device="cpu", activation_fn=torch.nn.Identity())
     scorer = opened(CrossEncoderScorer, folder, {"family": "cross-encoder"})
     np.testing.assert_allclose(scorer.score(TEXTS, TEXTS[::-1]), scored(wrapper, TEXTS, TEXTS[::-1]), atol=1e-4)
@@ -290,9 +269,6 @@ def test_cross_encoders(tmp_path, kind):
 
 def test_cross_encoders_of_two_labels(tmp_path):
     """The score is the log-odds of the second label, which orders pairs as its probability does (monoBERT)."""
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
     folder = save_cross_encoder(tmp_path / "model", labels=2)
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder)
     with torch.inference_mode():
@@ -319,18 +295,15 @@ LONG = [*TEXTS, "a much longer text with letters " * 40]
 @pytest.mark.parametrize("length", [8192, 800])
 def test_decoders_that_answer_yes_or_no(tmp_path, length):
     """mteb's loader has the prompt of Qwen's code, and truncates a pair between its first and last part."""
-    from mteb.models.model_implementations.qwen3_reranker import Qwen3RerankerWrapper
-
     folder = save_yes_no(tmp_path / "model")
     wrapper = Qwen3RerankerWrapper(str(folder), device="cpu", max_length=length)
     page = documented_models("models.md")["qwen3-reranker"]
-    entry = {key: page[key] for key in ("family", "prompt", "answers")}
-    scorer = opened(AnswerScorer, folder, entry | {"max_length": length})
-    found = scorer.score(LONG, LONG[::-1])
+    entry = {key: page[key] for key in ("family", "prompt", "answers")} | {"max_length": length}
+    found = opened(AnswerScorer, folder, entry).score(LONG, LONG[::-1])
     np.testing.assert_allclose(found, predicted(wrapper, LONG, LONG[::-1]), atol=1e-4)
     assert np.ptp(found) > 0.1
-    exact = opened(AnswerScorer, folder, entry | {"max_length": length}, "bfloat16").score(LONG, LONG[::-1])
-    assert len(set(exact.tolist())) == len(LONG)
+    low = opened(AnswerScorer, folder, entry, "bfloat16").score(LONG, LONG[::-1])
+    assert len(set(low.tolist())) == len(LONG)
     with pytest.raises(DataError, match="too many for max_length 500"):
         opened(AnswerScorer, folder, entry | {"max_length": 500})
 
@@ -338,9 +311,6 @@ def test_decoders_that_answer_yes_or_no(tmp_path, length):
 @pytest.mark.parametrize("length", [600, 100])
 def test_a_decoder_whose_score_is_one_logit(tmp_path, length):
     """Follows the card of bge-reranker-v2-gemma: parts tokenized separately, a query cut at 3/4, the logit of Yes."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     folder = save_yes_no(tmp_path / "model")
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     question = "Is A in B?"
@@ -357,15 +327,13 @@ def test_a_decoder_whose_score_is_one_logit(tmp_path, length):
             logits = model(torch.tensor([[*asked, *read, *ids("\n"), *ids(question)]])).logits
         expected.append(float(logits[0, -1, tokenizer.convert_tokens_to_ids("Yes")]))
     prompt = ["<|im_start|>", "A: {query}", "\n", "B: {document}", "\n", question]
-    entry = {"prompt": prompt, "answers": ["Yes"], "family": "decoder-reranker"} | {"max_length": length + fixed}
+    entry = {"family": "decoder-reranker", "prompt": prompt, "answers": ["Yes"], "max_length": length + fixed}
     scorer = opened(AnswerScorer, folder, entry)
     np.testing.assert_allclose(scorer.score(LONG, LONG[::-1]), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("model", ["castorini/monot5-small-msmarco-10k", "unicamp-dl/mt5-base-mmarco-v2"])
 def test_t5(tmp_path, model):
-    from mteb.models.model_implementations.rerankers_monot5_based import MonoT5Reranker, prediction_tokens
-
     folder = save_seq2seq(tmp_path / "model")
     no, yes = prediction_tokens[model]
     wrapper = MonoT5Reranker(str(folder), token_false=no, token_true=yes)
@@ -389,14 +357,13 @@ def test_our_engine_replaces_only_loaders_that_are_compared():
 def test_a_loader_of_mteb_runs_in_our_encoder(tmp_path, monkeypatch):
     """The loader uses the prompts of the task, gets the folder in place of the name, and asks no hub."""
     from huggingface_hub import constants
-    from mteb.models.model_implementations.uae_models import UAEWrapper
 
     folder, name = save_dense(tmp_path / "model"), "WhereIsAI/UAE-Large-V1"
     entry = registry.facts(name)["entry"]
     assert (entry["engine"], entry["revision"]) == ("mteb", registry._meta(name).revision)
     wrapper = UAEWrapper(str(folder), device="cpu", **registry._meta(name).loader_kwargs)
     encoder = open_encoder(folder, entry | {"task": "NQ"}, Runtime("cpu", "float32", 300))
-    for side, encode in (("query", encoder.encode_queries), ("document", encoder.encode_documents)):
+    for side, encode in sides(encoder):
         np.testing.assert_allclose(encode(TEXTS), normalised(encoded(wrapper, "NQ", side)), atol=1e-5)
     own = opened(DenseEncoder, folder, {"family": "dense", "similarity": "cosine"})
     asked = ["Represent this sentence for searching relevant passages: " + text for text in TEXTS]
@@ -411,8 +378,6 @@ def test_a_loader_of_mteb_runs_in_our_encoder(tmp_path, monkeypatch):
 
 
 def test_a_reranker_of_mteb_runs_in_our_scorer(tmp_path, monkeypatch):
-    from mteb.models.model_implementations.rerankers_monot5_based import LlamaReranker
-
     folder = save_yes_no(tmp_path / "model")
     name = next(one for one, meta in registry._metas().items() if meta.loader is LlamaReranker)
     entry = registry.facts(name)["entry"] | {"revision": "0" * 40}
@@ -444,8 +409,6 @@ def _instructed() -> list[str]:
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_every_prompt_is_what_mteb_sends(every, monkeypatch):
     """A recorder replaces the checkpoint of each model's loader, task by task, on both sides."""
-    import sentence_transformers
-
     sent: list[str] = []
 
     class Recorder:
@@ -489,10 +452,9 @@ def test_every_prompt_is_what_mteb_sends(every, monkeypatch):
         wrapper = meta.loader(
             name, "main", device="cpu", **{k: deepcopy(v) for k, v in meta.loader_kwargs.items() if k != "device"}
         )
-        for side, shared in (("query", "query"), ("document", "document")):
-            by_task = facts.get("queries", {}) if side == "query" else {}
+        for side, by_task in (("query", facts.get("queries", {})), ("document", {})):
             for task in tasks:
                 encoded(wrapper, task, side, texts)
-                assert by_task.get(task, facts["entry"]["prompts"][shared]) == sent.pop(), (name, task, side)
+                assert by_task.get(task, facts["entry"]["prompts"][side]) == sent.pop(), (name, task, side)
                 compared += 1
     assert compared > 100 * len(TASKS)
