@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from checkpoints import opened, results
 from helpers import main
 
@@ -34,11 +36,14 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+@pytest.fixture
+def encoder(tiny_models) -> DenseEncoder:
+    return opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"})
+
+
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_every_family_goes_on_with_half_of_a_batch(tiny_models, monkeypatch, capsys, kind):
     """PyTorch has no memory for more than three texts at a time, as may happen on a GPU."""
-    import torch
-
     family, entry = FAMILIES[kind]
     texts = ["ab " * (1 + row % 5) + f"c{row}" for row in range(30)]
     monkeypatch.setattr(query_generator, "QUERY_LENGTH", 4)
@@ -66,9 +71,9 @@ def test_every_family_goes_on_with_half_of_a_batch(tiny_models, monkeypatch, cap
     assert capsys.readouterr().err.count("not enough memory for a batch of") == 1
 
 
-def test_blocks_are_read_only_so_far_ahead(tiny_models):
+def test_blocks_are_read_only_so_far_ahead(encoder):
     """One block is computed, one waits, and one is being read."""
-    encoder, read = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"}, "float32", 300), []
+    read = []
 
     def blocks() -> Any:
         for number in range(30):
@@ -80,9 +85,8 @@ def test_blocks_are_read_only_so_far_ahead(tiny_models):
         assert len(read) <= taken + 3
 
 
-def test_the_next_window_is_computed_while_the_caller_handles_one(tiny_models):
+def test_the_next_window_is_computed_while_the_caller_handles_one(encoder):
     """A GPU does not wait for the writer between two windows."""
-    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"}, "float32", 300)
     computed, results = [], encoder.results
 
     def counted(features: dict[str, Any]) -> Any:
@@ -132,20 +136,14 @@ def test_a_slow_disk_holds_the_encoding_back(tiny_models, tmp_path, monkeypatch)
     assert max(ahead) <= 6
 
 
-def test_an_error_of_a_batch_ends_the_encoding(tiny_models, monkeypatch):
-    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"}, "float32", 300)
-    layer = encoder.transformer.encoder.layer[1]
-
-    def broken(*_: Any, **__: Any) -> None:
-        raise ValueError("a broken layer")
-
-    monkeypatch.setattr(layer, "forward", broken)
+def test_an_error_of_a_batch_ends_the_encoding(encoder, monkeypatch):
+    broken = mock.Mock(side_effect=ValueError("a broken layer"))
+    monkeypatch.setattr(encoder.transformer.encoder.layer[1], "forward", broken)
     with pytest.raises(ValueError, match="a broken layer"):
         encoder.encode_documents(["ab cd"] * 200)
 
 
-def test_an_error_of_the_reader_ends_the_encoding(tiny_models):
-    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"}, "float32", 300)
+def test_an_error_of_the_reader_ends_the_encoding(encoder):
 
     def blocks() -> Any:
         yield ["ab", "cd"]
@@ -155,9 +153,8 @@ def test_an_error_of_the_reader_ends_the_encoding(tiny_models):
         list(encoder.vectors(blocks(), "document"))
 
 
-def test_blocks_are_encoded_as_all_texts_at_once(tiny_models):
+def test_blocks_are_encoded_as_all_texts_at_once(encoder):
     texts = ["abc " * (row % 9) + str(row) for row in range(50)]
-    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot"}, "float32", 300)
     blocks = list(encoder.vectors(iter([texts[:7], texts[7:8], texts[8:]]), "document"))
     assert [len(block) for block in blocks] == [7, 1, 42]
     np.testing.assert_allclose(np.concatenate(blocks), encoder.encode_documents(texts), atol=1e-5, rtol=1e-4)
@@ -165,7 +162,7 @@ def test_blocks_are_encoded_as_all_texts_at_once(tiny_models):
 
 def test_each_text_is_tokenized_once(tiny_models, monkeypatch):
     """The tokenizer of a pair gets both texts; whole texts are cut, so no other step needs their tokens."""
-    scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 64}, "float32", 300)
+    scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 64})
     queries, documents = [f"ab {row}" for row in range(70)], [f"cd {row} ef" for row in range(70)]
     seen: list[str] = []
     tokenizer = scorer.model.tokenizer
