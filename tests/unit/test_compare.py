@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -19,7 +18,7 @@ import pytest
 import scipy.stats
 from helpers import ROOT, main
 
-from beirgrid.core import provenance
+from beirgrid.core import files, provenance
 from beirgrid.pipeline.index import INDEX
 
 
@@ -51,12 +50,17 @@ def _compare(*arguments: str | Path) -> int:
         return int(ended.code or 0)
 
 
-def test_every_value_is_compared_query_by_query(work, tmp_path, capsys):
+def _exact_p(differences: np.ndarray) -> float:
+    """Return the p value of the randomisation test by enumeration."""
+    signs = np.array(list(itertools.product((1, -1), repeat=len(differences))))
+    return (np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9).mean()
+
+
+def test_every_value_is_compared_query_by_query(work, tmp_path):
     assert _compare(work / "a", work / "b/results", "--output", tmp_path / "c.csv") == 1
     found = pd.read_csv(tmp_path / "c.csv").to_dict("records")
     values = {(row["system"], row["dataset"], row["metric"]): row for row in found}
     assert len(values) == 6
-    p = {}
     for (system, dataset, metric), row in values.items():
         first, second = (
             pd.read_parquet(work / side / f"results/metrics/{system}/{dataset}.per-query.parquet")[metric].to_numpy()
@@ -68,13 +72,10 @@ def test_every_value_is_compared_query_by_query(work, tmp_path, capsys):
         assert row["difference"] == pytest.approx(difference.mean())
         assert row["rmse"] == pytest.approx(np.sqrt((difference**2).mean()))
         assert row["low"] <= row["difference"] <= row["high"]
-        signs = np.array(list(itertools.product((1, -1), repeat=12)))  # the exact test, by enumeration
-        extreme = np.abs(signs @ difference) >= abs(difference.sum()) - 1e-9
-        p.setdefault(metric, {})[system, dataset] = extreme.mean()
-        assert row["p"] == pytest.approx(extreme.mean())
+        assert row["p"] == pytest.approx(_exact_p(difference))
         assert row["same"] == ((system, dataset) != ("s", "x"))
-    for metric, of_cells in p.items():  # one of three cells differs, the other two have p = 1
-        assert values["s", "x", metric]["p_holm"] == pytest.approx(min(1, 3 * of_cells["s", "x"]))
+    for metric in finished.METRICS:  # one of three cells differs, the other two have p = 1
+        assert values["s", "x", metric]["p_holm"] == pytest.approx(min(1, 3 * values["s", "x", metric]["p"]))
 
 
 def test_a_group_of_queries_counts_once_also_where_main_is_a_metric_of_groups(tmp_path, monkeypatch, capsys):
@@ -95,7 +96,7 @@ def test_a_group_of_queries_counts_once_also_where_main_is_a_metric_of_groups(tm
     assert [float(number) for number in shown.groups()] == pytest.approx([groups.mean(), low, high], abs=0.02)
 
 
-def test_what_else_differs_is_told(work, tmp_path, capsys):
+def test_what_else_differs_is_told(work, capsys):
     _compare(work / "a", work / "b")
     said = capsys.readouterr().out
     # A path is no condition.
@@ -126,50 +127,47 @@ def test_a_grid_has_its_own_cells_and_records(copy, capsys):
     record = "results/indexes/i/x/0.json"
     cells = [{"system": "s", "dataset": "x", "records": [record, "results/runs/s/x.json"]}]
     for side, version in (("a", 1), ("b", 2)):
-        (copy / side / "results/grids/g").mkdir(parents=True)
-        (copy / side / "results/grids/g/grid.json").write_text(json.dumps({"cells": cells}))
+        files.write_json(copy / side / "results/grids/g/grid.json", {"cells": cells})
         with provenance.record(INDEX, copy / side / record, {"version": version}, []):
             pass
-    assert _compare(copy / "a/results/grids/g", copy / "b/results/grids/g/grid.json", "--tolerance", "0.9") == 0
+    given = (copy / "a/results/grids/g", copy / "b/results/grids/g/grid.json", "--tolerance", "0.9")
+    assert _compare(*given) == 0
     said = capsys.readouterr().out
     assert "Cells compared: 1\n" in said
     assert "\n  index: settings.version 1 → 2 (1 cells)\n" in said
     (copy / "b" / record).unlink()  # a step of one side has nothing to differ from
-    _compare(copy / "a/results/grids/g", copy / "b/results/grids/g/grid.json", "--tolerance", "0.9")
+    assert _compare(*given) == 0
     assert "index: " not in capsys.readouterr().out
 
 
 @pytest.fixture
-def seeded(copy: Path, monkeypatch) -> Path:
-    """A folder in which a grid has the system t with two seeds on x."""
-    with contextlib.chdir(copy / "a"):
-        for number in (1, 2):
-            finished.searched(f"t.seed{number}", "x", finished.rankings(20 + number), "float32", seed=40 + number)
-    cells = [{"system": system, "dataset": "x", "records": []} for system in ("base", "t.seed1", "t.seed2")]
-    (copy / "a/results/grids/g").mkdir(parents=True)
-    summary = {"cells": cells, "seeds": {"t": ["t.seed1", "t.seed2"]}}
-    (copy / "a/results/grids/g/grid.json").write_text(json.dumps(summary))
+def seeded(copy: Path, monkeypatch) -> None:
+    """Work in a folder in which a grid has the system t with two seeds on x."""
     monkeypatch.chdir(copy / "a")
-    return copy / "a"
+    for number in (1, 2):
+        finished.searched(f"t.seed{number}", "x", finished.rankings(20 + number), "float32", seed=40 + number)
+    cells = [{"system": system, "dataset": "x", "records": []} for system in ("base", "t.seed1", "t.seed2")]
+    files.write_json("results/grids/g/grid.json", {"cells": cells, "seeds": {"t": ["t.seed1", "t.seed2"]}})
 
 
-def _ndcg(system: str) -> np.ndarray:
-    return pd.read_parquet(f"results/metrics/{system}/x.per-query.parquet")["ndcg@10"].to_numpy()
-
-
+@pytest.mark.usefixtures("seeded")
 @pytest.mark.parametrize("place", ["", "results/grids/g"])
-def test_a_system_with_seeds_is_compared_by_its_mean_for_each_query(seeded, capsys, place):
+def test_a_system_with_seeds_is_compared_by_its_mean_for_each_query(capsys, place):
     assert _compare(f"{place}:base", f"{place}:t", "--metrics", "ndcg@10", "--output", "c.csv") == 1
     (row,) = pd.read_csv("c.csv").to_dict("records")
-    difference = (_ndcg("t.seed1") + _ndcg("t.seed2")) / 2 - _ndcg("base")
+    base, first, second = (
+        pd.read_parquet(f"results/metrics/{system}/x.per-query.parquet")["ndcg@10"].to_numpy()
+        for system in ("base", "t.seed1", "t.seed2")
+    )
+    difference = (first + second) / 2 - base
     assert (row["difference"], row["rmse"]) == pytest.approx((difference.mean(), np.sqrt((difference**2).mean())))
     assert (row["first_seeds"], row["second_seeds"]) == (1, 2)
-    signs = np.array(list(itertools.product((1, -1), repeat=12)))
-    assert row["p"] == pytest.approx((np.abs(signs @ difference) >= abs(difference.sum()) - 1e-9).mean())
+    assert row["p"] == pytest.approx(_exact_p(difference))
     assert "t in B: the score of a query is its mean over 2 seeds\n" in capsys.readouterr().out
 
 
-def test_seeds_of_equal_numbers_are_compared_with_each_other(seeded, capsys):
+@pytest.mark.usefixtures("seeded")
+def test_seeds_of_equal_numbers_are_compared_with_each_other(capsys):
     assert _compare("results/grids/g", ".", "--datasets", "x") == 1
     said = capsys.readouterr().out
     assert "only in B: s on x" in said
@@ -189,13 +187,11 @@ def test_the_tolerance_decides(work, tolerance, status, capsys):
 
 
 def _other_queries(cell: Path) -> None:
-    table = pd.read_parquet(cell / "x.per-query.parquet")
-    kept = table.iloc[1:]
+    kept = pd.read_parquet(cell / "x.per-query.parquet").iloc[1:]
     kept.to_parquet(cell / "x.per-query.parquet")
     record = json.loads((cell / "x.json").read_text())
-    means = kept.drop(columns="query").mean().to_dict()
-    record["scores"] |= {"queries": len(kept), "means": means}
-    (cell / "x.json").write_text(json.dumps(record | {"outputs": {}}))
+    record["scores"] |= {"queries": len(kept), "means": kept.drop(columns="query").mean().to_dict()}
+    files.write_json(cell / "x.json", record | {"outputs": {}})
 
 
 def _damaged(cell: Path) -> None:

@@ -82,24 +82,19 @@ def test_datasets_stand_in_the_order_of_the_grid():
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["grade 1", "grade 0"]
 
 
+def heatmap(*pairs: tuple[str, str, float]) -> drawing.DrawnFigure:
+    return paper_figures.overlap_heatmap(pd.DataFrame(pairs, columns=["dataset", "other", "similarity"]))
+
+
 def test_the_overlap_of_datasets():
-    overlap = pd.DataFrame(
-        [("a", "b", 0.5), ("a", "c", 0.25), ("b", "c", 0.125)], columns=["dataset", "other", "similarity"]
-    )
-    axis = paper_figures.overlap_heatmap(overlap).figure.axes[0]
-    shown = axis.images[0].get_array()
+    axis = heatmap(("a", "b", 0.5), ("a", "c", 0.25), ("b", "c", 0.125)).figure.axes[0]
     expected = [[0, 0.5, 0.25], [0.5, 0, 0.125], [0.25, 0.125, 0]]
-    assert shown.filled(0).tolist() == expected
-
-
-def heatmap(name: str = "dpr") -> drawing.DrawnFigure:
-    overlap = pd.DataFrame([(name, "b", 0.5)], columns=["dataset", "other", "similarity"])
-    return paper_figures.overlap_heatmap(overlap)
+    assert axis.images[0].get_array().filled(0).tolist() == expected
 
 
 def test_files_and_captions(tmp_path):
-    name = "$x^2$_&<b>"
-    paper_figures.write({"overlap": heatmap(name)}, tmp_path)
+    drawn = heatmap(("$x^2$_&<b>", "b", 0.5))
+    paper_figures.write({"overlap": drawn}, tmp_path)
     found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert sorted(found) == ["captions.json", "overlap.pdf", "overlap.png", "overlap.svg"]
     assert found["overlap.pdf"].startswith(b"%PDF")
@@ -107,8 +102,8 @@ def test_files_and_captions(tmp_path):
     text = re.sub("<[^>]*>", "", found["overlap.svg"].decode())
     assert "$x^2$_&amp;&lt;b&gt;" in text  # as it stands, not as a formula or as markup
     captions = json.loads(found["captions.json"])
-    assert captions == {"overlap": f"Overlap of vocabularies. {heatmap(name).caption} Numbers: overlap.csv."}
-    paper_figures.write({"overlap": heatmap(name)}, tmp_path)
+    assert captions == {"overlap": f"Overlap of vocabularies. {drawn.caption} Numbers: overlap.csv."}
+    paper_figures.write({"overlap": heatmap(("$x^2$_&<b>", "b", 0.5))}, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == found
 
 

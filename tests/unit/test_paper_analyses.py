@@ -74,22 +74,16 @@ def test_lengths_of_retrieved_and_judged_documents():
     top = {"bm25": {q: sorted(s, key=s.get)[:10] for q, s in random_run(6).items()}, "none": {"q": ["gone"]}}
     summary = words.describe(words.lengths("sets", top, qrels, counts))
     summary = summary.set_index(["kind", "system"])
-    expected = {
-        ("retrieved", "bm25", None): [counts[d] for ids in top["bm25"].values() for d in ids],
-        **{
-            ("judged", "", grade): [
-                counts[d] for grades in qrels.values() for d, g in grades.items() if g == grade and d in counts
-            ]
-            for grade in (0, 1, 2)
-        },
-    }
+    judged = [(grade, counts[d]) for grades in qrels.values() for d, grade in grades.items() if d in counts]
+    expected = [[counts[d] for ids in top["bm25"].values() for d in ids]]
+    expected += [[count for grade, count in judged if grade == of] for of in (0, 1, 2)]
+    rows = [summary.loc[("retrieved", "bm25")], *(row for _, row in summary.loc[["judged"]].iterrows())]
+    assert [row["grade"] for row in rows[1:]] == [0, 1, 2]
     assert len(summary) == len(expected) + 1
-    for (kind, system, grade), values in expected.items():
-        rows = summary.loc[[(kind, system)]]
-        row = rows[rows["grade"] == grade].iloc[0] if grade is not None else rows.iloc[0]
+    for row, values, unknown in zip(rows, expected, (0, 0, 0, 1), strict=True):
         centiles = statistics.quantiles(values, n=100, method="inclusive")
         assert row["documents"] == len(values)
-        assert row["unknown"] == (grade == 2)
+        assert row["unknown"] == unknown
         assert row["mean"] == pytest.approx(statistics.mean(values))
         assert row[["p5", "p25", "median", "p75", "p95"]].tolist() == pytest.approx(
             [centiles[c - 1] for c in (5, 25, 50, 75, 95)]

@@ -29,9 +29,8 @@ def texts(seed: int, documents: int = 40) -> list[tuple[str, str]]:
     between = [" ", ", ", "_", "-", "'", "\n", " … ", "(", "\u00a0"]
 
     def text(most: int) -> str:
-        return "".join(
-            word + choose.choice(between) for word in choose.choices(choices, weights, k=choose.randint(0, most))
-        )
+        some = choose.choices(choices, weights, k=choose.randint(0, most))
+        return "".join(word + choose.choice(between) for word in some)
 
     return [(text(3), text(25)) for _ in range(documents)]
 
@@ -41,13 +40,8 @@ def slow_count(collection: list[tuple[str, str]]) -> Counter[str]:
 
 
 def slow_similarity(first: Counter[str], second: Counter[str]) -> float:
-    of_first, of_second = (
-        {word: n / total for word, n in counts.items()}
-        for counts, total in ((first, first.total()), (second, second.total()))
-    )
-    union = of_first.keys() | of_second.keys()
-    low = sum(min(of_first.get(word, 0), of_second.get(word, 0)) for word in union)
-    return low / sum(max(of_first.get(word, 0), of_second.get(word, 0)) for word in union)
+    shares = [(first[word] / first.total(), second[word] / second.total()) for word in first.keys() | second.keys()]
+    return sum(map(min, shares)) / sum(map(max, shares))
 
 
 @pytest.mark.parametrize("held", [1, 40, words.HELD])
