@@ -37,8 +37,10 @@ from beirgrid.tools.reporting import LINES, PUBLISHED, outline, refresh
 QUERIES = [f"q{i}" for i in range(8)]
 SETTINGS = "0123456789abcdef"
 UNANSWERED = "1 of 8 queries has no documents and counts 0"
-TABLES = Path(paths.TABLES.format(grid="test"))
-RECORD = Path(paths.TABLES_RECORD.format(grid="test"))
+SUMMARY, TABLES, RECORD, PAGE, PAGE_RECORD = (
+    Path(pattern.format(grid="test"))
+    for pattern in (paths.GRID_SUMMARY, paths.TABLES, paths.TABLES_RECORD, paths.REPORT, paths.REPORT_RECORD)
+)
 
 
 @pytest.mark.parametrize(
@@ -81,17 +83,15 @@ def write_cell(
     ``lost`` is the number of queries without documents. ``fetched`` has facts of runs of other software behind the
     cell.
     """
-    run, record = (
-        paths.RUN.format(system=system, dataset=dataset),
-        paths.RUN_RECORD.format(system=system, dataset=dataset),
-    )
-    scores, per_query = (pattern.format(system=system, dataset=dataset) for pattern in (paths.METRICS, paths.PER_QUERY))
+    named = {"system": system, "dataset": dataset}
+    patterns = (paths.RUN, paths.RUN_RECORD, paths.METRICS, paths.PER_QUERY)
+    run, record, scores, per_query = (pattern.format(**named) for pattern in patterns)
     values = level + np.linspace(-0.1, 0.1, len(queries))
     provenance.use_command(["test"], {"digest": settings})
     with provenance.record(Fuse.stamp, record, {}, [run]):
         files.write_text(run, f"{system} {dataset}\n" * 20)
     means = {"ndcg@10": float(values.mean()), "p@5": float(values.mean() / 2)}
-    document = Scores(system=system, dataset=dataset, queries=len(queries), means=means).model_dump()
+    document = Scores(**named, queries=len(queries), means=means).model_dump()
     inputs = {"run": Path(run)}
     with provenance.record(Evaluate.stamp, scores, {}, [per_query], {"scores": document}, inputs) as facts:
         facts |= {"queries": len(queries), "queries_without_documents": lost, "not_judged": 0.25}
@@ -102,7 +102,7 @@ def write_cell(
         with provenance.record(FetchRun.stamp, path, {}, []) as facts:
             facts |= run
     provenance.use_command([])
-    return Cell(system=system, dataset=dataset, scores=scores, per_query=per_query, records=(*before, record))
+    return Cell(**named, scores=scores, per_query=per_query, records=(*before, record))
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def grid(tmp_path, monkeypatch) -> GridSummary:
 
 
 def save(grid: GridSummary) -> None:
-    files.write_text(paths.GRID_SUMMARY.format(grid=grid.name), grid.model_dump_json())
+    files.write_text(SUMMARY, grid.model_dump_json())
 
 
 def cell(answers: Answers, system: str, dataset: str) -> pd.Series:
@@ -187,14 +187,14 @@ def test_the_report_command_makes_tables_and_page(grid, capsys):
     said = capsys.readouterr().out
     assert "25 % of the top ten documents of b are not judged" in " ".join(said.split())
     assert "mean of x, y (without z)" in said
-    assert f"Report: {Path.cwd() / paths.REPORT.format(grid='test')}" in said
-    assert Path(paths.REPORT.format(grid="test")).is_file()
+    assert f"Report: {Path.cwd() / PAGE}" in said
+    assert PAGE.is_file()
 
 
 def test_a_page_of_the_tables_of_another_grid_is_refused(grid, capsys):
     aggregate(grid=grid, output=TABLES, record=RECORD)
     save(grid.model_copy(update={"systems": ("a",), "cells": tuple(cell for cell in grid.cells if cell.system == "a")}))
-    words = ["page", "--grid", "results/grids/test/grid.json", "--tables", str(TABLES)]
+    words = ["page", "--grid", str(SUMMARY), "--tables", str(TABLES)]
     assert main([*words, "--output", "page.html", "--record", "page.json"]) == 1
     assert "scores.csv has other cells than the grid" in capsys.readouterr().err
 
@@ -205,22 +205,21 @@ def test_rules_make_the_same_tables_and_a_page_that_analyses_change_is_made_agai
     partial = {path.name: path.read_bytes() for path in TABLES.iterdir()}
     aggregate(grid=grid, published=tuple(PUBLISHED), output=TABLES, record=RECORD)
     assert {path.name: path.read_bytes() for path in TABLES.iterdir() if path.name != RECORD.name} == partial
-    page, record = (Path(path.format(grid="test")) for path in (paths.REPORT, paths.REPORT_RECORD))
-    report.page(grid=grid, tables=TABLES, output=page, record=record)
-    figures = page.parents[1] / "figures"
+    report.page(grid=grid, tables=TABLES, output=PAGE, record=PAGE_RECORD)
+    figures = PAGE.parents[1] / "figures"
     files.write_text(figures / "depth.svg", "<svg xmlns='http://www.w3.org/2000/svg'></svg>")
     files.write_json(figures / "captions.json", {"depth": "By depth"})
     main(["report"])
-    assert "By depth" in page.read_text()
-    assert not record.exists()
+    assert "By depth" in PAGE.read_text()
+    assert not PAGE_RECORD.exists()
     assert not list(provenance.mismatches(RECORD, provenance.read_record(RECORD)))  # the tables have not changed
-    shown = page.read_bytes()
-    report.page(grid=grid, tables=TABLES, output=page, record=record)  # the record's facts about the page
-    assert page.read_bytes() == shown
+    shown = PAGE.read_bytes()
+    report.page(grid=grid, tables=TABLES, output=PAGE, record=PAGE_RECORD)  # the record's facts about the page
+    assert PAGE.read_bytes() == shown
     write_cell("a", "y", 0.6)
     main(["report"])
     assert not RECORD.exists()
-    assert not record.exists()
+    assert not PAGE_RECORD.exists()
 
 
 def test_tables_of_an_interrupted_aggregate_are_not_shown(grid, monkeypatch):
@@ -237,10 +236,9 @@ def test_tables_of_an_interrupted_aggregate_are_not_shown(grid, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             aggregate(**given)
     assert pd.read_csv(TABLES / "ndcg@10.csv", index_col=0).loc["y", "a"] == pytest.approx(0.4)
-    page = {"output": Path("page.html"), "record": Path("page.json")}
     with pytest.raises(DataError, match=r"scores\.csv is damaged"):
-        report.page(grid=grid, tables=TABLES, **page)
-    assert not Path("page.html").exists()
+        report.page(grid=grid, tables=TABLES, output=PAGE, record=PAGE_RECORD)
+    assert not PAGE.exists()
     main(["report"])
     assert pd.read_csv(TABLES / "ndcg@10.csv", index_col=0).loc["y", "a"] == pytest.approx(0.6)
     assert not RECORD.exists()
@@ -277,14 +275,9 @@ def test_cells_say_what_they_wait_for(grid, capsys):
     (counts,) = (line for line in said.splitlines() if line.startswith("Of 6 cells: "))
     assert {*counts[12:-1].split(", ")} == {"2 done", "2 not supplied", "1 pending", "1 failed"}
     assert "Failed, 1 of them: logs/job.log: beirgrid stage fuse: error: no more disk" in said
-    page = Path(paths.REPORT.format(grid="test")).read_text()
-    assert "pending" in page
+    assert "pending" in PAGE.read_text()
     with pytest.raises(DataError, match="a on x has no scores"):
         aggregate(grid=grid, output=TABLES, record=RECORD)
-
-
-def _other_settings(cell: Cell) -> None:
-    write_cell(cell.system, cell.dataset, 0.9, settings="f" * 16)
 
 
 def _another_cell(cell: Cell) -> None:
@@ -315,15 +308,9 @@ def _cut(path: str, size: int) -> None:
 # What is done to the cell of a on x, and what is told of it.
 DAMAGES = [
     (lambda cell: write_cell("a", "x", 0.9, QUERIES[:4]), "queries, but not the 8 queries in the qrels of x"),
-    (
-        lambda cell: write_cell("a", "x", 0.9, [f"other{i}" for i in range(8)]),
-        "queries, but not the 8 queries in the qrels of x",
-    ),
-    (_other_settings, "was made with other settings than the grid has now"),
-    (
-        _another_cell,
-        "results/runs/a/x.run.gz and results/metrics/a/x.json do not belong together: each has another run",
-    ),
+    (lambda cell: write_cell("a", "x", 0.9, list("01234567")), "queries, but not the 8 queries in the qrels of x"),
+    (lambda cell: write_cell("a", "x", 0.9, settings="f" * 16), "was made with other settings than the grid has now"),
+    (_another_cell, "a/x.run.gz and results/metrics/a/x.json do not belong together: each has another run"),
     (_another_run, "results/runs/a/x.run.gz is another one than results/metrics/a/x.json was made from"),
     (_another_corpus, "do not belong together: each has another corpus"),
     (lambda cell: _cut(cell.per_query, -30), "x.per-query.parquet is damaged"),
@@ -357,11 +344,7 @@ def test_damaged_and_foreign_files_are_never_a_number(grid, damage, message, mon
             (1, [], UNANSWERED),
             (4, [4], "t0 lacks 4 of 8 judged queries; 4 of 8 queries have no documents and count 0"),
             (0, [4], "t0 lacks 4 of 8 judged queries"),  # a fusion with a run that has them
-            (
-                1,
-                [4, 2],
-                "t0 lacks 4 of 8 judged queries; t1 lacks 2 of 8 judged queries; " + UNANSWERED,
-            ),
+            (1, [4, 2], f"t0 lacks 4 of 8 judged queries; t1 lacks 2 of 8 judged queries; {UNANSWERED}"),
             (0, [0], ""),
         ]
     ),
@@ -378,7 +361,7 @@ def test_queries_that_count_0_are_told_beside_the_number(grid, lost, lacking, sa
     assert f"| x | **0.5000** | 0.3000{mark} |" in markdown
     assert f"| mean of x, y (without z) | **0.6500** | 0.3500{mark} |" in markdown
     assert f" & 0.3000{latex} " in tex
-    page = Path(paths.REPORT.format(grid="test")).read_text()
+    page = PAGE.read_text()
     if said:
         assert f"§ a on x: {said}." in markdown
         assert f'data-flaw="{said}"' in page
@@ -389,7 +372,7 @@ def test_queries_that_count_0_are_told_beside_the_number(grid, lost, lacking, sa
 
 
 def test_what_a_run_will_make_again_is_pending(grid):
-    _other_settings(grid.cells[0])
+    write_cell("a", "x", 0.9, settings="f" * 16)
     Path(grid.cells[1].per_query).unlink()
     found = grid_cells.find(grid, running=True)
     assert {cell: found.status for cell, found in found.items()} == {
@@ -413,21 +396,26 @@ def test_a_mean_lacks_what_its_parts_lack(grid):
     assert set(answers.pairs["dataset"]) <= {"both"}
 
 
-def test_other_folders_are_told(grid, capsys, tmp_path):
-    assert main(["report", "--grid", "tset"]) == 1
-    assert "has no grid 'tset' (it has test)" in capsys.readouterr().err
-    (tmp_path / "empty").mkdir()
-    assert main(["report", "--directory", str(tmp_path / "empty")]) == 1
-    assert "no grid was run in this folder" in capsys.readouterr().err
-    assert main(["report", "--directory", str(tmp_path / "gone")]) == 1
-    assert "there is no folder" in capsys.readouterr().err
+def test_other_folders_are_told(grid, capsys):
+    Path("empty").mkdir()
+    for option, value, message in (
+        ("--grid", "tset", "has no grid 'tset' (it has test)"),
+        ("--directory", "empty", "no grid was run in this folder"),
+        ("--directory", "gone", "there is no folder"),
+    ):
+        assert main(["report", option, value]) == 1
+        assert message in capsys.readouterr().err
 
 
-def test_scores_can_be_loaded_of_a_folder(grid, tmp_path, capsys):
+def test_one_damaged_grid_keeps_neither_the_scores_nor_the_report_of_another(grid, tmp_path, capsys):
     assert len(load_scores(tmp_path)) == 8
     files.write_text(other := paths.GRID_SUMMARY.format(grid="other"), "{")
     assert len(load_scores(tmp_path)) == 8
     assert f"warning: the grid other is left out: {tmp_path / other} is damaged" in capsys.readouterr().err
+    assert main(["report"]) == 0
+    said = capsys.readouterr()
+    assert "warning: the grid other is left out: " in said.err
+    assert "Report: " in said.out
 
 
 # Beside a run ---------------------------------------------------------------------------------------------------------
@@ -477,10 +465,9 @@ def test_a_run_prints_its_tables_and_writes_them_unless_its_last_job_did(
 ):
     monkeypatch.setattr(events.sys, "executable", python())
     aggregate(grid=grid, published=tuple(PUBLISHED), output=TABLES, record=RECORD)
-    page = Path(paths.REPORT.format(grid="test"))
     _recorded(*rules, failed=failed)
-    assert page.is_file() == refreshed
-    assert capfd.readouterr().out.count(f"Report: {page.absolute()}") == 1
+    assert PAGE.is_file() == refreshed
+    assert capfd.readouterr().out.count(f"Report: {PAGE.absolute()}") == 1
     run = events.read(events.EVENTS)
     assert run.over is not None
     assert run.over["succeeded"] == (not failed)
@@ -497,32 +484,38 @@ def test_tables_that_cannot_be_written_do_not_disturb_the_run(grid, monkeypatch,
     with monkeypatch.context() as patch:
         patch.setattr(events.sys, "executable", "/gone/python")
         _recorded("aggregate")
-    files.write_text(paths.GRID_SUMMARY.format(grid="test"), "{")
+    files.write_text(SUMMARY, "{")
     _recorded("aggregate")
     assert "is not a summary of a grid" in capfd.readouterr().err
 
 
-def test_one_damaged_grid_does_not_keep_the_report_of_another(grid, capsys):
-    files.write_text(paths.GRID_SUMMARY.format(grid="other"), "{")
-    assert main(["report"]) == 0
-    said = capsys.readouterr()
-    assert "warning: the grid other is left out: " in said.err
-    assert "Report: " in said.out
+def _ending(systems: list[str], states: dict[str, list[tuple[str, str]]], width: int, **tables: pd.DataFrame):
+    """Return the lines at the end of a run: dataset → status and detail of each system."""
+    scores = [
+        (system, row, "ndcg@10", 0.1 if status == "done" else None, status, detail)
+        for row, of_row in states.items()
+        for system, (status, detail) in zip(systems, of_row, strict=True)
+    ]
+    table = pd.DataFrame(scores, columns=["system", "dataset", "metric", "value", "status", "detail"])
+    described = {
+        row: DatasetSummary(corpus=row, not_supplied=("/data",) if of_row[0][0] == "not supplied" else ())
+        for row, of_row in states.items()
+    }
+    grid = GridSummary(systems=tuple(systems), rows=tuple(states), datasets=described, metrics=("ndcg@10",))
+    lines = list(outline(grid, pages.answers_of(scores=table, **tables), Path("/work/index.html"), width))
+    assert len(lines) <= LINES
+    return lines
 
 
 @pytest.mark.parametrize(("systems", "datasets", "width"), [(2, 3, 80), (17, 14, 120), (40, 30, 80), (7, 1, 100)])
 def test_a_run_ends_in_25_lines(systems, datasets, width):
-    names, rows = [f"system-{i}" for i in range(systems)], [f"a-dataset-{i}" for i in range(datasets)]
-    scores = [
-        (system, row, "ndcg@10", 0.1, "failed" if (i + j) % 5 == 0 else "done", f"logs/{i}.log: line {j} " + "x" * 500)
-        for i, system in enumerate(names)
-        for j, row in enumerate(rows)
-    ]
-    table = pd.DataFrame(scores, columns=["system", "dataset", "metric", "value", "status", "detail"])
-    described = {row: DatasetSummary(corpus=row) for row in rows}
-    grid = GridSummary(systems=tuple(names), rows=tuple(rows), datasets=described, metrics=("ndcg@10",))
-    lines = list(outline(grid, pages.answers_of(scores=table), Path("/work/index.html"), width))
-    assert len(lines) <= LINES
+    states = {
+        f"a-dataset-{j}": [
+            ("failed" if (i + j) % 5 == 0 else "done", f"logs/{i}.log: line {j} " + "x" * 500) for i in range(systems)
+        ]
+        for j in range(datasets)
+    }
+    lines = _ending([f"system-{i}" for i in range(systems)], states, width)
     assert lines[-1] == "Report: /work/index.html"
     assert all(len(line) <= 2 * width for line in lines)
     assert sum("system-" in line for line in lines) >= min(systems, 2) - 1
@@ -530,20 +523,13 @@ def test_a_run_ends_in_25_lines(systems, datasets, width):
 
 
 def test_all_that_a_run_has_to_say_at_its_end_fits_in_25_lines():
-    systems, rows = tuple(f"s{i}" for i in range(15)), tuple(f"d{i}" for i in range(15))
-    said = {0: ("failed", "log {i}"), 1: ("pending", ""), 2: ("not supplied", ""), 3: ("done", "t lacks {i} queries")}
-    scores = []
-    for i, system in enumerate(systems):
-        for j, row in enumerate(rows):
-            status, detail = said.get(j, ("done", ""))
-            scores.append((system, row, "ndcg@10", 0.1 if status == "done" else None, status, detail.format(i=i)))
-    table = pd.DataFrame(scores, columns=["system", "dataset", "metric", "value", "status", "detail"])
+    systems = [f"s{i}" for i in range(15)]
+    states = {f"d{i}": [("done", "")] * 15 for i in range(15)}
+    states["d0"] = [("failed", f"log {i}") for i in range(15)]
+    states["d1"], states["d2"] = [("pending", "")] * 15, [("not supplied", "")] * 15
+    states["d3"] = [("done", f"t lacks {i} queries") for i in range(15)]
     verdicts = pd.DataFrame({"published": 0.1, "verdict": "reproduced", "recorded": [False, True]})
-    answers = pages.answers_of(scores=table, verdicts=verdicts)
-    described = {row: DatasetSummary(corpus=row, not_supplied=("/d2",) if row == "d2" else ()) for row in rows}
-    grid = GridSummary(systems=systems, rows=rows, datasets=described, metrics=("ndcg@10",))
-    lines = list(outline(grid, answers, Path("/work/index.html"), 160))
-    assert len(lines) <= LINES
+    lines = _ending(systems, states, 160, verdicts=verdicts)
     for start in (
         "Against published",
         "Against values recorded",
