@@ -258,6 +258,7 @@ def test_tests_over_datasets():
         tail = sum(math.comb(wins + losses, k) for k in range(min(wins, losses) + 1)) / 2 ** (wins + losses)
         assert found["p_sign"][system] == pytest.approx(min(1, 2 * tail))
         assert found["p_t"][system] == pytest.approx(scipy.stats.ttest_rel(means[:, system], means[:, 0]).pvalue)
+    assert across.against(-means, 0, lower_is_better=True)["wins"].tolist() == found["wins"].tolist()
     assert found["note"] == ""
     assert "datasets here: 9" in across.against(means[:9], 0)["note"]
 

@@ -26,8 +26,7 @@ METRICS = ("ndcg@10", "hole@10")
 
 def write(folder: Path, system: str, queries: list[str], **columns: list[float]) -> Path:
     path = folder / f"{system}.per-query.parquet"
-    values = columns or {"ndcg@10": [0.5] * len(queries), "hole@10": [0.5] * len(queries)}
-    pd.DataFrame({"query": queries, **values}).to_parquet(path)
+    pd.DataFrame({"query": queries, **(columns or dict.fromkeys(METRICS, 0.5))}).to_parquet(path)
     return path
 
 
@@ -40,6 +39,14 @@ def dataset(
     places = [ord(system) - ord("a") for system in systems]
     values = noise[:, places] * [1, -1] + better * np.array(places)[None, :, None] * [1, -1] + [0, 3]
     return tables.EvaluatedDataset(name, tuple(systems), METRICS, values)
+
+
+PARTS = [dataset("x"), dataset("y", queries=12), dataset("z", queries=20)]
+
+
+def of_ndcg(table: pd.DataFrame, *index: str) -> pd.DataFrame:
+    """Return the rows of nDCG@10 by columns."""
+    return table.query("metric == 'ndcg@10'").set_index([*index])
 
 
 def zero_shot(parts: list[tables.EvaluatedDataset], systems: str, trained_on=None, unknown=None) -> pd.DataFrame:
@@ -71,24 +78,17 @@ def test_files_with_other_queries_are_refused(tmp_path, queries):
         assert part in str(error.value)
 
 
-def test_a_file_without_the_metric_is_refused(tmp_path):
-    paths = {"a": write(tmp_path, "a", ["q1"], **{"ndcg@10": [1.0]})}
-    with pytest.raises(
-        DataError, match=r"a\.per-query\.parquet has no column 'hole@10': the run was evaluated with other"
-    ):
-        tables.read_dataset("scifact", paths, METRICS)
-
-
 @pytest.mark.parametrize(
-    ("queries", "values", "message"),
+    ("queries", "metric", "values", "message"),
     [
-        (["q1", "q1"], [0.1, 0.2], "has the query 'q1' twice"),
-        (["q1", "q2"], [0.1, math.nan], "not a finite number"),
-        ([], [], "has no queries"),
+        (["q1", "q1"], "ndcg@10", [0.1, 0.2], "has the query 'q1' twice"),
+        (["q1", "q2"], "ndcg@10", [0.1, math.nan], "not a finite number"),
+        ([], "ndcg@10", [], "has no queries"),
+        (["q1"], "hole@10", [1.0], r"a\.per-query\.parquet has no column 'ndcg@10': the run was evaluated with other"),
     ],
 )
-def test_scores_that_are_none_are_refused(tmp_path, queries, values, message):
-    paths = {"a": write(tmp_path, "a", queries, **{"ndcg@10": values})}
+def test_scores_that_are_none_are_refused(tmp_path, queries, metric, values, message):
+    paths = {"a": write(tmp_path, "a", queries, **{metric: values})}
     with pytest.raises(DataError, match=message):
         tables.read_dataset("scifact", paths, ["ndcg@10"])
 
@@ -107,7 +107,7 @@ def test_a_damaged_file_is_named(tmp_path):
 
 def test_tables_hold_against_each_other():
     found = tables.compare(dataset(), baseline="b", **FEW)
-    table = found.significance[found.significance["metric"] == "ndcg@10"].set_index("system")
+    table = of_ndcg(found.significance, "system")
     scores = dataset().scores[:, :, 0]
     assert table["mean"].tolist() == pytest.approx(scores.mean(axis=0).tolist())
     assert ((table["low"] < table["mean"]) & (table["mean"] < table["high"])).all()
@@ -120,7 +120,7 @@ def test_tables_hold_against_each_other():
         assert row["effect"] == pytest.approx(differences.mean() / differences.std(ddof=1))
         assert row["difference_low"] < row["difference"] < row["difference_high"]
         assert row["effect_low"] < row["effect"] < row["effect_high"]
-    pairs = found.pairs[(found.pairs["metric"] == "ndcg@10")].set_index(["system", "other"])
+    pairs = of_ndcg(found.pairs, "system", "other")
     assert pairs.loc[("a", "b"), "p_randomisation"] == table.loc["a", "p_randomisation"]
     assert pairs.loc[("b", "d"), "p_randomisation"] == table.loc["d", "p_randomisation"]
     assert pairs.loc[("b", "d"), "difference_low"] == -table.loc["d", "difference_high"]
@@ -154,8 +154,7 @@ def test_order_of_systems_and_datasets_changes_nothing(tmp_path):
     one, two = (tables.compare(tables.read_dataset("x", o, ["ndcg@10"]), baseline="c", **FEW) for o in orders)
     for first, second in zip(one, two, strict=True):
         pd.testing.assert_frame_equal(first, second, check_exact=True)
-    parts = [dataset("x"), dataset("y", queries=12), dataset("z", queries=20)]
-    first, second = (tables.compare_across(order, baseline="b", resamples=300) for order in (parts, parts[::-1]))
+    first, second = (tables.compare_across(order, baseline="b", resamples=300) for order in (PARTS, PARTS[::-1]))
     pd.testing.assert_frame_equal(first, second, check_exact=True)
 
 
@@ -265,13 +264,8 @@ def test_groups_count_once_in_means_of_datasets_and_over_datasets():
 def test_a_grid_whose_main_metric_is_of_groups_counts_each_group_once():
     numbers = np.random.default_rng(4)
     queries, spread = grouped("robustness@10", numbers.random((9, 2)), numbers)
-    summary = GridSummary(
-        systems=("a", "b"),
-        rows=("x",),
-        datasets={"x": DatasetSummary(corpus="x", metric="robustness@10")},
-        metrics=("main",),
-        cells=(),
-    )
+    datasets = {"x": DatasetSummary(corpus="x", metric="robustness@10")}
+    summary = GridSummary(systems=("a", "b"), rows=("x",), datasets=datasets, metrics=("main",))
     cells = {
         (system, "x"): CellState("done", "", per_query=pd.DataFrame({"main": spread[:, i]}, queries))
         for i, system in enumerate("ab")
@@ -310,9 +304,8 @@ def test_one_query_has_no_interval_and_says_so():
 
 def test_equal_values_have_an_interval_without_width_and_say_so():
     values = np.stack([np.full(20, 0.1), np.full(20, 0.1), np.full(20, 0.4), np.linspace(0, 1, 20)], axis=1)
-    found = tables.compare(
-        tables.EvaluatedDataset("x", tuple("abcd"), ("ndcg@10",), values[:, :, None]), baseline="a", **FEW
-    ).significance.set_index("system")
+    part = tables.EvaluatedDataset("x", tuple("abcd"), ("ndcg@10",), values[:, :, None])
+    found = tables.compare(part, baseline="a", **FEW).significance.set_index("system")
     for system, value in (("a", 0.1), ("b", 0.1), ("c", 0.4)):
         assert found.loc[system, ["low", "high"]].tolist() == pytest.approx([value, value], abs=1e-12)
         assert "no width" in found.loc[system, "note"]
@@ -324,9 +317,8 @@ def test_equal_values_have_an_interval_without_width_and_say_so():
 
 
 def test_two_queries_have_no_interval_of_an_effect():
-    found = significance.paired_effects(
-        np.array([[0.1, 0], [0.3, 0]]), significance.pairs_of(2), significance.generator(0), resamples=100
-    )
+    scores = np.array([[0.1, 0], [0.3, 0]])
+    found = significance.paired_effects(scores, significance.pairs_of(2), significance.generator(0), resamples=100)
     assert found.effect[0] == pytest.approx(0.2 / math.sqrt(0.02))
     assert math.isnan(found.effect_interval.low[0])
 
@@ -336,7 +328,7 @@ def test_two_queries_have_no_interval_of_an_effect():
 
 def test_a_system_that_lacks_a_dataset_has_no_mean():
     found = tables.compare_across([dataset("x"), dataset("y", systems="ab")], baseline="a", resamples=200)
-    table = found[found["metric"] == "ndcg@10"].set_index("system")
+    table = of_ndcg(found, "system")
     assert table.loc[["a", "b"], "mean"].notna().all()
     assert table.loc[["c", "d"], ["mean", "mean_rank", "wins", "low_queries"]].isna().all(axis=None)
     assert table.loc["c", "note"] == "no scores on y"
@@ -347,10 +339,9 @@ def test_a_system_that_lacks_a_dataset_has_no_mean():
 
 
 def test_zero_shot_means_leave_out_what_any_system_was_trained_on():
-    parts = [dataset("x"), dataset("y", queries=12), dataset("z", queries=20)]
-    found = tables.compare_across(parts, trained_on={"b": {"y"}, "d": ["y", "elsewhere"]}, resamples=200)
-    table = found[found["metric"] == "ndcg@10"].set_index(["over", "system"])
-    means = {part.name: part.scores[:, :, 0].mean(axis=0) for part in parts}
+    found = tables.compare_across(PARTS, trained_on={"b": {"y"}, "d": ["y", "elsewhere"]}, resamples=200)
+    table = of_ndcg(found, "over", "system")
+    means = {part.name: part.scores[:, :, 0].mean(axis=0) for part in PARTS}
     assert table.loc[("all", "b"), "mean"] == pytest.approx(np.mean([means[name][1] for name in "xyz"]))
     assert table.loc[("zero-shot", "b"), "mean"] == pytest.approx(np.mean([means[name][1] for name in "xz"]))
     assert table.loc[("zero-shot", "a"), "mean"] == pytest.approx(np.mean([means[name][0] for name in "xz"]))
@@ -364,10 +355,8 @@ def test_zero_shot_means_leave_out_systems_of_unknown_training_data():
     """System a was trained on y. The training data of b are unknown: b is left out and excludes no dataset for the
     others.
     """
-    parts = [dataset("x"), dataset("y", queries=12), dataset("z", queries=20)]
     training = {"trained_on": {"a": ["y"], "b": ["z"]}, "unknown": {"b": ["x", "y"]}}
-    found = tables.compare_across(parts, **training, baseline="c", resamples=200)
-    table = found[found["metric"] == "ndcg@10"].set_index(["over", "system"])
+    table = of_ndcg(tables.compare_across(PARTS, **training, baseline="c", resamples=200), "over", "system")
     assert table.loc["zero-shot"]["names"].unique().tolist() == ["x, z"]
     assert table.loc["all"]["mean"].notna().all()
     assert table.loc["zero-shot"]["mean"].notna().to_dict() == {"a": True, "b": False, "c": True, "d": True}
@@ -375,21 +364,18 @@ def test_zero_shot_means_leave_out_systems_of_unknown_training_data():
     assert table.loc["zero-shot"]["mean_rank"].dropna().sum() == 1 + 2 + 3
     assert table.loc["all"]["own_zero_shot_datasets"].to_dict() == {"a": 2, "b": 0, "c": 3, "d": 3}
     assert table.loc[("all", "b"), "training_unknown"] == "x, y"
-    nobody = tables.compare_across(parts, unknown=dict.fromkeys("abcd", ("x", "y", "z")), resamples=200)
+    nobody = tables.compare_across(PARTS, unknown=dict.fromkeys("abcd", ("x", "y", "z")), resamples=200)
     assert set(nobody["over"]) == {"all"}
 
 
 def test_each_pair_has_means_over_the_datasets_that_are_zero_shot_for_both():
     """No dataset is zero-shot for all systems, so those means are empty; those of a and c are over two datasets."""
-    parts = [dataset("x"), dataset("y", queries=12), dataset("z", queries=20)]
     trained_on = {"a": ["y"], "b": ["x", "z"]}
-    assert set(tables.compare_across(parts, trained_on=trained_on, resamples=200)["over"]) == {"all"}
-    table = (
-        zero_shot(parts, "abcd", trained_on, {"d": ["z"]}).query("metric == 'ndcg@10'").set_index(["system", "other"])
-    )
+    assert set(tables.compare_across(PARTS, trained_on=trained_on, resamples=200)["over"]) == {"all"}
+    table = of_ndcg(zero_shot(PARTS, "abcd", trained_on, {"d": ["z"]}), "system", "other")
     zero = {("a", "c"): "x, z", ("a", "d"): "x", ("b", "c"): "y", ("b", "d"): "y", ("c", "d"): "x, y"}
     assert table["names"].to_dict() == zero
-    means = {part.name: part.scores[:, :, 0].mean(axis=0) for part in parts}
+    means = {part.name: part.scores[:, :, 0].mean(axis=0) for part in PARTS}
     row = table.loc["a", "c"]
     assert row["mean"] == pytest.approx((means["x"][0] + means["z"][0]) / 2)
     assert row["other_mean"] == pytest.approx((means["x"][2] + means["z"][2]) / 2)
@@ -417,13 +403,12 @@ def test_a_mean_of_datasets_weighs_each_the_same():
     parts = [dataset("forum-a", queries=10), dataset("forum-b", queries=300)]
     whole = tables.mean_of("forums", parts)
     expected = np.mean([part.scores[:, :, 0].mean(axis=0) for part in parts], axis=0)
-    found = tables.compare(whole, baseline="a", **FEW)
-    table = found.significance.query("metric == 'ndcg@10'").set_index("system")
+    table = of_ndcg(tables.compare(whole, baseline="a", **FEW).significance, "system")
     assert table["mean"].tolist() == pytest.approx(expected.tolist())
     assert table.loc["d", "difference"] == pytest.approx(expected[3] - expected[0])
     assert table.loc["d", "p_randomisation"] < 0.05
     assert table[["p_t", "effect"]].isna().all(axis=None)
-    over = tables.compare_across([whole, dataset("x")], resamples=200).query("metric == 'ndcg@10'").set_index("system")
+    over = of_ndcg(tables.compare_across([whole, dataset("x")], resamples=200), "system")
     assert over.loc["a", "mean"] == pytest.approx((expected[0] + dataset("x").scores[:, 0, 0].mean()) / 2)
 
 
@@ -432,12 +417,6 @@ def test_one_dataset_has_no_interval_from_resampling_datasets():
     assert found[["low_queries", "high_queries"]].notna().all(axis=None)
     assert found[["low_datasets", "high_datasets", "p_t"]].iloc[1].isna().all()
     assert found["note"].str.contains("datasets here: 1").all()
-
-
-def test_fewer_holes_win():
-    means = np.array([[0.5, 0.2], [0.6, 0.6], [0.9, 0.1]])
-    assert across.against(means, 0, lower_is_better=True)["wins"].tolist() == [0, 2]
-    assert across.against(means, 0, lower_is_better=False)["wins"].tolist() == [0, 0]
 
 
 # Without judgements --------------------------------------------------------------------------------------------------
