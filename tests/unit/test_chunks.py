@@ -10,17 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import save_changed, save_static
+from checkpoints import byte_tokenizer, encode_texts, save_changed, save_static
 from graph import inputs
 from helpers import fetch_collection, main, tracked_configuration
 from pydantic import TypeAdapter
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from torch.nn import Identity
+from transformers import AutoTokenizer
 
 from beirgrid import config
+from beirgrid.collections import collection
 from beirgrid.config.models import Reranker
 from beirgrid.config.systems import Int8
 from beirgrid.core import files
 from beirgrid.core.compute import Runtime
-from beirgrid.core.errors import ConfigError, DataError
+from beirgrid.core.errors import DataError
 from beirgrid.encoders import cutting, open_encoder, open_model
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.resources import Resources
@@ -43,8 +47,6 @@ def _chunks(aggregate: str, tokens: int = 20, stride: int = 7) -> dict[str, Any]
 
 def _windows(folder: Path, text: str, tokens: int = 20, stride: int = 7) -> list[str]:
     """Cut a text as the documentation says, with the tokenizer of transformers."""
-    from transformers import AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(folder)
     spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     found, begin = [], 0
@@ -61,8 +63,6 @@ def _windows(folder: Path, text: str, tokens: int = 20, stride: int = 7) -> list
 
 def _expected(folder: Path, aggregate: str) -> list[np.ndarray]:
     """Encode the chunks of all texts with sentence-transformers, text by text: [vectors, dimension] of each."""
-    from sentence_transformers import SentenceTransformer
-
     model = SentenceTransformer(str(folder), device="cpu")
     model.max_seq_length = DENSE["max_length"]
     found = [model.encode(["d7: " + part for part in _windows(folder, text)]) for text in TEXTS]
@@ -102,13 +102,14 @@ def test_vectors_do_not_depend_on_blocks(tiny_models, blocks):
     assert np.abs(np.concatenate([block.vectors for block in found]) - expected).max() < 1e-5
 
 
+def _scorer(folder: Path, entry: dict[str, Any]) -> Any:
+    return open_model(folder, TypeAdapter(Reranker).validate_python(entry), Runtime("cpu", "float32", 300))
+
+
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 def test_scores_of_pairs_are_those_of_sentence_transformers(tiny_models, aggregate):
-    from sentence_transformers import CrossEncoder
-    from torch.nn import Identity
-
     folder = tiny_models["cross-encoder"]
-    scorer = open_model(folder, _scoring(RERANKER | _chunks(aggregate)), _cpu())
+    scorer = _scorer(folder, RERANKER | _chunks(aggregate))
     pairs = [(query, text) for query in QUERIES for text in TEXTS]
     found = scorer.score([query for query, _ in pairs], [text for _, text in pairs])
     model = CrossEncoder(str(folder), device="cpu", max_length=60)
@@ -122,14 +123,6 @@ def test_scores_of_pairs_are_those_of_sentence_transformers(tiny_models, aggrega
         assert scorer.spent() == {"chunk_pairs": 3 * sum(len(_windows(folder, text)) for text in TEXTS)}
 
 
-def _scoring(entry: dict[str, Any]) -> Any:
-    return TypeAdapter(Reranker).validate_python(entry)
-
-
-def _cpu() -> Runtime:
-    return Runtime("cpu", "float32", 300)
-
-
 def test_a_static_table_reads_no_chunks(tmp_path):
     with pytest.raises(DataError, match="averages whole texts: leave chunks out"):
         open_encoder(save_static(tmp_path / "static"), {**DENSE, "max_length": None} | _chunks("max"))
@@ -137,7 +130,7 @@ def test_a_static_table_reads_no_chunks(tmp_path):
 
 def test_a_t5_scores_chunks(tiny_models):
     folder, entry = tiny_models["seq2seq"], {"family": "seq2seq-reranker", "max_length": 80}
-    whole, chunked = (open_model(folder, _scoring(entry | more), _cpu()) for more in ({}, _chunks("max")))
+    whole, chunked = (_scorer(folder, entry | more) for more in ({}, _chunks("max")))
     parts = _windows(folder, TEXTS[3])
     found = chunked.score([QUERIES[0]], [TEXTS[3]])
     assert len(parts) > 3
@@ -148,9 +141,6 @@ def test_a_t5_scores_chunks(tiny_models):
 @pytest.mark.parametrize("kind", ["bytes", "pieces"])
 def test_chunks_of_texts_without_white_space_fit_and_leave_nothing_out(tiny_models, kind, stride):
     """A part of a letter, or of a word, is read as more tokens than it has within the text."""
-    from checkpoints import byte_tokenizer
-    from transformers import AutoTokenizer
-
     special = {"eos_token": "<|e|>", "pad_token": "<|e|>", "unk_token": "<|e|>"}
     tokenizer = byte_tokenizer("Qwen2Tokenizer", **special) if kind == "bytes" else None
     tokenizer = tokenizer or AutoTokenizer.from_pretrained(tiny_models["seq2seq"])
@@ -169,9 +159,9 @@ def test_chunks_need_room_beside_prompt_and_special_tokens(tiny_models):
     open_encoder(tiny_models["dense"], DENSE | _chunks("mean", tokens=35))
     with pytest.raises(DataError, match=r"room for 35 tokens: set chunks.tokens to 35 or less"):
         open_encoder(tiny_models["dense"], DENSE | _chunks("mean", tokens=36))
-    open_model(tiny_models["cross-encoder"], _scoring(RERANKER | _chunks("max", tokens=56)), _cpu())
+    _scorer(tiny_models["cross-encoder"], RERANKER | _chunks("max", tokens=56))
     with pytest.raises(DataError, match="room for 56 tokens"):
-        open_model(tiny_models["cross-encoder"], _scoring(RERANKER | _chunks("max", tokens=57)), _cpu())
+        _scorer(tiny_models["cross-encoder"], RERANKER | _chunks("max", tokens=57))
 
 
 # Search
@@ -205,11 +195,7 @@ def test_the_best_documents_are_those_of_brute_force(tmp_path, depth, monkeypatc
         flat.write_vectors(path, blocks, stop - start, 16)
         shards.append(path.with_suffix(".faiss"))
         _, facts = flat.index_vectors(path, shards[-1])
-        assert facts == {
-            "documents": stop - start,
-            "chunks": int(sum(len(v) for v in vectors[start:stop])),
-            "dimension": 16,
-        }
+        assert facts == {"documents": stop - start, "chunks": counts[start:stop].sum(), "dimension": 16}
     scores, rows = flat.search_shards(shards, queries, depth)
     expected, best = _best(vectors, queries, depth)
     assert rows.tolist() == best.tolist()
@@ -259,21 +245,16 @@ def _encoded(site: Path, checkpoint: Path, folder: Path, entry: dict[str, Any]) 
     return [str(folder / "indexes" / f"{shard}.faiss") for shard in (0, 1)]
 
 
-def _retrieve(site: Path, checkpoint: Path, indexes: list[str], entry: dict[str, Any], name: str) -> int:
-    words = ["retrieve", "dense", "--system", "s", "--model", json.dumps(entry), "--checkpoint", str(checkpoint)]
-    words += ["--corpus", str(site / "corpus.parquet"), "--queries", str(site / "queries.parquet"), "--depth", "9"]
-    made = ["--output", str(site / f"{name}.run.gz"), "--record", str(site / f"{name}.json")]
-    return main([*words, "--device", "cpu", "--indexes", *indexes, *made])
-
-
 @pytest.mark.slow
 def test_runs_are_of_documents_and_another_chunking_is_refused(site, tiny_models, tmp_path, capsys):
-    from beirgrid.collections import collection
-
     checkpoint, whole, indexes = tiny_models["dense"], {**DENSE, "prompts": {"document": "d7: "}}, {}
     for name, more in {"whole": {}, "max": _chunks("max"), "mean": _chunks("mean")}.items():
         indexes[name] = _encoded(site, checkpoint, tmp_path / name, whole | more)
-        assert _retrieve(site, checkpoint, indexes[name], whole | more, name) == 0
+        words = ["retrieve", "dense", "--system", "s", "--model", json.dumps(whole | more), "--depth", "9"]
+        words += ["--checkpoint", str(checkpoint), "--device", "cpu", "--indexes", *indexes[name]]
+        words += ["--corpus", str(site / "corpus.parquet"), "--queries", str(site / "queries.parquet")]
+        made = ["--output", str(tmp_path / f"{name}.run.gz"), "--record", str(tmp_path / f"{name}.json")]
+        assert main([*words, *made]) == 0
     texts = [document.full_text for block in collection.read_documents(site / "corpus.parquet") for document in block]
     queries = open_encoder(checkpoint, whole).encode_queries(
         list(collection.read_queries(site / "queries.parquet").values())
@@ -281,7 +262,7 @@ def test_runs_are_of_documents_and_another_chunking_is_refused(site, tiny_models
     parts = [open_encoder(checkpoint, whole).encode_documents(_windows(checkpoint, text)) for text in texts]
     scores, rows = _best(parts, queries, 9)
     ids = [f"d{n}" for n in range(11)] + ["none"]
-    found = runs.read(site / "max.run.gz")
+    found = runs.read(tmp_path / "max.run.gz")
     for number, ranking in enumerate(found.values()):
         assert list(ranking.ids) == [ids[row] for row in rows[number]]
         assert np.abs(ranking.scores - scores[number]).max() < 1e-5
@@ -290,20 +271,16 @@ def test_runs_are_of_documents_and_another_chunking_is_refused(site, tiny_models
     assert sum(fact["chunks"] for fact in facts) == sum(map(len, parts)) > 40
     sizes = {name: sum(Path(path).stat().st_size for path in indexes[name]) for name in indexes}
     assert sizes["max"] > 2 * sizes["whole"] == 2 * sizes["mean"]
-    for record in (tmp_path / "whole").rglob("*.json"):
-        told = files.read_json(record)
-        assert "chunks" not in told["facts"]
+    assert all("chunks" not in files.read_json(record)["facts"] for record in (tmp_path / "whole").rglob("*.json"))
 
 
 @pytest.mark.parametrize("aggregate", ["max", "mean"])
-def test_a_model_that_gives_nan_is_refused(site, tiny_models, tmp_path, capsys, aggregate):
+def test_a_model_that_gives_nan_is_refused(tiny_models, tmp_path, capsys, aggregate):
     def enlarge(weights: dict[str, Any]) -> None:
         weights["encoder.layer.0.output.LayerNorm.weight"] *= 1e38
 
     broken = save_changed(tmp_path / "broken", tiny_models["dense"], enlarge)
-    words = ["encode", "--model", json.dumps(DENSE | _chunks(aggregate)), "--checkpoint", str(broken), "--corpus"]
-    words += [str(site / "corpus.parquet"), "--shard-size", "50", "--last", "--device", "cpu"]
-    assert main([*words, "--output", str(tmp_path / "0.npy"), "--record", str(tmp_path / "0.json")]) == 1
+    assert encode_texts(tmp_path / "0.npy", broken, TEXTS, DENSE | _chunks(aggregate)) == 1
     assert re.search("the model gives NaN or infinite values for .* texts, first document", capsys.readouterr().err)
 
 
@@ -347,36 +324,3 @@ def test_the_plan_counts_chunks(raw):
     assert searches[1] == 13 * searches[0]
     pairs = work("score", reranker="ms-marco-minilm~300-300-mean", dataset="scifact", first="bm25")["pairs"]
     assert pairs == 300 * 100 * 5
-
-
-REFUSED = {
-    "systems.long.chunks.stride: Input should be greater than or equal to 1 (here 0)": ("long", _chunks("max", 200, 0)),
-    "systems.long.chunks: stride 201 is more than tokens 200": ("long", _chunks("max", 200, 201)),
-    "systems.long.chunks.aggregate: Input should be 'max', 'first' or 'mean' (here 'sum')": ("long", _chunks("sum")),
-    "systems.long.chunks.stride: Field required": ("long", {"chunks": {"tokens": 5, "aggregate": "max"}}),
-    "take aggregate: mean": ("long", {"index": {"kind": "int8"}, **_chunks("max")}),
-    "systems.splade-pp-ed.chunks: Extra inputs are not permitted": ("splade-pp-ed", _chunks("max")),
-    "systems.late.chunks: 'colbert' reads whole documents": (
-        "late",
-        {"retriever": None, "first_stage": "bm25", "reranker": "colbert", **_chunks("max")},
-    ),
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_chunks_that_cannot_be_read_are_refused(raw, message):
-    name, keys = REFUSED[message]
-    raw["systems"][name] = {
-        key: value for key, value in {**raw["systems"].get(name, {}), **keys}.items() if value is not None
-    }
-    raw["grid"]["systems"] = [name]
-    with pytest.raises(ConfigError) as refused:
-        config.load(raw)
-    assert message in str(refused.value)
-
-
-def test_chunks_need_the_word_pieces_of_the_model(raw):
-    kept = ("family", "similarity", "checkpoint", "revision")
-    raw["models"]["minilm"] = {key: raw["models"]["minilm"][key] for key in kept} | {"engine": "mteb"}
-    with pytest.raises(ConfigError, match=r"systems.long.chunks: 'minilm' reads whole documents, or its tokens"):
-        config.load(raw)

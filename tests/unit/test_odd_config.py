@@ -27,6 +27,7 @@ from beirgrid.pipeline.summaries import Summary
 LONG = {"A300": "a" * 300, "A81": "a" * 81, "ONES40": "1" * 40}
 LONG["ZEROS40"] = "0" * 40
 LONG |= {"GPL": "recipe: gpl, derive: [titles], teacher: ms-marco-minilm", "DENSE": "family: dense, similarity: cosine"}
+LONG["CHUNKS"] = "chunks: {tokens: 20, stride: 7, aggregate: max}"
 # Parts of the message and, below it, configfiles over the tracked configuration that it refuses.
 REFUSED = r"""
 retrieve.depth: Input should be greater than or equal to 1
@@ -145,7 +146,32 @@ systems.x.head: 'e5' has the key 'prompts', which does not go with head
 systems.x.head: 'dpr' has the key 'query_model', which does not go with head
     {systems: {x: {retriever: dpr, head: sparse}}, grid: {systems: [x]}}
 systems.x: head: does not go with chunks
-    systems: {x: {first_stage: bm25, reranker: minilm, head: tokens, chunks: {tokens: 20, stride: 10, aggregate: max}}}
+    systems: {x: {first_stage: bm25, reranker: minilm, head: tokens, CHUNKS}}
+systems.x.chunks.stride: Input should be greater than or equal to 1 (here 0)
+    systems: {x: {retriever: minilm, chunks: {tokens: 20, stride: 0, aggregate: max}}}
+systems.x.chunks: stride 21 is more than tokens 20
+    systems: {x: {retriever: minilm, chunks: {tokens: 20, stride: 21, aggregate: max}}}
+systems.x.chunks.aggregate: Input should be 'max', 'first' or 'mean' (here 'sum')
+    systems: {x: {retriever: minilm, chunks: {tokens: 20, stride: 7, aggregate: sum}}}
+systems.x.chunks.stride: Field required
+    systems: {x: {retriever: minilm, chunks: {tokens: 5, aggregate: max}}}
+take aggregate: mean
+    {systems: {x: {retriever: minilm, index: {kind: int8}, CHUNKS}}, grid: {systems: [x]}}
+systems.splade-pp-ed.chunks: Extra inputs are not permitted
+    systems: {splade-pp-ed: {CHUNKS}}
+systems.x.chunks: 'colbert' reads whole documents
+    systems: {x: {first_stage: bm25, reranker: colbert, CHUNKS}}
+systems.x.chunks: 'mteb-minilm' reads whole documents, or its tokens
+    {models: {mteb-minilm: {DENSE, checkpoint: a/b, revision: 'ONES40', engine: mteb}},
+        systems: {x: {retriever: mteb-minilm, CHUNKS}}, grid: {systems: [x]}}
+systems.x.index: Input tag 'ivf' found
+    systems: {x: {retriever: minilm, index: {kind: ivf}}}
+systems.x.index.links: Extra inputs
+    systems: {x: {retriever: minilm, index: {kind: int8, links: 3}}}
+systems.x.dimensions: Input should be
+    systems: {x: {retriever: minilm, dimensions: 0}}
+systems.x.dimensions: Extra inputs
+    systems: {x: {retriever: splade-pp-ed, dimensions: 9}}
 weights from a package need their SHA-256
     models: {x: {family: cross-encoder, package: p}}
 datasets.x: an id on the Hugging Face hub and its revision (40 hex digits) go together
@@ -155,6 +181,8 @@ corpora.x.language: 'bm25' cannot read 'yo': Lucene here has no analyzer for it 
         y: {mean_of: [x]}}, grid: {datasets: [y]}}
 'demo-reranker' is trained on 'demo-train'
     grid: {datasets: [demo-train], systems: [bm25+demo-ce]}
+    {models: {x: {DENSE, train: {recipe: gpl, base: minilm, derive: [titles], teacher: demo-reranker}}},
+        systems: {x: {retriever: x}}, grid: {datasets: [demo-train], systems: [x]}}
 'demo-reranker' is trained on 'x'
     {datasets: {x: {corpus: demo, split: train}, y: {mean_of: [demo, x]}}, grid: {datasets: [y],
         systems: [bm25+demo-ce]}}
@@ -212,8 +240,6 @@ def tracked() -> dict[str, Any]:
 
 def _merged(tracked: dict[str, Any], *configfiles: str) -> dict[str, Any]:
     """Merge configfiles over the tracked configuration with Snakemake's own function."""
-    from snakemake.utils import update_config
-
     merged = copy.deepcopy(tracked)
     for text in configfiles:
         update_config(merged, yaml.safe_load(text))
