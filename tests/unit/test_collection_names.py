@@ -228,12 +228,11 @@ def test_every_main_metric_has_our_name():
 
     tasks = mteb.get_tasks(task_types=list(mteb_collections.KINDS))
     assert all(mteb_collections.main_metric(task.metadata.main_score) for task in tasks)
-    of_groups = {
-        "InstructIR": "robustness@10",
-        "NevIR": "paired_accuracy@1",
-        "MindSmallReranking": "map_subqueries@1000",
-    }
-    for name, metric in of_groups.items():
+    for name, metric in (
+        ("InstructIR", "robustness@10"),
+        ("NevIR", "paired_accuracy@1"),
+        ("MindSmallReranking", "map_subqueries@1000"),
+    ):
         assert mteb_collections.collection(name)["datasets"][name]["dataset"]["metric"] == metric
 
 
@@ -346,14 +345,16 @@ def _of_hub(folder: Path, layout: dict) -> HubCorpus:
     return HubCorpus(source="huggingface", id=str(folder), revision="a" * 40)
 
 
+ONE_QUERY = {
+    "corpus": {"corpus": [{"_id": "d1", "text": "one"}]},
+    "queries": {"queries": [{"_id": "q1", "text": "one"}]},
+    "default": {"test": [{"query-id": "q1", "corpus-id": "d1", "score": 2}]},
+}
+
+
 def test_candidates_that_the_hub_has_are_not_overlooked(tmp_path):
-    layout = {
-        "corpus": {"corpus": [{"_id": "d1", "text": "one"}]},
-        "queries": {"queries": [{"_id": "q1", "text": "one"}]},
-        "default": {"test": [{"query-id": "q1", "corpus-id": "d1", "score": 1}]},
-        "top_ranked": {"top_ranked": [{"query-id": "q1", "corpus-ids": ["d1"]}]},
-    }
-    source = open_source(_of_hub(tmp_path, layout))
+    candidates = {"top_ranked": {"top_ranked": [{"query-id": "q1", "corpus-ids": ["d1"]}]}}
+    source = open_source(_of_hub(tmp_path, ONE_QUERY | candidates))
     with pytest.raises(DataError, match="has top_ranked of its queries, which source: huggingface does not read"):
         next(source.documents())
 
@@ -361,14 +362,11 @@ def test_candidates_that_the_hub_has_are_not_overlooked(tmp_path):
 def test_of_several_configurations_those_are_read_that_mteb_reads(tmp_path):
     from mteb.abstasks.retrieval_dataset_loaders import RetrievalDatasetLoader
 
-    layout = {
-        "corpus": {"corpus": [{"_id": "d1", "text": "one"}]},
-        "queries": {"queries": [{"_id": "q1", "text": "one"}]},
+    others = {
         "query": {"test": [{"_id": "q1", "text": "two"}]},
         "qrels": {"test": [{"query-id": "q1", "corpus-id": "d1", "score": 1}]},
-        "default": {"test": [{"query-id": "q1", "corpus-id": "d1", "score": 2}]},
     }
-    corpus, dataset = _of_hub(tmp_path, layout), Dataset(corpus="x")
+    corpus, dataset = _of_hub(tmp_path, ONE_QUERY | others), Dataset(corpus="x")
     source, theirs = open_source(corpus), RetrievalDatasetLoader(corpus.id, "a" * 40).load()
     assert [(query.id, query.text) for query in source.queries(dataset)] == [("q1", theirs["queries"][0]["text"])]
     found = [(judgement.query, judgement.document, judgement.grade) for judgement in source.judgements(dataset)]

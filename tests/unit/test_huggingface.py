@@ -21,17 +21,12 @@ DOCUMENTS = [
 ]
 QUERIES = [{"_id": "q2", "text": "second"}, {"_id": "q1", "text": "première"}, {"_id": "other", "text": "unjudged"}]
 QRELS = [("q1", "d1", 1), ("q2", "d3", 2), ("q2", "d2", 0)]
-TRAIN = [("other", "d1", 1)]
 JUDGED = {"q2": {"d3": 2, "d2": 0}, "q1": {"d1": 1}}
 
 
-def qrels(rows: list[tuple[str, str, Any]], score: bool = True) -> Rows:
-    columns = ("query-id", "corpus-id", "score") if score else ("query-id", "corpus-id")
-    return [dict(zip(columns, row, strict=False)) for row in rows]
-
-
-def renamed(rows: Rows, **names: str) -> Rows:
-    return [{names.get(key, key): value for key, value in row.items()} for row in rows]
+def qrels(*rows: tuple) -> Rows:
+    """Return rows of judgements, with a score where a row has it."""
+    return [dict(zip(("query-id", "corpus-id", "score"), row, strict=False)) for row in rows]
 
 
 @pytest.fixture(autouse=True)
@@ -47,9 +42,8 @@ def fetch(tmp_path, capsys):
     """Fetch corpus and dataset of a repository; return the status and standard error of the first that fails."""
     out = tmp_path / "out"
 
-    def call(identifier: str, documents: str = "", **entry: Any) -> tuple[int, str]:
+    def call(identifier: str, **entry: Any) -> tuple[int, str]:
         source = {"source": "huggingface", "id": identifier, "revision": REVISION, "documents": 3}
-        source |= {"split": documents} if documents else {}
         for words in (fetch_corpus(source, out), fetch_dataset(source, out, **entry)):
             if status := main(words):
                 return status, capsys.readouterr().err
@@ -71,17 +65,19 @@ def assert_whole(out: Path, judged: dict[str, dict[str, int]]) -> None:
     assert read_qrels(out / "qrels.tsv") == judged
 
 
-GOOD = {"default": {"test": qrels(QRELS)}, "corpus": {"corpus": DOCUMENTS}, "queries": {"queries": QUERIES}}
+TEXTS = {"corpus": {"corpus": DOCUMENTS}, "queries": {"queries": QUERIES}}
+GOOD = {"default": {"test": qrels(*QRELS)}, **TEXTS}
+TWO_SPLITS = {"default": {"train": qrels(("other", "d1", 1)), "test": qrels(*QRELS)}}
 # Newer repositories call the id ``id``, the qrels ``qrels``, all splits ``test``, and have real-valued scores.
 NEWER = {
-    "qrels": {"test": qrels([(query, document, float(grade)) for query, document, grade in QRELS])},
-    "corpus": {"test": renamed(DOCUMENTS, _id="id")},
-    "queries": {"test": renamed(QUERIES, _id="id")},
+    "qrels": {"test": qrels(*((query, document, float(grade)) for query, document, grade in QRELS))},
+    "corpus": {"test": [{"id": row["_id"], "title": row["title"], "text": row["text"]} for row in DOCUMENTS]},
+    "queries": {"test": [{"id": row["_id"], "text": row["text"]} for row in QUERIES]},
 }
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-@pytest.mark.parametrize("layout", [GOOD | {"default": {"train": qrels(TRAIN), "test": qrels(QRELS)}}, NEWER])
+@pytest.mark.parametrize("layout", [TEXTS | TWO_SPLITS, NEWER])
 def test_mteb_layout(tmp_path, fetch, layout, suffix):
     assert fetch(hub(tmp_path / "hub", layout, suffix))[0] == 0
     assert_whole(tmp_path / "out", JUDGED)
@@ -99,7 +95,7 @@ def test_nanobeir_layout(tmp_path, fetch):
     layout = {
         "corpus": {"train": [{"_id": row["_id"], "text": row["text"]} for row in DOCUMENTS]},
         "queries": {"train": QUERIES},
-        "qrels": {"train": qrels(QRELS[:2], score=False)},
+        "qrels": {"train": qrels(*(row[:2] for row in QRELS[:2]))},
     }
     assert fetch(hub(tmp_path / "hub", layout), split="train")[0] == 0
     assert pq.read_table(tmp_path / "out" / "corpus.parquet")["title"].to_pylist() == ["", "", ""]
@@ -108,9 +104,8 @@ def test_nanobeir_layout(tmp_path, fetch):
 
 def test_beir_layout(tmp_path, fetch):
     """The qrels are a dataset of their own."""
-    collected = hub(tmp_path / "hub", {"corpus": {"corpus": DOCUMENTS}, "queries": {"queries": QUERIES}})
-    judged = hub(tmp_path / "hub-qrels", {"default": {"train": qrels(TRAIN), "test": qrels(QRELS)}})
-    assert fetch(collected, id=judged, revision=REVISION)[0] == 0
+    judged = hub(tmp_path / "hub-qrels", TWO_SPLITS)
+    assert fetch(hub(tmp_path / "hub", TEXTS), id=judged, revision=REVISION)[0] == 0
     assert_whole(tmp_path / "out", JUDGED)
 
 
@@ -119,14 +114,14 @@ def test_beir_layout(tmp_path, fetch):
     [
         ({"corpus": None}, "configuration corpus .it has default, queries."),
         ({"default": None}, "has no configuration default or qrels"),
-        ({"default": {"dev": qrels(QRELS)}}, "'default' has no split 'test' .it has dev."),
+        ({"default": {"dev": qrels(*QRELS)}}, "'default' has no split 'test' .it has dev."),
         ({"corpus": {"a": DOCUMENTS, "b": DOCUMENTS}}, "'corpus' has no split 'corpus' .it has a, b."),
         ({"corpus": {"corpus": DOCUMENTS[:2]}}, "has 2 documents; the registry says 3"),
         ({"corpus": {"corpus": [{"text": "x"}]}}, "corpus row 1: no _id"),
         ({"corpus": {"corpus": DOCUMENTS * 2}}, "duplicate document id 'd3'"),
-        ({"default": {"test": qrels([("q1", "d1", 0.5)])}}, "score 0.5 is not a whole number"),
-        ({"default": {"test": qrels([("q1", "d1", float("nan"))])}}, "score nan is not"),
-        ({"default": {"test": qrels([("q9", "d1", 1)])}}, "do not exist, 'q9' first"),
+        ({"default": {"test": qrels(("q1", "d1", 0.5))}}, "score 0.5 is not a whole number"),
+        ({"default": {"test": qrels(("q1", "d1", float("nan")))}}, "score nan is not"),
+        ({"default": {"test": qrels(("q9", "d1", 1))}}, "do not exist, 'q9' first"),
         ({"default": {"test": [{"qid": "q1", "score": 1}]}}, "default row 1: no query-id"),
     ],
 )
