@@ -19,12 +19,10 @@ HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"docume
 
 @pytest.fixture
 def made(tmp_path):
-    """A set of twelve pairs."""
     return create(tmp_path / "notes")
 
 
 def create(folder):
-    """Make a set with four queries with three documents each."""
     texts = [documents.Document(f"d{i}", f"Title {i}", f"Rye bread number {i}. {HOSTILE}") for i in range(3)]
     found = EvaluationSet.create(folder, texts, "here")
     found.write_queries([queries.SetQuery(f"q{i}", f"rye bread {i}") for i in range(4)])

@@ -39,7 +39,6 @@ def values(page) -> dict[tuple[str, str], str]:
 
 
 def systems(page) -> list[str]:
-    """Return the systems of the shown table, from top to bottom."""
     return page.locator(".metric.chosen tbody tr th").all_inner_texts()
 
 
@@ -49,13 +48,11 @@ def columns(page) -> list[str]:
 
 
 def cell(page, system: str, dataset: str):
-    """Return the button of a cell."""
     row = page.locator(".metric.chosen tbody tr", has=page.get_by_role("rowheader", name=system, exact=True))
     return row.locator("td").nth(columns(page).index(dataset)).get_by_role("button")
 
 
 def open_section(page, title: str) -> None:
-    """Open a section below the table."""
     page.get_by_role("heading", name=title, exact=True).click()
 
 
@@ -66,7 +63,6 @@ def ranked(grid: GridSummary) -> list[str]:
 
 
 def scores(tables, metric: str, dataset: str) -> dict[str, float]:
-    """Return the scores of one metric and dataset by system."""
     return tables.scores.query("metric == @metric and dataset == @dataset").set_index("system")["value"].to_dict()
 
 
@@ -359,7 +355,6 @@ def test_the_grid_needs_no_script(show, paper):
 
 
 def test_hostile_texts_stay_texts(show, tmp_path):
-    """Hostile texts in names, logs, commands, sources and notes, as markup of the page and as data of its script."""
     record = pages.record(tmp_path / "index.json", HOSTILE, stage=HOSTILE)
     grid = pages.grid(3, 2, records=(record,))
     name = f"{HOSTILE} 1"
@@ -433,9 +428,7 @@ def test_a_keyboard_reaches_cells_and_closes_them(show, paper):
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_names_stay_in_sight(show, paper, width):
-    """Names of systems stay while columns scroll, and names of datasets while rows scroll; the page never scrolls
-    sideways.
-    """
+    """Names of systems stay while columns scroll, and those of datasets while rows do. No page scrolls sideways."""
     page = show(paper, viewport={"width": width, "height": 500})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     scroll = page.locator(".metric.chosen .scroll")
@@ -481,9 +474,7 @@ def test_everything_is_on_the_printed_paper(show, size, metrics, tmp_path):
 
 
 def test_two_printed_pages_sum_the_report_up(show):
-    """The answer and the chosen metric come first, then the first picture, then details. The screen shows all as
-    before.
-    """
+    """The answer and the chosen metric come first, then the first picture, then details; the screen stays as it was."""
     pypdf = pytest.importorskip("pypdf", reason="pypdf is absent: make setup-dev")
     svg = b"<svg xmlns='http://www.w3.org/2000/svg' width='600' height='300'><rect width='600' height='300'/></svg>"
     page = show(pages.grid(7, 3), pictures=(Figure("The first picture", svg), Figure("The second", svg)))
@@ -527,10 +518,7 @@ def test_systems_are_ranked_with_the_facts_of_their_models(show):
 
 @pytest.mark.full  # it measures time
 def test_large_grids_open_within_a_second(show):
-    """Of the processor's time, with 40 systems, 30 datasets and 8 metrics: other work does not count.
-
-    The shortest of three times counts, because work beside it makes a processor slower.
-    """
+    """Of the processor's time, and at best of three: work beside it makes a processor slower."""
     page = show(pages.grid(40, 30, ALL_METRICS))
     seconds = []
     for _ in range(3):

@@ -635,9 +635,9 @@ def test_a_judge_who_leaves_frees_the_query(store, monkeypatch, later):
 
 def test_judgements_can_be_changed_and_undone(store):
     first = store.next("ann")
-    store.judge(Grading("ann", *first, 1))
-    store.judge(Grading("ann", *first, 3))
-    assert [judgement.grade for judgement in store.judgements()] == [3]
+    for grade in (1, 3):
+        store.judge(Grading("ann", *first, grade))
+        assert [judgement.grade for judgement in store.judgements()] == [grade]
     assert store.undo("ann") == first
     assert [judgement.grade for judgement in store.judgements()] == [1]
     assert store.undo("ann") == first
@@ -684,21 +684,20 @@ def test_a_full_disk_is_named_and_judging_goes_on_when_there_is_space(full_disk)
     found, filler = JudgementStore(full_disk / "judgements.sqlite"), full_disk / "filler"
     found.add_pool(("q", f"d{number}") for number in range(300))
     filler.write_bytes(b"x" * max(shutil.disk_usage(full_disk).free - 150_000, 0))
-    acknowledged = 0
+    acknowledged = []
 
     def judge() -> None:
-        nonlocal acknowledged
         while pair := found.next("ann"):
             found.judge(Grading("ann", *pair, 1, "why " * 200))
-            acknowledged += 1
+            acknowledged.append(pair)
 
     with pytest.raises(BeirgridError, match=r"(disk is full|disk I/O error)\. All judgements before this one are kept"):
         judge()
-    assert 0 < acknowledged < 300
+    assert 0 < len(acknowledged) < 300
     filler.unlink()
-    assert len(found.judgements()) == acknowledged
+    assert len(found.judgements()) == len(acknowledged)
     found.judge(Grading("ann", *found.next("ann"), 2))
-    assert len(JudgementStore(found.path).judgements()) == acknowledged + 1
+    assert len(JudgementStore(found.path).judgements()) == len(acknowledged) + 1
 
 
 @pytest.fixture
@@ -732,13 +731,12 @@ def ask(address: str, path: str, body: object = None, judge: str = "ann", **head
         return error.code, json.load(error)
 
 
-def judge_all(address: str, judge: str, **judgement: object) -> dict[str, str]:
-    """Judge all pairs alike that a judge has left, and return the texts of their documents."""
+def judge_all(address: str, **judgement: object) -> dict[str, str]:
+    """Judge all pairs alike, and return the texts of their documents."""
     texts = {}
-    while pair := ask(address, "next", judge=judge)[1]["pair"]:
+    while pair := ask(address, "next")[1]["pair"]:
         texts[pair["document"]] = pair["text"]
-        row = {"query": pair["query"], "document": pair["document"], **judgement}
-        assert ask(address, "judge", row, judge)[0] == 200
+        assert ask(address, "judge", {"query": pair["query"], "document": pair["document"], **judgement})[0] == 200
     return texts
 
 
@@ -747,13 +745,8 @@ def test_the_server_takes_judgements_and_refuses_what_is_none(made, served):
     pair = {key: first["pair"][key] for key in ("query", "document")}
     assert ask(served, "judge", {**pair, "grade": 7}) == (400, {"error": "the grade '7' is not one of 0, 1, 2, 3"})
     assert ask(served, "judge", {**pair, "grade": None}) == (400, {"error": "a skipped document needs a reason"})
-    # The first two are texts that no file can hold.
-    for body in (
-        {**pair, "grade": None, "reason": "\ud800"},
-        {**pair, "query": "\ud800", "grade": 1},
-        ["no object"],
-        [],
-    ):
+    of_no_file = {**pair, "grade": None, "reason": "\ud800"}, {**pair, "query": "\ud800", "grade": 1}
+    for body in (*of_no_file, ["no object"], []):
         assert ask(served, "judge", body)[0] == 400
     assert ask(served, "next", judge="%3Cb%3E")[0] == 400
     assert made.store.judgements() == []
@@ -771,12 +764,10 @@ def test_the_server_takes_judgements_and_refuses_what_is_none(made, served):
 
 def test_documents_that_join_the_pool_are_judged(made, served):
     """The page was opened before ``beirgrid set pool`` was called again."""
-    texts = [*made.each_document(), documents.Document("d3", "", "Oats")]
     made.store.add_pool([("q2", "d3")])
-    (made.folder / "corpus.jsonl").write_text(
-        "".join(json.dumps({"_id": text.id, "title": text.title, "text": text.text}) + "\n" for text in texts)
-    )
-    assert judge_all(served, "ann", grade=1)["d3"] == "Oats"
+    with (made.folder / "corpus.jsonl").open("a") as corpus:
+        corpus.write('{"_id": "d3", "title": "", "text": "Oats"}\n')
+    assert judge_all(served, grade=1)["d3"] == "Oats"
 
 
 def test_the_server_answers_its_address_alone_with_grades_and_the_next_step(made, served):
@@ -802,7 +793,7 @@ def test_ports_that_are_none_are_refused(made, served):
 
 def test_hostile_texts_stay_text(made, served):
     """They come as JSON that the page shows as text, and no browser may read it as anything else."""
-    assert HOSTILE in judge_all(served, "ann", grade=None, reason=HOSTILE)["d1"]
+    assert HOSTILE in judge_all(served, grade=None, reason=HOSTILE)["d1"]
     with urllib.request.urlopen(served, timeout=10) as answer:
         assert HOSTILE not in answer.read().decode()
         assert answer.headers["X-Content-Type-Options"] == "nosniff"

@@ -90,26 +90,17 @@ def test_coefficients_have_intervals_and_name_their_judges():
     assert agreement.coefficients({"ann": truth}) == []
 
 
-def test_who_adjudicates_does_not_count_as_a_judge():
-    assert set(agreement.without_adjudicators(GRADES, {"cem"})) == {"ann", "ben"}
-    two = {judge: GRADES[judge] for judge in ("ann", "ben")}
-    assert agreement.without_adjudicators(two, {"ben"}) == two, "nothing would be left to compare"
-
-
-GRADES = {
-    "ann": {("q", "a"): 2, ("q", "b"): 0, ("q", "c"): 1},
-    "ben": {("q", "a"): 2, ("q", "b"): 3},
-    "cem": {("q", "b"): 3},
-}
-
-
-def test_disagreements_are_resolved_as_asked():
-    assert agreement.disagreements(GRADES) == [(("q", "b"), {"ann": 0, "ben": 3, "cem": 3})]
+def test_disagreements_are_resolved_as_asked_and_who_adjudicates_does_not_count_as_a_judge():
+    two = {"ann": {("q", "a"): 2, ("q", "b"): 0, ("q", "c"): 1}, "ben": {("q", "a"): 2, ("q", "b"): 3}}
+    grades = {**two, "cem": {("q", "b"): 3}}
+    assert agreement.disagreements(grades) == [(("q", "b"), {"ann": 0, "ben": 3, "cem": 3})]
     same = {("q", "a"): 2, ("q", "c"): 1}
-    assert agreement.resolve(GRADES, "majority") == ({**same, ("q", "b"): 3}, [])
-    assert agreement.resolve(GRADES, "strictest") == ({**same, ("q", "b"): 0}, [])
-    assert agreement.resolve(GRADES, "adjudicated", "cem") == ({**same, ("q", "b"): 3}, [])
-    assert agreement.resolve(GRADES, "adjudicated", "dan") == (same, [("q", "b")])
+    assert agreement.resolve(grades, "majority") == ({**same, ("q", "b"): 3}, [])
+    assert agreement.resolve(grades, "strictest") == ({**same, ("q", "b"): 0}, [])
+    assert agreement.resolve(grades, "adjudicated", "cem") == ({**same, ("q", "b"): 3}, [])
+    assert agreement.resolve(grades, "adjudicated", "dan") == (same, [("q", "b")])
+    assert agreement.without_adjudicators(grades, {"cem"}) == two
+    assert agreement.without_adjudicators(two, {"ben"}) == two, "nothing would be left to compare"
 
 
 @pytest.mark.parametrize("queries", [3, 8, 30, 400])

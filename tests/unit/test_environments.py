@@ -197,19 +197,22 @@ def test_every_locked_package_has_hashes_and_every_lock_begins_with_what_it_take
     assert 0 < int(takes[1]) <= len(blocks)
 
 
-def test_what_is_named_is_locked_where_it_is_installed(root):
-    run = _locked(root)
-    dev = {**run, **_pins((root / "requirements/dev.txt").read_text())}
-    for name, pins in (("lock", run), ("dev", dev)):
+def test_what_is_named_is_locked_and_installed(root):
+    run, more = _locked(root), _pins((root / "requirements/dev.txt").read_text())
+    for name, pins in (("lock", run), ("dev", {**run, **more})):
         direct = _direct(root, name)
         assert len(direct) > 10
         for requirement in direct:
-            assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), requirement
+            pinned = pins[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(pinned), requirement
+            assert version(requirement.name).split("+")[0] == pinned, requirement
 
 
-def test_the_two_locks_have_no_package_in_two_versions(root):
+def test_no_two_locks_have_a_package_in_two_versions(root):
     run, dev = _locked(root), _pins((root / "requirements/dev.txt").read_text())
     assert {name: (run[name], dev[name]) for name in run.keys() & dev.keys() if run[name] != dev[name]} == {}
+    cpu, cuda = (_pins((root / f"requirements/torch-{build}.txt").read_text())["torch"] for build in ("cpu", "cuda"))
+    assert cpu == f"{cuda}+cpu"
 
 
 def test_the_workflow_imports_only_what_a_run_installs(root):
@@ -221,15 +224,3 @@ def test_the_workflow_imports_only_what_a_run_installs(root):
     missing = {module for module in imported if not {canonicalize_name(name) for name in owners[module]} & run.keys()}
     # beirgrid[documents]; a message tells how to install them
     assert missing == {"markitdown", "openpyxl", "pypdf"}
-
-
-def test_what_is_installed_is_what_is_locked(root):
-    run, dev = _locked(root), _pins((root / "requirements/dev.txt").read_text())
-    for requirement in _direct(root, "lock") + _direct(root, "dev"):
-        installed = version(requirement.name).split("+")[0]
-        assert installed == {**run, **dev}[canonicalize_name(requirement.name)], requirement
-
-
-def test_torchs_two_builds_are_one_version(root):
-    cpu, cuda = (_pins((root / f"requirements/torch-{build}.txt").read_text())["torch"] for build in ("cpu", "cuda"))
-    assert cpu == f"{cuda}+cpu"

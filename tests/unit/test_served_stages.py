@@ -77,12 +77,10 @@ class Jobs:
         return [*options, "--connection", self.connection, "--corpus", str(self.site / "c.parquet")]
 
     def encode(self, folder: Path) -> list[str]:
-        """Return the command that encodes the corpus."""
         output = ["--output", str(folder / "0.npy"), "--record", str(folder / "0.json")]
         return ["encode", *self._model(), "--shard-size", "100", *output]
 
     def score(self, first: str) -> list[str]:
-        """Return the command that scores the pairs of a first stage."""
         first_stage = ["--queries", str(self.site / "q.parquet"), "--run", str(self.site / f"{first}.run.gz")]
         output = ["--pairs", str(self.site / "pairs"), "--record", str(self.site / f"{first}.json")]
         return ["score", *self._model(), *first_stage, "--depth", "20", *output]
