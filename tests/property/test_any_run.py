@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import math
 import re
-import struct
 import tempfile
 from pathlib import Path
 
@@ -39,10 +38,6 @@ def _read(data: bytes, name: str = "x.run") -> runs.Run | str:
             return str(error).replace(str(path), name)
 
 
-def _float32(value: float) -> float:
-    return struct.unpack("f", struct.pack("f", value))[0]
-
-
 @given(RUNS)
 @example({"q": {"a": 0.0, "b": -0.0}})
 @example({"q": {"a": 3.4028234663852886e38}})  # nine digits are more than float32's largest number
@@ -63,7 +58,7 @@ def test_a_written_run_is_read_as_it_was(run):
 def test_the_order_is_trec_evals(scores):
     """trec_eval reveals its order through the reciprocal rank of each document alone."""
     ranking = runs.canonical("", list(scores), list(scores.values()))
-    keys = [(_float32(scores[document]), document.encode()) for document in ranking.ids]
+    keys = [(np.float32(scores[document]), document.encode()) for document in ranking.ids]
     assert keys == sorted(keys, reverse=True)
     qrels = {document: {document: 1} for document in scores}
     evaluator = pytrec_eval.RelevanceEvaluator(qrels, {"recip_rank"})

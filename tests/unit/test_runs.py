@@ -20,17 +20,11 @@ ZIPPED = gzip.compress(b"".join(b"1 Q0 d%d %d %d t\n" % (i, i, 900 - i) for i in
 @pytest.mark.parametrize(
     ("query", "scores", "options", "order"),
     [
-        pytest.param("q", {"10": 1, "9": 1, "a": 1, "é": 2}, {}, ["é", "a", "9", "10"], id="ties: larger string first"),
-        pytest.param("q", {"a": 1.0 + 1e-12, "b": 1.0}, {}, ["b", "a"], id="ties in float32"),
-        pytest.param("b", {"a": 3, "b": 2, "c": 1}, {"depth": 2}, ["a", "b"], id="the query's own id is like others"),
-        pytest.param(
-            "q",
-            {"a": 4, "b": 3, "c": 2, "d": 1},
-            {"depth": 2, "excluded": {"a", "c"}},
-            ["b", "d"],
-            id="excluded before the cut",
-        ),
-        pytest.param("b", {"a": 3, "b": 2, "c": 1}, {"depth": 2, "excluded": {"b"}}, ["a", "c"], id="own id excluded"),
+        ("q", {"10": 1, "9": 1, "a": 1, "é": 2}, {}, ["é", "a", "9", "10"]),  # ties go to the larger id as a string
+        ("q", {"a": 1.0 + 1e-12, "b": 1.0}, {}, ["b", "a"]),  # float32 cannot tell the scores apart
+        ("b", {"a": 3, "b": 2, "c": 1}, {"depth": 2}, ["a", "b"]),  # the id of the query is ranked like any other
+        ("b", {"a": 3, "b": 2, "c": 1}, {"depth": 2, "excluded": {"b"}}, ["a", "c"]),
+        ("q", {"a": 4, "b": 3, "c": 2, "d": 1}, {"depth": 2, "excluded": {"a", "c"}}, ["b", "d"]),  # before the cut
     ],
 )
 def test_the_canonical_order(query, scores, options, order):
