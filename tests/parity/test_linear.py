@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import BertConfig, DistilBertConfig, T5Config
+from transformers.models.bert.modeling_bert import BertIntermediate
+from transformers.models.distilbert.modeling_distilbert import FFN
+from transformers.models.t5.modeling_t5 import T5DenseActDense
 
 from beirgrid.config.models import DenseModel
 from beirgrid.core.compute import Compute
@@ -14,9 +18,13 @@ from beirgrid.encoders.kernels import linear
 ROUNDING = {torch.float32: 2.0**-20, torch.bfloat16: 2.0**-8}
 
 
-def _layer(inputs: int, outputs: int, bias: bool, kind: torch.dtype) -> torch.nn.Linear:
+def _need(kind: torch.dtype) -> None:
     if not linear.reorders(kind):
         pytest.skip(f"this machine does not multiply {kind} by oneDNN")
+
+
+def _layer(inputs: int, outputs: int, bias: bool, kind: torch.dtype) -> torch.nn.Linear:
+    _need(kind)
     torch.manual_seed(0)
     layer = torch.nn.Linear(inputs, outputs, bias=bias)
     layer.weight.data *= torch.logspace(-3, 3, outputs)[:, None]
@@ -30,6 +38,8 @@ def test_products_are_those_of_float64(inputs, outputs, bias, kind):
     layer = _layer(inputs, outputs, bias, kind)
     weight, added = layer.weight.detach().double(), layer.bias.detach().double() if bias else 0
     linear.reorder(layer)
+    assert layer.weight.layout == torch._mkldnn
+    assert sum(weight.numel() for weight in layer.parameters()) == (inputs + bias) * outputs  # each is held once
     for shape in [(1,), (2, 3), (1, 300), (2, 0), (5000,)]:
         given = torch.randn(*shape, inputs).to(kind)
         with torch.inference_mode():
@@ -62,13 +72,6 @@ def test_inputs_that_are_not_contiguous_or_of_another_type_are_multiplied():
         assert layer(given.double()).dtype == torch.float32
 
 
-def test_weights_are_held_once():
-    layer = _layer(512, 256, True, torch.float32)
-    linear.reorder(layer)
-    assert layer.weight.layout == torch._mkldnn
-    assert sum(weight.numel() for weight in layer.parameters()) == 512 * 256 + 256
-
-
 def test_a_model_that_reads_its_weights_computes_as_before():
     model = torch.nn.TransformerEncoderLayer(32, 2, 64, batch_first=True).eval()
     given = torch.randn(2, 7, 32)
@@ -82,10 +85,6 @@ def test_a_model_that_reads_its_weights_computes_as_before():
 
 def _followed(family: str) -> tuple[torch.nn.Module, torch.nn.Linear]:
     """Return a module of transformers whose output is the GELU of a layer, and that layer."""
-    from transformers import BertConfig, DistilBertConfig
-    from transformers.models.bert.modeling_bert import BertIntermediate
-    from transformers.models.distilbert.modeling_distilbert import FFN
-
     torch.manual_seed(0)
     if family == "BERT":
         module = BertIntermediate(BertConfig(hidden_size=48, intermediate_size=200))
@@ -98,11 +97,10 @@ def _followed(family: str) -> tuple[torch.nn.Module, torch.nn.Linear]:
 @pytest.mark.parametrize("kind", ROUNDING, ids=str)
 @pytest.mark.parametrize("family", ["BERT", "DistilBERT"])
 def test_a_layer_computes_the_gelu_that_follows_it(family, kind):
+    _need(kind)
     module, layer = _followed(family)
     layer.weight.data *= torch.logspace(-2, 2, 200)[:, None]
     module.to(kind)
-    if not linear.reorders(kind):
-        pytest.skip(f"this machine does not multiply {kind} by oneDNN")
     weight, bias = layer.weight.detach().double(), layer.bias.detach().double()
     linear.reorder(layer)
     linear.fuse_activations(module)
@@ -148,11 +146,7 @@ def test_another_activation_stays():
 
 
 def test_a_layer_of_t5_computes_the_relu_that_follows_it():
-    from transformers import T5Config
-    from transformers.models.t5.modeling_t5 import T5DenseActDense
-
-    if not linear.reorders(torch.float32):
-        pytest.skip("this machine does not multiply float32 by oneDNN")
+    _need(torch.float32)
     module = T5DenseActDense(T5Config(d_model=48, d_ff=200, feed_forward_proj="relu", dropout_rate=0)).eval()
     given = torch.randn(7, 48)
     with torch.inference_mode():

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from checkpoints import opened
-from helpers import main
+import torch
+from checkpoints import encode_texts, opened, save_changed
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense
 
-from beirgrid.collections import collection
 from beirgrid.core.errors import DataError
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.guards import check_finite
+from beirgrid.encoders.query_generator import GeneratorModel
+from beirgrid.encoders.sparse import SparseTextEncoder
+from beirgrid.encoders.term_weights import TermWeighter
 
 DOT = {"family": "dense", "similarity": "dot"}
 
 
 def _changed(source: Path, folder: Path, change) -> Path:
-    """Copy a checkpoint, its weights changed."""
-    from safetensors.torch import load_file, save_file
-
+    """Copy a checkpoint. ``change`` gets its weights and returns those of the copy."""
     shutil.copytree(source, folder)
-    weights = {name: value.clone() for name, value in load_file(folder / "model.safetensors").items()}
-    save_file(change(weights), folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
@@ -55,10 +56,25 @@ def test_a_head_that_is_missing_is_not_made_up(tiny_models):
         opened(CrossEncoderScorer, tiny_models["dense"], {})
 
 
+@pytest.mark.parametrize(
+    ("kind", "model", "weight"),
+    [
+        ("query-generator", GeneratorModel, "encoder.block.0.layer.0.SelfAttention.q.weight"),
+        ("term-weights", TermWeighter, "classifier.weight"),
+        ("splade", SparseTextEncoder, "cls.predictions.bias"),
+    ],
+)
+def test_nan_weights_are_named(tiny_models, tmp_path, kind, model, weight):
+    def spoil(weights):
+        weights[weight][-1] = float("nan")
+
+    folder = save_changed(tmp_path / "broken", tiny_models[kind], spoil)
+    with pytest.raises(DataError, match=rf"the weight \S*{re.escape(weight)} has values that are not finite"):
+        opened(model, folder, {})
+
+
 @pytest.mark.parametrize("name", ["embeddingHead.weight", "classifier.weight", "encoder.layer.2.output.dense.weight"])
 def test_weights_that_the_model_does_not_use_are_refused(tiny_models, tmp_path, name):
-    import torch
-
     folder = _changed(tiny_models["dense"], tmp_path / "x", lambda weights: {**weights, name: torch.ones(4, 4)})
     with pytest.raises(DataError, match=f"holds 1 weights that a SentenceTransformer .* does not use, {name} first"):
         opened(DenseEncoder, folder, DOT)
@@ -68,39 +84,26 @@ def test_weights_that_the_model_does_not_use_are_refused(tiny_models, tmp_path, 
     "name", ["cls.predictions.bias", "lm_head.weight", "embeddings.position_ids", "vocab_projector.bias"]
 )
 def test_what_pre_training_leaves_behind_is_no_part_of_the_model(tiny_models, tmp_path, name):
-    import torch
-
     folder = _changed(tiny_models["dense"], tmp_path / "x", lambda weights: {**weights, name: torch.ones(4)})
     whole, more = (opened(DenseEncoder, path, DOT) for path in (tiny_models["dense"], folder))
     np.testing.assert_array_equal(whole.encode_documents(["ab"]), more.encode_documents(["ab"]))
 
 
 def _encode(folder: Path, checkpoint: Path, texts: list[str]) -> int:
-    rows = pa.table([[f"d{i}" for i in range(len(texts))], [""] * len(texts), texts], schema=collection.CORPUS_SCHEMA)
-    pq.write_table(rows, folder / "corpus.parquet")
-    command = ["encode", "--model", json.dumps(DOT), "--checkpoint", checkpoint, "--corpus", folder / "corpus.parquet"]
-    command += ["--shard-size", 10, "--output", folder / "0.npy", "--record", folder / "0.json", "--device", "cpu"]
-    return main([*map(str, command), "--precision", "float32"])
+    return encode_texts(folder / "0.npy", checkpoint, texts, DOT)
 
 
-def test_a_model_that_gives_all_texts_one_vector_is_refused(tiny_models, tmp_path, capsys):
-    import torch
+@pytest.mark.parametrize(("value", "told"), [(0.0, "all zero"), (0.3, "the same")])
+def test_a_model_that_gives_all_texts_one_vector_is_refused(tiny_models, tmp_path, capsys, value, told):
+    def change(weights):
+        weights["encoder.layer.1.output.LayerNorm.weight"].zero_()
+        weights["encoder.layer.1.output.LayerNorm.bias"].fill_(value)
 
-    def last(value: float):
-        def change(weights):
-            weights["encoder.layer.1.output.LayerNorm.weight"] *= 0
-            weights["encoder.layer.1.output.LayerNorm.bias"] = torch.full((32,), value)
-            return weights
-
-        return change
-
-    for number, (value, told) in enumerate([(0.0, "all zero"), (0.3, "the same")]):
-        broken = _changed(tiny_models["dense"], tmp_path / str(number), last(value))
-        assert _encode(tmp_path, broken, ["ab", "cd efg"]) == 1
-        assert f"the model's vectors of this shard are {told}, though the texts differ" in capsys.readouterr().err
-        assert not (tmp_path / "0.npy").exists()
-        (alone := tmp_path / f"alone-{number}").mkdir()
-        assert _encode(alone, broken, ["ab"]) == 0  # of one text nothing can be said
+    broken = save_changed(tmp_path / "broken", tiny_models["dense"], change)
+    assert _encode(tmp_path, broken, ["ab", "cd efg"]) == 1
+    assert f"the model's vectors of this shard are {told}, though the texts differ" in capsys.readouterr().err
+    assert not (tmp_path / "0.npy").exists()
+    assert _encode(tmp_path, broken, ["ab"]) == 0  # of one text nothing can be said
 
 
 def test_documents_that_are_alike_have_one_vector(tiny_models, tmp_path):
@@ -109,9 +112,6 @@ def test_documents_that_are_alike_have_one_vector(tiny_models, tmp_path):
 
 
 def test_modules_that_do_not_fit_are_told(tiny_models, tmp_path, capsys):
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Dense
-
     model = SentenceTransformer(str(tiny_models["dense"]), device="cpu")
     SentenceTransformer(modules=[*model, Dense(48, 16)], device="cpu").save_pretrained(str(tmp_path / "dense"))
     assert _encode(tmp_path, tmp_path / "dense", ["ab"]) == 1
@@ -162,8 +162,7 @@ class Transformer(torch.nn.Module):
 
 def test_a_checkpoint_may_bring_a_first_module_of_its_own(tiny_models, tmp_path):
     """Jina's checkpoints do. Their module lacks attributes that sentence-transformers reads from its own."""
-    folder, texts = tmp_path / "own", ["ab cd", "", "cdef ghij ab"]
-    shutil.copytree(tiny_models["dense"], folder)
+    folder, texts = shutil.copytree(tiny_models["dense"], tmp_path / "own"), ["ab cd", "", "cdef ghij ab"]
     (folder / "own_module.py").write_text(OWN_MODULE)
     modules = json.loads((folder / "modules.json").read_text())
     assert modules[0]["path"] == ""
