@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import opened, save_ance, save_pickled
+import torch
+from checkpoints import opened, results, save_ance, save_pickled, states
 from helpers import ROOT, python
 from model_hub import ModelHub, serve
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense
 from stage_words import stage_command
 
 from beirgrid.core import files
@@ -47,62 +50,49 @@ def converted(folder: Path) -> Path:
     return folder
 
 
-def vectors(folder: Path, **spec: Any) -> Any:
-    return opened(DenseEncoder, folder, {"similarity": "dot", **spec}).encode_documents(TEXTS)
-
-
-def scores(folder: Path, family: str) -> Any:
-    kind = {"cross-encoder": CrossEncoderScorer, "seq2seq-reranker": AnswerScorer}[family]
-    return opened(kind, folder, {}).score(TEXTS, TEXTS[::-1])
-
-
-COMPUTE = {
-    "bert": lambda folder: vectors(folder, pooling="mean"),
-    "dpr-question": lambda folder: vectors(folder, pooling="pooler"),
-    "dpr-context": lambda folder: vectors(folder, pooling="pooler"),
-    "sparta": lambda folder: opened(SparseTextEncoder, folder, {"pooling": "sparta"}).encode_documents(TEXTS).toarray(),
-    "splade": lambda folder: opened(SparseTextEncoder, folder, {}).encode_documents(TEXTS).toarray(),
-    "stanford": lambda folder: opened(LateInteractionEncoder, folder, {"query_length": 8}).encode_documents(TEXTS)[0],
-    "term-weights": lambda folder: opened(TermWeighter, folder, {}).weigh(TEXTS),
-    "electra": lambda folder: scores(folder, "cross-encoder"),
-    "seq2seq": lambda folder: scores(folder, "seq2seq-reranker"),
-    "query-generator": lambda folder: opened(GeneratorModel, folder, {}).generate(TEXTS, per_text=3, seed=0),
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "bert": (DenseEncoder, {"similarity": "dot", "pooling": "mean"}),
+    "dpr-question": (DenseEncoder, {"similarity": "dot", "pooling": "pooler"}),
+    "dpr-context": (DenseEncoder, {"similarity": "dot", "pooling": "pooler"}),
+    "sparta": (SparseTextEncoder, {"pooling": "sparta"}),
+    "splade": (SparseTextEncoder, {}),
+    "stanford": (LateInteractionEncoder, {"query_length": 8}),
+    "term-weights": (TermWeighter, {}),
+    "electra": (CrossEncoderScorer, {}),
+    "seq2seq": (AnswerScorer, {}),
+    "query-generator": (GeneratorModel, {}),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", COMPUTE)
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_computes_the_same_after_conversion(tiny_models, tmp_path, kind):
     pickled = converted(save_pickled(tmp_path / "pickled", tiny_models[kind], legacy=kind.startswith("dpr")))
-    found, expected = COMPUTE[kind](pickled), COMPUTE[kind](tiny_models[kind])
-    if isinstance(expected, list):
-        assert found == expected
+    family, entry = KINDS[kind]
+    found, expected = (opened(family, folder, entry) for folder in (pickled, tiny_models[kind]))
+    if kind == "query-generator":
+        assert found.generate(TEXTS, per_text=3, seed=0) == expected.generate(TEXTS, per_text=3, seed=0)
     else:
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(*(np.concatenate(results(model, TEXTS)) for model in (found, expected)))
+
+
+def vectors(folder: Path) -> Any:
+    return opened(DenseEncoder, folder, {"similarity": "dot"}).encode_documents(TEXTS)
 
 
 @pytest.mark.slow
 def test_ance_keeps_its_head(tiny_models, tmp_path):
-    import torch
-    from transformers import AutoTokenizer, RobertaModel
-
     head, norm = save_ance(tmp_path / "pickled", tiny_models["roberta"])
     found = vectors(converted(tmp_path / "pickled"))
-    tokenizer = AutoTokenizer.from_pretrained(tiny_models["roberta"])
-    model = RobertaModel.from_pretrained(tiny_models["roberta"], add_pooling_layer=False)
+    first = np.stack([tokens[0] for tokens in states(tiny_models["roberta"], TEXTS, add_pooling_layer=False)])
     with torch.inference_mode():
-        tokens = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, 0] for text in TEXTS]
-        expected = norm(head(torch.stack(tokens)))
+        expected = norm(head(torch.tensor(first)))
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_shards_and_modules_are_converted(tiny_models, tmp_path):
     """Weights in several files with an index, and a module of sentence-transformers with weights of its own."""
-    import torch
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Dense
-
     whole = SentenceTransformer(str(tiny_models["dense"]), device="cpu")
     whole.append(Dense(32, 8))
     whole.save_pretrained(str(tmp_path / "whole"))

@@ -9,7 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 import sentence_transformers
-from checkpoints import opened, save_cross_encoder, save_decoder, save_dense, save_plain, save_pylate, save_splade
+import sentencepiece
+import torch
+import transformers
+from checkpoints import (
+    change_json,
+    normalised,
+    opened,
+    save_cross_encoder,
+    save_decoder,
+    save_dense,
+    save_plain,
+    save_pylate,
+    save_splade,
+)
+from transformers import AutoModel, AutoTokenizer, LlamaConfig
 
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.loading import load_checkpoint
@@ -20,30 +34,21 @@ BOTH = {"add_bos_token": True, "add_eos_token": True}
 
 def _saying(folder: Path, **said: Any) -> Path:
     """Write keys into a checkpoint's tokenizer_config.json."""
-    path = next(folder.rglob("tokenizer_config.json"))
-    path.write_text(json.dumps(json.loads(path.read_text()) | said))
+    change_json(next(folder.rglob("tokenizer_config.json")), **said)
     return folder
-
-
-def _transformers_4(folder: Path, text: str) -> list[int]:
-    """Return the tokens of a text between the first and the end token, for a tokenizer that says both."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    return [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
 
 
 def test_the_end_token_is_pooled(tmp_path):
     """The vectors are the last states of transformers' model over tokens that the test puts together itself."""
-    import torch
-    from transformers import AutoModel
-
     folder = _saying(save_decoder(tmp_path / "model", ended=False), **BOTH)
-    model, expected = AutoModel.from_pretrained(folder).eval(), []
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    last = []
     for text in TEXTS:
+        plain = tokenizer(text, add_special_tokens=False)["input_ids"]
         with torch.inference_mode():
-            states = model(torch.tensor([_transformers_4(folder, text)])).last_hidden_state
-        expected.append(states[0, -1].numpy() / np.linalg.norm(states[0, -1].numpy()))
+            states = model(torch.tensor([[tokenizer.bos_token_id, *plain, tokenizer.eos_token_id]])).last_hidden_state
+        last.append(states[0, -1].numpy())
+    expected = normalised(last)
     entry = {"similarity": "cosine", "pooling": "own"}
     found = opened(DenseEncoder, folder, entry).encode_documents(TEXTS)
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -56,12 +61,9 @@ LOADERS = ("SentenceTransformer", "SparseEncoder", "MultiVectorEncoder", "CrossE
 
 @pytest.mark.parametrize("loader", LOADERS)
 def test_every_family_reads_them(tmp_path, loader):
-    import transformers
-
     save = {"SparseEncoder": save_splade, "MultiVectorEncoder": save_pylate, "CrossEncoder": save_cross_encoder}
     folder = save.get(loader, save_dense)(tmp_path / "model")
-    path = next(folder.rglob("tokenizer.json"))
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"post_processor": None}))
+    change_json(next(folder.rglob("tokenizer.json")), post_processor=None)
     _saying(folder, tokenizer_class="PreTrainedTokenizerFast", bos_token="[CLS]", eos_token="[SEP]", **BOTH)
     library = transformers if loader == "AutoTokenizer" else sentence_transformers
     model = load_checkpoint(getattr(library, loader), folder, unused="pooler")
@@ -84,8 +86,6 @@ def test_every_family_reads_them(tmp_path, loader):
     ],
 )
 def test_tokenizers_that_are_right_stay_as_they_are(tmp_path, save, said):
-    from transformers import AutoTokenizer
-
     folder = _saying(save(tmp_path / "model"), **said)
     expected = AutoTokenizer.from_pretrained(folder).backend_tokenizer.to_str()
     found = load_checkpoint(AutoTokenizer, folder).backend_tokenizer.to_str()
@@ -109,9 +109,6 @@ def test_a_class_that_obeyed_its_file_leaves_the_end_token_out(tmp_path):
 )
 def test_a_sentencepiece_model_without_tokenizer_json(tmp_path, name, said, first, end):
     """In transformers 4, the first token was the default of these classes."""
-    import sentencepiece
-    from transformers import AutoTokenizer, LlamaConfig
-
     (tmp_path / "texts").write_text("ab cd abc\n" * 50)
     options = {"vocab_size": 20, "model_type": "bpe", "minloglevel": 2, "bos_id": 1, "eos_id": 2, "unk_id": 0}
     sentencepiece.SentencePieceTrainer.train(

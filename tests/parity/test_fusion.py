@@ -135,17 +135,12 @@ def test_equal_scores_fuse_to_equal_scores(norm: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["rrf", "wsum"])
-def test_disjoint_documents_alternate(method: str) -> None:
-    parts = [{"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"q": {"x": 30.0, "y": 20.0, "z": 10.0}}]
-    got = fusion.fuse([rankings(part) for part in parts], method, 10, weights=[0.5, 0.5])
-    assert got["q"].ids == ["x", "a", "y", "b", "z", "c"]
-
-
-@pytest.mark.parametrize("method", ["rrf", "wsum"])
-def test_disjoint_queries_keep_their_only_ranking(method: str) -> None:
-    parts = [{"1": {"a": 3.0, "b": 2.0}}, {"2": {"9": 1.0, "10": 1.0, "a": 0.5}}]
-    got = fusion.fuse([rankings(part) for part in parts], method, 10, weights=[0.5, 0.5])
-    assert {query: ranking.ids for query, ranking in got.items()} == {"1": ["a", "b"], "2": ["9", "10", "a"]}
+def test_disjoint_documents_alternate_and_disjoint_queries_keep_their_only_ranking(method: str) -> None:
+    first = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}, "1": {"a": 3.0, "b": 2.0}}
+    second = {"q": {"x": 30.0, "y": 20.0, "z": 10.0}, "2": {"9": 1.0, "10": 1.0, "a": 0.5}}
+    got = fusion.fuse([rankings(first), rankings(second)], method, 10, weights=[0.5, 0.5])
+    ids = {query: ranking.ids for query, ranking in got.items()}
+    assert ids == {"q": ["x", "a", "y", "b", "z", "c"], "1": ["a", "b"], "2": ["9", "10", "a"]}
 
 
 @pytest.mark.parametrize("depth", [1, 7, 100])

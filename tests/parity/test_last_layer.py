@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from checkpoints import opened, save_cross_encoder
 from helpers import quick_first
+from sentence_transformers import CrossEncoder
 from test_models import _texts
 
+from beirgrid.config.models import DenseModel
+from beirgrid.core.compute import Runtime
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder, pooled_transformer
 
@@ -17,13 +21,7 @@ ONE_BATCH = 100_000
 # Largest difference between two computations of a number, relative to the largest number. The random weights give large
 # scores of attention, which bfloat16 rounds.
 ROUNDING = {"float32": 1e-5, "bfloat16": 0.08, "float16": 0.01}
-FIRST = {
-    "bert": "cls",
-    "distilbert": "cls",
-    "roberta": "cls",
-    "dpr-question": "pooler",
-    "dpr-context": "pooler",
-}
+FIRST = {**dict.fromkeys(["bert", "distilbert", "roberta"], "cls"), "dpr-question": "pooler", "dpr-context": "pooler"}
 TEXTS = ["", "a", *_texts(12, seed=4), "ab " * 30]
 
 
@@ -51,9 +49,6 @@ def test_vectors_of_first_tokens_are_those_of_sentence_transformers(tiny_models,
 @pytest.mark.parametrize("precision", quick_first(ROUNDING))
 @pytest.mark.parametrize("kind", ["Bert", "Electra", "DistilBert", "Albert"])
 def test_scores_are_those_of_sentence_transformers(tmp_path, kind, precision):
-    import torch
-    from sentence_transformers import CrossEncoder
-
     if kind == "Albert" and precision != "float32":
         pytest.skip("its layers share random weights, and their rounding adds up")
     folder = save_cross_encoder(tmp_path / "model", kind)
@@ -83,9 +78,6 @@ def test_what_reads_more_than_first_tokens_gets_all_of_them(tiny_models):
 
 
 def test_a_model_that_is_trained_computes_all_tokens(tiny_models):
-    from beirgrid.config.models import DenseModel
-    from beirgrid.core.compute import Runtime
-
     entry = DenseModel.model_validate({"family": "dense", "similarity": "dot", "pooling": "cls"})
     encoder = DenseEncoder(tiny_models["bert"], entry, Runtime("cpu", "float32", 300), trainable=True)
     assert not encoder.narrow

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from checkpoints import opened, save_pickled, save_plain
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
 
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
@@ -23,8 +26,6 @@ SPARSE = {"family": "sparse", "pooling": "bge-m3"}
 @pytest.fixture(scope="module")
 def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fetch a RoBERTa with the heads of BGE-M3 in their published, pickled form."""
-    import torch
-
     base = tmp_path_factory.mktemp("m3")
     source = save_plain(base / "plain", "roberta")
     folder = save_pickled(base / "published", source)
@@ -41,10 +42,6 @@ def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def published(folder: Path, text: str) -> tuple[dict[int, float], np.ndarray]:
     """Return the weight of each token and the token vectors, by FlagEmbedding's formulas."""
-    import torch
-    from safetensors.torch import load_file
-    from transformers import AutoModel, AutoTokenizer
-
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
     read = tokenizer(text, return_tensors="pt")
     sparse, colbert = (load_file(folder / f"{head}_linear.safetensors") for head in ("sparse", "colbert"))
