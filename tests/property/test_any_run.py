@@ -89,6 +89,7 @@ TEXT = st.builds(
 @example(b"1 Q0 1 1 0.5 t", False)
 @example(b"1\r1 Q0 a 1 t", False)
 @example(b"1 Q0 a 1 0.5 t\n1 Q0 \xe9 2 0.5 t\n", True)
+@example("1 Q0 a\u00a0b 1 0.5 t".encode(), False)
 def test_any_bytes_are_a_run_or_one_message(data, zipped):
     name = "x.run.gz" if zipped else "x.run"
     found = _read(gzip.compress(data) if zipped and data else data, name)
