@@ -75,26 +75,12 @@ def test_a_model_of_another_dimension_is_refused(tmp_path):
         search_shards([shard], np.ones((1, 16), np.float32), 3)
 
 
-def _pyserini_environment() -> dict[str, str]:
-    """Return the environment with which pyserini's own import finds Java and its jar."""
-    home = Path(lucene.java()).parent.parent
-    return {
-        **os.environ,
-        "JAVA_HOME": str(home),
-        "JVM_PATH": str(home / "lib" / "server" / "libjvm.so"),
-        "ANSERINI_CLASSPATH": "/nonexistent",
-        "CLASSPATH": str(lucene.jar()),
-        "OPENAI_API_KEY": "unused",
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", ["multifield", "flat"])
 def test_bm25_equals_pyserini(tmp_path, root, fields):
     demo = root / "workflow" / "resources" / "demo"
     assert main(fetch_corpus({"source": "local", "path": str(demo)}, tmp_path)) == 0
-    jsonl = tmp_path / "jsonl"
-    jsonl.mkdir()
+    (jsonl := tmp_path / "jsonl").mkdir()
     collection.write_jsonl(collection.read_documents(tmp_path / "corpus.parquet"), jsonl / "corpus.jsonl")
     lucene.build_index(jsonl, tmp_path / "index", fields, "en", threads=2, memory_mb=800)
     with (demo / "queries.jsonl").open() as stream:
@@ -106,7 +92,11 @@ def test_bm25_equals_pyserini(tmp_path, root, fields):
     command += ["--topics", str(tmp_path / "pyserini.tsv"), "--output", str(tmp_path / "pyserini.trec")]
     command += ["--bm25", "--hits", "50"]
     command += ["--fields", "contents=1.0", "title=1.0"] if fields == "multifield" else []
-    subprocess.run(command, env=_pyserini_environment(), check=True, capture_output=True)
+    # with which pyserini's own import finds Java and its jar
+    home = Path(lucene.java()).parent.parent
+    java = {"JAVA_HOME": str(home), "JVM_PATH": str(home / "lib" / "server" / "libjvm.so")}
+    java |= {"ANSERINI_CLASSPATH": "/nonexistent", "CLASSPATH": str(lucene.jar()), "OPENAI_API_KEY": "unused"}
+    subprocess.run(command, env={**os.environ, **java}, check=True, capture_output=True)
     expected = runs.read(tmp_path / "pyserini.trec")
     assert expected.keys() == {query for query, (ids, _) in found.items() if ids}
     for query, ranking in expected.items():
