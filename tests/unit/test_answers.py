@@ -140,16 +140,6 @@ def cell(answers: Answers, system: str, dataset: str) -> pd.Series:
     return answers.scores.set_index(["system", "dataset", "metric"]).loc[system, dataset, "ndcg@10"]
 
 
-def fail(path: str, line: str) -> None:
-    """Record in the last run that the job of a file has failed."""
-    files.write_text("logs/job.log", f"before\n{line}\n\n")
-    facts = {"jobs": {}, "config": {}, "pid": 1, "began": 1, "host": "elsewhere", "time": 1}
-    job = {"id": 1, "rule": "fuse", "wildcards": {}, "logs": ["logs/job.log"], "outputs": [path]}
-    events = [{"event": "run", **facts}, {"event": "job", **job, "since": 3, "state": "failed"}]
-    events += [{"event": "over", "succeeded": False, "time": 4}]
-    files.write_text("results/status.jsonl", "".join(json.dumps(event) + "\n" for event in events))
-
-
 # Tables in memory and in files ----------------------------------------------------------------------------------------
 
 
@@ -261,7 +251,15 @@ def test_cells_say_what_they_wait_for(grid, capsys):
     Path(grid.cells[0].scores).unlink()
     for path in (grid.cells[3].scores, grid.cells[3].records[0]):
         Path(path).unlink()
-    fail(grid.cells[3].records[0], "beirgrid stage fuse: error: no more disk")
+    files.write_text("logs/job.log", "before\nbeirgrid stage fuse: error: no more disk\n\n")
+    facts = {"jobs": {}, "config": {}, "pid": 1, "began": 1, "host": "elsewhere", "time": 1}
+    job = {"id": 1, "rule": "fuse", "wildcards": {}, "logs": ["logs/job.log"], "outputs": [grid.cells[3].records[0]]}
+    last_run = [
+        {"event": "run", **facts},
+        {"event": "job", **job, "since": 3, "state": "failed"},
+        {"event": "over", "succeeded": False, "time": 4},
+    ]
+    files.write_text("results/status.jsonl", "".join(json.dumps(event) + "\n" for event in last_run))
     assert main(["report", "--grid", "test"]) == 0
     answers = read_answers(TABLES)
     assert (cell(answers, "a", "x").status, cell(answers, "a", "x").detail) == ("pending", "")
@@ -431,17 +429,14 @@ def test_a_refresh_waits_for_another(grid):
     assert TABLES.exists()
 
 
-def _job(number: int, rule: str) -> dict[str, object]:
-    return {"event": "job_info", "rule_name": rule, "jobid": number, "wildcards": {}, "log": [], "output": []}
-
-
 def _recorded(*rules: str, failed: bool = False) -> None:
     """Follow a run of jobs of these rules to its end."""
     logger = logging.Logger("snakemake")
     logger.addHandler(recorder := events.Recorder("test", lambda: None))
     logger.info("stats", extra={"event": "run_info", "stats": dict.fromkeys(rules, 1)})
     for number, rule in enumerate(rules):
-        logger.info("job", extra=_job(number, rule))
+        job = {"rule_name": rule, "jobid": number, "wildcards": {}, "log": [], "output": []}
+        logger.info("job", extra={"event": "job_info", **job})
         logger.info("done", extra={"event": "job_finished", "job_id": number})
     if failed:
         logger.error("one job failed", extra={"event": "error"})

@@ -194,12 +194,12 @@ def _other_queries(cell: Path) -> None:
     files.write_json(cell / "x.json", record | {"outputs": {}})
 
 
-def _damaged(cell: Path) -> None:
-    (cell / "x.per-query.parquet").write_bytes(b"PAR1")
-
-
 @pytest.mark.parametrize(
-    ("damage", "message"), [(_other_queries, "should have the same queries of x"), (_damaged, "is damaged")]
+    ("damage", "message"),
+    [
+        (_other_queries, "should have the same queries of x"),
+        (lambda cell: (cell / "x.per-query.parquet").write_bytes(b"PAR1"), "is damaged"),
+    ],
 )
 def test_a_cell_that_cannot_be_compared_fails_and_the_others_are_shown(copy, capsys, damage, message):
     damage(copy / "b/results/metrics/s")
