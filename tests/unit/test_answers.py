@@ -347,7 +347,8 @@ def test_damaged_and_foreign_files_are_never_a_number(grid, damage, message, mon
         ]
     ),
 )
-def test_queries_that_count_0_are_told_beside_the_number(grid, lost, lacking, said):
+def test_queries_that_count_0_are_told_beside_the_number(grid, lost, lacking, said, monkeypatch):
+    monkeypatch.setattr("beirgrid.tools.reporting.illustrated", report.render)  # without pictures
     fetched = [{"source": f"t{i}", "queries": 8, "queries_lacking": number} for i, number in enumerate(lacking)]
     changed = write_cell("a", "x", 0.3, lost=lost, fetched=fetched)
     save(grid.model_copy(update={"cells": (changed, *grid.cells[1:])}))
