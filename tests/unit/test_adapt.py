@@ -19,9 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
+from datasets import Dataset
 from helpers import ROOT, main, python
 from safetensors.numpy import load_file
+from sentence_transformers import SentenceTransformer
 from stage_words import stage_job
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from beirgrid.collections import collection, training_data
 from beirgrid.core.compute import Runtime
@@ -128,8 +132,6 @@ def test_a_corpus_that_gives_no_query_is_refused(tmp_path, capsys):
 
 
 def _mine(corpus: Path, queries: Path, model: Path, folder: Path) -> Path:
-    from sentence_transformers import SentenceTransformer
-
     documents = [document for rows in collection.read_documents(corpus) for document in rows]
     encoder = SentenceTransformer(str(model), device="cpu")
     vectors = encoder.encode([document.full_text for document in documents], normalize_embeddings=True)
@@ -166,9 +168,6 @@ def examples(corpus: Path, queries: Path, margins: Path) -> dict[str, Path]:
 
 
 def test_margins_are_the_differences_of_the_teachers_logits(margins, tiny_models):
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
     teacher = AutoModelForSequenceClassification.from_pretrained(tiny_models["cross-encoder"])
     tokenizer = AutoTokenizer.from_pretrained(tiny_models["cross-encoder"])
 
@@ -284,9 +283,8 @@ def test_another_training_does_not_go_on_from_it(killed, queries, tiny_models, t
     if change == "examples":
         inputs["examples"] = tmp_path / "fewer.parquet"
         pq.write_table(pq.read_table(queries).slice(3), inputs["examples"])
-    if change == "base":
-        inputs["base"] = tmp_path / "base"
-        shutil.copytree(tiny_models["dense"], inputs["base"])
+    else:
+        inputs["base"] = shutil.copytree(tiny_models["dense"], tmp_path / "base")
         (inputs["base"] / "README.md").write_text("another commit")
     assert facts(stage("adapt", tmp_path, "model", SHORT["genq"], **inputs))["resumed_from_step"] == 0
     assert not list(tmp_path.glob(".model-state-*"))
@@ -302,8 +300,6 @@ def test_a_half_written_state_is_passed_over(tmp_path):
 
 
 def test_no_batch_has_a_query_or_a_document_twice(queries):
-    from datasets import Dataset
-
     examples = Dataset.from_parquet(str(queries), cache_dir=str(queries.parent / "cache"))
     batches = list(adapt._distinct(examples)(examples, batch_size=12, drop_last=False))
     assert sorted(row for batch in batches for row in batch) == list(range(len(examples)))
@@ -332,9 +328,6 @@ def _restored(model: Any, loss: Any, texts: list[str]) -> tuple[Any, Any, Any]:
 
 def test_mlm_learns_what_plain_transformers_code_learns(tiny_models):
     """Loss and gradient equal those of AutoModelForMaskedLM with the checkpoint's own head."""
-    import torch
-    from transformers import AutoModelForMaskedLM
-
     model, loss = _mlm_loss(tiny_models["splade"], {"pooling": "mean"}, seed=1)
     texts = [" ".join("abcdefghij"[(i * k) % 10] * 3 for k in range(20)) for i in range(6)]
     tokens, read, value = _restored(model, loss, texts)
