@@ -69,6 +69,21 @@ def copy_checkout(target: Path) -> Path:
     return Path(shutil.copytree(ROOT, target, symlinks=True, ignore=made))
 
 
+def run_copy(checkout: Path, *words: str | Path, status: int = 0) -> str:
+    """Run a module, such as ``snakemake``, with the package of a copied checkout; return all that it prints."""
+    done = subprocess.run(
+        [python(), "-m", *map(str, words)],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout / "workflow")},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
 def install_beside(folder: Path, *pins: str) -> None:
     """Install packages, without what they require, into a folder that a Python path or an environment may name."""
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]

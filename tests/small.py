@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import random
 import re
 import subprocess
@@ -56,6 +57,19 @@ def run(configfile: Path, folder: Path, *arguments: str, timeout: int = 600) -> 
     """Run the grid of a configfile with all results under ``folder``, for ``timeout`` seconds at most."""
     words = ("--configfile", configfile, "--directory", folder, "--cores", "2", *arguments)
     return snakemake(*words, timeout=timeout)
+
+
+def finish(configfile: Path, folder: Path, *arguments: str, timeout: int = 600) -> str:
+    """Run a grid as ``run`` does, which must succeed, and return what it prints."""
+    done = run(configfile, folder, *arguments, timeout=timeout)
+    assert done.returncode == 0, done.stdout[-5000:]
+    return done.stdout
+
+
+def table(folder: Path, name: str = "scores", grid: str = "grid") -> list[dict[str, str]]:
+    """Return the rows of a table of a grid that was run in a folder."""
+    with (folder / f"results/grids/{grid}/tables/{name}.csv").open() as stream:
+        return list(csv.DictReader(stream))
 
 
 def job_counts(done: subprocess.CompletedProcess[str]) -> dict[str, int]:

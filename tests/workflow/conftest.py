@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 import yaml
 from helpers import made_once
-from small import ENCODE, SYSTEMS, TRAINED, collection, run
+from small import ENCODE, SYSTEMS, TRAINED, collection, finish
 
 
 @pytest.fixture(scope="session")
 def small_grid(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Callable[..., Path]:
-    """Return a function that writes the grid's configfile, with changes, into a folder."""
+    """Return a function that writes the grid's configfile, with changes, into a folder.
+
+    The grid has all systems, the small grid's own or those of the changes, unless the changes have a grid.
+    """
     data = made_once(tmp_path_factory, "small", collection)
 
     def write(folder: Path, **changes: Any) -> Path:
@@ -34,7 +37,7 @@ def small_grid(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, 
                 "tiny-trained": TRAINED,
             },
             "systems": SYSTEMS,
-            "grid": {"systems": list(SYSTEMS), "datasets": ["small"]},
+            "grid": {"systems": list(changes.get("systems", SYSTEMS)), "datasets": ["small"]},
             "encode": ENCODE,
             "metrics": ["ndcg@10", "recall@100"],
         }
@@ -51,7 +54,6 @@ def finished(small_grid: Callable[..., Path], tmp_path_factory: pytest.TempPathF
     """The folder of one undisturbed run of the small grid. Tests must not change it."""
 
     def make(folder: Path) -> None:
-        done = run(small_grid(folder), folder)
-        assert done.returncode == 0, done.stdout
+        finish(small_grid(folder), folder)
 
     return made_once(tmp_path_factory, "finished", make)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from helpers import copy_checkout, snakemake
-from small import ENCODE, collection, run
+from small import ENCODE, collection, finish, job_counts, run
 
 _TRAIN = {"base": "tiny-dense", "derive": ["sentences"], "queries_per_document": 2, "documents": 30, "batch": 8}
 _GPL = {**_TRAIN, "recipe": "gpl", "teacher": "tiny-ce", "steps": 6, "warmup": 0.1, "negative_depth": 5}
@@ -42,11 +42,6 @@ def grid(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path])
         settings["models"][name] = {"family": "dense", "similarity": "cosine", "max_length": 64, "train": train}
     for seed, name in enumerate(("one", "two")):
         data = collection(folder / name, seed=seed)
-        documents = [json.loads(line) for line in (data / "corpus.jsonl").read_text().splitlines()]
-        for document in documents:  # three sentences each
-            words = document["text"].split()
-            document["text"] = " ".join(" ".join(words[i : i + 4]) + "." for i in (0, 4, 8))
-        (data / "corpus.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
         settings["corpora"][name] = {"source": "local", "path": str(data), "documents": 60}
         settings["datasets"][name] = {"corpus": name, "queries": 11}
     settings["datasets"]["two-again"] = {"corpus": "two", "queries": 11}
@@ -56,30 +51,21 @@ def grid(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path])
 
 def test_the_plan_trains_one_model_per_corpus(grid, tmp_path):
     done = run(grid, tmp_path, "-n")
-    assert done.returncode == 0, done.stdout
-    counts = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.MULTILINE))
-    assert {name: int(counts[name]) for name in ("generate", "mine", "label", "adapt", "retrieve_dense")} == {
-        "generate": 4,
-        "mine": 2,
-        "label": 2,
-        "adapt": 6,
-        "retrieve_dense": 6,
-    }
+    assert job_counts(done).items() >= {"generate": 4, "mine": 2, "label": 2, "adapt": 6, "retrieve_dense": 6}.items()
     trained = set(re.findall(r"^Job \d+: Adapting (\S+)$", done.stdout, re.MULTILINE))
     assert trained == {f"{model}@{corpus}" for model in MODELS for corpus in ("one", "two")}
 
 
-@pytest.mark.parametrize("neural", [False, True], ids=["derived and bm25", "generated and dense"])
-def test_a_gpu_is_asked_for_where_a_model_runs(grid, tiny_models, tmp_path, neural):
+def test_a_gpu_is_asked_for_where_a_model_runs(grid, tiny_models, tmp_path):
     """On a cluster, a job that runs no model goes to the nodes without a GPU."""
     settings = yaml.safe_load(grid.read_text())
-    train = {**MODELS["taught"], "base": "tiny-dense", "retrievers": ["bm25"]}
-    if neural:
-        train |= {"generator": "writer", "retrievers": ["bm25", "tiny-dense"]}
-        del train["derive"]
-    settings["models"]["taught"]["train"] = train
+    plain = {**_GPL, "retrievers": ["bm25"]}
+    neural = {**_GPL, "generator": "writer", "retrievers": ["bm25", "tiny-dense"]}
+    del neural["derive"]
+    for name, train in (("tuned", plain), ("taught", neural)):
+        settings["models"][name]["train"] = train
     settings["models"]["writer"] = {"family": "query-generator", "path": str(tiny_models["query-generator"])}
-    settings["grid"] = {"systems": ["taught"], "datasets": ["one"]}
+    settings["grid"]["datasets"] = ["one"]
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
     # A dry run shows a rule's message in place of its resources, where it has one.
     unnamed = copy_checkout(tmp_path / "checkout")
@@ -88,12 +74,15 @@ def test_a_gpu_is_asked_for_where_a_model_runs(grid, tiny_models, tmp_path, neur
     arguments = ["-n", "--profile", "slurm", "--directory", tmp_path, "--configfile", tmp_path / "grid.yaml"]
     done = snakemake(*arguments, cwd=unnamed)
     assert done.returncode == 0, done.stdout
-    jobs = dict(re.findall(r"^rule (\w+):\n.*?^    resources: ([^\n]*)$", done.stdout, re.MULTILINE | re.DOTALL))
-    for name in ("generate", "mine"):
-        partition, gpus = ("gpu", 1) if neural else ("cpu", 0)
-        assert f"slurm_partition={partition}" in jobs[name]
-        assert f"gpu={gpus}" in jobs[name]
-    assert "slurm_partition=gpu" in jobs["adapt"]
+    job = re.compile(
+        r"^rule (\w+):\n(?:    .*\n)*?    wildcards: model=(\w+)@one\n(?:    .*\n)*?    resources: (.*)$", re.MULTILINE
+    )
+    jobs = {(rule, model): resources for rule, model, resources in job.findall(done.stdout)}
+    for model, partition, gpus in (("tuned", "cpu", 0), ("taught", "gpu", 1)):
+        for rule in ("generate", "mine"):
+            assert f"slurm_partition={partition}" in jobs[rule, model]
+            assert f"gpu={gpus}" in jobs[rule, model]
+        assert "slurm_partition=gpu" in jobs["adapt", model]
 
 
 @pytest.mark.full
@@ -102,8 +91,7 @@ def test_gpl_after_tsdae_runs_and_shows_what_it_cost(grid, tmp_path):
     settings["grid"] = {"systems": ["taught"], "datasets": ["one"]}
     settings["encode"]["shard"] = 60
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
-    done = run(tmp_path / "grid.yaml", tmp_path)
-    assert done.returncode == 0, done.stdout
+    finish(tmp_path / "grid.yaml", tmp_path)
     results = tmp_path / "results"
     assert json.loads((results / "metrics/taught/one.json").read_text())["facts"]["queries"] == 11
     made = json.loads((results / "models/taught@one/model.json").read_text())
@@ -115,10 +103,10 @@ def test_gpl_after_tsdae_runs_and_shows_what_it_cost(grid, tmp_path):
     costs = (results / "grids/grid/tables/costs.csv").read_text()
     for step in ("training/taught@one/margins.json", "models/restored@one/model.json", "models/taught@one/model.json"):
         assert step in costs
-    assert "Nothing to be done" in run(tmp_path / "grid.yaml", tmp_path).stdout
+    assert "Nothing to be done" in finish(tmp_path / "grid.yaml", tmp_path)
     # Another learning rate trains again, and writes and labels nothing anew.
     settings["models"]["taught"]["train"]["learning_rate"] = 1e-4
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
-    again = dict(re.findall(r"^(\w+) +(\d+)$", run(tmp_path / "grid.yaml", tmp_path, "-n").stdout, re.MULTILINE))
-    assert again["adapt"] == "1"
-    assert not {"generate", "mine", "label"} & set(again)
+    again = job_counts(run(tmp_path / "grid.yaml", tmp_path, "-n"))
+    assert again["adapt"] == 1
+    assert not {"generate", "mine", "label"} & again.keys()

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
 import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import pytest
 import yaml
 from helpers import write_collection
-from small import job_counts, run
+from small import finish, job_counts, run
 
 from beirgrid.__main__ import main
 
@@ -41,105 +40,74 @@ def _flipped(content: bytes) -> bytes:
 
 DAMAGES = [_empty, _cut, _cut_by_one, _flipped]
 
-# What is damaged, under results/, and the records of the jobs that read it.
+# Records of jobs, under results/.
+CORPUS = "corpora/small/corpus.json"
+DATASET = "datasets/small/dataset.json"
+LUCENE = "indexes/bm25-flat/small/lucene.json"
+ENCODED = "embeddings/tiny-dense/small/0.json"
+TOKENS = "indexes/tiny-colbert/small/1.json"
+BM25, DENSE, SPARSE, LATE, RERANKED, FUSED = (
+    f"runs/{system}/small.json" for system in ("bm25-flat", "tiny", "sparse", "tiny-late", "bm25+ce", "fused")
+)
+PAIRS = "pairs/tiny-ce/small/bm25-flat.json"
+TRAINED = "models/tiny-trained/model.json"
+SCORES = "metrics/tiny/small.json"
+TABLES, REPORT = "grids/grid/tables/tables.json", "grids/grid/report/report.json"
+# What is damaged, and the records of the jobs that read it.
 READ = {
-    "corpora/small/corpus.parquet": [
-        "datasets/small/dataset.json",
-        "indexes/bm25-flat/small/lucene.json",
-        "embeddings/tiny-dense/small/0.json",
-        "runs/tiny/small.json",
-        "pairs/tiny-ce/small/bm25-flat.json",
-        "models/tiny-trained/model.json",
-    ],
-    "datasets/small/queries.parquet": [
-        "runs/bm25-flat/small.json",
-        "runs/tiny/small.json",
-        "runs/sparse/small.json",
-        "runs/tiny-late/small.json",
-        "pairs/tiny-ce/small/bm25-flat.json",
-    ],
-    "datasets/small/qrels.tsv": ["metrics/tiny/small.json"],
-    "models/tiny-dense/checkpoint/model.safetensors": [
-        "embeddings/tiny-dense/small/0.json",
-        "runs/tiny/small.json",
-        "models/tiny-trained/model.json",
-    ],
-    "models/tiny-dense/checkpoint/config.json": ["embeddings/tiny-dense/small/0.json"],
-    "models/tiny-ce/checkpoint/model.safetensors": ["pairs/tiny-ce/small/bm25-flat.json"],
-    "embeddings/tiny-colbert/small/1.tokens/vectors.npy": [
-        "indexes/tiny-colbert/small/1.json",
-        "runs/tiny-late/small.json",
-    ],
-    "embeddings/tiny-colbert/small/1.tokens/offsets.npy": [
-        "indexes/tiny-colbert/small/1.json",
-        "runs/tiny-late/small.json",
-    ],
-    "indexes/tiny-colbert/small/2.faiss": ["runs/tiny-late/small.json"],
-    "indexes/tiny-dense/small/1.faiss": ["runs/tiny/small.json"],
-    "indexes/tiny-splade/small/1.impact/impacts.npy": ["runs/sparse/small.json"],
-    "indexes/tiny-splade/small/1.impact/starts.npy": ["runs/sparse/small.json"],
-    "indexes/tiny-splade/small/1.impact/shape.npy": ["runs/sparse/small.json"],
-    "indexes/bm25-flat/small/lucene/segments_1": ["runs/bm25-flat/small.json", "models/tiny-trained/model.json"],
-    "runs/bm25-flat/small.run.gz": [
-        "pairs/tiny-ce/small/bm25-flat.json",
-        "runs/bm25+ce/small.json",
-        "runs/fused/small.json",
-        "metrics/bm25-flat/small.json",
-    ],
-    "metrics/tiny/small.per-query.parquet": ["grids/grid/tables/tables.json"],
-    "grids/grid/tables/scores.csv": ["grids/grid/report/report.json"],
-    "grids/grid/tables/verdicts.csv": ["grids/grid/report/report.json"],
-    "grids/grid/tables/costs.csv": ["grids/grid/report/report.json"],
+    "corpora/small/corpus.parquet": [DATASET, LUCENE, ENCODED, DENSE, PAIRS, TRAINED],
+    "datasets/small/queries.parquet": [BM25, DENSE, SPARSE, LATE, PAIRS],
+    "datasets/small/qrels.tsv": [SCORES],
+    "models/tiny-dense/checkpoint/model.safetensors": [ENCODED, DENSE, TRAINED],
+    "models/tiny-dense/checkpoint/config.json": [ENCODED],
+    "models/tiny-ce/checkpoint/model.safetensors": [PAIRS],
+    "embeddings/tiny-colbert/small/1.tokens/vectors.npy": [TOKENS, LATE],
+    "embeddings/tiny-colbert/small/1.tokens/offsets.npy": [TOKENS, LATE],
+    "indexes/tiny-colbert/small/2.faiss": [LATE],
+    "indexes/tiny-dense/small/1.faiss": [DENSE],
+    "indexes/tiny-splade/small/1.impact/impacts.npy": [SPARSE],
+    "indexes/tiny-splade/small/1.impact/starts.npy": [SPARSE],
+    "indexes/tiny-splade/small/1.impact/shape.npy": [SPARSE],
+    "indexes/bm25-flat/small/lucene/segments_1": [BM25, TRAINED],
+    "runs/bm25-flat/small.run.gz": [PAIRS, RERANKED, FUSED, "metrics/bm25-flat/small.json"],
+    "metrics/tiny/small.per-query.parquet": [TABLES],
+    "grids/grid/tables/scores.csv": [REPORT],
+    "grids/grid/tables/verdicts.csv": [REPORT],
+    "grids/grid/tables/costs.csv": [REPORT],
 }
 CASES = [(path, reader, damage) for path, readers in READ.items() for reader in readers for damage in DAMAGES]
 # Records, of which nothing else has bytes or hash.
-READ_RECORDS = {
-    "metrics/tiny/small.json": ["grids/grid/tables/tables.json"],
-    "runs/tiny/small.json": ["grids/grid/tables/tables.json"],
-    "datasets/small/dataset.json": ["grids/grid/tables/tables.json"],
-    "corpora/small/corpus.json": ["grids/grid/tables/tables.json"],
-    "pairs/tiny-ce/small/bm25-flat.json": ["runs/bm25+ce/small.json"],
-}
-RECORD_CASES = [
-    (path, reader, damage)
-    for path, readers in READ_RECORDS.items()
-    for reader in readers
-    for damage in [_empty, _cut, lambda _: b"[]", lambda _: b'{"stage": "fetch"}', lambda _: b"\xff\xfe"]
-]
+READ_RECORDS = [(SCORES, TABLES), (DENSE, TABLES), (DATASET, TABLES), (CORPUS, TABLES), (PAIRS, RERANKED)]
 
 
 @pytest.fixture(scope="module")
 def copied(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of a finished grid, whose files tests damage and restore."""
-    folder = tmp_path_factory.mktemp("copied") / "grid"
-    shutil.copytree(finished, folder)
-    return folder
+    return shutil.copytree(finished, tmp_path_factory.mktemp("copied") / "grid")
 
 
-def _refused(folder: Path, reader: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """Rerun a job from its record, which must fail without writing; return its one line of message."""
-    made = folder / "results" / reader
-    before = {path: path.stat().st_mtime_ns for path in made.parent.rglob("*")}
-    job = json.loads(made.read_text())["job"]
-    capsys.readouterr()
-    with mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(job).encode()))):
-        assert main(["stage", job["stage"]]) == 1
-    assert {path: path.stat().st_mtime_ns for path in made.parent.rglob("*")} == before
-    (message,) = re.findall(r"^beirgrid stage \w+: error: .*\n(?!.)", capsys.readouterr().err, re.MULTILINE)
-    return message
+@pytest.fixture
+def refused(copied, monkeypatch, capsys):
+    """Return a function that changes a file, reruns a job that reads it, and returns the job's one line of message."""
+    monkeypatch.chdir(copied)
 
+    def call(path: str, reader: str, change: Callable[[Path, bytes], object]) -> str:
+        file, made = Path("results", path), Path("results", reader)
+        job = json.loads(made.read_text())["job"]
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(job).encode())))
+        content = file.read_bytes()
+        try:
+            change(file, content)
+            before = {each: each.stat().st_mtime_ns for each in made.parent.rglob("*")}
+            capsys.readouterr()
+            assert main(["stage", job["stage"]]) == 1
+            assert {each: each.stat().st_mtime_ns for each in made.parent.rglob("*")} == before
+        finally:
+            file.write_bytes(content)
+        (message,) = re.findall(r"^beirgrid stage \w+: error: .*\n(?!.)", capsys.readouterr().err, re.MULTILINE)
+        return message
 
-def _refused_when_damaged(
-    folder: Path, path: str, reader: str, damage: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
-) -> str:
-    """Return the message of a job that reads a damaged file, and restore the file."""
-    file = folder / "results" / path
-    content = file.read_bytes()
-    try:
-        file.write_bytes(damage(content))
-        return _refused(folder, reader, capsys)
-    finally:
-        file.write_bytes(content)
+    return call
 
 
 @pytest.mark.parametrize(
@@ -147,53 +115,41 @@ def _refused_when_damaged(
     CASES,
     ids=[f"{path}-{reader}-{damage.__name__[1:]}" for path, reader, damage in CASES],
 )
-def test_a_damaged_artifact_is_named_and_not_used(copied, monkeypatch, capsys, path, reader, damage):
-    monkeypatch.chdir(copied)
-    message = _refused_when_damaged(copied, path, reader, damage, capsys)
+def test_a_damaged_artifact_is_named_and_not_used(refused, path, reader, damage):
+    message = refused(path, reader, lambda file, content: file.write_bytes(damage(content)))
     assert f"results/{path} is damaged" in message
     assert "delete it and run the grid again" in message
 
 
-@pytest.mark.parametrize(("path", "reader", "damage"), RECORD_CASES)
-def test_a_damaged_record_is_named(copied, monkeypatch, capsys, path, reader, damage):
-    monkeypatch.chdir(copied)
-    assert f"results/{path}" in _refused_when_damaged(copied, path, reader, damage, capsys)
+@pytest.mark.parametrize("content", [b"", b'{"stage": "encode", "set', b"[]", b'{"stage": "fetch"}', b"\xff\xfe"])
+@pytest.mark.parametrize(("path", "reader"), READ_RECORDS)
+def test_a_damaged_record_is_named(refused, path, reader, content):
+    assert f"results/{path}" in refused(path, reader, lambda file, _: file.write_bytes(content))
 
 
 @pytest.mark.parametrize(
     ("path", "reader"),
     [
-        ("indexes/tiny-splade/small/1.impact/impacts.npy", "runs/sparse/small.json"),
-        ("embeddings/tiny-colbert/small/1.tokens/offsets.npy", "runs/tiny-late/small.json"),
-        ("models/tiny-dense/checkpoint/tokenizer.json", "runs/tiny/small.json"),
-        ("runs/tiny/small.run.gz", "metrics/tiny/small.json"),
+        ("indexes/tiny-splade/small/1.impact/impacts.npy", SPARSE),
+        ("embeddings/tiny-colbert/small/1.tokens/offsets.npy", LATE),
+        ("models/tiny-dense/checkpoint/tokenizer.json", DENSE),
+        ("runs/tiny/small.run.gz", SCORES),
     ],
 )
-def test_a_missing_part_is_named(copied, monkeypatch, capsys, path, reader):
-    monkeypatch.chdir(copied)
-    part = Path("results") / path
-    content = part.read_bytes()
-    try:
-        part.unlink()
-        message = _refused(copied, reader, capsys)
-    finally:
-        part.write_bytes(content)
-    assert f"results/{path} is missing" in message
+def test_a_missing_part_is_named(refused, path, reader):
+    assert f"results/{path} is missing" in refused(path, reader, lambda file, _: file.unlink())
 
 
-def test_aggregate_refuses_a_record_of_other_settings(copied, monkeypatch, capsys):
-    monkeypatch.chdir(copied)
-    record = Path("results/runs/tiny/small.json")
-    content = record.read_text()
-    try:
+def test_aggregate_refuses_a_record_of_other_settings(refused):
+    def change(record: Path, content: bytes) -> None:
         record.write_text(json.dumps(json.loads(content) | {"settings_key": "0" * 16}))
-        message = _refused(copied, "grids/grid/tables/tables.json", capsys)
-    finally:
-        record.write_text(content)
-    assert f"{record} was made with other settings than the grid has now" in message
+
+    assert f"results/{DENSE} was made with other settings than the grid has now" in refused(DENSE, TABLES, change)
 
 
 MODEL = "results/models/m/model.json"
+# What a change of queries or qrels makes again.
+SEARCHED = {"fetch_dataset", "retrieve_lexical", "fuse"}
 
 
 @pytest.fixture(scope="module")
@@ -225,8 +181,7 @@ def lexical(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Pat
         "retrieve": {"depth": 20},
     }
     (folder / "grid.yaml").write_text(yaml.safe_dump(settings))
-    done = run(folder / "grid.yaml", folder, "all", MODEL)
-    assert done.returncode == 0, done.stdout
+    finish(folder / "grid.yaml", folder, "all", MODEL)
     return folder
 
 
@@ -247,7 +202,7 @@ def _all_but_end(planned: dict[str, int]) -> set[str]:
     return set(planned) - {"evaluate", "aggregate", "report"}
 
 
-@contextmanager
+@contextlib.contextmanager
 def _replaced(path: Path, by: Path) -> Iterator[None]:
     """Put another file or link in the place of one, with the other's times (``cp -a``), and put the first back."""
     kept = path.parent.parent / f"{path.name}.kept"  # in the folder of a model, fetch would copy it
@@ -264,31 +219,16 @@ def _replaced(path: Path, by: Path) -> Iterator[None]:
         kept.rename(path)
 
 
-def _older(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    os.utime(path, (1e9, 1e9))
-    return path
-
-
 @pytest.mark.slow
 def test_nothing_is_made_again_of_what_is_unchanged(lexical):
     assert _planned(lexical, "all", MODEL) == {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "rules"),
-    [
-        ("corpus.jsonl", {"fetch_corpus", "fetch_dataset", "index_lexical", "retrieve_lexical", "fuse"}),
-        ("queries.jsonl", {"fetch_dataset", "retrieve_lexical", "fuse"}),
-        ("qrels/test.tsv", {"fetch_dataset", "retrieve_lexical", "fuse"}),
-    ],
-)
-def test_an_older_file_in_the_place_of_an_input_is_noticed(lexical, tmp_path, name, rules):
-    path = lexical / "data-folder" / name
-    with _replaced(path, _older(tmp_path / "older", path.read_bytes().replace(b"1", b"2"))):
-        assert _all_but_end(_planned(lexical)) == rules
-    assert _planned(lexical) == {}
+def _older(path: Path, place: Path) -> Path:
+    """Write another content of the same size with an older time."""
+    place.write_bytes(_flipped(path.read_bytes()))
+    os.utime(place, (1e9, 1e9))
+    return place
 
 
 def _of_another_bit(path: Path, place: Path) -> Path:
@@ -299,27 +239,21 @@ def _of_another_bit(path: Path, place: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("other", [_older, _of_another_bit])
 @pytest.mark.parametrize(
-    ("name", "target", "rule"),
+    ("name", "target", "rules"),
     [
-        ("data-folder/corpus.jsonl", "all", "fetch_corpus"),
-        ("data-folder/queries.jsonl", "all", "fetch_dataset"),
-        ("data-folder/qrels/test.tsv", "all", "fetch_dataset"),
-        ("model-folder/model.safetensors", MODEL, "fetch_model"),
+        ("data-folder/corpus.jsonl", "all", {"fetch_corpus", "index_lexical", *SEARCHED}),
+        ("data-folder/queries.jsonl", "all", SEARCHED),
+        ("data-folder/qrels/test.tsv", "all", SEARCHED),
+        ("model-folder/model.safetensors", MODEL, {"fetch_model"}),
     ],
 )
-def test_another_file_of_the_same_size_and_time_is_noticed(lexical, tmp_path, name, target, rule):
+def test_another_file_in_the_place_of_an_input_is_noticed(lexical, tmp_path, name, target, rules, other):
     path = lexical / name
-    with _replaced(path, _of_another_bit(path, tmp_path / "other")):
-        assert rule in _planned(lexical, target)
+    with _replaced(path, other(path, tmp_path / "other")):
+        assert _all_but_end(_planned(lexical, target)) == rules
     assert _planned(lexical, target) == {}
-
-
-@pytest.mark.slow
-def test_an_older_file_of_a_model_is_noticed(lexical, tmp_path):
-    weights = lexical / "model-folder/model.safetensors"
-    with _replaced(weights, _older(tmp_path / "older", _flipped(weights.read_bytes()))):
-        assert set(_planned(lexical, MODEL)) == {"fetch_model"}
 
 
 @pytest.mark.slow
@@ -356,51 +290,29 @@ def test_what_fetch_does_not_copy_is_no_input_of_a_model(lexical):
     assert not list((lexical / "results/models/m/checkpoint").glob("README*"))
 
 
-def _without_metadata(grid: Path) -> None:
-    shutil.rmtree(grid / ".snakemake")
-
-
-def _set_k1(settings: dict[str, Any]) -> None:
-    settings["systems"]["flat"]["k1"] = 1.2
-
-
-def _set_depth(settings: dict[str, Any]) -> None:
-    settings["retrieve"]["depth"] = 30
-
-
-def _set_constant(settings: dict[str, Any]) -> None:
-    settings["systems"]["fused"]["k"] = 10
-
-
-def _set_language(settings: dict[str, Any]) -> None:
-    settings["corpora"]["c"]["language"] = "de"
-
-
-def _set_note(settings: dict[str, Any]) -> None:
-    settings["datasets"]["c"]["domain"] = "words"
-
-
-def _change(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def _change(folder: Path, *keys: str, value: object) -> None:
+    """Set the value under nested keys of the grid's configfile."""
     settings = yaml.safe_load((folder / "grid.yaml").read_text())
-    change(settings)
+    *outer, last = keys
+    functools.reduce(dict.__getitem__, outer, settings)[last] = value
     (folder / "grid.yaml").write_text(yaml.safe_dump(settings))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("change", "rules"),
+    ("keys", "value", "rules"),
     [
-        (lambda settings: None, {}),
-        (_set_k1, {"retrieve_lexical": 1, "evaluate": 2, "fuse": 1}),
-        (_set_depth, {"retrieve_lexical": 2, "evaluate": 2, "fuse": 1}),
-        (_set_constant, {"evaluate": 1, "fuse": 1}),
-        (_set_language, {"index_lexical": 2, "retrieve_lexical": 2, "evaluate": 2, "fuse": 1}),
-        (_set_note, {}),
+        (["metrics"], ["ndcg@10"], {}),  # as it was
+        (["systems", "flat", "k1"], 1.2, {"retrieve_lexical": 1, "evaluate": 2, "fuse": 1}),
+        (["retrieve", "depth"], 30, {"retrieve_lexical": 2, "evaluate": 2, "fuse": 1}),
+        (["systems", "fused", "k"], 10, {"evaluate": 1, "fuse": 1}),
+        (["corpora", "c", "language"], "de", {"index_lexical": 2, "retrieve_lexical": 2, "evaluate": 2, "fuse": 1}),
+        (["datasets", "c", "domain"], "words", {}),
     ],
 )
-def test_without_metadata_records_tell_what_other_settings_made(grid, change, rules):
-    _without_metadata(grid)
-    _change(grid, change)
+def test_without_metadata_records_tell_what_other_settings_made(grid, keys, value, rules):
+    shutil.rmtree(grid / ".snakemake")
+    _change(grid, *keys, value=value)
     before = {path: path.stat().st_mtime_ns for path in (grid / "results").rglob("*")}
     planned = _planned(grid)
     assert {rule: jobs for rule, jobs in planned.items() if rule not in ("aggregate", "report")} == rules
@@ -409,10 +321,10 @@ def test_without_metadata_records_tell_what_other_settings_made(grid, change, ru
 
 @pytest.mark.slow
 def test_a_dry_run_says_what_an_edited_entry_replaces(grid):
-    _change(grid, _set_k1)
-    done = run(grid / "grid.yaml", grid, "-n")
-    assert "To be made again, replacing what is there: results/runs/flat/c.json (k1 0.9 → 1.2)" in done.stdout
-    assert done.stdout.count("To be made again") == 1
+    _change(grid, "systems", "flat", "k1", value=1.2)
+    said = finish(grid / "grid.yaml", grid, "-n")
+    assert "To be made again, replacing what is there: results/runs/flat/c.json (k1 0.9 → 1.2)" in said
+    assert said.count("To be made again") == 1
 
 
 @pytest.mark.slow
@@ -439,12 +351,11 @@ def test_a_rerun_makes_a_cut_artifact_again(grid, path, rule):
 
 @pytest.mark.slow
 def test_a_grid_recovers_from_damage_and_from_settings_that_only_records_know(grid, lexical):
-    _without_metadata(grid)
-    _change(grid, _set_k1)
+    shutil.rmtree(grid / ".snakemake")
+    _change(grid, "systems", "flat", "k1", value=1.2)
     damaged = grid / "results/runs/multi/c.run.gz"
     damaged.write_bytes(b"")
-    done = run(grid / "grid.yaml", grid)
-    assert done.returncode == 0, done.stdout
+    finish(grid / "grid.yaml", grid)
     assert damaged.read_bytes() == (lexical / "results/runs/multi/c.run.gz").read_bytes()
     assert json.loads((grid / "results/runs/flat/c.json").read_text())["settings"]["k1"] == 1.2
     assert _planned(grid) == {}

@@ -21,7 +21,7 @@ CONFIGURATION = f"grid:\n  systems: [{MODEL}, {STATIC}, {LOADED}]\n  datasets: [
 def test_three_lines_give_a_grid(tmp_path, monkeypatch):
     """Tiny weights and a tiny collection stand at the pinned commits of a hub on the loopback interface."""
     (tmp_path / "mine.yaml").write_text(CONFIGURATION)
-    task = mteb_collections.collection(TASK)["datasets"][TASK]["corpus"]
+    task, data = mteb_collections.collection(TASK)["datasets"][TASK]["corpus"], f"datasets/mteb/{TASK}"
     ids = range(task["documents"])
     corpus = [{"_id": f"d{number}", "text": f"document {number} of the corpus"} for number in ids]
     layout = {
@@ -29,24 +29,17 @@ def test_three_lines_give_a_grid(tmp_path, monkeypatch):
         "queries": {"train": [{"_id": f"q{number}", "text": f"document {number}"} for number in range(5)]},
         "qrels": {"train": [{"query-id": f"q{n}", "corpus-id": f"d{n}", "score": 1} for n in range(5)]},
     }
-    hub((tmp_path / "data"), layout)
+    hub(tmp_path / "data", layout)
     save_dense(tmp_path / "model")
     save_static(tmp_path / "static", model2vec=True)
     arguments = ["--configfile", tmp_path / "mine.yaml", "--directory", tmp_path / "work", "--cores", "2"]
     with serve() as loopback:
-        for repository, folder, commit in (
-            (MODEL, tmp_path / "model", registry.facts(MODEL)["entry"]["revision"]),
-            (STATIC, tmp_path / "static", registry.facts(STATIC)["entry"]["revision"]),
-            (LOADED, tmp_path / "model", registry.facts(LOADED)["entry"]["revision"]),
-            (
-                f"datasets/mteb/{TASK}",
-                tmp_path / "data",
-                mteb_collections.collection(TASK)["datasets"][TASK]["corpus"]["revision"],
-            ),
-        ):
-            paths = [path for path in folder.rglob("*") if path.is_file()]
-            contents = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-            loopback.commits[repository, commit] = contents
+        commits = {name: registry.facts(name)["entry"]["revision"] for name in (MODEL, STATIC, LOADED)}
+        commits[data] = task["revision"]
+        for repository, folder in ((MODEL, "model"), (STATIC, "static"), (LOADED, "model"), (data, "data")):
+            paths = [path for path in (tmp_path / folder).rglob("*") if path.is_file()]
+            contents = {str(path.relative_to(tmp_path / folder)): path.read_bytes() for path in paths}
+            loopback.commits[repository, commits[repository]] = contents
         for name, value in loopback.environment(tmp_path / "home").items():
             monkeypatch.setenv(name, value)
         dry = snakemake(*arguments, "-n")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from helpers import beirgrid
-from small import ENCODE, SYSTEMS, run
+from small import ENCODE, SYSTEMS, finish
 
 from beirgrid.collections import collection
 from beirgrid.core import files
@@ -27,11 +27,9 @@ CHUNKED = {
 @pytest.mark.slow
 def test_a_grid_with_chunks_is_of_documents(small_grid, tmp_path):
     systems = {name: SYSTEMS[name] for name in ("bm25-flat", "tiny")} | CHUNKED
-    grid, encode = {"systems": list(systems), "datasets": ["small"]}, {**ENCODE, "shard": 40}
-    configfile = small_grid(tmp_path, systems=systems, grid=grid, encode=encode)
-    done = run(configfile, tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert "Nothing to be done" in run(configfile, tmp_path, "-n").stdout
+    configfile = small_grid(tmp_path, systems=systems, encode={**ENCODE, "shard": 40})
+    finish(configfile, tmp_path)
+    assert "Nothing to be done" in finish(configfile, tmp_path, "-n")
     results = tmp_path / "results"
     assert sorted(folder.name for folder in (results / "models").iterdir()) == ["tiny-ce", "tiny-dense"]
     for system in systems:

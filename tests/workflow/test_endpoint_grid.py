@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from checkpoints import opened
 from endpoint_server import KEY, Served, serving
-from small import run
+from small import finish, run
 
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.runs import runs
@@ -44,8 +44,7 @@ def _grid(small_grid: Any, folder: Path, served: Served, dense: Path, **changes:
         "flat+served": {"first_stage": "flat", "reranker": "served-ce", "depth": 10},
         "flat+chat": {"first_stage": "flat", "reranker": "served-chat", "depth": 7},
     }
-    grid = {"systems": list(systems), "datasets": ["small"]}
-    return small_grid(folder, systems=systems, models=models, grid=grid)
+    return small_grid(folder, systems=systems, models=models)
 
 
 @pytest.mark.slow
@@ -62,16 +61,13 @@ def test_a_grid_over_endpoints(small_grid, tiny_models, tmp_path, monkeypatch):
         kept = list(tmp_path.rglob("*.answers/*.json.gz"))
         assert kept
         asked = len(served.asked)
-        configfile = _grid(small_grid, tmp_path, served, dense)
-        done = run(configfile, tmp_path)
-        assert done.returncode == 0, done.stdout
+        finish(_grid(small_grid, tmp_path, served, dense), tmp_path)
         assert not list(tmp_path.rglob("*.answers"))
-
-        def sent(part: str) -> list[str]:
-            return [json.dumps(body) for path, body in served.asked[:asked] if part in path and "input" in body]
-
-        again = [json.dumps(body) for path, body in served.asked[asked:] if "input" in body]
-        assert len({*sent("embeddings")} - {*again}) > 0  # what was answered before the budget is not asked again
+        before, again = (
+            {json.dumps(body) for _, body in part if "input" in body}
+            for part in (served.asked[:asked], served.asked[asked:])
+        )
+        assert before - again  # what was answered before the budget is not asked again
 
         results = tmp_path / "results"
         found = {name: runs.read(results / f"runs/{name}/small.run.gz") for name in ("served", "tiny", "flat+chat")}
@@ -97,10 +93,9 @@ def test_a_grid_over_endpoints(small_grid, tiny_models, tmp_path, monkeypatch):
 
         # Another address reruns nothing; another model behind the same name is noticed.
         with serving(Served(embed=local.encode_documents, chat=_order)) as moved:
-            planned = run(_grid(small_grid, tmp_path, moved, dense), tmp_path, "--dry-run")
-            assert "Nothing to be done" in planned.stdout
+            planned = finish(_grid(small_grid, tmp_path, moved, dense), tmp_path, "--dry-run")
+            assert "Nothing to be done" in planned
         served.embed = lambda texts: local.encode_documents(texts)[:, ::-1]
-        configfile = _grid(small_grid, tmp_path, served, dense)
-        other = run(configfile, tmp_path, "--forcerun", "retrieve_dense")
+        other = run(_grid(small_grid, tmp_path, served, dense), tmp_path, "--forcerun", "retrieve_dense")
         assert other.returncode != 0
         assert "the server's model 'served' has changed" in other.stdout

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 
 import pytest
-from small import run
+from small import finish, job_counts, run, table
 
 from beirgrid.runs import runs
 
@@ -23,11 +22,10 @@ LINES = [f"{query} Q0 d{i} 0 {20 - i} t\n" for query in ("q0", "q1", "d3", "othe
 
 @pytest.mark.slow
 def test_an_external_run_joins_the_grid(small_grid, tmp_path):
-    configfile = small_grid(tmp_path, systems=SYSTEMS, grid={"systems": list(SYSTEMS), "datasets": ["small"]})
+    configfile = small_grid(tmp_path, systems=SYSTEMS)
     file = tmp_path / "small.trec"
     file.write_text("".join(LINES))
-    done = run(configfile, tmp_path)
-    assert done.returncode == 0, done.stdout
+    said = finish(configfile, tmp_path)
     found = {system: runs.read(tmp_path / f"results/runs/{system}/small.run.gz") for system in SYSTEMS}
     assert found["mine"].keys() == {"q0", "q1", "d3"}
     assert found["mine"]["d3"].ids == ["d0", "d1", "d2", "d4", "d5", "d6", "d7", "d8", "d9"]
@@ -36,20 +34,19 @@ def test_an_external_run_joins_the_grid(small_grid, tmp_path):
     }
     assert set(found["mine"]["q0"].ids) < set(found["fused"]["q0"].ids)
     assert json.loads((tmp_path / "results/metrics/mine/small.json").read_text())["scores"]["queries"] == 11
-    (scores,) = (tmp_path / "results").rglob("scores.csv")
-    rows = scores.read_text().splitlines()[1:]
-    assert {line.split(",")[0] for line in rows} == set(SYSTEMS)
-    said = "small.trec lacks 8 of 11 judged queries"
-    assert {line.split(",")[0] for line in rows if f"{said}; 8 of 11 queries have" in line} == {"mine", "mine+ce"}
-    unanswered = "1 of 11 queries has no documents and counts 0"
-    assert {line.split(",")[0] for line in rows if line.endswith(f"{said}; {unanswered}")} == {"fused"}
-    assert {line.split(",")[0] for line in rows if line.endswith(unanswered)} == {"flat", "fused"}
-    assert f"§ flat on small: {unanswered}. More such notes in the tables: 2." in done.stdout
+    lacking, unanswered = "small.trec lacks 8 of 11 judged queries", "1 of 11 queries has no documents and counts 0"
+    details = {row["system"]: row["detail"] for row in table(tmp_path)}
+    assert details == {
+        "flat": unanswered,
+        "mine": f"{lacking}; 8 of 11 queries have no documents and count 0",
+        "fused": f"{lacking}; {unanswered}",
+        "mine+ce": f"{lacking}; 8 of 11 queries have no documents and count 0",
+    }
+    assert f"§ flat on small: {unanswered}. More such notes in the tables: 2." in said
 
     file.write_text("".join(LINES).replace("Q0", "0Q"))  # as long as before
     os.utime(file, (1e9, 1e9))
-    planned = run(configfile, tmp_path, "--dry-run")
-    stats = dict(re.findall(r"^(\w+) +(\d+)$", planned.stdout.split("Job stats:")[1], re.MULTILINE))
-    again = {"fetch_run": "1", "score": "1", "rerank": "1", "fuse": "1", "evaluate": "3"}
-    assert again.items() <= stats.items()
-    assert not {"fetch_corpus", "fetch_dataset", "fetch_model", "retrieve_lexical"} & stats.keys()
+    planned = job_counts(run(configfile, tmp_path, "--dry-run"))
+    again = {"fetch_run": 1, "score": 1, "rerank": 1, "fuse": 1, "evaluate": 3}
+    assert again.items() <= planned.items()
+    assert not {"fetch_corpus", "fetch_dataset", "fetch_model", "retrieve_lexical"} & planned.keys()

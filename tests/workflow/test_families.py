@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from helpers import tracked_configuration
-from small import run
+from small import finish, table
 
 from beirgrid.config import load
 
@@ -30,23 +29,18 @@ def _models(tiny: dict[str, Path]) -> dict[str, dict[str, Any]]:
     def model(family: str, kind: str, **more: Any) -> dict[str, Any]:
         return {"family": family, "path": str(tiny[kind]), **more}
 
+    mlm = {"recipe": "mlm", "base": "tiny-dense", "documents": 60, "epochs": 1, "batch": 20, "seed": 1}
     genq = {"recipe": "genq", "base": "tiny-mlm", "derive": ["titles", "sentences"], "documents": 60, "seed": 1}
     brackets = {"query": ["[", "]"], "document": ["{", "}"]}
+    dense = {"similarity": "cosine", "max_length": 64}
     return {
-        "tiny-dense": model("dense", "dense", similarity="cosine", max_length=64),
-        "tiny-gtr": model("dense", "gtr", pooling="mean", similarity="cosine", max_length=64),
-        "tiny-sgpt": model(
-            "dense", "sgpt", pooling="weightedmean", similarity="cosine", max_length=64, brackets=brackets
-        ),
+        "tiny-dense": model("dense", "dense", **dense),
+        "tiny-gtr": model("dense", "gtr", pooling="mean", **dense),
+        "tiny-sgpt": model("dense", "sgpt", pooling="weightedmean", brackets=brackets, **dense),
         "tiny-sparta": model("sparse", "sparta", pooling="sparta", max_length=64),
         "tiny-colbert": model("late-interaction", "late-interaction", max_length=64, query_length=16),
-        "tiny-mlm": {
-            "family": "dense",
-            "similarity": "cosine",
-            "max_length": 64,
-            "train": {"recipe": "mlm", "base": "tiny-dense", "documents": 60, "epochs": 1, "batch": 20, "seed": 1},
-        },
-        "tiny-genq": {"family": "dense", "similarity": "cosine", "max_length": 64, "train": genq},
+        "tiny-mlm": {"family": "dense", "train": mlm, **dense},
+        "tiny-genq": {"family": "dense", "train": genq, **dense},
     }
 
 
@@ -60,10 +54,8 @@ def test_families_without_a_grid_of_their_own_run_on_the_embedded_collection(tin
         "metrics": ["ndcg@10", "recall@100"],
     }
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
-    done = run(tmp_path / "grid.yaml", tmp_path, "--show-failed-logs")
-    assert done.returncode == 0, done.stdout[-3000:]
-    with (tmp_path / "results/grids/grid/tables/scores.csv").open() as stream:
-        rows = {row["system"]: row for row in csv.DictReader(stream) if row["metric"] == "ndcg@10"}
+    finish(tmp_path / "grid.yaml", tmp_path, "--show-failed-logs")
+    rows = {row["system"]: row for row in table(tmp_path) if row["metric"] == "ndcg@10"}
     assert set(rows) == set(SYSTEMS)
     assert {row["queries"] for row in rows.values()} == {"50"}
     assert abs(float(rows["bm25"]["value"]) - 0.5212) < 5e-5

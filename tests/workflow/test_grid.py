@@ -16,28 +16,23 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from helpers import ROOT, beirgrid, copy_checkout, quick_first, snakemake
-from small import ENCODE, SYSTEMS, collection, job_counts, run
+from small import ENCODE, SYSTEMS, collection, finish, job_counts, run, table
 
-from beirgrid.core import provenance
+from beirgrid.core import files, provenance
+from beirgrid.runs import runs
 
 
 def _scores(folder: Path) -> dict[tuple[str, str], float]:
-    with (folder / "results/grids/grid/tables/scores.csv").open() as stream:
-        return {(row["system"], row["metric"]): float(row["value"]) for row in csv.DictReader(stream)}
+    return {(row["system"], row["metric"]): float(row["value"]) for row in table(folder)}
 
 
 def test_every_system_is_evaluated_on_every_query(finished):
-    with (finished / "results/grids/grid/tables/scores.csv").open() as stream:
-        rows = list(csv.DictReader(stream))
-    assert {(row["system"], row["metric"]) for row in rows} == {
-        (s, m) for s in SYSTEMS for m in ("ndcg@10", "recall@100")
-    }
-    assert {row["queries"] for row in rows} == {"11"}
-    assert all(0 < float(row["value"]) <= 1 for row in rows)
+    assert {*_scores(finished)} == {(system, metric) for system in SYSTEMS for metric in ("ndcg@10", "recall@100")}
+    assert {row["queries"] for row in table(finished)} == {"11"}
+    assert all(0 < value <= 1 for value in _scores(finished).values())
 
 
 def test_results_stand_under_the_directory_and_nowhere_else(finished, root):
-    assert (finished / "results/grids/grid/report/index.html").is_file()
     assert not (root / "results/runs/tiny").exists()
 
 
@@ -52,19 +47,17 @@ def test_token_vectors_are_kept_and_say_how_many(finished):
     for shard in range(3):
         folder = finished / f"results/embeddings/tiny-colbert/small/{shard}.tokens"
         assert {path.name for path in folder.glob("*.npy")} == {"offsets.npy", "vectors.npy"}
-        made = json.loads(folder.with_suffix(".json").read_text())
-        assert made["facts"]["dimension"] == 16
-        tokens += made["facts"]["tokens"]
-        index = json.loads((finished / f"results/indexes/tiny-colbert/small/{shard}.json").read_text())
-        assert (index["settings"]["index"], index["facts"]["tokens"]) == ("Flat", made["facts"]["tokens"])
+        made = files.read_json(folder.with_suffix(".json"))["facts"]
+        assert made["dimension"] == 16
+        tokens += made["tokens"]
+        index = files.read_json(finished / f"results/indexes/tiny-colbert/small/{shard}.json")
+        assert (index["settings"]["index"], index["facts"]["tokens"]) == ("Flat", made["tokens"])
     assert tokens == 60 * (12 * 4 + 3)  # 12 words of 4 pieces, [CLS], [D] and [SEP]
-    retrieved = json.loads((finished / "results/runs/tiny-late/small.json").read_text())
+    retrieved = files.read_json(finished / "results/runs/tiny-late/small.json")
     assert retrieved["settings"]["candidates"] == 20
 
 
 def test_runs_leave_out_the_query_itself(finished):
-    from beirgrid.runs import runs
-
     for system in SYSTEMS:
         run = runs.read(finished / f"results/runs/{system}/small.run.gz")
         assert "d3" in run
@@ -74,41 +67,33 @@ def test_runs_leave_out_the_query_itself(finished):
 
 
 def test_every_artifact_says_what_made_it(finished):
-    made = json.loads((finished / "results/embeddings/tiny-dense/small/0.json").read_text())
+    made = files.read_json(finished / "results/embeddings/tiny-dense/small/0.json")
     assert made["settings"]["similarity"] == "cosine"
-    assert made["facts"] | {"documents_per_second": 0} == {
-        "device": "cpu",
-        "precision": "float32",
-        "kernels": "auto",
-        "documents": 25,
-        "documents_per_second": 0,
-        "dimension": 32,
-    }
+    facts = {"device": "cpu", "precision": "float32", "kernels": "auto", "documents": 25, "dimension": 32}
+    assert made["facts"] | {"documents_per_second": 0} == {**facts, "documents_per_second": 0}
     assert made["packages"]["sentence-transformers"]
     assert made["seconds"] > 0
     assert made["peak_memory_mb"] > 50
     assert (made["command"], made["job"]["stage"]) == ("python -m beirgrid stage encode", "encode")
     assert re.fullmatch("[0-9a-f]{16}", made["settings_key"])
     for system in SYSTEMS:
-        assert json.loads((finished / f"results/runs/{system}/small.json").read_text())["stage"]
+        assert files.read_json(finished / f"results/runs/{system}/small.json")["stage"]
 
 
 def test_a_command_from_the_log_runs_alone(finished, tmp_path):
-    made = json.loads((finished / "results/metrics/tiny/small.json").read_text())
+    made = files.read_json(finished / "results/metrics/tiny/small.json")
     command = provenance.command_line(made).replace("python", sys.executable, 1)
     shutil.copytree(finished / "results", tmp_path / "results")
     (tmp_path / "results/metrics/tiny/small.json").unlink()
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, check=True)
-    again = json.loads((tmp_path / "results/metrics/tiny/small.json").read_text())
-    assert again["facts"] == made["facts"]
+    assert files.read_json(tmp_path / "results/metrics/tiny/small.json")["facts"] == made["facts"]
 
 
 def test_per_query_values_average_to_the_mean(finished):
-    table = pq.read_table(finished / "results/metrics/tiny/small.per-query.parquet")
-    made = json.loads((finished / "results/metrics/tiny/small.json").read_text())
-    assert table.num_rows == 11
-    assert sum(table["ndcg@10"].to_pylist()) / 11 == pytest.approx(made["facts"]["means"]["ndcg@10"])
+    values = pq.read_table(finished / "results/metrics/tiny/small.per-query.parquet")["ndcg@10"].to_pylist()
+    assert len(values) == 11
+    assert sum(values) / 11 == pytest.approx(_scores(finished)["tiny", "ndcg@10"])
 
 
 def test_the_report_is_one_file_with_every_cell(finished):
@@ -120,13 +105,27 @@ def test_the_report_is_one_file_with_every_cell(finished):
 
 
 def test_a_second_run_does_nothing(finished):
-    done = run(finished / "grid.yaml", finished)
-    assert "Nothing to be done" in done.stdout
+    assert "Nothing to be done" in finish(finished / "grid.yaml", finished)
+
+
+def test_the_screen_of_a_finished_grid(finished):
+    screen = beirgrid("status", "--directory", finished).stdout
+    assert screen.startswith("finished after 0:")
+    ((done, of),) = re.findall(r"^total +(\d+) +(\d+)$", screen, re.MULTILINE)
+    assert int(done) == int(of) > 30
+    assert "Failed" not in screen
+    assert "Running" not in screen
+
+
+def test_a_dry_run_is_no_run_of_which_there_is_a_screen(small_grid, tmp_path):
+    finish(small_grid(tmp_path), tmp_path, "--dry-run")
+    done = beirgrid("status", "--directory", tmp_path)
+    assert done.returncode == 1
+    assert "no grid was run in this folder" in done.stderr
 
 
 def test_snakemakes_own_report_opens_on_a_text_and_has_captions(finished, tmp_path):
-    done = run(finished / "grid.yaml", finished, "--report", str(tmp_path / "report.html"))
-    assert done.returncode == 0, done.stdout
+    finish(finished / "grid.yaml", finished, "--report", str(tmp_path / "report.html"))
     text = " ".join((tmp_path / "report.html").read_text().replace("\\n", " ").split())
     assert "holds each score against the published value" in text
     assert "bm25-flat, tiny, sparse, tiny-late, bm25+ce, bm25+trained, fused" in text
@@ -137,51 +136,38 @@ def test_snakemakes_own_report_opens_on_a_text_and_has_captions(finished, tmp_pa
 # The jobs that a change reruns, from a dry run.
 _TABLES = {"aggregate": 1, "report": 1}
 _DENSE = {"encode_dense": 3, "index_dense": 3, "retrieve_dense": 1, "fuse": 1, "evaluate": 2, **_TABLES}
-_ENCODED = {
-    **{
-        "encode_dense": 3,
-        "encode_sparse": 3,
-        "encode_late_interaction": 3,
-        "index_dense": 3,
-        "index_sparse": 3,
-        "index_late_interaction": 3,
-    },
-    **{"retrieve_dense": 1, "retrieve_sparse": 1, "retrieve_late_interaction": 1, "fuse": 1, "evaluate": 4, **_TABLES},
-}
+_FAMILIES = ("dense", "sparse", "late_interaction")
+_ENCODED = {f"{stage}_{family}": 3 for stage in ("encode", "index") for family in _FAMILIES}
+_ENCODED |= {f"retrieve_{family}": 1 for family in _FAMILIES} | {"fuse": 1, "evaluate": 4, **_TABLES}
 _RERANKED = {"score": 1, "rerank": 1, "evaluate": 1, **_TABLES}
 CHANGES = {
     "a new system": (
         {"systems": {**SYSTEMS, "tiny+ce": {"first_stage": "tiny", "reranker": "tiny-ce", "depth": 5}}},
-        ["tiny+ce"],
-        {"score": 1, "rerank": 1, "evaluate": 1, **_TABLES},
+        _RERANKED,
     ),
     "another depth": (
         {"systems": {**SYSTEMS, "ce@5": {"first_stage": "bm25-flat", "reranker": "tiny-ce", "depth": 5}}},
-        ["ce@5"],
         {"rerank": 1, "evaluate": 1, **_TABLES},
     ),
     "device, batch, kernels and small corpora": (
         {"device": "cpu", "encode": {**ENCODE, "batch_tokens": {"cpu": 99}}, "kernels": "plain", "small_corpus": 0},
-        [],
         {},
     ),
-    "another metric": ({"metrics": ["ndcg@10", "recall@100", "p@5"]}, [], {"evaluate": len(SYSTEMS), **_TABLES}),
+    "another metric": ({"metrics": ["ndcg@10", "recall@100", "p@5"]}, {"evaluate": len(SYSTEMS), **_TABLES}),
     "another precision of all": (
         {"encode": {**ENCODE, "precision": "bfloat16"}},
-        [],
         {**_ENCODED, "score": 2, "rerank": 2, "evaluate": 6},
     ),
 }
 
 
-@pytest.mark.parametrize(("changes", "more", "expected"), CHANGES.values(), ids=CHANGES)
-def test_a_change_makes_again_what_depends_on_it(finished, small_grid, tmp_path, changes, more, expected):
-    grid = {"systems": [*SYSTEMS, *more], "datasets": ["small"]}
-    done = run(small_grid(tmp_path, **changes, grid=grid), finished, "-n")
-    assert job_counts(done) == expected, done.stdout
+@pytest.mark.parametrize(("changes", "expected"), CHANGES.values(), ids=CHANGES)
+def test_a_change_makes_again_what_depends_on_it(finished, small_grid, tmp_path, changes, expected):
+    assert job_counts(run(small_grid(tmp_path, **changes), finished, "-n")) == expected
 
 
 # A key of one model's entry, and the jobs of which it changes the output.
+_LATE = {"retrieve_late_interaction": 1, "evaluate": 1, **_TABLES}
 _REVISION = {"path": None, "checkpoint": "example/tiny", "revision": "1" * 40}
 MODEL_CHANGES = {
     "revision of a retriever": (
@@ -197,16 +183,8 @@ MODEL_CHANGES = {
         {"prompts": {"query": "query: "}},
         {"retrieve_dense": 1, "fuse": 1, "evaluate": 2, **_TABLES},
     ),
-    "length of its queries": (
-        "tiny-colbert",
-        {"query_length": 12},
-        {"retrieve_late_interaction": 1, "evaluate": 1, **_TABLES},
-    ),
-    "length of a dataset's queries": (
-        "tiny-colbert",
-        {"query_lengths": {"small": 12}},
-        {"retrieve_late_interaction": 1, "evaluate": 1, **_TABLES},
-    ),
+    "length of its queries": ("tiny-colbert", {"query_length": 12}, _LATE),
+    "length of a dataset's queries": ("tiny-colbert", {"query_lengths": {"small": 12}}, _LATE),
     "length of a retriever": ("tiny-dense", {"max_length": 16}, _DENSE),
     "note on a retriever": ("tiny-dense", {"note": "small"}, _TABLES),
     "revision of a reranker": ("tiny-ce", _REVISION, {"fetch_model": 1, **_RERANKED}),
@@ -219,23 +197,18 @@ MODEL_CHANGES = {
 def test_a_change_of_a_model_makes_again_what_depends_on_it(finished, small_grid, tmp_path, model, change, expected):
     models = yaml.safe_load((finished / "grid.yaml").read_text())["models"]
     entry = {key: value for key, value in {**models[model], **change}.items() if value is not None}
-    done = run(small_grid(tmp_path, models={**models, model: entry}), finished, "-n")
-    assert job_counts(done) == expected, done.stdout
+    assert job_counts(run(small_grid(tmp_path, models={**models, model: entry}), finished, "-n")) == expected
 
 
-_CELLS = {
-    **{"retrieve_lexical": 1, "retrieve_dense": 1, "retrieve_sparse": 1, "retrieve_late_interaction": 1},
-    **{"score": 2, "rerank": 2, "fuse": 1, "evaluate": len(SYSTEMS), **_TABLES},
-}
-_CORPUS = {
-    **{"fetch_corpus": 1, "index_lexical": 1, "encode_dense": 2, "encode_sparse": 2, "encode_late_interaction": 2},
-    **{"index_dense": 2, "index_sparse": 2, "index_late_interaction": 2},
-}
+_CELLS = {f"retrieve_{family}": 1 for family in ("lexical", *_FAMILIES)}
+_CELLS |= {"fetch_dataset": 1, "score": 2, "rerank": 2, "fuse": 1, "evaluate": len(SYSTEMS), **_TABLES}
+_CORPUS = {f"{stage}_{family}": 2 for stage in ("encode", "index") for family in _FAMILIES}
+_CORPUS |= {"fetch_corpus": 1, "index_lexical": 1}
 
 
 @pytest.mark.parametrize(
     ("corpus", "expected"),
-    [("small", {"fetch_dataset": 1, **_CELLS}), ("other", {"fetch_dataset": 1, **_CORPUS, **_CELLS})],
+    [("small", _CELLS), ("other", _CORPUS | _CELLS)],
     ids=["over the same corpus", "over a corpus of its own"],
 )
 def test_a_new_dataset_computes_only_its_own_cells(finished, small_grid, tmp_path, corpus, expected):
@@ -244,8 +217,8 @@ def test_a_new_dataset_computes_only_its_own_cells(finished, small_grid, tmp_pat
     corpora = {**settings["corpora"], "other": {"source": "local", "path": str(tmp_path / "other"), "documents": 40}}
     datasets = {**settings["datasets"], "more": {"corpus": corpus}}
     grid = {"systems": list(SYSTEMS), "datasets": ["small", "more"]}
-    done = run(small_grid(tmp_path, corpora=corpora, datasets=datasets, grid=grid), finished, "-n")
-    assert job_counts(done) == expected, done.stdout
+    configfile = small_grid(tmp_path, corpora=corpora, datasets=datasets, grid=grid)
+    assert job_counts(run(configfile, finished, "-n")) == expected
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -258,8 +231,7 @@ def test_another_grid_in_the_same_folder_is_made_whole(finished, small_grid, tmp
     datasets = {**settings["datasets"], "more": {"corpus": "small"}}
     grid = {"systems": list(SYSTEMS), "datasets": ["more"]}
     changed = small_grid(tmp_path, datasets=datasets, grid=grid, metrics=["ndcg@10", "recall@100", "p@5"])
-    done = run(changed, site, "-n")
-    assert job_counts(done) == {"fetch_dataset": 1, **_CELLS}, done.stdout
+    assert job_counts(run(changed, site, "-n")) == _CELLS
 
 
 @pytest.mark.slow
@@ -289,12 +261,9 @@ def test_code_makes_nothing_again_until_its_stage_version_is_raised(finished, ro
 def test_pairs_are_scored_once(finished, small_grid, tmp_path):
     shutil.copytree(finished, tmp_path / "again", symlinks=True)
     systems = {**SYSTEMS, "tiny+ce": {"first_stage": "tiny", "reranker": "tiny-ce", "depth": 3}}
-    grid = {"systems": list(systems), "datasets": ["small"]}
-    done = run(small_grid(tmp_path, systems=systems, grid=grid), tmp_path / "again")
-    assert done.returncode == 0, done.stdout
+    finish(small_grid(tmp_path, systems=systems), tmp_path / "again")
     folder = tmp_path / "again/results/pairs/tiny-ce/small"
-    first = json.loads((folder / "bm25-flat.json").read_text())["facts"]
-    second = json.loads((folder / "tiny.json").read_text())["facts"]
+    first, second = (files.read_json(folder / f"{name}.json")["facts"] for name in ("bm25-flat", "tiny"))
     assert first["pairs_scored"] == first["pairs"] > 0
     stored = sum(pq.read_metadata(part).num_rows for part in folder.rglob("*.parquet"))
     assert stored == first["pairs"] + second["pairs_scored"]
@@ -318,27 +287,22 @@ def test_the_workflow_can_be_used_as_a_module(root, small_grid, tmp_path):
 def test_the_analyses_are_a_target_of_their_own(finished, tmp_path):
     work = tmp_path / "work"
     shutil.copytree(finished, work)
-    done = run(work / "grid.yaml", work, "analyses")
-    assert job_counts(done) == {"analyses": 1}
+    assert job_counts(run(work / "grid.yaml", work, "analyses")) == {"analyses": 1}
     folder = work / "results/grids/grid"
-    captions = json.loads((folder / "figures/captions.json").read_text())
+    captions = files.read_json(folder / "figures/captions.json")
     assert {f"{name}.svg" for name in captions} == {path.name for path in (folder / "figures").glob("*.svg")}
     page = html.unescape((folder / "report/index.html").read_text())
     assert all(caption in page for caption in captions.values())
     assert "made from other scores" not in page
-    done = run(work / "grid.yaml", work, "all", "analyses", "--report", str(work / "own.html"))
-    assert done.returncode == 0, done.stdout
+    finish(work / "grid.yaml", work, "all", "analyses", "--report", str(work / "own.html"))
     assert (work / "own.html").read_text().count("captions.json") == len(captions)
     assert job_counts(run(work / "grid.yaml", work)) == {"report": 1}  # the page shows the analyses now
-    for target in ([], ["analyses"]):
-        again = run(work / "grid.yaml", work, *target, "-n")
-        assert "Nothing to be done" in again.stdout, again.stdout
+    assert "Nothing to be done" in finish(work / "grid.yaml", work, "all", "analyses", "-n")
 
 
 def test_a_system_that_is_opened_again_finds_what_its_run_has(finished, monkeypatch):
     from beirgrid.collections import collection
     from beirgrid.core import paths
-    from beirgrid.runs import runs
     from beirgrid.tools.open_systems import open_system
 
     monkeypatch.chdir(finished)

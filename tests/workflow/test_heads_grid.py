@@ -7,7 +7,7 @@ import json
 import pytest
 from checkpoints import save_pickled, save_plain
 from helpers import beirgrid
-from small import ENCODE, run
+from small import ENCODE, finish
 
 from beirgrid.collections import collection
 from beirgrid.core import files
@@ -40,9 +40,8 @@ def m3(tmp_path):
 @pytest.mark.slow
 def test_each_head_has_vectors_of_its_own(small_grid, tmp_path, m3):
     of_m3 = {"models": {"m3": m3}, "systems": SYSTEMS, "encode": {**ENCODE, "shard": 40}}
-    configfile = small_grid(tmp_path, **of_m3, grid={"systems": list(SYSTEMS), "datasets": ["small"]})
-    done = run(configfile, tmp_path)
-    assert done.returncode == 0, done.stdout
+    configfile = small_grid(tmp_path, **of_m3)
+    finish(configfile, tmp_path)
     results = tmp_path / "results"
     dimensions = {"m3": 32, "m3~sparse": 261, "m3~tokens": 24}
     assert sorted(folder.name for folder in (results / "models").iterdir()) == ["m3"]
@@ -51,7 +50,7 @@ def test_each_head_has_vectors_of_its_own(small_grid, tmp_path, m3):
         records = [files.read_json(results / f"embeddings/{name}/small/{shard}.json") for shard in range(2)]
         assert [record["facts"]["documents"] for record in records] == [40, 20]
         assert {record["facts"]["dimension"] for record in records} == {dimension}
-    assert "Nothing to be done" in run(configfile, tmp_path, "-n").stdout
+    assert "Nothing to be done" in finish(configfile, tmp_path, "-n")
 
     query = collection.read_queries(results / "datasets/small/queries.parquet")["q1"]
     for system in ("m3-sparse", "m3-tokens", "m3-all"):
@@ -63,6 +62,6 @@ def test_each_head_has_vectors_of_its_own(small_grid, tmp_path, m3):
 
     # A grid of the dense head alone uses the same vectors.
     alone = small_grid(tmp_path, **of_m3, grid={"systems": ["m3"], "datasets": ["small"]})
-    planned = run(alone, tmp_path, "-n").stdout
+    planned = finish(alone, tmp_path, "-n")
     assert "rule encode" not in planned
     assert "rule retrieve" not in planned

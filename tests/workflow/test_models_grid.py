@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers import write_collection
-from small import ENCODE, run
+from small import ENCODE, finish, job_counts, run
+
+from beirgrid.runs import runs
 
 pytestmark = pytest.mark.slow
 
@@ -65,14 +66,11 @@ PROMPTS = {"query": "q: ", "datasets": {"other": {"query": "other: "}}}
 @pytest.fixture(scope="module")
 def finished(grid, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
-    done = run(grid(folder, PROMPTS), folder)
-    assert done.returncode == 0, done.stdout
+    finish(grid(folder, PROMPTS), folder)
     return folder
 
 
 def _scores(folder: Path, system: str, dataset: str, query: str) -> dict[str, float]:
-    from beirgrid.runs import runs
-
     ranking = runs.read(folder / f"results/runs/{system}/{dataset}.run.gz")[query]
     return dict(zip(ranking.ids, map(float, ranking.scores), strict=True))
 
@@ -92,14 +90,9 @@ def test_each_tower_of_dpr_encodes_its_side(finished, tiny_models):
 
 
 def test_a_dataset_has_its_own_query_prompt(finished):
-    settings = {
-        dataset: json.loads((finished / f"results/runs/decoder/{dataset}.json").read_text())["settings"]
-        for dataset in ("small", "other")
-    }
-    assert {dataset: made["prompts"] for dataset, made in settings.items()} == {
-        "small": {"query": "q: "},
-        "other": {"query": "other: "},
-    }
+    for dataset, prompt in (("small", "q: "), ("other", "other: ")):
+        made = json.loads((finished / f"results/runs/decoder/{dataset}.json").read_text())
+        assert made["settings"]["prompts"] == {"query": prompt}
     assert _scores(finished, "decoder", "small", "q0") != _scores(finished, "decoder", "other", "q0")
     made = json.loads((finished / "results/embeddings/tiny-decoder/small/0.json").read_text())
     assert "prompts" not in made["settings"]
@@ -124,7 +117,7 @@ CHANGES = {
 
 @pytest.mark.parametrize(("prompts", "retrieved"), CHANGES.values(), ids=CHANGES)
 def test_another_prompt_makes_again_only_what_it_changes(finished, grid, tmp_path, prompts, retrieved):
-    done = run(grid(tmp_path, prompts), finished, "-n")
-    jobs = dict(re.findall(r"^(encode_dense|retrieve_dense|evaluate) +(\d+)$", done.stdout, re.MULTILINE))
-    encoded = {"encode_dense": "1"} if "document" in prompts else {}
-    assert jobs == {**encoded, "retrieve_dense": str(retrieved), "evaluate": str(retrieved)}, done.stdout
+    jobs = job_counts(run(grid(tmp_path, prompts), finished, "-n"))
+    encoded = {"encode_dense": 1, "index_dense": 1} if "document" in prompts else {}
+    searched = {"retrieve_dense": retrieved, "evaluate": retrieved}
+    assert jobs == {**encoded, **searched, "aggregate": 1, "report": 1}

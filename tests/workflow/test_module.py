@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -68,7 +67,7 @@ def test_foreign_rules_named_as_rules_of_the_module_run_beside_it(used):
 
 def test_the_module_still_watches_the_records_of_its_own_rules(used):
     record = used / FETCHED
-    content, status = record.read_text(), record.stat()
+    content = record.read_text()
     try:
         record.write_text(content[: len(content) // 2])
         again = _run(used, "--dry-run")
@@ -77,5 +76,3 @@ def test_the_module_still_watches_the_records_of_its_own_rules(used):
     assert again.returncode == 0, again.stdout
     assert f"replacing what is there: {FETCHED} ({FETCHED} is not a record of beirgrid" in again.stdout
     assert "beir_fetch_dataset" in again.stdout
-    assert json.loads(content)["stage"] == "fetch_dataset"
-    assert status.st_size == record.stat().st_size

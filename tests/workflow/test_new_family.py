@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import COMMANDS, ROOT, copy_checkout, python, write_collection
+from helpers import COMMANDS, ROOT, copy_checkout, fetch_collection, python, run_copy
 from stage_words import stage_job
 
 from beirgrid.encoders import open_encoder
@@ -99,18 +99,6 @@ def _insert(path: Path, before: str, text: str) -> None:
     path.write_text(content.replace(f"\n{before}", f"\n{text}{before}"))
 
 
-def _run(checkout: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [python(), "-m", *command, "--directory", str(folder), "--configfile", str(folder / "grid.yaml")],
-        cwd=checkout,
-        env={**os.environ, "PYTHONPATH": str(checkout / "workflow")},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
     """A copy of the checkout, with the new family in it."""
@@ -137,23 +125,16 @@ def test_a_family_with_encoder_and_search_takes_four_files(checkout, tiny_models
 
     texts = ["wheat and rye", "salt", "a long text on the fermentation of dough", "yeast", "flour, water, salt"]
     documents = [{"_id": f"d{number}", "text": text} for number, text in enumerate(texts)]
-    data = write_collection(tmp_path / "data", documents, [{"_id": "q", "text": "rye"}], {"test": [("q", "d0", 1)]})
+    fetch_collection(tmp_path, documents, [{"_id": "q", "text": "rye"}], [("q", "d0", 1)])
     model = ["--model", json.dumps({"family": "binary", "bits": 24}), "--checkpoint", str(tiny_models["dense"])]
     model += ["--device", "cpu", "--precision", "float32", "--corpus", "corpus.parquet"]
-    local = json.dumps({"source": "local", "path": str(data)})
-    outputs = [
-        ["--output", name, "--record", "record.json"] for name in ("corpus.parquet", "0.npy", "0.faiss", "s.run.gz")
-    ]
-    fetched = ["--queries", "queries.parquet", "--qrels", "qrels.tsv", "--record", "dataset.json"]
-    dataset = ["--entry", json.dumps({"corpus": "c"}), "--corpus-entry", local, "--corpus", "corpus.parquet"]
+    outputs = [["--output", name, "--record", "record.json"] for name in ("0.npy", "0.faiss", "s.run.gz")]
+    read = ["--indexes", "0.faiss", "--queries", "queries.parquet"]
     commands = [
-        ["fetch", "corpus", "--name", "c", "--entry", local, *outputs[0]],
-        ["fetch", "dataset", "--name", "d", *dataset, *fetched],
-        ["encode", *model, "--shard-size", "100", "--last", *outputs[1]],
-        ["index", "binary", "--vectors", "0.npy", *outputs[2]],
-        ["retrieve", "binary", "--system", "s", *model, "--indexes", "0.faiss", "--queries", "queries.parquet"],
+        ["encode", *model, "--shard-size", "100", "--last", *outputs[0]],
+        ["index", "binary", "--vectors", "0.npy", *outputs[1]],
+        ["retrieve", "binary", "--system", "s", *model, *read, *outputs[2]],
     ]
-    commands[-1] += outputs[3]
     subprocess.run(
         [python(), "-c", COMMANDS],
         cwd=tmp_path,
@@ -171,25 +152,20 @@ def test_a_family_with_encoder_and_search_takes_four_files(checkout, tiny_models
 
 def test_a_grid_with_another_family_is_planned(checkout, tmp_path):
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(GRID))
-    dry = _run(checkout, tmp_path, "snakemake", "-n", "-p", "--cores", "1")
-    assert dry.returncode == 0, dry.stdout
-    counts = {rule: int(jobs) for rule, jobs in re.findall(r"^(\w+) +(\d+)$", dry.stdout, re.MULTILINE)}
-    assert {rule: counts[rule] for rule in counts if rule.endswith(("_dense", "_binary"))} == {
-        "encode_dense": 1,
-        "index_dense": 1,
-        "retrieve_dense": 1,
-    }
+    grid = ("--directory", tmp_path, "--configfile", tmp_path / "grid.yaml")
+    dry = run_copy(checkout, "snakemake", "-n", "-p", "--cores", "1", *grid)
+    counts = {rule: int(jobs) for rule, jobs in re.findall(r"^(\w+) +(\d+)$", dry, re.MULTILINE)}
+    dense = {rule: jobs for rule, jobs in counts.items() if rule.endswith(("_dense", "_binary"))}
+    assert dense == {"encode_dense": 1, "index_dense": 1, "retrieve_dense": 1}
     assert counts["total"] == 2 + 2 + 3 + 2 + 1 + 1 + 1 + 3 + 3  # fetched, binary, BM25, reranked, fused, evaluated
-    assert "results/embeddings/coded/demo/0.npy" in dry.stdout
-    (name,) = re.findall(r" -m beirgrid stage retrieve_(\S+) <<< .*\"coded\"", dry.stdout)
-    assert name == "vectors"
-    settings = re.findall(r" stage encode <<< '(\{.*\})' > ", dry.stdout)
+    assert "results/embeddings/coded/demo/0.npy" in dry
+    assert re.findall(r" -m beirgrid stage retrieve_(\S+) <<< .*\"coded\"", dry) == ["vectors"]
+    settings = re.findall(r" stage encode <<< '(\{.*\})' > ", dry)
     assert [json.loads(text)["settings"]["model"] for text in settings] == [{"family": "binary", "bits": 128}]
-    plan = _run(checkout, tmp_path, "beirgrid", "plan", "--device", "cuda", "--format", "json")
-    rules = json.loads(plan.stdout)["rules"]
+    rules = json.loads(run_copy(checkout, "beirgrid", "plan", "--device", "cuda", "--format", "json", *grid))["rules"]
     assert rules["encode_dense"]["mem_mb"] > 1000
     assert rules["encode_dense"]["gpu_hours"] > 0 == rules["index_dense"]["gpu_hours"]
     wrong = {"models": {"minilm": {"bits": 8}}, "grid": GRID["grid"]}
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(GRID | wrong))
-    refused = _run(checkout, tmp_path, "beirgrid", "plan").stdout
+    refused = run_copy(checkout, "beirgrid", "plan", *grid, status=1)
     assert "models.minilm.bits: Extra inputs are not permitted" in refused

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import os
-import re
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from helpers import ROOT
-from small import collection, run
+from small import collection, finish, job_counts, run, table
 
 # Files of results that others may read, by their suffixes.
 TEXTS = (".json", ".csv", ".md", ".tex", ".html")
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open() as stream:
-        return list(csv.DictReader(stream))
-
-
-def _jobs(output: str) -> dict[str, int]:
-    table = re.search(r"^job +count\n[- ]+\n((?:\S+ +\d+\n)+)", output, re.MULTILINE)
-    assert table, output
-    return {name: int(count) for name, count in re.findall(r"(\S+) +(\d+)\n", table[1])}
+def _scores(folder: Path) -> dict[str, dict[str, str]]:
+    return {row["dataset"]: row for row in table(folder) if row["metric"] == "ndcg@10"}
 
 
 @pytest.fixture(scope="module")
@@ -52,27 +43,20 @@ def grid(finished, small_grid, tmp_path_factory) -> tuple[Path, Path, Path]:
 def test_the_grid_runs_without_it_and_its_cells_say_so(grid):
     configfile, work, absent = grid
     notice = f"docs/datasets.md says, and run again:\n  licensed: {absent}\n"
-    planned = run(configfile, work, "-n")
-    assert notice in planned.stdout
-    done = run(configfile, work)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count(notice) == 1
-    tables = work / "results/grids/grid/tables"
-
-    scores = {row["dataset"]: row for row in _rows(tables / "scores.csv") if row["metric"] == "ndcg@10"}
+    assert notice in finish(configfile, work, "-n")
+    assert finish(configfile, work).count(notice) == 1
+    tables, scores = work / "results/grids/grid/tables", _scores(work)
     assert scores["small"]["queries"] == "11"
     assert 0 < float(scores["small"]["low"]) <= float(scores["small"]["value"]) <= float(scores["small"]["high"]) < 1
     for dataset in ("licensed", "both"):
         assert [scores[dataset][key] for key in ("value", "queries", "status")] == ["", "", "not supplied"]
     assert scores["both"]["detail"] == "lacks licensed (not supplied)"
-    verdicts = {row["dataset"]: row for row in _rows(tables / "verdicts.csv")}
+    verdicts = {row["dataset"]: row for row in table(work, "verdicts")}
     assert verdicts["licensed"]["verdict"] == verdicts["licensed"]["status"] == "not supplied"
     assert verdicts["small"]["verdict"] == "no reference"
 
-    assert [(row["ndcg@10"], row["bm25-flat"]) for row in _rows(tables / "ndcg@10.csv")][1:] == [
-        ("licensed", ""),
-        ("both", ""),
-    ]
+    by_metric = [(row["ndcg@10"], row["bm25-flat"]) for row in table(work, "ndcg@10")]
+    assert by_metric[1:] == [("licensed", ""), ("both", "")]
     assert "| licensed | not supplied |" in (tables / "ndcg@10.md").read_text()
     assert r"licensed & not supplied \\" in (tables / "ndcg@10.tex").read_text()
     page = (work / "results/grids/grid/report/index.html").read_text()
@@ -89,15 +73,10 @@ def test_once_it_is_there_only_its_cells_are_computed(grid):
     configfile, work, absent = grid
     collection(absent, seed=1)
     done = run(configfile, work)
-    assert done.returncode == 0, done.stdout
-    assert "not supplied" not in done.stdout
     jobs = ("fetch_corpus", "fetch_dataset", "index_lexical", "retrieve_lexical", "evaluate", "aggregate", "report")
-    assert _jobs(done.stdout) == {**dict.fromkeys(jobs, 1), "all": 1, "total": len(jobs) + 1}
-    scores = {
-        row["dataset"]: row
-        for row in _rows(work / "results/grids/grid/tables/scores.csv")
-        if row["metric"] == "ndcg@10"
-    }
+    assert job_counts(done) == dict.fromkeys(jobs, 1)
+    assert "not supplied" not in done.stdout
+    scores = _scores(work)
     values = {name: float(row["value"]) for name, row in scores.items()}
     assert values["both"] == pytest.approx((values["small"] + values["licensed"]) / 2)
     assert scores["both"]["queries"] == "22"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
 
 import pytest
 import yaml
 from helpers import write_collection
-from small import run
+from small import finish, run, table
 
 
 @pytest.mark.slow
@@ -32,10 +31,8 @@ def test_what_a_dataset_says_of_its_queries_decides_what_is_ranked(tmp_path):
         "metrics": ["mrr@10"],
     }
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
-    done = run(tmp_path / "grid.yaml", tmp_path)
-    assert done.returncode == 0, done.stdout[-3000:]
-    with (tmp_path / "results/grids/grid/tables/scores.csv").open() as stream:
-        scores = {row["dataset"]: float(row["value"]) for row in csv.DictReader(stream)}
+    finish(tmp_path / "grid.yaml", tmp_path)
+    scores = {row["dataset"]: float(row["value"]) for row in table(tmp_path)}
     assert scores == {"chance": 1.0, "documents": 1.0, "no-documents": 0.5}
     page = (tmp_path / "results/grids/grid/report/index.html").read_text(encoding="utf-8")
     assert "10 queries that are documents and do not retrieve themselves" in page

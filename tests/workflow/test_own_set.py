@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import pytest
 import yaml
 from endpoint_server import KEY, Served, serving
 from helpers import beirgrid, main
-from small import run
+from small import finish, table
 
+from beirgrid.results.efficiency import read_latency
 from beirgrid.sets.evaluation_set import EvaluationSet
 from beirgrid.sets.store import Grading
 
@@ -51,8 +51,7 @@ def told(capsys):
 
 
 def scores(work: Path) -> dict[str, dict[str, str]]:
-    with (work / "results/grids/notes/tables/scores.csv").open() as stream:
-        return {row["system"]: row for row in csv.DictReader(stream) if row["metric"] == "ndcg@10"}
+    return {row["system"]: row for row in table(work, "scores", "notes") if row["metric"] == "ndcg@10"}
 
 
 def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told, monkeypatch):
@@ -69,23 +68,18 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
     assert grid["datasets"] == {"notes": {"corpus": "notes", "queries_are_documents": False}}
     grid["grid"]["systems"] = ["bm25", "bm25-flat"]
     (work / "notes/grid.yaml").write_text(yaml.safe_dump(grid))
-    done = run(work / "notes/grid.yaml", work)
-    assert done.returncode == 0, done.stdout
-    assert "Not judged, so without scores: notes" in done.stdout
+    assert "Not judged, so without scores: notes" in finish(work / "notes/grid.yaml", work)
     states = {(row["status"], row["detail"]) for row in scores(work).values()}
     assert states == {("not judged", "1 of 5 queries are synthetic")}
-    with (work / "results/grids/notes/tables/costs.csv").open() as stream:
-        costs = {(row["system"], row["stage"]) for row in csv.DictReader(stream)}
+    costs = {(row["system"], row["stage"]) for row in table(work, "costs", "notes")}
     assert {(system, stage) for system in ("bm25", "bm25-flat") for stage in ("index", "retrieve")} <= costs
     wanted = ("--grid", "notes", "--dataset", "notes", "--queries", "2", "--warm-up", "1")
     measured = beirgrid("latency", *wanted, "--output", "latency.csv", cwd=work)
     assert measured.returncode == 0, measured.stderr
-    with (work / "latency.csv").open() as stream:
-        assert {row["system"] for row in csv.DictReader(stream)} == {"bm25", "bm25-flat"}
+    assert set(read_latency(work / "latency.csv")["system"]) == {"bm25", "bm25-flat"}
     page = (work / "results/grids/notes/report/index.html").read_text()
     assert "1 of 5 queries are synthetic" in page
-    with (work / "results/grids/notes/tables/agreement.csv").open() as stream:
-        whole, pair = csv.DictReader(stream)
+    whole, pair = table(work, "agreement", "notes")
     assert (whole["system"], pair["system"], pair["other"], pair["queries"]) == ("all", "bm25", "bm25-flat", "5")
     assert 0 < float(pair["overlap@10"]) <= 1
     assert whole["pool@5"] == pair["pool@5"] == "15"
@@ -114,9 +108,8 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
     assert "Kendall's tau" in told("compare", "notes", "1", "2", cwd=work)
     assert "a paired test finds" in told("status", "notes", cwd=work)
 
-    done = run(work / "notes/grid.yaml", work)
-    assert done.returncode == 0, done.stdout
-    assert len((work / "results/grids/notes/tables/agreement.csv").read_text().splitlines()) == 1
+    finish(work / "notes/grid.yaml", work)
+    assert table(work, "agreement", "notes") == []
     found = scores(work)
     mark = "1 of 5 queries are synthetic; version 2 of its qrels, judged by a model (org/judge-1)"
     assert {(row["status"], row["detail"]) for row in found.values()} == {("done", mark)}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from helpers import ROOT, beirgrid, python
-from small import run
+from small import job_counts, run
 
 from beirgrid.core.compute import has_gpu_driver
 from beirgrid.pipeline import artifacts
@@ -24,19 +24,15 @@ from beirgrid.tools.plan import _resources, merged
 def _plan(configfile: Path, folder: Path, *options: str) -> dict[str, Any]:
     done = beirgrid("plan", "--configfile", configfile, "--directory", folder, "--format", "json", *options)
     assert done.returncode == 0, done.stderr
-    plan: dict[str, Any] = json.loads(done.stdout)
-    return plan
+    return json.loads(done.stdout)
 
 
 def test_it_counts_the_jobs_that_snakemake_would_run(small_grid, tmp_path):
     configfile = small_grid(tmp_path)
-    dry = run(configfile, tmp_path, "--dry-run").stdout
-    told = dict(re.findall(r"^(\w+) +(\d+)$", dry, re.MULTILINE))
+    counts = job_counts(run(configfile, tmp_path, "--dry-run"))
     plan = _plan(configfile, tmp_path)
-    assert {rule: sums["jobs"] for rule, sums in plan["rules"].items()} == {
-        rule: int(jobs) for rule, jobs in told.items() if rule not in ("all", "total")
-    }
-    assert plan["total"]["jobs"] == plan["jobs_in_all"] == int(told["total"]) - 1
+    assert {rule: sums["jobs"] for rule, sums in plan["rules"].items()} == counts
+    assert plan["total"]["jobs"] == plan["jobs_in_all"] == sum(counts.values())
     for sums in plan["rules"].values():
         assert sums["mem_mb"] > 600
         assert sums["runtime"] >= 20
@@ -80,8 +76,7 @@ def test_models_run_where_the_machine_or_the_person_says(small_grid, tmp_path):
     assert here["total"]["gpu_hours"] == 0 < cluster["total"]["gpu_hours"]
     asked = [plan["rules"]["encode_dense"]["mem_mb"] for plan in (here, cluster)]
     assert asked[0] < 3000 < 4000 + asked[0] < asked[1]  # the libraries of CUDA
-    cores = min(8, len(os.sched_getaffinity(0)))
-    assert here["cores"] == cores
+    assert here["cores"] == min(8, len(os.sched_getaffinity(0)))
 
 
 @pytest.mark.slow
@@ -103,13 +98,7 @@ def test_a_job_that_no_node_takes_is_named(tmp_path):
     assert re.search(r"msmarco \d+: [\d,]{5,} expected, but nodes\.cpu\.mem_mb allows 2,000: raise it, or set", line)
 
 
-def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
-    wrong = tmp_path / "wrong.yaml"
-    wrong.write_text("grid: {systems: [bm52], datasets: [scifact]}\n")
-    done = beirgrid("plan", "--configfile", wrong, "--directory", tmp_path)
-    assert done.returncode == 1
-    assert "no system is named 'bm52'; did you mean 'bm25'?" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_configfile_that_does_not_exist_is_named(tmp_path):
     done = beirgrid("plan", "--configfile", tmp_path / "none.yaml", "--directory", tmp_path)
     assert done.stderr == f"beirgrid plan: error: No such file or directory ({tmp_path}/none.yaml)\n"
 
@@ -117,6 +106,7 @@ def test_a_mistake_in_the_configuration_is_one_message(tmp_path):
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
+        ("grid: {systems: [bm52], datasets: [scifact]}", [], "no system is named 'bm52'; did you mean 'bm25'?"),
         ("grid: [", [], "grid.yaml cannot be read as YAML: while parsing a flow node"),
         ("", [], "grid.yaml: Config file must be given as JSON or YAML with keys at top level"),
         ("- a", [], "grid.yaml: Config file must be given as JSON or YAML with keys at top level"),
@@ -134,7 +124,6 @@ def test_what_cannot_be_planned_is_told_in_one_message(tmp_path, text, arguments
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "ran").exists()
 
 
 # Prints the jobs that Snakemake would run, those that the plans of the stages name, and the sums of the plan.

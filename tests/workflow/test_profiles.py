@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 import yaml
 from helpers import ROOT, rules, snakemake
-from small import SYSTEMS, run
+from small import SYSTEMS, finish, job_counts
 
 from beirgrid.pipeline.stage import stages
 
@@ -102,8 +102,7 @@ def test_the_slurm_profile_extends_a_grid_of_small_corpora(small_grid, tmp_path)
     encode = {"precision": "float32", "keep": True}
     grid = {"systems": ["bm25-flat", "tiny", "sparse"], "datasets": ["small"]}
     first = small_grid(tmp_path, encode=encode, grid=grid)
-    done = run(first, tmp_path)
-    assert done.returncode == 0, done.stdout
+    finish(first, tmp_path)
     raw = yaml.safe_load(first.read_text())
     models = {**raw["models"], "tiny-dense-2": {**raw["models"]["tiny-dense"], "max_length": 50}}
     systems = SYSTEMS | {"k": {"retriever": "bm25", "k1": 1.2}, "tiny2": {"retriever": "tiny-dense-2"}}
@@ -115,9 +114,7 @@ def test_the_slurm_profile_extends_a_grid_of_small_corpora(small_grid, tmp_path)
         *("-n", "--profile", "slurm", "--configfile", more, "--directory", tmp_path),
         *("--forcerun", "index_dense"),  # of the one model alone, of the other after its encoding
     )
-    assert planned.returncode == 0, planned.stdout
-    counts = dict(re.findall(r"^(\w+) +(\d+)$", planned.stdout, re.MULTILINE))
-    assert (counts["evaluate"], counts["encode_dense"], counts["index_dense"]) == ("6", "1", "2")
+    assert job_counts(planned).items() >= {"evaluate": 6, "encode_dense": 1, "index_dense": 2}.items()
 
 
 def test_modules_and_rules_stay_short():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from small import run
+from small import finish
 
 from beirgrid.results import answers
 
@@ -33,8 +33,7 @@ def _tables(collection: Path, systems: list[str], folder: Path) -> Path:
         "metrics": [*METRICS, "hole@10", "hole_corpus@10"],
     }
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(settings))
-    done = run(folder / f"{name}.yaml", folder, timeout=3600)  # a busy machine encodes ten documents per second
-    assert done.returncode == 0, done.stdout
+    finish(folder / f"{name}.yaml", folder, timeout=3600)  # a busy machine encodes ten documents per second
     return folder / f"results/grids/{name}/tables"
 
 

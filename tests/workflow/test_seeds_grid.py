@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from small import TRAINED, run
+from small import TRAINED, finish, job_counts, run, table
 
 from beirgrid.results.answers import from_csv
 
@@ -30,33 +28,24 @@ def _write(small_grid: Callable[..., Path], tiny_models: dict[str, Path], folder
         "fused": {"fusion": "rrf", "of": ["bm25-flat", "tuned"], "seeds": seeds},
     }
     encode = {"shard": 60, "precision": "float32"}
-    grid = {"systems": list(systems), "datasets": ["small"]}
-    return small_grid(folder, models=models, systems=systems, encode=encode, grid=grid)
-
-
-def _jobs(said: str) -> dict[str, int]:
-    return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE)}
+    return small_grid(folder, models=models, systems=systems, encode=encode)
 
 
 def test_only_what_depends_on_the_seed_is_planned_once_per_seed(small_grid, tiny_models, tmp_path):
-    done = run(_write(small_grid, tiny_models, tmp_path, 3), tmp_path, "-n")
-    assert done.returncode == 0, done.stdout
-    jobs = _jobs(done.stdout)
-    assert jobs.pop("total") == sum(jobs[name] for name in jobs if name != "total")
     # Fetched: the base of all that is trained. Indexed: the flat index once, for bm25-flat and for the negatives.
     once = {"fetch_corpus": 1, "fetch_dataset": 1, "fetch_model": 1, "aggregate": 1, "report": 1}
     once |= {"index_lexical": 1, "retrieve_lexical": 1}
     per_seed = {"adapt": 3, "train": 3, "encode_dense": 3, "index_dense": 3, "retrieve_dense": 3}
     per_seed |= {"score": 3, "rerank": 3, "fuse": 3}
     both = {"evaluate": 1 + 3 * 3}
-    assert {name: jobs.get(name) for name in once | per_seed | both} == once | per_seed | both
+    planned = job_counts(run(_write(small_grid, tiny_models, tmp_path, 3), tmp_path, "-n"))
+    assert planned == once | per_seed | both
 
 
 @pytest.mark.slow
 def test_seeds_give_other_scores_and_the_tables_their_mean(small_grid, tiny_models, tmp_path):
     configfile = _write(small_grid, tiny_models, tmp_path, 2)
-    done = run(configfile, tmp_path)
-    assert done.returncode == 0, done.stdout
+    finish(configfile, tmp_path)
     results = tmp_path / "results"
     weights = [
         json.loads((results / f"models/{model}/model.json").read_text())["facts"]["files"]["model.safetensors"]
@@ -76,10 +65,9 @@ def test_seeds_give_other_scores_and_the_tables_their_mean(small_grid, tiny_mode
         assert row["deviation"] == pytest.approx(statistics.stdev(values))
         assert scores[row["system"], row["metric"]] == pytest.approx(statistics.mean(values))
     assert "<small>± " in (results / "grids/grid/report/index.html").read_text()
-    assert "Nothing to be done" in run(configfile, tmp_path).stdout
-    assert run(configfile, tmp_path, "analyses").returncode == 0
-    trade_offs = pd.read_csv(results / "grids/grid/tables/trade_offs.csv")
-    assert set(trade_offs["system"]) == {*seeds["system"], "bm25-flat"}
+    assert "Nothing to be done" in finish(configfile, tmp_path)
+    finish(configfile, tmp_path, "analyses")
+    assert {row["system"] for row in table(tmp_path, "trade_offs")} == {*seeds["system"], "bm25-flat"}
     # A third seed runs alone.
-    more = _jobs(run(_write(small_grid, tiny_models, tmp_path, 3), tmp_path, "-n").stdout)
+    more = job_counts(run(_write(small_grid, tiny_models, tmp_path, 3), tmp_path, "-n"))
     assert (more["adapt"], more["train"], more["evaluate"]) == (1, 1, 3)
