@@ -84,7 +84,11 @@ TEXT = st.builds(
 )
 
 
-@given(TEXT | st.binary(max_size=60), st.booleans())
+# Hypothesis draws bytes of the package too, so it finds the header of ir_metadata, which is not read as rows.
+BYTES = st.binary(max_size=60).filter(lambda data: b"ir_metadata" not in data)
+
+
+@given(TEXT | BYTES, st.booleans())
 @example(b"", True)
 @example(b"1 Q0 1 1 0.5 t", False)
 @example(b"1\r1 Q0 a 1 t", False)
