@@ -378,3 +378,17 @@ def test_headers_for_another_server_are_not_sent(served, client, monkeypatch):
 def test_an_address_has_no_secret(url):
     with pytest.raises(ValueError, match="url"):
         Endpoint(model="served", url=url)
+
+
+@pytest.mark.parametrize(
+    ("connection", "message"),
+    [
+        ("", "endpoint m: needs the key 'url'"),
+        ('{"url": "http://h", "budget": 1}', "endpoint m: a budget needs a price"),
+        ('{"url": "http://h", "budget": 1, "price": {"output": 1}}', "endpoint m: a budget needs body: {max_tokens"),
+    ],
+)
+def test_a_connection_is_checked_before_anything_is_asked(connection, message):
+    with pytest.raises(ConfigError) as refused:
+        Endpoint(model="m").connected(connection)
+    assert str(refused.value).startswith(message)

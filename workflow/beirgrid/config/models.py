@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, JsonValue
 
 from ..core.compute import Precision
+from ..core.errors import ConfigError
 from .lock import RESOLVE
 from .recipes import Adaptation, CrossEncoderTraining, Training
 from .values import LIST, Entry, HubId, Length, NotNegative, PathName, Positive, Refers, Seed, Size, once
@@ -139,8 +140,11 @@ class Endpoint(Entry):
         return {key: value for key, value in self.own_keys().items() if key not in IDENTITY}
 
     def connected(self, connection: str) -> Endpoint:
-        """Return the endpoint with the connection settings from JSON."""
-        return Endpoint.model_validate_json(json.dumps({**json.loads(connection or "{}"), **self.identity()}))
+        """Return the endpoint with the connection settings from JSON; raise ConfigError if it cannot be asked."""
+        endpoint = Endpoint.model_validate_json(json.dumps({**json.loads(connection or "{}"), **self.identity()}))
+        if problems := "; ".join(endpoint._problems()):
+            raise ConfigError(f"endpoint {endpoint.model}: {problems}")
+        return endpoint
 
 
 class ModelEntry(Entry):

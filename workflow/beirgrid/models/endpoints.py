@@ -74,7 +74,7 @@ class Client:
         """Set up a client.
 
         The ledger is a file with the spending of all jobs, which share the budget. Responses are kept in the folder
-        ``answers``, if given, for the model of this ``identity`` alone, which is more than its name.
+        ``answers``, if given, and are used again only for the same ``identity``: a name alone identifies no model.
 
         Raises:
             ConfigError: an environment variable that the endpoint names is not set, or holds no address or key.
@@ -83,8 +83,8 @@ class Client:
         from openai import OpenAI
 
         self.endpoint, self.answers, self.identity = endpoint, answers, identity
-        url = endpoint.url or ""
-        url = _variable(url[1:], "url", ADDRESS) if url.startswith("$") else url
+        assert endpoint.url, "an endpoint is checked when it is read and when it is connected"
+        url = _variable(endpoint.url[1:], "url", ADDRESS) if endpoint.url.startswith("$") else endpoint.url
         self.url, self.key = url.rstrip("/"), _variable(endpoint.key, "key", _KEY) if endpoint.key else ""
         self.ledger, self.read, self.spent = ledger, 0, 0.0
         # Of all answered requests, those of earlier processes too; an upper bound where the server counts no tokens.
@@ -104,7 +104,7 @@ class Client:
     def embed(self, texts: Sequence[str], *, query: bool = False, dimension: int | None = None) -> np.ndarray:
         """Embed the texts of one request, documents or queries: float32 [texts, dimension].
 
-        None accepts the dimension of the endpoint, or any.
+        Without ``dimension``, that of the endpoint is expected or, if it has none, any.
         """
         body: dict[str, Any] = {"model": self.endpoint.model, "input": [self._sent(text) for text in texts]}
         if self.endpoint.dimensions:
@@ -173,9 +173,9 @@ class Client:
         return result
 
     def _enter(self, usage: np.ndarray) -> None:
-        """Enter the upper bounds of a request into the ledger before it is sent, or their correction after its answer.
+        """Enter the upper bounds of a request into the ledger before it is sent, or their correction afterwards.
 
-        The entry of a job that was killed stays.
+        The correction has -1 requests if none was answered. The entry of a job that was killed stays.
         """
         requests, tokens, price = usage.tolist()
         with files.locked(self.ledger), self.ledger.open("a+b") as stream:
