@@ -746,7 +746,7 @@ def test_the_server_takes_judgements_and_refuses_what_is_none(made, served):
     assert ask(served, "judge", {**pair, "grade": 7}) == (400, {"error": "the grade '7' is not one of 0, 1, 2, 3"})
     assert ask(served, "judge", {**pair, "grade": None}) == (400, {"error": "a skipped document needs a reason"})
     of_no_file = {**pair, "grade": None, "reason": "\ud800"}, {**pair, "query": "\ud800", "grade": 1}
-    for body in (*of_no_file, ["no object"], []):
+    for body in (*of_no_file, ["no object"], [], 5, [1]):
         assert ask(served, "judge", body)[0] == 400
     assert ask(served, "next", judge="%3Cb%3E")[0] == 400
     assert made.store.judgements() == []

@@ -51,7 +51,7 @@ def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[s
     row's number. A chunk appends its number. A file that is one document is left out if it cannot be read.
 
     Args:
-        chunk: most words per document; longer documents are split into chunks of whole paragraphs.
+        chunk: most words per document; longer documents are split between paragraphs, and within a longer paragraph.
 
     Returns:
         The documents, and the flaws by id or path: why a file is left out, why a text is empty or cut, or which

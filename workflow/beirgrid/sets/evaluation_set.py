@@ -176,7 +176,8 @@ class EvaluationSet:
         """Make a version of the qrels from the judgements of people, or of one model, and use it as the set's qrels.
 
         Args:
-            how: resolution of disagreements, for ``adjudicated`` by the adjudicator (``agreement.resolve``).
+            how: resolution of disagreements (``agreement.resolve``).
+            adjudicator: the judge who decides them, for ``adjudicated``.
             without: people whose judgements are excluded.
             model: the model whose judgements replace people's.
 

@@ -134,7 +134,7 @@ def read_endpoint(path: Path) -> Endpoint:
 
 
 def write_queries(made: EvaluationSet, number: int, model: Path, seed: int) -> tuple[list[SetQuery], dict[str, Any]]:
-    """Let a model write queries for passages sampled from a set's documents; return them with facts about the process.
+    """Write queries with a model, for passages sampled from a set's documents; return them with facts for their record.
 
     Args:
         number: number of queries; there are fewer where five times as many passages do not give as many.
@@ -227,7 +227,7 @@ def grade(answer: str) -> int | None:
     return int(grades[-1]) if grades else None
 
 
-def judge(made: EvaluationSet, model: Chat, name: str = "", file: Path | None = None) -> Iterator[Grading]:
+def judge(made: EvaluationSet, model: Chat, name: str = "", prompt_file: Path | None = None) -> Iterator[Grading]:
     """Judge the pairs of the pool that the model has not judged; yield each judgement when it is stored.
 
     A judgement has the model's answer as its reason. An answer without a grade is a skipped pair. set.json says which
@@ -235,18 +235,19 @@ def judge(made: EvaluationSet, model: Chat, name: str = "", file: Path | None = 
 
     Args:
         name: name of the judge, after ``model:``; the model's own unless given.
-        file: the message, with ``{query}`` and ``{passage}``; our own unless given.
+        prompt_file: file with the message, which has ``{query}`` and ``{passage}``; our own message unless given.
 
     Raises:
-        BeirgridError: the set has other grades than 0 to 3, the file lacks a place, or another model or prompt judged
+        BeirgridError: the set has other grades than 0 to 3, the prompt lacks a place, or another model or prompt judged
             under the name.
         DataError: the model gives no usable answer. What was judged before stays.
     """
     if made.description.grades.keys() != {0, 1, 2, 3}:
         raise BeirgridError(f"{made.folder}/set.json: a model judges with grades 0 to 3 only (UMBRELA's scale)")
-    judge_name, prompt = MODEL + (name or model.name), file.read_text(encoding="utf-8") if file else JUDGE_PROMPT
+    judge_name = MODEL + (name or model.name)
+    prompt = prompt_file.read_text(encoding="utf-8") if prompt_file else JUDGE_PROMPT
     if lacking := [place for place in ("{query}", "{passage}") if place not in prompt]:
-        raise ConfigError(f"{file} lacks {lacking[0]}, where the text of each pair goes")
+        raise ConfigError(f"{prompt_file} lacks {lacking[0]}, where the text of each pair goes")
     identity = {**model.identity, "prompt": prompt}
     known = made.description.models.get(judge_name, identity)
     if known != identity and any(judgement.judge == judge_name for judgement in made.store.judgements()):

@@ -79,7 +79,7 @@ class Judging:
         return {"pair": self.pair(*pair) if pair else None, "progress": self.store.progress(judge)}
 
     def judge(self, judge: str, row: dict[str, Any]) -> dict[str, Any]:
-        """Store a judgement, or raise BeirgridError; return the next pair and the progress."""
+        """Store a judgement and return the next pair and the progress; raise BeirgridError if it is not valid."""
         self.store.judge(self._judgement(judge, row))
         return self.next(judge)
 
@@ -147,6 +147,7 @@ class Judging:
         """Write the pairs that people grade differently to a CSV file, for an adjudicator; return their number."""
         people = self.set.people()
         pairs = agreement.disagreements(people)
+        self.texts = self.set.documents(document for (_, document), _ in pairs)
         names = [*_TEXTS, *(f"by {judge}" for judge in sorted(people)), "grade"]
         with files.atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.DictWriter(stream, names)
@@ -186,6 +187,16 @@ def _text_of_cell(text: str) -> str:
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
+def _row(body: bytes) -> dict[str, Any]:
+    """Read the JSON object of a request; raise BeirgridError if it is none, or has half a character."""
+    try:
+        row = dict(json.loads(body))
+        json.dumps(row, ensure_ascii=False).encode()
+    except (ValueError, TypeError, RecursionError):
+        raise BeirgridError("the request is not a JSON object of texts and numbers") from None
+    return row
+
+
 def application(judging: Judging, token: str) -> Starlette:
     """Return the page and its operations as an application that needs the token and a host name of this machine."""
     from starlette.applications import Starlette
@@ -208,7 +219,7 @@ def application(judging: Judging, token: str) -> Starlette:
         check(request)
         operation = getattr(judging, request.url.path[1:])
         judge = check_judge(request.query_params.get("judge", ""))
-        rows = [dict(json.loads(await request.body()))] if operation == judging.judge else []
+        rows = [_row(await request.body())] if operation == judging.judge else []
         return JSONResponse(await run_in_threadpool(operation, judge, *rows), headers=_HEADERS)
 
     def refuse(request: Request, error: Exception) -> Response:
@@ -217,15 +228,17 @@ def application(judging: Judging, token: str) -> Starlette:
 
     routes = [Route("/", index), Route("/next", answer)]
     routes += [Route(path, answer, methods=["POST"]) for path in ("/judge", "/undo")]
-    handlers = dict.fromkeys((HTTPException, BeirgridError, ValueError), refuse)
-    return Starlette(routes=routes, exception_handlers=handlers)
+    return Starlette(routes=routes, exception_handlers={HTTPException: refuse, BeirgridError: refuse})
 
 
 def serve(judging: Judging, port: int = 0) -> tuple[uvicorn.Server, socket.socket, str]:
     """Create a server on the loopback interface; return it, the socket that its ``run`` takes, and the address to open.
 
+    Args:
+        port: 0 for a free one.
+
     Raises:
-        BeirgridError: the port cannot be had; 0 is a free one.
+        BeirgridError: the port cannot be had.
     """
     import uvicorn
 

@@ -91,7 +91,7 @@ class JudgementStore:
             return {(query, document): bool(shared) for query, document, shared in rows}
 
     def judge(self, judgement: Grading) -> None:
-        """Store a judgement in place of earlier ones of its judge and pair; raise DataError for a pair of no pool."""
+        """Store a judgement in place of earlier ones of its judge and pair; raise DataError unless the pool has it."""
         judge, query, document, _, _ = judgement
         now = time.time()
         with self._connect() as connection:
