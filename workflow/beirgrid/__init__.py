@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from .results.scores import load_scores as load_scores
     from .runs.metrics import evaluate_run as evaluate_run
     from .tools.evaluator import Evaluator as Evaluator
-    from .tools.run import evaluate as evaluate
-    from .tools.run import grid as grid
+    from .tools.notebook import evaluate as evaluate
+    from .tools.notebook import grid as grid
 
 _MODULES = {
     "__version__": "core.checkout",
     "Evaluator": "tools.evaluator",
-    "evaluate": "tools.run",
-    "grid": "tools.run",
+    "evaluate": "tools.notebook",
+    "grid": "tools.notebook",
     "evaluate_run": "runs.metrics",
     "load_scores": "results.scores",
     "open_encoder": "encoders",

@@ -40,7 +40,7 @@ _SEVERAL = [Path(pattern).name for pattern in (paths.CORPUS_RECORD, paths.MODEL_
 
 
 class Pair(NamedTuple):
-    """A dataset with the systems of two sides, and the run of each, or those of all its seeds; none where it lacks."""
+    """A dataset with a system of each side, and the runs of both cells: one, one per seed, or none if it is absent."""
 
     systems: tuple[str, str]
     dataset: str
@@ -81,7 +81,7 @@ def compare(
     only; 2 something cannot be compared.
 
     Raises:
-        BeirgridError: a side has no results or no such system, or the sides have no cell in common.
+        BeirgridError: a side has no results or no such system, they have no cell in common, or the output is no .csv.
     """
     try:
         if output and output.suffix != ".csv":
@@ -118,7 +118,7 @@ def _side(text: str, directory: Path) -> tuple[Results, str]:
 
 
 def _pairs(first: Results, one: str, second: Results, other: str, datasets: Sequence[str]) -> list[Pair]:
-    """Return the cells of two sides, of which they share one, by dataset, and by system unless a side names one."""
+    """Pair cells of two sides by dataset, and by system unless a side names one; raise DataError if none is in both."""
     named = [(one or other, other or one)] if one or other else []
     pairs = []
     for systems in named or [(name, name) for name in dict.fromkeys([*first.systems, *second.systems])]:
