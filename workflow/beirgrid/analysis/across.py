@@ -1,4 +1,4 @@
-"""Compare systems over several datasets, from per-dataset means and per-query scores; and without judgements."""
+"""Compare systems over several datasets, by means and scores per query; compare rankings without judgements."""
 
 from __future__ import annotations
 

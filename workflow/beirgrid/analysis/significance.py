@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..pipeline.aggregate import PERMUTATIONS, permutations_of
+from ..results.permutations import PERMUTATIONS, permutations_of
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95

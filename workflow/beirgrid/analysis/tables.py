@@ -17,9 +17,9 @@ import pandas as pd
 
 from ..config import metric_names
 from ..core.errors import DataError
-from ..pipeline.aggregate import PERMUTATIONS
 from ..results.answers import ALL, ZERO_SHOT, both_ways, columns, mean_difference, typed
 from ..results.cells import Cells
+from ..results.permutations import PERMUTATIONS
 from ..results.scores import read_per_query
 from ..results.summary import GridSummary
 from ..runs.metrics import STEMS
@@ -309,8 +309,8 @@ def _across(
         scores = dataset.scores[:, [dataset.systems.index(system) for system in systems]]
         if reference is not None:
             scores = np.concatenate([scores, scores - scores[:, [reference]]], axis=1)
-        columns = scores.swapaxes(1, 2).reshape(len(scores), -1)  # metric by metric
-        matrices.append((np.asfortranarray(columns), dataset.parts))
+        flat = scores.swapaxes(1, 2).reshape(len(scores), -1)  # metric by metric
+        matrices.append((np.asfortranarray(flat), dataset.parts))  # the order in memory decides how sums round
     rngs = [significance.generator(seed, dataset.name, "across") for dataset in datasets]
     intervals = over_datasets.mean_intervals(
         matrices, rngs, significance.generator(seed, *(dataset.name for dataset in datasets)), resamples=resamples

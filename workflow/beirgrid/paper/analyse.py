@@ -93,7 +93,7 @@ def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[Cell]:
 def _measure(grid: GridSummary, done: Sequence[Cell]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the holes of each run, and the length of each document (``words.lengths``). Runs are read one by one."""
     progress = Progress("analyse", len(done), "runs")
-    unjudged, measured = [], [words.lengths("", {}, {}, {})]
+    unjudged, measured = [], []
     for dataset in dict.fromkeys(cell.dataset for cell in done):
         qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
         top: dict[str, dict[str, list[str]]] = {}
@@ -105,6 +105,7 @@ def _measure(grid: GridSummary, done: Sequence[Cell]) -> tuple[pd.DataFrame, pd.
             progress.add(1)
         counts = _count_words(grid.datasets[dataset].corpus, top, qrels)
         measured.append(words.lengths(dataset, top, qrels, counts))
+    measured = measured or [words.lengths("", {}, {}, {})]
     return pd.DataFrame(unjudged, columns=HOLE_COLUMNS), pd.concat(measured, ignore_index=True)
 
 

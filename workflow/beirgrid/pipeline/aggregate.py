@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from ..core import paths
 from ..core.provenance import Stamp
+from ..results.permutations import permutations_of
 from .grid import Grid
 from .sizes import Amounts, Sizes
 from .stage import Cost, Settings, Stage
 from .summaries import PUBLISHED
-
-# Permutations of a test. For the randomised Tukey HSD test: the fewest, and the shuffles of a query's scores in all.
-PERMUTATIONS, LEAST, SHUFFLES = 100_000, 10_000, 20_000_000
-
-
-def permutations_of(queries: int) -> int:
-    """Return the number of permutations of the Tukey HSD test for a dataset with ``queries`` queries."""
-    return max(LEAST, min(PERMUTATIONS, SHUFFLES // queries))
 
 
 class Aggregate(Stage):

@@ -119,10 +119,10 @@ def trade_offs(
     latency: pd.DataFrame | None = None,
     seeds: Mapping[str, Sequence[str]] | None = None,
 ) -> pd.DataFrame:
-    """Tabulate the mean of a metric over the datasets with its costs, and whether the system is on their Pareto fronts.
+    """Return a row per system: its mean of a metric over the datasets, its costs, and which Pareto fronts it is on.
 
-    ``index_bytes`` are of all datasets together, the other costs are averages over the datasets. ``latency_ms`` is the
-    median on the fastest hardware that was measured.
+    A front is that of the mean and one cost. ``index_bytes`` are of all datasets together, the other costs are averages
+    over the datasets. ``latency_ms`` is the median on the fastest hardware that was measured.
 
     Args:
         efficiency: output of ``efficiency``.

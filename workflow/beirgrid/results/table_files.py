@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -167,7 +167,7 @@ def _mean_facts(of: Mapping[str, pd.DataFrame], grid: GridSummary, rows: pd.Data
     means = [across.assign(dataset=across["over"] + ": " + across["names"])]
     if len(averaged := averaged_rows(grid)) > 1:
         values = rows[rows["dataset"].isin(averaged)].groupby("system")["value"].mean(skipna=False)
-        means.append(values.reset_index().assign(dataset=mean_name(grid), names=", ".join(sorted(averaged)), detail=""))
+        means.append(values.reset_index().assign(dataset=mean_name(grid), names=name_of_mean(averaged), detail=""))
     of_seeds = of["seeds"].rename(columns={"mean_of": "names"})[["system", "names", "deviation"]]
     over = pd.concat(means).merge(of_seeds, "left", ["system", "names"])
     flaws = rows[(rows["status"] == DONE) & (rows["detail"] != "")].set_index(_CELL)["detail"].to_dict()
@@ -201,8 +201,16 @@ def averaged_rows(grid: GridSummary) -> list[str]:
     return [row for row in grid.counted_once if grid.datasets[row].corpus != "msmarco"]
 
 
+def name_of_mean(datasets: Iterable[str]) -> str:
+    """Join the names of averaged datasets: the key by which seeds.csv and the tables of means meet."""
+    return ", ".join(sorted(datasets))
+
+
 def mean_name(grid: GridSummary) -> str:
-    """Name the row of means by its datasets or their number, and by the rows left out that are in no other row."""
+    """Name the row of means by its datasets or their number, and by the rows that it leaves out.
+
+    Parts of an averaged row are not left out.
+    """
     averaged = averaged_rows(grid)
     parts = {part for row in averaged for part in grid.datasets[row].mean_of}
     missing = [row for row in grid.rows if row not in averaged and row not in parts]

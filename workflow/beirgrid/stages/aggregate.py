@@ -109,12 +109,12 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
 
 
 def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame) -> pd.DataFrame:
-    """Tabulate mean and standard deviation over the finished seeds (of all ``of``) of each system with seeds.
+    """Tabulate mean and standard deviation over the finished seeds of each system with seeds.
 
     A row covers a dataset, or the seeds' means over the datasets in ``mean_of``: those of the main table, and those of
-    ``across``. A seed that lacks one of these datasets has no mean.
+    ``across``. A seed that lacks one of these datasets has no mean. ``seeds`` counts the finished seeds, ``of`` all.
     """
-    sets = dict.fromkeys([", ".join(sorted(table_files.averaged_rows(grid))), *across["names"]])
+    sets = dict.fromkeys([table_files.name_of_mean(table_files.averaged_rows(grid)), *across["names"]])
     rows = [(name, "", [name]) for name in grid.datasets]
     rows += [("", names, names.split(", ")) for names in sets if ", " in names]
     values = {
@@ -139,7 +139,8 @@ def judge(
     """Return each score beside each published value of its cell, with the verdict (``published.grade``).
 
     A score that nothing was published for has one row, with the verdict ``no reference``; the verdict on what has no
-    value is its status. ``meant`` gives what a metric is on a dataset. Rows on means over those in ``averaged`` follow.
+    value is its status. ``meant`` gives what a metric is on a dataset. Rows on the means over
+    the datasets in ``averaged`` follow.
     """
     known: dict[tuple[str, str, str], list[Published]] = {}
     judged = set(scores["dataset"])
