@@ -110,7 +110,7 @@ no corpus is named 'scifct'; did you mean 'scifact'?
     datasets: {x: {corpus: scifct}}
 no model is named 'miniml'; did you mean 'minilm'?
     systems: {x: {retriever: miniml}}
-systems.x.of: Tuple should have at least 2 items
+systems.x.of: Value should have at least 2 items
     systems: {x: {fusion: rrf, of: [bm25]}}
 1 weights for 2 systems
     systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [1]}}

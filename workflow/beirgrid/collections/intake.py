@@ -16,7 +16,7 @@ from ..core.errors import DataError, quoted, warn
 from ..core.progress import Progress
 from . import collection, lines, qrels
 from .collection import Document
-from .qrels import MAX_GRADE, Changes, Grades, Judgement
+from .qrels import MAX_GRADE, Changes, Judgement, Qrels
 from .sources import Query, Restriction, Source
 
 
@@ -85,7 +85,7 @@ class Judged:
     """
 
     texts: dict[str, str]
-    grades: Grades
+    grades: Qrels
     changes: Changes
     excluded: dict[str, list[str]]
     candidates: dict[str, list[str]]
@@ -214,7 +214,7 @@ def _own_documents(name: str, dataset: Dataset, documents: Path, same_ids: set[s
 
 
 def _judged_queries(
-    dataset: Dataset, corpus: Corpus, queries: Iterator[Query], grades: Grades
+    dataset: Dataset, corpus: Corpus, queries: Iterator[Query], grades: Qrels
 ) -> tuple[dict[str, str], int, int]:
     """Return the texts of judged queries by id (all queries without qrels), in the source's order, and the numbers of
     dropped duplicates and synthetic queries.

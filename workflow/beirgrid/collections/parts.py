@@ -22,17 +22,18 @@ def write_part(path: Path, rows: pa.Table) -> None:
 def read_part(path: Path, schema: pa.Schema, rows: int | None = None) -> pa.Table | None:
     """Read a part with columns of ``schema``, and of so many rows if given; None if there is no such part.
 
-    A part that is damaged, of another form, or has scores that are not finite is deleted, with a warning.
+    A part that is damaged, of another form, or has numbers that are not finite is deleted, with a warning.
     """
     if not path.is_file():
         return None
     try:
         with files.reading(path):
             table = pq.read_table(path, page_checksum_verification=True)
-            if table.schema != schema or len(table) != (len(table) if rows is None else rows):
+            if table.schema != schema or rows not in (None, len(table)):
                 raise ValueError("it has other columns or another number of rows")
-            if "score" in schema.names and not np.isfinite(table["score"]).all():
-                raise ValueError("a score is not finite")
+            numbers = [column.name for column in schema if pa.types.is_floating(column.type)]
+            if not all(np.isfinite(table[name]).all() for name in numbers):
+                raise ValueError("a number is not finite")
     except DataError as error:
         warn(f"{error}: its rows are computed again")
         path.unlink(missing_ok=True)

@@ -33,7 +33,7 @@ class Judgement(NamedTuple):
 
 
 # Query id to document id to grade.
-Grades = dict[str, dict[str, int]]
+Qrels = dict[str, dict[str, int]]
 # Query id to the documents whose relevance an instruction changes, where the collection lists them.
 Changes = dict[str, set[str]]
 
@@ -63,13 +63,13 @@ def judgements(path: Path) -> Iterator[Judgement]:
         yield Judgement(row["query-id"], row["corpus-id"], int(row["score"]), place, row.get("changed") == "1")
 
 
-def by_query(judged: Iterable[Judgement]) -> tuple[Grades, Changes, int]:
+def by_query(judged: Iterable[Judgement]) -> tuple[Qrels, Changes, int]:
     """Collect judgements by query. If a pair has several grades, the last counts; the number of such pairs is returned.
 
     Raises:
         DataError: an id cannot be in a run, or a grade is not valid.
     """
-    grades: Grades = {}
+    grades: Qrels = {}
     changes: Changes = {}
     overruled = 0
     for query, document, grade, place, changed in judged:
@@ -85,7 +85,7 @@ def by_query(judged: Iterable[Judgement]) -> tuple[Grades, Changes, int]:
     return grades, changes, overruled
 
 
-def read(path: str | Path) -> Grades:
+def read(path: str | Path) -> Qrels:
     """Return query id to document id to grade. If a pair has several grades, the last counts, with a warning.
 
     Raises:
@@ -94,7 +94,7 @@ def read(path: str | Path) -> Grades:
     return read_with_changes(path)[0]
 
 
-def read_with_changes(path: str | Path) -> tuple[Grades, Changes]:
+def read_with_changes(path: str | Path) -> tuple[Qrels, Changes]:
     """Return what ``read`` does, and query id to the documents whose column ``changed`` is 1; no query without it."""
     with files.reading(path):
         grades, changes, overruled = by_query(judgements(Path(path)))

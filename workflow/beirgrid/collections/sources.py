@@ -120,8 +120,10 @@ def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     for line, place in lines.read(path):
         try:
             row = json.loads(line, object_pairs_hook=files.distinct)
-        except (RecursionError, ValueError) as error:  # also nested too deeply, a number too long, a key twice
-            raise DataError(f"{place}: not JSON that can be read ({error})") from None
+        except json.JSONDecodeError as error:
+            raise DataError(f"{place}: not JSON ({error.msg} at column {error.colno})") from None
+        except (RecursionError, ValueError) as error:  # nested too deeply, a number too long, a duplicate key
+            raise DataError(f"{place}: JSON that cannot be read ({error})") from None
         if not isinstance(row, dict):
             raise DataError(f"{place}: expected a JSON object, got {type(row).__name__}")
         yield row, place

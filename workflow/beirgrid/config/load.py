@@ -181,8 +181,7 @@ def refuse_misread(configfiles: Iterable[str | Path], settings: Mapping[str, Any
     files = filter(Path.is_file, map(Path, configfiles))  # a pipe is read only once
     contents = {str(path): read_yaml(path) for path in files}
     for name, content in (contents | {"--config": settings}).items():
-        if CHECKOUT / "config" not in Path(name).parents:
-            _refuse_unmerged(name, content, merged)
+        _refuse_unmerged(name, content, merged)
 
 
 def _refuse_unmerged(name: str, value: Any, stays: Any, *keys: object) -> None:

@@ -136,7 +136,7 @@ class Bm25(SystemEntry):
 
 
 class Retriever(SystemEntry):
-    """A neural model, searched exactly: the keys of every search, and of families whose search has no others."""
+    """A neural model, searched exactly. Families whose search has keys of its own have classes below this one."""
 
     kind: ClassVar[str] = "neural"
     retriever: Annotated[str, Refers(("models",), tuple(RETRIEVERS), also=("bm25",))] = Field(

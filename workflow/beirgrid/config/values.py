@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationInfo, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic_core import ValidationError, core_schema
 
 from ..core.errors import nearest, quoted
@@ -35,8 +35,8 @@ def once(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-# Accepts YAML's lists where a tuple is kept.
-LIST = Strict(False)
+# Accepts YAML's lists where a tuple is kept, which strict validation would refuse; not its sets, which have no order.
+LIST = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 COMMIT = r"^[0-9a-f]{40}$"
 # Texts with a fixed form: names in paths, ids on the hub, commits, ISO 639-1 codes.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$")]

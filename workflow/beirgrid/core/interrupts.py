@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import ctypes
 import importlib
 import io
 import signal
@@ -23,6 +22,8 @@ def die_with_parent() -> None:
     An orphan would keep writing beside a rerun.
     """
     if sys.platform == "linux":
+        import ctypes  # here, as few processes need it
+
         pr_set_pdeathsig = 1  # linux/prctl.h
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
@@ -39,7 +40,7 @@ def handle_signals() -> None:
 
 if __name__ == "__main__":
     show_interrupts("stopped before any job began")
-    sys.argv.remove("snakemake")  # by which ``processes`` knows it
+    sys.argv.remove("snakemake")  # by which ``events.refuse_beside_others`` knows it
     # By name, because jobs import this module where Snakemake is not installed.
     snakemake = importlib.import_module("snakemake.cli")
     # As ``snakemake.main``, without the line "Using profiles …".

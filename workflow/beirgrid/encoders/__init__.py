@@ -38,7 +38,7 @@ def open_model(folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path 
     model = getattr(importlib.import_module(f".{module}", __name__), name)(folder, entry, runtime)
     if not (chunks := getattr(entry, "chunks", None)):
         return model
-    from .chunked import ChunkedEncoder, ChunkedScorer  # here, as what a server runs needs no PyTorch
+    from .chunked import ChunkedEncoder, ChunkedScorer  # it imports PyTorch, which served models do without
 
     return ChunkedEncoder(model, entry, folder) if isinstance(entry, DenseModel) else ChunkedScorer(model, chunks)
 

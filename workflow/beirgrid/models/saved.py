@@ -60,7 +60,10 @@ def _own(stated: Mapping[str, str | None], role: str, entry: TaskModel) -> str:
 
 
 def check_prompts(name: str, folder: Path, given: Collection[str]) -> None:
-    """Refuse a checkpoint whose own prompts the entry neither takes nor replaces, except for the ``given`` sides."""
+    """Refuse a checkpoint whose own prompts the entry neither takes nor replaces.
+
+    ``given`` are the sides (query, document) for which the entry has a prompt, possibly an empty one.
+    """
     saved = settings(folder)
     prompts = {role: text for role, text in (saved.get("prompts") or {}).items() if text}
     if not prompts or saved.get("model_type") in _OWN_MARKERS:

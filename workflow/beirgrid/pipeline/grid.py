@@ -116,7 +116,9 @@ class Grid:
 
     def training(self, model: str) -> Any:
         """Return the training recipe of a model. Its class follows from the stage's ``recipes``."""
-        return self.model(model).training
+        train = self.model(model).training
+        assert train is not None, f"{model} is fetched"
+        return train
 
     def retriever(self, system: str) -> str:
         """Return the document encoder of a neural retriever."""

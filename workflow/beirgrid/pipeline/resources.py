@@ -70,7 +70,7 @@ def need(stage: Stage, work: Mapping[str, float], rates: Mapping[str, float], ru
 
 
 def of_jobs(stage: Stage, function: Callable[..., Any], *names: str) -> partial[Any]:
-    """Return a function of jobs as Snakemake takes it: with their wildcards, and with ``names`` of its own.
+    """Return a function of jobs in the form that Snakemake calls: with a job's wildcards, and ``names`` as keywords.
 
     Snakemake is told the names, which it would find out anew several times per job.
     """

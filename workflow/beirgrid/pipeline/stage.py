@@ -195,7 +195,7 @@ class Stage:
 
 
 class OfFamily(Stage):
-    """A stage with a rule, and costs, for each kind of vectors. Other kinds have the costs of ``dense``."""
+    """A stage with a rule for each kind of vectors. A kind that ``costs_of`` lacks has the costs of ``dense``."""
 
     costs_of: ClassVar[Mapping[str, Mapping[str, Cost]]]
 

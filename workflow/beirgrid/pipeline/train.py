@@ -219,9 +219,9 @@ class Adapt(Stage):
 
 
 def _settings(grid: Grid, model: str, *keys: str, **more: Any) -> Settings:
-    """Return the precision, and as recipe ``more`` and some keys of the model's own, with defaults.
+    """Return the precision, and a recipe: some keys of the model's training recipe, with defaults, and ``more``.
 
-    Its other keys are left out: a changed learning rate must not write queries again.
+    The other keys are left out: a changed learning rate must not write queries again.
     """
     values = grid.training(model).model_dump(mode="json", by_alias=True)
     if values.get("queries_per_document"):
@@ -230,8 +230,13 @@ def _settings(grid: Grid, model: str, *keys: str, **more: Any) -> Settings:
     return {"precision": grid.config.encode.precision, "recipe": recipe | more}
 
 
+def queries_for_each(recipe: Any, documents: int) -> int:
+    """Return the number of queries of each sampled document: given, or as many as GPL's code writes in total."""
+    return int(recipe.queries_per_document or math.ceil(recipe.queries / documents))
+
+
 def _sampled(sizes: Sizes, model: str) -> tuple[int, int]:
     """Return the number of documents that a recipe samples, and of queries that it writes."""
     train = sizes.grid.training(model)
     documents = min(train.documents, sizes.documents(train.corpus))
-    return documents, documents * (train.queries_per_document or math.ceil(train.queries / documents))
+    return documents, documents * queries_for_each(train, documents)

@@ -44,9 +44,9 @@ def adopt(
 ) -> dict[str, int]:
     """Write a TREC run of other software under the rules for the workflow's own runs; return counts for its record.
 
-    Queries that ``queries``, the dataset's file, lacks are dropped. So are documents that the dataset excludes for a
-    query, before the cut at ``depth``. A run that lacks a query with qrels may be truncated, so it is refused unless
-    ``allow`` permits it; the query then counts 0 in each mean.
+    Queries without qrels, which ``queries`` (the dataset's file) lacks, are dropped. So are documents that the dataset
+    excludes for a query, before the cut at ``depth``. A run that lacks a query with qrels may be truncated, so it is
+    refused unless ``allow`` permits it; the query then counts 0 in each mean.
 
     Raises:
         DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.

@@ -63,7 +63,7 @@ def read_parts(parts: Collection[Path], pairs: Collection[Pair]) -> PairScores:
     """Read the scores of some pairs from parts. Damaged parts are deleted, with a warning."""
     scores: PairScores = {}
     for part in sorted(parts):
-        if table := part_files.read_part(part, _SCHEMA):
+        if (table := part_files.read_part(part, _SCHEMA)) is not None:
             rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-            scores.update(((query, text), score) for query, text, score in rows if (query, text) in pairs)
+            scores.update(((query, document), score) for query, document, score in rows if (query, document) in pairs)
     return scores

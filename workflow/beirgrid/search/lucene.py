@@ -244,7 +244,7 @@ def search(
     threads: int,
     memory_mb: int,
 ) -> dict[str, Ranked]:
-    """Search all queries, so many ``threads`` at a time; return query id to document ids and scores, best first.
+    """Search all queries, ``threads`` of them at a time; return query id to document ids and scores, best first.
 
     A query that is empty, or whose words occur in no document, has no results. The options are those of ``Searcher``.
 

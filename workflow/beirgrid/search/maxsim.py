@@ -182,8 +182,8 @@ def _opened(folders: Sequence[Path], dimension: int) -> Iterator[tuple[TokenShar
 def maxsim(queries: TokenVectors, vectors: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Compute MaxSim in float32: [queries, documents].
 
-    The documents' tokens are ``vectors``, float32 [tokens, dimension], from the row ``first`` of each document on. No
-    query and no document is without a token.
+    The documents' tokens are ``vectors``, float32 [tokens, dimension], from the row ``first`` of each document on.
+    Each query and each document has at least one token.
     """
     best = np.maximum.reduceat(queries.vectors @ vectors.T, first, axis=1)
     return np.add.reduceat(best, np.cumsum(queries.counts) - queries.counts, axis=0)

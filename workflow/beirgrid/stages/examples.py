@@ -30,7 +30,7 @@ from ..core.provenance import Artifact, Record
 from ..encoders import open_encoder, open_model
 from ..encoders.guards import check_finite
 from ..encoders.protocol import Scorer
-from ..pipeline.train import Generate, Label, Mine
+from ..pipeline.train import Generate, Label, Mine, queries_for_each
 from ..search import flat, lucene
 
 # Queries searched at a time.
@@ -66,7 +66,7 @@ def generate(
     with provenance.record(Generate.stamp, record, recipe.own_keys(), [output], inputs=inputs) as facts:
         runtime = compute.start()
         sampled = min(collection.count(corpus), recipe.documents)
-        per_document = recipe.queries_per_document or math.ceil(recipe.queries / sampled)
+        per_document = queries_for_each(recipe, sampled)
         model = open_model(generator, recipe.generator, runtime) if generator and recipe.generator else None
         choose, queries = random.Random(recipe.seed), 0
         progress = Progress("generate", sampled, "documents")
