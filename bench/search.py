@@ -1,6 +1,6 @@
 """Contenders of the bench's part ``search``.
 
-Usage: search.py NAMES FOLDER. NAMES are some of make, ours, faiss, torch and limit, with commas between them.
+Usage: search.py NAMES FOLDER. NAMES are some of make, ours, faiss, memory, torch and limit, with commas between them.
 
 ``make`` writes random shards as faiss indexes, and queries. The others print the seconds of a search, and the MB that
 it took beyond what the process had before. ``limit`` only multiplies, in float32.
@@ -58,6 +58,20 @@ def ours(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
 
 
 def faiss(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
+    """Search the same files with faiss, as one does without beirgrid: read them, and search them together."""
+    import faiss
+
+    def search() -> None:
+        together = faiss.IndexShards(DIMENSION)  # one shard after the other, on all cores
+        indexes = [faiss.read_index(str(path)) for path in shards(folder)]
+        for index in indexes:
+            together.add_shard(index)
+        together.search(queries, DEPTH)
+
+    return search
+
+
+def memory(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
     """Search in memory with faiss.knn."""
     from faiss import METRIC_INNER_PRODUCT, knn
 
@@ -108,7 +122,7 @@ def main() -> None:
 
 def contend(name: str, folder: Path) -> None:
     """Run a contender; print seconds and MB."""
-    search = {"ours": ours, "faiss": faiss, "torch": torch, "limit": limit}[name](
+    search = {"ours": ours, "faiss": faiss, "memory": memory, "torch": torch, "limit": limit}[name](
         folder, np.load(folder / "queries.npy")
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
