@@ -96,20 +96,6 @@ def unpack(archive: Path, folder: Path) -> Path:
     return folder
 
 
-def with_ranx(program: str, given: object) -> Any:
-    """Run a program that reads JSON and prints JSON, in a process in which ranx is not compiled.
-
-    The tests' runs are small: compiling takes half a minute, and the rest two seconds.
-    """
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-c", f"import json, ranx, sys\ngiven = json.load(sys.stdin)\n{program}"]
-    done = subprocess.run(
-        command, input=json.dumps(given), capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def write_collection(folder: Path, documents: list[dict], queries: list[dict], qrels: dict[str, list[tuple]]) -> Path:
     """Write a folder in BEIR layout and return it."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import random
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import get_args
 
 import pytest
-from helpers import with_ranx
 
 from beirgrid.config.values import Norm
 from beirgrid.runs import fusion, runs
@@ -154,7 +157,8 @@ def test_depth_cuts_the_canonical_order(method: str, depth: int) -> None:
 
 
 RANX = """
-fused = {}
+import json, ranx, sys
+given, fused = json.load(sys.stdin), {}
 for norm, runs in given["parts"].items():
     method = {"method": "rrf", "params": {"k": 60}}
     if norm != "rrf":
@@ -166,6 +170,7 @@ print(json.dumps(fused))
 
 @pytest.mark.slow
 def test_fusion_equals_that_of_ranx() -> None:
+    """The process does not compile ranx, which takes half a minute."""
     weights, queries = [0.5, 0.3, 0.2], [f"q{number}" for number in range(20)]
 
     def part(rng: random.Random) -> dict[str, Scores]:
@@ -173,7 +178,10 @@ def test_fusion_equals_that_of_ranx() -> None:
 
     norms = ["rrf", *get_args(Norm)]
     parts = {norm: [part(rng) for _ in weights] for norm in norms for rng in [random.Random(norm)]}
-    expected = with_ranx(RANX, {"parts": parts, "weights": weights})
+    given = json.dumps({"parts": parts, "weights": weights})
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    fused = subprocess.check_output([sys.executable, "-c", RANX], input=given, env=environment, text=True)
+    expected = json.loads(fused)
     assert list(expected) == norms
     for norm, runs_of_norm in parts.items():
         method = {} if norm == "rrf" else {"norm": norm, "weights": weights}
