@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain, islice
@@ -102,9 +102,7 @@ class LocalSource(Source):
         accepted = versions.get(files.sha256(self._file(f"qrels/{dataset.split}.tsv")))
         if accepted is None:
             return "its qrels are not an accepted version (set.json)"
-        models = [judge.removeprefix("model:") for judge in accepted["judges"] if judge.startswith("model:")]
-        by = f"judged by a model ({models[0]})" if models else "judged by people"
-        return f"version {accepted['number']} of its qrels, {by}"
+        return f"version {accepted['number']} of its qrels, {judged_by(accepted['judges'])}"
 
     def _file(self, name: str) -> Path:
         forms = files.forms(self.folder / name)
@@ -113,6 +111,12 @@ class LocalSource(Source):
         if len(forms) > 1:
             raise DataError(f"{self.folder} has both {name} and {name}.gz: keep one of them")
         return forms[0]
+
+
+def judged_by(judges: Iterable[str]) -> str:
+    """Phrase who judged: people, or a model, whose name has a prefix."""
+    models = [judge.removeprefix("model:") for judge in judges if judge.startswith("model:")]
+    return f"judged by a model ({models[0]})" if models else "judged by people"
 
 
 def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from ..collections import intake
 from ..collections.collection import pick_documents, read_queries
+from ..collections.sources import judged_by
 from ..config.values import Size
 from ..core import files, paths, provenance
 from ..core.errors import BeirgridError, DataError, say, show, table_lines, warn
@@ -239,9 +240,8 @@ def status(
         show(f"Next: beirgrid set judge {folder}, then beirgrid set accept {folder}")
         return
     newest = about.versions[-1]
-    show(
-        f"version {newest.number} of {newest.date} ({newest.by}, {newest.resolution}, {newest.judgements:,} judgements)"
-    )
+    made_by = f"{judged_by(newest.judges)}, {newest.resolution}, {newest.judgements:,} judgements"
+    show(f"version {newest.number} of {newest.date} ({made_by})")
     show(*findings.comparisons(tested, planned))
 
 

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..collections import qrels
 from ..collections.collection import Document, write_jsonl
-from ..collections.sources import LocalSource
+from ..collections.sources import LocalSource, judged_by
 from ..config.datasets import Dataset, LocalCorpus
 from ..core import files
 from ..core.checkout import __version__, full_version
@@ -59,12 +59,6 @@ class Version(BaseModel):
     guideline: str
     agreement: list[dict[str, Any]] = Field(default_factory=list)
     sha256: str
-
-    @property
-    def by(self) -> str:
-        """The kind of judges: people, or a model."""
-        models = [judge.removeprefix(MODEL) for judge in self.judges if judge.startswith(MODEL)]
-        return f"judged by a model ({models[0]})" if models else "judged by people"
 
 
 class Description(BaseModel):
@@ -283,7 +277,7 @@ def _card(about: Description, version: Version) -> str:
 # {about.name}
 
 {about.documents.get("number", 0):,} documents. {version.judgements:,} judgements of {version.queries:,} queries.
-Version {version.number} of {version.date}, {version.by} ({version.resolution}).
+Version {version.number} of {version.date}, {judged_by(version.judges)} ({version.resolution}).
 {"A model wrote the queries: they are synthetic." if about.queries.get("synthetic") else ""}
 Made by beirgrid {full_version()}.
 
