@@ -139,7 +139,7 @@ def _guarded(path: Path) -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
 
 
-def _chunks(document: Document, most: int) -> Iterator[Document]:
+def _chunks(document: Document, most: int) -> list[Document]:
     """Split a document into chunks of whole paragraphs with at most ``most`` words. A longer paragraph is split."""
     paragraphs = (re.findall(r"\S+\s*", text) for text in re.split(r"\n\s*\n", document.text))
     pieces = (words[at : at + most] for words in paragraphs for at in range(0, len(words), most))
@@ -152,10 +152,9 @@ def _chunks(document: Document, most: int) -> Iterator[Document]:
         chunks[-1].append("".join(piece).rstrip())
         size += len(piece)
     if len(chunks) <= 1:
-        yield document
-        return
-    for number, chunk in enumerate(chunks, start=1):
-        yield Document(f"{document.id}#{number}", document.title, "\n\n".join(chunk))
+        return [document]
+    numbered = enumerate(map("\n\n".join, chunks), start=1)
+    return [Document(f"{document.id}#{number}", document.title, text) for number, text in numbered]
 
 
 def _source(path: Path) -> str:
@@ -230,11 +229,8 @@ def _converted(content: bytes, kind: str) -> tuple[str, str]:
     """Return the title and the text that markitdown reads of a file, without marks of Markdown within a line."""
     from markitdown import StreamInfo, converters
 
-    reader = {
-        ".epub": converters.EpubConverter,
-        ".docx": converters.DocxConverter,
-        ".pptx": converters.PptxConverter,
-    }.get(kind, converters.HtmlConverter)()
+    kinds = {".epub": converters.EpubConverter, ".docx": converters.DocxConverter, ".pptx": converters.PptxConverter}
+    reader = kinds.get(kind, converters.HtmlConverter)()
     marks = {"strip": _WITHIN_WORDS, "escape_asterisks": False, "escape_underscores": False}
     result = reader.convert(io.BytesIO(content), StreamInfo(extension=kind), **marks)
     return result.title or "", result.markdown

@@ -156,7 +156,7 @@ def write_queries(made: EvaluationSet, number: int, model: Path, seed: int) -> t
         index = _build_index(made, Path(folder))
         while len(kept) < number and read < len(chosen):
             documents = [passages[identifier] for identifier in chosen[read : read + number - len(kept)]]
-            fresh, written = [], [_tidy(text) for text in write(documents)]
+            written = [_tidy(text) for text in write(documents)]
             best = lucene.search_texts(index, written, language="en", depth=_DEPTH, threads=1, memory_mb=_MEMORY)
             for document, query, retrieved in zip(documents, written, best, strict=True):
                 read += 1
@@ -165,11 +165,10 @@ def write_queries(made: EvaluationSet, number: int, model: Path, seed: int) -> t
                 elif document.id not in retrieved:
                     left_out["round_trip"] += 1
                 else:
-                    fresh.append(SetQuery(f"q{read}", query, source=document.id))
-            before = len(kept)
-            kept = without_near_duplicates([*kept, *fresh])
-            left_out["near_duplicates"] += before + len(fresh) - len(kept)
-            progress.add(len(kept) - before)
+                    kept.append(SetQuery(f"q{read}", query, source=document.id))
+            kept = without_near_duplicates(kept)
+            left_out["near_duplicates"] = read - len(kept) - left_out["empty"] - left_out["round_trip"]
+            progress.add(len(kept) - progress.done)
     if not kept:
         raise BeirgridError(
             f"{model}: none of {read} passages gave a query that finds its passage again "
