@@ -277,6 +277,7 @@ def test_an_error_names_its_command(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["init", "other", "--documents", ".", "--chunk", "5"], "chunk: Input should be greater than or equal to 20"),
         (["pool", "notes", "--queries", "1"], "queries: Input should be greater than or equal to 2"),
         (["pool", "notes", "--overlap", "2"], "overlap: Input should be less than or equal to 1"),
         (["queries", "notes", "--generate", "0", "--with", "x.yaml"], "generate: Input should be greater than or eq"),

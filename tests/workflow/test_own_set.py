@@ -118,11 +118,3 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
     assert record["facts"]["judgements"] == 12
     for place in ("report/index.html", "tables/ndcg@10.md"):
         assert mark in (work / "results/grids/notes" / place).read_text()
-
-
-def test_a_set_that_is_none_is_refused(work, told):
-    assert "is not an evaluation set" in told("status", "docs", cwd=work, status=1)
-    assert "chunk: Input should be greater than or equal to 20" in told(
-        "init", "other", "--documents", "docs", "--chunk", "5", cwd=work, status=2
-    )
-    assert "has no document with text" in told("init", "empty", "--documents", "nowhere", cwd=work, status=1)
