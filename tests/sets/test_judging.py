@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import gzip
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -34,15 +32,6 @@ from beirgrid.sets.evaluation_set import EvaluationSet
 from beirgrid.sets.store import STALE, Grading, JudgementStore
 
 HOSTILE = "<script>document.title = 'hacked'</script> & </textarea>"
-
-
-@pytest.fixture
-def said(monkeypatch):
-    """The warnings of a test."""
-    lines: list[str] = []
-    for module in (documents, queries, server):
-        monkeypatch.setattr(module, "warn", lines.append)
-    return lines
 
 
 @pytest.fixture
@@ -95,9 +84,6 @@ def test_a_pdf_is_read_and_a_scan_is_refused(tmp_path):
     assert flaws == {"a.pdf": "1 of its 2 pages have no text: scans need character recognition first"}
     figure.savefig(tmp_path / "a.pdf")
     with pytest.raises(DataError, match="1 of its 1 pages have no text: scans need"):
-        documents.read(tmp_path)
-    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7 broken")
-    with pytest.raises(DataError, match="cannot be read as a pdf file"):
         documents.read(tmp_path)
 
 
@@ -277,13 +263,6 @@ def test_long_documents_are_cut_at_paragraphs(tmp_path):
     assert texts == [*("\n".join(steps[at : at + 10]) for at in (0, 10, 20)), "Done."], "line breaks stay"
 
 
-def test_duplicates_are_named(tmp_path):
-    for name, text in {"a": "Rye  bread", "b": "# rye\nbread", "c": "wheat", "d": "# RYE\n\nbread"}.items():
-        (tmp_path / f"{name}.md").write_text(text)
-    (tmp_path / "e.csv").write_text("id,title,text\ne,rye,Bread\n")
-    assert documents.read(tmp_path)[1] == dict.fromkeys(("d.md", "e"), "it has the same words as b.md")
-
-
 with pa.BufferOutputStream() as _file:
     pq.write_table(pa.table([["rye"], ["oats"]], names=["text", "text"]), _file)
 TWICE = _file.getvalue().to_pybytes()
@@ -306,9 +285,7 @@ TWICE = _file.getvalue().to_pybytes()
         ("a.html", "<p>rye".encode("utf-16-le"), "a page: NUL characters: is the file in UTF-16?"),
         ("a.csv", b"id,text,text\n1,a,b\n", "two columns are named 'text'"),
         ("a.doc", b"word", "no document with text (a.doc: left out: files ending in .doc are not read)"),
-        ("a.docx", b"no", "a.docx cannot be read as a docx file"),
-        ("a.pptx", b"no", "a.pptx cannot be read as a pptx file"),
-        ("a.epub", b"no", "a.epub cannot be read as a epub file"),
+        ("a.pdf", b"%PDF-1.7 broken", "a.pdf cannot be read as a pdf file"),
         ("a.xlsx", b"no", "a.xlsx cannot be read as a xlsx file"),
     ],
 )
@@ -417,7 +394,7 @@ def test_documents_that_cannot_be_read_or_have_no_text_are_named_and_the_others_
     assert all(re.match(pattern, flaws[name]) for name, pattern in expected.items()), flaws
 
 
-def test_rows_of_excel_are_not_lost(tmp_path, said):
+def test_rows_of_excel_are_not_lost(tmp_path, capsys):
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     rows = ([None], ["id", "text", None, "note"], ["1", "x"], [None, " "], ["2", "y", "aside", "z"])
@@ -429,7 +406,7 @@ def test_rows_of_excel_are_not_lost(tmp_path, said):
     found, flaws = documents.read(tmp_path)
     assert [(document.id, document.text) for document in found] == [("1", "x"), ("2", "y"), ("3", "")]
     assert flaws == {"3": "it has no text"}
-    assert [line.partition(": ")[2] for line in said] == [
+    assert [line.rpartition(": ")[2] for line in capsys.readouterr().err.splitlines()] == [
         "column 3 (1 values), note (2 values)",
         "its only row is taken for names of columns",
     ]
@@ -451,10 +428,10 @@ def test_rows_of_excel_are_not_lost(tmp_path, said):
         ("a.tsv", "title\ttext\t\nrye\toats\twheat\n", "columns up to {} row 1 that are not read: without a name (1"),
     ],
 )
-def test_columns_that_are_not_read_are_named(tmp_path, said, name, content, told):
+def test_columns_that_are_not_read_are_named(tmp_path, capsys, name, content, told):
     (tmp_path / name).write_text(content)
     documents.read(tmp_path)
-    assert said[0].startswith(told.format(tmp_path / name))
+    assert capsys.readouterr().err.startswith(f"warning: {told.format(tmp_path / name)}")
 
 
 LINES = 'first line\n\n"second"\tline\rend, and\nmore'
@@ -492,11 +469,11 @@ def test_links_are_not_followed_out_of_the_folder(tmp_path):
     assert flaws == dict.fromkeys(["c.md", "d", "e.md"], LINK)
 
 
-def test_queries_are_read_and_checked(tmp_path, said):
+def test_queries_are_read_and_checked(tmp_path, capsys):
     path = tmp_path / "queries.csv"
     path.write_text("query,id\n how  to bake ,q7\n,q8\n")
     assert queries.read(path) == [queries.SetQuery("q7", "how to bake")]
-    assert said == [f"{path}: 1 rows have no query"]
+    assert capsys.readouterr().err == f"warning: {path}: 1 rows have no query\n"
     reading, writing = os.pipe()  # of a shell
     os.write(writing, b"first query\nsecond\n")
     os.close(writing)
@@ -549,28 +526,18 @@ QUOTES = re.compile(r'"(?:[^"]|"")*"')
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.text('a" ,\t'), min_size=1), st.sampled_from((",", "\t")), st.booleans(), st.booleans())
-def test_a_table_of_queries_has_all_its_rows_or_is_refused(tmp_path_factory, texts, delimiter, first, program):
-    """A program wrote it as CSV, or people typed it; the query is in the first column or in the last."""
-    program = program and delimiter == ","
+@given(st.lists(st.text('a" ,\t'), min_size=1), st.sampled_from((",", "\t")), st.booleans())
+def test_a_table_that_people_typed_has_all_its_rows_or_is_refused(tmp_path_factory, texts, delimiter, first):
+    """The query is in the first column or in the last."""
     path = tmp_path_factory.getbasetemp() / f"a{'.csv' if delimiter == ',' else '.tsv'}"
-    if not program:
-        texts = [text.replace(delimiter, "a") for text in texts]
+    texts = [text.replace(delimiter, "a") for text in texts]
     rows = [("query", "id"), *((text, f"q{at}") for at, text in enumerate(texts))]
-    rows = rows if first else [row[::-1] for row in rows]
-    with path.open("w", newline="") as stream:
-        if program:
-            csv.writer(stream, delimiter=delimiter).writerows(rows)
-        else:
-            stream.write("".join(f"{delimiter.join(row)}\n" for row in rows))
-            if delimiter == ",":  # which has quotes around a field as a whole
-                texts = [text[1:-1].replace('""', '"') if QUOTES.fullmatch(text) else text for text in texts]
+    path.write_text("".join(f"{delimiter.join(row if first else row[::-1])}\n" for row in rows))
+    if delimiter == ",":  # which has quotes around a field as a whole
+        texts = [text[1:-1].replace('""', '"') if QUOTES.fullmatch(text) else text for text in texts]
     expected = [(f"q{at}", " ".join(text.split())) for at, text in enumerate(texts) if text.strip()]
-    if program and expected:
+    with contextlib.suppress(DataError):
         assert [query[:2] for query in queries.read(path)] == expected
-    else:
-        with contextlib.suppress(DataError):
-            assert [query[:2] for query in queries.read(path)] == expected
 
 
 def test_a_log_is_sampled_by_frequency():
@@ -602,14 +569,20 @@ def store(tmp_path):
 
 
 def test_judges_share_the_pool_and_never_meet_on_a_query(store):
-    for judge in ("ann", "ben") * 12:
-        store.judge(Grading(judge, *store.next(judge), 1))
-    assert store.next("ann") is store.next("ben") is None
-    assert len({(found.query, found.document) for found in store.judgements()}) == 24
-    ann, ben = ([found.query for found in store.judgements() if found.judge == judge] for judge in ("ann", "ben"))
-    assert not {*ann} & {*ben}
-    assert ann == [query for query in ann[::3] for _ in range(3)], "documents of a query follow each other"
-    assert ann != sorted(ann)
+    assert store.waiting("ann") != sorted(store.waiting("ann"))
+
+    def judge(name: str) -> None:
+        while pair := store.next(name):
+            store.judge(Grading(name, *pair, 1))
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(judge, ("ann", "ben", "cem")))
+    found = store.judgements()
+    assert len({(judgement.query, judgement.document) for judgement in found}) == len(found) == 24
+    assert len({(judgement.query, judgement.judge) for judgement in found}) == 8
+    for name in ("ann", "ben", "cem"):
+        own = [judgement.query for judgement in found if judgement.judge == name]
+        assert own == [query for query in own[::3] for _ in range(3)], "documents of a query follow each other"
 
 
 def test_shared_queries_are_judged_by_everyone(tmp_path):
@@ -643,7 +616,7 @@ def test_judgements_can_be_changed_and_undone(store):
     assert store.undo("ann") == first
     assert store.undo("ann") is None
     assert store.judgements() == []
-    with pytest.raises(DataError, match="does not have document 'd9' for query 'q0'"):
+    with pytest.raises(DataError, match="does not have document 'd9' of query 'q0'"):
         store.judge(Grading("ann", "q0", "d9", 1))
 
 
@@ -656,13 +629,12 @@ def test_progress_counts_pairs_and_a_pool_that_grows_keeps_its_judgements(store)
 
 
 KILLED = """
-import sys, itertools
-from beirgrid.sets.store import Grading, JudgementStore
+import sys
 from pathlib import Path
+from beirgrid.sets.store import Grading, JudgementStore
 store = JudgementStore(Path(sys.argv[1]))
-for number in itertools.count(1):
-    pair = store.next("ann")
-    store.judge(Grading("ann", *pair, 1))
+for number in range(1, 300):
+    store.judge(Grading("ann", *store.next("ann"), 1))
     print(number, flush=True)
 """
 
@@ -678,26 +650,6 @@ def test_a_kill_loses_no_judgement_that_was_acknowledged(store):
     assert int(told[-1]) <= kept <= int(told[-1]) + 1
     store.judge(Grading("ann", *store.next("ann"), 1))
     assert len(store.judgements()) == kept + 1
-
-
-def test_a_full_disk_is_named_and_judging_goes_on_when_there_is_space(full_disk):
-    found, filler = JudgementStore(full_disk / "judgements.sqlite"), full_disk / "filler"
-    found.add_pool(("q", f"d{number}") for number in range(300))
-    filler.write_bytes(b"x" * max(shutil.disk_usage(full_disk).free - 150_000, 0))
-    acknowledged = []
-
-    def judge() -> None:
-        while pair := found.next("ann"):
-            found.judge(Grading("ann", *pair, 1, "why " * 200))
-            acknowledged.append(pair)
-
-    with pytest.raises(BeirgridError, match=r"(disk is full|disk I/O error)\. All judgements before this one are kept"):
-        judge()
-    assert 0 < len(acknowledged) < 300
-    filler.unlink()
-    assert len(found.judgements()) == len(acknowledged)
-    found.judge(Grading("ann", *found.next("ann"), 2))
-    assert len(JudgementStore(found.path).judgements()) == len(acknowledged) + 1
 
 
 @pytest.fixture
@@ -833,13 +785,13 @@ HEADER = "query,document,grade,reason\n"
         (f"{HEADER}q1,d1,3,\nq1,d1,2,\n", "row 2: document 'd1' of query 'q1' has another grade than in .* row 1"),
     ],
 )
-def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path, said, text, expected):
+def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path, capsys, text, expected):
     judging, path = server.Judging(made), tmp_path / "back.csv"
     path.write_text(text)
     if isinstance(expected, dict):
         assert judging.take_back("ann", path) == len(expected)
         assert made.grades() == {"ann": expected}
-        assert said == [f"{path}: 1 rows have neither a grade nor a reason"] * (",,\n" in text)
+        assert ("1 rows have neither a grade nor a reason" in capsys.readouterr().err) == (",,\n" in text)
     else:
         with pytest.raises(BeirgridError, match=expected):
             judging.take_back("ann", path)
@@ -883,8 +835,6 @@ def test_versions_keep_who_when_and_how(made):
         made.accept("majority")
     for judge, grade in (("ann", 2), ("ben", 0)):
         made.store.judge(Grading(judge, "q1", "d1", grade))
-    with pytest.raises(BeirgridError, match="disagree on 1 pairs that 'cem' has not judged, first document 'd1'"):
-        made.accept("adjudicated", "cem")
     with pytest.raises(BeirgridError, match="none of the 1 judged documents is relevant"):
         made.accept("strictest")
     assert not (made.folder / "qrels").exists()
@@ -923,13 +873,3 @@ def test_what_is_no_set_or_store_is_refused(tmp_path, made):
     (tmp_path / "x.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(DataError, match=r"x\.sqlite is damaged"):
         JudgementStore(tmp_path / "x.sqlite").judgements()
-
-
-def test_two_threads_store_every_judgement(store):
-    def judge(name: str) -> None:
-        while pair := store.next(name):
-            store.judge(Grading(name, *pair, 1))
-
-    with ThreadPoolExecutor(3) as threads:
-        list(threads.map(judge, ("ann", "ben", "cem")))
-    assert len(store.judgements()) == 24

@@ -113,6 +113,7 @@ class Judging:
 
         Raises:
             BeirgridError: a grade is not valid; names the row. Nothing is stored then.
+            DataError: a column is absent, or the pool lacks a pair. Nothing is stored then.
         """
         check_judge(judge)
         judgements: dict[Pair, tuple[Grading, str]] = {}
@@ -134,13 +135,9 @@ class Judging:
                 raise BeirgridError(
                     f"{place}: document {pair[1]!r} of query {pair[0]!r} has another grade than in {earlier}"
                 )
-        if strangers := judgements.keys() - self.store.pool().keys():
-            query, document = min(strangers)
-            raise BeirgridError(f"{path}: the pool does not have document {document!r} of query {query!r}")
         if empty:
             warn(f"{path}: {empty:,} rows have neither a grade nor a reason")
-        for judgement, _ in judgements.values():
-            self.store.judge(judgement)
+        self.store.judge(*(judgement for judgement, _ in judgements.values()))
         return len(judgements)
 
     def write_disagreements(self, path: Path) -> int:

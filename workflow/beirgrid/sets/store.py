@@ -90,19 +90,24 @@ class JudgementStore:
             rows = connection.execute("SELECT query, document, shared FROM pool")
             return {(query, document): bool(shared) for query, document, shared in rows}
 
-    def judge(self, judgement: Grading) -> None:
-        """Store a judgement in place of earlier ones of its judge and pair; raise DataError unless the pool has it."""
-        judge, query, document, _, _ = judgement
+    def judge(self, *judgements: Grading) -> None:
+        """Store judgements, all or none, in place of earlier ones of the same judge and pair.
+
+        Raises:
+            DataError: the pool lacks one of the pairs.
+        """
         now = time.time()
         with self._connect() as connection:
-            known = connection.execute("SELECT 1 FROM pool WHERE query=? AND document=?", (query, document)).fetchone()
-            if not known:
-                raise DataError(f"the pool of {self.path} does not have document {document!r} for query {query!r}")
-            connection.execute(
-                "INSERT INTO judgements (judge, query, document, grade, reason, at) VALUES (?, ?, ?, ?, ?, ?)",
-                (*judgement, now),
-            )
-            connection.execute("UPDATE claims SET at=? WHERE query=? AND judge=?", (now, query, judge))
+            for judgement in judgements:
+                judge, query, document, _, _ = judgement
+                known = connection.execute("SELECT 1 FROM pool WHERE query=? AND document=?", (query, document))
+                if not known.fetchone():
+                    raise DataError(f"the pool of {self.path} does not have document {document!r} of query {query!r}")
+                connection.execute(
+                    "INSERT INTO judgements (judge, query, document, grade, reason, at) VALUES (?, ?, ?, ?, ?, ?)",
+                    (*judgement, now),
+                )
+                connection.execute("UPDATE claims SET at=? WHERE query=? AND judge=?", (now, query, judge))
 
     def undo(self, judge: str) -> Pair | None:
         """Undo a judge's last judgement; return its pair, or None if there is none."""
@@ -144,12 +149,8 @@ class JudgementStore:
 
     def progress(self, judge: str) -> dict[str, int]:
         """Return how many pairs a judge has graded or skipped, and how many wait for the judge (or for any)."""
-        with self._connect() as connection:
-            left = self._waiting(connection, judge)
-            judged = connection.execute(
-                "SELECT DISTINCT query, document FROM judgements WHERE judge=? AND undone=0", (judge,)
-            )
-            return {"judged": len(judged.fetchall()), "left": len(left)}
+        judged = sum(judgement.judge == judge for judgement in self.judgements())
+        return {"judged": judged, "left": len(self.waiting(judge))}
 
     @staticmethod
     def _waiting(connection: sqlite3.Connection, judge: str) -> list[tuple[str, str, bool]]:
