@@ -224,25 +224,6 @@ def rules() -> dict[str, Rule]:
         return {rule.name: rule for rule in workflow._workflow.rules if rule.name != "all"}
 
 
-def write_bright_leetcode(
-    home: Path, documents: dict[str, str], queries: Iterable[tuple[str, str, str, list[str]]]
-) -> None:
-    """Write ``bright/leetcode`` where ir_datasets keeps it: a query has an id, a text, a relevant and other documents,
-    which are excluded.
-    """
-    unread = {"reasoning": "", "gold_answer": ""}
-    asked = [
-        {"id": name, "query": text, **unread, "gold_ids": [gold], "excluded_ids": excluded or ["N/A"]}
-        for name, text, gold, excluded in queries
-    ]
-    docs = [{"id": name, "content": text} for name, text in documents.items()]
-    reasons = ("Gemini-1.0", "claude-3-opus", "gpt4", "grit", "llama3-70b")
-    tables = {"docs": docs, **dict.fromkeys(("queries", *(f"{of}_reason.queries" for of in reasons)), asked)}
-    (home / "bright").mkdir(parents=True)
-    for name, rows in tables.items():
-        pq.write_table(pa.Table.from_pylist(rows), home / "bright" / f"leetcode.{name}.parquet")
-
-
 def hub(folder: Path, configurations: dict[str, dict[str, Rows]], suffix: str = "parquet") -> str:
     """Write a dataset repository: data files, and a card that says which configuration and split each is."""
     card = []

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import ir_datasets
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import beirgrid, fetch_corpus, fetch_dataset, main, quick_first, write_bright_leetcode
+from helpers import beirgrid, fetch_corpus, fetch_dataset, main, quick_first
 from ir_datasets.datasets import beir
 from ir_datasets.datasets.base import Dataset, FilteredQueries
 from ir_datasets.formats import GenericDoc, GenericQuery
@@ -437,8 +438,15 @@ def test_an_id_without_queries_is_refused(server, register, fetch, out):
 def test_what_brights_qrels_exclude_is_not_judged(tmp_path, monkeypatch, clash):
     """ir_datasets has it as a grade of -100."""
     ids = [f"leetcode/{i}" for i in range(3)]
-    rows = [("7", "how", ids[0], ids if clash else ids[1:]), ("8", "why", ids[2], [])]
-    write_bright_leetcode(tmp_path / "home", {name: f"text {name}" for name in ids}, rows)
+    relevant = [("7", ids[0], ids if clash else ids[1:]), ("8", ids[2], ["N/A"])]
+    facts = {"query": "how", "reasoning": "", "gold_answer": ""}
+    rows = [{"id": name, **facts, "gold_ids": [gold], "excluded_ids": others} for name, gold, others in relevant]
+    reasons = ("Gemini-1.0", "claude-3-opus", "gpt4", "grit", "llama3-70b")
+    tables = dict.fromkeys(("queries", *(f"{of}_reason.queries" for of in reasons)), rows)
+    tables["docs"] = [{"id": name, "content": "text"} for name in ids]
+    (tmp_path / "home/bright").mkdir(parents=True)
+    for name, of_table in tables.items():
+        pq.write_table(pa.Table.from_pylist(of_table), tmp_path / f"home/bright/leetcode.{name}.parquet")
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
     source = {"source": "ir_datasets", "id": "bright/leetcode", "documents": 3}
     for words in (
