@@ -14,7 +14,7 @@ from pathlib import Path
 
 import forkserver
 import pytest
-from helpers import FORKING, ROOT, made_once, python
+from helpers import FORKING, ROOT, made_once, python, set_step
 
 from beirgrid.core import errors
 from beirgrid.tools import forks
@@ -107,6 +107,19 @@ def endpoint_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai._base_client, "MAX_RETRY_DELAY", 0.001)
 
 
+@pytest.fixture
+def told(capsys):
+    """Return a function that runs a command of ``beirgrid set`` and returns what it prints, warnings first."""
+
+    def run(*words: object) -> str:
+        capsys.readouterr()
+        set_step(*words)
+        shown, warned = capsys.readouterr()
+        return warned + shown
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """Return the checkout."""
@@ -157,17 +170,15 @@ def _save_tiny_models(folder: Path) -> None:
 @pytest.fixture
 def full_disk(tmp_path):
     """Mount a file system of 1 MB."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount a small file system")
-    (tmp_path / "disk").mkdir()
-    try:
-        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path / "disk")]
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
+    if os.geteuid() != 0 or not shutil.which("mount"):
+        pytest.skip("only root may mount a small file system, with the command mount")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
         pytest.skip(f"mounting is not permitted here: {mounted.stderr.strip()}")
-    yield tmp_path / "disk"
-    if subprocess.run(["umount", str(tmp_path / "disk")], check=False).returncode != 0:
+    yield disk
+    if subprocess.run(["umount", disk], check=False).returncode != 0:
         gc.collect()  # the traceback of a failed write can hold its file open
-        subprocess.run(["umount", str(tmp_path / "disk")], check=True)
+        subprocess.run(["umount", disk], check=True)

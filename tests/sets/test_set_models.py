@@ -236,7 +236,7 @@ def test_a_calibration_says_how_far_the_model_can_be_trusted(made, endpoint):
     assert told[-1].endswith(f"on these queries: {kendalltau(*zip(*means, strict=True)).statistic:.3f}")
 
 
-def test_a_decoder_on_this_machine_judges(tmp_path, capsys):
+def test_a_decoder_on_this_machine_judges(tmp_path, told):
     """The model answers 2 to everything. One document is longer than the model's window."""
     texts = [documents.Document("short", "", "rye"), documents.Document("long", "Long", "rye bread " * 1000)]
     made = EvaluationSet.create(tmp_path / "notes", texts, "here")
@@ -245,8 +245,8 @@ def test_a_decoder_on_this_machine_judges(tmp_path, capsys):
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("Grade {passage} for {query}!")
     checkpoint = save_fixed_answer(tmp_path / "two", "2")
-    set_step("judge", made.folder, "--with", checkpoint, "--prompt", prompt, "--as", "local")
-    assert "2 new judgements by a model; 0 answers have no grade" in capsys.readouterr().out
+    said = told("judge", made.folder, "--with", checkpoint, "--prompt", prompt, "--as", "local")
+    assert "2 new judgements by a model; 0 answers have no grade" in said
     assert made.grades()["model:local"] == {("q", "short"): 2, ("q", "long"): 2}
     facts = EvaluationSet(made.folder).description.models["model:local"]
     assert facts["prompt"] == "Grade {passage} for {query}!"
@@ -299,7 +299,7 @@ def rows(made: EvaluationSet) -> list[dict]:
 
 
 @pytest.mark.slow
-def test_queries_that_lead_back_to_their_passage_are_kept_and_marked(passages, served, capsys, tmp_path):
+def test_queries_that_lead_back_to_their_passage_are_kept_and_marked(passages, served, told, tmp_path):
     def write(messages):
         number = things(messages)
         if number % 4 == 1:
@@ -325,14 +325,12 @@ def test_queries_that_lead_back_to_their_passage_are_kept_and_marked(passages, s
     assert facts["left_out"]["round_trip"] > 0 < facts["left_out"]["empty"]
     assert (passages.folder / "spent.tsv").is_file()
 
-    set_step("check", "notes")
-    assert "12 of 12 queries are synthetic" in capsys.readouterr().out
+    assert "12 of 12 queries are synthetic" in told("check", "notes")
     query, document = found[0]["_id"], found[0]["metadata"]["source"]
     passages.store.add_pool([(query, document)])
     passages.store.judge(Grading("ann", query, document, 3))
     set_step("accept", "notes")
-    set_step("check", "notes")
-    assert "1 of 1 queries are synthetic\nversion 1" in capsys.readouterr().out
+    assert "1 of 1 queries are synthetic\nversion 1" in told("check", "notes")
     set_step("export", "notes", "--output", "out")
     exported = (tmp_path / "out/queries.jsonl").read_text().splitlines()
     assert all(json.loads(line)["metadata"] == {"synthetic": True} for line in exported)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 
 import pytest
 import yaml
 from endpoint_server import KEY, Served, serving
-from helpers import beirgrid, main
+from helpers import beirgrid
 from small import finish, table
 
+from beirgrid.core.errors import DataError
 from beirgrid.results.efficiency import read_latency
 from beirgrid.sets.evaluation_set import EvaluationSet
 from beirgrid.sets.store import Grading
@@ -21,33 +21,18 @@ pytestmark = pytest.mark.slow  # whole workflows
 TOPICS = ("rye bread", "cold frames", "bicycle brakes", "sourdough starter", "apple trees")
 
 
-@pytest.fixture(scope="module")
-def work(tmp_path_factory) -> Path:
-    """A working directory with a folder of Markdown files and a file of queries."""
-    folder = tmp_path_factory.mktemp("own")
+@pytest.fixture
+def work(tmp_path, monkeypatch) -> Path:
+    """The working directory, with a folder of Markdown files and a file of queries."""
+    monkeypatch.chdir(tmp_path)
     for number, topic in enumerate(TOPICS):
         for part in range(3):
             text = f"# {topic.title()} {part}\n\nAll about {topic}, part {part}. " + "Some more words follow. " * part
-            path = folder / f"docs/{number}/{part}.md"
+            path = tmp_path / f"docs/{number}/{part}.md"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-    (folder / "queries.txt").write_text("".join(f"{topic}\n" for topic in TOPICS) + "who is ann@example.org\n")
-    return folder
-
-
-@pytest.fixture
-def told(capsys):
-    """Return a function that runs a command of ``beirgrid set`` in a folder and returns what it prints."""
-
-    def tell(*arguments: str, cwd: Path, status: int = 0) -> str:
-        capsys.readouterr()
-        with contextlib.chdir(cwd):
-            ended = main(["set", *arguments])
-        printed = "".join(capsys.readouterr())
-        assert ended == status, printed
-        return printed
-
-    return tell
+    (tmp_path / "queries.txt").write_text("".join(f"{topic}\n" for topic in TOPICS) + "who is ann@example.org\n")
+    return tmp_path
 
 
 def scores(work: Path) -> dict[str, dict[str, str]]:
@@ -55,14 +40,14 @@ def scores(work: Path) -> dict[str, dict[str, str]]:
 
 
 def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told, monkeypatch):
-    assert "15 documents" in told("init", "notes", "--documents", "docs", cwd=work)
-    assert "queries seem to hold an e-mail address: q6" in (
-        said := told("queries", "notes", "--from", "queries.txt", cwd=work)
-    )
+    assert "15 documents" in told("init", "notes", "--documents", "docs")
+    said = told("queries", "notes", "--from", "queries.txt")
+    assert "queries seem to hold an e-mail address: q6" in said
     assert "notes: 5 queries" in said
     path = work / "notes/queries.jsonl"
     path.write_text(path.read_text().replace('"stratum": ""', '"synthetic": true', 1))
-    assert "has no runs of notes" in told("pool", "notes", cwd=work, status=1)
+    with pytest.raises(DataError, match="has no runs of notes"):
+        told("pool", "notes")
 
     grid = yaml.safe_load((work / "notes/grid.yaml").read_text())
     assert grid["datasets"] == {"notes": {"corpus": "notes", "queries_are_documents": False}}
@@ -86,27 +71,27 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
     assert "Agreement of systems on datasets without judgements" in page
     assert "pool to depth 5" in page
     assert "2 cells not judged" in " ".join(page.split())
-    assert "then beirgrid set pool notes" in told("status", "notes", cwd=work)
-    assert "left out of the top 3" in told("pool", "notes", "--depth", "3", "--judgements", "12", cwd=work)
-    assert "Next: beirgrid set judge notes" in told("status", "notes", cwd=work)
+    assert "then beirgrid set pool notes" in told("status", "notes")
+    assert "left out of the top 3" in told("pool", "notes", "--depth", "3", "--judgements", "12")
+    assert "Next: beirgrid set judge notes" in told("status", "notes")
     made = EvaluationSet(work / "notes")
     while pair := made.store.next("ann"):
         query, document = pair
         number = int(query.removeprefix("q")) - 1
         made.store.judge(Grading("ann", query, document, 3 if document.startswith(f"{number}/") else 0))
-    assert "version 1 has 12 judgements" in told("accept", "notes", cwd=work)
+    assert "version 1 has 12 judgements" in told("accept", "notes")
 
     monkeypatch.setenv("TESTED_KEY", KEY)
     with serving(Served(chat=lambda messages: f"##final score: {len(messages[0]['content']) % 4}")) as served:
         entry = {"endpoint": {"model": "org/judge-1", "url": served.url, "key": "TESTED_KEY"}}
         (work / "judge.yaml").write_text(yaml.safe_dump(entry))
-        assert "12 new judgements by a model" in told("judge", "notes", "--with", "judge.yaml", cwd=work)
-    said = told("status", "notes", cwd=work)
+        assert "12 new judgements by a model" in told("judge", "notes", "--with", "judge.yaml")
+    said = told("status", "notes")
     assert "Cohen's kappa of model:org/judge-1, people" in said
     assert "corrected by the 5 that people judged whole (no interval below 15 of them)" in " ".join(said.split())
-    assert "version 2 has 12 judgements" in told("accept", "notes", "--model", "org/judge-1", cwd=work)
-    assert "Kendall's tau" in told("compare", "notes", "1", "2", cwd=work)
-    assert "a paired test finds" in told("status", "notes", cwd=work)
+    assert "version 2 has 12 judgements" in told("accept", "notes", "--model", "org/judge-1")
+    assert "Kendall's tau" in told("compare", "notes", "1", "2")
+    assert "a paired test finds" in told("status", "notes")
 
     finish(work / "notes/grid.yaml", work)
     assert table(work, "agreement", "notes") == []
