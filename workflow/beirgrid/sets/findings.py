@@ -47,10 +47,6 @@ def values(grades: Grades, rankings: pools.Rankings, name: str = METRIC) -> pd.D
     return pd.DataFrame({system: metrics.per_query(run, grades, [name])[name] for system, run in run_of.items()})
 
 
-def _tau(first: pd.Series, second: pd.Series) -> str:
-    return f"{first.corr(second, method='kendall'):.3f}"
-
-
 def judge_agreement(made: EvaluationSet) -> list[str]:
     """Report people's coefficients of agreement."""
     adjudicators = {version.adjudicator for version in made.description.versions}
@@ -88,7 +84,9 @@ def changes(versions: Sequence[tuple[int, Grades]], rankings: pools.Rankings) ->
     if first != second:
         same = f"{len(first & second):,} of them the same"
         lines.append(f"The versions judge {len(first):,} and {len(second):,} queries, {same}.")
-    return [*lines, f"Kendall's tau of the two rankings: {_tau(before, after)}"] if len(after) > 1 else lines
+    if len(after) > 1:
+        lines.append(f"Kendall's tau of the two rankings: {before.corr(after, method='kendall'):.3f}")
+    return lines
 
 
 class PairedTest(NamedTuple):
@@ -240,8 +238,8 @@ def _corrections(model: str, people: pd.DataFrame, both: pd.DataFrame, rest: pd.
         *table_lines(["system", "by the model", "by people", "corrected", f"{best} leads by"], rows),
     ]
     if others:
-        tau = _tau(both.mean(), people.mean())
-        lines.append(f"Kendall's tau of the systems under the model and under people, on these queries: {tau}")
+        tau = both.mean().corr(people.mean(), method="kendall")
+        lines.append(f"Kendall's tau of the systems under the model and under people, on these queries: {tau:.3f}")
     return lines
 
 

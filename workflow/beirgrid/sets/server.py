@@ -17,6 +17,8 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from ..collections import lines
 from ..collections.collection import Document
 from ..core import files
@@ -42,6 +44,7 @@ _FORMULA = re.compile(r"['\s]*[=+\-@]")
 _HOSTS = ("127.0.0.1", "localhost")
 # A page loads nothing from other hosts.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
+_ROW = TypeAdapter(dict[str, str | int | None])
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Cache-Control": "no-store",
@@ -187,11 +190,9 @@ def _text_of_cell(text: str) -> str:
 def _row(body: bytes) -> dict[str, Any]:
     """Read the JSON object of a request; raise BeirgridError if it is none, or has half a character."""
     try:
-        row = dict(json.loads(body))
-        json.dumps(row, ensure_ascii=False).encode()
-    except (ValueError, TypeError, RecursionError):
+        return _ROW.validate_json(body, strict=True)
+    except ValidationError:
         raise BeirgridError("the request is not a JSON object of texts and numbers") from None
-    return row
 
 
 def application(judging: Judging, token: str) -> Starlette:
