@@ -126,13 +126,13 @@ def _related(**targets: str) -> str:
     return f'<Relationships xmlns="{space}">{"".join(each)}</Relationships>'
 
 
-def _word(body: str, links: str = "", **parts: str) -> dict[str, str]:
-    """The parts of a Word file."""
+def _word(body: str, **parts: str) -> dict[str, str]:
+    """The parts of a Word file by their kinds."""
     return {
         "_rels/.rels": _related(officeDocument="word/document"),
-        "word/_rels/document.xml.rels": links or _related(),
+        "word/_rels/document.xml.rels": _related(**{kind: kind for kind in parts}),
         "word/document.xml": f"<w:document {WORD}><w:body>{body}</w:body></w:document>",
-        **{f"word/{name}.xml": f"<w:hdr {WORD}>{text}</w:hdr>" for name, text in parts.items()},
+        **{f"word/{kind}.xml": f"<w:hdr {WORD}>{text}</w:hdr>" for kind, text in parts.items()},
     }
 
 
@@ -151,12 +151,10 @@ def _book(pages: dict[str, str | bytes], spine: str | None = None) -> dict[str, 
 
 BOX = f"<w:txbxContent>{_paragraph('in a box')}</w:txbxContent>"
 BOXES = (f"<w:p><w:r><m:AlternateContent><m:Choice>{BOX}</m:Choice>", "</m:AlternateContent></w:r></w:p>")
-TOP, LOW = _paragraph("on top"), _paragraph("below")
 NOTE = '<w:p><w:r><w:t>Rye</w:t></w:r><w:r><w:footnoteReference w:id="2"/></w:r></w:p>'
 FOOTNOTE = '<w:footnote w:id="2"><w:p/></w:footnote>'
 LATIN = '<?xml version="1.0" encoding="latin1"?><body>Rogg\xe9n</body>'
 BOOK = "**Title:** Baking\n\n"
-LINK = "left out: a link out of the folder"
 UNCLOSED = "its text may be cut: an element, a comment or a quote does not close"
 
 
@@ -165,11 +163,11 @@ UNCLOSED = "its text may be cut: an element, a comment or a quote does not close
     [
         (_word(_paragraph("Rye") + "".join(BOXES)), "Rye\n\nin a box"),
         (_word(_paragraph("Rye") + f"<m:Fallback>{BOX}</m:Fallback>".join(BOXES)), "Rye\n\nin a box"),
-        (_word(_paragraph("Rye"), _related(header="top"), top=TOP, low=LOW), "Rye\n\non top\n\nbelow"),
+        (_word(_paragraph("Rye"), header=_paragraph("on top"), other=_paragraph("below")), "Rye\n\non top\n\nbelow"),
         (_word(_paragraph("see ![a](b) [c](d)")), "see a [c](d)\n\nsee ![a](b) [c](d)"),
         (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye"),
         (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:strike/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye"),
-        (_word(NOTE, _related(footnotes="footnotes"), footnotes=FOOTNOTE), "Rye[1]\n\n1. ↑"),
+        (_word(NOTE, footnotes=FOOTNOTE), "Rye[1]\n\n1. ↑"),
         (_book({"b.html": "<p>Rye", "a": "<p>Oats"}), f"{BOOK}Rye\n\nOats"),
         (_book({"b.html": "<p>Rye", "a": "<p>Oats"}, spine="a"), f"{BOOK}Oats\n\nRye"),
         (_book({"a": f"{'<div>' * 3000}Rye", "x y": "Oats"}), f"{BOOK}Rye\n\nOats"),
@@ -454,7 +452,7 @@ def test_links_are_not_followed_out_of_the_folder(tmp_path):
         (tmp_path / "docs" / name).symlink_to(target)
     found, flaws = documents.read(tmp_path / "docs")
     assert [document.id for document in found] == ["a.md", "b.md"]
-    assert flaws == dict.fromkeys(["c.md", "d", "e.md"], LINK)
+    assert flaws == dict.fromkeys(["c.md", "d", "e.md"], "left out: a link out of the folder")
 
 
 def test_queries_are_read_and_checked(tmp_path, capsys):
@@ -481,10 +479,8 @@ def test_queries_are_read_and_checked(tmp_path, capsys):
         ("a.csv", 'query,count\n"how to bake,1\ntwo,1\nrye",1\n', r"a\.csv row 1: a line break within the query"),
         ("a.csv", 'query,count\n5" pipe,1\n"say ""rye""",1\n', ['5" pipe', 'say "rye"']),
         ("a.tsv", 'query\tcount\n"how to bake\t1\ntwo\t1\n5" pipe\t1\n', ['"how to bake', "two", '5" pipe']),
-        ("a.tsv", 'query\tcount\n"how to bake\t1\nrye"\t1\n', ['"how to bake', 'rye"']),
         ("a.tab", 'query\tcount\n"rye" or "oat"\t1\n\n"rye"\t2\n', ['"rye" or "oat"', '"rye"']),
         ("a.tsv", 'query\tcount\n"say ""rye"""\t1\n', ['"say ""rye"""']),
-        ("a.tsv", 'query\n"how to bake\none\n', ['"how to bake', "one"]),
         ("a.tsv", 'query\tcount\n"a\ttab"\t1\none\t1\n', r"a\.tsv row 1 has 3 columns, the header 2: save texts"),
         ("a.tsv", 'query\tcount\n"two\nlines"\t1\n', r"a\.tsv row 1 has 1 columns, the header 2: save texts"),
         ("a.tsv", '"query"\tcount\n"one"\t1\n', r"a\.tsv: a name of a column is in quotes"),
@@ -496,7 +492,6 @@ def test_queries_are_read_and_checked(tmp_path, capsys):
         ("a.CSV.gz", "query,count\none,3\n", ["one"]),
         ("a.txt.gz", "one\n", ["one"]),
         ("a.xml", "<query>one</query>\n", r"a\.xml: queries come from files that end in \.parquet, .*, \.log"),
-        ("a.zip.gz", "one\n", r"a\.zip\.gz: queries come from files that end in"),
     ],
 )
 def test_no_row_of_queries_is_lost_or_read_as_text(tmp_path, name, content, expected):
@@ -686,7 +681,7 @@ def test_documents_that_join_the_pool_are_judged(made, served):
     assert judge_all(served, grade=1)["d3"] == "Oats"
 
 
-def test_the_server_answers_its_address_alone_with_grades_and_the_next_step(made, served):
+def test_the_server_answers_its_address_alone_at_a_free_port_with_grades_and_the_next_step(made, served):
     bare = served.partition("?")[0]
     stale = ask(f"{bare}?token=of-yesterday", "judge", {"query": "q1", "document": "d1", "grade": 3})
     assert stale == (403, {"error": "open the address that beirgrid printed"})
@@ -699,9 +694,6 @@ def test_the_server_answers_its_address_alone_with_grades_and_the_next_step(made
         data = json.loads(re.search(r"const data = (.*);", answer.read().decode())[1])
     assert data["grades"] == {str(grade): meaning for grade, meaning in made.description.grades.items()}
     assert data["next"] == f"beirgrid set accept {made.folder}"
-
-
-def test_ports_that_are_none_are_refused(made, served):
     for port in (urlsplit(served).port, 65_536):  # taken, and none
         with pytest.raises(BeirgridError, match=f"port {port}: "):
             server.serve(server.Judging(made), port)

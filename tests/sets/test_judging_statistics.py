@@ -199,10 +199,6 @@ def test_fewer_than_fifteen_judged_queries_give_no_interval(judged, has_interval
     random = np.random.default_rng(5)
     sizes = (judged, judged, 100)
     people, both, rest = (pd.DataFrame({name: random.random(size) for name in "ab"}) for size in sizes)
-    for name in "ab":
-        mean, low, high = findings.prediction_powered_mean(rest[name], both[name], people[name])
-        assert math.isnan(low) is math.isnan(high) is not has_interval
-        assert 0 < mean < 1
     heading, _, *rows = findings._corrections("model:m", people, both, rest)
     assert ("95 %" in heading) is ("no interval below 15" not in heading) is has_interval
     assert [("[" in row) for row in rows if row.split()[0] in "ab"] == [has_interval] * 2
