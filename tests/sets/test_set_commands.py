@@ -85,6 +85,8 @@ def test_what_is_left_out_repeated_or_cut_is_named(tmp_path, monkeypatch, told):
 
 
 def test_a_second_budget_is_for_other_pairs_and_counts_all_that_is_pooled(made, told):
+    with pytest.raises(BeirgridError, match="none of the 0 judged documents is relevant"):
+        set_step("accept", "notes")
     assert "Next: beirgrid run notes/grid.yaml, then beirgrid set pool notes" in told("status", "notes")
     for pairs in (20, 40):
         set_step("pool", "notes", "--depth", 3, "--judgements", 20)
@@ -272,7 +274,6 @@ def test_numbers_that_choose_nothing_are_refused(made, words, message):
 )
 def test_runs_of_other_queries_or_documents_make_no_pool(made, tmp_path, file, before, after, message):
     """A pool is for good: pairs that nobody can judge would stay in it."""
-    made.store.add_pool([])
     (made.folder / "qrels").mkdir()
     (made.folder / "qrels/test.tsv").write_text(QRELS)
     source, fetched = {"source": "local", "path": str(made.folder)}, tmp_path / "results/datasets/notes"

@@ -70,7 +70,7 @@ def add_queries(
 ) -> None:
     """Take the queries from a file, sample them from a log, or generate them."""
     made = EvaluationSet(folder)
-    if made.store.path.exists():
+    if made.store.pool():
         raise BeirgridError(f"{folder} has a pool for its queries already; make another set for other queries")
     if bool(source) == bool(generate) or bool(generate) != bool(model) or (sample and not source):
         raise BeirgridError("say where the queries come from: --from FILE [--sample N], or --generate N --with MODEL")
@@ -121,7 +121,7 @@ def make_pool(
         system: {query: ranked for query, ranked in of_system.items() if query in some}
         for system, of_system in _rankings(made, results, systems).items()
     }
-    earlier = made.store.pool() if made.store.path.is_file() else {}
+    earlier = made.store.pool()
     pool = pools.pool(rankings, depth, judgements, earlier)
     _refuse_other_documents(made, results, {document for _, document in pool.pairs})
     new = made.store.add_pool(pool.pairs, overlap)
@@ -148,7 +148,7 @@ def judge(
 ) -> None:
     """Open the judging page for people, write it or take back what it saved, or let a model judge."""
     made = EvaluationSet(folder)
-    if not made.store.path.is_file():
+    if not made.store.pool():
         raise BeirgridError(f"{folder} has no pool: beirgrid set pool makes it")
     if model:
         with models.open_chat(model, folder, "judgements") as chat:
@@ -216,13 +216,13 @@ def status(
         tested = findings.paired_tests(judgements, rankings, planned)
         show(*findings.opening(judgements, rankings, tested))
     show(f"{about.name}: {texts:,} documents, {asked:,} queries")
-    if not made.store.path.is_file():
-        pool = f"beirgrid run {folder / 'grid.yaml'}, then beirgrid set pool {folder}"
-        show(f"Next: {pool if asked else f'beirgrid set queries {folder}'}")
+    if not (pool := made.store.pool()):
+        then = f"beirgrid run {folder / 'grid.yaml'}, then beirgrid set pool {folder}"
+        show(f"Next: {then if asked else f'beirgrid set queries {folder}'}")
         return
     grades, people = made.grades(), made.people()
     graded = {pair for of_judge in people.values() for pair in of_judge}
-    show(f"pool: {len(made.store.pool()):,} pairs, {len(graded):,} judged by people")
+    show(f"pool: {len(pool):,} pairs, {len(graded):,} judged by people")
     skipped = Counter(judgement.judge for judgement in made.store.judgements() if judgement.grade is None)
     for name, of_judge in grades.items():
         show(f"  {name}: {len(of_judge):,} graded, {skipped[name]:,} skipped")

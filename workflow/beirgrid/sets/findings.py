@@ -29,7 +29,6 @@ _SIZES = (50, 200, 1000)
 _LEVEL = 0.05
 # Probability with which a test detects a difference.
 _POWER = 0.8
-_MOST_QUERIES = 10**12
 # If a smaller share of a run's top 10 is judged, a deeper pool helps more than more queries.
 _JUDGED_ENOUGH = 0.95
 # With fewer queries that people judged too, an interval of a corrected mean covers less than it says.
@@ -264,7 +263,7 @@ def smallest_difference(differences: np.ndarray, queries: int, alpha: float = _L
 
 def queries_needed(differences: np.ndarray, difference: float, alpha: float = _LEVEL) -> int:
     """Return the number of queries with which ``smallest_difference`` is at most a difference."""
-    sizes = range(_MOST_QUERIES)
+    sizes = range(10**12)
     return bisect_left(sizes, -abs(difference), lo=2, key=lambda size: -smallest_difference(differences, size, alpha))
 
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 _PAGE = Path(__file__).with_name("judge.html")
 _DATA = "/*DATA*/null"
-# Columns of the table of disagreements, before the grades.
-_TEXTS = ("query", "document", "query_text", "title", "text")
 # Beginnings of cells that spreadsheets run, and of those that have a quote before it already.
 _FORMULA = re.compile(r"['\s]*[=+\-@]")
 # Names of this machine. Others are refused, against DNS rebinding.
@@ -148,7 +146,8 @@ class Judging:
         people = self.set.people()
         pairs = agreement.disagreements(people)
         self.texts = self.set.documents(document for (_, document), _ in pairs)
-        names = [*_TEXTS, *(f"by {judge}" for judge in sorted(people)), "grade"]
+        judges = [f"by {judge}" for judge in sorted(people)]
+        names = ["query", "document", "query_text", "title", "text", *judges, "grade"]
         with files.atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.DictWriter(stream, names)
             writer.writeheader()

@@ -85,7 +85,9 @@ class JudgementStore:
             return connection.total_changes - before
 
     def pool(self) -> dict[Pair, bool]:
-        """Return the pairs of the pool, each with whether every judge judges it."""
+        """Return the pairs of the pool, if there is one, each with whether every judge judges it."""
+        if not self.path.is_file():
+            return {}
         with self._connect() as connection:
             rows = connection.execute("SELECT query, document, shared FROM pool")
             return {(query, document): bool(shared) for query, document, shared in rows}
