@@ -37,9 +37,6 @@ def folder(tmp_path):
     """A folder with one document of each kind."""
     place = tmp_path / "docs"
     (place / "sub folder").mkdir(parents=True)
-    (place / ".hidden").mkdir()
-    (place / ".hidden/no.md").write_text("not read")
-    (place / "picture.png").write_bytes(b"\x89PNG")
     (place / "a.md").write_text("---\ndate: 2020\n---\n# Rye bread\n\nBake it *slowly*.\n")
     (place / "sub folder/b.txt").write_text("\ufeffPlain text.\r\nSecond line.\r\n", encoding="utf-8")
     (place / "c.html").write_text(
