@@ -174,12 +174,10 @@ def python() -> str:
     return str(forkserver.install(Path(folder)))
 
 
-def snakemake(*arguments: str | Path, cwd: Path = ROOT, timeout: int = 600) -> subprocess.CompletedProcess[str]:
+def snakemake(*arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run Snakemake as a user does; standard output and error come back together."""
     command = [python(), "-m", "snakemake", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False
-    )
+    return subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
 
 
 def forked_snakemake(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,15 +53,14 @@ def collection(folder: Path, documents: int = 60, seed: int = 0) -> Path:
     return write_collection(folder, rows, queries, {"test": sorted(set(qrels))})
 
 
-def run(configfile: Path, folder: Path, *arguments: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
-    """Run the grid of a configfile with all results under ``folder``, for ``timeout`` seconds at most."""
-    words = ("--configfile", configfile, "--directory", folder, "--cores", "2", *arguments)
-    return snakemake(*words, timeout=timeout)
+def run(configfile: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the grid of a configfile with all results under ``folder``."""
+    return snakemake("--configfile", configfile, "--directory", folder, "--cores", "2", *arguments)
 
 
-def finish(configfile: Path, folder: Path, *arguments: str, timeout: int = 600) -> str:
+def finish(configfile: Path, folder: Path, *arguments: str) -> str:
     """Run a grid as ``run`` does, which must succeed, and return what it prints."""
-    done = run(configfile, folder, *arguments, timeout=timeout)
+    done = run(configfile, folder, *arguments)
     assert done.returncode == 0, done.stdout[-5000:]
     return done.stdout
 

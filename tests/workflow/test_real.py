@@ -33,7 +33,7 @@ def _tables(collection: Path, systems: list[str], folder: Path) -> Path:
         "metrics": [*METRICS, "hole@10", "hole_corpus@10"],
     }
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(settings))
-    finish(folder / f"{name}.yaml", folder, timeout=3600)  # a busy machine encodes ten documents per second
+    finish(folder / f"{name}.yaml", folder)
     return folder / f"results/grids/{name}/tables"
 
 
