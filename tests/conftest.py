@@ -19,8 +19,6 @@ from helpers import FORKING, ROOT, made_once, python, set_step
 from beirgrid.core import errors
 from beirgrid.tools import forks
 
-REAL = ROOT.parent / "shared" / "data" / "beir"
-
 errors.log_to_standard_error()  # as commands do
 # Tests reach no hub on any machine, and leave no collections in the user's cache.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -124,14 +122,6 @@ def told(capsys):
 def root() -> Path:
     """Return the checkout."""
     return ROOT
-
-
-@pytest.fixture(scope="session")
-def real() -> Path:
-    """Return the folder of real collections; skip tests that use it if it is absent."""
-    if not (REAL / "scifact").is_dir():
-        pytest.skip(f"no real collections under {REAL}")
-    return REAL
 
 
 @pytest.fixture(scope="session")
