@@ -64,7 +64,12 @@ def test_keys_of_the_entry_are_sent(served, client):
 
 @pytest.mark.parametrize("protocol", ["cohere", "tei"])
 def test_scores_stand_in_the_order_of_the_documents(served, client, protocol):
+    served.faults += [
+        lambda answer: [],
+        lambda answer: json.loads(json.dumps(answer).replace('score": 1.0', 'score": NaN')),
+    ]
     assert list(client(protocol=protocol).rerank("the cat", TEXTS)) == [1, 2, 0, 0]
+    assert len(served.asked) == 3
     path, body = served.asked[0]
     assert path == "/v1/rerank"
     assert ("model" in body) == (protocol == "cohere")
