@@ -118,6 +118,15 @@ def told(capsys):
     return run
 
 
+@pytest.fixture
+def served(endpoint_key):
+    """A stand-in for a server of models, with the key."""
+    from endpoint_server import Served, serving
+
+    with serving(Served()) as found:
+        yield found
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """Return the checkout."""

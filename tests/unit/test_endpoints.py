@@ -7,7 +7,7 @@ import gzip
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from endpoint_server import KEY, Served, letters, serving
+from endpoint_server import KEY, Served, letters
 
 from beirgrid.config.models import Endpoint
 from beirgrid.core.errors import ConfigError, DataError
@@ -24,15 +24,6 @@ from beirgrid.models.endpoints import BudgetError, Client, is_same_model
 
 TEXTS = ["a cat", "the dog and the cat", "", "zebra"]
 HELLO = [{"role": "user", "content": "Hello?"}]
-
-
-pytestmark = pytest.mark.usefixtures("endpoint_key")
-
-
-@pytest.fixture
-def served() -> Iterator[Served]:
-    with serving(Served()) as found:
-        yield found
 
 
 @pytest.fixture
@@ -317,7 +308,7 @@ NO_KEY, NO_URL = (
         ({"url": "$OTHER"}, f"http://host/\n{KEY}", NO_URL),
         ({"url": "$OTHER"}, f"ftp://{KEY}", NO_URL),
         ({"url": "$OTHER"}, f"http://h?k={KEY}", NO_URL),
-        ({"url": f"http://user:{KEY}%40host/v1"}, "", r"endpoint\.url: its host or port is not valid"),
+        ({"url": "$OTHER"}, f"http://user:{KEY}%40host/v1", NO_URL),
     ],
 )
 def test_a_value_that_is_no_key_or_address_is_refused_by_its_name(client, monkeypatch, entry, value, message):
@@ -379,21 +370,6 @@ def test_headers_for_another_server_are_not_sent(served, client, monkeypatch):
     assert [headers.get("Authorization") for headers in served.headers] == [f"Bearer {KEY}", None]
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "http://user:password@host/v1", "http://host/v1?key=1", "host/v1", "$1"])
-def test_an_address_has_no_secret(url):
-    with pytest.raises(ValueError, match="url"):
-        Endpoint(model="served", url=url)
-
-
-@pytest.mark.parametrize(
-    ("connection", "message"),
-    [
-        ("", "endpoint m: needs the key 'url'"),
-        ('{"url": "http://h", "budget": 1}', "endpoint m: a budget needs a price"),
-        ('{"url": "http://h", "budget": 1, "price": {"output": 1}}', "endpoint m: a budget needs body: {max_tokens"),
-    ],
-)
-def test_a_connection_is_checked_before_anything_is_asked(connection, message):
-    with pytest.raises(ConfigError) as refused:
-        Endpoint(model="m").connected(connection)
-    assert str(refused.value).startswith(message)
+def test_a_connection_is_checked_before_anything_is_asked():
+    with pytest.raises(ConfigError, match=r"^endpoint m: a budget needs a price"):
+        Endpoint(model="m").connected('{"url": "http://h", "budget": 1}')

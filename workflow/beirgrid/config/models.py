@@ -78,7 +78,8 @@ class Adapter(Entry):
 
 # Keys that decide which numbers a server gives. The others say how it is reached, and change no result.
 IDENTITY = ("model", "revision", "dimensions", "max_characters", "protocol", "body", "query_body")
-ADDRESS = r"https?://[\w.~:/\[\]!$&()*+,;=%-]+"
+# An address: host, port and path, without user, password and query.
+ADDRESS = r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[\w.~:/\[\]!$&()*+,;=%-]*)?"
 _URL = rf"^(\$[A-Za-z_][A-Za-z0-9_]*|{ADDRESS})$"
 
 

@@ -90,16 +90,13 @@ class Client:
         # Of all answered requests, those of earlier processes too; an upper bound where the server counts no tokens.
         self.usage, self.is_bound = np.zeros(3), False
         self.mutex, self.quiet_until = threading.Lock(), 0.0
-        try:
-            self.openai = OpenAI(
-                base_url=self.url,
-                api_key=self.key or "none",
-                max_retries=ATTEMPTS - 1,
-                timeout=httpx2.Timeout(endpoint.timeout, connect=30.0),
-                http_client=_http_client(endpoint, bool(self.key), self._announce),
-            )
-        except httpx2.InvalidURL:  # whose message repeats a part of the address, which may be a password
-            raise ConfigError("endpoint.url: its host or port is not valid") from None
+        self.openai = OpenAI(
+            base_url=self.url,
+            api_key=self.key or "none",
+            max_retries=ATTEMPTS - 1,
+            timeout=httpx2.Timeout(endpoint.timeout, connect=30.0),
+            http_client=_http_client(endpoint, bool(self.key), self._announce),
+        )
 
     def embed(self, texts: Sequence[str], *, query: bool = False, dimension: int | None = None) -> np.ndarray:
         """Embed the texts of one request, documents or queries: float32 [texts, dimension].
@@ -132,11 +129,9 @@ class Client:
 
     def each(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> Iterator[ResultT]:
         """Apply a function of this client to each item concurrently; yield the results in order."""
-        pool = ThreadPoolExecutor(self.endpoint.concurrency)
-        try:
+        with ThreadPoolExecutor(self.endpoint.concurrency) as pool:
+            # After an error, what is being answered is kept, and ``map`` sends nothing else.
             yield from pool.map(function, items)
-        finally:  # after an error, what is being answered is kept, and nothing else is sent
-            pool.shutdown(cancel_futures=True)
 
     def facts(self) -> dict[str, Any]:
         """Return the usage for the record of an artifact."""
