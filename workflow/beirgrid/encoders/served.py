@@ -92,7 +92,9 @@ class ServedScorer(_Served, Scorer):
     def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Score each pair: float32 [pairs]. Consecutive pairs of a query share requests."""
         size = len(queries) if self.listwise else self.client.endpoint.batch
-        tasks = [part for rows in _rows_of_queries(queries) for part in parts(rows, size)]
+        # Two queries may have the same text, so it is the object that tells them apart.
+        of_queries = groupby(range(len(queries)), key=lambda row: id(queries[row]))
+        tasks = [part for _, rows in of_queries for part in parts(list(rows), size)]
         compute = self.listwise.scores if self.listwise else self.client.rerank
         scores = np.empty(len(queries), np.float32)
 
@@ -148,11 +150,6 @@ class Listwise:
             elif sorted(named) != list(range(documents)):
                 self.counts["windows_with_gaps"] += 1
         return [*known, *(place for place in range(documents) if place not in known)]
-
-
-def _rows_of_queries(queries: list[str]) -> list[list[int]]:
-    """Return the rows of each query. Two may have the same text, so it is the object that tells them apart."""
-    return [list(rows) for _, rows in groupby(range(len(queries)), key=lambda row: id(queries[row]))]
 
 
 def windows(documents: int, window: int, step: int) -> Iterator[tuple[int, int]]:
