@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import copy_checkout, snakemake
 from small import ENCODE, collection, finish, job_counts, run
 
 _TRAIN = {"base": "tiny-dense", "derive": ["sentences"], "queries_per_document": 2, "documents": 30, "batch": 8}
@@ -54,35 +53,6 @@ def test_the_plan_trains_one_model_per_corpus(grid, tmp_path):
     assert job_counts(done).items() >= {"generate": 4, "mine": 2, "label": 2, "adapt": 6, "retrieve_dense": 6}.items()
     trained = set(re.findall(r"^Job \d+: Adapting (\S+)$", done.stdout, re.MULTILINE))
     assert trained == {f"{model}@{corpus}" for model in MODELS for corpus in ("one", "two")}
-
-
-def test_a_gpu_is_asked_for_where_a_model_runs(grid, tiny_models, tmp_path):
-    """On a cluster, a job that runs no model goes to the nodes without a GPU."""
-    settings = yaml.safe_load(grid.read_text())
-    plain = {**_GPL, "retrievers": ["bm25"]}
-    neural = {**_GPL, "generator": "writer", "retrievers": ["bm25", "tiny-dense"]}
-    del neural["derive"]
-    for name, train in (("tuned", plain), ("taught", neural)):
-        settings["models"][name]["train"] = train
-    settings["models"]["writer"] = {"family": "query-generator", "path": str(tiny_models["query-generator"])}
-    settings["grid"]["datasets"] = ["one"]
-    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
-    # A dry run shows a rule's message in place of its resources, where it has one.
-    unnamed = copy_checkout(tmp_path / "checkout")
-    for rules in (unnamed / "workflow/rules").glob("*.smk"):
-        rules.write_text(re.sub(r"^ +message:\n(?: +f?\".*\n)+", "", rules.read_text(), flags=re.MULTILINE))
-    arguments = ["-n", "--profile", "slurm", "--directory", tmp_path, "--configfile", tmp_path / "grid.yaml"]
-    done = snakemake(*arguments, cwd=unnamed)
-    assert done.returncode == 0, done.stdout
-    job = re.compile(
-        r"^rule (\w+):\n(?:    .*\n)*?    wildcards: model=(\w+)@one\n(?:    .*\n)*?    resources: (.*)$", re.MULTILINE
-    )
-    jobs = {(rule, model): resources for rule, model, resources in job.findall(done.stdout)}
-    for model, partition, gpus in (("tuned", "cpu", 0), ("taught", "gpu", 1)):
-        for rule in ("generate", "mine"):
-            assert f"slurm_partition={partition}" in jobs[rule, model]
-            assert f"gpu={gpus}" in jobs[rule, model]
-        assert "slurm_partition=gpu" in jobs["adapt", model]
 
 
 @pytest.mark.full
