@@ -104,7 +104,6 @@ SETTINGS = "config_sentence_transformers.json"
 WRAPPED: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "no pooling": ("modules.json", lambda modules: modules[:1], "do not fit together: KeyError"),
     "pooling first": ("modules.json", lambda modules: [modules[1], modules[0]], "starts with a Pooling"),
-    "list of prompts": (SETTINGS, lambda saved: {**saved, "prompts": ["query: "]}, "prompts must be a mapping"),
     "cut vectors": (SETTINGS, lambda saved: {**saved, "truncate_dim": 8}, r"to 8 dimensions \(truncate_dim\)"),
 }
 

@@ -19,16 +19,8 @@ _OWN_MARKERS = ("ColBERT", "MultiVectorEncoder")
 
 
 def settings(folder: Path) -> dict[str, Any]:
-    """Read ``config_sentence_transformers.json``; empty without that file.
-
-    Raises:
-        DataError: its prompts are not a mapping of names to texts.
-    """
-    path = folder / "config_sentence_transformers.json"
-    texts = (saved := read(path)).get("prompts") or {}
-    if not isinstance(texts, dict) or not all(isinstance(text, str | None) for text in texts.values()):
-        raise DataError(f"{path}: prompts must be a mapping of names to texts, not {quoted(json.dumps(texts))}")
-    return saved
+    """Read ``config_sentence_transformers.json``; empty without that file."""
+    return read(folder / "config_sentence_transformers.json")
 
 
 def own_settings(folder: Path) -> dict[str, Any]:
