@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import loopback
 import numpy as np
 
 KEY = "sk-secret-of-the-tests"
@@ -78,51 +78,41 @@ class Served:
         return {"model": self.model, "choices": [choice], "usage": written}
 
 
-def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
+def _handler(served: Served) -> type[loopback.Handler]:
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(loopback.Handler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.loads(self.body())
             with lock:
                 served.asked.append((self.path, body))
                 served.headers.append(self.headers)
                 fault = served.faults.popleft() if served.faults else None
             if self.headers.get("Authorization") != f"Bearer {served.key}":
                 fault = 401
-            if fault == "hang":
-                time.sleep(served.hang)
             status, headers = fault if isinstance(fault, tuple) else (fault, {})
             if isinstance(status, int):
                 refusal = {"error": {"message": f"no, {self.headers.get('Authorization')}"}}
-                self._send(served.refusal or refusal, status, headers)
+                self.answer(served.refusal or json.dumps(refusal).encode(), status, **headers)
                 return
             if fault == "drip":
                 self._drip()
                 return
+            if fault == "hang":
+                time.sleep(served.hang)
             answer = fault if isinstance(fault, bytes) else served.answer(self.path, body)
-            self._send(fault(answer) if callable(fault) else answer, cut=fault == "cut")
-
-        def _send(self, answer: Any, status: int = 200, headers: dict[str, str] | None = None, cut: bool = False):
+            answer = fault(answer) if callable(fault) else answer
             content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content[: len(content) // 2] if cut else content)
+            sent = content[: len(content) // 2] if fault == "cut" else content
+            self.answer(sent, Content_Length=str(len(content)))
 
         def _drip(self) -> None:
             """Send a byte of the content each tenth of a second, for up to ten seconds."""
-            self.send_response(200)
-            self.send_header("Content-Length", "100")
-            self.end_headers()
             with contextlib.suppress(OSError):
+                self.answer(b"", Content_Length="100")
                 for _ in range(100):
                     self.wfile.write(b" ")
                     time.sleep(0.1)
-
-        def log_message(self, *_: Any) -> None:
-            pass
 
     return Handler
 
@@ -130,11 +120,6 @@ def _handler(served: Served) -> type[BaseHTTPRequestHandler]:
 @contextmanager
 def serving(served: Served) -> Iterator[Served]:
     """Serve until the block ends; ``served.url`` has the address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(served))
-    served.url = f"http://127.0.0.1:{server.server_port}/v1"
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
+    with loopback.serving(_handler(served)) as url:
+        served.url = f"{url}/v1"
         yield served
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import loopback
 
 
 @dataclass
@@ -48,18 +48,10 @@ class ModelHub:
         }
 
 
-def _handler(hub: ModelHub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self, content: bytes, status: int = 200, **headers: str) -> None:
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(content))}.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(content)
-
+def _handler(hub: ModelHub) -> type[loopback.Handler]:
+    class Handler(loopback.Handler):
         def _json(self, value: Any) -> None:
-            self._answer(json.dumps(value).encode(), Content_Type="application/json")
+            self.answer(json.dumps(value).encode(), Content_Type="application/json")
 
         def do_GET(self) -> None:
             path = unquote(urlsplit(self.path).path)
@@ -72,7 +64,7 @@ def _handler(hub: ModelHub) -> type[BaseHTTPRequestHandler]:
             commit = hub.main.get(repository, "") if revision == "main" else revision
             contents = hub.commits.get((repository, commit))
             if contents is None:
-                self._answer(b"", 404, X_Error_Code="RevisionNotFound")
+                self.answer(b"", 404, X_Error_Code="RevisionNotFound")
             elif api and what == "revision":
                 listed = [{"rfilename": each} for each in contents]
                 self._json({"id": repository, "modelId": repository, "sha": commit, "siblings": listed})
@@ -83,32 +75,18 @@ def _handler(hub: ModelHub) -> type[BaseHTTPRequestHandler]:
                 )
             elif what == "resolve" and file in contents:
                 tag = f'"{hashlib.sha1(contents[file]).hexdigest()}"'
-                self._answer(contents[file], X_Repo_Commit=commit, ETag=tag)
+                self.answer(contents[file], X_Repo_Commit=commit, ETag=tag)
             else:
-                self._answer(b"", 404, X_Error_Code="EntryNotFound")
+                self.answer(b"", 404, X_Error_Code="EntryNotFound")
 
         do_HEAD = do_GET
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
     return Handler
-
-
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, *_: Any) -> None:
-        """Ignore a client that closes its connection early."""
 
 
 @contextmanager
 def serve() -> Iterator[ModelHub]:
     """Serve an empty hub until the block ends."""
     hub = ModelHub()
-    server = _Server(("127.0.0.1", 0), _handler(hub))
-    hub.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with loopback.serving(_handler(hub)) as hub.url:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -6,12 +6,12 @@ The score of a document is the number of words that it shares with the query.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+import loopback
 
 KEY = "key-of-the-engine"
 Hits = list[dict[str, Any]]
@@ -47,31 +47,15 @@ class Engine:
 def serving(engine: Engine) -> Iterator[Engine]:
     """Serve an engine to requests with the key until the block ends."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(loopback.Handler):
         def do_POST(self) -> None:
-            text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            lines = [json.loads(line) for line in self.body().splitlines()]
             if self.headers["Authorization"] != f"ApiKey {KEY}":
                 engine.refused += 1
                 self.send_error(401)
                 return
             _, name, call = self.path.partition("?")[0].split("/")
-            lines = [json.loads(line) for line in text.splitlines()]
-            answer = json.dumps({"_bulk": engine.bulk, "_msearch": engine.msearch}[call](name, lines)).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            self.answer(json.dumps({"_bulk": engine.bulk, "_msearch": engine.msearch}[call](name, lines)).encode())
 
-        def log_message(self, *_: object) -> None:
-            """Log nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    engine.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with loopback.serving(Handler) as engine.url:
         yield engine
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

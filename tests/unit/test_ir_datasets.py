@@ -17,11 +17,11 @@ import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import ir_datasets
+import loopback
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -79,7 +79,7 @@ def zipped(
 class Server:
     """The answers of the server, and its requests."""
 
-    url: str
+    url: str = ""
     body: bytes = b""
     status: int = 200
     break_after: int | None = None
@@ -95,33 +95,21 @@ class Server:
         return hashlib.md5(self.body).hexdigest()
 
 
-class Handler(BaseHTTPRequestHandler):
-    state: ClassVar[Server]
-
-    def do_GET(self) -> None:
-        state = self.state
-        state.asked.append(self.headers.get("Range", "whole"))
-        state.go.wait(60)
-        self.send_response(state.status)
-        self.send_header("Content-Length", str(len(state.body)))
-        self.end_headers()
-        self.wfile.write(state.body[: state.break_after])  # then the connection is closed: this is HTTP 1.0
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def server():
     """An HTTP server on the loopback interface."""
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Handler.state = Server(f"http://127.0.0.1:{httpd.server_port}/{FOLDER}.zip")
-    thread = threading.Thread(target=httpd.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield Handler.state
-    httpd.shutdown()
-    thread.join()
-    httpd.server_close()
+    state = Server()
+
+    class Handler(loopback.Handler):
+        def do_GET(self) -> None:
+            state.asked.append(self.headers.get("Range", "whole"))
+            state.go.wait(60)
+            sent = state.body[: state.break_after]  # then the connection is closed: this is HTTP 1.0
+            self.answer(sent, state.status, Content_Length=str(len(state.body)))
+
+    with loopback.serving(Handler) as url:
+        state.url = f"{url}/{FOLDER}.zip"
+        yield state
 
 
 @pytest.fixture
