@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from small import ENCODE, collection, finish, job_counts, run
+from small import collection, finish, job_counts, run
 
 _TRAIN = {"base": "tiny-dense", "derive": ["sentences"], "queries_per_document": 2, "documents": 30, "batch": 8}
 _GPL = {**_TRAIN, "recipe": "gpl", "teacher": "tiny-ce", "steps": 6, "warmup": 0.1, "negative_depth": 5}
@@ -22,30 +21,28 @@ MODELS = {
 
 
 @pytest.fixture(scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Path:
+def grid(small_grid, tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Path:
     """A configfile of two corpora, one of them searched by two datasets."""
     folder = tmp_path_factory.mktemp("adapt")
-    settings: dict[str, Any] = {
-        "corpora": {},
-        "datasets": {},
-        "models": {
-            "tiny-dense": {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"},
-            "tiny-ce": {"family": "cross-encoder", "path": str(tiny_models["cross-encoder"]), "max_length": 64},
-        },
-        "systems": {name: {"retriever": name} for name in ("tuned", "taught")},
-        "grid": {"systems": ["tuned", "taught"], "datasets": ["one", "two", "two-again"]},
-        "encode": ENCODE,
-        "metrics": ["ndcg@10"],
+    models = {
+        "tiny-dense": {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine"},
+        "tiny-ce": {"family": "cross-encoder", "path": str(tiny_models["cross-encoder"]), "max_length": 64},
     }
     for name, train in MODELS.items():
-        settings["models"][name] = {"family": "dense", "similarity": "cosine", "max_length": 64, "train": train}
-    for seed, name in enumerate(("one", "two")):
-        data = collection(folder / name, seed=seed)
-        settings["corpora"][name] = {"source": "local", "path": str(data), "documents": 60}
-        settings["datasets"][name] = {"corpus": name, "queries": 11}
-    settings["datasets"]["two-again"] = {"corpus": "two", "queries": 11}
-    (folder / "grid.yaml").write_text(yaml.safe_dump(settings))
-    return folder / "grid.yaml"
+        models[name] = {"family": "dense", "similarity": "cosine", "max_length": 64, "train": train}
+    corpora = {
+        name: {"source": "local", "path": str(collection(folder / name, seed=seed)), "documents": 60}
+        for seed, name in enumerate(("one", "two"))
+    }
+    datasets = {name: {"corpus": name.partition("-")[0], "queries": 11} for name in ("one", "two", "two-again")}
+    return small_grid(
+        folder,
+        corpora=corpora,
+        datasets=datasets,
+        models=models,
+        systems={name: {"retriever": name} for name in ("tuned", "taught")},
+        grid={"systems": ["tuned", "taught"], "datasets": list(datasets)},
+    )
 
 
 def test_the_plan_trains_one_model_per_corpus(grid, tmp_path):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from helpers import tracked_configuration
 from small import finish, table
 
@@ -45,16 +44,10 @@ def _models(tiny: dict[str, Path]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_families_without_a_grid_of_their_own_run_on_the_embedded_collection(tiny_models, tmp_path):
-    settings = {
-        "models": _models(tiny_models),
-        "systems": SYSTEMS,
-        "grid": {"systems": list(SYSTEMS), "datasets": ["demo"]},
-        "encode": {"precision": "float32"},
-        "metrics": ["ndcg@10", "recall@100"],
-    }
-    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
-    finish(tmp_path / "grid.yaml", tmp_path, "--show-failed-logs")
+def test_families_without_a_grid_of_their_own_run_on_the_embedded_collection(small_grid, tiny_models, tmp_path):
+    grid = {"systems": list(SYSTEMS), "datasets": ["demo"]}
+    changes = {"models": _models(tiny_models), "systems": SYSTEMS, "grid": grid, "encode": {"precision": "float32"}}
+    finish(small_grid(tmp_path, **changes), tmp_path, "--show-failed-logs")
     rows = {row["system"]: row for row in table(tmp_path) if row["metric"] == "ndcg@10"}
     assert set(rows) == set(SYSTEMS)
     assert {row["queries"] for row in rows.values()} == {"50"}

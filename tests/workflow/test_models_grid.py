@@ -25,7 +25,7 @@ SYSTEMS = {
 
 
 @pytest.fixture(scope="module")
-def grid(tmp_path_factory, tiny_models):
+def grid(tmp_path_factory, tiny_models, small_grid):
     """Return a function that writes the configfile of the grid, with the decoder's prompts, into a folder."""
     words = ["amber", "basalt", "cedar", "delta", "ember", "fjord"]
     documents = [{"_id": f"d{i}", "title": words[i % 6], "text": f"{words[i % 5]} {words[i % 4]}"} for i in range(30)]
@@ -44,18 +44,15 @@ def grid(tmp_path_factory, tiny_models):
         }
         for name, model in models.items():
             models[name] = {**model, "path": str(tiny_models[model["path"]])}
-        settings = {
-            "corpora": {"small": {"source": "local", "path": str(data), "documents": 30}},
-            "datasets": {"small": {"corpus": "small"}, "other": {"corpus": "small", "split": "dev"}},
-            "models": models,
-            "systems": SYSTEMS,
-            "grid": {"systems": list(SYSTEMS), "datasets": ["small", "other"]},
-            "encode": {**ENCODE, "shard": 60},
-            "metrics": ["ndcg@10"],
-        }
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "grid.json").write_text(json.dumps(settings))
-        return folder / "grid.json"
+        return small_grid(
+            folder,
+            corpora={"small": {"source": "local", "path": str(data), "documents": 30}},
+            datasets={"small": {"corpus": "small"}, "other": {"corpus": "small", "split": "dev"}},
+            models=models,
+            systems=SYSTEMS,
+            grid={"systems": list(SYSTEMS), "datasets": ["small", "other"]},
+            encode={**ENCODE, "shard": 60},
+        )
 
     return write
 
