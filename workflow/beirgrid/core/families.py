@@ -71,11 +71,6 @@ RETRIEVERS = {name: family for name, family in FAMILIES.items() if family.role =
 RERANKERS = [name for name, family in FAMILIES.items() if family.role == "reranker" or family.reranks]
 
 
-def families_like(name: str) -> tuple[str, ...]:
-    """Return the names of all families that share a family's rules, including itself."""
-    return tuple(family.name for family in FAMILIES.values() if name in (family.name, family.like))
-
-
 def families_with_role(role: str) -> tuple[str, ...]:
     """Return the names of the families with a role."""
     return tuple(family.name for family in FAMILIES.values() if family.role == role)

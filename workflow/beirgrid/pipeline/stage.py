@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from ..core.families import FAMILIES, RETRIEVERS, families_like
+from ..core.families import FAMILIES, RETRIEVERS
 from ..core.provenance import Stamp
 from .grid import fill
 
@@ -201,7 +201,7 @@ class OfFamily(Stage):
 
     def __init__(self, family: str) -> None:
         self.family = FAMILIES[family]
-        self.families = families_like(family)
+        self.families = tuple(one.name for one in FAMILIES.values() if family in (one.name, one.like))
         self.rule = f"{self.stamp.name}_{self.family.rule}"
         self.costs = self.costs_of.get(family, self.costs_of["dense"])
 
