@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,18 @@ from .protocol import DenseVectors, OpenModel, Scorer, parts, unit_length
 # Device and precision in records of served models.
 DEVICE, PRECISION = "endpoint", "an unknown precision"
 _RANKED = re.compile(r"\d+")
+# RankGPT's messages.
 _SYSTEM = "You are RankGPT, an intelligent assistant that can rank passages based on their relevancy to the query."
+_BEFORE = (
+    "I will provide you with {count} passages, each indicated by number identifier []. \n"
+    "Rank the passages based on their relevance to query: {query}."
+)
+_AFTER = (
+    "Search Query: {query}. \nRank the {count} passages above based on their relevance to the search query. "
+    "The passages should be listed in descending order using identifiers. The most relevant passages should be "
+    "listed first. The output format should be [] > [], e.g., [1] > [2]. Only response the ranking results, do "
+    "not say any word or explain."
+)
 Messages = Sequence[Mapping[str, str]]
 
 
@@ -62,10 +74,7 @@ class ServedEncoder(_Served, DenseVectors):
     def encoded(self, texts: list[str], role: str) -> np.ndarray:
         """Return the vectors of one block, from the server."""
         prompt = getattr(self.entry.prompts, role) or ""
-
-        def embed(batch: list[str]) -> np.ndarray:
-            return self.client.embed(batch, query=role == "query", dimension=self.dimension)
-
+        embed = partial(self.client.embed, query=role == "query", dimension=self.dimension)
         batches = parts([prompt + text for text in texts], self.client.endpoint.batch)
         vectors = np.concatenate(list(self.client.each(embed, batches)))
         return unit_length(vectors) if self.entry.similarity == "cosine" else vectors
@@ -163,25 +172,9 @@ def windows(documents: int, window: int, step: int) -> Iterator[tuple[int, int]]
 
 def messages(query: str, documents: list[str]) -> list[dict[str, str]]:
     """Build RankGPT's chat messages for ordering documents."""
-    count = len(documents)
-    turns = [
-        ("system", _SYSTEM),
-        (
-            "user",
-            f"I will provide you with {count} passages, each indicated by number identifier []. \n"
-            f"Rank the passages based on their relevance to query: {query}.",
-        ),
-        ("assistant", "Okay, please provide the passages."),
-    ]
+    told = {"query": query, "count": len(documents)}
+    turns = [("system", _SYSTEM), ("user", _BEFORE.format(**told)), ("assistant", "Okay, please provide the passages.")]
     for number, text in enumerate(documents, 1):
         turns += [("user", f"[{number}] {text}"), ("assistant", f"Received passage [{number}].")]
-    turns.append(
-        (
-            "user",
-            f"Search Query: {query}. \nRank the {count} passages above based on their relevance to the search query. "
-            "The passages should be listed in descending order using identifiers. The most relevant passages should be "
-            "listed first. The output format should be [] > [], e.g., [1] > [2]. Only response the ranking results, do "
-            "not say any word or explain.",
-        )
-    )
+    turns.append(("user", _AFTER.format(**told)))
     return [{"role": role, "content": content} for role, content in turns]
