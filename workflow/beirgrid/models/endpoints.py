@@ -86,6 +86,7 @@ class Client:
         assert endpoint.url, "an endpoint is checked when it is read and when it is connected"
         url = _variable(endpoint.url[1:], "url", ADDRESS) if endpoint.url.startswith("$") else endpoint.url
         self.url, self.key = url.rstrip("/"), _variable(endpoint.key, "key", _KEY) if endpoint.key else ""
+        self.name = f"endpoint {endpoint.model} at {self.url}"
         self.ledger, self.read, self.spent = ledger, 0, 0.0
         # Of all answered requests, those of earlier processes too; an upper bound where the server counts no tokens.
         self.usage, self.is_bound = np.zeros(3), False
@@ -230,17 +231,14 @@ class Client:
                 self._announce(reason)
             finally:
                 self._enter(used - most)
-        raise DataError(f"{self._named(path)}: no usable answer. {self._shown(reason)}")
+        raise DataError(f"{self.name}{path}: no usable answer. {self._shown(reason)}")
 
     def _announce(self, reason: str) -> None:
         """Log why a request is repeated, at most once in ``_QUIET`` seconds."""
         with self.mutex:
             if (now := time.monotonic()) >= self.quiet_until:
                 self.quiet_until = now + _QUIET
-                say(f"{self._named()}: {self._shown(reason)}. The request is repeated")
-
-    def _named(self, path: str = "") -> str:
-        return f"endpoint {self.endpoint.model} at {self.url}{path}"
+                say(f"{self.name}: {self._shown(reason)}. The request is repeated")
 
     def _shown(self, text: str) -> str:
         """Format a server's text for a message."""
