@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 import tomllib
@@ -10,6 +9,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
 from pathlib import Path
 
+import grimp
 import pytest
 import yaml
 from helpers import rules
@@ -89,33 +89,19 @@ def _jobs() -> set[tuple[str, str]]:
 
 
 @cache
-def _import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
-    nodes = ast.walk(ast.parse(path.read_text()))
-    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+def _imports() -> grimp.ImportGraph:
+    """Return the imports of the package and of its plugin, also those within functions."""
+    names = ("beirgrid", "snakemake_logger_plugin_beirgrid")
+    graph = grimp.build_graph(*names, include_external_packages=True, cache_dir=None)
+    for module in graph.modules:
+        if (package := module.rpartition(".")[0]) not in ("", "beirgrid"):  # Python imports it, too
+            graph.add_import(importer=module, imported=package)
+    return graph
 
 
-def _packages(path: Path) -> set[str]:
-    """Return the packages that the absolute imports of a file name."""
-    names = set()
-    for node in _import_statements(path):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif not node.level:
-            names.add(node.module)
-    return {name.partition(".")[0] for name in names}
-
-
-def _files(path: Path, seen: set[Path]) -> None:
-    """Collect a file and those of this project that it imports, directly or through others."""
-    seen.add(path)
-    for node in _import_statements(path):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            package = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
-            names = [package / alias.name for alias in node.names]
-            for inner in [package, *names] if node.module else names:
-                for file in {inner.with_suffix(".py"), inner / "__init__.py"} - seen:
-                    if file.is_file():
-                        _files(file, seen)
+def _packages(modules: set[str]) -> set[str]:
+    """Return the packages of other projects among imported modules."""
+    return modules - {*sys.stdlib_module_names} - {name for name in modules if "beirgrid" in name}
 
 
 def _provided(path: Path) -> set[str]:
@@ -142,11 +128,10 @@ def test_each_environment_has_what_its_stages_import(root):
     jobs = _jobs()
     environments = {environment for environment, _ in jobs}
     assert environments == {"lexical", "neural", "evaluate"}
-    provided = {name: _provided(root / f"envs/{name}.yaml") | set(sys.stdlib_module_names) for name in environments}
+    provided = {name: _provided(root / f"envs/{name}.yaml") for name in environments}
     for environment, stage in sorted(jobs):
-        files: set[Path] = set()
-        _files((root / "workflow/beirgrid").joinpath(*stage.partition(":")[0].split(".")).with_suffix(".py"), files)
-        missing = set().union(*map(_packages, files)) - provided[environment] - set(_LAZY.get(environment, ()))
+        imported = _packages(_imports().find_upstream_modules(f"beirgrid.{stage.partition(':')[0]}"))
+        missing = imported - provided[environment] - {*_LAZY[environment]}
         assert not missing, f"envs/{environment}.yaml lacks what {stage} imports"
 
 
@@ -218,8 +203,7 @@ def test_no_two_locks_have_a_package_in_two_versions(root):
 def test_the_workflow_imports_only_what_a_run_installs(root):
     """Set-up of a run lacks packages that only dev.txt has."""
     owners, run = _modules(), _locked(root)
-    files = [*(root / "workflow").rglob("*.py"), root / "requirements/install.py"]
-    imported = set().union(*map(_packages, files)) - {*sys.stdlib_module_names, "beirgrid"}
+    imported = _packages(_imports().modules)
     assert {"torch", "pyarrow", "snakemake"} <= imported
     missing = {module for module in imported if not {canonicalize_name(name) for name in owners[module]} & run.keys()}
     # beirgrid[documents]; a message tells how to install them
