@@ -93,15 +93,11 @@ class Runtime:
         On a GPU, ``auto`` means float16, or the range of float32 (``wide``) for models that overflow float16, for
         gradients and for writing texts.
         """
-        if not self.automatic(precision):
-            return precision or self.precision
+        if (asked := precision or self.precision) != "auto":
+            return asked
         if self.kind == "cpu":  # only some CPUs multiply bfloat16, and results should not depend on the machine
             return "float32"
         return self.wide if wide else "float16"
-
-    def automatic(self, precision: str | None = None) -> bool:
-        """Tell whether neither the model's entry nor the command names a precision."""
-        return (precision or self.precision) == "auto"
 
     @property
     def wide(self) -> str:

@@ -103,7 +103,7 @@ class LoadedModel(OpenModel, Generic[EntryT]):
 
     def fit_precision(self) -> None:
         """Change from float16 to a wider precision if float16 was not requested and the model would overflow it."""
-        if self.precision != "float16" or not self.runtime.automatic(self.entry.precision):
+        if self.precision != "float16" or (self.entry.precision or self.runtime.precision) != "auto":
             return
         if self.fits_float16():
             self.overflows = 0
