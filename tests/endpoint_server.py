@@ -5,7 +5,6 @@ It serves functions of the tests, such as a tiny checkpoint, and produces faults
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import threading
@@ -38,16 +37,13 @@ class Served:
     """The functions of a server, the requests that it got, and the faults of its next answers.
 
     A fault is a status, a tuple of status and headers, ``cut``, ``hang``, ``drip``, the bytes of an answer, or
-    a function that changes the answer. ``refusal`` is the content of an answer with a
-    status, unless it is empty.
+    a function that changes the answer. ``refusal`` is the content of an answer with a status, unless it is empty.
     """
 
     embed: Callable[[list[str]], np.ndarray] = letters
     rerank: Callable[[str, list[str]], list[float]] = shared_words
     chat: Callable[[list[dict[str, str]]], str] = lambda messages: messages[-1]["content"]
     model: str = "served"
-    encoded: bool = False
-    counted: bool = True
     hang: float = 3.0
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     headers: list[Message] = field(default_factory=list)
@@ -59,11 +55,10 @@ class Served:
     def answer(self, path: str, body: dict[str, Any]) -> Any:
         """Return the answer to a request."""
         tokens = sum(len(word) for word in json.dumps(body).split())
-        usage = {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}} if self.counted else {}
+        usage = {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
         if path.endswith("/embeddings"):
-            rows = self.embed(body["input"]).astype("<f4")[:, : body.get("dimensions")]
-            shown = [base64.b64encode(row.tobytes()).decode() if self.encoded else row.tolist() for row in rows]
-            data = [{"object": "embedding", "index": number, "embedding": row} for number, row in enumerate(shown)]
+            rows = self.embed(body["input"])[:, : body.get("dimensions")].tolist()
+            data = [{"object": "embedding", "index": number, "embedding": row} for number, row in enumerate(rows)]
             return {"object": "list", "model": self.model, "data": data[::-1], **usage}
         if path.endswith("/rerank") and "texts" in body:  # text-embeddings-inference
             scores = self.rerank(body["query"], body["texts"])
