@@ -78,8 +78,7 @@ class Adapter(Entry):
 
 # Keys that decide which numbers a server gives. The others say how it is reached, and change no result.
 IDENTITY = ("model", "revision", "dimensions", "max_characters", "protocol", "body", "query_body")
-# An address: host, port and path, without user, password and query.
-ADDRESS = r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[\w.~:/\[\]!$&()*+,;=%-]*)?"
+ADDRESS = r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[\w.~:/\[\]!$&()*+,;=%-]*)?"  # no user, no query
 _URL = rf"^(\$[A-Za-z_][A-Za-z0-9_]*|{ADDRESS})$"
 
 
