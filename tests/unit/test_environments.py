@@ -16,6 +16,8 @@ from helpers import rules
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from beirgrid.pipeline.stage import stages
+
 _modules = cache(packages_distributions)  # reads the files of all packages
 ENVIRONMENTS = sorted((Path(__file__).parent.parent.parent / "envs").glob("*.yaml"))
 
@@ -81,13 +83,6 @@ _LAZY = {
 }
 
 
-def _jobs() -> set[tuple[str, str]]:
-    """Return the pairs (environment, function of a stage) that the rules have."""
-    from beirgrid.pipeline.stage import stages
-
-    return {(Path(rule.conda_env).stem.removesuffix("-cpu"), stages()[rule.name].run) for rule in rules().values()}
-
-
 @cache
 def _imports() -> grimp.ImportGraph:
     """Return the imports of the package and of its plugin, also those within functions."""
@@ -125,7 +120,7 @@ def _provided(path: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_each_environment_has_what_its_stages_import(root):
-    jobs = _jobs()
+    jobs = {(Path(rule.conda_env).stem.removesuffix("-cpu"), stages()[rule.name].run) for rule in rules().values()}
     environments = {environment for environment, _ in jobs}
     assert environments == {"lexical", "neural", "evaluate"}
     provided = {name: _provided(root / f"envs/{name}.yaml") for name in environments}

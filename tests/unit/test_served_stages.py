@@ -67,14 +67,11 @@ class Jobs:
         output = ["--output", str(folder / "0.npy"), "--record", str(folder / "0.json")]
         return ["encode", *self._model(), "--shard-size", "100", *output]
 
-    def score(self, first: str) -> list[str]:
-        first_stage = ["--queries", str(self.site / "queries.parquet"), "--run", str(self.site / f"{first}.run.gz")]
-        output = ["--pairs", str(self.site / "pairs"), "--record", str(self.site / f"{first}.json")]
-        return ["score", *self._model(), *first_stage, "--depth", "20", *output]
-
     def scored(self, first: str) -> dict:
         """Score a first stage, and return the facts of its record."""
-        assert main(self.score(first)) == 0
+        first_stage = ["--queries", str(self.site / "queries.parquet"), "--run", str(self.site / f"{first}.run.gz")]
+        output = ["--pairs", str(self.site / "pairs"), "--record", str(self.site / f"{first}.json")]
+        assert main(["score", *self._model(), *first_stage, "--depth", "20", *output]) == 0
         return dict(json.loads((self.site / f"{first}.json").read_text())["facts"])
 
 
