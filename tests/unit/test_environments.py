@@ -6,7 +6,7 @@ import re
 import sys
 import tomllib
 from functools import cache
-from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import grimp
@@ -100,21 +100,9 @@ def _packages(modules: set[str]) -> set[str]:
 
 
 def _provided(path: Path) -> set[str]:
-    """Return the modules of an environment's pip packages and their requirements, as installed here."""
+    """Return the modules, as installed here, of an environment's pip packages. It pins what these require, too."""
     pins = [pin for pin in yaml.safe_load(path.read_text())["dependencies"][-1]["pip"] if not pin.startswith("--")]
-    waiting, seen = [Requirement(pin) for pin in pins], set()
-    while waiting:
-        requirement = waiting.pop()
-        key = (canonicalize_name(requirement.name), *sorted(requirement.extras))
-        if key in seen or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
-            continue
-        seen.add(key)
-        try:
-            required = requires(requirement.name) or []
-        except PackageNotFoundError:  # of another platform
-            continue
-        waiting += map(Requirement, required)
-    names = {name for name, *_ in seen}
+    names = {canonicalize_name(Requirement(pin).name) for pin in pins}
     return {module for module, owners in _modules().items() if set(map(canonicalize_name, owners)) & names}
 
 
