@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from helpers import main, write_collection
 
-from beirgrid.core import paths, provenance
+from beirgrid.core import files, paths, provenance
+from beirgrid.pipeline.evaluate import Evaluate
+from beirgrid.pipeline.fuse import Fuse
 from beirgrid.pipeline.retrieve import RETRIEVE
+from beirgrid.results.summary import Cell
 from beirgrid.runs import runs
 
 QUERIES = [f"q{i}" for i in range(12)]
 DOCUMENTS = [f"d{i}" for i in range(10)]
 METRICS = ["ndcg@10", "recall@5"]
+# Digest of the settings of a cell that ``write_cell`` writes.
+SETTINGS = "0123456789abcdef"
 
 
 def record(stage: str, **keys: Any) -> dict[str, Any]:
@@ -33,11 +40,23 @@ def rankings(seed: int, better: int = 0) -> dict[str, list[str]]:
     return shuffled | dict.fromkeys(QUERIES[:better], DOCUMENTS)
 
 
-def collection(folder: Path, dataset: str) -> None:
-    """Fetch a corpus and a dataset of one name; the documents d0, d1 and d2 are relevant, with grades 3, 2 and 1."""
-    documents = [{"_id": name, "title": "", "text": f"text of {name}"} for name in DOCUMENTS]
-    queries = [{"_id": query, "text": f"words of {query}"} for query in QUERIES]
-    qrels = [(query, f"d{i}", 3 - i) for query in QUERIES for i in range(3)]
+def collection(
+    folder: Path,
+    dataset: str,
+    texts: Mapping[str, str] | None = None,
+    words: Mapping[str, str] | None = None,
+    grades: Mapping[str, Mapping[str, int]] | None = None,
+) -> None:
+    """Fetch a corpus and a dataset of one name: texts of documents, words and grades of queries.
+
+    By default, the documents d0, d1 and d2 are relevant to each query, with grades 3, 2 and 1.
+    """
+    texts = texts or {name: f"text of {name}" for name in DOCUMENTS}
+    words = words or {query: f"words of {query}" for query in QUERIES}
+    grades = grades or {query: {"d0": 3, "d1": 2, "d2": 1} for query in words}
+    documents = [{"_id": name, "title": "", "text": text} for name, text in texts.items()]
+    queries = [{"_id": query, "text": text} for query, text in words.items()]
+    qrels = [(query, document, grade) for query, of in grades.items() for document, grade in of.items()]
     place = write_collection(folder / "data" / dataset, documents, queries, {"test": qrels})
     entry = json.dumps({"source": "local", "path": str(place)})
     named = {"corpus": dataset, "dataset": dataset}
@@ -77,6 +96,36 @@ def evaluated(system: str, dataset: str) -> None:
     scores, per_query = (pattern.format(**named) for pattern in (paths.METRICS, paths.PER_QUERY))
     given = ["--system", system, "--dataset", dataset, "--run", run, "--qrels", qrels, "--metrics", *METRICS]
     command("evaluate", *given, "--output", scores, "--per-query", per_query)
+
+
+def cell(system: str, dataset: str, before: Iterable[str] = ()) -> Cell:
+    """Name the files of a cell; ``before`` has the records of the steps before its run."""
+    named = {"system": system, "dataset": dataset}
+    patterns = (paths.RUN_RECORD, paths.METRICS, paths.PER_QUERY)
+    run, scores, per_query = (pattern.format(**named) for pattern in patterns)
+    return Cell(**named, scores=scores, per_query=per_query, records=(*before, run))
+
+
+def write_cell(
+    system: str, dataset: str, values: pd.DataFrame, before: Iterable[str] = (), settings: str = SETTINGS, **facts: Any
+) -> Cell:
+    """Write some run, and its values, queries × metrics, as evaluate does; return the cell.
+
+    ``settings`` is the digest of its settings; ``facts`` are those of the evaluation.
+    """
+    made, run = cell(system, dataset, before), Path(paths.RUN.format(system=system, dataset=dataset))
+    means = {"system": system, "dataset": dataset, "queries": len(values), "means": values.mean().to_dict()}
+    provenance.use_command(["test"], {"digest": settings})
+    with provenance.record(Fuse.stamp, made.records[-1], {}, [run]):
+        files.write_text(run, f"{system} {dataset}\n" * 20)
+    with provenance.record(
+        Evaluate.stamp, made.scores, {}, [made.per_query], {"scores": means}, {"run": run}
+    ) as evaluated:
+        evaluated |= {"queries": len(values), "queries_without_documents": 0, **facts}
+        Path(made.per_query).parent.mkdir(parents=True, exist_ok=True)
+        values.rename_axis("query").reset_index().to_parquet(made.per_query)
+    provenance.use_command([])
+    return made
 
 
 def at(folder: Path) -> contextlib.AbstractContextManager[None]:

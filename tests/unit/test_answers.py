@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import finished
 import numpy as np
 import pages
 import pandas as pd
@@ -21,13 +22,10 @@ from helpers import main, python, quick_first
 from beirgrid.config.entries import TOLERANCES
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import DataError
-from beirgrid.pipeline.evaluate import Evaluate
-from beirgrid.pipeline.fetch import FetchRun
-from beirgrid.pipeline.fuse import Fuse
 from beirgrid.results import cells as grid_cells
 from beirgrid.results import table_files
 from beirgrid.results.answers import Answers, from_csv, guarded, read_answers, to_csv, typed, write_answers
-from beirgrid.results.scores import Scores, load_scores
+from beirgrid.results.scores import load_scores
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages import report
 from beirgrid.stages.aggregate import aggregate
@@ -35,7 +33,6 @@ from beirgrid.tools import events
 from beirgrid.tools.reporting import LINES, PUBLISHED, outline, refresh
 
 QUERIES = [f"q{i}" for i in range(8)]
-SETTINGS = "0123456789abcdef"
 UNANSWERED = "1 of 8 queries has no documents and counts 0"
 SUMMARY, TABLES, RECORD, PAGE, PAGE_RECORD = (
     Path(pattern.format(grid="test"))
@@ -69,40 +66,11 @@ def test_each_number_of_a_table_is_read_as_it_was_written():
     assert found.to_numpy().tobytes() == np.array(numbers).tobytes()
 
 
-def write_cell(
-    system: str,
-    dataset: str,
-    level: float,
-    queries: list[str] = QUERIES,
-    settings: str = SETTINGS,
-    lost: int = 0,
-    fetched: list[dict[str, Any]] | None = None,
-) -> Cell:
-    """Write a run, and its values per query with the mean ``level``; return the cell.
-
-    ``lost`` is the number of queries without documents. ``fetched`` has facts of runs of other software behind the
-    cell.
-    """
-    named = {"system": system, "dataset": dataset}
-    patterns = (paths.RUN, paths.RUN_RECORD, paths.METRICS, paths.PER_QUERY)
-    run, record, scores, per_query = (pattern.format(**named) for pattern in patterns)
+def write_cell(system: str, dataset: str, level: float, queries: list[str] = QUERIES, **keys: Any) -> Cell:
+    """Write a cell with the mean ``level``."""
     values = level + np.linspace(-0.1, 0.1, len(queries))
-    provenance.use_command(["test"], {"digest": settings})
-    with provenance.record(Fuse.stamp, record, {}, [run]):
-        files.write_text(run, f"{system} {dataset}\n" * 20)
-    means = {"ndcg@10": float(values.mean()), "p@5": float(values.mean() / 2)}
-    document = Scores(**named, queries=len(queries), means=means).model_dump()
-    inputs = {"run": Path(run)}
-    with provenance.record(Evaluate.stamp, scores, {}, [per_query], {"scores": document}, inputs) as facts:
-        facts |= {"queries": len(queries), "queries_without_documents": lost, "not_judged": 0.25}
-        Path(per_query).parent.mkdir(parents=True, exist_ok=True)
-        pd.DataFrame({"query": queries, "ndcg@10": values, "p@5": values / 2}).to_parquet(per_query)
-    before = [f"results/runs/{run['source']}.json" for run in fetched or []]
-    for path, run in zip(before, fetched or [], strict=True):
-        with provenance.record(FetchRun.stamp, path, {}, []) as facts:
-            facts |= run
-    provenance.use_command([])
-    return Cell(**named, scores=scores, per_query=per_query, records=(*before, record))
+    table = pd.DataFrame({"ndcg@10": values, "p@5": values / 2}, queries)
+    return finished.write_cell(system, dataset, table, not_judged=0.25, **keys)
 
 
 @pytest.fixture
@@ -125,7 +93,7 @@ def grid(tmp_path, monkeypatch) -> GridSummary:
         baseline="a",
         tolerances=dict.fromkeys(TOLERANCES, 0.01),
         cells=cells,
-        settings={path: SETTINGS for cell in cells for path in (cell.scores, *cell.records)},
+        settings={path: finished.SETTINGS for cell in cells for path in (cell.scores, *cell.records)},
     )
     save(summary)
     return summary
@@ -349,8 +317,11 @@ def test_damaged_and_foreign_files_are_never_a_number(grid, damage, message, mon
 )
 def test_queries_that_count_0_are_told_beside_the_number(grid, lost, lacking, said, monkeypatch):
     monkeypatch.setattr("beirgrid.tools.reporting.illustrated", report.render)  # without pictures
-    fetched = [{"source": f"t{i}", "queries": 8, "queries_lacking": number} for i, number in enumerate(lacking)]
-    changed = write_cell("a", "x", 0.3, lost=lost, fetched=fetched)
+    before = [f"results/runs/t{i}.json" for i in range(len(lacking))]
+    for path, number in zip(before, lacking, strict=True):
+        facts = {"source": Path(path).stem, "queries": 8, "queries_lacking": number}
+        files.write_json(path, finished.record("fetch_run", facts=facts))
+    changed = write_cell("a", "x", 0.3, before=before, queries_without_documents=lost)
     save(grid.model_copy(update={"cells": (changed, *grid.cells[1:])}))
     assert main(["report"]) == 0
     answers = read_answers(TABLES)

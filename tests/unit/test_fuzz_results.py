@@ -20,7 +20,7 @@ from helpers import main
 from beirgrid.__main__ import command
 from beirgrid.config.entries import TOLERANCES
 from beirgrid.core import files, paths, provenance
-from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
+from beirgrid.results.summary import DatasetSummary, GridSummary
 
 QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t1\nq2\td3\t1\n"
 RUN = "q1 Q0 d1 1 3 t\nq1 Q0 d2 2 2 t\nq2 Q0 d3 1 1 t\n"
@@ -179,15 +179,6 @@ def test_a_fusion_that_no_file_can_hold_is_refused(call, tmp_path, tag, weights,
 # Results
 
 
-def _cell(system: str, dataset: str) -> Cell:
-    def named(pattern: str) -> str:
-        return pattern.format(system=system, dataset=dataset)
-
-    records = (named(paths.DATASET_RECORD), named(paths.RUN_RECORD))
-    files = {"scores": named(paths.METRICS), "per_query": named(paths.PER_QUERY), "records": records}
-    return Cell(system=system, dataset=dataset, **files)
-
-
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished grid of two systems on two datasets."""
@@ -205,7 +196,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
             metrics=tuple(finished.METRICS),
             baseline="first",
             tolerances=dict.fromkeys(TOLERANCES, 0.01),
-            cells=tuple(_cell(system, dataset) for dataset in DATASETS for system in SYSTEMS),
+            cells=tuple(
+                finished.cell(system, dataset, [paths.DATASET_RECORD.format(dataset=dataset)])
+                for dataset in DATASETS
+                for system in SYSTEMS
+            ),
         )
         Path(GRID).parent.mkdir(parents=True)
         Path(GRID).write_text(grid.model_dump_json())

@@ -30,7 +30,7 @@ from beirgrid.exchange import exports
 from beirgrid.page import sections
 from beirgrid.results import cells, published, table_files
 from beirgrid.results.answers import read_answers, typed, write_answers
-from beirgrid.results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote
+from beirgrid.results.summary import DatasetSummary, GridSummary, ModelFacts, ModelNote
 from beirgrid.stages import aggregate, report
 
 # Files of published values, and those whose datasets are named as mteb's tasks.
@@ -498,17 +498,13 @@ def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
     }
     named = []
     for system, dataset in itertools.product(made, "xy"):
-        cell = {"system": system, "dataset": dataset}
-        records = []
+        before = []
         for stage, facts in made[system]:
             settings = {"base": {"family": "dense"}} if stage == "adapt" else {"family": "dense"}
-            records.append(f"{system}/{stage}.{dataset}.json")
-            files.write_json(records[-1], finished.record(stage, facts=facts, settings=settings))
-        scores, per_query = f"{system}/{dataset}.json", f"{system}/{dataset}.per-query.parquet"
-        means = {**cell, "queries": 5, "means": {"ndcg@10": 0.5}}
-        files.write_json(scores, finished.record("evaluate", scores=means))
-        pd.DataFrame({"query": list("12345"), "ndcg@10": 0.5}).to_parquet(per_query)
-        named.append(Cell(**cell, scores=scores, per_query=per_query, records=tuple(records)))
+            before.append(f"{system}/{stage}.{dataset}.json")
+            files.write_json(before[-1], finished.record(stage, facts=facts, settings=settings))
+        values = pd.DataFrame({"ndcg@10": 0.5}, list("12345"))
+        named.append(finished.write_cell(system, dataset, values, before))
     other = finished.record("encode", facts={"precision": "bfloat16"}, settings={"family": "dense"})
     files.write_json("dense/encode.y.json", other)
     grid = _grid(made, x={"corpus": "x"}, y={"corpus": "y"}, both={"mean_of": ("x", "y")})

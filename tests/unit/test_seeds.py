@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import finished
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,16 +17,13 @@ from helpers import tracked_configuration
 
 from beirgrid import config
 from beirgrid.config.entries import TOLERANCES, Repeated
-from beirgrid.core import files, paths, provenance
+from beirgrid.core import paths
 from beirgrid.core.errors import ConfigError
 from beirgrid.page.render import render
-from beirgrid.pipeline.evaluate import Evaluate
-from beirgrid.pipeline.fuse import Fuse
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.summaries import Summary
 from beirgrid.results import cells, efficiency, table_files
 from beirgrid.results.answers import Answers, write_answers
-from beirgrid.results.scores import Scores
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages import aggregate
 from beirgrid.tools import reporting
@@ -136,29 +134,16 @@ def test_seeds_that_make_no_sense_are_refused_in_one_line(raw, name, system, mes
 
 # The tables -----------------------------------------------------------------------------------------------------------
 
-QUERIES = [f"q{i}" for i in range(12)]
 MEMBERS = ("s.seed1", "s.seed2", "s.seed3")
 
 
 def write_cell(system: str, dataset: str, values: np.ndarray) -> Cell:
-    """Write a run and its values per query; return the cell."""
-    named = {"system": system, "dataset": dataset}
-    run, record, scores, per_query = (
-        pattern.format(**named) for pattern in (paths.RUN, paths.RUN_RECORD, paths.METRICS, paths.PER_QUERY)
-    )
-    with provenance.record(Fuse.stamp, record, {}, [run]):
-        files.write_text(run, f"{system} {dataset}\n")
-    means = {"ndcg@10": float(values.mean())}
-    document = Scores(system=system, dataset=dataset, queries=len(values), means=means).model_dump()
-    with provenance.record(Evaluate.stamp, scores, {}, [per_query], {"scores": document}) as evaluated:
-        evaluated |= {"queries": len(values), "queries_without_documents": 0}
-        Path(per_query).parent.mkdir(parents=True, exist_ok=True)
-        pd.DataFrame({"query": QUERIES, "ndcg@10": values}).to_parquet(per_query)
-    return Cell(system=system, dataset=dataset, scores=scores, per_query=per_query, records=(record,))
+    """Write a cell with these values."""
+    return finished.write_cell(system, dataset, pd.DataFrame({"ndcg@10": values}, finished.QUERIES))
 
 
 @pytest.fixture
-def finished(tmp_path, monkeypatch) -> tuple[GridSummary, dict[str, np.ndarray]]:
+def seeded(tmp_path, monkeypatch) -> tuple[GridSummary, dict[str, np.ndarray]]:
     """A baseline and a system with three seeds on the datasets x and y and on their mean, all done; values by cell."""
     monkeypatch.chdir(tmp_path)
     numbers = np.random.default_rng(0)
@@ -195,8 +180,8 @@ def row(table: pd.DataFrame, system: str, dataset: str) -> pd.Series:
     return found
 
 
-def test_tables_have_mean_and_deviation_beside_the_values_of_the_seeds(finished):
-    grid, values = finished
+def test_tables_have_mean_and_deviation_beside_the_values_of_the_seeds(seeded):
+    grid, values = seeded
     found = answer(grid)
     of_x = row(found.seeds, "s", "x")
     assert (of_x["mean"], of_x["deviation"]) == spread(values, "x")
@@ -213,9 +198,9 @@ def test_tables_have_mean_and_deviation_beside_the_values_of_the_seeds(finished)
 
 
 @pytest.fixture
-def several(finished) -> tuple[GridSummary, dict[str, np.ndarray]]:
+def several(seeded) -> tuple[GridSummary, dict[str, np.ndarray]]:
     """The same systems on x, y and a dataset over MS MARCO, which the main table's mean leaves out."""
-    grid, values = finished
+    grid, values = seeded
     values |= {f"{system} m": np.random.default_rng(9).random(12) for system in ("base", *MEMBERS)}
     cells = [write_cell(system, "m", values[f"{system} m"]) for system in ("base", *MEMBERS)]
     datasets = {name: DatasetSummary(corpus=corpus) for name, corpus in (("y", "y"), ("m", "msmarco"), ("x", "x"))}
@@ -262,8 +247,8 @@ def test_a_seed_that_lacks_a_dataset_has_no_mean_over_the_datasets(several):
     assert table.signs["s"].str.contains("±").to_dict() == known
 
 
-def test_a_system_with_seeds_is_tested_by_its_mean_for_each_query(finished):
-    grid, values = finished
+def test_a_system_with_seeds_is_tested_by_its_mean_for_each_query(seeded):
+    grid, values = seeded
     found = answer(grid)
     assert set(found.pairs["system"]) | set(found.pairs["other"]) == {"base", "s"}
     mean = np.mean([values[f"{member} x"] for member in MEMBERS], axis=0)
@@ -279,10 +264,9 @@ def test_a_system_with_seeds_is_tested_by_its_mean_for_each_query(finished):
     assert found.costs["stage"].value_counts().to_dict() == {"fuse": 8, "evaluate": 8}
 
 
-def test_a_missing_seed_shows_and_the_mean_says_what_it_is_over(finished):
-    grid, values = finished
-    Path(grid.cells[2].scores).unlink()
-    assert grid.cells[2].system == "s.seed2"
+def test_a_missing_seed_shows_and_the_mean_says_what_it_is_over(seeded):
+    grid, values = seeded
+    Path(paths.METRICS.format(system="s.seed2", dataset="x")).unlink()
     found = answer(grid)
     whole, of_x = row(found.scores, "s", "x"), row(found.seeds, "s", "x")
     assert (whole["status"], whole["detail"]) == ("pending", "lacks s.seed2 (pending)")
@@ -294,20 +278,18 @@ def test_a_missing_seed_shows_and_the_mean_says_what_it_is_over(finished):
     said = "\n".join(reporting.outline(grid, found, Path("page"), 120))
     assert "Of 8 cells: 7 done, 1 pending." in said
     assert "Mean over seeds (seeds.csv): s (3)." in said
-    Path(grid.cells[3].scores).unlink()
-    assert grid.cells[3].system == "s.seed3"
+    Path(paths.METRICS.format(system="s.seed3", dataset="x")).unlink()
     one = row(answer(grid).seeds, "s", "x")
     assert (one["mean"], one["seeds"]) == (pytest.approx(values["s.seed1 x"].mean()), 1)
     assert np.isnan(one["deviation"])
-    Path(grid.cells[1].scores).unlink()
-    assert grid.cells[1].system == "s.seed1"
+    Path(paths.METRICS.format(system="s.seed1", dataset="x")).unlink()
     none = row(answer(grid).seeds, "s", "x")
     assert none["seeds"] == 0
     assert np.isnan([none["mean"], none["deviation"]]).all()
 
 
-def test_page_and_files_show_seeds_where_there_are_some(finished):
-    grid, _ = finished
+def test_page_and_files_show_seeds_where_there_are_some(seeded):
+    grid, _ = seeded
     found = answer(grid)
     page = render(grid, found)
     assert f"<small>± {row(found.seeds, 's', 'x')['deviation']:.4f}</small>" in page
