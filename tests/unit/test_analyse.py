@@ -4,61 +4,27 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import copy
 import gzip
 import json
 import random
 import re
+import shutil
 import statistics
 from pathlib import Path
-from typing import Any
 
 import finished
-import numpy as np
-import pages
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import pytrec_eval
 from helpers import main
 
-from beirgrid.collections.collection import CORPUS_SCHEMA, QUERIES_SCHEMA
-from beirgrid.core import paths
+from beirgrid.core import files, paths
 from beirgrid.page import documents
-from beirgrid.results import answers, efficiency
-from beirgrid.results.cells import find, steps_of
-from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
-from beirgrid.runs import runs
+from beirgrid.results import answers
+from beirgrid.results.summary import DatasetSummary, GridSummary
 from beirgrid.stages import aggregate, report
 
-Scores = dict[str, dict[str, float]]
-SYSTEMS = ("bm25", "dense", "bm25+ce")
-METRIC = "ndcg@10"
-FACTS = {
-    "retrieve": {"search_seconds": 0.8, "queries": 8, "device": "cpu"},
-    "score": {"queries": 8, "pairs": 120, "pairs_per_second": 30.0, "device": "cpu"},
-    "rerank": {"queries": 8, "reranker": {}},
-}
-
-
-def write_record(path: str | Path, stage: str, settings: dict, **results: Any) -> None:
-    record = finished.record(stage, settings=settings, facts=FACTS.get(stage, {}), **results)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(json.dumps(record))
-
-
-def write_run(system: str, dataset: str, scores: Scores) -> None:
-    run = {q: runs.canonical(q, list(found), np.array(list(found.values()))) for q, found in scores.items()}
-    runs.write(paths.RUN.format(system=system, dataset=dataset), run, system)
-
-
-def reranked(first: Scores, scores: dict[tuple[str, str], float], depth: int) -> Scores:
-    run: Scores = {}
-    for query, found in first.items():
-        ids = sorted(found, key=found.get, reverse=True)
-        head = sorted(ids[:depth], key=lambda document: scores[query, document], reverse=True)
-        run[query] = {document: float(-place) for place, document in enumerate([*head, *ids[depth:]])}
-    return run
+SYSTEMS, DATASETS = ("bm25", "dense", "bm25+ce"), ("one", "two")
 
 
 class Grid:
@@ -67,33 +33,25 @@ class Grid:
     def __init__(self) -> None:
         self.documents: dict[str, dict[str, str]] = {}
         self.qrels: dict[str, dict[str, dict[str, int]]] = {}
-        self.runs: dict[tuple[str, str], Scores] = {}
-        for seed, dataset in enumerate(("one", "two")):
+        self.runs: dict[tuple[str, str], dict[str, list[str]]] = {}
+        for seed, dataset in enumerate(DATASETS):
             self.write_dataset(dataset, random.Random(seed))
-        cells = tuple(self.cell(system, dataset) for dataset in ("one", "two") for system in SYSTEMS)
-        datasets = {name: DatasetSummary(corpus=f"c-{name}") for name in ("one", "two")}
-        datasets["both"] = DatasetSummary(mean_of=("one", "two"))
+        datasets = {name: DatasetSummary(corpus=name) for name in DATASETS}
+        datasets["both"] = DatasetSummary(mean_of=DATASETS)
         self.summary = GridSummary(
             name="small",
             systems=SYSTEMS,
             rows=tuple(datasets),
             datasets=datasets,
-            metrics=(METRIC,),
+            metrics=("ndcg@10",),
             baseline="bm25",
             trained_on={"dense": ("two",)},
-            cells=cells,
+            cells=tuple(finished.cell(system, dataset) for dataset in DATASETS for system in SYSTEMS),
         )
         self.folder = Path("results/grids/small")
-        self.folder.mkdir(parents=True)
-        (self.folder / "grid.json").write_text(self.summary.model_dump_json(exclude_defaults=True))
-        rows = [(c.system, c.dataset, METRIC, self.value(c.system, c.dataset), "done") for c in cells]
-        states = find(self.summary)
-        tables = pages.answers_of(
-            scores=pd.DataFrame(rows, columns=["system", "dataset", "metric", "value", "status"]),
-            efficiency=efficiency.efficiency(steps_of(states)),
-            per_query=aggregate.collect_per_query(self.summary, states),
-        )
-        answers.write_answers(tables, self.folder / "tables")
+        files.write_text(self.folder / "grid.json", self.summary.model_dump_json())
+        tables = self.folder / "tables"
+        aggregate.aggregate(grid=self.summary, output=tables, record=tables / "aggregate.json")
 
     def write_dataset(self, name: str, choose: random.Random) -> None:
         words = [f"{name[0]}{number}" for number in range(40)] + [f"shared{number}" for number in range(20)]
@@ -101,58 +59,10 @@ class Grid:
         queries = {f"q{i}": " ".join(choose.choices(words, k=4)) for i in range(8)}
         qrels = {query: {d: choose.choice((0, 1, 2)) for d in choose.sample(list(documents), 12)} for query in queries}
         self.documents[name], self.qrels[name] = documents, qrels
-        corpus = Path(paths.CORPUS.format(corpus=f"c-{name}"))
-        of_dataset = Path(paths.QUERIES.format(dataset=name))
-        for path in (corpus, of_dataset):
-            path.parent.mkdir(parents=True)
-        columns = [list(documents), [""] * len(documents), list(documents.values())]
-        pq.write_table(pa.table(columns, schema=CORPUS_SCHEMA), corpus, row_group_size=16)
-        pq.write_table(pa.table([list(queries), list(queries.values())], schema=QUERIES_SCHEMA), of_dataset)
-        lines = [f"{q}\t{d}\t{grade}\n" for q, grades in qrels.items() for d, grade in grades.items()]
-        Path(paths.QRELS.format(dataset=name)).write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
-        for system in ("bm25", "dense"):
-            run = {query: {d: choose.uniform(0, 9) for d in choose.sample(list(documents), 30)} for query in queries}
-            self.runs[system, name] = run
-        scores = {(q, d): choose.uniform(-9, 9) for q, found in self.runs["bm25", name].items() for d in found}
-        self.runs["bm25+ce", name] = reranked(self.runs["bm25", name], scores, 15)
+        finished.collection(Path(), name, documents, queries, qrels)
         for system in SYSTEMS:
-            write_run(system, name, self.runs[system, name])
-            self.write_scores(system, name)
-        for system, stage, settings in (
-            ("bm25", "retrieve", {"fields": "flat"}),
-            ("dense", "retrieve", {"similarity": "cosine"}),
-            ("bm25+ce", "rerank", {"depth": 15}),
-        ):
-            write_record(paths.RUN_RECORD.format(system=system, dataset=name), stage, settings)
-        write_record(paths.PAIRS_RECORD.format(reranker="ce", dataset=name, first="bm25"), "score", {})
-
-    def write_scores(self, system: str, dataset: str) -> None:
-        path = Path(paths.PER_QUERY.format(system=system, dataset=dataset))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        values = self.values(system, dataset)
-        pd.DataFrame({"query": list(values), METRIC: list(values.values())}).to_parquet(path)
-        means = {METRIC: statistics.mean(values.values())}
-        scores = {"system": system, "dataset": dataset, "queries": len(values), "means": means}
-        write_record(paths.METRICS.format(system=system, dataset=dataset), "evaluate", {}, scores=scores)
-
-    def values(self, system: str, dataset: str) -> dict[str, float]:
-        found = pytrec_eval.RelevanceEvaluator(self.qrels[dataset], {"ndcg_cut.10"}).evaluate(
-            self.runs[system, dataset]
-        )
-        return {query: found[query]["ndcg_cut_10"] for query in self.qrels[dataset]}
-
-    def value(self, system: str, dataset: str) -> float:
-        return statistics.mean(self.values(system, dataset).values())
-
-    @staticmethod
-    def cell(system: str, dataset: str) -> Cell:
-        own = paths.RUN_RECORD.format(system=system, dataset=dataset)
-        first = paths.RUN_RECORD.format(system="bm25", dataset=dataset)
-        pairs = paths.PAIRS_RECORD.format(reranker="ce", dataset=dataset, first="bm25")
-        records = [first, pairs, own] if system == "bm25+ce" else [own]
-        named = {"system": system, "dataset": dataset}
-        scores, per_query = (pattern.format(**named) for pattern in (paths.METRICS, paths.PER_QUERY))
-        return Cell(**named, scores=scores, per_query=per_query, records=tuple(records))
+            self.runs[system, name] = {query: choose.sample(list(documents), 30) for query in queries}
+            finished.searched(system, name, self.runs[system, name], "float32")
 
     def analyse(self) -> int:
         options = ["--grid", self.folder / "grid.json", "--output", self.folder]
@@ -162,17 +72,27 @@ class Grid:
         return pd.read_csv(self.folder / "tables" / f"{name}.csv")
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[Grid, Path]:
+    """A grid and its folder, to copy."""
+    folder = tmp_path_factory.mktemp("grid")
+    with contextlib.chdir(folder):
+        return Grid(), folder
+
+
 @pytest.fixture
-def grid(tmp_path, monkeypatch) -> Grid:
+def grid(made, tmp_path, monkeypatch) -> Grid:
+    """The grid in the working directory."""
+    shutil.copytree(made[1], tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    return Grid()
+    return made[0]
 
 
 @pytest.fixture(scope="module")
-def analysed(tmp_path_factory) -> Grid:
-    """A grid that was analysed over figures of an earlier grid. Tests only read it."""
-    with contextlib.chdir(tmp_path_factory.mktemp("grid")):
-        found = Grid()
+def analysed(made, tmp_path_factory) -> Grid:
+    """The grid after it was analysed over figures of an earlier grid. Tests only read it."""
+    found = copy.copy(made[0])
+    with contextlib.chdir(shutil.copytree(made[1], tmp_path_factory.mktemp("analysed") / "grid")):
         (found.folder / "figures").mkdir()
         (found.folder / "figures" / "old.svg").write_text("")
         assert found.analyse() == 0
@@ -183,14 +103,9 @@ def analysed(tmp_path_factory) -> Grid:
 def test_the_tables_of_a_grid(analysed):
     grid = analysed
     holes = grid.table("holes").set_index(["dataset", "system"])
-    for dataset in ("one", "two"):
-        values = {system: grid.value(system, dataset) for system in SYSTEMS}
-        assert holes.loc[dataset, "ndcg"].to_dict() == pytest.approx(values)
-    mean = (holes["ndcg"]["one"] + holes["ndcg"]["two"]) / 2
-    assert holes["ndcg"]["both"].to_dict() == pytest.approx(mean.to_dict())
+    scores = grid.table("scores").set_index(["dataset", "system"])
+    assert holes["ndcg"].to_dict() == pytest.approx(scores["value"].to_dict())
     assert holes.loc[("both", "dense"), "queries"] == 16
-    costs = grid.table("efficiency").set_index(["dataset", "system"])["query_ms"]
-    assert costs["one"].to_dict() == pytest.approx({"bm25": 100, "dense": 100, "bm25+ce": 100 + 1000 * 15 / 30})
     overlap = grid.table("overlap").set_index(["dataset", "other"])["similarity"]
     assert 0 < overlap["one", "two"] < overlap["one", "both"] < 1
     lengths = grid.table("lengths")
@@ -199,9 +114,9 @@ def test_the_tables_of_a_grid(analysed):
         dataset: [
             len(grid.documents[dataset][document].split())
             for found in grid.runs["dense", dataset].values()
-            for document in sorted(found, key=found.get, reverse=True)[:10]
+            for document in found[:10]
         ]
-        for dataset in ("one", "two")
+        for dataset in DATASETS
     }
     assert retrieved.loc["dense", "median"] == statistics.median(words["one"])
     both = lengths[(lengths["dataset"] == "both") & (lengths["system"] == "dense")]
@@ -221,11 +136,11 @@ def test_the_figures_of_a_grid(analysed):
 
 def test_cells_that_are_not_done_are_left_out(grid, capsys):
     Path(paths.METRICS.format(system="dense", dataset="two")).unlink()
-    Path(paths.PER_QUERY.format(system="bm25+ce", dataset="one")).write_bytes(b"")
+    Path(paths.RUN.format(system="bm25+ce", dataset="one")).write_bytes(b"")
     assert grid.analyse() == 0
     errors = capsys.readouterr().err
     assert "dense on two is left out: it is pending" in errors
-    assert "bm25+ce on one is left out: it is failed (" in errors
+    assert "bm25+ce on one is left out: it is failed (results/runs/bm25+ce/one.run.gz is damaged" in errors
     found = {tuple(row) for row in grid.table("holes")[["system", "dataset"]].to_numpy()}
     assert found == {("bm25", "one"), ("dense", "one"), ("bm25", "two"), ("bm25+ce", "two"), ("bm25", "both")}
 
@@ -237,22 +152,19 @@ def test_a_grid_before_its_first_cell(grid):
     assert grid.table("holes").empty
 
 
-def test_a_damaged_run_is_named(grid, capsys):
-    path = Path(paths.RUN.format(system="dense", dataset="two"))
+def test_a_damaged_corpus_is_named(grid, capsys):
+    path = Path(paths.CORPUS.format(corpus="two"))
     path.write_bytes(path.read_bytes()[:100])
     assert grid.analyse() == 1
-    assert "results/runs/dense/two.run.gz" in capsys.readouterr().err
+    assert f"{path} is damaged" in capsys.readouterr().err
 
 
 def test_a_page_has_the_documents_of_its_queries_with_grades_words_and_ranks(grid, monkeypatch):
-    queries = {dataset: [f"q{n}" for n in range(8)] for dataset in ("one", "two")}
+    queries = {dataset: list(of) for dataset, of in grid.qrels.items()}
     found = documents.documents(grid.summary, queries)
-    for dataset in ("one", "two"):
+    for dataset in DATASETS:
         assert found[dataset]["systems"] == list(SYSTEMS)
-        ranked = {
-            system: {q: sorted(of, key=of.get, reverse=True) for q, of in grid.runs[system, dataset].items()}
-            for system in SYSTEMS
-        }
+        ranked = {system: grid.runs[system, dataset] for system in SYSTEMS}
         for query, rows in found[dataset]["queries"].items():
             shown = [row[0] for row in rows]
             assert {of[query][0] for of in ranked.values()} <= {*shown}
