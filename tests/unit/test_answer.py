@@ -186,7 +186,7 @@ def test_documents_that_are_not_judged_weaken_the_answer():
 def test_systems_are_ordered_by_their_score_unless_the_grid_has_an_order():
     grid, found = made({"d": {"bm25": 0.3, "a": 0.6, "b": 0.5}}, states={("b", "d"): "failed"})
     assert table_files.ordered(grid, found).systems == ("a", "bm25", "b")
-    assert list(table_files.wide(found, grid, "ndcg@10").values.columns) == ["a", "bm25", "b"]
+    assert list(table_files.wide(found, grid, "ndcg@10")["value"]) == ["a", "bm25", "b"]
     named = grid.model_copy(update={"order": "grid"})
     assert table_files.ordered(named, found).systems == ("bm25", "a", "b")
     lowest, found = made({"d": {"bm25": 0.3, "a": 0.6}}, metric="hole@10")

@@ -64,7 +64,7 @@ def test_the_lowest_is_better_of_holes(grid, made):
 
 
 def test_systems_stand_in_the_order_of_the_tables(grid, made):
-    assert [name[:-4] for name in cells(grid, made).index] == list(table_files.wide(made, grid, METRIC).values)
+    assert [name[:-4] for name in cells(grid, made).index] == list(table_files.wide(made, grid, METRIC)["value"])
 
 
 def test_latex_has_caption_label_rules_and_the_same_numbers_of_columns(grid, made):

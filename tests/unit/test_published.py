@@ -374,23 +374,23 @@ def test_published_systems_are_shown_beside_those_of_the_grid(tmp_path):
     assert "published, not run here" not in report.render(GRID, answers_of(scores=_scores()))
 
 
-def _wide(scores: pd.DataFrame, grid: GridSummary, metric: str = "ndcg@10", **tables: pd.DataFrame) -> table_files.Wide:
-    return table_files.wide(answers_of(scores=scores, **tables), grid, metric)
+def _wide(scores: pd.DataFrame, grid: GridSummary) -> dict[str, pd.DataFrame]:
+    return table_files.wide(answers_of(scores=scores), grid, "ndcg@10")
 
 
-def _written(table: table_files.Wide, folder: Path) -> tuple[str, str]:
-    """Write a table; return its Markdown and its LaTeX."""
-    table_files.write_wide(table, folder)
-    markdown, latex = ((folder / f"{table.metric}.{suffix}").read_text() for suffix in ("md", "tex"))
+def _written(folder: Path, scores: pd.DataFrame, grid: GridSummary = GRID, **tables: pd.DataFrame) -> tuple[str, str]:
+    """Write the tables of a grid; return those of its metric in Markdown and in LaTeX."""
+    table_files.write(answers_of(scores=scores, **tables), grid, folder)
+    markdown, latex = ((folder / f"{grid.metrics[0]}.{suffix}").read_text() for suffix in ("md", "tex"))
     return markdown, latex
 
 
 def test_a_mean_says_what_it_is_over():
-    table = _wide(_scores(), _grid("ba", x={}, y={})).values
+    table = _wide(_scores(), _grid("ba", x={}, y={}))["value"]
     assert list(table.columns) == ["b", "a"]
     assert list(table.index) == ["x", "y", "mean of x, y"]
     assert table.loc["mean of x, y", "a"] == pytest.approx(0.6)
-    assert list(_wide(_scores(), _grid("a", x={})).values.index) == ["x"]
+    assert list(_wide(_scores(), _grid("a", x={}))["value"].index) == ["x"]
 
 
 def test_the_mean_counts_nothing_twice_and_leaves_ms_marco_out():
@@ -410,8 +410,8 @@ def _partial_scores() -> pd.DataFrame:
 def test_a_mean_without_what_is_not_supplied_says_so():
     absent = {"not_supplied": ("/data/z",)}
     table = _wide(_partial_scores(), _grid("ab", x={}, y={}, z=absent, m=absent))
-    assert table.values.loc["mean of x, y (without z, m)", "a"] == pytest.approx(0.6)
-    assert table.shown.loc["z", "a"] == "not supplied"
+    assert table["value"].loc["mean of x, y (without z, m)", "a"] == pytest.approx(0.6)
+    assert table["text"].loc["z", "a"] == "not supplied"
 
 
 def test_a_mean_that_lacks_a_cell_has_no_value_and_says_what_it_lacks(tmp_path):
@@ -419,16 +419,16 @@ def test_a_mean_that_lacks_a_cell_has_no_value_and_says_what_it_lacks(tmp_path):
     unfinished = (scores["system"] == "b") & (scores["dataset"] == "y")
     scores.loc[unfinished, ["value", "status"]] = [float("nan"), "failed"]
     table = _wide(scores, GRID)
-    assert table.shown.loc["mean of x, y"].to_dict() == {"a": "0.6000", "b": "incomplete"}
-    assert pd.isna(table.values.loc["mean of x, y", "b"])
-    assert "| y | **0.7000** | failed |" in _written(table, tmp_path)[0]
+    assert table["text"].loc["mean of x, y"].to_dict() == {"a": "0.6000", "b": "incomplete"}
+    assert pd.isna(table["value"].loc["mean of x, y", "b"])
+    assert "| y | **0.7000** | failed |" in _written(tmp_path, scores)[0]
     assert pd.read_csv(tmp_path / "ndcg@10.csv").dtypes[["a", "b"]].tolist() == ["float64", "float64"]
 
 
 def test_the_group_of_the_best_is_marked(tmp_path):
     rows = [("x", "a", True), ("x", "b", True), ("y", "a", True), ("y", "b", False)]
     groups = pd.DataFrame(rows, columns=["dataset", "system", "in_best_group"]).assign(metric="ndcg@10")
-    markdown, latex = _written(_wide(_scores(), GRID, significance=groups), tmp_path)
+    markdown, latex = _written(tmp_path, _scores(), significance=groups)
     assert "| x | 0.5000† | **0.6000** |\n| y | **0.7000** | 0.1000 |" in markdown
     assert "†: not distinguishable from the best of the row" in markdown
     assert r"x & 0.5000$^\dagger$ & \textbf{0.6000} \\" in latex
@@ -440,7 +440,7 @@ def test_tables_mark_what_systems_were_trained_on(tmp_path):
     """In the signs' order: the group of the best, training data, flaws."""
     scores = _scores().assign(detail=["a flaw", "", "", ""])
     training = {"trained_on": {"a": ("x",)}, "training_unknown": {"b": ("x", "y")}}
-    markdown, latex = _written(_wide(scores, GRID.model_copy(update=training)), tmp_path)
+    markdown, latex = _written(tmp_path, scores, GRID.model_copy(update=training))
     assert "| x | 0.5000‡§ | **0.6000**? |\n| y | **0.7000** | 0.1000? |" in markdown
     assert r"x & 0.5000$^\ddagger$\S{} & \textbf{0.6000}? \\" in latex
     assert "?: it is not known whether the system was trained on the dataset, so zero-shot means leave" in markdown
@@ -458,12 +458,18 @@ def _typesets(package: str) -> bool:
 def test_tables_are_typeset(tmp_path):
     """With all characters that a name may have, within a float and with notes of several lines."""
     scores = _scores().replace({"system": {"a": "A_1.x+y@20-w"}, "dataset": {"y": "y_2.a+b@c-d"}})
-    scores["detail"] = scores["detail"].where(scores["system"] != "b", "1 of 10 queries has no documents and counts 0")
+    odd, plain = (
+        scores.assign(detail=scores["system"].map({"b": detail}).fillna(""))
+        for detail in (
+            "50%_of ~/{my} #1 \\runs^$2.trec lacks <5 of 12",
+            "1 of 10 queries has no documents and counts 0",
+        )
+    )
     grid = _grid(["A_1.x+y@20-w", "b"], **{"x": {}, "y_2.a+b@c-d": {}})
-    table = _wide(scores, grid)
-    notes = (*table.notes, "b on x: 50%_of ~/{my} #1 \\runs^$2.trec lacks <5 of 12.", table_files.DEVIATION)
-    assert r"\S{}" in _written(table._replace(notes=notes, signs=table.signs + " ± 0.0012"), tmp_path)[1]
-    (tmp_path / "paper.tex").write_text(exports.latex(grid, answers_of(scores=scores), "ndcg@10"))
+    seeded = grid.model_copy(update={"seeds": {"b": ("b.1", "b.2")}})
+    row = {"system": "b", "dataset": "x", "metric": "ndcg@10", "deviation": 0.0012, "seeds": 2, "of": 2}
+    assert r"\S{} $\pm$ 0.0012" in _written(tmp_path, odd, seeded, seeds=pd.DataFrame([row]))[1]
+    (tmp_path / "paper.tex").write_text(exports.latex(grid, answers_of(scores=plain), "ndcg@10"))
     inputs = r"\begin{table}\input{ndcg@10.tex}\end{table}\input{paper.tex}"
     text = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
     (tmp_path / "all.tex").write_text(text)
@@ -482,7 +488,8 @@ def test_what_is_not_supplied_is_never_judged():
 
 @pytest.mark.parametrize(("metric", "best"), [("ndcg@10", "**0.6000**"), ("hole@10", "**0.5000**")])
 def test_the_best_of_a_row_is_one_that_is_there_and_of_holes_the_fewest(tmp_path, metric, best):
-    text, _ = _written(_wide(_partial_scores().assign(metric=metric), _grid("ab", x={}, z={}), metric), tmp_path)
+    grid = _grid("ab", x={}, z={}).model_copy(update={"metrics": (metric,)})
+    text, _ = _written(tmp_path, _partial_scores().assign(metric=metric), grid)
     assert text.count("**") == 2
     assert f" {best} " in text
     assert "| z | not supplied | not supplied |" in text
@@ -539,7 +546,7 @@ def test_checkpoints_of_a_cell_have_the_commit_that_was_fetched():
 def test_tables_name_what_was_not_computed_in_float32(tmp_path):
     assert table_files.precision_note(_scores(), _grid("ab", x={})) == ""
     assert table_files.precision_note(_scores(), _grid("ab", y={})) == "Computed in bfloat16: b."
-    markdown, latex = _written(_wide(_scores(), GRID), tmp_path)
+    markdown, latex = _written(tmp_path, _scores())
     assert markdown.endswith(" Computed in bfloat16: b (y).\n")
     assert "Computed in bfloat16: b (y).\\par}\n" in latex
 

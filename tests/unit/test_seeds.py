@@ -216,9 +216,8 @@ def test_a_mean_over_datasets_has_the_deviation_of_the_means_of_the_seeds(severa
         assert (over["mean"], over["deviation"]) == spread(values, names)
         assert (over["dataset"], over["seeds"], over["of"]) == ("", 3, 3)
     assert set(found.seeds["mean_of"]) == {"", "x, y", "m, x, y"}
-    table = table_files.wide(found, grid, "ndcg@10")
-    table_files.write_wide(table, tmp_path)
-    column = list(table.shown).index("s") + 1
+    table_files.write(found, grid, tmp_path)
+    column = list(table_files.wide(found, grid, "ndcg@10")["text"]).index("s") + 1
     shown = {
         line.split(" | ")[0].strip("| "): line.strip(" |").split(" | ")[column]
         for line in (tmp_path / "ndcg@10.md").read_text().splitlines()
@@ -242,9 +241,9 @@ def test_a_seed_that_lacks_a_dataset_has_no_mean_over_the_datasets(several):
     assert (over["mean"], over["deviation"]) == spread(values, "xy", ("s.seed1", "s.seed3"))
     assert (over["seeds"], over["of"]) == (2, 3)
     table = table_files.wide(found, grid, "ndcg@10")
-    assert table.shown.loc["mean of y, x (without m)", "s"] == "incomplete"
+    assert table["text"].loc["mean of y, x (without m)", "s"] == "incomplete"
     known = {"y": True, "m": True, "x": False, "mean of y, x (without m)": False}
-    assert table.signs["s"].str.contains("±").to_dict() == known
+    assert table["signs"]["s"].str.contains("±").to_dict() == known
 
 
 def test_a_system_with_seeds_is_tested_by_its_mean_for_each_query(seeded):
@@ -257,9 +256,9 @@ def test_a_system_with_seeds_is_tested_by_its_mean_for_each_query(seeded):
     extreme = np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9
     assert row(found.significance, "s", "x")["p_randomisation"] == pytest.approx(extreme.mean())
     table = table_files.wide(found, grid, "ndcg@10")
-    assert list(table.values.columns) == ["s", "base"]  # the best first
-    assert table.values.loc["x", "s"] == pytest.approx(mean.mean())
-    assert "Mean over seeds (seeds.csv): s (3)." in table.notes
+    assert list(table["value"]) == ["s", "base"]  # the best first
+    assert table["value"].loc["x", "s"] == pytest.approx(mean.mean())
+    assert "Mean over seeds (seeds.csv): s (3)." in table_files.common_notes(grid, found)
     assert set(found.costs["system"]) == {"base", *MEMBERS}
     assert found.costs["stage"].value_counts().to_dict() == {"fuse": 8, "evaluate": 8}
 
@@ -274,7 +273,7 @@ def test_a_missing_seed_shows_and_the_mean_says_what_it_is_over(seeded):
     assert (of_x["mean"], of_x["deviation"]) == spread(values, "x", ("s.seed1", "s.seed3"))
     assert (of_x["seeds"], of_x["of"]) == (2, 3)
     assert row(found.scores, "s", "both")["detail"] == "lacks x (pending)"
-    assert table_files.wide(found, grid, "ndcg@10").shown.loc["x", "s"] == "pending"
+    assert table_files.wide(found, grid, "ndcg@10")["text"].loc["x", "s"] == "pending"
     said = "\n".join(reporting.outline(grid, found, Path("page"), 120))
     assert "Of 8 cells: 7 done, 1 pending." in said
     assert "Mean over seeds (seeds.csv): s (3)." in said

@@ -262,8 +262,8 @@ def _cells(grid: GridSummary, answers: Answers, metric: str) -> tuple[pd.DataFra
 
     The superscripts of a score are the letters of the systems that it is significantly better than.
     """
-    wide, lower = table_files.wide(answers, grid, metric), lower_is_better(metric)
-    values, systems = wide.values, list(map(str, wide.values))
+    values, lower = table_files.wide(answers, grid, metric)["value"], lower_is_better(metric)
+    systems = list(map(str, values))
     letters = dict(zip(systems, string.ascii_lowercase, strict=False)) if len(systems) <= 26 else {}
     better = _better(answers.pairs[answers.pairs["metric"] == metric], lower=lower)
     queries = answers.scores.dropna(subset="queries").groupby("dataset")["queries"].first()
@@ -280,7 +280,8 @@ def _cells(grid: GridSummary, answers: Answers, metric: str) -> tuple[pd.DataFra
         columns[in_latex(f"{row} ({queries[row]})" if row in queries else row)] = texts
     cells = pd.DataFrame(columns).rename_axis(columns="system")
     cells = cells.rename(lambda name: in_latex(f"{name} ({letters[name]})" if letters else name))
-    return cells, _caption(metric, len(systems), bool(letters) and len(answers.pairs) > 0, wide.notes)
+    superscripts, notes = bool(letters) and len(answers.pairs) > 0, table_files.common_notes(grid, answers)
+    return cells, _caption(metric, len(systems), superscripts, notes)
 
 
 def _better(pairs: pd.DataFrame, *, lower: bool) -> set[tuple[str, str, str]]:
@@ -303,4 +304,4 @@ def _caption(metric: str, systems: int, superscripts: bool, notes: Iterable[str]
             "Superscripts: the systems that a system is significantly better than (randomised Tukey HSD test over the "
             f"queries of a dataset, p ≤ {_LEVEL:g})."
         )
-    return " ".join([*sentences, *(note for note in notes if not note.startswith("†"))])
+    return " ".join([*sentences, *notes])

@@ -89,7 +89,7 @@ def render(
         signs=SIGNS,
         counts=sections.counts(grid, answers),
         failures=sections.failures(grid, answers),
-        notes=data_tables.common_notes(grid, answers.scores),
+        notes=data_tables.common_notes(grid, answers),
         baseline_name=data["baseline"],
         by_metric=by_metric,
         verdicts=sections.verdicts(answers),

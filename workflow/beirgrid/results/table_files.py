@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -59,22 +58,6 @@ DEVIATION = (
 _GROUP = "†: not distinguishable from the best of the row (randomised Tukey HSD test over its queries, p > 0.05)."
 
 
-class Wide(NamedTuple):
-    """One metric of a grid, datasets × systems in the order of tables: columns of ``cell_facts``.
-
-    ``shown`` are their texts, ``signs`` have the deviation over the seeds too, ``group`` tells which systems are
-    indistinguishable from the best of their row.
-    """
-
-    metric: str
-    values: pd.DataFrame
-    shown: pd.DataFrame
-    signs: pd.DataFrame
-    best: pd.DataFrame
-    group: pd.DataFrame
-    notes: tuple[str, ...]
-
-
 def in_latex(text: str) -> str:
     """Return a text for LaTeX."""
     return text.translate(_LATEX)
@@ -107,8 +90,9 @@ def write(answers: Answers, grid: GridSummary, folder: Path) -> bool:
 
     Unchanged files are not written. Returns whether any file was written.
     """
+    notes = [*([_GROUP] if len(grid.systems) > 1 else []), *common_notes(grid, answers)]
     changed = [write_answers(answers, folder)]
-    changed += [write_wide(wide(answers, grid, metric), folder) for metric in grid.metrics]
+    changed += [write_wide(wide(answers, grid, metric), notes, folder) for metric in grid.metrics]
     for path in folder.glob("*@*"):
         if path.suffix[1:] in FORMATS and path.stem not in grid.metrics:
             path.unlink(missing_ok=True)
@@ -182,18 +166,20 @@ def _mean_facts(of: Mapping[str, pd.DataFrame], grid: GridSummary, rows: pd.Data
     )
 
 
-def wide(answers: Answers, grid: GridSummary, metric: str) -> Wide:
-    """Arrange one metric as datasets × systems, with a row of means if there are several datasets."""
-    grid = ordered(grid, answers)
-    facts, notes = cell_facts(answers, grid, metric), [_GROUP] * (len(grid.systems) > 1)
+def wide(answers: Answers, grid: GridSummary, metric: str) -> dict[str, pd.DataFrame]:
+    """Arrange facts of one metric (``cell_facts``) as datasets × systems in the order of tables.
+
+    The facts are value, text, best, alike, and signs with the deviation over the seeds. The last row has the means, if
+    there are several datasets. The metric is the name of the index.
+    """
+    facts, systems = cell_facts(answers, grid, metric), list(ordered(grid, answers).systems)
     deviations = facts["deviation"].map(lambda number: f" ± {number:.4f}", "ignore").fillna("")
     facts = facts.assign(signs=facts["signs"] + deviations, alike=facts["alike"].astype(bool))
     rows = [*grid.rows, *([mean_name(grid)] if len(averaged_rows(grid)) > 1 else [])]
-    values, shown, signs, best, group = (
-        facts[column].unstack("system").reindex(index=rows, columns=list(grid.systems))
-        for column in ("value", "text", "signs", "best", "alike")
-    )
-    return Wide(metric, values, shown, signs, best, group, (*notes, *common_notes(grid, answers.scores)))
+    return {
+        name: facts[name].unstack("system").reindex(index=rows, columns=systems).rename_axis(metric)
+        for name in ("value", "text", "signs", "best", "alike")
+    }
 
 
 def averaged_rows(grid: GridSummary) -> list[str]:
@@ -223,8 +209,9 @@ def shown_scores(scores: pd.DataFrame, grid: GridSummary) -> pd.DataFrame:
     return scores[scores["dataset"].isin(list(grid.rows)) & scores["system"].isin(list(grid.systems))]
 
 
-def common_notes(grid: GridSummary, scores: pd.DataFrame) -> list[str]:
+def common_notes(grid: GridSummary, answers: Answers) -> list[str]:
     """Return the notes on values that all tables of a grid have."""
+    grid, scores = ordered(grid, answers), answers.scores
     notes = [seed_note(grid), DEVIATION] if grid.seeds else []
     if grid.trained_on:
         notes.append(f"{TRAINING[YES]}: the system was trained on the dataset, so the value is not zero-shot.")
@@ -263,36 +250,37 @@ def precision_note(scores: pd.DataFrame, grid: GridSummary) -> str:
     return " ".join(notes)
 
 
-def write_wide(table: Wide, folder: Path) -> bool:
-    """Write one metric's table as CSV, Markdown and LaTeX; the best of each row is bold in the last two.
+def write_wide(table: Mapping[str, pd.DataFrame], notes: Sequence[str], folder: Path) -> bool:
+    """Write one metric's table (``wide``) as CSV, Markdown and LaTeX; the best of each row is bold in the last two.
 
     Unchanged files are not written. Returns whether any file was written.
     """
-    groups = [", ".join(table.group.columns[row]) for row in table.group.to_numpy()]
-    plain = table.values.rename_axis(table.metric).assign(**{BEST_COLUMN: groups})
-    texts = {"csv": plain.to_csv(lineterminator="\n"), "md": _markdown(table), "tex": _latex(table)}
-    changed = [files.replace(folder / f"{table.metric}.{suffix}", text) for suffix, text in texts.items()]
+    groups = [", ".join(table["alike"].columns[row]) for row in table["alike"].to_numpy()]
+    plain = table["value"].assign(**{BEST_COLUMN: groups})
+    texts = {"csv": plain.to_csv(lineterminator="\n"), "md": _markdown(table, notes), "tex": _latex(table, notes)}
+    changed = [files.replace(folder / f"{plain.index.name}.{suffix}", text) for suffix, text in texts.items()]
     return any(changed)
 
 
-def _rows(table: Wide, bold: str, escape: Callable[[str], str] = str) -> Iterator[list[str]]:
+def _rows(table: Mapping[str, pd.DataFrame], bold: str, escape: Callable[[str], str] = str) -> Iterator[list[str]]:
     """Yield the header and the rows of a table as texts."""
-    yield [escape(name) for name in (written(table.metric), *table.shown.columns)]
-    cells = table.shown.mask(table.best.astype(bool), table.shown.map(bold.format)) + table.signs.map(escape)
+    texts = table["text"]
+    yield [escape(name) for name in (written(str(texts.index.name)), *texts)]
+    cells = texts.mask(table["best"].astype(bool), texts.map(bold.format)) + table["signs"].map(escape)
     yield from ([escape(name), *of_row] for name, *of_row in cells.itertuples())
 
 
-def _markdown(table: Wide) -> str:
+def _markdown(table: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> str:
     head, *rows = _rows(table, "**{}**")
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    return text + (f"\n{' '.join(table.notes)}\n" if table.notes else "")
+    return text + (f"\n{' '.join(notes)}\n" if notes else "")
 
 
-def _latex(table: Wide) -> str:
+def _latex(table: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> str:
     head, *rows = (" & ".join(row) + r" \\" for row in _rows(table, r"\textbf{{{}}}", in_latex))
-    begin = rf"\begin{{tabular}}{{l{'r' * len(table.shown.columns)}}}"
+    begin = rf"\begin{{tabular}}{{l{'r' * len(table['text'].columns)}}}"
     lines = [begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
-    if table.notes:  # below the table, where LaTeX breaks lines
-        lines.append(rf"\par\smallskip{{\footnotesize {in_latex(' '.join(table.notes))}\par}}")
+    if notes:  # below the table, where LaTeX breaks lines
+        lines.append(rf"\par\smallskip{{\footnotesize {in_latex(' '.join(notes))}\par}}")
     return "\n".join(lines) + "\n"

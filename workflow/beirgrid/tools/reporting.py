@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -108,16 +108,17 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int = 0) -> 
     yield from below
 
 
-def _table(table: table_files.Wide, width: int, most: int) -> Iterator[str]:
+def _table(table: Mapping[str, pd.DataFrame], width: int, most: int) -> Iterator[str]:
     """Yield the metric's table in at most so many lines: with systems as columns, as rows, or its last row alone."""
-    shown = table.shown.where(~table.group | (table.group.sum(axis=1) < 2).to_numpy()[:, None], table.shown + "†")
-    shown += table.signs.map(lambda signs: table_files.FLAW * (table_files.FLAW in signs))
+    texts, group = table["text"], table["alike"]
+    shown = texts.where(~group | (group.sum(axis=1) < 2).to_numpy()[:, None], texts + "†")
+    shown += table["signs"].map(lambda signs: table_files.FLAW * (table_files.FLAW in signs))
     for form in (shown, shown.T, shown.tail(1).T):
-        lines = form.rename_axis(index=None, columns=written(table.metric)).to_string().splitlines()
+        lines = form.rename_axis(index=None, columns=written(str(texts.index.name))).to_string().splitlines()
         if len(lines[0]) <= width and len(lines) <= most:
             break
     yield from lines if len(lines) <= most else [*lines[: most - 1], f"… and {len(lines) - most + 1} more systems"]
-    if table.group.to_numpy().any():
+    if group.to_numpy().any():
         yield "†: not distinguishable from the best of its dataset"
 
 
