@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from itertools import product
 
 import numpy as np
 import pytest
@@ -57,22 +56,6 @@ def test_signs_are_those_of_splitmix64_in_any_block(queries):
     whole = draws.count_extreme_signs(weighted, least, pairs, np.uint64(9), 0, 500)
     parts = [draws.count_extreme_signs(weighted, least, pairs, np.uint64(9), first, 250) for first in (0, 250)]
     assert whole.tolist() == expected.tolist() == sum(parts).tolist()
-
-
-def test_each_order_of_systems_is_as_likely():
-    """The scores of one query tell the order of three systems: 4 is the range of any order of two queries' scores."""
-    weighted = np.array([[0.0, 1, 3], [0, 1, 3]])[:, :, None]
-    ranges = draws.permuted_ranges(weighted, np.uint64(3), 60_000).ravel()
-    orders = [np.add(one, other) for one, other in product(_orders(), repeat=2)]
-    expected = np.array([sums.max() - sums.min() for sums in orders])
-    for value in np.unique(expected):
-        share = (expected == value).mean()
-        assert abs((ranges == value).mean() - share) < 5 * np.sqrt(share * (1 - share) / 60_000)
-    assert set(ranges) == set(expected)
-
-
-def _orders() -> list[tuple[float, ...]]:
-    return [(0, 1, 3), (0, 3, 1), (1, 0, 3), (1, 3, 0), (3, 0, 1), (3, 1, 0)]
 
 
 # Compiles the function of a module, and prints its result for 1. A process can be killed before it writes the code.

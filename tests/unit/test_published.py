@@ -208,8 +208,9 @@ def test_broken_published_files_are_named(tmp_path, line, message):
 
 
 def test_files_may_say_what_was_measured(tmp_path):
-    (value,) = _read(tmp_path, f"{HEADER},checkpoint,mteb\ns,d,ndcg@10,0.1,paper,x,,,org/model,2.6.7\n")
-    assert (value.checkpoint, value.revision, value.mteb) == ("org/model", "", "2.6.7")
+    """After a byte order mark, which is no column."""
+    (value,) = _read(tmp_path, f"\ufeff{HEADER},checkpoint,mteb\ns,d,ndcg@10,0.1,paper,x,,,org/model,2.6.7\n")
+    assert (value.system, value.checkpoint, value.revision, value.mteb) == ("s", "org/model", "", "2.6.7")
     with pytest.raises(ConfigError, match=r"p\.csv: the columns must be .*, followed by any of checkpoint"):
         _read(tmp_path, f"{HEADER},mteb,checkpoint\n")
 
@@ -225,11 +226,6 @@ def test_files_may_say_what_was_measured(tmp_path):
 def test_misspelt_classes_and_files_are_refused(tolerances, shown, message):
     with pytest.raises(ConfigError, match=message) if message else nullcontext():
         published.check(FILES, {**dict.fromkeys(TOLERANCES, 0.1), **tolerances}, shown)
-
-
-def test_a_byte_order_mark_is_no_column(tmp_path):
-    (value,) = _read(tmp_path, f"\ufeff{HEADER}\ns,d,ndcg@10,0.1,paper,x,,\n")
-    assert value.system == "s"
 
 
 def _scores() -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from beirgrid.core.errors import ConfigError
 from beirgrid.page.render import render
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.summaries import Summary
-from beirgrid.results import cells, efficiency, table_files
+from beirgrid.results import cells, table_files
 from beirgrid.results.answers import Answers, write_answers
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages import aggregate
@@ -297,13 +296,3 @@ def test_page_and_files_show_seeds_where_there_are_some(seeded):
     assert set(table_files.read(grid, Path("tables")).scores["system"]) == {"base", "s", *MEMBERS}
     without = grid.model_copy(update={"systems": ("base",), "seeds": {}, "cells": (grid.cells[0], grid.cells[4])})
     assert "<small>±" not in render(without, answer(without))
-
-
-def test_costs_of_a_system_with_seeds_are_those_of_one_seed():
-    columns = {"dataset": "x", "index_bytes": [100.0, 100.0, 300.0], "query_ms": [1.0, 2.0, 4.0]}
-    columns["price_per_1000_queries"] = [math.nan, 5.0, 7.0]
-    costs = pd.DataFrame({"system": ["base", "s.seed1", "s.seed2"], **columns})
-    against = pd.DataFrame({"system": ["base", "s"], "metric": "ndcg@10", "mean": [0.1, 0.2], "datasets": 1})
-    found = efficiency.trade_offs(costs, against, "ndcg@10", None, {"s": ["s.seed1", "s.seed2"]})
-    names = ["index_bytes", "query_ms", "price_per_1000_queries"]
-    assert found.set_index("system").loc["s", names].tolist() == [200, 3, 6]

@@ -90,12 +90,6 @@ def test_a_command_from_the_log_runs_alone(finished, tmp_path):
     assert files.read_json(tmp_path / "results/metrics/tiny/small.json")["facts"] == made["facts"]
 
 
-def test_per_query_values_average_to_the_mean(finished):
-    values = pq.read_table(finished / "results/metrics/tiny/small.per-query.parquet")["ndcg@10"].to_pylist()
-    assert len(values) == 11
-    assert sum(values) / 11 == pytest.approx(_scores(finished)["tiny", "ndcg@10"])
-
-
 def test_the_report_is_one_file_with_every_cell(finished):
     page = (finished / "results/grids/grid/report/index.html").read_text()
     assert not re.search(r'(src|href)="(?!#|data:)', page)  # nothing is loaded from elsewhere
