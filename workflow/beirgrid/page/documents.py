@@ -48,8 +48,7 @@ def documents(grid: GridSummary, queries: Mapping[str, Sequence[str]]) -> dict[s
     relevant ones that are not among these: each has its title (or id), the beginning of its text, its grade (None: not
     judged), the words that it shares with the query, and its ranks. A rank of 0 stands for none.
     """
-    wanted = (name for name, entry in grid.datasets.items() if entry.has_scores and queries.get(name))
-    names = [name for name in wanted if _is_small(grid, name)]
+    names = [name for name in grid.datasets if queries.get(name) and _is_small(grid, name)]
     of_dataset = MOST_DOCUMENTS // (OF_QUERY + MISSED) // max(len(names), 1)
     return {name: _of_dataset(grid, name, queries[name][:of_dataset]) for name in names}
 

@@ -45,11 +45,6 @@ class DatasetSummary(Entry):
     dataset_record: str = Field("", description="Record of its queries and qrels, as above.")
     qrels: str = Field("", description="Its qrels, as above.")
 
-    @property
-    def has_scores(self) -> bool:
-        """Whether the dataset has scores of its own."""
-        return not (self.mean_of or self.not_supplied or self.not_judged)
-
 
 class Cell(Entry):
     """One system on one dataset, with the files behind its numbers."""
