@@ -18,7 +18,6 @@ import pytest
 from helpers import main
 
 from beirgrid.__main__ import command
-from beirgrid.config.entries import TOLERANCES
 from beirgrid.core import files, paths, provenance
 from beirgrid.results.summary import DatasetSummary, GridSummary
 
@@ -195,7 +194,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
             datasets={name: DatasetSummary(corpus=name, qrels=paths.QRELS.format(dataset=name)) for name in DATASETS},
             metrics=tuple(finished.METRICS),
             baseline="first",
-            tolerances=dict.fromkeys(TOLERANCES, 0.01),
             cells=tuple(
                 finished.cell(system, dataset, [paths.DATASET_RECORD.format(dataset=dataset)])
                 for dataset in DATASETS
@@ -353,12 +351,19 @@ def test_a_metric_that_is_named_twice_is_one_test(here, call):
     assert found[0] == found[1]
 
 
-def test_tables_of_another_grid_are_not_analysed(here, call):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["analyse", "--output", "results/grids/g", "--record", "analyses.json"],
+        ["page", "--tables", str(Path(TABLE).parent), "--output", "page.html", "--record", "page.json"],
+    ],
+)
+def test_tables_of_another_grid_are_neither_analysed_nor_shown(here, call, words):
     assert call("report")[0] == 0
     table = Path(TABLE).read_text()
     for other in (table.replace("second", "third"), "".join(table.splitlines(keepends=True)[:3])):
         Path(TABLE).write_text(other)
-        status, _, err = call("analyse", "--grid", GRID, "--output", "results/grids/g", "--record", "analyses.json")
+        status, _, err = call(*words, "--grid", GRID)
         assert status == 1
         assert f"{TABLE} has other cells than the grid" in err
 

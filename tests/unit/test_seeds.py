@@ -15,7 +15,7 @@ from graph import records, settings
 from helpers import tracked_configuration
 
 from beirgrid import config
-from beirgrid.config.entries import TOLERANCES, Repeated
+from beirgrid.config.entries import Repeated
 from beirgrid.core import paths
 from beirgrid.core.errors import ConfigError
 from beirgrid.page.render import render
@@ -157,7 +157,6 @@ def seeded(tmp_path, monkeypatch) -> tuple[GridSummary, dict[str, np.ndarray]]:
         datasets={**datasets, "both": DatasetSummary(mean_of=("x", "y"))},
         metrics=("ndcg@10",),
         baseline="base",
-        tolerances=dict.fromkeys(TOLERANCES, 0.01),
         cells=cells,
     )
     return summary, values

@@ -265,18 +265,6 @@ def test_pairs_are_scored_once(finished, small_grid, tmp_path):
     assert _scores(tmp_path / "again").items() >= _scores(finished).items()
 
 
-def test_the_workflow_can_be_used_as_a_module(root, small_grid, tmp_path):
-    configfile = small_grid(tmp_path)
-    (tmp_path / "Snakefile").write_text(
-        f"configfile: {str(configfile)!r}\n"
-        f"module beirgrid:\n    snakefile: {str(root / 'workflow' / 'Snakefile')!r}\n    config: config\n"
-        "use rule * from beirgrid as grid_*\n"
-        "rule everything:\n    default_target: True\n    input: rules.grid_all.input\n"
-    )
-    done = snakemake("-n", "--snakefile", tmp_path / "Snakefile", "--directory", tmp_path)
-    assert job_counts(done)["grid_encode_dense"] == 3
-
-
 @pytest.mark.slow
 def test_the_analyses_are_a_target_of_their_own(finished, tmp_path):
     work = tmp_path / "work"
