@@ -7,6 +7,7 @@ import random
 import statistics
 from typing import Any
 
+import pages
 import pandas as pd
 import pytest
 
@@ -217,10 +218,11 @@ def test_a_trade_off_has_the_costs_of_all_datasets_of_a_system_as_it_runs():
     rows = [(system, dataset, *of) for system, of in cells.items() for dataset in "xy"]
     names = ["index_bytes", "query_ms", "price_per_1000_queries"]
     costs = pd.DataFrame(rows, columns=["system", "dataset", *names])
-    means = [("ndcg@10", system, value, 2) for system, value in (("bm25", 0.4), ("ce", 0.5), ("dpr", 0.3))]
-    against = pd.DataFrame([*means, ("mrr@10", "ce", 0.1, 2)], columns=["metric", "system", "mean", "datasets"])
-    members = {"ce": ["ce.seed1", "ce.seed2"]}
-    found = efficiency.trade_offs(costs, against, "ndcg@10", latency_table(), members).set_index("system")
+    means = [("ndcg@10", "bm25", 0.4), ("ndcg@10", "ce", 0.5), ("ndcg@10", "dpr", 0.3), ("mrr@10", "ce", 0.1)]
+    across = pd.DataFrame(means, columns=["metric", "system", "mean"]).assign(over="all", datasets=2)
+    grid = pages.grid(1, 1).model_copy(update={"seeds": {"ce": ("ce.seed1", "ce.seed2")}})
+    found = efficiency.trade_offs(pages.answers_of(efficiency=costs, across=across), grid, latency_table())
+    found = found.set_index("system")
     assert found.loc[["ce", "dpr"], names].to_numpy().tolist() == [[2000, 3, 6], [1000, 5, 3]]
     assert found.loc["bm25", names[:2]].tolist() == [20, 1]
     assert found["latency_ms"].dropna().to_dict() == {"bm25": 9.0, "ce": 50.0}

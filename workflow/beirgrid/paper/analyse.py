@@ -53,11 +53,10 @@ def analyse(
         cells = find(grid)
         done = list(_finished_cells(grid, cells))
         latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
-        against = against_baseline(answers.across)
         tables = {
             **_with_means(grid, *_measure(grid, done)),
-            "against_baseline": against,
-            "trade_offs": efficiency.trade_offs(answers.efficiency, against, grid.metrics[0], latency, grid.seeds),
+            "against_baseline": against_baseline(answers.across),
+            "trade_offs": efficiency.trade_offs(answers, grid, latency),
             "overlap": words.overlaps(_word_counts(grid)),
         }
         for name in TABLES:

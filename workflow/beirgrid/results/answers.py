@@ -53,7 +53,6 @@ _TYPES = {
 }
 _TYPE_OF = {column: kind for kind, of_kind in _TYPES.items() for column in of_kind.split()}
 _KINDS = {name: {of: _TYPE_OF.get(of, "float64") for of in listed.split()} for name, listed in _COLUMNS.items()}
-AGAINST_COLUMNS = ["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"]
 
 # Texts that spreadsheets would run as formulas: all but numbers, with or without the apostrophes of ``guarded``.
 _FORMULA = re.compile(r"'*(?![+-](inf|nan|[\d.]+(e[+-]?\d+)?)$)[=+\-@\t\r\n]", re.IGNORECASE)
@@ -203,7 +202,8 @@ def ranking(answers: Answers, systems: Sequence[str], metric: str) -> tuple[str,
 
 def against_baseline(across: pd.DataFrame) -> pd.DataFrame:
     """Tabulate each system's mean over datasets, its change against the baseline, and the datasets on which it wins."""
-    return main_comparison(across)[AGAINST_COLUMNS].reset_index(drop=True)
+    names = ["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"]
+    return main_comparison(across)[names].reset_index(drop=True)
 
 
 def write_answers(answers: Answers, folder: Path) -> bool:

@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 
 from ..core import files, paths
-from .answers import typed
+from .answers import Answers, main_comparison, typed
 from .cells import RecordedStep
+from .summary import GridSummary
 
 LATENCY_COLUMNS = [
     *("system", "dataset", "step", "depth", "documents", "as_run", "queries", "p50_ms", "p95_ms", "p99_ms", "mean_ms"),
@@ -112,31 +113,20 @@ def _answers(facts: Mapping[str, Any]) -> bool:
     return "queries" in facts and ("search_seconds" in facts or "pairs_per_second" in facts)
 
 
-def trade_offs(
-    efficiency: pd.DataFrame,
-    against: pd.DataFrame,
-    metric: str,
-    latency: pd.DataFrame | None = None,
-    seeds: Mapping[str, Sequence[str]] | None = None,
-) -> pd.DataFrame:
-    """Return a row per system: its mean of a metric over the datasets, its costs, and which Pareto fronts it is on.
+def trade_offs(answers: Answers, grid: GridSummary, latency: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return a row per system: its mean of the first metric over datasets, its costs, and which Pareto fronts it is on.
 
     A front is that of the mean and one cost. ``index_bytes`` are of all datasets together, the other costs are averages
-    over the datasets. ``latency_ms`` is the median on the fastest hardware that was measured.
-
-    Args:
-        efficiency: output of ``efficiency``.
-        against: means over the datasets, as ``answers.against_baseline`` returns them.
-        latency: table of the command ``latency``, if it was run.
-        seeds: systems with seeds, and the systems of each seed: the costs are those of one seed, on average.
+    over the datasets; those of a system with seeds are those of one seed, on average. ``latency_ms`` is the median on
+    the fastest hardware that was measured, from the table of the command ``latency``.
     """
-    owners = {member: system for system, members in (seeds or {}).items() for member in members}
-    named = efficiency.assign(system=efficiency["system"].replace(owners))
-    of_cells = named.groupby(["system", "dataset"], sort=False)[[*_OF_CELLS]].mean()
+    owners = {member: system for system, members in grid.seeds.items() for member in members}
+    efficiency = answers.efficiency.assign(system=answers.efficiency["system"].replace(owners))
+    of_cells = efficiency.groupby(["system", "dataset"], sort=False)[[*_OF_CELLS]].mean()
     costs = of_cells.groupby("system", sort=False).agg(_OF_CELLS)
-    means = against.loc[against["metric"] == metric, ["system", "metric", "mean", "datasets"]]
-    table = means.merge(costs, "left", left_on="system", right_index=True).reset_index(drop=True)
-    table["latency_ms"] = np.nan
+    means = main_comparison(answers.across[answers.across["metric"] == grid.metrics[0]])
+    table = means[["system", "metric", "mean", "datasets"]].merge(costs, "left", left_on="system", right_index=True)
+    table = table.reset_index(drop=True).assign(latency_ms=np.nan)
     if latency is not None:
         fastest = latency[latency["as_run"]].groupby(["system", "dataset"])["p50_ms"].min().groupby("system").mean()
         fastest = fastest.rename(owners).groupby(level=0).mean()

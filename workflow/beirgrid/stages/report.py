@@ -17,7 +17,7 @@ from ..page.render import render
 from ..page.sections import per_query
 from ..pipeline.aggregate import Report
 from ..results import efficiency, table_files
-from ..results.answers import Answers, against_baseline, ranking
+from ..results.answers import Answers, ranking
 from ..results.summary import GridSummary, SummaryFile
 
 
@@ -53,7 +53,7 @@ def pictures(grid: GridSummary, answers: Answers) -> Iterator[DrawnFigure]:
     metric = grid.metrics[0]
     latency = Path(paths.GRID_FOLDER.format(grid=grid.name)) / "tables/latency.csv"
     measured = efficiency.read_latency(latency) if latency.is_file() else None
-    costs = efficiency.trade_offs(answers.efficiency, against_baseline(answers.across), metric, measured, grid.seeds)
+    costs = efficiency.trade_offs(answers, grid, measured)
     for cost, label in efficiency.COSTS.items():
         if (costs.loc[costs["mean"].notna(), cost] > 0).any():
             yield drawing.trade_off(costs, cost, label, metric)
