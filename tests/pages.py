@@ -60,7 +60,7 @@ def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | N
     scores, verdicts, tests, pairs = [], [], [], []
     for metric, dataset in itertools.product(grid.metrics, grid.rows):
         values = dict(zip(grid.systems, rng.uniform(0.2, 0.9, len(grid.systems)), strict=True))
-        done = [system for system in grid.systems if (system, dataset) not in states]
+        done = [system for system in grid.systems if states.get((system, dataset), ("done",))[0] == "done"]
         best = max(done, key=values.__getitem__)
         for system in grid.systems:
             status, detail = states.get((system, dataset), ("done", ""))

@@ -54,13 +54,10 @@ def test_a_run_gives_the_same_bytes_again(tmp_path):
     ("text", "message"),
     [
         ("1 Q0 a 1 0.5 t\n1 Q0 a 2 0.4 t\n", r":2: document 'a' is ranked twice for query '1'"),
-        ("1 Q0 a 1 0.5 t\n1 Q0 b\n", r":2: not a TREC run line"),
         ("1 Q0 a 1 high t\n", r":1: not a TREC run line"),
         ("1 Q0 a 1 0.5\n", r":1: not a TREC run line"),
-        ("1 Q0 a 1 0.5 t t\n", r":1: not a TREC run line"),
         ("1 Q0 a 1 0.5 t\n\n1 Q0 b 1 0.4 t\n", r":2: not a TREC run line"),
         ("1 Q0 a 1 0.5 t\r1 Q0 b 2 0.4 t\r", r":1: a carriage return within a line"),
-        ("1 Q0 a 1 0,5 t\n", r":1: not a TREC run line"),
         ("1 Q0 a 1 \u0661 t\n", r":1: not a TREC run line"),
         ("1 Q0 a 1 nan t\n", r":1: the score 'nan' is not a number that float32 holds"),
         ("1 Q0 a 1 0.5 t\n1 Q0 b 2 -inf t\n", r":2: the score '-inf' is not a number that float32 holds"),
