@@ -13,7 +13,6 @@ import pandas as pd
 
 from beirgrid.results import answers
 from beirgrid.results.answers import Answers
-from beirgrid.results.cells import RecordedStep
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages.aggregate import collect_costs
 
@@ -100,8 +99,10 @@ def answers_of(**tables: pd.DataFrame) -> Answers:
 def costs(grid: GridSummary) -> pd.DataFrame:
     """Return the table of a grid's steps, from the records that are there."""
     read = cache(lambda path: json.loads(Path(path).read_text()))
-    paths = ((cell, path) for cell in grid.cells for path in (*cell.records, cell.scores))
-    steps = [RecordedStep(cell.system, cell.dataset, path, read(path)) for cell, path in paths if Path(path).is_file()]
+    steps = {
+        (cell.system, cell.dataset): {path: read(path) for path in (*cell.records, cell.scores) if Path(path).is_file()}
+        for cell in grid.cells
+    }
     return collect_costs(steps)
 
 

@@ -15,7 +15,6 @@ from beirgrid.core.errors import DataError
 from beirgrid.page import documents
 from beirgrid.paper import analyse, words
 from beirgrid.results import answers, efficiency
-from beirgrid.results.cells import RecordedStep
 from beirgrid.runs import metrics, runs
 
 Scores = dict[str, dict[str, float]]
@@ -121,42 +120,38 @@ def test_the_zero_shot_datasets_count_where_there_are_some():
         assert answers.against_baseline(answers.typed("across", told))["datasets"].tolist() == datasets
 
 
-def step(
-    system: str, stage: str, seconds: float, memory: float, settings: dict | None = None, **facts: Any
-) -> RecordedStep:
-    record = {"stage": stage, "settings": settings or {}, "facts": facts, "seconds": seconds, "peak_memory_mb": memory}
-    folder = {"encode": "embeddings", "index": "indexes"}.get(stage, "runs")
-    if "search_seconds" in facts:
-        record["inputs"] = {"indexes": [{"path": "../indexes/index.faiss"}]}
-    return RecordedStep(system, "d", f"results/{folder}/{stage}.json", record)
+def step(path: str, seconds: float, memory: float, settings: dict | None = None, **facts: Any) -> dict[str, Any]:
+    """Return a step by the path of its record. A search reads the index beside it."""
+    record = {"settings": settings or {}, "facts": facts, "seconds": seconds, "peak_memory_mb": memory}
+    inputs = {"inputs": {"indexes": [{"path": "../indexes/all.faiss"}]}} if "search_seconds" in facts else {}
+    return {f"results/{path}.json": record | inputs}
 
 
 def test_efficiency_from_records():
     """200 queries are searched in 10 s; of the 18,000 scored pairs, 90 a query, the system reranks 20 a query."""
-    bm25 = [
-        step("bm25", "index", 2, 90, bytes=300),
-        step("bm25", "retrieve", 2, 250, search_seconds=2.0, queries=200, device="cpu"),
-    ]
-    steps = [
-        step("s", "encode", 100, 900, device="cuda"),
-        step("s", "encode", 50, 900, device="cuda"),
-        step("s", "index", 7, 100, bytes=1500),
-        step("s", "retrieve", 9, 700, search_seconds=10.0, queries=200, device="cpu"),
-        step("s", "score", 9, 800, queries=200, pairs=18_000, pairs_per_second=30.0, device="cuda"),
-        step("paid", "encode", 9, 800, tokens=100, price=3.0, device="endpoint"),
-        step("paid", "retrieve", 9, 800, search_seconds=1.0, queries=200, tokens=10, price=0.5, device="endpoint"),
-        step("paid", "score", 9, 800, queries=100, pairs=9, pairs_per_second=0.0, tokens=20, price=2.0),
-        step("s", "rerank", 9, 950, {"depth": 20}, queries=200, reranker={}),
-        *bm25,
-        *(found._replace(system="stored") for found in bm25),
-        step("stored", "score", 9, 800, queries=200, pairs=18_000, pairs_per_second=0.0, device="cuda"),
-        step("stored", "rerank", 9, 950, {"depth": 20}, queries=200, reranker={}),
-        step("brought", "fetch_run", 9, 950, {"depth": 20}, queries=200, source_sha256="0"),
-        step("s", "train", 900, 9000, {"recipe": "cross-encoder"}, queries=9, pairs=90),
-        step("s", "label", 900, 9000, {"steps": 9}, device="cuda"),
-    ]
-    found = efficiency.efficiency(steps).set_index("system")
-    assert found["tokens"].notna().to_dict() == {name: name == "paid" for name in found.index}
+    searched = {"queries": 200, "device": "cpu"}
+    scored = {"queries": 200, "pairs": 18_000, "device": "cuda"}
+    bm25 = step("indexes/all", 2, 90, bytes=300) | step("runs/bm25", 2, 250, search_seconds=2.0, **searched)
+    reranked = step("runs/reranked", 9, 950, {"depth": 20}, queries=200, reranker={})
+    cells = {
+        "bm25": bm25,
+        "stored": bm25 | step("pairs/p", 9, 800, pairs_per_second=0.0, **scored) | reranked,
+        "brought": step("runs/brought", 9, 950, {"depth": 20}, queries=200, source_sha256="0"),
+        "s": step("embeddings/0", 100, 900, device="cuda")
+        | step("embeddings/1", 50, 900, device="cuda")
+        | step("indexes/all", 7, 100, bytes=1500)
+        | step("runs/s", 9, 700, search_seconds=10.0, **searched)
+        | step("pairs/p", 9, 800, pairs_per_second=30.0, **scored)
+        | reranked
+        | step("models/m", 900, 9000, {"recipe": "cross-encoder"}, queries=9, pairs=90)
+        | step("training/m", 900, 9000, {"steps": 9}, device="cuda"),
+        "paid": step("embeddings/0", 9, 800, tokens=100, price=3.0, device="endpoint")
+        | step("runs/s", 9, 800, search_seconds=1.0, queries=200, tokens=10, price=0.5, device="endpoint")
+        | step("pairs/p", 9, 800, queries=100, pairs=9, pairs_per_second=0.0, tokens=20, price=2.0),
+        "unfinished": {},
+    }
+    found = efficiency.efficiency({(system, "d"): steps for system, steps in cells.items()}).set_index("system")
+    assert found["tokens"].notna().to_dict() == {name: name == "paid" for name in cells if name != "unfinished"}
     assert found.drop(columns="tokens").loc["s"].to_dict() == pytest.approx(
         {
             "dataset": "d",
@@ -179,24 +174,23 @@ def test_efficiency_from_records():
 def test_the_index_that_a_smaller_one_is_built_from_costs_a_search_nothing():
     """A fusion with the exact search of the same model searches both. Negatives may be mined from another index."""
 
-    def index(path: str, size: int) -> RecordedStep:
-        return step("s", "index", 1, 90, bytes=size)._replace(path=f"results/indexes/m/{path}.json")
+    def reads(made: dict[str, Any], option: str, *names: str) -> dict[str, Any]:
+        """Let a step read files, named relative to its record."""
+        return {path: of | {"inputs": {option: [{"path": name} for name in names]}} for path, of in made.items()}
 
-    def search(**inputs: list[str]) -> RecordedStep:
-        found = step("s", "retrieve", 1, 90, search_seconds=1.0, queries=9)
-        given = {option: [{"path": f"../../indexes/{name}"} for name in names] for option, names in inputs.items()}
-        return found._replace(path="results/runs/s/c.json", record=found.record | {"inputs": given})
-
-    exact, small = ([f"m/c/{variant}{part}.faiss" for part in "01"] for variant in ("", "int8/"))
-    indexes = [index("c/0", 1000), index("c/1", 1000), index("mined/0", 9000)]
-    for part in "01":  # each built from an exact one
-        built = index(f"c/int8/{part}", 250)
-        source = {"exact": [{"path": f"../{part}.faiss"}]}
-        indexes.append(built._replace(record=built.record | {"inputs": source}))
-    approximate = search(indexes=small)
-    both = [*indexes, approximate, search(indexes=exact)]
-    sizes = [efficiency.efficiency(steps)["index_bytes"].tolist() for steps in ([*indexes, approximate], both)]
-    assert sizes == [[500], [2500]]
+    sizes = {"c/0": 1000, "c/1": 1000, "mined/0": 9000}
+    steps = {
+        path: of for name, size in sizes.items() for path, of in step(f"indexes/{name}", 1, 90, bytes=size).items()
+    }
+    for part in "01":
+        steps |= reads(step(f"indexes/c/int8/{part}", 1, 90, bytes=250), "exact", f"../{part}.faiss")
+    search = {"search_seconds": 1.0, "queries": 9}
+    steps |= reads(
+        step("runs/s/c", 1, 90, **search), "indexes", *(f"../../indexes/c/int8/{part}.faiss" for part in "01")
+    )
+    exact = reads(step("runs/t/c", 1, 90, **search), "indexes", *(f"../../indexes/c/{part}.faiss" for part in "01"))
+    found = efficiency.efficiency({("approximate", "c"): steps, ("fused", "c"): steps | exact})
+    assert found["index_bytes"].tolist() == [500, 2500]
 
 
 def latency_table() -> pd.DataFrame:

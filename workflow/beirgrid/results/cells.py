@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..collections import qrels as judgements
@@ -19,17 +20,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class RecordedStep(NamedTuple):
-    """A step behind a cell: the content of its record, and the record's path."""
-
-    system: str
-    dataset: str
-    path: str
-    record: dict[str, Any]
+# The readable records of the steps behind a cell by their paths, in order; the last is that of its evaluation.
+Steps = Mapping[str, dict[str, Any]]
 
 
 class CellState(NamedTuple):
-    """The status of a cell, a reason for no value or a warning about the value, and the readable steps behind the cell.
+    """The status of a cell, a reason for no value or a warning about the value, and the steps behind the cell.
 
     ``per_query`` is float64, queries × metrics, if the cell is done.
     """
@@ -37,7 +33,7 @@ class CellState(NamedTuple):
     status: str
     detail: str
     per_query: pd.DataFrame | None = None
-    steps: tuple[RecordedStep, ...] = ()
+    steps: Steps = MappingProxyType({})
 
 
 Cells = dict[tuple[str, str], CellState]
@@ -81,7 +77,7 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
         cells |= dict.fromkeys(((system, name) for system in (*grid.systems, *grid.members)), unjudged)
     for cell in grid.unjudged:
         key = cell.system, cell.dataset
-        cells[key] = cells[key]._replace(steps=tuple(look.steps(cell)))
+        cells[key] = cells[key]._replace(steps=look.steps(cell))
     for system, members in grid.seeds.items():
         for dataset in dict.fromkeys(cell.dataset for cell in grid.cells):
             cells[system, dataset] = _over_seeds({member: cells[member, dataset] for member in members})
@@ -93,7 +89,8 @@ def _over_seeds(members: Mapping[str, CellState]) -> CellState:
     status, detail = combined(members)
     tables = [state.per_query for state in members.values() if state.per_query is not None]
     per_query = sum(tables[1:], tables[0]) / len(tables) if status == DONE else None
-    return CellState(status, detail, per_query, tuple(step for state in members.values() for step in state.steps))
+    steps = {path: record for state in members.values() for path, record in state.steps.items()}
+    return CellState(status, detail, per_query, steps)
 
 
 def refuse_unfinished(cells: Cells) -> None:
@@ -132,7 +129,7 @@ class _Look:
 
     def at(self, cell: Cell) -> CellState:
         """Return the state of a cell."""
-        wanted, steps = [*cell.records, cell.scores, cell.per_query], tuple(self.steps(cell))
+        wanted, steps = [*cell.records, cell.scores, cell.per_query], self.steps(cell)
         failure = next((self.failures[path] for path in wanted if path in self.failures), "")
         missing = [path for path in wanted if not Path(path).is_file()]
         reason = f"{missing[0]} is missing. {files.REMEDY}" if missing else next(self._mismatches(cell), "")
@@ -150,12 +147,10 @@ class _Look:
         record = self.record(self.grid.datasets[dataset].dataset_record)
         return [] if isinstance(record, DataError) else _marks([record])
 
-    def steps(self, cell: Cell) -> Iterator[RecordedStep]:
-        """Yield the steps behind a cell whose records can be read; the last is its evaluation."""
-        for path in (*cell.records, cell.scores):
-            record = self.record(path)
-            if not isinstance(record, DataError):
-                yield RecordedStep(cell.system, cell.dataset, path, record)
+    def steps(self, cell: Cell) -> Steps:
+        """Return the records of the steps behind a cell that can be read."""
+        records = {path: self.record(path) for path in (*cell.records, cell.scores)}
+        return {path: record for path, record in records.items() if not isinstance(record, DataError)}
 
     def _record(self, path: str) -> dict[str, Any] | DataError:
         """Return a record, or the error in it."""
@@ -196,26 +191,20 @@ class _Look:
         return table
 
 
-def _flaw(steps: Sequence[RecordedStep]) -> str:
+def _flaw(steps: Steps) -> str:
     """Return the warnings about a cell's score: marks of the dataset, and judged queries that a run lacks.
 
     A fusion may have documents for a query that one of its runs lacks.
     """
-    marks = _marks(step.record for step in steps)
+    records = list(steps.values())
     lacking = dict.fromkeys(
         f"{Path(run['source']).name} lacks {run['queries_lacking']:,} of {run['queries']:,} judged queries"
-        for run in (step.record["facts"] for step in steps)
+        for run in (record["facts"] for record in records)
         if run.get("queries_lacking")
     )
-    return "; ".join(filter(None, [*marks, *lacking, unanswered(steps[-1].record)]))
+    return "; ".join(filter(None, [*_marks(records), *lacking, unanswered(records[-1])]))
 
 
 def _marks(records: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the marks in the dataset's record among these records."""
     return [mark for record in records for mark in record["facts"].get("marks", ())]
-
-
-def steps_of(cells: Cells) -> Iterator[RecordedStep]:
-    """Yield each readable step behind each cell. A mean over seeds repeats its seeds' steps."""
-    for (system, _), state in cells.items():
-        yield from (step for step in state.steps if step.system == system)

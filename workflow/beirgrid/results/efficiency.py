@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..core import files, paths
 from .answers import Answers, main_comparison, typed
-from .cells import RecordedStep
+from .cells import Steps
 from .summary import GridSummary
 
 LATENCY_COLUMNS = [
@@ -37,25 +37,26 @@ _OF_CELLS: dict[str, Any] = {
 _MADE = [Path(pattern).parts[1] for pattern in (paths.EXPANSIONS, paths.EMBEDDINGS, paths.INDEXES)]
 
 
-def efficiency(steps: Iterable[RecordedStep]) -> pd.DataFrame:
-    """Return size and speed of each system on each dataset, from the records of the steps of each cell, in their order.
+def efficiency(steps: Mapping[tuple[str, str], Steps]) -> pd.DataFrame:
+    """Return size and speed of each system on each dataset, from the steps behind each cell.
 
     ``index_bytes`` are of all shards that are searched; ``index_seconds`` of all jobs that encode, expand and index;
     ``query_ms`` is the search of all queries together, and the scoring of all pairs, by the number of queries;
     ``peak_memory_mb`` the most that a job for queries took; ``tokens`` and ``price`` are of all requests to servers of
     models, ``price_per_1000_queries`` of encoding and reranking alone. What no record says is empty.
     """
-    cells: dict[tuple[str, str], list[RecordedStep]] = {}
-    for step in steps:
-        cells.setdefault((step.system, step.dataset), []).append(step)
-    rows = [{"system": system, "dataset": dataset, **_of_cell(behind)} for (system, dataset), behind in cells.items()]
+    rows = [
+        {"system": system, "dataset": dataset, **_of_cell(behind)}
+        for (system, dataset), behind in steps.items()
+        if behind
+    ]
     return typed("efficiency", pd.DataFrame(rows))
 
 
-def _of_cell(steps: Sequence[RecordedStep]) -> dict[str, Any]:
-    records = [step.record for step in steps]
+def _of_cell(steps: Steps) -> dict[str, Any]:
+    records = list(steps.values())
     facts = [record["facts"] for record in records]
-    making = [step.record["seconds"] for step in steps if _folder(step) in _MADE]
+    making = [record["seconds"] for path, record in steps.items() if _folder(path) in _MADE]
     return {
         "index_bytes": _searched_bytes(steps) or np.nan,
         "index_seconds": sum(making) if making else np.nan,
@@ -75,16 +76,16 @@ def price_of_queries(records: Iterable[Mapping[str, Any]]) -> float:
     return sum(prices) if prices else np.nan
 
 
-def _searched_bytes(steps: Sequence[RecordedStep]) -> float:
+def _searched_bytes(steps: Steps) -> float:
     """Return the bytes of the indexes that a cell searches, without those made only to build others or to mine."""
     searched = {
-        os.path.normpath(Path(step.path).parent / Path(entry["path"]).with_suffix(".json"))
-        for step in steps
-        if "search_seconds" in step.record["facts"]
-        for entry in chain(*step.record.get("inputs", {}).values())
+        os.path.normpath(Path(path).parent / Path(entry["path"]).with_suffix(".json"))
+        for path, record in steps.items()
+        if "search_seconds" in record["facts"]
+        for entry in chain(*record.get("inputs", {}).values())
     }
-    indexes = [step for step in steps if _folder(step) == _MADE[-1] and step.path in searched]
-    return float(sum(step.record["facts"].get("bytes", 0) for step in indexes))
+    indexes = [steps[path] for path in steps if _folder(path) == _MADE[-1] and path in searched]
+    return float(sum(record["facts"].get("bytes", 0) for record in indexes))
 
 
 def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
@@ -103,9 +104,9 @@ def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
     return 1000 * seconds
 
 
-def _folder(step: RecordedStep) -> str:
-    """Return the folder of results that a step writes to."""
-    return next(iter(Path(step.path).parts[1:2]), "")
+def _folder(path: str) -> str:
+    """Return the folder of results that a record is in."""
+    return next(iter(Path(path).parts[1:2]), "")
 
 
 def _answers(facts: Mapping[str, Any]) -> bool:
@@ -121,8 +122,8 @@ def trade_offs(answers: Answers, grid: GridSummary, latency: pd.DataFrame | None
     the fastest hardware that was measured, from the table of the command ``latency``.
     """
     owners = {member: system for system, members in grid.seeds.items() for member in members}
-    efficiency = answers.efficiency.assign(system=answers.efficiency["system"].replace(owners))
-    of_cells = efficiency.groupby(["system", "dataset"], sort=False)[[*_OF_CELLS]].mean()
+    named = answers.efficiency.assign(system=answers.efficiency["system"].replace(owners))
+    of_cells = named.groupby(["system", "dataset"], sort=False)[[*_OF_CELLS]].mean()
     costs = of_cells.groupby("system", sort=False).agg(_OF_CELLS)
     means = main_comparison(answers.across[answers.across["metric"] == grid.metrics[0]])
     table = means[["system", "metric", "mean", "datasets"]].merge(costs, "left", left_on="system", right_index=True)

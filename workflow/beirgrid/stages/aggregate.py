@@ -21,7 +21,7 @@ from ..results import cells as grid_cells
 from ..results import published as references
 from ..results import table_files
 from ..results.answers import DONE, Answers, columns, typed
-from ..results.cells import Cells, RecordedStep
+from ..results.cells import Cells, Steps
 from ..results.efficiency import efficiency, price_of_queries
 from ..results.published import Published
 from ..results.summary import GridSummary, SummaryFile
@@ -68,7 +68,7 @@ def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answe
     shown = [value for name in grid.show_published for value in values.get(name, ())]
     compared, intervals = compare_grid(grid, cells)
     scores = collect_scores(grid, cells, intervals)
-    steps = list(grid_cells.steps_of(cells))
+    steps = {cell: state.steps for cell, state in cells.items() if cell[0] not in grid.seeds}
     return Answers(
         **compared,
         scores=scores,
@@ -94,7 +94,7 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
         row: dict[str, Any] = {"system": system, "dataset": dataset, "status": status, "detail": detail}
         tables = [part.per_query for part in parts.values() if part and part.per_query is not None]
         if done := status == DONE:
-            of_parts = [[step.record for step in part.steps] for part in parts.values() if part]
+            of_parts = [list(part.steps.values()) for part in parts.values() if part]
             records = list(chain(*of_parts))
             row["precision"] = ", ".join(sorted(grid_cells.precisions(records)))
             commits = sorted({item for of_part in of_parts for item in grid_cells.checkpoints(of_part).items()})
@@ -217,20 +217,21 @@ def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.Data
     return typed("published", table.rename(columns={"tolerance_class": "class"}))
 
 
-def collect_costs(steps: Iterable[RecordedStep]) -> pd.DataFrame:
+def collect_costs(steps: Mapping[tuple[str, str], Steps]) -> pd.DataFrame:
     """Tabulate each step behind each cell, with its cost. Shared steps are repeated for each cell."""
     rows = []
-    for step in steps:
-        facts = dict(step.record["facts"])
-        if facts.get("search_seconds"):
-            facts["queries_per_second"] = round(facts["queries"] / facts["search_seconds"], 1)
-        rates = {f"{what}/s": facts.get(f"{what}_per_second") for what in ("documents", "pairs", "queries")}
-        unit = next((unit for unit, rate in rates.items() if rate), "")
-        packages = ", ".join(f"{name} {version}" for name, version in step.record.get("packages", {}).items())
-        row = {"device": "cpu", **facts, **step.record, "system": step.system, "dataset": step.dataset}
-        row |= {"rate": rates.get(unit), "unit": unit, "packages": packages, "record": step.path}
-        row |= {"price_per_1000_queries": price_of_queries([step.record])}
-        rows.append(row | {"command": provenance.command_line(step.record)})
+    for (system, dataset), behind in steps.items():
+        for path, record in behind.items():
+            facts = dict(record["facts"])
+            if facts.get("search_seconds"):
+                facts["queries_per_second"] = round(facts["queries"] / facts["search_seconds"], 1)
+            rates = {f"{what}/s": facts.get(f"{what}_per_second") for what in ("documents", "pairs", "queries")}
+            unit = next((unit for unit, rate in rates.items() if rate), "")
+            packages = ", ".join(f"{name} {version}" for name, version in record.get("packages", {}).items())
+            row = {"device": "cpu", **facts, **record, "system": system, "dataset": dataset}
+            row |= {"rate": rates.get(unit), "unit": unit, "packages": packages, "record": path}
+            row |= {"price_per_1000_queries": price_of_queries([record])}
+            rows.append(row | {"command": provenance.command_line(record)})
     return typed("costs", pd.DataFrame(rows))
 
 
