@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 from helpers import write_collection
-from small import run
+from small import finish
 
 from beirgrid.core.checkout import __version__
 
@@ -39,9 +39,7 @@ def keep(archive: Path) -> None:
         queries = [{"_id": "q1", "text": "word1 common"}, {"_id": "q2", "text": "number2"}]
         write_collection(folder / "data", documents, queries, {"test": [("q1", "d1", 1), ("q2", "d2", 1)]})
         (folder / "grid.yaml").write_text(yaml.safe_dump(SETTINGS))
-        done = run(folder / "grid.yaml", folder)
-        if done.returncode:
-            raise SystemExit(done.stdout)
+        finish(folder / "grid.yaml", folder)
         for left_out in (".snakemake", "logs", "results/benchmarks", "results/grids", "results/status.jsonl"):
             path = folder / left_out
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

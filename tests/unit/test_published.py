@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import re
 import shutil
 import subprocess
@@ -24,7 +23,6 @@ from pages import answers_of
 from beirgrid.config.entries import TOLERANCES
 from beirgrid.config.metric_names import NAMES, parse_metric
 from beirgrid.config.names import local_name
-from beirgrid.core import files
 from beirgrid.core.errors import ConfigError
 from beirgrid.exchange import exports
 from beirgrid.page import sections
@@ -491,35 +489,25 @@ def test_the_best_of_a_row_is_one_that_is_there_and_of_holes_the_fewest(tmp_path
     assert "| z | not supplied | not supplied |" in text
 
 
-def test_scores_say_in_which_precision_their_models_read(tmp_path, monkeypatch):
+def test_scores_say_in_which_precision_their_models_read():
     """That of encoding, searching and scoring, not that of training; the precisions of all parts of a mean."""
-    monkeypatch.chdir(tmp_path)
-    made = {
-        "bm25": [("index", {}), ("retrieve", {"device": "cpu"})],
-        "dense": [("adapt", {"precision": "float16"}), ("encode", {"precision": "float32"})],
-        "hybrid": [("encode", {"precision": "float32"}), ("score", {"precision": "bfloat16"}), ("fuse", {})],
-    }
-    named = []
-    for system, dataset in itertools.product(made, "xy"):
-        before = []
-        for stage, facts in made[system]:
-            settings = {"base": {"family": "dense"}} if stage == "adapt" else {"family": "dense"}
-            before.append(f"{system}/{stage}.{dataset}.json")
-            files.write_json(before[-1], finished.record(stage, facts=facts, settings=settings))
-        values = pd.DataFrame({"ndcg@10": 0.5}, list("12345"))
-        named.append(finished.write_cell(system, dataset, values, before))
-    other = finished.record("encode", facts={"precision": "bfloat16"}, settings={"family": "dense"})
-    files.write_json("dense/encode.y.json", other)
-    grid = _grid(made, x={"corpus": "x"}, y={"corpus": "y"}, both={"mean_of": ("x", "y")})
-    grid = grid.model_copy(update={"rows": ("both",), "cells": tuple(named)})
+
+    def state(*read: dict[str, str]) -> cells.CellState:
+        of_records = [({"base": {"family": "dense"}}, {"precision": "float16"})]
+        of_records += [({"family": "dense"}, facts) for facts in read]
+        steps = {str(n): finished.record("", settings=of, facts=facts) for n, (of, facts) in enumerate(of_records)}
+        return cells.CellState("done", "", pd.DataFrame({"ndcg@10": [0.5]}), steps)
+
+    float32, bfloat16 = {"precision": "float32"}, {"precision": "bfloat16"}
+    of_x = {"bm25": state({"device": "cpu"}), "dense": state(float32), "hybrid": state(float32, bfloat16, {})}
+    states = {(system, dataset): of for system, of in of_x.items() for dataset in "xy"}
+    states["dense", "y"] = state(bfloat16)
     intervals = typed("scores", pd.DataFrame())[["system", "dataset", "metric", "low", "high"]]
-    scores = aggregate.collect_scores(grid, cells.find(grid), intervals)
-    assert {(row.system, row.dataset): row.precision for row in scores.itertuples()} == {
-        **{("bm25", dataset): "" for dataset in ("x", "y", "both")},
-        **{("hybrid", dataset): "bfloat16, float32" for dataset in ("x", "y", "both")},
-        ("dense", "x"): "float32",
-        ("dense", "y"): "bfloat16",
-        ("dense", "both"): "bfloat16, float32",
+    scores = aggregate.collect_scores(_grid(of_x, x={}, y={}, both={"mean_of": ("x", "y")}), states, intervals)
+    assert scores.pivot(index="system", columns="dataset", values="precision").to_dict("index") == {
+        "bm25": dict.fromkeys(("x", "y", "both"), ""),
+        "dense": {"x": "float32", "y": "bfloat16", "both": "bfloat16, float32"},
+        "hybrid": dict.fromkeys(("x", "y", "both"), "bfloat16, float32"),
     }
 
 
