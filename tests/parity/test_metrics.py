@@ -222,20 +222,6 @@ def test_holes_of_the_corpus_are_those_of_beir(case: Case) -> None:
     assert got["hole_corpus@10"].mean() > 0
 
 
-def test_a_query_counts_the_same_alone_as_among_others(case: Case) -> None:
-    of_a_query = [name for name in TREC_METRICS + OWN_METRICS if not name.startswith("hole_corpus@")]
-    together = metrics.per_query(case.read, case.qrels, of_a_query)
-    for i, query in list(enumerate(case.qrels))[:3]:
-        alone = metrics.per_query(case.read, {query: case.qrels[query]}, of_a_query)
-        assert {name: values[0] for name, values in alone.items()} == {n: together[n][i] for n in together}
-
-
-def test_a_run_without_documents_counts_zero() -> None:
-    qrels, _ = random_collection("ties", 12)
-    got = metrics.per_query({}, qrels, TREC_METRICS + OWN_METRICS)
-    assert all(values.tolist() == [0.0] * 12 for values in got.values())
-
-
 def test_command_line_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     qrels, run = random_collection("beyond-float32", 80)
