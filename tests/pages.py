@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import itertools
 import json
+import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import finished
 import numpy as np
@@ -135,6 +139,12 @@ def _across(grid: GridSummary, scores: pd.DataFrame) -> list[dict]:
             {**row, "baseline": grid.systems[0], "note": f"no scores on {', '.join(lacking)}" if lacking else ""}
         )
     return rows
+
+
+def packed(page: str, name: str) -> Any:
+    """Return the data that the page stores for its script under a name."""
+    found = re.search(rf'<script type="text/plain" id="{name}">([\w+/=]+)</script>', page)
+    return json.loads(gzip.decompress(base64.b64decode(found[1])))
 
 
 def record(path: Path, command: str = "python -m beirgrid index dense --output x", stage: str = "index") -> str:

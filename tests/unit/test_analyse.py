@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import copy
-import gzip
 import json
 import random
-import re
 import shutil
 import statistics
 from pathlib import Path
 
 import finished
+import pages
 import pandas as pd
 import pytest
 from helpers import main
@@ -189,8 +187,7 @@ def test_no_text_is_shown_where_the_licence_forbids_it(grid):
     summary = grid.summary.model_copy(update={"datasets": {**datasets, "one": hidden}})
     page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"))
     for name, shown in (("one", False), ("two", True)):
-        packs = [re.search(rf'id="{pack}">([\w+/=]+)<', page)[1] for pack in ("per-query", "documents")]
-        per_query, documents = (json.loads(gzip.decompress(base64.b64decode(pack)))[name] for pack in packs)
+        per_query, documents = (pages.packed(page, pack)[name] for pack in ("per-query", "documents"))
         rows = [row for rows in documents["queries"].values() for row in rows]
         assert any(per_query["texts"]) == any(row[1] for row in rows) == any(row[3] for row in rows) == shown
         assert all(ranks for *_, ranks in rows)

@@ -232,17 +232,11 @@ def test_cells_say_what_they_wait_for(grid, capsys):
         aggregate(grid=grid, output=TABLES, record=RECORD)
 
 
-def _another_cell(cell: Cell) -> None:
-    other = write_cell("b", cell.dataset, 0.5)
-    for path in ("scores", "per_query"):
-        Path(getattr(cell, path)).write_bytes(Path(getattr(other, path)).read_bytes())
-
-
-def _another_run(cell: Cell) -> None:
-    """Move another system's run, with its record, to the path of the cell's run."""
-    for pattern in (paths.RUN, paths.RUN_RECORD):
-        theirs, own = (pattern.format(system=system, dataset=cell.dataset) for system in ("b", cell.system))
-        Path(own).write_bytes(Path(theirs).read_bytes())
+def _put_files_of_b(*patterns: str) -> None:
+    """Put files of b on x in the place of those of a."""
+    for pattern in patterns:
+        theirs, own = (Path(pattern.format(system=system, dataset="x")) for system in "ba")
+        own.write_bytes(theirs.read_bytes())
 
 
 def _another_corpus(cell: Cell) -> None:
@@ -262,8 +256,14 @@ DAMAGES = [
     (lambda cell: write_cell("a", "x", 0.9, QUERIES[:4]), "queries, but not the 8 queries in the qrels of x"),
     (lambda cell: write_cell("a", "x", 0.9, list("01234567")), "queries, but not the 8 queries in the qrels of x"),
     (lambda cell: write_cell("a", "x", 0.9, settings="f" * 16), "was made with other settings than the grid has now"),
-    (_another_cell, "a/x.run.gz and results/metrics/a/x.json do not belong together: each has another run"),
-    (_another_run, "results/runs/a/x.run.gz is another one than results/metrics/a/x.json was made from"),
+    (
+        lambda _: _put_files_of_b(paths.METRICS, paths.PER_QUERY),
+        "a/x.run.gz and results/metrics/a/x.json do not belong together: each has another run",
+    ),
+    (
+        lambda _: _put_files_of_b(paths.RUN, paths.RUN_RECORD),
+        "results/runs/a/x.run.gz is another one than results/metrics/a/x.json was made from",
+    ),
     (_another_corpus, "do not belong together: each has another corpus"),
     (lambda cell: _cut(cell.per_query, -30), "x.per-query.parquet is damaged"),
     (lambda cell: _cut(cell.scores, 40), "x.json is not a record of beirgrid (content: Invalid JSON"),

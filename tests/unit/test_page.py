@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import base64
-import gzip
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pages
 import pandas as pd
@@ -24,12 +21,6 @@ from beirgrid.pipeline.summaries import Summary
 from beirgrid.results import answers
 from beirgrid.results.summary import GridSummary
 from beirgrid.stages import report
-
-
-def packed(page: str, name: str) -> Any:
-    """Return the data that the page stores for its script under a name."""
-    found = re.search(rf'<script type="text/plain" id="{name}">([\w+/=]+)</script>', page)
-    return json.loads(gzip.decompress(base64.b64decode(found[1])))
 
 
 def images(page: str) -> list[str]:
@@ -85,7 +76,7 @@ def test_steps_that_cells_share_are_told_once():
         "encode embeddings/1 (1.5 s)",
         "retrieve runs/bm25/trec-covid (1.5 s)",
     ]
-    rows = [*zip(*packed(page, "data")["steps"], strict=True)]
+    rows = [*zip(*pages.packed(page, "data")["steps"], strict=True)]
     assert rows == [(system, "trec-covid", number) for system in grid.systems for number in range(3)]
 
 
@@ -186,7 +177,7 @@ def test_too_many_pairs_of_systems_are_left_out_and_the_page_says_so(monkeypatch
     assert said not in render(grid, pages.tables(grid))
     monkeypatch.setattr(sections, "MOST_PAIRS", 6)  # there are 3 pairs, 2 datasets and 3 metrics
     page = render(grid, pages.tables(grid))
-    pairs = packed(page, "data")["pairs"]
+    pairs = pages.packed(page, "data")["pairs"]
     assert pairs[0] == ["ndcg@10"] * 6
     assert said in page
 
@@ -195,7 +186,7 @@ def test_data_of_the_script_cannot_end_it():
     grid = pages.grid(2, 2)
     answers = pages.tables(grid)
     answers.significance["note"] = "</script><script>alert(1)</script>"
-    row = packed(render(grid, answers), "data")["tables"]["baseline"]["rows"]["ndcg@10"][0]
+    row = pages.packed(render(grid, answers), "data")["tables"]["baseline"]["rows"]["ndcg@10"][0]
     assert row[-1] == "</script><script>alert(1)</script>"
 
 

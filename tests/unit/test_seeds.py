@@ -214,17 +214,12 @@ def test_a_mean_over_datasets_has_the_deviation_of_the_means_of_the_seeds(severa
         assert (over["mean"], over["deviation"]) == spread(values, names)
         assert (over["dataset"], over["seeds"], over["of"]) == ("", 3, 3)
     assert set(found.seeds["mean_of"]) == {"", "x, y", "m, x, y"}
-    table_files.write(found, grid, tmp_path)
-    column = list(table_files.wide(found, grid, "ndcg@10")["text"]).index("s") + 1
-    shown = {
-        line.split(" | ")[0].strip("| "): line.strip(" |").split(" | ")[column]
-        for line in (tmp_path / "ndcg@10.md").read_text().splitlines()
-        if line.startswith("| ")
-    }
-    plain = {name: text.replace("*", "").replace("†", "") for name, text in shown.items()}
+    table = table_files.wide(found, grid, "ndcg@10")
+    shown = (table["text"]["s"] + table["signs"]["s"]).str.replace("†", "")
     shown_of = {names: [one.expected for one in spread(values, names)] for names in ("x", "xy", "mxy")}
-    assert plain["mean of y, x (without m)"] == "{:.4f} ± {:.4f}".format(*shown_of["xy"])
-    assert plain["x"] == "{:.4f} ± {:.4f}".format(*shown_of["x"])
+    assert shown["mean of y, x (without m)"] == "{:.4f} ± {:.4f}".format(*shown_of["xy"])
+    assert shown["x"] == "{:.4f} ± {:.4f}".format(*shown_of["x"])
+    table_files.write(found, grid, tmp_path)
     assert rf" $\pm$ {shown_of['xy'][1]:.4f} " in (tmp_path / "ndcg@10.tex").read_text()
     page = render(grid, found)
     for names in ("x", "mxy"):  # the page's mean is over all datasets
