@@ -44,21 +44,14 @@ IDS = [str(n) for n in range(700)] + [f"{mark}{n}" for mark in ("d", "é", "文"
 
 # Random collections ---------------------------------------------------------------------------------------------------
 
-SCORERS: dict[str, Callable[[random.Random], float]] = {
-    "ties": lambda rng: float(rng.randrange(5)),
-    "all-equal": lambda rng: 1.0,
-    "beyond-float32": lambda rng: rng.choice((1, 2, 40)) * (1 + rng.randrange(1000) * 1e-11),
-    "one-ulp-apart": lambda rng: 100 + rng.randrange(300) * 2.0**-17,
-    "negative": lambda rng: round(rng.gauss(-5, 4), 2),
-    "tiny-or-huge": lambda rng: rng.uniform(-1, 1) * 10.0 ** rng.choice((-40, -30, 0, 7, 30)),
-}
-GRADES = {
-    "ties": (0, 1, 2, 3),
-    "all-equal": (1,),
-    "beyond-float32": (0, 0, 1, 2, 3),
-    "one-ulp-apart": (-1, 0, 1, 2),
-    "negative": (-2, -1, 0, 1, 2, 3),
-    "tiny-or-huge": (0, 1),
+# Grades to draw, and what draws a score, by name.
+COLLECTIONS: dict[str, tuple[tuple[int, ...], Callable[[random.Random], float]]] = {
+    "ties": ((0, 1, 2, 3), lambda rng: float(rng.randrange(5))),
+    "all-equal": ((1,), lambda rng: 1.0),
+    "beyond-float32": ((0, 0, 1, 2, 3), lambda rng: rng.choice((1, 2, 40)) * (1 + rng.randrange(1000) * 1e-11)),
+    "one-ulp-apart": ((-1, 0, 1, 2), lambda rng: 100 + rng.randrange(300) * 2.0**-17),
+    "negative": ((-2, -1, 0, 1, 2, 3), lambda rng: round(rng.gauss(-5, 4), 2)),
+    "tiny-or-huge": ((0, 1), lambda rng: rng.uniform(-1, 1) * 10.0 ** rng.choice((-40, -30, 0, 7, 30))),
 }
 
 
@@ -83,10 +76,10 @@ def random_scores(rng: random.Random, query: str, judged: list[str], score: Call
 
 def random_collection(name: str, queries: int) -> tuple[Grades, Scores]:
     rng = random.Random(f"{name} {queries}")
-    qrels, run = {}, {}
+    (grades, score), qrels, run = COLLECTIONS[name], {}, {}
     for query in rng.sample(IDS, queries):
-        qrels[query] = random_grades(rng, GRADES[name])
-        run[query] = random_scores(rng, query, list(qrels[query]), SCORERS[name])
+        qrels[query] = random_grades(rng, grades)
+        run[query] = random_scores(rng, query, list(qrels[query]), score)
     for missing, only_itself in zip(list(run)[::10], list(run)[1::10], strict=False):
         run[missing], run[only_itself] = {}, {only_itself: 1.0}
     present = [query for query in run if run[query]]  # a run file holds no query without documents
@@ -193,7 +186,7 @@ class Case(NamedTuple):
     read: runs.Run
 
 
-@pytest.fixture(scope="module", params=[f"{name} {form}" for name in SCORERS for form in ("text", "ranking")])
+@pytest.fixture(scope="module", params=[f"{name} {form}" for name in COLLECTIONS for form in ("text", "ranking")])
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     name, form = request.param.split()
     qrels, run = random_collection(name, 60 if form == "text" else 45)

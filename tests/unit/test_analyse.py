@@ -18,8 +18,10 @@ from helpers import main
 
 from beirgrid.core import files, paths
 from beirgrid.page import documents
+from beirgrid.paper import analyse
 from beirgrid.results import answers
 from beirgrid.results.summary import DatasetSummary, GridSummary
+from beirgrid.runs import metrics, runs
 from beirgrid.stages import aggregate, report
 
 SYSTEMS, DATASETS = ("bm25", "dense", "bm25+ce"), ("one", "two")
@@ -104,6 +106,12 @@ def test_the_tables_of_a_grid(analysed):
     scores = grid.table("scores").set_index(["dataset", "system"])
     assert holes["ndcg"].to_dict() == pytest.approx(scores["value"].to_dict())
     assert holes.loc[("both", "dense"), "queries"] == 16
+    for (system, dataset), found in grid.runs.items():
+        run = {query: runs.canonical(query, ids, range(len(ids), 0, -1)) for query, ids in found.items()}
+        whole = metrics.per_query(run, grid.qrels[dataset], [f"{name}@10" for name in analyse.METRICS])
+        values = [of.mean() for of in whole.values()]
+        assert holes.loc[(dataset, system), list(analyse.METRICS)].tolist() == pytest.approx(values)
+    assert ((holes["hole_corpus"] > 0) & (holes["hole_corpus"] < holes["hole"])).all()
     overlap = grid.table("overlap").set_index(["dataset", "other"])["similarity"]
     assert 0 < overlap["one", "two"] < overlap["one", "both"] < 1
     lengths = grid.table("lengths")

@@ -13,69 +13,28 @@ import pytest
 
 from beirgrid.core.errors import DataError
 from beirgrid.page import documents
-from beirgrid.paper import analyse, words
+from beirgrid.paper import words
 from beirgrid.results import answers, efficiency
-from beirgrid.runs import metrics, runs
-
-Scores = dict[str, dict[str, float]]
-DOCUMENTS = [f"d{i}" for i in range(60)]
-
-
-def random_run(seed: int, retrieved: int = 40) -> Scores:
-    choose = random.Random(seed)
-    return {f"q{i}": {d: choose.uniform(0, 9) for d in choose.sample(DOCUMENTS, retrieved)} for i in range(6)}
-
-
-def random_qrels(seed: int) -> dict[str, dict[str, int]]:
-    """Draw qrels over 60 documents: some are judged per query, some for none; one query has no relevant document."""
-    choose = random.Random(seed)
-    qrels = {f"q{i}": {d: choose.choice((0, 1, 2)) for d in choose.sample(DOCUMENTS[:45], 14)} for i in range(6)}
-    return qrels | {"q5": dict.fromkeys(qrels["q5"], 0)}
-
-
-def as_run(scores: Scores) -> runs.Run:
-    return {query: runs.canonical(query, found, list(found.values())) for query, found in scores.items()}
-
-
-# Holes ----------------------------------------------------------------------------------------------------------------
-
-
-def test_holes_and_ndcg_of_judged_documents_are_those_of_the_whole_run():
-    qrels, run = random_qrels(1), as_run(random_run(1))
-    found = analyse.holes(run, qrels, 10)
-    whole = metrics.per_query(run, qrels, [f"{name}@10" for name in analyse.METRICS])
-    assert [*found.values()] == pytest.approx([values.mean() for values in whole.values()])
-    assert found["ndcg_judged"] > found["ndcg"] > 0
-    assert 0 < found["hole_corpus"] < found["hole"]
-
 
 # Lengths --------------------------------------------------------------------------------------------------------------
 
 
 def test_lengths_of_retrieved_and_judged_documents():
-    choose = random.Random(6)
-    counts = {document: round(10 ** choose.uniform(0, 3.5)) for document in DOCUMENTS} | {"d0": 0}
-    qrels = random_qrels(6) | {"q5": {"gone": 2, "d0": 0}}
-    top = {"bm25": {q: sorted(s, key=s.get)[:10] for q, s in random_run(6).items()}, "none": {"q": ["gone"]}}
-    summary = words.describe(words.lengths("sets", top, qrels, counts))
-    summary = summary.set_index(["kind", "system"])
-    judged = [(grade, counts[d]) for grades in qrels.values() for d, grade in grades.items() if d in counts]
-    expected = [[counts[d] for ids in top["bm25"].values() for d in ids]]
-    expected += [[count for grade, count in judged if grade == of] for of in (0, 1, 2)]
-    rows = [summary.loc[("retrieved", "bm25")], *(row for _, row in summary.loc[["judged"]].iterrows())]
-    assert [row["grade"] for row in rows[1:]] == [0, 1, 2]
-    assert len(summary) == len(expected) + 1
-    for row, values, unknown in zip(rows, expected, (0, 0, 0, 1), strict=True):
-        centiles = statistics.quantiles(values, n=100, method="inclusive")
-        assert row["documents"] == len(values)
-        assert row["unknown"] == unknown
-        assert row["mean"] == pytest.approx(statistics.mean(values))
-        assert row[["p5", "p25", "median", "p75", "p95"]].tolist() == pytest.approx(
-            [centiles[c - 1] for c in (5, 25, 50, 75, 95)]
-        )
-    empty = summary.loc[("retrieved", "none")]
+    """A document counts once for each query. The words of a document that is gone are unknown."""
+    counts = {f"d{i}": i * i for i in range(40)}
+    top = {"bm25": {"q1": [f"d{i}" for i in range(10)], "q2": ["d3", "d39", "d20"]}, "none": {"q1": ["gone"]}}
+    qrels = {"q1": {"d0": 0, "d5": 1, "d9": 2, "gone": 2}, "q2": {"d5": 1, "d7": 0, "d8": 1, "d30": 2}}
+    summary = words.describe(words.lengths("sets", top, qrels, counts)).set_index(["kind", "system"])
+    retrieved, empty = (summary.loc[("retrieved", system)] for system in top)
+    values = [counts[document] for documents in top["bm25"].values() for document in documents]
+    assert retrieved[["documents", "unknown", "mean"]].tolist() == [13, 0, pytest.approx(statistics.mean(values))]
+    twentieths = statistics.quantiles(values, n=20, method="inclusive")
+    quantiles = retrieved[["p5", "p25", "median", "p75", "p95"]].tolist()
+    assert quantiles == pytest.approx([twentieths[place - 1] for place in (1, 5, 10, 15, 19)])
     assert empty[["documents", "unknown"]].tolist() == [0, 1]
     assert math.isnan(empty["median"])
+    judged = summary.loc["judged", ["grade", "documents", "unknown", "mean"]].to_numpy().tolist()
+    assert judged == [[0, 2, 0, 24.5], [1, 3, 0, 38], [2, 2, 1, 490.5]]
 
 
 def test_lengths_of_several_datasets_together():
