@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from beirgrid.core import files, paths, provenance
 from beirgrid.pipeline.evaluate import Evaluate
 from beirgrid.pipeline.fuse import Fuse
 from beirgrid.pipeline.retrieve import RETRIEVE
-from beirgrid.results.summary import Cell
+from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.runs import runs
 
 QUERIES = [f"q{i}" for i in range(12)]
@@ -104,6 +104,17 @@ def cell(system: str, dataset: str, before: Iterable[str] = ()) -> Cell:
     patterns = (paths.RUN_RECORD, paths.METRICS, paths.PER_QUERY)
     run, scores, per_query = (pattern.format(**named) for pattern in patterns)
     return Cell(**named, scores=scores, per_query=per_query, records=(*before, run))
+
+
+def summary(cells: Sequence[Cell], more: Mapping[str, DatasetSummary] | None = None, **keys: Any) -> GridSummary:
+    """Return the summary of a grid of these cells and more datasets; its baseline is the system of the first cell."""
+    qrels = {of.dataset: paths.QRELS.format(dataset=of.dataset) for of in cells}
+    of_cells = {
+        name: DatasetSummary(corpus=name, qrels=path if Path(path).is_file() else "") for name, path in qrels.items()
+    }
+    datasets, systems = of_cells | dict(more or {}), tuple(dict.fromkeys(of.system for of in cells))
+    own = {"systems": systems, "rows": tuple(datasets), "datasets": datasets, "metrics": ("ndcg@10",)}
+    return GridSummary(**own | {"baseline": systems[0], "cells": tuple(cells)} | keys)
 
 
 def write_cell(

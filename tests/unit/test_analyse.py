@@ -20,7 +20,7 @@ from beirgrid.core import files, paths
 from beirgrid.page import documents
 from beirgrid.paper import analyse
 from beirgrid.results import answers
-from beirgrid.results.summary import DatasetSummary, GridSummary
+from beirgrid.results.summary import DatasetSummary
 from beirgrid.runs import metrics, runs
 from beirgrid.stages import aggregate, report
 
@@ -36,18 +36,9 @@ class Grid:
         self.runs: dict[tuple[str, str], dict[str, list[str]]] = {}
         for seed, dataset in enumerate(DATASETS):
             self.write_dataset(dataset, random.Random(seed))
-        datasets = {name: DatasetSummary(corpus=name) for name in DATASETS}
-        datasets["both"] = DatasetSummary(mean_of=DATASETS)
-        self.summary = GridSummary(
-            name="small",
-            systems=SYSTEMS,
-            rows=tuple(datasets),
-            datasets=datasets,
-            metrics=("ndcg@10",),
-            baseline="bm25",
-            trained_on={"dense": ("two",)},
-            cells=tuple(finished.cell(system, dataset) for dataset in DATASETS for system in SYSTEMS),
-        )
+        cells = [finished.cell(system, dataset) for dataset in DATASETS for system in SYSTEMS]
+        both = {"both": DatasetSummary(mean_of=DATASETS)}
+        self.summary = finished.summary(cells, both, name="small", trained_on={"dense": ("two",)})
         self.folder = Path("results/grids/small")
         files.write_text(self.folder / "grid.json", self.summary.model_dump_json())
         tables = self.folder / "tables"

@@ -69,22 +69,13 @@ def grid(tmp_path, monkeypatch) -> GridSummary:
     """Two systems on two datasets and on a third that is not supplied; every cell is done."""
     monkeypatch.chdir(tmp_path)
     levels = {("a", "x"): 0.3, ("a", "y"): 0.4, ("b", "x"): 0.5, ("b", "y"): 0.8}
-    cells = tuple(write_cell(*cell, level) for cell, level in levels.items())
-    qrels = "query-id\tcorpus-id\tscore\n" + "".join(f"{query}\td\t1\n" for query in QUERIES)
-    datasets = {"z": DatasetSummary(not_supplied=("/data/z",))}
+    cells = [write_cell(*cell, level) for cell, level in levels.items()]
     for name in "xy":
-        files.write_text(path := paths.QRELS.format(dataset=name), qrels)
-        datasets[name] = DatasetSummary(corpus=name, qrels=path)
-    summary = GridSummary(
-        name="test",
-        systems=("a", "b"),
-        rows=("x", "y", "z"),
-        datasets=datasets,
-        metrics=("ndcg@10", "p@5"),
-        baseline="a",
-        cells=cells,
-        settings={path: finished.SETTINGS for cell in cells for path in (cell.scores, *cell.records)},
-    )
+        qrels = "query-id\tcorpus-id\tscore\n" + "".join(f"{query}\td\t1\n" for query in QUERIES)
+        files.write_text(paths.QRELS.format(dataset=name), qrels)
+    absent = {"z": DatasetSummary(not_supplied=("/data/z",))}
+    settings = {path: finished.SETTINGS for cell in cells for path in (cell.scores, *cell.records)}
+    summary = finished.summary(cells, absent, name="test", metrics=("ndcg@10", "p@5"), settings=settings)
     save(summary)
     return summary
 

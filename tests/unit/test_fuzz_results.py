@@ -19,7 +19,6 @@ from helpers import main
 
 from beirgrid.__main__ import command
 from beirgrid.core import files, paths, provenance
-from beirgrid.results.summary import DatasetSummary, GridSummary
 
 QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t1\nq2\td3\t1\n"
 RUN = "q1 Q0 d1 1 3 t\nq1 Q0 d2 2 2 t\nq2 Q0 d3 1 1 t\n"
@@ -187,21 +186,13 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
             finished.collection(Path(), dataset)
             for seed, system in enumerate(SYSTEMS):
                 finished.searched(system, dataset, finished.rankings(seed, better=5 * seed), "float32", depth=10)
-        grid = GridSummary(
-            name="g",
-            systems=SYSTEMS,
-            rows=DATASETS,
-            datasets={name: DatasetSummary(corpus=name, qrels=paths.QRELS.format(dataset=name)) for name in DATASETS},
-            metrics=tuple(finished.METRICS),
-            baseline="first",
-            cells=tuple(
-                finished.cell(system, dataset, [paths.DATASET_RECORD.format(dataset=dataset)])
-                for dataset in DATASETS
-                for system in SYSTEMS
-            ),
-        )
-        Path(GRID).parent.mkdir(parents=True)
-        Path(GRID).write_text(grid.model_dump_json())
+        cells = [
+            finished.cell(system, dataset, [paths.DATASET_RECORD.format(dataset=dataset)])
+            for dataset in DATASETS
+            for system in SYSTEMS
+        ]
+        grid = finished.summary(cells, name="g", metrics=tuple(finished.METRICS))
+        files.write_text(GRID, grid.model_dump_json())
     return folder
 
 

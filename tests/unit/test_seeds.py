@@ -147,18 +147,10 @@ def seeded(tmp_path, monkeypatch) -> tuple[GridSummary, dict[str, np.ndarray]]:
     monkeypatch.chdir(tmp_path)
     numbers = np.random.default_rng(0)
     values = {f"{system} {name}": numbers.random(12) for name in "xy" for system in ("base", *MEMBERS)}
-    cells = tuple(write_cell(*name.split(), of_cell) for name, of_cell in values.items())
-    datasets = {"x": DatasetSummary(corpus="x"), "y": DatasetSummary(corpus="y")}
-    summary = GridSummary(
-        name="test",
-        systems=("base", "s"),
-        seeds={"s": MEMBERS},
-        rows=("x", "both"),
-        datasets={**datasets, "both": DatasetSummary(mean_of=("x", "y"))},
-        metrics=("ndcg@10",),
-        baseline="base",
-        cells=cells,
-    )
+    cells = [write_cell(*name.split(), of_cell) for name, of_cell in values.items()]
+    both = {"both": DatasetSummary(mean_of=("x", "y"))}
+    columns = {"systems": ("base", "s"), "seeds": {"s": MEMBERS}}
+    summary = finished.summary(cells, both, name="test", rows=("x", "both"), **columns)
     return summary, values
 
 
