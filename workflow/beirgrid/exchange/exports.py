@@ -275,7 +275,7 @@ def _cells(grid: GridSummary, answers: Answers, metric: str) -> tuple[pd.DataFra
         for system, score in zip(map(str, scores.index), scores, strict=True):
             than = "".join(letters[other] for other in letters if (system, other, row) in better)
             shape = r"\textbf{%s}" if score == best else r"\underline{%s}" if score == second else "%s"
-            sign = in_latex(table_files.TRAINING[grid.trained(system, row)])
+            sign = in_latex(table_files.training_sign(grid, system, row))
             texts[system] = shape % score + sign + (f"$^{{{than}}}$" if than else "")
         columns[in_latex(f"{row} ({queries[row]})" if row in queries else row)] = texts
     cells = pd.DataFrame(columns).rename_axis(columns="system")

@@ -19,8 +19,6 @@ from ..core import files
 from ..core.errors import DataError
 
 Texts = Annotated[tuple[str, ...], LIST]
-# Answers to whether a dataset is in a system's training data.
-YES, NO, UNKNOWN = "yes", "no", "unknown"
 # How to repair a damaged summary.
 REMEDY = "Run the grid, which writes the summary at its start"
 
@@ -110,12 +108,6 @@ class GridSummary(Entry):
             return metric
         metrics = {self.datasets[part].metric for part in self.datasets[dataset].mean_of or (dataset,)}
         return metrics.pop() if len(metrics) == 1 else MAIN
-
-    def trained(self, system: str, row: str) -> str:
-        """Tell whether a row is in a system's training data: yes, no or unknown."""
-        if row in self.trained_on.get(system, ()):
-            return YES
-        return UNKNOWN if row in self.training_unknown.get(system, ()) else NO
 
     @property
     def counted_once(self) -> list[str]:

@@ -25,7 +25,7 @@ from .answers import (
     write_answers,
 )
 from .published import OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED
-from .summary import NO, UNKNOWN, YES, GridSummary
+from .summary import GridSummary
 
 # The formats of a metric's table.
 FORMATS = ("csv", "md", "tex")
@@ -35,7 +35,7 @@ INCOMPLETE = "incomplete"
 # Sign of a value with a warning, which a note below the table explains.
 FLAW = "§"
 # Signs of a value on a dataset that the system was, or may have been, trained on.
-TRAINING = {YES: "‡", UNKNOWN: "?", NO: ""}
+_TRAINED, _MAYBE_TRAINED = "‡", "?"
 # Characters that LaTeX would misread, or lacks in some fonts.
 _LATEX = str.maketrans(
     {
@@ -124,11 +124,18 @@ def cell_facts(answers: Answers, grid: GridSummary, metric: str) -> pd.DataFrame
     numbers = rows["value"].map(lambda value: float(_FORM(value)))  # values that look equal are equally good
     extremes = numbers.groupby(rows["dataset"]).transform("min" if lower_is_better(metric) else "max")
     rows["best"] = numbers == extremes
-    trained = [TRAINING[grid.trained(system, name)] for name, system in rows[_CELL].itertuples(index=False)]
+    trained = [training_sign(grid, system, name) for name, system in rows[_CELL].itertuples(index=False)]
     signs = (rows["alike"] & ~rows["best"]).map({True: "†", False: ""}) + trained
     rows["signs"] = (signs + (rows["detail"] != "").map({True: FLAW, False: ""})).where(done, "")
     rows.index = pd.MultiIndex.from_frame(rows[_CELL])
     return rows
+
+
+def training_sign(grid: GridSummary, system: str, row: str) -> str:
+    """Return the sign of a system's values on a row that it was, or may have been, trained on; otherwise nothing."""
+    if row in grid.trained_on.get(system, ()):
+        return _TRAINED
+    return _MAYBE_TRAINED if row in grid.training_unknown.get(system, ()) else ""
 
 
 def _dataset_facts(of: Mapping[str, pd.DataFrame], grid: GridSummary) -> pd.DataFrame:
@@ -214,11 +221,11 @@ def common_notes(grid: GridSummary, answers: Answers) -> list[str]:
     grid, scores = ordered(grid, answers), answers.scores
     notes = [seed_note(grid), DEVIATION] if grid.seeds else []
     if grid.trained_on:
-        notes.append(f"{TRAINING[YES]}: the system was trained on the dataset, so the value is not zero-shot.")
+        notes.append(f"{_TRAINED}: the system was trained on the dataset, so the value is not zero-shot.")
     if grid.training_unknown:
         systems = ", ".join(system for system in grid.systems if system in grid.training_unknown)
         notes.append(
-            f"{TRAINING[UNKNOWN]}: it is not known whether the system was trained on the dataset, so zero-shot means "
+            f"{_MAYBE_TRAINED}: it is not known whether the system was trained on the dataset, so zero-shot means "
             f"leave the system out ({systems})."
         )
     return [*notes, *flaw_notes(scores, grid), *filter(None, [precision_note(scores, grid)])]
