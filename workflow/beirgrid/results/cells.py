@@ -181,7 +181,7 @@ class _Look:
 
     def _numbers(self, cell: Cell) -> pd.DataFrame:
         """Read the values per query of a cell, after checking them against its scores and the qrels."""
-        _, table = read_cell(cell.scores, cell.per_query, cell.system, cell.dataset, self.grid.metrics)
+        _, table = read_cell(cell, self.grid.metrics)
         judged = self.judged(cell.dataset)
         if judged is not None and judged != set(table.index):
             raise DataError(

@@ -16,6 +16,8 @@ from . import results_folder
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .results_folder import Result
+    from .summary import Cell
 
 # Tolerance between two copies of one computed value.
 _ROUNDING = 1e-9
@@ -69,9 +71,7 @@ def read_per_query(path: str | Path, metrics: Sequence[str]) -> pd.DataFrame:
     raise DataError(f"{path} has {flaw}. {files.REMEDY}")
 
 
-def read_cell(
-    path: str | Path, per_query: str | Path, system: str, dataset: str, metrics: Sequence[str] = ()
-) -> tuple[Scores, pd.DataFrame]:
+def read_cell(cell: Cell | Result, metrics: Sequence[str] = ()) -> tuple[Scores, pd.DataFrame]:
     """Read the scores of a cell and its values per query, and check that they match.
 
     Args:
@@ -80,13 +80,15 @@ def read_cell(
     Raises:
         DataError: a file is damaged, or belongs to another run, dataset or grid.
     """
+    path, per_query = cell.scores, cell.per_query
     scores = read(path)
-    table = read_per_query(provenance.artifact(per_query), metrics or list(scores.means))
-    if (scores.system, scores.dataset) != (system, dataset):
+    metrics = metrics or list(scores.means)
+    table = read_per_query(provenance.artifact(per_query), metrics)
+    if (scores.system, scores.dataset) != (cell.system, cell.dataset):
         raise DataError(f"{path} has the scores of {scores.system} on {scores.dataset}. {files.REMEDY}")
     if len(table) != scores.queries:
         raise DataError(f"{per_query} has {len(table)} queries, {path} says {scores.queries}. {files.REMEDY}")
-    for metric in metrics or scores.means:
+    for metric in metrics:
         if not abs(scores.means.get(metric, float("nan")) - table[metric].mean()) <= _ROUNDING:
             raise DataError(f"{per_query} and {path} have different means of {metric}. {files.REMEDY}")
     return scores, table

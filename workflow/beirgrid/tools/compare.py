@@ -165,7 +165,7 @@ def _compare_cells(pair: Pair, metrics: Sequence[str], tolerance: float) -> pd.D
     """
     first, second = pair.runs
     runs = [*first, *second]
-    known, *others = [scores.read_cell(of.scores, of.per_query, of.system, of.dataset)[0].means for of in runs]
+    known, *others = [scores.read_cell(of)[0].means for of in runs]
     metrics = metrics or [metric for metric in known if all(metric in means for means in others)]
     if not metrics:
         raise DataError(f"{first[0].per_query} and {second[0].per_query} have no metric in common")

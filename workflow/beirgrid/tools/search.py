@@ -103,7 +103,7 @@ def show_cell(
         names = ", ".join(dict.fromkeys(name for key in results.cells for name in key))
         raise BeirgridError(f"{system!r} has no scores on {dataset!r}; there are scores with {names}")
     provenance.check({"scores": cell.scores})
-    _, values = scores.read_cell(cell.scores, cell.per_query, cell.system, cell.dataset)
+    _, values = scores.read_cell(cell)
     key = metric_key(metric) if metric else str(values.columns[0])
     if key not in values:
         known = ", ".join(written(str(name)) for name in values)
