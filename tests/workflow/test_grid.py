@@ -18,8 +18,11 @@ import yaml
 from helpers import ROOT, beirgrid, copy_checkout, quick_first, snakemake
 from small import ENCODE, SYSTEMS, collection, finish, job_counts, run, table
 
-from beirgrid.core import files, provenance
+from beirgrid.collections.collection import read_queries, read_restrictions
+from beirgrid.core import files, paths, provenance
 from beirgrid.runs import runs
+from beirgrid.tools import latency
+from beirgrid.tools.open_systems import cpu_name, open_system
 
 
 def _scores(folder: Path) -> dict[tuple[str, str], float]:
@@ -283,13 +286,9 @@ def test_the_analyses_are_a_target_of_their_own(finished, tmp_path):
 
 
 def test_a_system_that_is_opened_again_finds_what_its_run_has(finished, monkeypatch):
-    from beirgrid.collections import collection
-    from beirgrid.core import paths
-    from beirgrid.tools.open_systems import open_system
-
     monkeypatch.chdir(finished)
     queries = paths.QUERIES.format(dataset="small")
-    texts, excluded = collection.read_queries(queries), collection.read_restrictions(queries)[0]
+    texts, excluded = read_queries(queries), read_restrictions(queries)[0]
     assert set(texts) - set(excluded)
     systems = sorted(path.name for path in Path("results/runs").iterdir() if (path / "small.run.gz").is_file())
     for system in systems:
@@ -303,9 +302,6 @@ def test_a_system_that_is_opened_again_finds_what_its_run_has(finished, monkeypa
 
 @pytest.mark.slow
 def test_latency_is_measured_once_for_each_step(finished, tmp_path, monkeypatch):
-    from beirgrid.tools import latency
-    from beirgrid.tools.open_systems import cpu_name
-
     table = tmp_path / "latency.csv"
     options = ["--grid", "grid", "--dataset", "small", "--queries", "3", "--warm-up", "1", "--output", table]
     done = beirgrid("latency", *options, cwd=finished)
