@@ -16,7 +16,6 @@ from beirgrid.core.errors import DataError
 from beirgrid.results.cells import CellState
 from beirgrid.results.summary import DatasetSummary, GridSummary
 from beirgrid.runs import metrics, runs
-from beirgrid.tools.compare import measure
 
 FEW = {"resamples": 400, "permutations": 500}
 METRICS = ("ndcg@10", "hole@10")
@@ -230,14 +229,6 @@ def test_statistics_of_groups_of_queries_are_those_of_one_value_for_each_group(t
         both = pd.concat([getattr(part, kind) for part in expected], ignore_index=True)
         pd.testing.assert_frame_equal(table, both, check_exact=False, rtol=1e-9)
     assert expected[0].pairs["queries"].tolist() == [25] * 3
-
-    both = tables.read_dataset("x", {system: paths[system] for system in "ac"}, [column, "p@10"], metric)
-    found = pd.concat(measure(of_units) for (of_units,) in tables.by_units([both]))
-    one = expected[0].pairs.set_index(["system", "other"]).loc[("a", "c")]
-    row = found.set_index("metric").loc[column]
-    assert row[["queries", "p"]].tolist() == [25, pytest.approx(one["p_randomisation"], abs=0.02)]
-    assert [-row["high"], -row["low"]] == pytest.approx([one["difference_low"], one["difference_high"]], abs=0.02)
-    assert row[["first", "second"]].tolist() == pytest.approx(values[:, [0, 2]].mean(axis=0))
 
 
 def test_groups_count_once_in_means_of_datasets_and_over_datasets():
