@@ -212,6 +212,7 @@ def test_a_mean_over_datasets_has_the_deviation_of_the_means_of_the_seeds(severa
     assert shown["mean of y, x (without m)"] == "{:.4f} ± {:.4f}".format(*shown_of["xy"])
     assert shown["x"] == "{:.4f} ± {:.4f}".format(*shown_of["x"])
     table_files.write(found, grid, tmp_path)
+    assert f" ± {shown_of['xy'][1]:.4f} |" in (tmp_path / "ndcg@10.md").read_text()
     assert rf" $\pm$ {shown_of['xy'][1]:.4f} " in (tmp_path / "ndcg@10.tex").read_text()
     page = render(grid, found)
     for names in ("x", "mxy"):  # the page's mean is over all datasets
