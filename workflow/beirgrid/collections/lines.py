@@ -15,8 +15,6 @@ from ..core.errors import DataError, quoted
 
 # A text may be longer than Python's limit of 131,072 characters for a column.
 csv.field_size_limit(2**31 - 1)
-# Lucene indexes an id as one term, which has at most this many bytes.
-_LONGEST_ID = 32_766
 
 
 def kind(path: Path) -> str:
@@ -91,9 +89,7 @@ def check_columns(names: Iterable[str], place: str) -> None:
 
 
 def check_id(identifier: str, place: str) -> None:
-    """Refuse ids that a TREC run file, whose columns are separated by white space, or Lucene cannot hold."""
-    if len(identifier.encode()) > _LONGEST_ID:
-        raise DataError(f"{place}: the id {quoted(identifier)} has more than {_LONGEST_ID:,} bytes, Lucene's limit")
+    """Refuse ids that a TREC run file, whose columns are separated by white space, cannot hold."""
     if len(identifier.split()) != 1 or identifier != identifier.strip():
         raise DataError(f"{place}: the id {quoted(identifier)} has white space in it, which run files cannot hold")
     if identifier.startswith("\ufeff"):
