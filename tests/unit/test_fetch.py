@@ -864,6 +864,9 @@ def big(name: str) -> list[dict[str, str]]:
     return [{"_id": f"{name}{i}", "title": "", "text": rng.randbytes(200).hex()} for i in range(8000)]
 
 
+LONG_IDS = [{"_id": f"{i:0100}", "text": "x"} for i in range(20_000)]
+
+
 @pytest.mark.parametrize("size", [500, collection.ROW_GROUP], ids=["at-a-row-group", "at-the-end"])
 def test_a_disk_that_fills_up_under_a_corpus(run, tmp_path, full_disk, monkeypatch, size):
     monkeypatch.setattr(collection, "ROW_GROUP", size)
@@ -877,7 +880,7 @@ def test_a_disk_that_fills_up_under_a_corpus(run, tmp_path, full_disk, monkeypat
 @pytest.mark.parametrize(
     "changes",
     [
-        qrels("".join(f"q1\t{i:0100}\t1\n" for i in range(20_000))),
+        {"queries.jsonl": LONG_IDS, **judged("".join(f"{one['_id']}\td1\t1\n" for one in LONG_IDS))},
         {"queries.jsonl": big("xd"), **judged("".join(f"xd{i}\td1\t1\n" for i in range(8000)))},
     ],
     ids=["qrels", "queries"],

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +20,10 @@ from .collection import Document
 from .qrels import MAX_GRADE, Changes, Judgement, Qrels
 from .sources import Query, Restriction, Source
 
+_Row = TypeVar("_Row", Document, Query)
+# What the entry of a corpus says to allow several documents, or queries, of one id.
+_DUPLICATES = {"document": "duplicate-documents", "query": "duplicate-queries"}
+
 
 def write_corpus(name: str, entry: Corpus, source: Source, path: Path) -> dict[str, int]:
     """Write the documents of a corpus as parquet, in row groups; return counts for its record.
@@ -28,9 +33,10 @@ def write_corpus(name: str, entry: Corpus, source: Source, path: Path) -> dict[s
             the entry.
     """
     counts = Counter(documents=0, duplicates_dropped=0, empty_documents=0)
+    distinct = _distinct("document", source.documents, name, entry, counts)
     progress = Progress(f"fetch {name}", entry.documents, "documents")
     with pq.ParquetWriter(path, collection.CORPUS_SCHEMA) as writer:
-        for batch in collection.groups(_distinct(name, entry, source, counts), collection.ROW_GROUP):
+        for batch in collection.groups(distinct, collection.ROW_GROUP):
             columns = [[getattr(document, key) for document in batch] for key in ("id", "title", "text")]
             writer.write_table(pa.table(columns, schema=collection.CORPUS_SCHEMA))
             counts["documents"] += len(batch)
@@ -54,21 +60,26 @@ def write_corpus(name: str, entry: Corpus, source: Source, path: Path) -> dict[s
     return dict(counts)
 
 
-def _distinct(name: str, entry: Corpus, source: Source, counts: Counter[str]) -> Iterator[Document]:
-    """Yield the first document of each id. The ids in memory take about 110 bytes each."""
+def _distinct(
+    kind: str, read: Callable[[], Iterator[_Row]], name: str, corpus: Corpus, counts: Counter[str]
+) -> Iterator[_Row]:
+    """Yield the first document or query of each id; count the others, if the corpus's entry allows them.
+
+    The ids in memory take about 110 bytes each.
+    """
+    allowed = _DUPLICATES[kind]
     seen: set[str] = set()
-    for document in source.documents():
-        lines.check_id(document.id, document.place)
-        if document.id not in seen:
-            seen.add(document.id)
-            yield document
-        elif "duplicate-documents" in entry.allow:
+    for row in read():
+        if row.id not in seen:
+            seen.add(row.id)
+            yield row
+        elif allowed in corpus.allow:
             counts["duplicates_dropped"] += 1
         else:
-            first = next(one.place for one in source.documents() if one.id == document.id)
+            first = next(one.place for one in read() if one.id == row.id)
             raise DataError(
-                f"duplicate document id {quoted(document.id)}: {first} and {document.place}. To keep the first of "
-                f"each, add allow: [duplicate-documents] to corpora.{name}."
+                f"duplicate {kind} id {quoted(row.id)}: {first} and {row.place}. To keep the first of each, add "
+                f"allow: [{allowed}] to corpora.{name}."
             )
 
 
@@ -81,7 +92,6 @@ class Judged:
         excluded: query id to the documents that are not ranked for the query.
         candidates: query id to the only documents that are ranked for it; empty where all are.
         facts: counts for the record.
-        warnings: warnings for the log.
     """
 
     texts: dict[str, str]
@@ -90,7 +100,6 @@ class Judged:
     excluded: dict[str, list[str]]
     candidates: dict[str, list[str]]
     facts: dict[str, Any] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
 
 
 def read_judged(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents: Path) -> Judged:
@@ -102,7 +111,9 @@ def read_judged(name: str, dataset: Dataset, corpus: Corpus, source: Source, doc
     excluded: dict[str, list[str]] = {}
     candidates: dict[str, list[str]] = {}
     grades, changes, overruled = qrels.by_query(_judgements(source.judgements(dataset), excluded, candidates))
-    texts, dropped, synthetic = _judged_queries(dataset, corpus, source.queries(dataset), grades)
+    counts: Counter[str] = Counter()
+    queries = [*_judged_queries(dataset, corpus, source, grades, counts)]
+    texts = {query.id: query.text for query in queries}
     judged = Judged(texts, grades, changes, excluded, candidates)
     if problem := next(_mismatches(judged, dataset, corpus), ""):
         raise DataError(f"dataset {name!r}: {problem}")
@@ -119,19 +130,20 @@ def read_judged(name: str, dataset: Dataset, corpus: Corpus, source: Source, doc
     missing, same_ids = in_qrels - known, known & texts.keys()
     own = _own_documents(name, dataset, documents, same_ids, judged)
     if not in_qrels:
-        judged.warnings.append(f"dataset {name!r} has no qrels: its runs will have no scores")
-    if dropped:
-        judged.warnings.append(f"{dropped} duplicate queries are dropped (the first of each id is kept)")
+        warn(f"dataset {name!r} has no qrels: its runs will have no scores")
+    if dropped := counts["duplicates_dropped"]:
+        warn(f"{dropped} duplicate queries are dropped (the first of each id is kept)")
     if missing:
         some = ", ".join(map(quoted, sorted(missing)[:5]))
-        judged.warnings.append(f"qrels name {len(missing)} documents that the corpus lacks, [{some}]; they are kept")
+        warn(f"qrels name {len(missing)} documents that the corpus lacks, [{some}]; they are kept")
     if overruled:
-        judged.warnings.append(qrels.say_overruled(overruled))
+        warn(qrels.say_overruled(overruled))
     if same_ids - own and dataset.queries_are_documents == "auto":
-        judged.warnings.append(
+        warn(
             f"{len(same_ids - own)} queries have the id of a document with another text, and these documents are "
             f"ranked. If the queries are documents, set datasets.{name}.queries_are_documents: true."
         )
+    synthetic = sum(query.synthetic for query in queries)
     marks = [f"{synthetic:,} of {len(texts):,} queries are synthetic"] * bool(synthetic)
     marks += filter(None, [source.version(dataset)])
     judged.facts = {
@@ -214,24 +226,10 @@ def _own_documents(name: str, dataset: Dataset, documents: Path, same_ids: set[s
 
 
 def _judged_queries(
-    dataset: Dataset, corpus: Corpus, queries: Iterator[Query], grades: Qrels
-) -> tuple[dict[str, str], int, int]:
-    """Return the texts of judged queries by id (all queries without qrels), in the source's order, and the numbers of
-    dropped duplicates and synthetic queries.
-    """
-    texts: dict[str, str] = {}
-    places: dict[str, str] = {}
-    dropped = synthetic = 0
-    for query in queries:
-        if query.id in places:
-            if "duplicate-queries" in corpus.allow:
-                dropped += 1
-                continue
-            raise DataError(
-                f"duplicate query id {quoted(query.id)}: {places[query.id]} and {query.place}. To keep the first "
-                f"of each, add allow: [duplicate-queries] to corpora.{dataset.corpus}."
-            )
-        places[query.id] = query.place
+    dataset: Dataset, corpus: Corpus, source: Source, grades: Qrels, counts: Counter[str]
+) -> Iterator[Query]:
+    """Yield the judged queries (all queries without qrels), in the source's order."""
+    for query in _distinct("query", partial(source.queries, dataset), str(dataset.corpus), corpus, counts):
         if grades and query.id not in grades:
             continue
         if not query.text.strip() and "empty-queries" not in corpus.allow:
@@ -239,6 +237,4 @@ def _judged_queries(
                 f"{query.place}: query {quoted(query.id)} is empty. To keep it, add allow: [empty-queries] to "
                 f"corpora.{dataset.corpus}."
             )
-        texts[query.id] = query.text
-        synthetic += query.synthetic
-    return texts, dropped, synthetic
+        yield query

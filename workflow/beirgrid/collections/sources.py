@@ -157,7 +157,9 @@ def _document(row: dict[str, Any], place: str) -> Document:
     """Return the document of a row, which may lack title or text; raise DataError if another key may have its text."""
     if "text" not in row and not row.keys() <= {"_id", "id", "title", "metadata"}:
         raise DataError(f"{place}: no 'text' (it has {', '.join(row)})")
-    return Document(read_id(row, place), read_text(row, "title", place), read_text(row, "text", place), place)
+    identifier = read_id(row, place)
+    lines.check_id(identifier, place)
+    return Document(identifier, read_text(row, "title", place), read_text(row, "text", place), place)
 
 
 def encodable(text: str, key: str, place: str) -> str:

@@ -254,8 +254,6 @@ def check(folder: Folder) -> None:
         path = Path(temporary) / "corpus.parquet"
         number = intake.write_corpus(name, made.corpus, made.source, path)["documents"]
         read = intake.read_judged(name, made.dataset, made.corpus, made.source, path)
-    for warning in read.warnings:
-        warn(warning)
     facts = f"{number:,} documents, {len(read.texts):,} queries, {read.facts['judgements']:,} judgements"
     show(f"{folder}: {facts}: a run can read them", *read.facts.get("marks", ()))
 

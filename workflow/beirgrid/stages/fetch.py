@@ -14,7 +14,6 @@ from ..config.datasets import Corpus, Dataset
 from ..config.systems import Published
 from ..config.values import Size
 from ..core import files, provenance
-from ..core.errors import warn
 from ..core.provenance import Artifact, Record
 from ..models import checkpoints, endpoints, saved
 from ..models.checkpoints import CheckpointEntry
@@ -65,8 +64,6 @@ def fetch_dataset(
         with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
             _write_queries(found, new_queries)
             _write_qrels(found, new_qrels)
-        for warning in found.warnings:
-            warn(warning)
         hashes = {path.name: files.sha256(path) for path in (queries, qrels)}
         facts.update(found.facts, sha256=hashes)
 
