@@ -60,13 +60,10 @@ def jsonl(rows: list[Any]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def zipped(
-    corpus: str = jsonl(DOCUMENTS), queries: str = jsonl(QUERIES), qrels: str | None = QRELS, filler: int = 0
-) -> bytes:
+def zipped(corpus: str = jsonl(DOCUMENTS), qrels: str = QRELS, filler: int = 0) -> bytes:
     """Return a zip in BEIR layout, with ``filler`` bytes that do not compress; equal arguments give equal bytes."""
-    members = {"filler": random.Random(0).randbytes(filler), "corpus.jsonl": corpus, "queries.jsonl": queries}
-    if qrels is not None:
-        members |= {"qrels/dev.tsv": HEADER + "1\td3\t1\n", "qrels/test.tsv": qrels}
+    members = {"filler": random.Random(0).randbytes(filler), "corpus.jsonl": corpus, "queries.jsonl": jsonl(QUERIES)}
+    members |= {"qrels/dev.tsv": HEADER + "1\td3\t1\n", "qrels/test.tsv": qrels}
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, content in members.items():
@@ -301,15 +298,6 @@ def test_a_server_that_is_gone_is_named(server, register, fetch, out, home):
     assert names(out) == downloads(home) == []
 
 
-def test_a_finished_corpus_outlives_a_failed_download(server, register, fetch, out, home):
-    identifier = register(server.serve(zipped()))
-    assert fetch("corpus", identifier)[0] == 0
-    before = {path: path.read_bytes() for path in out.iterdir()}
-    (home / "beir").rename(home / "elsewhere")
-    the_error(fetch("corpus", register("0" * 32)))
-    assert {path: path.read_bytes() for path in out.iterdir()} == before
-
-
 # ---- several jobs at once
 
 FETCH = """
@@ -378,19 +366,13 @@ MANY = jsonl([{**DOCUMENTS[0], "_id": f"d{i}"} for i in range(2000)])
         pytest.param("corpus", b"<html>moved</html>", "BadZipFile: File is not a zip file", id="no-zip"),
         pytest.param("corpus", damaged(zipped(MANY), "tiny/corpus.jsonl"), "BadZipFile|[eE]rror", id="damaged-corpus"),
         pytest.param("dataset", damaged(zipped(), "tiny/qrels/test.tsv"), "BadZipFile|error", id="damaged-qrels"),
-        pytest.param("corpus", zipped(corpus='{"_id": '), "JSONDecodeError", id="malformed-json"),
-        pytest.param("corpus", zipped(corpus='{"_id": "d 1", "title": "", "text": "x"}\n'), "white space", id="space"),
-        pytest.param("corpus", zipped(corpus=jsonl(DOCUMENTS * 2)), "duplicate document id 'd3'", id="duplicates"),
-        pytest.param("dataset", zipped(queries='{"_id": "1", "text": ""}\n'), "query '1' is empty", id="empty-query"),
-        pytest.param("dataset", zipped(queries=jsonl(QUERIES[:1])), "do not exist, '1' first", id="unknown-query"),
         pytest.param("dataset", zipped(qrels=HEADER + "1\td1\tx\n"), "ValueError: .*'x'", id="score-is-a-word"),
-        pytest.param("dataset", zipped(qrels=HEADER), "has no qrels", id="no-judgement"),
     ],
 )
 def test_a_flawed_archive_is_refused(server, register, fetch, out, kind, body, message):
     identifier = register(server.serve(body))
     error = the_error(fetch(kind, identifier))
-    assert identifier in error or "'tiny'" in error
+    assert identifier in error
     assert re.search(message, error), error
     assert names(out) == []
 
