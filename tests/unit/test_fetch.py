@@ -197,12 +197,11 @@ def good(tmp_path_factory) -> Path:
 
 @dataclass
 class Bad:
-    """A flawed input: files that differ from the good collection, registry entries, and the message to expect."""
+    """A flawed input: files that differ from the good collection, the message to expect, and keys of the entry."""
 
     files: dict[str, Content]
     message: str
-    corpus: dict[str, Any] = field(default_factory=dict)
-    dataset: dict[str, Any] = field(default_factory=dict)
+    entry: dict[str, Any] = field(default_factory=dict)
 
 
 def table(*cases: Bad) -> Any:
@@ -229,7 +228,6 @@ def _memory(path: Path) -> None:
     Bad(documents('{"_id": %s, "text": "x"}' % ("1" * 5000)), "/folder/corpus.jsonl:2: "),
     Bad(documents('["d1", "text"]'), "/folder/corpus.jsonl:2: expected a JSON object, got list"),
     Bad(documents('{"id": "d1", "text": "x"}'), "/folder/corpus.jsonl:2: no _id"),
-    Bad(documents('{"_id": null, "text": "x"}'), "/folder/corpus.jsonl:2: no _id"),
     Bad(documents('{"_id": "", "text": "x"}'), "/folder/corpus.jsonl:2: no _id"),
     Bad(documents('{"_id": ["d1"], "text": "x"}'), "/folder/corpus.jsonl:2: .*_id.* list"),
     Bad(
@@ -237,7 +235,6 @@ def _memory(path: Path) -> None:
         r"/folder/corpus.jsonl:2: no 'text' \(it has _id, title, contents\)",
     ),
     Bad(documents('{"_id": "d1", "text": 7}'), "/folder/corpus.jsonl:2: 'text' .* got int"),
-    Bad(documents('{"_id": "d1", "title": {"en": "x"}, "text": "x"}'), "/folder/corpus.jsonl:2: 'title' .* got dict"),
     Bad(
         {"corpus.jsonl": [*DOCUMENTS, DOCUMENTS[1]]},
         r"'d1': .*/folder/corpus.jsonl:2 and .*/folder/corpus.jsonl:4\. "
@@ -250,31 +247,21 @@ def _memory(path: Path) -> None:
     Bad(documents('{"_id": "d 1", "text": "x"}'), "/folder/corpus.jsonl:2: .*'d 1' has white space"),
     Bad(documents('{"_id": "d\u00a01"}'), "/folder/corpus.jsonl:2: .*has white space"),
     Bad({"corpus.jsonl": ""}, "'tiny' is empty: .*/folder has no documents"),
-    Bad({"corpus.jsonl": "\n \r\n\n"}, "'tiny' is empty: .*/folder"),
     Bad({"corpus.jsonl": jsonl(DOCUMENTS).encode("latin-1")}, r"/folder/corpus.jsonl:2: not UTF-8 \(byte 0xc4\)"),
-    Bad({}, "'tiny' has 3 documents; the registry says 2", {"documents": 2}),
     Bad({}, "'tiny' has 3 documents; the registry says 5,183", {"documents": 5183}),
     Bad({"corpus.jsonl.gz": gz(DOCUMENTS)}, r"/folder has both corpus\.jsonl and corpus\.jsonl\.gz: keep"),
     Bad({"corpus.jsonl": jsonl(DOCUMENTS).replace("\n", "\r")}, "/folder/corpus.jsonl:1: a carriage return within"),
     Bad(documents('{"_id": "d1", "_id": "d2"}'), "/folder/corpus.jsonl:2: .*the key '_id' occurs twice"),
     Bad({"corpus.jsonl": None}, r"/folder has no corpus\.jsonl \(or corpus\.jsonl\.gz\)"),
     Bad({"corpus.jsonl": Path.mkdir}, r"/folder has no corpus\.jsonl \(or"),
-    Bad({"corpus.jsonl": os.mkfifo}, r"/folder has no corpus\.jsonl \(or"),
     Bad({"corpus.jsonl": _memory}, r"Input/output error \(.*/folder/corpus.jsonl\)"),
     Bad({"corpus.jsonl": jsonl(DOCUMENTS).encode("utf-16-le")}, "/folder/corpus.jsonl:1: not JSON"),
-    Bad(
-        {"corpus.jsonl": None, "corpus.jsonl.gz": gz(DOCUMENTS[:2]) + gz(DOCUMENTS[2:])[:-6]},
-        r"/folder/corpus.jsonl\.gz: truncated or corrupt after line \d",
-    ),
     Bad(documents('{"_id": true, "text": "x"}'), "/folder/corpus.jsonl:2: '_id' .* got bool"),
-    Bad(documents(r'{"_id": "d\n", "text": "x"}'), "/folder/corpus.jsonl:2: .* has white space"),
-    Bad(documents('{"_id": "%s b"}' % ("a" * 10**6)), r":2: the id 'a+\.\.\.a+ b' has"),
-    Bad(documents('{"_id": 0}', '{"_id": -0}'), "document id '0': .*:2 and .*:3"),
     Bad({}, r"^/nowhere has no corpus\.jsonl", {"path": "/nowhere"}),
 )
 def test_a_bad_corpus_is_refused(run, tmp_path, good, out, bad):
     shutil.copytree(good, out)
-    assert_refused(run, corpus_command(lay(tmp_path / "folder", bad.files), out, **bad.corpus), out, bad.message)
+    assert_refused(run, corpus_command(lay(tmp_path / "folder", bad.files), out, **bad.entry), out, bad.message)
 
 
 # ---- datasets that are refused
@@ -301,7 +288,6 @@ def qrels(rows: str) -> dict[str, Content]:
     Bad({**NO_QUERIES, "queries.jsonl.gz": cut(gz(MANY_QUERIES))}, r"/folder/queries.jsonl\.gz: truncated"),
     Bad(query('{"_id": "q3" "text": "x"}'), "/folder/queries.jsonl:4: not JSON"),
     Bad(query('{"_id": "q3"}'), "/folder/queries.jsonl:4: 'text' should be text"),
-    Bad(query('{"_id": "q3", "text": null}'), "/folder/queries.jsonl:4: 'text' should be text"),
     Bad({**query(r'{"_id": "q3", "text": "\udc00"}'), **qrels("q3\td1\t1\n")}, "/folder/queries.jsonl:4: "),
     Bad(
         query('{"_id": "q2", "text": "again"}'),
@@ -312,18 +298,11 @@ def qrels(rows: str) -> dict[str, Content]:
         {**query('{"_id": "q3", "text": ""}'), **qrels("q3\td1\t1\n")},
         r"/folder/queries.jsonl:4: query 'q3' is empty\. .*add allow: \[empty-queries\] to corpora\.tiny",
     ),
-    Bad(
-        {**query('{"_id": "q3"}'), **qrels("q3\td1\t1\n")},
-        "/folder/queries.jsonl:4: 'text' should be text",
-        {"allow": ["empty-queries"]},
-    ),
     Bad({"queries.jsonl": jsonl(QUERIES).encode("latin-1")}, r"/folder/queries.jsonl:2: not UTF-8 \(byte 0xe8\)"),
     Bad(qrels("q9\td1\t1\nq8\td1\t1\n"), "qrels judge 2 queries that do not exist, 'q9' first"),
     Bad(qrels("q1\td2\thigh\n"), "/folder/qrels/test.tsv:5: the score 'high' is not a whole number"),
     Bad(qrels("q1\td2\t0.5\n"), "/folder/qrels/test.tsv:5: the score '0.5' is not a whole number"),
-    Bad(qrels("q1\td2\t\n"), "/folder/qrels/test.tsv:5: the score '' is not a whole number"),
     Bad(judged("q1\td1\t1.5\nq2\td1\t1\n"), "/folder/qrels/test.tsv:1: "),
-    Bad(qrels("q1 d2 1\n"), "/folder/qrels/test.tsv:5: expected the columns query-id"),
     Bad(judged("q1 d1 1\n"), "/folder/qrels/test.tsv:1: expected the columns query-id"),
     Bad(judged("q1\td1\t1\nq2 0 d1 1\n"), "/folder/qrels/test.tsv:2: expected the columns query-id"),
     Bad(judged("q1 0 d1 1\nq2\td1\t1\n"), "/folder/qrels/test.tsv:2: .* query-id, iteration, corpus-id, score; got"),
@@ -345,27 +324,22 @@ def qrels(rows: str) -> dict[str, Content]:
     Bad(query('{"_id": "q3", "text": "x", "text": "y"}'), "/folder/queries.jsonl:4: .* key 'text' occurs twice"),
     Bad(qrels("q 1\td1\t1\n"), "/folder/qrels/test.tsv:5: the id 'q 1' has white space"),
     Bad(qrels("q1\td 1\t1\n"), "/folder/qrels/test.tsv:5: the id 'd 1' has white space"),
-    Bad({"qrels/test.tsv": lambda path: path.symlink_to("gone")}, "has no qrels/test"),
     Bad(judged(QRELS.replace("\nq2", "\rq2")), "/folder/qrels/test.tsv:2: a carriage return"),
-    Bad(qrels("x" * 10**6), r"/folder/qrels/test.tsv:5: expected the columns .*; got 'x+\.\.\.x+'"),
     Bad(judged("d1\tq1\t1\nd3\tq2\t2\n"), "the qrels judge 2 queries that do not exist"),
     Bad(qrels("\ufeffq1\td2\t1\n"), "/folder/qrels/test.tsv:5: the id .* begins with a byte order mark"),
     Bad(judged("q1\td1\t0\nq2\td3\t-1\n"), "none of its 2 judgements is relevant"),
     Bad(judged("q1 1 d1 0\n"), "'tiny': none of its 1 judgements is relevant"),
     Bad(judged('"q1"\t"d1"\t1\n'), r"""1 queries that do not exist, '"q1"' first"""),
     Bad(judged("query-id,corpus-id,score\nq1,d1,1\n"), "/folder/qrels/test.tsv:1: expected the"),
-    Bad({}, r"/folder has no qrels/dev\.tsv", dataset={"split": "dev"}),
+    Bad({}, r"/folder has no qrels/dev\.tsv", {"split": "dev"}),
     Bad(judged(HEADER), r"'tiny': it has no qrels \(split 'test' is empty\)"),
     Bad(judged(""), r"'tiny': it has no qrels \(split 'test' is empty\)"),
     Bad(NO_QUERIES, r"/folder has no queries\.jsonl \(or queries\.jsonl\.gz\)"),
-    Bad({"queries.jsonl": ""}, "qrels judge 2 queries that do not exist, 'q1' first"),
-    Bad({}, "'tiny': it has 2 queries with qrels; the registry says 300", dataset={"queries": 300}),
-    Bad({}, "'tiny': it has 2 queries with qrels; the registry says 1", dataset={"queries": 1}),
+    Bad({}, "'tiny': it has 2 queries with qrels; the registry says 300", {"queries": 300}),
 )
 def test_a_bad_dataset_is_refused(run, tmp_path, good, out, bad):
     shutil.copytree(good, out)
-    command = dataset_command(lay(tmp_path / "folder", bad.files), out, bad.corpus, **bad.dataset)
-    assert_refused(run, command, out, bad.message)
+    assert_refused(run, dataset_command(lay(tmp_path / "folder", bad.files), out, **bad.entry), out, bad.message)
 
 
 # ---- checkpoints that are refused
@@ -435,15 +409,12 @@ OUTSIDE = [
             {"files": {"1_Pooling/config.json": SHA256}},
             "'toy': the checkpoint has no 1_Pooling/config.json",
         ),
-        ({**CHECKPOINT, "loop": lambda path: path.symlink_to("loop")}, {}, "Too many levels.*/folder/loop"),
         ({**CHECKPOINT, "x.json": lambda path: path.symlink_to("gone")}, {}, r"No such file.*/x\.json"),
-        ({**CHECKPOINT, "pipe.json": os.mkfifo}, {}, r"/pipe\.json.* named pipe"),
         *(
             ({**CHECKPOINT, name: content}, {}, f"model 'toy': {re.escape(name)} .*{re.escape(message)}")
             for name, content, message in OUTSIDE
         ),
         ({}, {"path": None, "package": "no_such_package_here"}, "'no_such_package_here' is not installed"),
-        ({}, {"path": None, "package": "no_such.package"}, r"'no_such\.package' is not installed"),
         ({}, {"path": None, "package": "jsonschema"}, "'jsonschema' .*has no checkpoint"),
         (
             {},
@@ -785,33 +756,21 @@ def test_texts_are_compared_within_the_memory_of_a_row_group(run, tmp_path, out,
     assert facts(out)["same_ids_kept"] == 99
 
 
-@pytest.mark.slow
-def test_of_long_documents_a_row_group_holds_fewer(run, tmp_path, out):
-    """The collection has eight documents of 22 MB."""
-    folder = lay(tmp_path / "folder")
-    with (folder / "corpus.jsonl").open("w") as stream:
-        for i in range(8):
-            stream.write(json.dumps({"_id": f"d{i}", "text": f"{i} words " * 2_750_000}) + "\n")
-    assert run(corpus_command(folder, out, documents=8)).status == 0
-    assert pq.read_metadata(out / "corpus.parquet").num_row_groups == 2
-    sizes = [len(document.text) for group in collection.read_documents(out / "corpus.parquet") for document in group]
-    assert sizes == [22_000_000] * 8
-
-
-def test_of_long_documents_few_are_in_memory(tmp_path, monkeypatch):
-    """Whoever reads them: the corpus with its expansions, or a sample for training."""
+def test_of_long_documents_few_are_in_memory(run, tmp_path, out, monkeypatch):
+    """Whoever writes or reads them: a row group, the corpus with its expansions, or a sample for training."""
     monkeypatch.setattr(collection, "GROUP_TEXT", 25)
-    ids, texts = [f"d{row}" for row in range(7)], [f"{row}" * 10 for row in range(7)]
-    pq.write_table(pa.table([ids, [""] * 7, texts], collection.CORPUS_SCHEMA), tmp_path / "corpus.parquet")
+    documents = [{"_id": f"d{row}", "text": f"{row}" * 10} for row in range(7)]
+    assert run(corpus_command(lay(tmp_path / "folder", {"corpus.jsonl": documents}), out)).status == 0
+    assert pq.read_metadata(out / "corpus.parquet").num_row_groups == 3
     shards = []
     for shard, rows in enumerate((range(4), range(4, 7))):
         shards.append(tmp_path / f"{shard}.parquet")
         schema = collection.EXPANSION_SCHEMAS["query-generator"]
         pq.write_table(pa.table([[[f"q{row}"] for row in rows]], schema), shards[-1])
-    expanded = list(collection.read_expanded(tmp_path / "corpus.parquet", shards))
+    expanded = list(collection.read_expanded(out / "corpus.parquet", shards))
     assert [document.text for group in expanded for document in group] == [f"{row * 10} q{row[0]}" for row in "0123456"]
     assert list(map(len, expanded)) == [2, 2, 2, 1]  # 13 letters each
-    sampled = list(training_data.sample_documents(tmp_path / "corpus.parquet", 5, seed=0))
+    sampled = list(training_data.sample_documents(out / "corpus.parquet", 5, seed=0))
     assert list(map(len, sampled)) == [3, 2]
     names = [document.id for group in sampled for document in group]
     assert names == sorted(set(names))
