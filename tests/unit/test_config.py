@@ -268,7 +268,7 @@ def test_metrics_are_read():
     for measure, name in {"nDCG@10": "ndcg", "R@10": "recall", "RR@10": "mrr", "AP@10": "map", "P@10": "p"}.items():
         assert metrics.parse_metric(measure) == metrics.parse_metric(f"{name}@10") == (name, 10)
         assert written(f"{name}@10") == measure
-    for wrong in ("ndcg@0", "ndcg@", "NDCG@10", "ndcg@ten", "@10"):
+    for wrong in ("ndcg@0", "ndcg@", "NDCG@10", "ndcg@10\n", "ndcg@ten", "@10"):
         with pytest.raises(BeirgridError):
             metrics.parse_metric(wrong)
 

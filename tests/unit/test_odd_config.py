@@ -30,32 +30,21 @@ LONG |= {"GPL": "recipe: gpl, derive: [titles], teacher: ms-marco-minilm", "DENS
 LONG["CHUNKS"] = "chunks: {tokens: 20, stride: 7, aggregate: max}"
 # Parts of the message and, below it, configfiles over the tracked configuration that it refuses.
 REFUSED = r"""
-retrieve.depth: Input should be greater than or equal to 1
-    retrieve: {depth: 0}
 grid.systems: 'bm25' is listed twice
     grid: {systems: [bm25, bm25]}
 models: Input should be a valid dictionary
     models:
-x.weights: Input should be a valid tuple
-    systems: {x: {fusion: wsum, of: [bm25, minilm], weights: '1,1'}}
 systems.x: weights: all are 0, so all scores would be
     systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [0, 0]}}
-models.doct5query.seed: Input should be less than or equal to 4294967295
-    models: {doct5query: {seed: 4294967296}}
 String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$' (here '
     systems: {"x\n": {retriever: bm25}}
     systems: {"..": {retriever: bm25}}
-    systems: {"@x": {retriever: bm25}}
     systems: {bm25х: {retriever: bm25}}
     systems: {A81: {retriever: bm25}}
 systems.2019: Input should be a valid string
     systems: {2019: {retriever: bm25}}
 datasets.x.corpus: no corpus is named 'demi'; did you mean 'demo'?
     {corpora: {2019: {source: local, path: .}}, datasets: {x: {corpus: demi}}}
-metrics: 'ndcg@10\n' is not a metric of the form
-    metrics: ["ndcg@10\n"]
-metrics: 'ndcg@0' is not a metric of the form
-    metrics: ["ndcg@0"]
 metrics: 'ndcg@99999999999999999999' looks deeper than any run (1,000,000 documents)
     metrics: [ndcg@99999999999999999999]
 models.x.revision: String should match pattern '^([0-9a-f]{40}|resolve)$'
@@ -64,8 +53,6 @@ corpora.demo.path: String should match pattern '^[^\x00-\x1f\x7f]{1,4095}$'
     corpora: {demo: {path: ""}}
 corpora.demo.path: there is no
     corpora: {demo: {path: /A300}}
-models.minilm.path: there is no folder /aaa
-    models: {minilm: {path: /A300}}
 corpora.demo.path: there is no folder
     corpora: {demo: {path: ~nobody-at-all/x}}
 corpora.demo.path: there is no folder /etc/hostname
@@ -82,8 +69,6 @@ datasets.demo.split: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0
     datasets: {demo: {split: ../../etc/passwd}}
 systems.x.weights: Extra inputs are not permitted
     systems: {x: {fusion: rrf, of: [bm25, minilm], weights: [1, 1]}}
-systems.x.expansion: Extra inputs are not permitted
-    systems: {x: {retriever: minilm, expansion: doct5query}}
 models.minilm.prompts.datasets.scifact.document: Extra inputs are not permitted
     models: {minilm: {prompts: {datasets: {scifact: {query: 'q: ', document: 'd: '}}}}}
 systems.x.candidates: Extra inputs are not permitted
@@ -92,8 +77,6 @@ systems.x.first_stage: Field required
     systems: {x: {reranker: ms-marco-minilm}}
 systems.x.retriever: Field required
     systems: {x: {}}
-corpora.x.path: Field required
-    corpora: {x: {source: local}}
 datasets.x: of a corpus of ir_datasets, it needs the key id, which names the split too (beir/fiqa/test)
     datasets: {x: {corpus: fiqa, id: beir/fiqa/test, split: dev}}
 models.minilm.path: there is no folder /nowhere
@@ -147,14 +130,8 @@ systems.x.head: 'dpr' has the key 'query_model', which does not go with head
     {systems: {x: {retriever: dpr, head: sparse}}, grid: {systems: [x]}}
 systems.x: head: does not go with chunks
     systems: {x: {first_stage: bm25, reranker: minilm, head: tokens, CHUNKS}}
-systems.x.chunks.stride: Input should be greater than or equal to 1 (here 0)
-    systems: {x: {retriever: minilm, chunks: {tokens: 20, stride: 0, aggregate: max}}}
 systems.x.chunks: stride 21 is more than tokens 20
     systems: {x: {retriever: minilm, chunks: {tokens: 20, stride: 21, aggregate: max}}}
-systems.x.chunks.aggregate: Input should be 'max', 'first' or 'mean' (here 'sum')
-    systems: {x: {retriever: minilm, chunks: {tokens: 20, stride: 7, aggregate: sum}}}
-systems.x.chunks.stride: Field required
-    systems: {x: {retriever: minilm, chunks: {tokens: 5, aggregate: max}}}
 take aggregate: mean
     {systems: {x: {retriever: minilm, index: {kind: int8}, CHUNKS}}, grid: {systems: [x]}}
 systems.splade-pp-ed.chunks: Extra inputs are not permitted
@@ -168,8 +145,6 @@ systems.x.index: Input tag 'ivf' found
     systems: {x: {retriever: minilm, index: {kind: ivf}}}
 systems.x.index.links: Extra inputs
     systems: {x: {retriever: minilm, index: {kind: int8, links: 3}}}
-systems.x.dimensions: Input should be
-    systems: {x: {retriever: minilm, dimensions: 0}}
 systems.x.dimensions: Extra inputs
     systems: {x: {retriever: splade-pp-ed, dimensions: 9}}
 weights from a package need their SHA-256
