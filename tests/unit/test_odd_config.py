@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
@@ -205,24 +204,17 @@ def _refused() -> Iterator[tuple[str, str]]:
             message = line
 
 
-@pytest.fixture(scope="module")
-def tracked() -> dict[str, Any]:
-    """The tracked configuration, with a grid that needs no download."""
+def _merged(*configfiles: str) -> dict[str, Any]:
+    """Merge configfiles, as Snakemake does, over the tracked configuration with a grid that needs no download."""
     merged = tracked_configuration()
     merged["grid"] = {"systems": ["bm25", "minilm"], "datasets": ["demo"]}
-    return merged
-
-
-def _merged(tracked: dict[str, Any], *configfiles: str) -> dict[str, Any]:
-    """Merge configfiles over the tracked configuration with Snakemake's own function."""
-    merged = copy.deepcopy(tracked)
     for text in configfiles:
         update_config(merged, yaml.safe_load(text))
     return merged
 
 
 @pytest.mark.parametrize(("message", "text"), _refused())
-def test_it_is_refused_in_one_line_with_its_key(tracked, tmp_path, monkeypatch, text, message):
+def test_it_is_refused_in_one_line_with_its_key(tmp_path, monkeypatch, text, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results/mine").mkdir(parents=True)
     (tmp_path / "results/models/minilm/checkpoint").mkdir(parents=True)
@@ -230,7 +222,7 @@ def test_it_is_refused_in_one_line_with_its_key(tracked, tmp_path, monkeypatch, 
     for name, value in LONG.items():
         text = text.replace(name, value)
     with pytest.raises(ConfigError) as caught:
-        config.load(_merged(tracked, text))
+        config.load(_merged(text))
     _, *problems = str(caught.value).split("\n")
     assert any(message in problem for problem in problems), problems
     assert all(problem.startswith("  - ") and len(problem) < 1200 for problem in problems)
@@ -251,11 +243,11 @@ WORKS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("texts", WORKS.values(), ids=WORKS)
-def test_it_works(tracked, tmp_path, monkeypatch, texts):
+def test_it_works(tmp_path, monkeypatch, texts):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model {x} <y> $(z)").mkdir()
     (tmp_path / "model {x} <y> $(z)/config.json").write_text("{}")
-    merged = _merged(tracked, *texts)
+    merged = _merged(*texts)
     grid = Grid(config.load(merged))
     entry = settings(grid, "retrieve_dense", system="minilm", dataset="demo")["model"]
     assert everything(grid)
@@ -265,10 +257,10 @@ def test_it_works(tracked, tmp_path, monkeypatch, texts):
     assert "files" not in fetched  # Snakemake would fill in {x} and <y>
 
 
-def test_a_wide_net_of_fusions_is_quick(tracked):
+def test_a_wide_net_of_fusions_is_quick():
     # each of two parts, of two parts: a million paths, 39 systems
     net = {f"{side}{i}": {"fusion": "rrf", "of": [f"a{i - 1}", f"b{i - 1}"]} for i in range(1, 20) for side in "ab"}
-    merged = copy.deepcopy(tracked)
+    merged = _merged()
     merged["systems"] |= {"a0": {"retriever": "bm25"}, "b0": {"retriever": "bm25", "k1": 1.2}, **net}
     merged["grid"]["systems"] = ["a19"]
     started = time.monotonic()
