@@ -21,7 +21,6 @@ from beirgrid.collections import collection
 from beirgrid.collections.sources import open_source
 from beirgrid.config import lock, mteb_collections, registry
 from beirgrid.config.entries import TOLERANCES, Dataset, HubCorpus, MtebCorpus, Name
-from beirgrid.config.load import with_defaults
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.results import published
@@ -245,7 +244,7 @@ def test_the_ready_made_grids_read_the_lock_file_of_the_checkout(monkeypatch, na
     monkeypatch.chdir(ROOT)
     for module in (registry, mteb_collections):
         monkeypatch.setattr(module, "mteb", None)
-    grid = config.load(with_defaults(yaml.safe_load((ROOT / f"config/grids/{name}.yaml").read_text()))).grid
+    grid = config.load(config.with_defaults(yaml.safe_load((ROOT / f"config/grids/{name}.yaml").read_text()))).grid
     assert (len(grid.datasets), len(grid.systems)) == sizes
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import zipfile
 from typing import Any
@@ -67,16 +66,9 @@ def test_the_tracked_configuration_is_valid(raw):
     assert loaded.datasets["cqadupstack"].mean_of[0] == "cqadupstack-android"
 
 
-def _with(raw: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Merge a configfile over the tracked configuration as Snakemake does."""
-    for key, value in more.items():
-        raw[key] = {**raw.get(key, {}), **value} if isinstance(value, dict) else value
-    return raw
-
-
 @pytest.mark.parametrize("preset", sorted((CHECKOUT / "config" / "grids").glob("*.yaml")), ids=lambda p: p.stem)
-def test_presets_are_valid(raw, preset):
-    assert config.load(_with(raw, yaml.safe_load(preset.read_text()))).grid.systems
+def test_presets_are_valid(preset):
+    assert config.load(config.with_defaults(yaml.safe_load(preset.read_text()))).grid.systems
 
 
 def test_what_the_how_to_page_adds_is_valid(raw, root, tmp_path):
@@ -93,7 +85,7 @@ def test_what_the_how_to_page_adds_is_valid(raw, root, tmp_path):
         for name in {"miracl-sw", "nano-scifact"} & set(example.get("corpora", ())):
             assert example["corpora"][name].items() <= raw["corpora"][name].items()
             assert example["datasets"][name].items() <= raw["datasets"][name].items()
-        assert config.load(_with(copy.deepcopy(raw), example)).grid.datasets
+        assert config.load(config.with_defaults(example)).grid.datasets
 
 
 FAMILIES = ["dense", "sparse", "late-interaction", "cross-encoder", "seq2seq-reranker"]
