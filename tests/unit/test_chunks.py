@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from checkpoints import byte_tokenizer, encode_texts, save_changed, save_static
 from graph import inputs
-from helpers import fetch_collection, main, tracked_configuration
+from helpers import fetch_collection, tracked_configuration
 from pydantic import TypeAdapter
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch.nn import Identity
@@ -20,10 +19,10 @@ from transformers import AutoTokenizer
 
 from beirgrid import config
 from beirgrid.collections import collection
-from beirgrid.config.models import Reranker
+from beirgrid.config.models import Model, Reranker
 from beirgrid.config.systems import Int8
 from beirgrid.core import files
-from beirgrid.core.compute import Runtime
+from beirgrid.core.compute import Compute, Runtime
 from beirgrid.core.errors import DataError
 from beirgrid.encoders import cutting, open_encoder, open_model
 from beirgrid.pipeline.grid import Grid
@@ -31,7 +30,8 @@ from beirgrid.pipeline.resources import Resources
 from beirgrid.pipeline.stage import Job
 from beirgrid.runs import runs
 from beirgrid.search import flat
-from beirgrid.stages.index import index_approximate
+from beirgrid.stages import encode, retrieve
+from beirgrid.stages.index import index_approximate, index_vectors
 
 DENSE = {"family": "dense", "similarity": "cosine", "max_length": 40, "prompts": {"document": "d7: ", "query": ""}}
 RERANKER = {"family": "cross-encoder", "max_length": 60}
@@ -230,48 +230,36 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fetch_collection(folder, rows, queries, [("q0", "d1", 1)])
 
 
-def _encoded(site: Path, checkpoint: Path, folder: Path, entry: dict[str, Any]) -> list[str]:
-    """Encode and index two shards, and return the paths of the indexes."""
-    folder.mkdir()
-    for shard in (0, 1):
-        made = ["--output", str(folder / f"{shard}.npy"), "--record", str(folder / f"{shard}.json")]
-        words = ["encode", "--model", json.dumps(entry), "--checkpoint", str(checkpoint), "--corpus"]
-        words += [str(site / "corpus.parquet"), "--shard", str(shard), "--shard-size", "6", "--device", "cpu"]
-        assert main([*words, *made]) == 0
-        (folder / "indexes").mkdir(exist_ok=True)
-        index = folder / "indexes" / f"{shard}.faiss"
-        words = ["index", "dense", "--vectors", str(folder / f"{shard}.npy"), "--output", str(index)]
-        assert main([*words, "--record", str(index.with_suffix(".json"))]) == 0
-    return [str(folder / "indexes" / f"{shard}.faiss") for shard in (0, 1)]
-
-
 @pytest.mark.slow
-def test_runs_are_of_documents_and_another_chunking_is_refused(site, tiny_models, tmp_path, capsys):
-    checkpoint, whole, indexes = tiny_models["dense"], {**DENSE, "prompts": {"document": "d7: "}}, {}
-    for name, more in {"whole": {}, "max": _chunks("max"), "mean": _chunks("mean")}.items():
-        indexes[name] = _encoded(site, checkpoint, tmp_path / name, whole | more)
-        words = ["retrieve", "dense", "--system", "s", "--model", json.dumps(whole | more), "--depth", "9"]
-        words += ["--checkpoint", str(checkpoint), "--device", "cpu", "--indexes", *indexes[name]]
-        words += ["--corpus", str(site / "corpus.parquet"), "--queries", str(site / "queries.parquet")]
-        made = ["--output", str(tmp_path / f"{name}.run.gz"), "--record", str(tmp_path / f"{name}.json")]
-        assert main([*words, *made]) == 0
-    texts = [document.full_text for block in collection.read_documents(site / "corpus.parquet") for document in block]
-    queries = open_encoder(checkpoint, whole).encode_queries(
-        list(collection.read_queries(site / "queries.parquet").values())
+def test_runs_are_of_documents(site, tiny_models, tmp_path):
+    """The corpus is encoded in two shards."""
+    checkpoint, entry = tiny_models["dense"], {**DENSE, "prompts": {"document": "d7: "}}
+    model = TypeAdapter(Model).validate_python(entry | _chunks("max"))
+    search = {"model": model, "checkpoint": checkpoint, "corpus": site / "corpus.parquet"}
+    search["compute"] = Compute(device="cpu", precision="float32")
+    indexes, facts = [], []
+    for shard in (0, 1):
+        vectors, record = tmp_path / f"{shard}.npy", tmp_path / f"{shard}.json"
+        encode.encode(**search, shard=shard, shard_size=6, output=vectors, record=record)
+        indexes.append(tmp_path / f"{shard}.faiss")
+        index_vectors(family="dense", vectors=vectors, output=indexes[-1], record=tmp_path / f"{shard}.index.json")
+        facts.append(files.read_json(record)["facts"])
+    written = {"output": tmp_path / "max.run.gz", "record": tmp_path / "max.json"}
+    retrieve.retrieve_vectors(
+        **search, system="s", queries=site / "queries.parquet", indexes=indexes, depth=9, **written
     )
-    parts = [open_encoder(checkpoint, whole).encode_documents(_windows(checkpoint, text)) for text in texts]
+    texts = [document.full_text for block in collection.read_documents(site / "corpus.parquet") for document in block]
+    whole = open_encoder(checkpoint, entry)
+    queries = whole.encode_queries(list(collection.read_queries(site / "queries.parquet").values()))
+    parts = [whole.encode_documents(_windows(checkpoint, text)) for text in texts]
     scores, rows = _best(parts, queries, 9)
     ids = [f"d{n}" for n in range(11)] + ["none"]
-    found = runs.read(tmp_path / "max.run.gz")
+    found = runs.read(written["output"])
     for number, ranking in enumerate(found.values()):
         assert list(ranking.ids) == [ids[row] for row in rows[number]]
         assert np.abs(ranking.scores - scores[number]).max() < 1e-5
-    facts = [files.read_json(tmp_path / "max" / f"{shard}.json")["facts"] for shard in (0, 1)]
     assert [fact["documents"] for fact in facts] == [6, 6]
     assert sum(fact["chunks"] for fact in facts) == sum(map(len, parts)) > 40
-    sizes = {name: sum(Path(path).stat().st_size for path in indexes[name]) for name in indexes}
-    assert sizes["max"] > 2 * sizes["whole"] == 2 * sizes["mean"]
-    assert all("chunks" not in files.read_json(record)["facts"] for record in (tmp_path / "whole").rglob("*.json"))
 
 
 @pytest.mark.parametrize("aggregate", ["max", "mean"])
