@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -204,12 +204,14 @@ def set_step(*words: object) -> None:
     arguments.call(arguments)
 
 
-def beirgrid(*words: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def beirgrid(
+    *words: str | Path, cwd: Path = ROOT, environment: Mapping[str, str] = os.environ
+) -> subprocess.CompletedProcess[str]:
     """Run a command, or a stage with the job that its words describe."""
     arguments, text = stage_job(*words)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    variables = {**environment, "PYTHONPATH": str(ROOT / "workflow")}
     command = [python(), "-m", "beirgrid", *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment, input=text, text=True, capture_output=True, check=False)
+    return subprocess.run(command, cwd=cwd, env=variables, input=text, text=True, capture_output=True, check=False)
 
 
 @cache

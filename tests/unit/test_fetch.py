@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, fetch_corpus, fetch_dataset, main, python
+from helpers import ROOT, beirgrid, fetch_corpus, fetch_dataset, main
 from model_hub import serve
 from stage_words import stage_command
 
@@ -433,10 +433,9 @@ def test_a_bad_checkpoint_is_refused(run, tmp_path, out, inside, entry, message)
 
 
 def test_a_revision_that_the_hub_does_not_have_is_refused(tmp_path, out):
-    command = stage_command(*model_command(out, checkpoint="a/b", revision="1" * 40), python=python())
+    command = model_command(out, checkpoint="a/b", revision="1" * 40)
     with serve() as hub:
-        environment = {**hub.environment(tmp_path / "hub"), "PYTHONPATH": str(ROOT / "workflow")}
-        done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+        done = beirgrid(*command, environment=hub.environment(tmp_path / "hub"))
     message = r"'toy': a/b at revision 1{40} cannot be fetched \(RevisionNotFoundError: 404"
     assert re.search(message, Fetched(done.returncode, done.stderr).error), done.stderr
     assert names(out) == []

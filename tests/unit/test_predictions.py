@@ -13,8 +13,7 @@ import model_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, main, python
-from stage_words import stage_command
+from helpers import beirgrid, main
 
 from beirgrid.collections import collection, predictions
 
@@ -33,11 +32,16 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "corpus.parquet"
 
 
+def _command(corpus: Path, entry: dict[str, Any]) -> list[str]:
+    """Return the words of the command that fetches an expansion."""
+    words = ["fetch", "expansion", "--entry", json.dumps(entry), "--corpus", str(corpus)]
+    return [*words, "--output", f"{corpus.parent}/out/corpus.parquet", "--record", f"{corpus.parent}/out/corpus.json"]
+
+
 def _fetch(corpus: Path, **entry: Any) -> list[list[str]]:
     """Fetch an expansion; return the queries of each document."""
+    assert main(_command(corpus, entry)) == 0
     output = corpus.parent / "out" / "corpus.parquet"
-    arguments = ["fetch", "expansion", "--entry", json.dumps(entry), "--corpus", str(corpus)]
-    assert main([*arguments, "--output", str(output), "--record", str(output.with_suffix(".json"))]) == 0
     table = pq.read_table(output)
     assert table.schema == collection.EXPANSION_SCHEMAS["query-generator"]
     facts = json.loads(output.with_suffix(".json").read_text())["facts"]
@@ -126,17 +130,11 @@ def test_hidden_files_are_not_read(corpus, name):
 
 def test_queries_come_from_a_commit_of_the_hub(corpus, tmp_path):
     rows = [{"id": name, "predicted_queries": QUERIES[name]} for name in random.Random(0).sample(IDS, 8)]
-    output = tmp_path / "out" / "corpus.parquet"
 
     def fetch(hub: model_hub.ModelHub, revision: str, pattern: str) -> subprocess.CompletedProcess[str]:
         """Run the command in a process of its own: the hub's client reads its address once."""
         entry = {"source": "huggingface", "id": "somebody/queries", "revision": revision, "files": [pattern]}
-        words = ["fetch", "expansion", "--entry"]
-        words += [json.dumps(entry), "--corpus", str(corpus), "--output", str(output)]
-        words += ["--record", str(output.with_suffix(".json"))]
-        environment = hub.environment(tmp_path / "home") | {"PYTHONPATH": str(ROOT / "workflow")}
-        command = stage_command(*words, python=python())
-        return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+        return beirgrid(*_command(corpus, entry), environment=hub.environment(tmp_path / "home"))
 
     with model_hub.serve() as hub:
         files = {"d2q/a.jsonl": _lines(rows[:4]).encode(), "d2q/b.jsonl": _lines(rows[4:]).encode(), "run.py": b"1/0"}
@@ -144,7 +142,7 @@ def test_queries_come_from_a_commit_of_the_hub(corpus, tmp_path):
         hub.commit("datasets/somebody/queries", {})
         done = fetch(hub, commit, "d2q/*.jsonl")
         assert done.returncode == 0, done.stderr
-        assert pq.read_table(output)["queries"].to_pylist() == EXPECTED
+        assert pq.read_table(tmp_path / "out/corpus.parquet")["queries"].to_pylist() == EXPECTED
         assert not any("run.py" in asked for asked in hub.asked)
         for revision, pattern, message in (
             (commit, "*.csv", "has no files *.csv"),
