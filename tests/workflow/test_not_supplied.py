@@ -62,6 +62,7 @@ def test_the_grid_runs_without_it_and_its_cells_say_so(grid):
     page = (work / "results/grids/grid/report/index.html").read_text()
     assert page.count('class="none">not supplied</td>') == 2 * 2  # licensed, and the mean with it; per metric
     assert f"not supplied: there is no folder {os.path.relpath(absent, work)}<" in page
+    assert "1 queries that are documents and do not retrieve themselves" in page
     texts = {path: path.read_text() for path in (work / "results").rglob("*.*") if path.suffix in TEXTS}
     assert len(texts) > 20
     named = [path for path, text in texts.items() if str(work.parent) in text or f"{ROOT}/" in text]
