@@ -90,7 +90,7 @@ def check_columns(names: Iterable[str], place: str) -> None:
 
 def check_id(identifier: str, place: str) -> None:
     """Refuse ids that a TREC run file, whose columns are separated by white space, cannot hold."""
-    if len(identifier.split()) != 1 or identifier != identifier.strip():
+    if identifier.split() != [identifier]:
         raise DataError(f"{place}: the id {quoted(identifier)} has white space in it, which run files cannot hold")
     if identifier.startswith("\ufeff"):
         raise DataError(f"{place}: the id {quoted(identifier)} begins with a byte order mark, which runs cannot hold")

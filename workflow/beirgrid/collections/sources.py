@@ -251,10 +251,8 @@ class HubSource(Source):
             yield Query(read_id(row, place), read_text(row, "text", place, required=True), place)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
-        identifier, revision = self.corpus.id, self.corpus.revision
-        if dataset.id:
-            assert dataset.revision is not None, "the configuration is checked"
-            identifier, revision = dataset.id, dataset.revision
+        # The configuration is checked: id and revision go together.
+        identifier, revision = dataset.id or self.corpus.id, dataset.revision or self.corpus.revision
         names = (self._named("qrels"),) if self.corpus.subset else ("default", "qrels")
         for row, place in _hub_rows(identifier, revision, names, dataset.split):
             grade = row.get("score", 1)  # NanoBEIR lists only relevant documents, without scores
