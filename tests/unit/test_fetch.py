@@ -539,13 +539,6 @@ def test_odd_forms_of_the_same_collection_give_the_same_bytes(fetch, good, out, 
     assert artifacts(out) == artifacts(good)
 
 
-def test_fetching_again_gives_the_same_bytes(run, good, out):
-    shutil.copytree(good, out)
-    for command in (corpus_command, dataset_command):
-        assert run(command(good.with_name("folder"), out)).warnings == []
-    assert artifacts(out) == artifacts(good)
-
-
 SIGNS = r"""" ' \ / ../../x # %s {id} $(id) `id` * , ; : - --help & N/A NA nan null None true 0 -1 007 1e3 1.0"""
 ODD_IDS = [
     *SIGNS.split(),
@@ -784,18 +777,6 @@ def test_a_judgement_overruled_by_a_later_one_is_counted(fetch, out):
     (warning,) = fetch(qrels("q1\td1\t0\nq2\td3\t2\n"))
     assert warning.startswith("qrels judge 1 (query, document) pairs again with another grade")
     assert read_qrels(out / "qrels.tsv")["q1"] == {"d1": 0}
-
-
-def test_a_path_may_be_relative_to_the_working_directory(run, tmp_path, monkeypatch):
-    lay(tmp_path / "folder")
-    monkeypatch.chdir(tmp_path)
-    for command in (
-        corpus_command(Path("folder"), Path("out"), documents=3),
-        dataset_command(Path("folder"), Path("out"), queries=2),
-    ):
-        assert run(command).warnings == []
-    assert rows(tmp_path / "out") == DOCUMENTS
-    assert names(tmp_path) == ["folder", "out"]
 
 
 # ---- a full disk
