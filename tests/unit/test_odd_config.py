@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -255,19 +254,6 @@ def test_it_works(tmp_path, monkeypatch, texts):
     assert entry["family"] == "dense"
     fetched = Rules(grid, own_python=True).fetch_model.inputs(Wildcards(fromdict={"model": "minilm"}))
     assert "files" not in fetched  # Snakemake would fill in {x} and <y>
-
-
-def test_a_wide_net_of_fusions_is_quick():
-    # each of two parts, of two parts: a million paths, 39 systems
-    net = {f"{side}{i}": {"fusion": "rrf", "of": [f"a{i - 1}", f"b{i - 1}"]} for i in range(1, 20) for side in "ab"}
-    merged = _merged()
-    merged["systems"] |= {"a0": {"retriever": "bm25"}, "b0": {"retriever": "bm25", "k1": 1.2}, **net}
-    merged["grid"]["systems"] = ["a19"]
-    started = time.monotonic()
-    grid = Grid(config.load(merged))
-    assert len(grid.systems) == 39
-    assert len(everything(grid)) == 2 + 39 + 1  # corpus, queries; a run each; one index
-    assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize(
