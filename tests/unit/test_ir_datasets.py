@@ -29,7 +29,7 @@ from helpers import beirgrid, fetch_corpus, fetch_dataset, main, quick_first
 from ir_datasets.datasets import beir
 from ir_datasets.datasets.base import Dataset, FilteredQueries
 from ir_datasets.formats import GenericDoc, GenericQuery
-from ir_datasets.util import Cache, Migrator, ZipExtract, home_path
+from ir_datasets.util import Cache, ZipExtract, home_path
 from ir_datasets.util.download import _DownloadConfig
 
 from beirgrid.collections import collection
@@ -131,8 +131,7 @@ def register_dataset(
     base = home_path() / beir.NAME
     entry = {"url": url, "size_hint": size_hint, "expected_md5": md5, "cache_path": "tiny/source.zip"}
     download = _DownloadConfig(contents={beir.NAME: {"tiny": entry}}).context(beir.NAME, base)["tiny"]
-    migrator = Migrator(base / "tiny/irds_version.txt", "v2", affected_files=[f"{base}/tiny/docs.pklz4"])
-    documents = migrator(beir.BeirDocs("tiny", ZipExtract(download, f"{FOLDER}/corpus.jsonl"), document))
+    documents = beir.BeirDocs("tiny", ZipExtract(download, f"{FOLDER}/corpus.jsonl"), document)
     texts = Cache(ZipExtract(download, f"{FOLDER}/queries.jsonl"), base / "tiny/queries.json")
     queries = beir.BeirQueries("tiny", texts, query)
 
@@ -203,7 +202,7 @@ def names(folder: Path) -> list[str]:
 def downloads(home: Path) -> list[str]:
     """Return what ir_datasets kept, besides its empty or not yet filled index of documents and locks."""
     kept = [path for path in home.rglob("*") if path.is_file() and path.parent.name != "docs.pklz4"]
-    return sorted(str(path.relative_to(home)) for path in kept if path.name not in ("irds_version.txt", "beir.lock"))
+    return sorted(str(path.relative_to(home)) for path in kept if path.name != "beir.lock")
 
 
 def documents_in(folder: Path) -> list[dict[str, str]]:
