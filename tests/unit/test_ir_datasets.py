@@ -363,7 +363,6 @@ MANY = jsonl([{**DOCUMENTS[0], "_id": f"d{i}"} for i in range(2000)])
     ("kind", "body", "message"),
     [
         pytest.param("corpus", b"<html>moved</html>", "BadZipFile: File is not a zip file", id="no-zip"),
-        pytest.param("corpus", damaged(zipped(MANY), "tiny/corpus.jsonl"), "BadZipFile|[eE]rror", id="damaged-corpus"),
         pytest.param("dataset", damaged(zipped(), "tiny/qrels/test.tsv"), "BadZipFile|error", id="damaged-qrels"),
         pytest.param("dataset", zipped(qrels=HEADER + "1\td1\tx\n"), "ValueError: .*'x'", id="score-is-a-word"),
     ],
