@@ -76,9 +76,7 @@ def gz(content: str | list[Any]) -> bytes:
 
 
 # Long enough, and random enough, that 9,000 bytes of its gzip form hold whole lines.
-_RANDOM = random.Random(0)
-MANY = [{"_id": f"d{i}", "title": "", "text": _RANDOM.randbytes(40).hex()} for i in range(500)]
-MANY_QUERIES = [*QUERIES, *({"_id": f"x{i}", "text": _RANDOM.randbytes(40).hex()} for i in range(500))]
+MANY = [{"_id": f"d{i}", "text": random.Random(i).randbytes(40).hex()} for i in range(500)]
 
 
 @dataclass
@@ -272,7 +270,7 @@ def qrels(rows: str) -> dict[str, Content]:
 
 
 @table(
-    Bad({"queries.jsonl": None, "queries.jsonl.gz": gz(MANY_QUERIES)[:9000]}, r"/folder/queries.jsonl\.gz: truncated"),
+    Bad({"queries.jsonl": None, "queries.jsonl.gz": gz(MANY)[:9000]}, r"/folder/queries.jsonl\.gz: truncated"),
     Bad(query('{"_id": "q3" "text": "x"}'), "/folder/queries.jsonl:4: not JSON"),
     Bad(query('{"_id": "q3"}'), "/folder/queries.jsonl:4: 'text' should be text"),
     Bad({**query(r'{"_id": "q3", "text": "\udc00"}'), **qrels("q3\td1\t1\n")}, "/folder/queries.jsonl:4: "),
