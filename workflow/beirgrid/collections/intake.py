@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from ..config.datasets import Corpus, Dataset, LocalCorpus, is_unjudged
 from ..core.errors import DataError, quoted, warn
 from ..core.progress import Progress
-from . import collection, lines, qrels
+from . import collection, qrels
 from .collection import Document
 from .qrels import MAX_GRADE, Changes, Judgement, Qrels
 from .sources import Query, Restriction, Source
@@ -173,7 +173,6 @@ def _judgements(
         if isinstance(row, Judgement):
             yield row
         else:
-            lines.check_id(row.document, row.place)
             (candidates if row.alone else excluded).setdefault(row.query, []).append(row.document)
 
 

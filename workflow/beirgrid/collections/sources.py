@@ -43,7 +43,6 @@ class Restriction(NamedTuple):
 
     query: str
     document: str
-    place: str
     alone: bool = False
 
 
@@ -212,7 +211,7 @@ class IrDatasetsSource(Source):
             for row in loaded.qrels_iter():
                 place = f"{dataset.id} qrels of query {quoted(row.query_id)}"
                 if row.relevance in excluded:
-                    yield Restriction(row.query_id, row.doc_id, place)
+                    yield Restriction(row.query_id, row.doc_id)
                 else:
                     yield Judgement(row.query_id, row.doc_id, row.relevance, place)
 
@@ -304,9 +303,8 @@ class MtebSource(Source):
         # Some tasks list all documents but few, which their benchmark excludes (BRIGHT).
         nearly_all = all(2 * len(documents) > len(everything) for documents in top_ranked.values())
         for query, documents in top_ranked.items():
-            place = f"{self.corpus.task} candidates of query {query!r}"
             for document in sorted(everything.difference(documents) if nearly_all else set(documents)):
-                yield Restriction(str(query), str(document), place, alone=not nearly_all)
+                yield Restriction(str(query), str(document), alone=not nearly_all)
 
     def _changes(self) -> dict[str, set[str]]:
         """Return FollowIR's lists of documents whose relevance an instruction changes, by query without its suffix."""
