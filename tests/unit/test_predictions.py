@@ -99,6 +99,7 @@ def test_queries_of_another_corpus_are_refused(corpus, capsys):
     ("contents", "message"),
     [
         ({}, "{folder} has no .jsonl files, or does not exist"),
+        ({"a.txt": LISTS}, "{folder} has no .jsonl files, or does not exist"),
         ({"a.jsonl": [*LISTS, LISTS[2]]}, "{folder}/a.jsonl:9: the document '6' has queries already"),
         (
             {"a.jsonl": [{"id": "0", "queries": "one"}]},
@@ -110,10 +111,8 @@ def test_queries_of_another_corpus_are_refused(corpus, capsys):
 )
 def test_queries_that_cannot_be_read_are_refused(corpus, capsys, contents, message):
     folder = corpus.with_name("folder")
-    missing = _wrong(corpus, capsys, source="local", path=str(folder))
-    assert missing == f"{folder} has no .jsonl files, or does not exist"
-    folder.mkdir()
     for name, rows in contents.items():
+        folder.mkdir(exist_ok=True)
         text = _lines(rows).encode()
         (folder / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     assert _wrong(corpus, capsys, source="local", path=str(folder)) == message.format(folder=folder)
