@@ -88,18 +88,21 @@ def attendant_of(fork: int) -> psutil.Process:
 
 
 def test_a_fork_has_the_job_s_folder_environment_and_streams(start, tmp_path):
-    program = "import os, sys; print(os.getcwd(), os.environ['X'], sys.stdin.read()); sys.exit('a message')"
-    job = start(program, cwd=tmp_path, env={**BEFORE["env"], "X": "y"}, stdin=subprocess.PIPE)
-    assert job.communicate("input") == (f"{tmp_path} y input\n", "a message\n")
+    program = "import os, sys; print(os.getcwd(), len(os.environ['X']), sys.stdin.read()); sys.exit('a message')"
+    job = start(program, cwd=tmp_path, env={**BEFORE["env"], "X": "x" * 100_000}, stdin=subprocess.PIPE)
+    assert job.communicate("input", timeout=30) == (f"{tmp_path} 100000 input\n", "a message\n")
     assert job.returncode == 1
 
 
-@pytest.mark.parametrize(("program", "status"), [("", 0), ("raise SystemExit(3)", 3), ("1 / 0", 1)])
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [("", 0), ("raise SystemExit(3)", 3), ("1 / 0", 1), ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL)],
+)
 def test_a_job_ends_with_the_status_of_its_fork(start, program, status):
     job = start(program)
     _, error = job.communicate()
     assert job.returncode == status
-    assert ("ZeroDivisionError" in error) == ("/" in program)
+    assert ("ZeroDivisionError" in error) == (program == "1 / 0")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -114,35 +117,21 @@ def test_a_signal_reaches_the_fork(start, number):
         assert job.returncode == -number
 
 
-def _start_beside_a_preparing_server(start, folder):
-    """Start a job, whose server prepares until a file ``ready`` exists, and wait until it has sent its request."""
-    prepares = f"lambda: [time.sleep(0.01) for _ in iter(Path({str(folder / 'ready')!r}).exists, True)]"
+@pytest.mark.parametrize("ends", ["job", "run"])
+def test_a_job_ends_that_is_told_to_or_whose_run_ends_before_the_server_can_fork(start, owner, tmp_path, ends):
+    """The server imports libraries for seconds after it has taken the connection."""
+    ready = tmp_path / "ready"
+    prepares = f"lambda: [time.sleep(0.01) for _ in iter(Path({str(ready)!r}).exists, True)]"
     job = start("print('ran')", server=f"import time\n{SERVER.replace('lambda: None', prepares)}")
     caught = 0
-    while not caught >> signal.SIGTERM - 1 & 1:
+    while not caught >> signal.SIGTERM - 1 & 1:  # it sends its request before
         caught = int(Path(f"/proc/{job.pid}/status").read_text().partition("SigCgt:")[2].split()[0], 16)
-    return job
-
-
-def test_a_job_ends_with_a_server_whose_run_has_ended(start, owner, tmp_path):
-    """Otherwise the job would run here, and pass signals on to nobody."""
-    job = _start_beside_a_preparing_server(start, tmp_path)
-    owner.kill()
+    (job if ends == "job" else owner).terminate()
     time.sleep(0.1)
-    (tmp_path / "ready").touch()
+    ready.touch()
     said = "beirgrid: error: the process from which this job was forked has been killed; run again\n"
-    assert job.communicate(timeout=30) == ("", said)
-    assert job.returncode == 1
-
-
-def test_a_signal_before_the_server_can_fork_ends_the_job(start, tmp_path):
-    """The server imports libraries for seconds after it has taken the connection."""
-    job = _start_beside_a_preparing_server(start, tmp_path)
-    job.send_signal(signal.SIGTERM)
-    time.sleep(0.1)
-    (tmp_path / "ready").touch()
-    assert job.communicate(timeout=30)[0] == ""
-    assert job.returncode == -signal.SIGTERM
+    assert job.communicate(timeout=30) == ("", said if ends == "run" else "")
+    assert job.returncode == (1 if ends == "run" else -signal.SIGTERM)
 
 
 def test_an_ignored_hangup_stays_ignored(start):
@@ -194,11 +183,6 @@ def test_a_client_that_says_nothing_keeps_nobody_waiting(start, tmp_path):
     with forks.connect(tmp_path / "forks" / "socket", ["false"]):
         assert start("print('forked')").communicate(timeout=30)[0] == "forked\n"
     assert start("print('again')").communicate(timeout=30)[0] == "again\n"  # after a client that was killed
-
-
-def test_a_large_environment_is_taken_along(start):
-    job = start("import os; print(len(os.environ['X']))", env={**BEFORE["env"], "X": "x" * 100_000})
-    assert job.communicate(timeout=30)[0] == "100000\n"
 
 
 @pytest.mark.parametrize("owner", ["", "no number"])
