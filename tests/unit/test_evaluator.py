@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from helpers import write_collection
 from sentence_transformers import (
     MultiVectorEncoder,
     SentenceTransformer,
@@ -145,20 +144,12 @@ class Letters:
         return np.array([[text.count(letter) for letter in "abcdef"] for text in texts])
 
 
-def _collection(folder: Path, text: str) -> None:
-    """Write a collection of one's own: three documents, and a query for which d1 is relevant."""
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    documents = [{"_id": f"d{i}", "title": "", "text": of} for i, of in enumerate(["aaa", text, "ccc"])]
-    (folder / "corpus.jsonl").write_text("".join(f"{json.dumps(document)}\n" for document in documents))
-    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "b"}) + "\n")
-    (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td1\t1\n")
-
-
 def test_folders_and_names_of_the_directory_are_fetched_without_a_grid_a_page_or_a_word(tmp_path, capfd):
     """A folder that changed is read again; what did not change is not."""
     folder, work, inodes = tmp_path / "notes", tmp_path / "work", []
     for text, score in (("bbb", 1), ("bbb", 1), ("aaa", 0.5)):  # where all scores are 0, the larger id comes first
-        _collection(folder, text)
+        documents = [{"_id": f"d{i}", "text": of} for i, of in enumerate(["aaa", text, "ccc"])]
+        write_collection(folder, documents, [{"_id": "q", "text": "b"}], {"test": [("q", "d1", 1)]})
         evaluator = beirgrid.Evaluator(str(folder), metrics=["mrr@10"], directory=work)
         assert evaluator(Letters()) == {"notes_mrr@10": score}
         inodes.append((work / "results/corpora/notes/corpus.parquet").stat().st_ino)
