@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 from helpers import forked_snakemake, main
 
 import beirgrid
+from beirgrid.core import files
 from beirgrid.core.compute import Compute
 from beirgrid.core.errors import BeirgridError, ConfigError, DataError
 from beirgrid.results import results_folder, scores
@@ -75,20 +75,48 @@ def test_the_command_prints_scores_without_an_output(tmp_path, capsys):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_scores_of_a_grid_are_one_table(tmp_path):
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A working folder with scores of the systems a and b; the grid ``mine`` has b."""
     run, qrels = _write(tmp_path)
+    folder = tmp_path / "work"
     for system in ("a", "b"):
-        output = tmp_path / f"results/metrics/{system}/x.json"
-        evaluate(run=run, qrels=qrels, metrics=["mrr@10"], system=system, dataset="x", output=output)
-    assert scores.read(output) == scores.Scores(system="b", dataset="x", queries=3, means={"mrr@10": 0.5})
-    table = beirgrid.load_scores(tmp_path)
-    assert table.to_dict("list") == {
+        output = folder / f"results/metrics/{system}/x.json"
+        names = {"system": system, "dataset": "x", "per_query": output.with_suffix(".per-query.parquet")}
+        evaluate(run=run, qrels=qrels, metrics=["mrr@10"], output=output, **names)
+    files.write_json(folder / "results/grids/mine/grid.json", {"cells": [{"system": "b", "dataset": "x"}]})
+    return folder
+
+
+def test_scores_of_a_grid_are_one_table(folder):
+    mine = scores.read(folder / "results/metrics/b/x.json")
+    assert mine == scores.Scores(system="b", dataset="x", queries=3, means={"mrr@10": 0.5})
+    assert beirgrid.load_scores(folder).to_dict("list") == {
         **{"system": ["a", "b"], "dataset": ["x", "x"], "metric": ["mrr@10"] * 2},
         **{"value": [0.5, 0.5], "queries": [3, 3]},
     }
-    assert beirgrid.load_scores(tmp_path / "results").equals(table)
     with pytest.raises(DataError, match="elsewhere has no results"):
-        beirgrid.load_scores(tmp_path / "elsewhere")
+        beirgrid.load_scores(folder / "elsewhere")
+
+
+def test_one_rule_finds_results_for_functions_and_commands(folder, monkeypatch, capsys):
+    """A folder in which grids ran, its results, a grid's folder, its summary, and its name."""
+    grid = folder / "results/grids/mine"
+    for place in (grid, grid / "grid.json"):
+        assert list(beirgrid.load_scores(place)["system"]) == ["b"]
+        assert results_folder.working_folder(place) == (folder, "mine")
+    for place in (folder, folder / "results"):
+        assert list(beirgrid.load_scores(place)["system"]) == ["a", "b"]
+        assert results_folder.working_folder(place) == (folder, "")
+    assert main(["compare", "mine:b", ":b", "--directory", str(folder)]) == 0
+    monkeypatch.chdir(folder)
+    assert list(beirgrid.load_scores("mine")["system"]) == ["b"]
+    assert main(["compare", "mine", "."]) == 1  # it has no system a
+    capsys.readouterr()
+    assert main(["compare", "yours", "."]) == 2
+    assert "yours has no results" in capsys.readouterr().err
+    with pytest.raises(DataError, match="there is no folder yours, and no grid of that name ran here"):
+        results_folder.working_folder(Path("yours"))
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"scores": {"system": "a"}}', '{"facts": {"means": {}}}'])
@@ -108,41 +136,10 @@ def test_an_encoder_opens_by_the_keys_of_an_entry(tiny_models):
         beirgrid.open_encoder(tiny_models["dense"], {"family": "dense", "similarity": "dot", "poling": "cls"})
 
 
-def test_one_rule_finds_results_for_functions_and_commands(tmp_path, monkeypatch, capsys):
-    """A folder in which grids ran, its results, a grid's folder, its summary, and its name."""
-    run, qrels = _write(tmp_path)
-    folder = tmp_path / "work"
-    for system in ("a", "b"):
-        output = folder / f"results/metrics/{system}/x.json"
-        names = {"system": system, "dataset": "x", "per_query": output.with_suffix(".per-query.parquet")}
-        evaluate(run=run, qrels=qrels, metrics=["mrr@10"], output=output, **names)
-    cell = {"system": "b", "dataset": "x", "scores": "results/metrics/b/x.json", "per_query": ""}
-    grid = folder / "results/grids/mine/grid.json"
-    grid.parent.mkdir(parents=True)
-    grid.write_text(json.dumps({"cells": [cell]}))
-    for place in (grid, grid.parent):
-        assert list(beirgrid.load_scores(place)["system"]) == ["b"]
-        assert results_folder.working_folder(place) == (folder, "mine")
-    for place in (folder, folder / "results"):
-        assert list(beirgrid.load_scores(place)["system"]) == ["a", "b"]
-        assert results_folder.working_folder(place) == (folder, "")
-    assert main(["compare", "mine:b", ":b", "--directory", str(folder)]) == 0
-    monkeypatch.chdir(folder)
-    assert list(beirgrid.load_scores("mine")["system"]) == ["b"]
-    assert main(["compare", "mine", "."]) == 1  # it has no system a
-    capsys.readouterr()
-    assert main(["compare", "yours", "."]) == 2
-    assert "yours has no results" in capsys.readouterr().err
-    with pytest.raises(DataError, match="there is no folder yours, and no grid of that name ran here"):
-        results_folder.working_folder(Path("yours"))
-
-
 def test_results_that_were_moved_are_not_worked_on_in_place(tmp_path):
-    grid = tmp_path / "archive/grids/mine/grid.json"
-    grid.parent.mkdir(parents=True)
-    grid.write_text("{}")
+    files.write_json(tmp_path / "archive/grids/mine/grid.json", {})
     with pytest.raises(DataError, match="archive must be called results"):
-        results_folder.working_folder(grid.parent)
+        results_folder.working_folder(tmp_path / "archive/grids/mine")
 
 
 @pytest.mark.slow
