@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ from helpers import main
 from huggingface_hub import parse_eval_result_entries
 
 from beirgrid.config.registry import tasks
+from beirgrid.core import files
 from beirgrid.core.checkout import full_version
 from beirgrid.results import scores
 
@@ -32,7 +34,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
             finished.searched("first", dataset, finished.rankings(1), "bfloat16", depth=10, prompts={"query": "q: "})
             finished.searched("second", dataset, finished.rankings(2, better=5), "float32", depth=10)
             _fuse(dataset)
-        _write_summary(folder, ["scifact", "mine"])
+        parts = {"first": (), "second": (), "both": ("first", "second")}
+        _write_summary(parts, "scifact", "mine", datasets={"mine": {"language": "sw"}})
     return folder
 
 
@@ -50,18 +53,14 @@ def _fuse(dataset: str) -> None:
     finished.evaluated("both", dataset)
 
 
-def _write_summary(folder: Path, datasets: list[str]) -> None:
-    """Write the part of a grid's summary that names its cells."""
+def _write_summary(parts: dict[str, tuple[str, ...]], *datasets: str, **more: object) -> None:
+    """Write the part of a grid's summary that names its cells: systems with those whose runs they read."""
     cells = []
-    for system in SYSTEMS:
-        used = SYSTEMS if system == "both" else [system]
-        for dataset in datasets:
-            records = [f"results/corpora/{dataset}/corpus.json", f"results/datasets/{dataset}/dataset.json"]
-            records += [f"results/runs/{part}/{dataset}.json" for part in used]
-            cells.append({"system": system, "dataset": dataset, "records": records})
-    summary = {"cells": cells, "datasets": {"mine": {"language": "sw"}}}
-    (folder / "results/grids/g").mkdir(parents=True, exist_ok=True)
-    (folder / "results/grids/g/grid.json").write_text(json.dumps(summary))
+    for (system, read), dataset in itertools.product(parts.items(), datasets):
+        records = [f"results/corpora/{dataset}/corpus.json", f"results/datasets/{dataset}/dataset.json"]
+        records += [f"results/runs/{name}/{dataset}.json" for name in (*read, system)]
+        cells.append({"system": system, "dataset": dataset, "records": records})
+    files.write_json("results/grids/g/grid.json", {"cells": cells, **more})
 
 
 def _export(work: Path, kind: str, output: Path, *options: str, status: int = 0) -> Path:
@@ -153,14 +152,7 @@ def test_each_seed_is_exported_under_its_own_name(tmp_path, place):
         finished.collection(Path(), "scifact")
         for n in (1, 2):
             finished.searched(f"s.seed{n}", "scifact", finished.rankings(n), "float32", seed=n)
-        records = ["results/corpora/scifact/corpus.json", "results/datasets/scifact/dataset.json"]
-        cells = [
-            {"system": name, "dataset": "scifact", "records": [*records, f"results/runs/{name}/scifact.json"]}
-            for name in ("s.seed1", "s.seed2")
-        ]
-        summary = Path("results/grids/g/grid.json")
-        summary.parent.mkdir(parents=True)
-        summary.write_text(json.dumps({"cells": cells, "seeds": {"s": ["s.seed1", "s.seed2"]}}))
+        _write_summary({"s.seed1": (), "s.seed2": ()}, "scifact", seeds={"s": ["s.seed1", "s.seed2"]})
     for kind, pattern in SEEDED.items():
         out = _export(tmp_path / "work", kind, tmp_path / kind, *place)
         contents = [(out / pattern.format(n=n)).read_bytes() for n in (1, 2)]
