@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pandas as pd
 import pytest
 from helpers import main
 
-from beirgrid.core import paths
+from beirgrid.core import files, paths
 from beirgrid.results.efficiency import LATENCY_COLUMNS, read_latency
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.tools import latency, open_systems
@@ -38,16 +37,14 @@ def grid(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     cells = []
     for system, keys in RECORDS.items():
-        record = Path(paths.RUN_RECORD.format(system=system, dataset="d"))
-        record.parent.mkdir(parents=True)
-        record.write_text(json.dumps(finished.record("retrieve", **keys)))
-        cells.append(Cell(system=system, dataset="d", scores="s", per_query="p", records=(str(record),)))
+        record = paths.RUN_RECORD.format(system=system, dataset="d")
+        files.write_json(record, finished.record("retrieve", **keys))
+        cells.append(Cell(system=system, dataset="d", scores="s", per_query="p", records=(record,)))
     summary = GridSummary(
         systems=tuple(RECORDS), rows=("d",), datasets={"d": DatasetSummary()}, metrics=("ndcg@10",), cells=tuple(cells)
     )
     place = tmp_path / paths.GRID_SUMMARY.format(grid="g")
-    place.parent.mkdir(parents=True)
-    place.write_text(summary.model_dump_json(exclude_defaults=True))
+    files.write_text(place, summary.model_dump_json(exclude_defaults=True))
     return place
 
 
@@ -107,6 +104,6 @@ def test_a_recorded_search_with_a_model_is_opened_with_all_of_its_options(tmp_pa
     parts = {"inputs": {"checkpoint": "c", "corpus": "x", "queries": "q", "indexes": ["0.faiss"]}, "settings": settings}
     job = {"stage": "retrieve_vectors", **parts, "outputs": {"output": "o", "record": "r"}, "options": {"system": "d"}}
     record = finished.record("retrieve", job=job, command="python -m beirgrid stage retrieve_vectors")
-    (tmp_path / "r.json").write_text(json.dumps(record))
+    files.write_json(tmp_path / "r.json", record)
     values = open_systems.read_job(tmp_path / "r.json")
     assert (values["depth"], values["checkpoint"].name, values["model"].family) == (7, "c", "dense")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import subprocess
-import threading
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,31 +19,19 @@ pytestmark = pytest.mark.slow  # whole processes
 ERASED, SEQUENCE = re.compile(r"\r?\x1b\[(1A|2K)"), re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 
 
-def _run(folder: Path, *options: str, **settings: str) -> tuple[int, str]:
+# Runs its words on a pseudo-terminal, and prints what they print there.
+ON_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+
+
+def _run(folder: Path, *options: str) -> tuple[int, str]:
     """Run the grid on a pseudo-terminal; return the exit status and the output without escape sequences."""
-    ours, theirs = pty.openpty()
     command = [python(), "-m", "snakemake", "--logger", "beirgrid", "--configfile", folder / "grid.yaml"]
-    command += ["--directory", folder]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30", **settings}
-    process = subprocess.Popen(
-        [*command, "--cores", "1", *options], cwd=ROOT, env=environment, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    printed: list[bytes] = []
-    reader = threading.Thread(target=_read, args=(ours, printed))
-    reader.start()
-    status = process.wait(timeout=300)
-    reader.join(timeout=30)
-    os.close(ours)
-    return status, SEQUENCE.sub("", ERASED.sub("\n", b"".join(printed).decode())).replace("\r\n", "\n")
-
-
-def _read(terminal: int, printed: list[bytes]) -> None:
-    try:
-        while part := os.read(terminal, 65536):
-            printed.append(part)
-    except OSError:  # as Linux says that nobody has the other side open
-        pass
+    command += ["--directory", folder, "--cores", "1", *options]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+    terminal = [sys.executable, "-c", ON_TERMINAL]
+    done = subprocess.run([*terminal, *command], cwd=ROOT, env=environment, timeout=300, check=False, **pipes)
+    return done.returncode, SEQUENCE.sub("", ERASED.sub("\n", done.stdout.decode())).replace("\r\n", "\n")
 
 
 @pytest.fixture(scope="module")
