@@ -13,15 +13,12 @@ from types import SimpleNamespace
 
 import helpers
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from helpers import tracked_configuration
 from jobs import JOBS, PROGRAM, PUBLISHED
 
 from beirgrid import config
 from beirgrid.__main__ import COMMANDS, main
-from beirgrid.collections import collection
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
 from beirgrid.pipeline import job
@@ -171,18 +168,6 @@ def test_training_keeps_to_its_own_gpu(monkeypatch, tmp_path):
     settings = arguments(Trainer, tmp_path, TrainRecipe(base="b", corpus="c", batch=8), runtime, "float32")
     assert (str(settings.device), settings.n_gpu, settings.train_batch_size) == ("cuda:2", 1, 8)
     assert current[-1] == "cuda:2"
-
-
-def test_expanded_documents_do_not_need_the_whole_registry_entry(tiny_models, tmp_path):
-    rows = pa.table([["d1"], [""], ["abc def"]], schema=collection.CORPUS_SCHEMA)
-    pq.write_table(rows, tmp_path / "c.parquet")
-    arguments = ["expand", "--model", '{"family": "term-weights", "keep_terms": true}', "--device", "cpu"]
-    arguments += ["--checkpoint", tiny_models["term-weights"], "--corpus", tmp_path / "c.parquet", "--shard-size", 5]
-    arguments += ["--output", tmp_path / "0.parquet", "--record", tmp_path / "0.json", "--last"]
-    assert helpers.main([*map(str, arguments)]) == 0
-    settings = json.loads((tmp_path / "0.json").read_text())["settings"]
-    assert settings == {"family": "term-weights", "keep_terms": True, "shard": 0, "shard_size": 5}
-    assert set(pq.read_table(tmp_path / "0.parquet").to_pylist()[0]["terms"]) == {"abc", "def"}
 
 
 def test_words_that_a_command_does_not_know_are_refused(capsys):
