@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-from helpers import ROOT, main
+from helpers import main
 
 from beirgrid.core import files, provenance
 from beirgrid.pipeline.index import INDEX
@@ -216,8 +216,7 @@ def test_a_folder_that_cannot_be_read_is_no_missing_system(copy):
     if able and not shutil.which("setpriv"):
         pytest.skip("root reads every folder, and there is no setpriv here")
     command = [*able, sys.executable, "-m", "beirgrid", "compare", str(copy / "a"), str(copy / "b")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert f"{copy}/b/results/metrics/s cannot be read: Permission denied" in done.stderr
 
