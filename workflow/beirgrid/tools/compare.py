@@ -178,21 +178,20 @@ def _compare_cells(pair: Pair, metrics: Sequence[str], tolerance: float) -> pd.D
     return table.assign(**about, first_seeds=len(first), second_seeds=len(second))
 
 
-def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0, seed: int = 0) -> pd.DataFrame:
+def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0) -> pd.DataFrame:
     """Return a row per metric of two cells whose rows are the units of all metrics.
 
     Args:
         cells: float64 [units, 2, metrics]: the reference and the other cell.
         tolerance: largest difference of means that counts as equal.
-        seed: seed of the random numbers.
     """
     first, second = np.moveaxis(cells.scores, 1, 0)
     differences = second - first
     low, high, p = np.zeros(len(cells.metrics)), np.zeros(len(cells.metrics)), np.ones(len(cells.metrics))
     if (np.abs(differences) > significance.ROUNDING).any():  # equal cells need no random numbers
-        low, high = significance.mean_intervals(differences, significance.generator(seed, cells.name, "bootstrap"))
+        low, high = significance.mean_intervals(differences, significance.generator(0, cells.name, "bootstrap"))
         both = np.stack([differences, np.zeros_like(differences)], axis=1)
-        p = significance.randomisation(both, significance.generator(seed, cells.name, "randomisation"))[0]
+        p = significance.randomisation(both, significance.generator(0, cells.name, "randomisation"))[0]
     means, rmse = differences.mean(axis=0), np.sqrt((differences**2).mean(axis=0))
     values = {"metric": cells.metrics, "queries": len(first)}
     values |= {"first": first.mean(axis=0), "second": second.mean(axis=0)}

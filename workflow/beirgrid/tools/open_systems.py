@@ -96,7 +96,7 @@ def hold_back_output() -> Iterator[None]:
 
 def _open_reranked(reranking: Values, first: OpenSystem, device: str) -> OpenSystem:
     values, depth = read_job(reranking["scores"]), reranking["depth"]
-    runtime = _start(values, device)
+    runtime: Runtime = dataclasses.replace(values["compute"], device=device).start()
     scorer = open_model(values["checkpoint"], values["model"], runtime)
 
     def read(ids: set[str]) -> dict[str, str]:
@@ -144,12 +144,6 @@ def read_job(path: str | Path) -> Values:
         raise DataError(f"{path}: {why}. Delete this record, and run the grid again") from None
 
 
-def _start(values: Values, device: str) -> Runtime:
-    """Start the runtime of a command, on the requested device or else the command's own."""
-    compute: Compute = dataclasses.replace(values["compute"], device=device)
-    return compute.start()
-
-
 def _open_bm25(values: Values) -> OpenSystem:
     depth = values["depth"]
     options = {name: values[name] for name in ("fields", "language", "k1", "b")}
@@ -160,7 +154,7 @@ def _open_bm25(values: Values) -> OpenSystem:
 def _open_model(values: Values, device: str) -> OpenSystem:
     """Open the model and the indexes of a retrieval. All ids of the corpus are held in memory."""
     depth, model = values["depth"], values["model"]
-    runtime = _start(values, device)
+    runtime: Runtime = dataclasses.replace(values["compute"], device=device).start()
     encoder = open_encoder(values["checkpoint"], model, runtime)
     ids = collection.read_ids(values["corpus"], np.arange(collection.count(values["corpus"]))[None])
     shards = {name: values[name] for name in ("indexes", "tokens", "index", "dimensions", "candidates")}
