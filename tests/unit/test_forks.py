@@ -154,28 +154,16 @@ def test_a_fork_ends_with_its_job_and_with_the_process_that_waits_for_it(start, 
     assert ended(fork)
 
 
-def test_a_fork_outlives_its_server_and_the_next_job_starts_another(start):
+@pytest.mark.parametrize("killed", ["server", "run"])
+def test_a_fork_outlives_its_server(start, owner, tmp_path, killed):
     job = start("print(__import__('os').getpid(), flush=True); input(); print('done')", stdin=subprocess.PIPE)
-    first = attendant_of(int(job.stdout.readline())).parent()
-    first.kill()
-    assert ended(first.pid)
-    assert attendant_of(waiting(start)[1]).parent() != first
-    assert job.communicate("\n", timeout=30)[0] == "done\n"
-
-
-def test_jobs_of_a_run_that_was_killed_outlive_their_server(start, owner, tmp_path):
-    job = start("print('begun', flush=True); input(); print('done')", stdin=subprocess.PIPE)
-    assert job.stdout.readline() == "begun\n"  # a job that is not forked yet ends with its run
-    other, fork = waiting(start)
-    server = attendant_of(fork).parent()
-    owner.kill()
-    owner.wait()
+    server = attendant_of(int(job.stdout.readline())).parent()  # a job that is not forked yet ends with its run
+    (server if killed == "server" else owner).kill()
     assert ended(server.pid)
+    if killed == "server":  # the next job starts another
+        assert attendant_of(waiting(start)[1]).parent() != server
+    assert (tmp_path / "forks").exists() == (killed == "server")
     assert job.communicate("\n", timeout=30)[0] == "done\n"
-    assert psutil.pid_exists(fork)
-    other.kill()
-    assert ended(fork)
-    assert not (tmp_path / "forks").exists()
 
 
 def test_a_client_that_says_nothing_keeps_nobody_waiting(start, tmp_path):
