@@ -24,10 +24,7 @@ QRELS = {"q1": {"d1": 1, "d2": 0}, "q2": {"d3": 2}, "q3": {"d1": 1}}
 RUN = {"q1": {"d2": 3.0, "d1": 2.0}, "q2": {"d3": 1.0}}
 
 
-def test_importing_the_package_imports_no_library():
-    program = "import beirgrid, sys; dir(beirgrid); print({'numpy', 'torch', 'pandas', 'pydantic'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+def test_the_package_has_the_functions_that_it_names():
     assert set(beirgrid.__all__) <= set(dir(beirgrid))
     assert all(getattr(beirgrid, name) for name in beirgrid.__all__)
     with pytest.raises(AttributeError, match="no attribute 'serch'"):

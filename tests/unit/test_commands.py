@@ -37,6 +37,8 @@ def test_every_option_that_users_type_is_on_a_page(capsys, root):
             main([*words, "--help"])
         return capsys.readouterr().out
 
+    overview = shown()
+    assert [words for words in COMMANDS if words.split()[0] not in overview] == []
     texts = {words: shown(*words.split()) for words in COMMANDS if words != "evaluate"}
     options = {f"{name} {option}": option for name, text in texts.items() for option in re.findall(r"--[a-z-]+", text)}
     assert len(options) > 100
@@ -46,41 +48,26 @@ def test_every_option_that_users_type_is_on_a_page(capsys, root):
     assert [use for use, option in options.items() if not re.search(rf"{option}(?![a-z-])", pages)] == []
 
 
-def test_the_overview_imports_no_stage():
-    program = (
-        "import sys; from beirgrid.__main__ import main\n"
-        "try: main(['--help'])\n"
-        "finally: print(sorted({'numpy', 'pydantic', 'torch', 'beirgrid.stages.fetch'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stdout.strip().endswith("[]")
-    assert all(words.split()[0] in done.stdout for words in COMMANDS)
-
-
-# Installed modules that take over a second to import together. Each of these stages needs few of them.
+# Packages that take over a second to import together, and programs that need few of them.
 HEAVY = {"torch", "transformers", "datasets", "ranx", "numba", "scipy", "statsmodels", "matplotlib", "faiss", "sklearn"}
-LIGHT_STAGES = {
-    "evaluate": ({"pandas", "jinja2"}, ""),
-    "fuse": (
-        {"pandas", "pyarrow", "jinja2"},
-        "ranking = runs.Ranking(['a', 'b'], np.array([2, 1], np.float32))\n"
-        "for method in ('rrf', 'wsum'): fusion.fuse([{'q': ranking}, {'q': ranking}], method, 10)",
-    ),
-    "aggregate": ({"jinja2"}, ""),
-    "report": (set(), ""),
+RANKING = "runs.Ranking(['a', 'b'], np.array([2, 1], np.float32))"
+FUSIONS = f"[fusion.fuse([{{'q': {RANKING}}}] * 2, method, 10) for method in ('rrf', 'wsum')]"
+LIGHT = {
+    "import beirgrid; dir(beirgrid)": {"numpy", "torch", "pandas", "pydantic"},
+    "from beirgrid.__main__ import main; main(['--help'])": {"numpy", "pydantic", "torch", "beirgrid.stages.fetch"},
+    "import beirgrid.stages.evaluate": HEAVY | {"pandas", "jinja2"},
+    "import beirgrid.stages.aggregate": HEAVY | {"jinja2"},
+    "import beirgrid.stages.report": HEAVY,
+    f"import beirgrid.stages.fuse, numpy as np; from beirgrid.runs import fusion, runs; {FUSIONS}": HEAVY
+    | {"pandas", "pyarrow", "jinja2"},
 }
 
 
-@pytest.mark.parametrize("stage", LIGHT_STAGES)
-def test_stages_without_a_model_import_little(stage):
-    without, work = LIGHT_STAGES[stage]
-    program = (
-        f"import sys; import beirgrid.stages.{stage}\n"
-        f"import numpy as np; from beirgrid.runs import fusion, runs\n{work}\n"
-        f"print(sorted({HEAVY | without!r} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "[]", done.stderr
+@pytest.mark.parametrize("program", LIGHT)
+def test_what_needs_no_model_imports_little(program):
+    ends = f"import atexit, sys; atexit.register(lambda: print(sorted({LIGHT[program]} & set(sys.modules))))"
+    done = subprocess.run([sys.executable, "-c", f"{ends}; {program}"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.fixture(scope="module")
