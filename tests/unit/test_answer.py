@@ -35,10 +35,9 @@ def made(levels: Levels, queries: int = 40, metric: str = "ndcg@10", states: dic
         for system, mean in means.items():
             if (system, name) not in states:
                 noise = shared + rng.normal(0, 0.03, queries)
-                columns[system] = mean + noise - noise.mean()
+                columns[system] = pd.DataFrame({metric: mean + noise - noise.mean()})
         if columns:
-            values = np.stack([columns[system] for system in sorted(columns)], axis=1)[:, :, None]
-            measured.append(statistics.EvaluatedDataset(name, tuple(sorted(columns)), (metric,), values))
+            measured.append(statistics.stack(name, columns))
         scores += [(system, name, metric, states.get((system, name), "done")) for system in systems]
     compared = [statistics.compare(dataset, baseline=baseline, permutations=2000) for dataset in measured]
     training = {"trained_on": summary.get("trained_on"), "unknown": summary.get("training_unknown")}
