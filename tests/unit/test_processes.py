@@ -34,9 +34,14 @@ RUNS = {"demo", "run", "reproduce", "stage"}
 OPTIONS = ["-m", "snakemake", "--cores", "1", "--snakefile", "Snakefile", "--rerun-incomplete"]
 
 
-@pytest.fixture
-def killed(tmp_path, monkeypatch):
-    """A working directory, in which a run was killed with its job."""
+def _run(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *OPTIONS, *options], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_a_lock_and_jobs_beside_which_no_other_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("Snakefile").write_text(SNAKEFILE)
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -48,29 +53,18 @@ def killed(tmp_path, monkeypatch):
     started.wait()
     assert list(Path(".snakemake/locks").iterdir())
     Path("go").touch()
-    return tmp_path
-
-
-def _run(*options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *OPTIONS, *options], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
-
-
-@pytest.mark.slow
-def test_a_killed_run_leaves_a_lock_and_jobs_beside_which_no_other_runs(killed):
     path = Path("results/status.jsonl")
     told = path.read_text()
     first, *rest = told.splitlines()
     path.write_text("\n".join([json.dumps({**json.loads(first), "host": "another-host"}), *rest]))
-    assert not run._was_killed(killed)  # it cannot be seen from here
+    assert not run._was_killed(tmp_path)  # it cannot be seen from here
     path.write_text(told)
-    assert run._was_killed(killed)
+    assert run._was_killed(tmp_path)
     words = [sys.executable, "-c", "import time; time.sleep(600)", "beirgrid", "stage", "encode"]
-    job = subprocess.Popen(words, cwd=killed)
+    job = subprocess.Popen(words, cwd=tmp_path)
     try:
         assert _run("--unlock").returncode == 0
-        assert not run._was_killed(killed)
+        assert not run._was_killed(tmp_path)
         refused = _run()
         assert refused.returncode != 0
         assert f"wait until they end, or stop them (process {job.pid})" in refused.stdout
@@ -81,7 +75,7 @@ def test_a_killed_run_leaves_a_lock_and_jobs_beside_which_no_other_runs(killed):
     assert Path("done").exists()
     Path(".snakemake/locks").mkdir(exist_ok=True)
     Path(".snakemake/locks/of-another-run").touch()
-    assert not run._was_killed(killed)  # the last run has ended
+    assert not run._was_killed(tmp_path)  # the last run has ended
 
 
 @pytest.mark.parametrize(
