@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from helpers import ROOT
 
 from beirgrid.core import compute
 from beirgrid.tools import forks
@@ -33,7 +32,6 @@ from beirgrid.tools import forks
 path, owner, server, program = sys.argv[1:]
 forks.act_as_proxy(forks.connect(Path(path), [sys.executable, "-c", server, path, owner]), [program])
 """
-BEFORE = {"env": {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}, "text": True}
 
 
 @pytest.fixture
@@ -53,13 +51,13 @@ def start(tmp_path, owner):
 
     def call(program, ignored=(), server=SERVER, **options):
         command = [sys.executable, "-c", CLIENT, str(tmp_path / "forks" / "socket"), str(owner.pid), server, program]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
         def set_signals():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # which a shell's background ignores
                 signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
 
-        started.append(subprocess.Popen(command, **{**BEFORE, **pipes, "preexec_fn": set_signals, **options}))
+        started.append(subprocess.Popen(command, **pipes, preexec_fn=set_signals, **options))
         return started[-1]
 
     yield call
@@ -89,7 +87,7 @@ def attendant_of(fork: int) -> psutil.Process:
 
 def test_a_fork_has_the_job_s_folder_environment_and_streams(start, tmp_path):
     program = "import os, sys; print(os.getcwd(), len(os.environ['X']), sys.stdin.read()); sys.exit('a message')"
-    job = start(program, cwd=tmp_path, env={**BEFORE["env"], "X": "x" * 100_000}, stdin=subprocess.PIPE)
+    job = start(program, cwd=tmp_path, env={**os.environ, "X": "x" * 100_000}, stdin=subprocess.PIPE)
     assert job.communicate("input", timeout=30) == (f"{tmp_path} 100000 input\n", "a message\n")
     assert job.returncode == 1
 
@@ -190,8 +188,7 @@ def test_a_job_whose_server_cannot_start_runs_by_itself(owner, tmp_path):
 def test_no_benchmark_counts_a_server_as_the_job_that_starts_it(tmp_path):
     """Snakemake's benchmarks count a job's children."""
     path = tmp_path / "socket"
-    server = ["env", f"PYTHONPATH={ROOT / 'workflow'}", sys.executable, "-c", SERVER, str(path), str(os.getpid())]
-    with forks.connect(path, server):
+    with forks.connect(path, [sys.executable, "-c", SERVER, str(path), str(os.getpid())]):
         serving = [
             process for process in psutil.process_iter(["cmdline"]) if str(path) in (process.info["cmdline"] or [])
         ]
@@ -203,7 +200,7 @@ def test_no_benchmark_counts_a_server_as_the_job_that_starts_it(tmp_path):
 
 def run_stage(*words: str, folder: Path, **options) -> subprocess.CompletedProcess[str]:
     """Run a stage as rules do, with the servers of a folder."""
-    environment = {**BEFORE["env"], "PYTHONSAFEPATH": "1", forks.FOLDER: str(folder)}
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", forks.FOLDER: str(folder)}
     command = [sys.executable, "-m", "beirgrid", "stage", *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, **options)
 
@@ -246,7 +243,7 @@ print(folder, oct(folder.stat().st_mode))
 
 
 def test_jobs_are_offered_forks_until_the_process_ends_that_offered_them(tmp_path):
-    environment = {**BEFORE["env"], "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
     del environment[forks.FOLDER]
     done = subprocess.run([sys.executable, "-c", OFFERS], env=environment, capture_output=True, text=True, check=True)
     folder, mode = done.stdout.rstrip().rsplit(" ", 1)
