@@ -12,14 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, quick_first
+from helpers import quick_first
 
 from beirgrid.core.errors import BeirgridError
 from beirgrid.tools import events, run
 
-SNAKEFILE = f"""
-import sys
-sys.path.insert(0, {str(ROOT / "workflow")!r})
+SNAKEFILE = """
 from beirgrid.tools import events
 from snakemake.logging import logger
 if workflow.is_main_process:
@@ -110,7 +108,7 @@ def test_an_interrupt_while_libraries_are_imported_is_shown_in_one_line(tmp_path
     slow = f"import pathlib, time\npathlib.Path({str(reached)!r}).touch()\ntime.sleep(60)\n"
     (tmp_path / f"{library}.py").write_text(slow)
     words = [sys.executable, "-m", "beirgrid", *command, "--directory", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'workflow'}"}
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     started = subprocess.Popen(
         words,
         env=environment,

@@ -5,24 +5,18 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pages
 import pytest
 import yaml
+from helpers import beirgrid
 
 from beirgrid.__main__ import main
 from beirgrid.config.load import merged
 from beirgrid.core import checkout
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.tools.run import describe, describe_model, find_grid, keep_grid, profile
-
-
-def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run ``beirgrid run`` as a user does."""
-    command = [sys.executable, "-m", "beirgrid", "run", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, text=True, capture_output=True, check=False)
 
 
 def written(folder: Path) -> dict:
@@ -35,13 +29,13 @@ def test_systems_and_datasets_need_no_file(tmp_path):
     foreign = tmp_path / "profiles/default/config.yaml"
     foreign.parent.mkdir(parents=True)
     foreign.write_text("config: ['device=nonsense']\n")
-    words = ("--systems", "bm25,minilm", "--datasets", "demo", "-n")
-    done = run(*words, cwd=tmp_path)
+    words = ("run", "--systems", "bm25,minilm", "--datasets", "demo", "-n")
+    done = beirgrid(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "encode_dense" in done.stdout
     grid = {"name": "bm25-minilm-demo", "systems": ["bm25", "minilm"], "datasets": ["demo"]}
     assert written(tmp_path)["grid"] == grid
-    named = run(*words, "--workflow-profile", foreign.parent, cwd=tmp_path)
+    named = beirgrid(*words, "--workflow-profile", foreign.parent, cwd=tmp_path)
     assert named.returncode == 1
     assert "nonsense" in named.stdout + named.stderr
 
@@ -52,7 +46,7 @@ def test_options_and_targets_of_snakemake_are_passed_on(tmp_path):
     (tmp_path / "grid.yaml").write_text("grid: {name: mine, systems: [bm25-flat], datasets: [scifact]}\n")
     (tmp_path / "more.yaml").write_text("grid: {datasets: [demo]}\n")
     options = ("-n", "--cores", "1", "--directory", "there", "--configfile", "more.yaml")
-    done = run("grid.yaml", "all", "analyses", *options, cwd=tmp_path)
+    done = beirgrid("run", "grid.yaml", "all", "analyses", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "scifact" not in done.stdout
     assert re.search(r"^all +1$", done.stdout, re.MULTILINE)
