@@ -75,14 +75,6 @@ examples:
   beirgrid status                                       what runs, what failed, time left"""
 
 
-class _Version(argparse.Action):
-    """Print the version; git is called only then."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        print(f"beirgrid {full_version()}")
-        parser.exit()
-
-
 class _Parser(argparse.ArgumentParser):
     """A parser that imports a command's module, and declares its options, when that command is parsed."""
 
@@ -111,8 +103,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     """
     parser = _Parser("beirgrid", epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.description = "Evaluate retrieval systems on BEIR's collections and on your own."
+    parser.allow_abbrev = False
+    version = full_version() if "--version" in arguments else ""  # which calls git
     about = "show the version and its commit"
-    parser.add_argument("--version", action=_Version, nargs=0, help=about)
+    parser.add_argument("--version", action="version", version=f"beirgrid {version}", help=about)
     places = {"": parser.add_subparsers(dest="command", required=True, metavar="command")}
     completes = "_ARGCOMPLETE" in os.environ
     typed = os.environ.get("COMP_LINE", "").split()[1:] if completes else []

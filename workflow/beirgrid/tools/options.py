@@ -46,9 +46,8 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -
     """
     sources: list[Any] = [function, *filter(dataclasses.is_dataclass, get_type_hints(function).values())]
     annotated = {name: of for source in sources for name, of in get_type_hints(source, include_extras=True).items()}
-    kinds = {name: of for source in sources for name, of in get_type_hints(source).items()}
     parameters = {name: of for source in sources for name, of in inspect.signature(source).parameters.items()}
-    parameters = {name: of for name, of in parameters.items() if not dataclasses.is_dataclass(kinds[name])}
+    parameters = {name: of for name, of in parameters.items() if not dataclasses.is_dataclass(annotated[name])}
     parser.description, _, parser.epilog = inspect.cleandoc(function.__doc__ or "").replace("``", "`").partition("\n")
     parser.epilog = parser.epilog.partition("Raises:\n")[0].strip()
     parser.formatter_class, parser.allow_abbrev = argparse.RawDescriptionHelpFormatter, False
@@ -56,7 +55,8 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -
         if name == "snakemake":
             parser.set_defaults(snakemake=[])
             continue
-        kind, default, metadata = _without_none(kinds[name]), parameter.default, get_args(annotated[name])[1:]
+        kind, *metadata = get_args(annotated[name])
+        kind, default = _without_none(kind), parameter.default
         texts = [item for item in metadata if isinstance(item, str)]
         settings: dict[str, Any] = {"help": texts[0].replace("%", "%%"), "default": argparse.SUPPRESS}
         listed = get_origin(kind) in (list, tuple) and not any(isinstance(item, BeforeValidator) for item in metadata)
