@@ -72,8 +72,9 @@ def latency(
                 texts = list(collection.read_queries(paths.QUERIES.format(dataset=dataset)).values())[:queries]
                 for text in texts[:warm_up]:
                     opened.rank(text)
-                about = {"system": name, "dataset": dataset, "hardware": opened.hardware, "precision": opened.precision}
-                about["device"] = "cpu" if opened.hardware == cpu_name() else "cuda"
+                on_cpu = opened.hardware == "cpu"
+                about = {"system": name, "dataset": dataset, "precision": opened.precision}
+                about["hardware"], about["device"] = (cpu_name(), "cpu") if on_cpu else (opened.hardware, "cuda")
                 rows += [{**about, "cpus": len(os.sched_getaffinity(0)), **row} for row in measure(opened, texts)]
         except NotSearchable as error:
             warn(f"{name} is left out: {error}")

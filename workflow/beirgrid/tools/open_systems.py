@@ -38,7 +38,7 @@ class OpenSystem(NamedTuple):
 
     rank: Callable[[str], runs.Ranking]  # of a query
     depth: int  # documents that it retrieves, or reranks
-    hardware: str  # of its model, or of this machine
+    hardware: str = "cpu"  # of its model: cpu, or the name of the GPU
     precision: str = ""  # of its model
     first: OpenSystem | None = None
     read: Callable[[set[str]], dict[str, str]] = lambda ids: {}  # texts of documents by id
@@ -111,7 +111,7 @@ def _open_reranked(reranking: Values, first: OpenSystem, device: str) -> OpenSys
         of_pairs = zip(top, score(text, list(top.values())).tolist(), strict=True)
         return runs.reordered("", ranking, {("", document): of_pair for document, of_pair in of_pairs}, depth)
 
-    return OpenSystem(rank, depth, _hardware(runtime), scorer.precision, first, read, score)
+    return OpenSystem(rank, depth, runtime.hardware, scorer.precision, first, read, score)
 
 
 def _open_fused(values: Values, parts: Sequence[OpenSystem]) -> OpenSystem:
@@ -148,7 +148,7 @@ def _open_bm25(values: Values) -> OpenSystem:
     depth = values["depth"]
     options = {name: values[name] for name in ("fields", "language", "k1", "b")}
     searcher = lucene.Searcher(values["index"], **options, memory_mb=values["memory"])
-    return OpenSystem(lambda text: runs.canonical("", *searcher.search(text, depth)), depth, cpu_name())
+    return OpenSystem(lambda text: runs.canonical("", *searcher.search(text, depth)), depth)
 
 
 def _open_model(values: Values, device: str) -> OpenSystem:
@@ -167,12 +167,7 @@ def _open_model(values: Values, device: str) -> OpenSystem:
         scores, rows = scores[rows >= 0], rows[rows >= 0]
         return runs.canonical("", ids.take(rows).to_pylist(), scores, depth)
 
-    return OpenSystem(rank, depth, _hardware(runtime), encoder.precision)
-
-
-def _hardware(runtime: Runtime) -> str:
-    """Return the name of the GPU or of the processor that a runtime uses."""
-    return runtime.hardware if runtime.kind == "cuda" else cpu_name()
+    return OpenSystem(rank, depth, runtime.hardware, encoder.precision)
 
 
 @functools.cache
