@@ -28,7 +28,7 @@ def made(levels: Levels, queries: int = 40, metric: str = "ndcg@10", states: dic
     """Return a grid and its tables: dataset → system → mean of its queries; ``states`` are cells without a score."""
     states, rng = states or {}, np.random.default_rng(1)
     systems = list(dict.fromkeys(name for of_dataset in levels.values() for name in of_dataset))
-    baseline = summary.get("baseline")
+    summary["baseline"] = baseline = "bm25" if "bm25" in systems else ""
     measured, scores = [], []
     for name, means in levels.items():
         shared, columns = rng.normal(0, 0.1, queries), {}
@@ -70,7 +70,7 @@ TUKEY = "randomised Tukey HSD test, 0.05"
 
 
 def test_one_dataset_names_who_leads_who_is_alike_and_the_difference_to_the_baseline():
-    grid, found = made({"d": {"bm25": 0.3, "a": 0.6, "b": 0.599, "c": 0.4}}, baseline="bm25")
+    grid, found = made({"d": {"bm25": 0.3, "a": 0.6, "b": 0.599, "c": 0.4}})
     score, tested = of(found.scores, system="a"), of(found.significance, system="a")
     ends = f"[{tested['difference_low']:.4f}, {tested['difference_high']:.4f}]"
     pair = of(found.pairs, system="a", other="b")
@@ -109,7 +109,7 @@ def test_one_dataset_names_who_leads_who_is_alike_and_the_difference_to_the_base
     ids=["three-are-named", "all-are-counted", "the-baseline-is-alike", "the-baseline-leads"],
 )
 def test_systems_that_cannot_be_told_apart_are_named_or_counted(means, told, more):
-    said = answer(*made({"d": means}, baseline="bm25"))
+    said = answer(*made({"d": means}))
     assert said.sentences[1:] == [told]
     test, *compared = said.more
     assert test == f"Systems are told apart by a {TUKEY}."
@@ -118,7 +118,7 @@ def test_systems_that_cannot_be_told_apart_are_named_or_counted(means, told, mor
 
 
 def test_the_corrected_p_decides_whether_a_system_is_told_apart():
-    grid, found = made({"d": {"bm25": 0.3, "a": 0.301}}, baseline="bm25")
+    grid, found = made({"d": {"bm25": 0.3, "a": 0.301}})
     for p, said in ((0.06, "bm25 cannot be told apart from it."), (0.05, "It can be told apart from bm25.")):
         assert answer(grid, found._replace(pairs=found.pairs.assign(p_tukey=p))).sentences[1] == said
 
@@ -126,7 +126,7 @@ def test_the_corrected_p_decides_whether_a_system_is_told_apart():
 @pytest.mark.parametrize(("mine", "verdict"), [(0.6, "z is better"), (0.3, "bm25 is better")])
 def test_a_planned_comparison_comes_first(mine, verdict):
     """One system of three leads; the question was about the other two."""
-    grid, found = made({"d": {"bm25": 0.45, "z": mine, "best": 0.9}}, baseline="bm25", compare=("z", "bm25"))
+    grid, found = made({"d": {"bm25": 0.45, "z": mine, "best": 0.9}}, compare=("z", "bm25"))
     pair = of(found.pairs, system="bm25", other="z")
     ends = f"[{-pair['difference_high']:+.4f}, {-pair['difference_low']:+.4f}]".replace("+", "")
     p = f"{pair['p_randomisation']:.2g}"
@@ -138,7 +138,7 @@ def test_a_planned_comparison_comes_first(mine, verdict):
 
 def test_a_planned_comparison_over_datasets_is_told_of_each_and_of_their_mean():
     levels = {"x": {"bm25": 0.3, "z": 0.6}, "y": {"bm25": 0.4, "z": 0.4}}
-    grid, found = made(levels, baseline="bm25", compare=("z", "bm25"))
+    grid, found = made(levels, compare=("z", "bm25"))
     sizes = [texts(pair) for _, pair in found.pairs.iterrows()]
     half = math.hypot(*(pair["difference_high"] - pair["difference_low"] for _, pair in found.pairs.iterrows())) / 4
     said = answer(grid, found)
@@ -161,7 +161,7 @@ def texts(pair: pd.Series) -> str:
 
 def test_one_system_is_compared_with_each_of_several_over_datasets():
     levels = {f"d{i}": {"bm25": 0.3 + i / 100, "m": 0.5 - i / 50, "z": 0.5 + i / 90} for i in range(5)}
-    grid, found = made(levels, baseline="bm25", compare=("z", "bm25", "m"))
+    grid, found = made(levels, compare=("z", "bm25", "m"))
     assert len(found.pairs) == 15
     differences = [levels[name]["z"] - levels[name]["bm25"] for name in levels]
     low, high = DescrStatsW(differences).tconfint_mean()
@@ -175,7 +175,7 @@ def test_one_system_is_compared_with_each_of_several_over_datasets():
 
 
 def test_documents_that_are_not_judged_weaken_the_answer():
-    grid, found = made({"d": {"bm25": 0.3, "a": 0.6}}, baseline="bm25")
+    grid, found = made({"d": {"bm25": 0.3, "a": 0.6}})
     weak = ["50 % of the top ten documents of a are not judged, and count as not relevant."]
     for share, told in ((0.5, weak), (0.1, [])):
         scores = found.scores.assign(not_judged=found.scores["system"].map({"a": share, "bm25": 0.9}))
@@ -194,7 +194,7 @@ def test_systems_are_ordered_by_their_score_unless_the_grid_has_an_order():
 
 def test_over_datasets_too_the_corrected_p_decides():
     levels = {f"d{i}": {"bm25": 0.6, "a": 0.5 + i / 100, "b": 0.1 + i / 100} for i in range(5)}
-    grid, found = made(levels, baseline="bm25")
+    grid, found = made(levels)
     said = answer(grid, found)
     assert said.sentences[1] == "It can be told apart from each of the 2 other systems."
     raised = found.across["p_best"].where(found.across["system"] != "a", 0.06)
@@ -203,14 +203,14 @@ def test_over_datasets_too_the_corrected_p_decides():
 
 
 def test_the_lowest_is_the_best_of_holes_and_its_difference_is_negative():
-    said = answer(*made({"d": {"bm25": 0.6, "a": 0.3}}, metric="hole@10", baseline="bm25"))
+    said = answer(*made({"d": {"bm25": 0.6, "a": 0.3}}, metric="hole@10"))
     assert said.sentences[0].startswith("a has the lowest hole@10 on d (40 queries): 0.3000 [")
     assert said.more[1].startswith("a minus the baseline bm25: -0.3000 [-0.")
 
 
 def test_five_datasets_are_compared_by_their_mean():
     levels = {f"d{i}": {"bm25": 0.3 + i / 100, "a": 0.5 + i / 90, "b": 0.51 + i % 2 * 0.03, "c": 0.1} for i in range(5)}
-    grid, found = made(levels, baseline="bm25")
+    grid, found = made(levels)
     row = of(found.across, system="a")
     test = "paired t test over the 5 datasets, Holm's correction for 6 pairs, 0.05"
     assert answer(grid, found) == (
@@ -231,7 +231,7 @@ def test_five_datasets_are_compared_by_their_mean():
 
 def test_fewer_datasets_are_tested_one_by_one_and_the_mean_has_no_p_value():
     levels = {name: {"bm25": 0.3, "a": 0.6, "b": b, "c": c} for name, b, c in (("x", 0.4, 0.601), ("y", 0.85, 0.599))}
-    grid, found = made({**levels, "z": {"bm25": 0.3, "a": 0.6, "b": 0.2, "c": 0.6}}, baseline="bm25")
+    grid, found = made({**levels, "z": {"bm25": 0.3, "a": 0.6, "b": 0.2, "c": 0.6}})
     row = of(found.across, system="a")
     test = "randomised Tukey HSD test, Bonferroni's correction for 3 datasets, 0.05"
     queries = [row[f"difference_{end}_queries"] for end in ("low", "high")]
@@ -256,33 +256,33 @@ def test_fewer_datasets_are_tested_one_by_one_and_the_mean_has_no_p_value():
 
 def test_a_baseline_that_leads_over_few_datasets_is_tested_one_by_one():
     levels = {"x": {"bm25": 0.6, "a": 0.3, "b": 0.6}, "y": {"bm25": 0.6, "a": 0.7, "b": 0.599}}
-    assert answer(*made(levels, baseline="bm25")).sentences[1] == (
+    assert answer(*made(levels)).sentences[1] == (
         "b cannot be told apart from it on any dataset; of the 2 datasets, it is better than a on 1, and worse than a "
         "on 1."
     )
     levels = {name: {"bm25": 0.3, "a": 0.6} for name in levels}
-    said = answer(*made(levels, metric="hole@10", baseline="bm25"))
+    said = answer(*made(levels, metric="hole@10"))
     assert said.sentences[1] == "Of the 2 datasets, it is better than a on 2."
 
 
 def test_a_mean_leaves_out_systems_without_all_scores_and_says_so():
     levels = {name: {"bm25": 0.3, "a": 0.6, "b": 0.7} for name in ("x", "y")}
-    said = answer(*made(levels, states={("b", "y"): "failed"}, baseline="bm25"))
+    said = answer(*made(levels, states={("b", "y"): "failed"}))
     assert said.sentences[0].startswith("a has the highest nDCG@10 on average over 2 datasets (80 queries): 0.6000 [")
     assert said.caveats == ["1 cell has no score: 1 failed.", "Not compared: b (no scores on y)."]
     states = {("bm25", "x"): "pending", ("a", "y"): "pending", ("b", "y"): "failed"}
-    said = answer(*made(levels, states=states, baseline="bm25"))
+    said = answer(*made(levels, states=states))
     assert said.sentences == ["No system has a score on every dataset."]
     assert said.caveats[0] == "3 cells have no score: 2 pending, 1 failed."
 
 
 def test_zero_shot_datasets_decide_and_training_is_told():
     levels = {name: {"bm25": 0.3, "a": 0.6} for name in ("x", "y", "z")}
-    said = answer(*made(levels, trained_on={"a": ("z",)}, baseline="bm25"))
+    said = answer(*made(levels, trained_on={"a": ("z",)}))
     assert "on average over 2 datasets that no compared system was trained on (80 queries)" in said.sentences[0]
-    said = answer(*made({"z": levels["z"]}, trained_on={"a": ("z",)}, baseline="bm25"))
+    said = answer(*made({"z": levels["z"]}, trained_on={"a": ("z",)}))
     assert said.caveats[0] == "It was trained on z, so this score is not zero-shot."
-    said = answer(*made({"z": levels["z"]}, training_unknown={"a": ("z",)}, baseline="bm25"))
+    said = answer(*made({"z": levels["z"]}, training_unknown={"a": ("z",)}))
     assert said.caveats[0] == "It is not known whether its training data has z."
 
 
@@ -291,7 +291,7 @@ def test_without_a_baseline_or_another_system_nothing_is_compared():
     assert re.fullmatch(r"a has nDCG@10 on d \(40 queries\): 0\.6000 \[.+\]\.", said)
     assert caveats == ["No other system is compared."]
     assert "baseline" not in str(answer(*made({"d": {"a": 0.6, "b": 0.3}})))
-    said = answer(*made({"d": {"a": 0.6, "bm25": 0.3}}, states={("bm25", "d"): "pending"}, baseline="bm25"))
+    said = answer(*made({"d": {"a": 0.6, "bm25": 0.3}}, states={("bm25", "d"): "pending"}))
     assert said.caveats == [
         "No other system is compared.",
         "The baseline bm25 is not compared, because it lacks scores.",
@@ -307,7 +307,7 @@ def test_a_grid_without_a_score_says_so(status):
 
 
 def test_deviations_and_seeds_are_those_of_the_tables():
-    grid, found = made({"d": {"bm25": 0.3, "a": 0.6}}, baseline="bm25", seeds={})
+    grid, found = made({"d": {"bm25": 0.3, "a": 0.6}}, seeds={})
     away = [0.02, -0.05, 0.03, 0.04]
     verdicts = pd.DataFrame({"system": "a", "dataset": "d", "metric": "ndcg@10", "difference": away, "published": 0.5})
     verdicts = verdicts.assign(verdict="deviates", recorded=False)
@@ -325,7 +325,7 @@ def test_deviations_and_seeds_are_those_of_the_tables():
 
 def test_the_page_and_the_end_of_a_run_have_the_same_sentences(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    grid, found = made({"d<&": {"bm25": 0.3, "a<b>": 0.6, "c": 0.4}}, baseline="bm25")
+    grid, found = made({"d<&": {"bm25": 0.3, "a<b>": 0.6, "c": 0.4}})
     said = str(answer(grid, found))
     assert said.startswith("a<b> has the highest nDCG@10 on d<& (40 queries)")
     page = render(grid, found)
