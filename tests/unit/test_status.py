@@ -165,13 +165,14 @@ def shown_run(request, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def begun(shown_run):
-    """The same of a run that has begun."""
-    logger, *_ = shown_run
+def begun(told, shown_run):
+    """The logger of a run that has begun, which is recorded and shown, the plugin, and what returns the text."""
+    logger, (_, plugin, shown) = told[0], shown_run
+    logger.addHandler(plugin)
     logger.info("held back")
     logger.info("begun", extra={"event": LogEvent.WORKFLOW_STARTED})
     logger.info("stats", extra=STATS)
-    return shown_run
+    return logger, plugin, shown
 
 
 def test_the_screen_of_a_run_shows_what_matters_and_escapes_control_sequences(begun, tmp_path):
@@ -236,11 +237,9 @@ def test_a_file_gets_a_line_at_ends_of_jobs_every_ten_seconds_at_most(begun, mon
 
 def test_a_job_that_slurm_refuses_has_the_reason(told, begun):
     reason = "SLURM sbatch failed. The error message was 'sbatch: error: CPU count'."
-    logger, _, path = told
-    drawn, _, shown = begun
-    for log in (logger, drawn):
-        log.info("job", extra=_info(1))
-        log.error("failed", extra=_failed(1, "1.log", rule_msg=f"{reason}\n    sbatch call:\n        sbatch -n 1"))
+    (logger, _, path), shown = told, begun[2]
+    logger.info("job", extra=_info(1))
+    logger.error("failed", extra=_failed(1, "1.log", rule_msg=f"{reason}\n    sbatch call:\n        sbatch -n 1"))
     assert f"  encode tiny 1: {reason}\n" in shown()
     assert "sbatch call" not in shown()
     assert f"  encode tiny 1: {reason}" in _screen(path)
@@ -287,12 +286,10 @@ def test_lines_that_are_no_events_are_left_out(told, garbage):
 
 
 def test_a_job_of_another_workflow_needs_no_log(told, begun):
-    logger, _, path = told
-    drawn, _, shown = begun
-    for log in (logger, drawn):
-        for number in (1, 2):
-            log.info("job", extra=_info(number, rule_name="my_train", log=[]))
-        log.error("failed", extra=_failed(2))
+    (logger, _, path), shown = told, begun[2]
+    for number in (1, 2):
+        logger.info("job", extra=_info(number, rule_name="my_train", log=[]))
+    logger.error("failed", extra=_failed(2))
     assert "  my_train tiny 2: no log\n" in shown()
     assert re.search(r"my_train tiny 1 +0:00:00 +begun", _screen(path))
     assert events.read(path).jobs[2].failure == "my_train tiny 2 has no log"
