@@ -71,8 +71,6 @@ def finished_cells(directory: Path, grid: str, output: Path) -> list[ExportedCel
 def _read(result: Result) -> ExportedCell:
     of_cell, _ = scores.read_cell(result)
     provenance.check({"run": provenance.artifact(result.run), "scores": result.scores})
-    if not of_cell.means:
-        raise DataError(f"{result.scores} has no metric. {files.REMEDY}")
     records = list(map(provenance.read_record, result.records))
     return ExportedCell(result, of_cell, provenance.read_record(result.scores), records)
 
