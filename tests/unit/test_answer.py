@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from pages import answers_of
 from statsmodels.stats.weightstats import DescrStatsW
 
-from beirgrid.analysis import tables as statistics
 from beirgrid.page.answer import answer
 from beirgrid.page.render import render
 from beirgrid.results import table_files
 from beirgrid.results.answers import typed
+from beirgrid.results.cells import CellState
 from beirgrid.results.summary import DatasetSummary, GridSummary
+from beirgrid.stages import aggregate
 from beirgrid.tools.reporting import outline
 
 Levels = dict[str, dict[str, float]]
@@ -26,36 +26,25 @@ Levels = dict[str, dict[str, float]]
 
 def made(levels: Levels, queries: int = 40, metric: str = "ndcg@10", states: dict | None = None, **summary):
     """Return a grid and its tables: dataset → system → mean of its queries; ``states`` are cells without a score."""
-    states, rng = states or {}, np.random.default_rng(1)
-    systems = list(dict.fromkeys(name for of_dataset in levels.values() for name in of_dataset))
-    summary["baseline"] = baseline = "bm25" if "bm25" in systems else ""
-    measured, scores = [], []
+    states, rng, cells = states or {}, np.random.default_rng(1), {}
     for name, means in levels.items():
-        shared, columns = rng.normal(0, 0.1, queries), {}
+        shared = rng.normal(0, 0.1, queries)
         for system, mean in means.items():
-            if (system, name) not in states:
-                noise = shared + rng.normal(0, 0.03, queries)
-                columns[system] = pd.DataFrame({metric: mean + noise - noise.mean()})
-        if columns:
-            measured.append(statistics.stack(name, columns))
-        scores += [(system, name, metric, states.get((system, name), "done")) for system in systems]
-    compared = [statistics.compare(dataset, baseline=baseline, permutations=2000) for dataset in measured]
-    training = {"trained_on": summary.get("trained_on"), "unknown": summary.get("training_unknown")}
-    tables = {kind: pd.concat([getattr(c, kind) for c in compared]) for kind in ("significance", "pairs") if compared}
-    tables["across"] = statistics.compare_across(measured, systems=systems, baseline=baseline, **training)
-    tables["scores"] = pd.DataFrame(scores, columns=["system", "dataset", "metric", "status"])
-    if compared:
-        of_cells = tables["significance"].rename(columns={"mean": "value"})
-        of_cells = of_cells[["system", "dataset", "value", "low", "high", "queries"]]
-        tables["scores"] = tables["scores"].merge(of_cells, "left", ["system", "dataset"])
+            if (system, name) in states:
+                cells[system, name] = CellState(states[system, name], "")
+                continue
+            noise = shared + rng.normal(0, 0.03, queries)
+            cells[system, name] = CellState("done", "", pd.DataFrame({metric: mean + noise - noise.mean()}))
+    systems = tuple(dict.fromkeys(system for system, _ in cells))
     grid = GridSummary(
-        systems=tuple(systems),
+        systems=systems,
         rows=tuple(levels),
         datasets={name: DatasetSummary(corpus=name) for name in levels},
         metrics=(metric,),
+        baseline="bm25" if "bm25" in systems else "",
         **summary,
     )
-    return grid, answers_of(**tables)
+    return grid, aggregate.compute(grid, cells, ())
 
 
 def of(table: pd.DataFrame, **where: str) -> pd.Series:
