@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
@@ -16,6 +17,8 @@ from unittest import mock
 import pytest
 
 from beirgrid.__main__ import main
+from beirgrid.pipeline.job import stage_function
+from beirgrid.pipeline.stage import functions
 
 
 def _run(name: str, job: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -108,28 +111,16 @@ def test_an_output_that_nobody_reads_ends_a_command_quietly(tmp_path, words, clo
     os.close(output)
 
 
-# Options of stages that count something.
-COUNTS = {
-    "fuse": ("depth", "k"),
-    "rerank": ("depth",),
-    "score": ("depth",),
-    "fetch_run": ("depth",),
-    "retrieve_lexical": ("depth", "threads", "memory"),
-    "retrieve_vectors": ("depth", "dimensions", "candidates"),
-    "index_lexical": ("threads", "memory"),
-    "index_approximate": ("dimensions",),
-    "encode": ("shard_size",),
-    "expand": ("shard_size",),
-    "mine": ("threads",),
-    "train": ("threads",),
-}
+# Options that count something, of any stage.
+COUNTS = {"candidates", "depth", "dimensions", "k", "memory", "shard_size", "threads"}
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("name", functions())
 @pytest.mark.parametrize(("number", "limit"), [(0, "greater than or equal to 1"), (1000001, "less than or equal to")])
 def test_a_count_of_nothing_or_of_too_much_is_refused(capsys, name, number, limit):
-    said = _refusal(name, json.dumps({"options": dict.fromkeys(COUNTS[name], number)}), capsys)
-    assert [option for option in COUNTS[name] if f"{option}: Input should be {limit}" not in said] == []
+    counts = COUNTS & inspect.signature(stage_function(name)).parameters.keys()
+    said = _refusal(name, json.dumps({"options": dict.fromkeys(counts, number)}), capsys)
+    assert [option for option in counts if f"{option}: Input should be {limit}" not in said] == []
 
 
 def test_an_option_that_is_unknown_or_missing_is_named(capsys):
