@@ -33,10 +33,8 @@ def test_models_say_what_they_need_and_whether_they_are_here(folder, capsys):
     rows = {row["model"]: row for row in listed(capsys, "models")}
     assert rows["minilm"]["here"]
     assert rows["minilm"]["download MB"] == 0  # a package has it
-    assert (
-        rows["dpr"] | {"family": "dense", "from": "facebook/dpr-ctx_encoder-multiset-base", "pickled": True}
-        == rows["dpr"]
-    )
+    stated = {"family": "dense", "from": "facebook/dpr-ctx_encoder-multiset-base", "pickled": True}
+    assert rows["dpr"].items() >= stated.items()
     assert 400 < rows["dpr"]["download MB"] < 500
     assert not rows["dpr"]["here"]
     assert [row["model"] for row in listed(capsys, "models", "--here")] == ["minilm", "minilm~last-layer"]

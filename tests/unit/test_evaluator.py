@@ -71,10 +71,8 @@ def test_the_ranking_is_that_of_all_scores(evaluator, documents, tiny_models, mo
     sparse = SparseEncoder(str(tiny_models["splade"]), device="cpu")
     texts, ids = list(documents.values()), list(documents)
     for model in (late, sparse):
-        query = next(iter(evaluator.queries))
-        all_scores = model.similarity(
-            model.encode_query([evaluator.queries[query]]), model.encode_document(texts)
-        ).float()
+        query, text = next(iter(evaluator.queries.items()))
+        all_scores = model.similarity(model.encode_query([text]), model.encode_document(texts)).float()
         expected = {ids[row] for row in torch.topk(all_scores[0], 10).indices}
         assert set(evaluator.rank(model)[query].ids[:10]) == expected
 

@@ -114,10 +114,8 @@ def test_exports_tell_of_queries_that_count_0(copy, tmp_path):
         finished.searched("first", "scifact", lost, "float32", depth=10)
         _fuse("scifact")
     said = "1 of 12 queries has no documents and counts 0"
-    mteb = _export(copy, "mteb", tmp_path / "mteb")
-    assert json.loads((mteb / f"beirgrid__first/{full_version()}/SciFact.json").read_text())["note"].endswith(
-        f"mteb; {said}"
-    )
+    mteb = _export(copy, "mteb", tmp_path / "mteb") / f"beirgrid__first/{full_version()}/SciFact.json"
+    assert json.loads(mteb.read_text())["note"].endswith(f"mteb; {said}")
     hub = _export(copy, "huggingface", tmp_path / "hub")
     (entry,) = yaml.safe_load((hub / "first/.eval_results/scifact.yaml").read_text())
     assert entry["notes"].endswith(f"float32, {said}")

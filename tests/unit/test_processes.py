@@ -26,13 +26,12 @@ rule all:
     output: "done"
     shell: "touch begun; while [ ! -e go ]; do sleep 0.1; done; touch done"
 """
-OPTIONS = ["-m", "snakemake", "--cores", "1", "--snakefile", "Snakefile", "--rerun-incomplete"]
+SNAKEMAKE = [sys.executable, "-m", "snakemake", "--cores", "1", "--snakefile", "Snakefile", "--rerun-incomplete"]
 
 
 def _run(*options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *OPTIONS, *options], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run([*SNAKEMAKE, *options], text=True, check=False, **pipes)
 
 
 @pytest.mark.slow
@@ -40,7 +39,7 @@ def test_a_killed_run_leaves_a_lock_and_jobs_beside_which_no_other_runs(tmp_path
     monkeypatch.chdir(tmp_path)
     Path("Snakefile").write_text(SNAKEFILE)
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    started = subprocess.Popen([sys.executable, *OPTIONS], **silent, start_new_session=True)
+    started = subprocess.Popen(SNAKEMAKE, **silent, start_new_session=True)
     while not Path("begun").exists():
         assert started.poll() is None
         time.sleep(0.05)
@@ -108,14 +107,9 @@ def test_an_interrupt_while_libraries_are_imported_is_shown_in_one_line(tmp_path
     slow = f"import pathlib, time\npathlib.Path({str(reached)!r}).touch()\ntime.sleep(60)\n"
     (tmp_path / f"{library}.py").write_text(slow)
     words = [sys.executable, "-m", "beirgrid", *command, "--directory", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    started = subprocess.Popen(
-        words,
-        env=environment,
-        text=True,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a shell's background ignores
-    )
+    options = {"env": {**os.environ, "PYTHONPATH": str(tmp_path)}, "text": True, "stderr": subprocess.PIPE}
+    # A shell's background ignores the signal.
+    started = subprocess.Popen(words, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options)
     while started.poll() is None and not reached.exists():
         time.sleep(0.01)
     started.send_signal(signal.SIGINT)
