@@ -160,9 +160,8 @@ class Client:
         except (OSError, EOFError, zlib.error, *_NO_ANSWER):  # there is none, or it is damaged
             answer, result, used = self._answer(path, sent, most, parse)
             if kept:
-                with files.atomic(kept) as temporary:
-                    content = {"request": json.loads(sent), "answer": answer}
-                    temporary.write_bytes(gzip.compress(json.dumps(content).encode(), 1, mtime=0))
+                content = {"request": json.loads(sent), "answer": answer}
+                files.replace(kept, gzip.compress(json.dumps(content).encode(), 1, mtime=0))
         with self.mutex:
             self.usage += used
             self.is_bound |= used is most
