@@ -17,8 +17,9 @@ import pandas as pd
 
 from beirgrid.results import answers
 from beirgrid.results.answers import Answers
+from beirgrid.results.published import Published
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
-from beirgrid.stages.aggregate import collect_costs
+from beirgrid.stages.aggregate import collect_costs, judge
 
 METRICS = ("ndcg@10", "recall@100", "hole@10")
 # Metrics that papers report.
@@ -60,7 +61,7 @@ def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | N
     """Build tables of invented numbers. ``states`` gives unfinished cells a status and a detail."""
     rng = np.random.default_rng(0)
     states = states or {}
-    scores, verdicts, tests, pairs = [], [], [], []
+    scores, published, tests, pairs = [], [], [], []
     for metric, dataset in itertools.product(grid.metrics, grid.rows):
         values = dict(zip(grid.systems, rng.uniform(0.2, 0.9, len(grid.systems)), strict=True))
         done = [system for system in grid.systems if states.get((system, dataset), ("done",))[0] == "done"]
@@ -71,15 +72,9 @@ def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | N
             cell = {"system": system, "dataset": dataset, "metric": metric, "value": value, "status": status}
             cell |= {"queries": 300 if status == "done" else None, "precision": "bfloat16"}
             scores.append({**cell, "low": value - 0.02, "high": value + 0.02, "detail": detail})
-            published = (
-                round(values[system] + rng.normal(0, 0.01), 3) if metric in PUBLISHED and rng.random() < 0.5 else None
-            )
-            judged = {"published": published, "verdict": "no reference" if status == "done" else "not supplied"}
-            if published is not None and status == "done":
-                away = abs(value - published)
-                judged |= {"verdict": "reproduced" if away <= 0.01 else "close" if away <= 0.02 else "deviates"}
-                judged |= {"difference": value - published, "tolerance": 0.01, "source": "BEIR paper, Table 2"}
-            verdicts.append({**cell, **judged, "recorded": False})
+            if metric in PUBLISHED and rng.random() < 0.5:
+                told = round(values[system] + rng.normal(0, 0.01), 3)
+                published.append(Published(system, dataset, metric, told, "paper", "BEIR paper, Table 2", ""))
         for system in done:
             row = {"dataset": dataset, "metric": metric, "queries": 300, "system": system, "mean": values[system]}
             near = values[best] - values[system] < 0.03
@@ -90,9 +85,10 @@ def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | N
         for first, second in itertools.combinations(done, 2):
             pair = {"dataset": dataset, "metric": metric, "queries": 300, "system": first, "other": second}
             pairs.append({**pair, **_tests(values[first] - values[second]), "p_tukey": 0.02})
-    found = {"scores": scores, "verdicts": verdicts, "costs": costs(grid), "significance": tests, "pairs": pairs}
-    found |= {"across": _across(grid, pd.DataFrame(scores))}
-    return answers_of(**{name: pd.DataFrame(rows) for name, rows in found.items()})
+    table = answers.typed("scores", pd.DataFrame(scores))
+    made = {"scores": table, "verdicts": judge(table, published, {"paper": 0.01}), "costs": costs(grid)}
+    found = {"significance": tests, "pairs": pairs, "across": _across(grid, table)}
+    return answers_of(**made, **{name: pd.DataFrame(rows) for name, rows in found.items()})
 
 
 def answers_of(**tables: pd.DataFrame) -> Answers:
