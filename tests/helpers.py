@@ -193,9 +193,17 @@ def forked_snakemake(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def main(words: Sequence[str]) -> int:
     """Run a command, or a stage with the job that its words describe, in this process."""
-    arguments, text = stage_job(*words)
+    return _with_input(*stage_job(*words))
+
+
+def run_job(job: Mapping[str, Any]) -> int:
+    """Run a job as its record keeps it, in this process."""
+    return _with_input(["stage", job["stage"]], json.dumps(job))
+
+
+def _with_input(words: list[str], text: str) -> int:
     with mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode()))):
-        return __main__.main(arguments)
+        return __main__.main(words)
 
 
 def set_step(*words: object) -> None:

@@ -6,210 +6,61 @@ import contextlib
 import json
 import random
 import shutil
-from itertools import pairwise
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import fetch_corpus, made_once, main, write_collection
+from helpers import made_once, main, run_job, write_collection
 from safetensors.torch import load_file, save_file
 
-from beirgrid.core import provenance
+from beirgrid import config
+from beirgrid.core import paths, provenance
 from beirgrid.core.errors import DataError
+from beirgrid.pipeline import artifacts
+from beirgrid.pipeline import job as jobs
+from beirgrid.pipeline.grid import Grid, fill
+from beirgrid.pipeline.rules import Rules
+from beirgrid.pipeline.stage import jobs_behind, output
 
 pytestmark = pytest.mark.slow
-DENSE = {"family": "dense", "similarity": "cosine"}
-MODELS = {
-    "dense": DENSE,
-    "other": DENSE,
+MODELS: dict[str, dict[str, Any]] = {
+    "dense": {"family": "dense", "similarity": "cosine"},
     "splade": {"family": "sparse"},
     "late-interaction": {"family": "late-interaction", "max_length": 60, "query_length": 16},
     "cross-encoder": {"family": "cross-encoder", "max_length": 64},
     "query-generator": {"family": "query-generator", "queries_per_document": 1},
 }
-SUFFIXES = {"dense": ".npy", "other": ".npy", "splade": ".npz", "late-interaction": ".tokens"}
-INDEXES = {"dense": ".faiss", "other": ".faiss", "splade": ".impact", "late-interaction": ".faiss"}
+LEARNING = {"base": "dense", "negative_depth": 4, "batch": 4, "seed": 1}
+GPL = {"recipe": "gpl", "teacher": "cross-encoder", "derive": ["sentences"], "retrievers": ["bm25", "dense"]}
+GPL |= {"documents": 20, "queries_per_document": 2, "steps": 4, "warmup": 0}
+TRAINED = {"corpus": "one", "dataset": "one", "queries": 4, "hard_negatives": 1, "random_negatives": 1}
+SYSTEMS = {
+    "bm25": {"retriever": "bm25", "fields": "flat"},
+    "expanded": {"retriever": "bm25", "fields": "flat", "expansion": "query-generator"},
+    "dense": {"retriever": "dense"},
+    "int8": {"retriever": "dense", "index": {"kind": "int8"}},
+    "splade": {"retriever": "splade"},
+    "late": {"retriever": "late-interaction", "candidates": 4},
+    "reranked": {"first_stage": "bm25", "reranker": "cross-encoder", "depth": 5},
+    "fused": {"fusion": "rrf", "of": ["bm25", "dense"]},
+    "theirs": {"run": "data/{dataset}.run"},
+}
 # Two corpora of as many documents with the same ids, searched in shards, and datasets over each.
-CORPORA, SHARDS, SIZE = ("one", "two"), range(3), 8
+CORPORA, SHARDS, SIZE = ("one", "two"), 3, 8
 DATASETS = {"one": "one", "again": "one", "two": "two"}
-INT8 = {"kind": "int8"}
-GENERATED = {"documents": 20, "queries_per_document": 2, "derive": ["sentences"], "seed": 1}
-MINED = {"negative_depth": 4, "dense": [DENSE]}
-LABELLED = {"steps": 4, "batch": 4, "seed": 1, "teacher": MODELS["cross-encoder"]}
-TRAINED = {"base": "dense", "corpus": "one", "dataset": "one", "queries": 4, "negative_depth": 4}
-TRAINED |= {"hard_negatives": 1, "random_negatives": 1, "epochs": 1, "batch": 4, "learning_rate": 1e-4, "seed": 1}
 
 
-CPU = {"device": "cpu", "precision": "float32"}
-
-
-def _shards(model: str, corpus: str, suffix: str, folder: str = "indexes") -> list[str]:
-    return [f"results/{folder}/{model}/{corpus}/{shard}{suffix}" for shard in SHARDS]
-
-
-def _checkpoint(model: str) -> str:
-    return f"results/models/{model}/checkpoint"
-
-
-def _corpus(corpus: str) -> str:
-    return f"results/corpora/{corpus}/corpus.parquet"
-
-
-def _queries(dataset: str) -> str:
-    return f"results/datasets/{dataset}/queries.parquet"
-
-
-def _qrels(dataset: str) -> str:
-    return f"results/datasets/{dataset}/qrels.tsv"
-
-
-def _run(system: str, dataset: str) -> str:
-    return f"results/runs/{system}/{dataset}.run.gz"
-
-
-def _index(name: str, corpus: str) -> str:
-    return f"results/indexes/bm25-{name}/{corpus}/lucene"
-
-
-def _training(corpus: str, name: str) -> str:
-    return f"results/training/gpl@{corpus}/{name}.parquet"
-
-
-def _job(stage: str, made: str = "", /, **options: object) -> list[str]:
-    """Return the words of a stage. What it makes has its record beside it; an option that is no text is JSON."""
-    if made:
-        options |= {"output": made, "record": str(Path(made.removesuffix(".run.gz")).with_suffix(".json"))}
-    words = stage.split()
-    for name, value in options.items():
-        texts = value if isinstance(value, list) else [value if isinstance(value, str) else json.dumps(value)]
-        words += [f"--{name.replace('_', '-')}", *texts]
-    return words
-
-
-def _fetch_model(model: str, source: str) -> list[str]:
-    entry = {"path": str(Path("models", source).absolute())}
-    record = f"results/models/{model}/model.json"
-    return _job("fetch model", name=model, entry=entry, output=_checkpoint(model), record=record)
-
-
-def _of_corpus(corpus: str) -> dict[str, list[str]]:
-    """Return the commands of a corpus and its datasets: fetched, indexed and encoded."""
-    source = {"source": "local", "path": str(Path("data", corpus).absolute())}
-    commands = {f"fetch corpus {corpus}": fetch_corpus(source, Path("results/corpora", corpus), corpus)}
-    for dataset in [name for name, of in DATASETS.items() if of == corpus]:
-        entry = {"corpus": corpus, "split": "dev" if dataset == "again" else "test"}
-        places = {"queries": _queries(dataset), "qrels": _qrels(dataset)}
-        places |= {"corpus": _corpus(corpus), "record": f"results/datasets/{dataset}/dataset.json"}
-        commands[f"fetch dataset {dataset}"] = _job(
-            "fetch dataset", name=dataset, corpus_entry=source, entry=entry, **places
-        )
-    commands[f"index flat {corpus}"] = _job(
-        "index lexical", _index("flat", corpus), corpus=_corpus(corpus), fields="flat"
-    )
-    for model, suffix in SUFFIXES.items():
-        family, indexes = MODELS[model]["family"], _shards(model, corpus, INDEXES[model])
-        for shard, vectors in enumerate(_shards(model, corpus, suffix, "embeddings")):
-            commands[f"encode {model} {corpus} {shard}"] = _of_shard("encode", model, corpus, shard, vectors)
-            commands[f"index {model} {corpus} {shard}"] = _job(f"index {family}", indexes[shard], vectors=vectors)
-    for shard, exact in enumerate(_shards("dense", corpus, ".faiss")):
-        made = _shards("dense", f"{corpus}/int8", ".faiss")[shard]
-        commands[f"approximate {corpus} {shard}"] = _job(
-            "index approximate", made, exact=exact, index=INT8, similarity="cosine"
-        )
-    expansions = _shards("query-generator", corpus, ".parquet", "expansions")
-    for shard, expansion in enumerate(expansions):
-        commands[f"expand {corpus} {shard}"] = _of_shard("expand", "query-generator", corpus, shard, expansion)
-    if corpus == "one":  # no other index of the corpus "two" takes the place of one
-        options = {"corpus": _corpus(corpus), "expansions": expansions, "fields": "flat"}
-        commands["index expanded one"] = _job("index lexical", _index("flat@query-generator", corpus), **options)
-    return commands
-
-
-def _of_shard(stage: str, model: str, corpus: str, shard: int, output: str) -> list[str]:
-    options = {"model": MODELS[model], "checkpoint": _checkpoint(model), "corpus": _corpus(corpus), **CPU}
-    return _job(stage, output, shard=shard, shard_size=SIZE, **options)
-
-
-def _of_dataset(dataset: str) -> dict[str, list[str]]:
-    """Return the commands that search a dataset, and those that read its runs."""
-    corpus, bm25, pairs = DATASETS[dataset], _run("bm25", dataset), f"results/pairs/ce/{dataset}"
-    scores, metrics = f"{pairs}/bm25.json", f"results/metrics/bm25/{dataset}.json"
-    asked = {"queries": _queries(dataset), "depth": 20}
-    places = {"queries": _queries(dataset), "corpus": _corpus(corpus)}
-    scoring = {"run": bm25, "depth": 5, "model": MODELS["cross-encoder"], "checkpoint": _checkpoint("cross-encoder")}
-
-    def neural(system: str, model: str, **options: object) -> list[str]:
-        read = {"model": MODELS[model], "checkpoint": _checkpoint(model), "corpus": _corpus(corpus)}
-        stage = f"retrieve {MODELS[model]['family']}"
-        return _job(stage, _run(system, dataset), system=system, **read, **options, **asked, **CPU)
-
-    late = {
-        "tokens": _shards("late-interaction", corpus, ".tokens", "embeddings"),
-        "candidates": 4,
-        "indexes": _shards("late-interaction", corpus, ".faiss"),
-    }
-    return {
-        f"bm25 {dataset}": _job(
-            "retrieve lexical", bm25, system="bm25", index=_index("flat", corpus), fields="flat", **asked
-        ),
-        f"dense {dataset}": neural("dense", "dense", indexes=_shards("dense", corpus, ".faiss")),
-        f"splade {dataset}": neural("splade", "splade", indexes=_shards("splade", corpus, ".impact")),
-        f"late {dataset}": neural("late", "late-interaction", **late),
-        f"int8 {dataset}": neural("int8", "dense", indexes=_shards("dense", f"{corpus}/int8", ".faiss"), index=INT8),
-        f"score {dataset}": _job("score", pairs=pairs, record=scores, **scoring, **places, **CPU),
-        f"rerank {dataset}": _job(
-            "rerank", _run("reranked", dataset), system="reranked", first_stage=bm25, scores=scores, depth=5
-        ),
-        f"fuse {dataset}": _job(
-            "fuse", _run("fused", dataset), system="fused", runs=[bm25, _run("dense", dataset)], method="rrf"
-        ),
-        f"evaluate {dataset}": _job("evaluate", run=bm25, qrels=_qrels(dataset), metrics="ndcg@10", output=metrics),
-        f"fetch run {dataset}": _job(
-            "fetch run", _run("theirs", dataset), system="theirs", run=f"data/{dataset}.run", **places
-        ),
-    }
-
-
-def _trained(corpus: str) -> dict[str, list[str]]:
-    places = {"corpus": _corpus(corpus), **CPU}
-    queries, negatives = (_training(corpus, name) for name in ("queries", "negatives"))
-    dense = {"checkpoints": _checkpoint("dense"), "indexes": _shards("dense", corpus, ".faiss")}
-    teacher = {"teacher": _checkpoint("cross-encoder"), **places}
-    base = {"base": _checkpoint("dense"), **places}
-    judged = {"queries": _queries(corpus), "qrels": _qrels(corpus)}
-    model = f"trained@{corpus}"
-    trained = {"output": _checkpoint(model), "record": f"results/models/{model}/model.json"}
-    return {
-        f"generate {corpus}": _job("generate", queries, recipe=GENERATED, **places),
-        f"mine {corpus}": _job(
-            "mine", negatives, recipe=MINED, queries=queries, index=_index("flat", corpus), **dense, **places
-        ),
-        f"label {corpus}": _job(
-            "label", _training(corpus, "margins"), recipe=LABELLED, queries=queries, negatives=negatives, **teacher
-        ),
-        f"train {corpus}": _job("train", recipe=TRAINED, index=_index("flat", corpus), **base, **judged, **trained),
-    }
-
-
-def _commands() -> dict[str, list[str]]:
-    commands = {f"fetch model {model}": _fetch_model(model, model) for model in MODELS}
-    for corpus in CORPORA:
-        commands |= _of_corpus(corpus)
-    for dataset in DATASETS:
-        commands |= _of_dataset(dataset)
-    for corpus in CORPORA:
-        commands |= _trained(corpus)
-    return commands
-
-
-def _sources(tiny_models: dict[str, Path]) -> None:
-    """Write the collections, the runs of other software, and the checkpoints."""
+def _write_sources(tiny_models: dict[str, Path]) -> None:
+    """Write the collections, the runs of other software, and the checkpoints, one of them with other weights."""
     words = ["amber", "basalt", "cedar", "delta", "ember", "fjord", "granite", "harbor"]
     for seed, corpus in enumerate(CORPORA):
         choose = random.Random(seed)
         documents = [
             {"_id": f"d{i}", "title": "", "text": ". ".join(" ".join(choose.choices(words, k=4)) for _ in range(3))}
-            for i in range(SIZE * len(SHARDS) - 2)
+            for i in range(SIZE * SHARDS - 2)
         ]
         queries = [{"_id": f"q{i}", "text": " ".join(choose.choices(words, k=3))} for i in range(6)]
         qrels = [(f"q{i}", f"d{i}", 1) for i in range(6)]
@@ -218,95 +69,142 @@ def _sources(tiny_models: dict[str, Path]) -> None:
         lines = [f"q{i} Q0 d{i} 1 1.0 theirs\n" for i in range(4 if dataset == "again" else 6)]
         Path(f"data/{dataset}.run").write_text("".join(lines))
     for model in MODELS:
-        shutil.copytree(tiny_models["dense" if model == "other" else model], Path("models", model))
+        shutil.copytree(tiny_models[model], Path("models", model))
+    shutil.copytree(tiny_models["dense"], "models/other")
     weights = Path("models/other/model.safetensors")
     save_file({name: tensor * 1.5 for name, tensor in load_file(weights).items()}, weights, {"format": "pt"})
 
 
+def _grid() -> Grid:
+    models = {name: {**entry, "path": f"models/{name}"} for name, entry in MODELS.items()}
+    models["gpl"] = {**MODELS["dense"], "train": {**LEARNING, **GPL}}
+    models["trained"] = {**MODELS["cross-encoder"], "train": {**LEARNING, **TRAINED}}
+    raw = {
+        "corpora": {
+            name: {"source": "local", "path": f"data/{name}", "documents": SIZE * SHARDS - 2} for name in CORPORA
+        },
+        "datasets": {
+            name: {"corpus": corpus, "split": "dev" if name == "again" else "test"} for name, corpus in DATASETS.items()
+        },
+        "models": models,
+        "systems": SYSTEMS,
+        "grid": {"systems": list(SYSTEMS), "datasets": list(DATASETS)},
+        "encode": {"shard": SIZE, "precision": "float32"},
+        "retrieve": {"depth": 20},
+        "metrics": ["ndcg@10"],
+        "device": "cpu",
+    }
+    return Grid(config.load(raw))
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Path:
-    """A folder in which every command has run for both corpora. Tests must not change it."""
+    """A folder in which the jobs of a grid and of training have run, in this process. Tests must not change it."""
 
     def make(folder: Path) -> None:
         with contextlib.chdir(folder):
-            _sources(tiny_models)
-            for name, words in _commands().items():
-                assert main(words) == 0, name
+            _write_sources(tiny_models)
+            rules = Rules(grid := _grid(), own_python=True)
+            ends = [artifacts.scores(grid, *cell) for cell in grid.runs]
+            ends += [output(paths.MARGINS, model=f"gpl@{corpus}") for corpus in CORPORA]
+            for job in jobs_behind(grid, *ends, artifacts.checkpoint(grid, "trained", "one")):
+                outputs = {name: fill(pattern, **job.values) for name, pattern in job.stage.outputs.items()}
+                text = rules.as_json(job, rules.inputs(job), outputs, 1, SimpleNamespace(mem_mb=2500))
+                jobs.run(job.stage.function, text.encode())
 
     return made_once(tmp_path_factory, "lineage", make)
 
 
-ONE, TWO, DENSE_ONE = _corpus("one"), _corpus("two"), _shards("dense", "one", ".faiss")
-LATE = _shards("late-interaction", "one", ".tokens", "embeddings")
-# Commands, what each is given in the place of what, and which other artifact the message names.
+@pytest.fixture
+def copied(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of that folder as the working directory, which a test may change."""
+    shutil.copytree(site, tmp_path / "site")
+    monkeypatch.chdir(tmp_path / "site")
+
+
+# Artifacts of the corpus or the dataset "one".
+CORPUS, QUERIES = "results/corpora/one/corpus.parquet", "results/datasets/one/queries.parquet"
+QRELS, LUCENE = "results/datasets/one/qrels.tsv", "results/indexes/bm25-flat/one/lucene"
+BM25, DENSE = "results/runs/bm25/one.run.gz", "results/runs/dense/one.run.gz"
+PAIRS = "results/pairs/cross-encoder/one/bm25.json"
+EXPANSIONS = [f"results/expansions/query-generator/one/{shard}.parquet" for shard in range(SHARDS)]
+INDEX = "results/indexes/dense/one/1.faiss"
+INDEXES = {"dense": INDEX, "splade": "results/indexes/splade/one/1.impact"}
+INDEXES["late"] = "results/indexes/late-interaction/one/1.faiss"
+TOKENS = "results/embeddings/late-interaction/one/1.tokens"
+WRITTEN, MINED = "results/training/gpl@one/queries.parquet", "results/training/gpl@one/negatives.parquet"
+EXPANDED = "indexes/bm25-flat@query-generator/one/lucene"
+# Records of jobs, which input is replaced, by that of which corpus or dataset, and which other one the message names.
 SWAPS = [
-    ("fetch run one", ONE, TWO, _queries("one")),
-    ("fetch run one", _queries("one"), _queries("two"), ONE),
-    ("index expanded one", ONE, TWO, "expansions/query-generator/one/0.parquet"),
-    *(
-        ("index expanded one", path, path.replace("/one/", "/two/"), ONE)
-        for path in _shards("query-generator", "one", ".parquet", "expansions")
-    ),
-    ("bm25 one", _index("flat", "one"), _index("flat", "two"), _queries("one")),
-    ("bm25 one", _queries("one"), _queries("two"), _index("flat", "one")),
-    *(
-        (f"{system} one", given, swapped, named)
-        for system, model in (("dense", "dense"), ("splade", "splade"), ("late", "late-interaction"))
-        for given, swapped, named in (
-            (ONE, TWO, _queries("one")),
-            (_queries("one"), _queries("two"), ONE),
-            (_shards(model, "one", INDEXES[model])[1], _shards(model, "two", INDEXES[model])[1], ONE),
-        )
-    ),
-    ("late one", LATE[1], LATE[1].replace("/one/", "/two/"), ONE),
-    ("score one", ONE, TWO, _queries("one")),
-    ("score one", _queries("one"), _queries("two"), ONE),
-    ("score one", _queries("one"), _queries("again"), _run("bm25", "one")),
-    ("score one", _run("bm25", "one"), _run("bm25", "two"), ONE),
-    ("rerank one", _run("bm25", "one"), _run("bm25", "two"), "results/pairs/ce/one/bm25.json"),
-    ("rerank one", "results/pairs/ce/one/bm25.json", "results/pairs/ce/again/bm25.json", _run("bm25", "one")),
-    ("fuse one", _run("dense", "one"), _run("dense", "two"), _run("bm25", "one")),
-    ("fuse one", _run("dense", "one"), _run("dense", "again"), _run("bm25", "one")),
-    ("evaluate one", _run("bm25", "one"), _run("bm25", "two"), _qrels("one")),
-    ("evaluate one", _qrels("one"), _qrels("two"), _run("bm25", "one")),
-    ("evaluate again", _run("bm25", "again"), _run("bm25", "one"), _qrels("again")),
-    ("mine one", ONE, TWO, _training("one", "queries")),
-    ("mine one", _training("one", "queries"), _training("two", "queries"), ONE),
-    ("mine one", _index("flat", "one"), _index("flat", "two"), ONE),
-    ("mine one", DENSE_ONE[1], _shards("dense", "two", ".faiss")[1], ONE),
-    ("label one", ONE, TWO, _training("one", "queries")),
-    ("label one", _training("one", "queries"), _training("two", "queries"), ONE),
-    ("label one", _training("one", "negatives"), _training("two", "negatives"), ONE),
-    ("train one", ONE, TWO, _index("flat", "one")),
-    ("train one", _index("flat", "one"), _index("flat", "two"), ONE),
-    ("train one", _queries("one"), _queries("two"), ONE),
-    ("train one", _qrels("one"), _qrels("again"), _queries("one")),
+    ("runs/theirs/one", CORPUS, "two", QUERIES),
+    ("runs/theirs/one", QUERIES, "two", CORPUS),
+    (EXPANDED, CORPUS, "two", EXPANSIONS[0]),
+    *((EXPANDED, expansion, "two", CORPUS) for expansion in EXPANSIONS),
+    ("runs/bm25/one", LUCENE, "two", QUERIES),
+    ("runs/bm25/one", QUERIES, "two", LUCENE),
+    *((f"runs/{system}/one", CORPUS, "two", QUERIES) for system in INDEXES),
+    *((f"runs/{system}/one", QUERIES, "two", CORPUS) for system in INDEXES),
+    *((f"runs/{system}/one", index, "two", CORPUS) for system, index in INDEXES.items()),
+    ("runs/late/one", TOKENS, "two", CORPUS),
+    ("pairs/cross-encoder/one/bm25", CORPUS, "two", QUERIES),
+    ("pairs/cross-encoder/one/bm25", QUERIES, "two", CORPUS),
+    ("pairs/cross-encoder/one/bm25", QUERIES, "again", BM25),
+    ("pairs/cross-encoder/one/bm25", BM25, "two", CORPUS),
+    ("runs/reranked/one", BM25, "two", PAIRS),
+    ("runs/reranked/one", PAIRS, "again", BM25),
+    ("runs/fused/one", DENSE, "two", BM25),
+    ("runs/fused/one", DENSE, "again", BM25),
+    ("metrics/bm25/one", BM25, "two", QRELS),
+    ("metrics/bm25/one", QRELS, "two", BM25),
+    ("metrics/bm25/again", "results/runs/bm25/again.run.gz", "one", "results/datasets/again/qrels.tsv"),
+    ("training/gpl@one/negatives", CORPUS, "two", WRITTEN),
+    ("training/gpl@one/negatives", WRITTEN, "two", CORPUS),
+    ("training/gpl@one/negatives", LUCENE, "two", CORPUS),
+    ("training/gpl@one/negatives", INDEX, "two", CORPUS),
+    ("training/gpl@one/margins", CORPUS, "two", WRITTEN),
+    ("training/gpl@one/margins", WRITTEN, "two", CORPUS),
+    ("training/gpl@one/margins", MINED, "two", CORPUS),
+    ("models/trained/model", CORPUS, "two", LUCENE),
+    ("models/trained/model", LUCENE, "two", CORPUS),
+    ("models/trained/model", QUERIES, "two", CORPUS),
+    ("models/trained/model", QRELS, "again", QUERIES),
 ]
 
 
-def _refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command, which must fail and write nothing, and return its one line of message."""
+def _job(record: str) -> dict[str, Any]:
+    """Return the job of a record."""
+    return json.loads(Path(f"results/{record}.json").read_text())["job"]
+
+
+def _replaced(job: dict[str, Any], others: Mapping[str, str]) -> dict[str, Any]:
+    """Return a job with other inputs in the place of some."""
+
+    def other(given: Any) -> Any:
+        return [*map(other, given)] if isinstance(given, list) else others.get(given, given)
+
+    replaced = {**job, "inputs": {name: other(given) for name, given in job["inputs"].items()}}
+    assert replaced != job
+    return replaced
+
+
+@pytest.mark.parametrize(("record", "given", "other", "named"), SWAPS)
+def test_an_input_of_another_origin_is_refused(site, monkeypatch, capsys, record, given, other, named):
+    monkeypatch.chdir(site)
+    swapped = given.replace("again" if other == "one" else "one", other)
     before = {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
     capsys.readouterr()
-    assert main(words) == 1
+    assert run_job(_replaced(_job(record), {given: swapped})) == 1
     assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
     (message,) = capsys.readouterr().err.splitlines()
-    return message
-
-
-@pytest.mark.parametrize(("command", "given", "swapped", "named"), SWAPS)
-def test_an_input_of_another_origin_is_refused(site, monkeypatch, capsys, command, given, swapped, named):
-    monkeypatch.chdir(site)
-    words = _commands()[command]
-    assert given in words
-    message = _refused([swapped if word == given else word for word in words], capsys)
     assert named in message
     assert swapped in message
 
 
 def _fetch_other_model(name: str, other: str) -> None:
-    shutil.rmtree(_checkpoint(name))
-    assert main(_fetch_model(name, other)) == 0
+    job = _job(f"models/{name}/model")
+    job["settings"]["entry"]["path"] = f"models/{other}"
+    shutil.rmtree(job["outputs"]["output"])
+    assert run_job(job) == 0
 
 
 def _fetch_again(kind: str, file: str) -> None:
@@ -315,26 +213,24 @@ def _fetch_again(kind: str, file: str) -> None:
     first, *others = lines if kind == "dataset" else ["", *lines]
     others = [line.replace("\t1", "\t2") for line in others] if kind == "dataset" else others[::-1]
     Path("data/one", file).write_text("\n".join([*filter(None, [first]), *others, ""]))
-    assert main(_commands()[f"fetch {kind} one"]) == 0
+    assert run_job(_job("datasets/one/dataset" if kind == "dataset" else "corpora/one/corpus")) == 0
 
 
 # What a run that stopped early made again, the record that is older, and what the message names.
+CHECKPOINT = "results/models/{}/checkpoint"
 MADE_AGAIN = [
-    (lambda: _fetch_other_model("dense", "other"), "runs/dense/one.json", _checkpoint("dense")),
-    (lambda: _fetch_other_model("dense", "other"), "indexes/dense/one/1.json", _checkpoint("dense")),
-    (lambda: _fetch_other_model("cross-encoder", "dense"), "pairs/ce/one/bm25.json", _checkpoint("cross-encoder")),
-    (lambda: _fetch_again("corpus", "corpus.jsonl"), "runs/bm25/one.json", ONE),
-    (lambda: _fetch_again("corpus", "corpus.jsonl"), "runs/late/one.json", ONE),
-    (lambda: _fetch_again("dataset", "qrels/test.tsv"), "metrics/bm25/one.json", _qrels("one")),
+    (lambda: _fetch_other_model("dense", "other"), "runs/dense/one.json", CHECKPOINT.format("dense")),
+    (lambda: _fetch_other_model("dense", "other"), "indexes/dense/one/1.json", CHECKPOINT.format("dense")),
+    (lambda: _fetch_other_model("cross-encoder", "dense"), PAIRS, CHECKPOINT.format("cross-encoder")),
+    (lambda: _fetch_again("corpus", "corpus.jsonl"), "runs/bm25/one.json", CORPUS),
+    (lambda: _fetch_again("corpus", "corpus.jsonl"), "runs/late/one.json", CORPUS),
+    (lambda: _fetch_again("dataset", "qrels/test.tsv"), "metrics/bm25/one.json", QRELS),
 ]
 
 
+@pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize(("change", "record", "named"), MADE_AGAIN)
-def test_what_was_made_of_something_that_was_made_again_since_is_refused(
-    site, monkeypatch, tmp_path, change, record, named
-):
-    shutil.copytree(site, tmp_path / "site")
-    monkeypatch.chdir(tmp_path / "site")
+def test_what_was_made_of_something_that_was_made_again_since_is_refused(change, record, named):
     for path in Path("results").rglob("*.json"):
         provenance.check({"record": path})
     change()
@@ -342,42 +238,49 @@ def test_what_was_made_of_something_that_was_made_again_since_is_refused(
         provenance.check({"record": Path("results", record)})
 
 
+@pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize("system", ["dense", "bm25", "fused", "reranked", "late", "int8"])
-def test_a_system_is_not_searched_after_its_corpus_was_made_again(site, monkeypatch, capsys, tmp_path, system):
+def test_a_system_is_not_searched_after_its_corpus_was_made_again(capsys, system):
     """The search would return other documents than the index contains."""
-    shutil.copytree(site, tmp_path / "site")
-    monkeypatch.chdir(tmp_path / "site")
     words = ["search", system, "one", "amber cedar", "--device", "cpu"]
     assert main(words) == 0
     _fetch_again("corpus", "corpus.jsonl")
     capsys.readouterr()
     assert main(words) == 1
-    assert f"{ONE} is another one than results/" in capsys.readouterr().err
+    assert f"{CORPUS} is another one than results/" in capsys.readouterr().err
 
 
-def _own(folder: Path, *paths: str) -> dict[str, str]:
-    """Return copies of artifacts, without records, by the path of each."""
-    copies = {path: str(folder / path.replace("/", "-")) for path in paths}
+def _own(job: dict[str, Any], folder: Path) -> dict[str, str]:
+    """Return copies of the files among the inputs of a job, without records, by the path of each.
+
+    A manifest of pair scores is a record, which names other files.
+    """
+    given = [path for value in job["inputs"].values() for path in (value if isinstance(value, list) else [value])]
+    copies = {path: str(folder / path.replace("/", "-")) for path in given if Path(path).is_file() and path != PAIRS}
     for path, copy in copies.items():
         shutil.copy(path, copy)
     return copies
 
 
-def _elsewhere(words: list[str], folder: Path) -> list[str]:
-    """Return the words of a command with its outputs in another folder."""
-    outputs = ("--output", "--record", "--pairs")
-    return [str(folder / word) if before in outputs else word for before, word in pairwise(["", *words])]
+def _elsewhere(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a job with its outputs in another folder."""
+    moved = {name: str(folder / path) for name, path in job["outputs"].items()}
+    options = job["options"] | ({"pairs": str(folder / "pairs")} if "pairs" in job["options"] else {})
+    return {**job, "outputs": moved, "options": options}
 
 
-@pytest.mark.parametrize("command", ["dense one", "score one", "rerank one", "fuse one", "evaluate one", "label one"])
-def test_artifacts_of_ones_own_need_no_record(site, monkeypatch, tmp_path, command):
+@pytest.mark.parametrize(
+    "record",
+    [
+        *("runs/dense/one", "pairs/cross-encoder/one/bm25", "runs/reranked/one", "runs/fused/one"),
+        *("metrics/bm25/one", "training/gpl@one/margins"),
+    ],
+)
+def test_artifacts_of_ones_own_need_no_record(site, monkeypatch, tmp_path, record):
     """Runs of other software, qrels of one's own, and copies of artifacts without their records."""
     monkeypatch.chdir(site)
-    training = [_training("one", name) for name in ("queries", "negatives")]
-    own = _own(tmp_path, ONE, _queries("one"), *DENSE_ONE, _run("bm25", "one"), _qrels("one"), *training)
-    words = [own.get(word, word) for word in _commands()[command]]
-    assert words != _commands()[command]
-    assert main(_elsewhere(words, tmp_path)) == 0
+    job = _job(record)
+    assert run_job(_elsewhere(_replaced(job, _own(job, tmp_path)), tmp_path)) == 0
 
 
 def _last_two(path: str) -> None:
@@ -386,38 +289,37 @@ def _last_two(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "cut", "said"),
+    ("record", "cut", "said"),
     [
-        ("dense one", ONE, "has 2 documents, but the search found document"),
-        ("score one", ONE, "has no document 'd"),
-        ("score one", _queries("one"), "has no query 'q0'"),
-        ("label one", ONE, "has no document 'd"),
-        ("train one", _queries("one"), "has no query 'q0'"),
+        ("runs/dense/one", CORPUS, "has 2 documents, but the search found document"),
+        ("pairs/cross-encoder/one/bm25", CORPUS, "has no document 'd"),
+        ("pairs/cross-encoder/one/bm25", QUERIES, "has no query 'q0'"),
+        ("training/gpl@one/margins", CORPUS, "has no document 'd"),
+        ("models/trained/model", QUERIES, "has no query 'q0'"),
     ],
 )
-def test_without_records_the_message_names_what_an_input_lacks(site, monkeypatch, capsys, tmp_path, command, cut, said):
+def test_without_records_the_message_names_what_an_input_lacks(site, monkeypatch, capsys, tmp_path, record, cut, said):
     monkeypatch.chdir(site)
-    words = _commands()[command]
-    own = _own(tmp_path, *{word for word in words if word.startswith("results/") and Path(word).is_file()})
+    job = _job(record)
+    own = _own(job, tmp_path)
     _last_two(own[cut])
-    assert main(_elsewhere([own.get(word, word) for word in words], tmp_path)) == 1
+    assert run_job(_elsewhere(_replaced(job, own), tmp_path)) == 1
     assert said in capsys.readouterr().err
 
 
 def test_a_copy_of_a_corpus_is_the_corpus(site, monkeypatch, tmp_path):
     """Whether artifacts belong together follows from content, not from names."""
     monkeypatch.chdir(site)
-    shutil.copy(ONE, tmp_path / "c.parquet")
-    words = [str(tmp_path / "c.parquet") if word == ONE else word for word in _commands()["dense one"]]
-    assert main(_elsewhere(words, tmp_path)) == 0
+    shutil.copy(CORPUS, tmp_path / "c.parquet")
+    job = _replaced(_job("runs/dense/one"), {CORPUS: str(tmp_path / "c.parquet")})
+    assert run_job(_elsewhere(job, tmp_path)) == 0
 
 
-def test_records_that_name_no_inputs_refuse_nothing(site, monkeypatch, tmp_path):
-    shutil.copytree(site, tmp_path / "site")
-    monkeypatch.chdir(tmp_path / "site")
+@pytest.mark.usefixtures("copied")
+def test_records_that_name_no_inputs_refuse_nothing():
     for path in Path("results").rglob("*.json"):
         record = json.loads(path.read_text())
         if "stage" in record:
             path.write_text(json.dumps({key: value for key, value in record.items() if key != "inputs"}))
-    for command in ("dense one", "bm25 one", "fuse one", "evaluate one", "index expanded one"):
-        assert main(_commands()[command]) == 0
+    for record in ("runs/dense/one", "runs/bm25/one", "runs/fused/one", "metrics/bm25/one", EXPANDED):
+        assert run_job(_job(record)) == 0
