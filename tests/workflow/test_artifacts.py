@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import json
 import os
 import re
@@ -14,22 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import write_collection
+from helpers import run_job, write_collection
 from small import finish, job_counts, run
-
-from beirgrid.__main__ import main
-
-
-def _empty(content: bytes) -> bytes:
-    return b""
-
-
-def _cut(content: bytes) -> bytes:
-    return content[: len(content) // 2]
-
-
-def _cut_by_one(content: bytes) -> bytes:
-    return content[:-1]
 
 
 def _flipped(content: bytes) -> bytes:
@@ -38,7 +23,12 @@ def _flipped(content: bytes) -> bytes:
     return content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :]
 
 
-DAMAGES = [_empty, _cut, _cut_by_one, _flipped]
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "cut": lambda content: content[: len(content) // 2],
+    "cut_by_one": lambda content: content[:-1],
+    "flipped": _flipped,
+}
 
 # Records of jobs, under results/.
 CORPUS = "corpora/small/corpus.json"
@@ -75,7 +65,7 @@ READ = {
     "grids/grid/tables/verdicts.csv": [REPORT],
     "grids/grid/tables/costs.csv": [REPORT],
 }
-CASES = [(path, reader, damage) for path, readers in READ.items() for reader in readers for damage in DAMAGES]
+CASES = [(path, reader) for path, readers in READ.items() for reader in readers]
 # Records, of which nothing else has bytes or hash.
 READ_RECORDS = [(SCORES, TABLES), (DENSE, TABLES), (DATASET, TABLES), (CORPUS, TABLES), (PAIRS, RERANKED)]
 
@@ -93,14 +83,12 @@ def refused(copied, monkeypatch, capsys):
 
     def call(path: str, reader: str, change: Callable[[Path, bytes], object]) -> str:
         file, made = Path("results", path), Path("results", reader)
-        job = json.loads(made.read_text())["job"]
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(job).encode())))
-        content = file.read_bytes()
+        job, content = json.loads(made.read_text())["job"], file.read_bytes()
         try:
             change(file, content)
             before = {each: each.stat().st_mtime_ns for each in made.parent.rglob("*")}
             capsys.readouterr()
-            assert main(["stage", job["stage"]]) == 1
+            assert run_job(job) == 1
             assert {each: each.stat().st_mtime_ns for each in made.parent.rglob("*")} == before
         finally:
             file.write_bytes(content)
@@ -110,13 +98,10 @@ def refused(copied, monkeypatch, capsys):
     return call
 
 
-@pytest.mark.parametrize(
-    ("path", "reader", "damage"),
-    CASES,
-    ids=[f"{path}-{reader}-{damage.__name__[1:]}" for path, reader, damage in CASES],
-)
+@pytest.mark.parametrize(("path", "reader"), CASES)
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_artifact_is_named_and_not_used(refused, path, reader, damage):
-    message = refused(path, reader, lambda file, content: file.write_bytes(damage(content)))
+    message = refused(path, reader, lambda file, content: file.write_bytes(DAMAGES[damage](content)))
     assert f"results/{path} is damaged" in message
     assert "delete it and run the grid again" in message
 
