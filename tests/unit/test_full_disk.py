@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import beirgrid, fetch_collection, quick_first
+from small import TRAINED
 
 from beirgrid.runs import runs
 
@@ -36,63 +37,31 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _commands(inputs: Path, models: dict[str, Path], disk: Path) -> dict[str, tuple[str | Path, ...]]:
-    model = json.dumps({"family": "dense", "similarity": "dot"})
-    recipe = {
-        "base": "dense",
-        "corpus": "x",
-        "derive": ["sentences"],
-        "queries": 4,
-        "hard_negatives": 1,
-        "random_negatives": 1,
-        "negative_depth": 5,
-    }
-    recipe |= {"epochs": 1, "batch": 2, "learning_rate": 1e-4, "seed": 1, "max_length": 32, "language": "en"}
-    weights = json.dumps({"family": "term-weights", "keep_terms": True})
-    late = json.dumps({"family": "late-interaction", "max_length": 16})
+    """Return the words of each stage, without its record."""
+    corpus, queries = ("--corpus", inputs / "corpus.parquet"), ("--queries", inputs / "queries.parquet")
+    recipe = json.dumps({**TRAINED["train"], "base": "dense", "queries": 4, "max_length": 32, "language": "en"})
+
+    def of_model(stage: str, checkpoint: str, family: str, **entry: object) -> tuple[str | Path, ...]:
+        model = json.dumps({"family": family, **entry})
+        return (stage, "--model", model, "--checkpoint", models[checkpoint], *corpus)
+
+    dense = of_model("encode", "dense", "dense", similarity="dot")
+    late = of_model("encode", "late-interaction", "late-interaction", max_length=16)
+    expand = of_model("expand", "term-weights", "term-weights", keep_terms=True)
+    scored = of_model("score", "cross-encoder", "cross-encoder", max_length=64)
+    search = ("retrieve", "lexical", "--system", "bm25", "--index", inputs / "lucene", "--fields", "flat", *queries)
+    fuse = ("fuse", "--system", "fused", "--runs", inputs / "a.run.gz", inputs / "b.run.gz", "--method", "rrf")
+    train = ("train", "--recipe", recipe, "--base", models["dense"], *corpus, "--index", inputs / "lucene")
     return {
-        "encode": (
-            *("encode", "--model", model, "--checkpoint", models["dense"], "--corpus", inputs / "corpus.parquet"),
-            *("--shard-size", "5000", "--output", disk / "0.npy"),
-        ),
-        "expand": (
-            *("expand", "--model", weights, "--checkpoint", models["term-weights"]),
-            *("--corpus", inputs / "corpus.parquet", "--shard-size", "5000", "--output", disk / "0.parquet"),
-        ),
-        "encode-late": (
-            *("encode", "--model", late, "--checkpoint", models["late-interaction"]),
-            *("--corpus", inputs / "corpus.parquet", "--shard-size", "5000", "--output", disk / "0.tokens"),
-        ),
+        "encode": (*dense, "--shard-size", "5000", "--output", disk / "0.npy"),
+        "encode-late": (*late, "--shard-size", "5000", "--output", disk / "0.tokens"),
+        "expand": (*expand, "--shard-size", "5000", "--output", disk / "0.parquet"),
         "index-faiss": ("index", "dense", "--vectors", inputs / "vectors.npy", "--output", disk / "0.faiss"),
-        "index-lucene": (
-            *("index", "lexical", "--corpus", inputs / "corpus.parquet", "--fields", "flat"),
-            *("--output", disk / "lucene"),
-        ),
-        "retrieve": (
-            *("retrieve", "lexical", "--system", "bm25", "--index", inputs / "lucene", "--fields", "flat"),
-            *("--queries", inputs / "queries.parquet", "--output", disk / "run.gz"),
-        ),
-        "score": (
-            *("score", "--model", json.dumps({"family": "cross-encoder", "max_length": 64})),
-            *("--checkpoint", models["cross-encoder"]),
-            *("--corpus", inputs / "corpus.parquet", "--queries", inputs / "queries.parquet"),
-            *("--run", inputs / "a.run.gz", "--depth", "1", "--pairs", disk / "pairs"),
-        ),
-        "fuse": (
-            *("fuse", "--system", "fused", "--runs", inputs / "a.run.gz", inputs / "b.run.gz", "--method", "rrf"),
-            *("--output", disk / "run.gz"),
-        ),
-        "train": (
-            *(
-                "train",
-                "--recipe",
-                json.dumps(recipe),
-                "--base",
-                models["dense"],
-                "--corpus",
-                inputs / "corpus.parquet",
-            ),
-            *("--index", inputs / "lucene", "--output", disk / "checkpoint"),
-        ),
+        "index-lucene": ("index", "lexical", *corpus, "--fields", "flat", "--output", disk / "lucene"),
+        "retrieve": (*search, "--output", disk / "run.gz"),
+        "score": (*scored, *queries, "--run", inputs / "a.run.gz", "--depth", "1", "--pairs", disk / "pairs"),
+        "fuse": (*fuse, "--output", disk / "run.gz"),
+        "train": (*train, "--output", disk / "checkpoint"),
     }
 
 
