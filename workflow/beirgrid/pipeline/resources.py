@@ -117,13 +117,8 @@ class Resources:
         return resources
 
     def by_kind(self, stage: Stage, value: Callable[[str], Any]) -> Any:
-        """Return a value of the kind of node that a rule's jobs run on, or a function of jobs if they run on both."""
-        served = any(model.endpoint for model in self.config.models.values())
-        if not self._may_use_gpu(stage):
-            return value("cpu")
-        if stage.always_gpu and not served:
-            return value("gpu")
-        return of_jobs(stage, lambda job: value(self.kind(job)))
+        """Return a value of the kind of node that a rule's jobs run on, or a function of jobs if it may be either."""
+        return of_jobs(stage, lambda job: value(self.kind(job))) if self._may_use_gpu(stage) else value("cpu")
 
     @property
     def rates(self) -> dict[str, float]:

@@ -178,12 +178,6 @@ class Stage:
         return self.run.partition(":")[2]
 
     @property
-    def always_gpu(self) -> bool:
-        """Whether all jobs whose model runs here ask for a GPU."""
-        methods = type(self).runs_model, type(self).uses_gpu
-        return self.runs_models and methods == (Stage.runs_model, Stage.uses_gpu)
-
-    @property
     def reads_files(self) -> bool:
         """Whether its jobs read files that no job writes."""
         return self.of_grid or type(self).files is not Stage.files
