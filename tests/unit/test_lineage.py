@@ -124,50 +124,14 @@ def copied(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Artifacts of the corpus or the dataset "one".
 CORPUS, QUERIES = "results/corpora/one/corpus.parquet", "results/datasets/one/queries.parquet"
-QRELS, LUCENE = "results/datasets/one/qrels.tsv", "results/indexes/bm25-flat/one/lucene"
-BM25, DENSE = "results/runs/bm25/one.run.gz", "results/runs/dense/one.run.gz"
+QRELS, DENSE = "results/datasets/one/qrels.tsv", "results/runs/dense/one.run.gz"
 PAIRS = "results/pairs/cross-encoder/one/bm25.json"
-EXPANSIONS = [f"results/expansions/query-generator/one/{shard}.parquet" for shard in range(SHARDS)]
-INDEX = "results/indexes/dense/one/1.faiss"
-INDEXES = {"dense": INDEX, "splade": "results/indexes/splade/one/1.impact"}
-INDEXES["late"] = "results/indexes/late-interaction/one/1.faiss"
-TOKENS = "results/embeddings/late-interaction/one/1.tokens"
-WRITTEN, MINED = "results/training/gpl@one/queries.parquet", "results/training/gpl@one/negatives.parquet"
-EXPANDED = "indexes/bm25-flat@query-generator/one/lucene"
-# Records of jobs, which input is replaced, by that of which corpus or dataset, and which other one the message names.
-SWAPS = [
-    ("runs/theirs/one", CORPUS, "two", QUERIES),
-    ("runs/theirs/one", QUERIES, "two", CORPUS),
-    (EXPANDED, CORPUS, "two", EXPANSIONS[0]),
-    *((EXPANDED, expansion, "two", CORPUS) for expansion in EXPANSIONS),
-    ("runs/bm25/one", LUCENE, "two", QUERIES),
-    ("runs/bm25/one", QUERIES, "two", LUCENE),
-    *((f"runs/{system}/one", CORPUS, "two", QUERIES) for system in INDEXES),
-    *((f"runs/{system}/one", QUERIES, "two", CORPUS) for system in INDEXES),
-    *((f"runs/{system}/one", index, "two", CORPUS) for system, index in INDEXES.items()),
-    ("runs/late/one", TOKENS, "two", CORPUS),
-    ("pairs/cross-encoder/one/bm25", CORPUS, "two", QUERIES),
-    ("pairs/cross-encoder/one/bm25", QUERIES, "two", CORPUS),
-    ("pairs/cross-encoder/one/bm25", QUERIES, "again", BM25),
-    ("pairs/cross-encoder/one/bm25", BM25, "two", CORPUS),
-    ("runs/reranked/one", BM25, "two", PAIRS),
-    ("runs/reranked/one", PAIRS, "again", BM25),
-    ("runs/fused/one", DENSE, "two", BM25),
-    ("runs/fused/one", DENSE, "again", BM25),
-    ("metrics/bm25/one", BM25, "two", QRELS),
-    ("metrics/bm25/one", QRELS, "two", BM25),
-    ("metrics/bm25/again", "results/runs/bm25/again.run.gz", "one", "results/datasets/again/qrels.tsv"),
-    ("training/gpl@one/negatives", CORPUS, "two", WRITTEN),
-    ("training/gpl@one/negatives", WRITTEN, "two", CORPUS),
-    ("training/gpl@one/negatives", LUCENE, "two", CORPUS),
-    ("training/gpl@one/negatives", INDEX, "two", CORPUS),
-    ("training/gpl@one/margins", CORPUS, "two", WRITTEN),
-    ("training/gpl@one/margins", WRITTEN, "two", CORPUS),
-    ("training/gpl@one/margins", MINED, "two", CORPUS),
-    ("models/trained/model", CORPUS, "two", LUCENE),
-    ("models/trained/model", LUCENE, "two", CORPUS),
-    ("models/trained/model", QUERIES, "two", CORPUS),
-    ("models/trained/model", QRELS, "again", QUERIES),
+# Their jobs, by the records.
+EXPANDED, SCORED = "indexes/bm25-flat@query-generator/one/lucene", "pairs/cross-encoder/one/bm25"
+MARGINS, TRAINED_MODEL = "training/gpl@one/margins", "models/trained/model"
+OF_ONE = [
+    *(f"runs/{system}/one" for system in ("theirs", "bm25", "dense", "splade", "late", "reranked", "fused")),
+    *(EXPANDED, SCORED, "metrics/bm25/one", "training/gpl@one/negatives", MARGINS, TRAINED_MODEL),
 ]
 
 
@@ -176,28 +140,55 @@ def _job(record: str) -> dict[str, Any]:
     return json.loads(Path(f"results/{record}.json").read_text())["job"]
 
 
+def _inputs(job: dict[str, Any]) -> list[str]:
+    """Return the paths of all inputs of a job."""
+    return [path for given in job["inputs"].values() for path in (given if isinstance(given, list) else [given])]
+
+
 def _replaced(job: dict[str, Any], others: Mapping[str, str]) -> dict[str, Any]:
     """Return a job with other inputs in the place of some."""
 
     def other(given: Any) -> Any:
         return [*map(other, given)] if isinstance(given, list) else others.get(given, given)
 
-    replaced = {**job, "inputs": {name: other(given) for name, given in job["inputs"].items()}}
-    assert replaced != job
-    return replaced
+    assert others.keys() & {*_inputs(job)}
+    return {**job, "inputs": {name: other(given) for name, given in job["inputs"].items()}}
 
 
-@pytest.mark.parametrize(("record", "given", "other", "named"), SWAPS)
-def test_an_input_of_another_origin_is_refused(site, monkeypatch, capsys, record, given, other, named):
-    monkeypatch.chdir(site)
-    swapped = given.replace("again" if other == "one" else "one", other)
-    before = {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
+def _refuse(record: str, given: str, swapped: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run a job with another input, which must fail, write nothing, and name the input and one that differs."""
+    job, before = _job(record), {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
     capsys.readouterr()
-    assert run_job(_replaced(_job(record), {given: swapped})) == 1
+    assert run_job(_replaced(job, {given: swapped})) == 1, swapped
     assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
     (message,) = capsys.readouterr().err.splitlines()
-    assert named in message
-    assert swapped in message
+    assert f"{swapped} " in message
+    assert "do not belong together" in message
+    assert any(other in message for other in _inputs(job) if other != given), message
+
+
+@pytest.mark.parametrize("record", OF_ONE)
+def test_no_input_of_another_corpus_is_used(site, monkeypatch, capsys, record):
+    monkeypatch.chdir(site)
+    paths = [path for path in _inputs(_job(record)) if "/models/" not in path]
+    assert len(paths) >= 2
+    for path in paths:
+        _refuse(record, path, path.replace("one", "two"), capsys)
+
+
+@pytest.mark.parametrize(
+    ("record", "given", "swapped"),
+    [
+        (SCORED, QUERIES, "results/datasets/again/queries.parquet"),
+        ("runs/reranked/one", PAIRS, "results/pairs/cross-encoder/again/bm25.json"),
+        ("runs/fused/one", DENSE, "results/runs/dense/again.run.gz"),
+        ("metrics/bm25/again", "results/runs/bm25/again.run.gz", "results/runs/bm25/one.run.gz"),
+        (TRAINED_MODEL, QRELS, "results/datasets/again/qrels.tsv"),
+    ],
+)
+def test_no_input_of_other_queries_of_the_corpus_is_used(site, monkeypatch, capsys, record, given, swapped):
+    monkeypatch.chdir(site)
+    _refuse(record, given, swapped, capsys)
 
 
 def _fetch_other_model(name: str, other: str) -> None:
@@ -255,8 +246,8 @@ def _own(job: dict[str, Any], folder: Path) -> dict[str, str]:
 
     A manifest of pair scores is a record, which names other files.
     """
-    given = [path for value in job["inputs"].values() for path in (value if isinstance(value, list) else [value])]
-    copies = {path: str(folder / path.replace("/", "-")) for path in given if Path(path).is_file() and path != PAIRS}
+    files = [path for path in _inputs(job) if Path(path).is_file() and path != PAIRS]
+    copies = {path: str(folder / path.replace("/", "-")) for path in files}
     for path, copy in copies.items():
         shutil.copy(path, copy)
     return copies
@@ -269,13 +260,10 @@ def _elsewhere(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {**job, "outputs": moved, "options": options}
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        *("runs/dense/one", "pairs/cross-encoder/one/bm25", "runs/reranked/one", "runs/fused/one"),
-        *("metrics/bm25/one", "training/gpl@one/margins"),
-    ],
-)
+OF_FILES = ["runs/dense/one", SCORED, "runs/reranked/one", "runs/fused/one", "metrics/bm25/one", MARGINS]
+
+
+@pytest.mark.parametrize("record", OF_FILES)
 def test_artifacts_of_ones_own_need_no_record(site, monkeypatch, tmp_path, record):
     """Runs of other software, qrels of one's own, and copies of artifacts without their records."""
     monkeypatch.chdir(site)
@@ -292,10 +280,10 @@ def _last_two(path: str) -> None:
     ("record", "cut", "said"),
     [
         ("runs/dense/one", CORPUS, "has 2 documents, but the search found document"),
-        ("pairs/cross-encoder/one/bm25", CORPUS, "has no document 'd"),
-        ("pairs/cross-encoder/one/bm25", QUERIES, "has no query 'q0'"),
-        ("training/gpl@one/margins", CORPUS, "has no document 'd"),
-        ("models/trained/model", QUERIES, "has no query 'q0'"),
+        (SCORED, CORPUS, "has no document 'd"),
+        (SCORED, QUERIES, "has no query 'q0'"),
+        (MARGINS, CORPUS, "has no document 'd"),
+        (TRAINED_MODEL, QUERIES, "has no query 'q0'"),
     ],
 )
 def test_without_records_the_message_names_what_an_input_lacks(site, monkeypatch, capsys, tmp_path, record, cut, said):
