@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from helpers import ROOT, write_collection
+from helpers import ROOT, fetch_corpus, fetch_dataset, write_collection
 from stage_words import stage_job
 
 from beirgrid.core import files
@@ -64,23 +64,12 @@ def test_local_data_are_fetched_and_evaluated(interpreter, tmp_path):
     documents = [{"_id": "d1", "text": "one"}, {"_id": "d2", "text": "two"}]
     queries = [{"_id": "q1", "text": "first"}, {"_id": "q2", "text": "second"}]
     qrels = {"test": [("q1", "d1", 1), ("q2", "d2", 1)]}
-    corpus = json.dumps(
-        {"source": "local", "path": str(write_collection(tmp_path / "mine", documents, queries, qrels))}
-    )
+    source = {"source": "local", "path": str(write_collection(tmp_path / "mine", documents, queries, qrels))}
     ranked = {query: runs.canonical(query, ids, [2.0, 1.0]) for query, ids in RUN.items()}
     runs.write(tmp_path / "a.run.gz", ranked, "a")
-    commands = [
-        [*("fetch", "corpus", "--name", "mine", "--entry", corpus), *("--output", "c.parquet", "--record", "c.json")],
-        [
-            *("fetch", "dataset", "--name", "mine", "--entry", '{"corpus": "mine"}', "--corpus-entry", corpus),
-            *("--corpus", "c.parquet", "--queries", "q.parquet", "--qrels", "qrels.tsv", "--record", "d.json"),
-        ],
-        [
-            *("evaluate", "--system", "a", "--dataset", "mine", "--run", "a.run.gz", "--qrels", "qrels.tsv"),
-            *("--metrics", "mrr@10", "--output", "m.json", "--per-query", "m.parquet"),
-        ],
-    ]
-    for command in commands:
+    evaluate = ["evaluate", "--system", "a", "--dataset", "mine", "--run", "a.run.gz", "--qrels", "qrels.tsv"]
+    evaluate += ["--metrics", "mrr@10", "--output", "m.json", "--per-query", "m.parquet"]
+    for command in (fetch_corpus(source, Path(), "mine"), fetch_dataset(source, Path(), "mine"), evaluate):
         words, job = stage_job(*command)
         done = interpreter("-m", "beirgrid", *words, job=job)
         assert done.returncode == 0, done.stderr

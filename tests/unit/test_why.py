@@ -1,4 +1,4 @@
-"""``beirgrid why``: the job of a file, its inputs, and whether the next run makes the file again."""
+"""The job of a file, its inputs, and reasons to make the file again, local files among them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import finished
 import pytest
 from helpers import main
 
-from beirgrid.core import provenance
+from beirgrid.core import files, provenance
 from beirgrid.pipeline import rules
 
 RUN, SCORES = "results/runs/dense/one.run.gz", "results/metrics/dense/one.json"
@@ -176,3 +176,24 @@ def test_local_files_count_by_content_and_not_by_place():
     assert provenance.digest(params("/here/data", "abc")) != provenance.digest(params("/here/data", "abd"))
     # Of files that Snakemake cannot take as inputs, no content is known.
     assert provenance.digest(params("/here/data", "")) != provenance.digest(params("/there/data", ""))
+
+
+def test_a_pipe_is_not_read_and_a_file_once(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    assert rules.state([str(tmp_path / "pipe")])
+    (tmp_path / "a").write_text("a")
+    first = rules.state([str(tmp_path / "a")])
+    monkeypatch.setattr(files, "sha256", None)
+    assert rules.state([str(tmp_path / "a")]) == first
+
+
+def test_the_state_of_files_follows_from_content_and_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder, names in {"a": "xy", "b": "xy", "c": "xz"}.items():
+        Path(folder).mkdir()
+        for name in names:
+            Path(folder, name).write_text(name.replace("z", "y"))
+    first, copied, renamed = (rules.state(map(str, Path(folder).iterdir())) for folder in "abc")
+    assert first == copied != renamed
+    assert rules.state([]) == rules.state(["a/gone"]) == ""
+    assert rules.state(["a/x"]) not in (first, rules.state(["a/y"]))

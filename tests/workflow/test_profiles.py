@@ -9,10 +9,8 @@ from collections import Counter
 
 import pytest
 import yaml
-from helpers import ROOT, rules, snakemake
+from helpers import ROOT, snakemake
 from small import SYSTEMS, finish, job_counts
-
-from beirgrid.pipeline.stage import stages
 
 
 @pytest.mark.parametrize(
@@ -47,14 +45,6 @@ def test_the_slurm_profile_has_options_that_snakemake_knows():
     assert "set-resources" not in settings  # partitions come from the configuration
 
 
-def test_only_one_kind_of_gpu_request_is_made():
-    """gres and gpu together conflict in the plugin."""
-    assert not any("gres" in rule.resources for rule in rules().values())
-    assert {name for name, rule in rules().items() if "gpu" in rule.resources} == {
-        rule for rule, stage in stages().items() if stage.runs_models or stage.gpu
-    }
-
-
 @pytest.mark.parametrize("file", sorted((ROOT / "workflow" / "rules").glob("*.smk")), ids=lambda file: file.stem)
 def test_rules_have_all_directives_in_one_order(file):
     order = ["message", "input", "output", "params", "log", "benchmark", "wildcard_constraints"]
@@ -66,19 +56,6 @@ def test_rules_have_all_directives_in_one_order(file):
         assert found == [name for name in order if name in found]
         assert use or set(order) - optional <= set(found)
     assert not re.findall(r"^ +rule\b.*:$|\blambda\b", text, re.MULTILINE)  # rules in loops, nameless functions
-
-
-def test_every_rule_is_whole():
-    """Some rules are made from others, so the test reads the final form of each."""
-    assert len(rules()) == 32
-    for name, rule in rules().items():
-        assert rule.message, name
-        assert rule.shellcmd == "{params.command} > {log:q} 2>&1", name
-        assert rule.log, name
-        assert rule.benchmark, name
-        assert rule.conda_env, name
-        record = "scores" if name == "evaluate" else "record"
-        assert hasattr(rule.output, record), name
 
 
 def test_parsing_imports_nothing_heavy(tmp_path):

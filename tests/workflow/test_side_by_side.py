@@ -16,6 +16,7 @@ import pytest
 import yaml
 from helpers import ROOT, hub
 from model_hub import ModelHub, serve
+from small import finish
 
 from beirgrid.tools import forks
 
@@ -133,14 +134,8 @@ def test_one_that_is_killed_damages_neither_the_other_nor_its_own_rerun(start, t
         _wait_until(partial(moment, tmp_path), one)
         os.killpg(one.pid, signal.SIGKILL)
         one.wait()
-        _unlock(tmp_path / "one")
+        finish(tmp_path / "grid.yaml", tmp_path / "one", "--unlock")
         one = start("one")
     _ended(one, tmp_path / "one.log")
     _ended(two, tmp_path / "two.log")
     assert _results(tmp_path / "one") == _results(tmp_path / "two")
-
-
-def _unlock(folder: Path) -> None:
-    command = ["snakemake", "--configfile", folder.parent / "grid.yaml", "--directory", folder, "--unlock"]
-    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
