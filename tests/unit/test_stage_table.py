@@ -38,7 +38,7 @@ def test_the_rule_of_a_stage_is_whole(stage):
     assert rule.params.version == stage.stamp.version
     assert rule.priority == stage.priority
     assert rule.resources.get("network") == (1 if stage.downloads else None)
-    assert not {"gres"} & set(rule.resources)  # gres and gpu together conflict in SLURM's plugin
+    assert "gres" not in rule.resources  # gres and gpu together conflict in SLURM's plugin
     assert ("gpu" in rule.resources) == (stage.runs_models or stage.gpu)
     assert all((rule.message, rule.log, rule.benchmark, rule.conda_env))
     assert rule.shellcmd == "{params.command} > {log:q} 2>&1"

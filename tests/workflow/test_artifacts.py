@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import run_job, write_collection
-from small import finish, job_counts, run
+from helpers import run_job
+from small import collection, finish, job_counts, run
 
 
 def _flipped(content: bytes) -> bytes:
@@ -145,12 +145,8 @@ def lexical(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Pat
         shutil.copytree(tiny_models["dense"], folder / f"{name}-folder")
     (folder / "other-model-folder/config.json").write_text((folder / "model-folder/config.json").read_text() + "\n")
     (folder / "model").symlink_to("model-folder")
-    documents = [{"_id": f"d{i}", "title": "", "text": f"word{i} common number{i % 3}"} for i in range(12)]
-    queries = [{"_id": "q1", "text": "word1 common"}, {"_id": "q2", "text": "number2"}]
-    for name in ("data-folder", "other-data-folder"):
-        write_collection(folder / name, documents, queries, {"test": [("q1", "d1", 1), ("q2", "d2", 1)]})
-    corpus = folder / "other-data-folder/corpus.jsonl"
-    corpus.write_text(corpus.read_text().replace("common", "shared"))
+    for seed, name in enumerate(("data-folder", "other-data-folder")):
+        collection(folder / name, documents=12, seed=seed)
     (folder / "data").symlink_to("data-folder")
     settings = {
         "corpora": {"c": {"source": "local", "path": str(folder / "data")}},
