@@ -130,5 +130,3 @@ def test_an_unknown_unit_is_none_and_rates_divide():
     assert lexical.seconds == pytest.approx(1 + 50 / 10)
     assert (lexical.kept, lexical.temporary) == (50 / 4, 65)
     assert need(encode, {"model_flops": 6.0}, {"model_flops": 2.0}, True, keep=False).seconds == 3
-    dropped, kept = (need(encode, {"job": 1, "vectors_mb": 7.0}, {}, True, keep) for keep in (False, True))
-    assert (dropped.kept, dropped.temporary, kept.kept, kept.temporary) == (0, 7, 7, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import made_once, main, run_job, write_collection
+from helpers import made_once, main, run_job
 from safetensors.torch import load_file, save_file
+from small import collection
 
 from beirgrid import config
 from beirgrid.core import paths, provenance
@@ -46,7 +46,7 @@ SYSTEMS = {
     "late": {"retriever": "late-interaction", "candidates": 4},
     "reranked": {"first_stage": "bm25", "reranker": "cross-encoder", "depth": 5},
     "fused": {"fusion": "rrf", "of": ["bm25", "dense"]},
-    "theirs": {"run": "data/{dataset}.run"},
+    "theirs": {"run": "data/theirs.run", "allow": ["missing-queries"]},
 }
 # Two corpora of as many documents with the same ids, searched in shards, and datasets over each.
 CORPORA, SHARDS, SIZE = ("one", "two"), 3, 8
@@ -54,20 +54,12 @@ DATASETS = {"one": "one", "again": "one", "two": "two"}
 
 
 def _write_sources(tiny_models: dict[str, Path]) -> None:
-    """Write the collections, the runs of other software, and the checkpoints, one of them with other weights."""
-    words = ["amber", "basalt", "cedar", "delta", "ember", "fjord", "granite", "harbor"]
+    """Write the collections, a run of other software, and the checkpoints, one of them with other weights."""
     for seed, corpus in enumerate(CORPORA):
-        choose = random.Random(seed)
-        documents = [
-            {"_id": f"d{i}", "title": "", "text": ". ".join(" ".join(choose.choices(words, k=4)) for _ in range(3))}
-            for i in range(SIZE * SHARDS - 2)
-        ]
-        queries = [{"_id": f"q{i}", "text": " ".join(choose.choices(words, k=3))} for i in range(6)]
-        qrels = [(f"q{i}", f"d{i}", 1) for i in range(6)]
-        write_collection(Path("data", corpus), documents, queries, {"test": qrels, "dev": qrels[:4]})
-    for dataset in DATASETS:
-        lines = [f"q{i} Q0 d{i} 1 1.0 theirs\n" for i in range(4 if dataset == "again" else 6)]
-        Path(f"data/{dataset}.run").write_text("".join(lines))
+        folder = collection(Path("data", corpus), SIZE * SHARDS - 2, seed)
+        judged = (folder / "qrels/test.tsv").read_text().splitlines(keepends=True)
+        (folder / "qrels/dev.tsv").write_text("".join(judged[:10]))
+    Path("data/theirs.run").write_text("q0 Q0 d1 1 1.0 theirs\n")
     for model in MODELS:
         shutil.copytree(tiny_models[model], Path("models", model))
     shutil.copytree(tiny_models["dense"], "models/other")

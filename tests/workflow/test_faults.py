@@ -216,14 +216,6 @@ def test_nan_weights_are_named_and_nothing_is_written(small_grid, tiny_models, t
     assert not list((tmp_path / "results/embeddings").rglob("*.npy"))
 
 
-def test_a_wrong_document_count_is_named(small_grid, tmp_path):
-    configfile = small_grid(tmp_path)
-    configfile.write_text(configfile.read_text().replace("documents: 60", "documents: 61"))
-    done = run(configfile, tmp_path, "results/corpora/small/corpus.parquet")
-    assert done.returncode != 0
-    assert "has 60 documents; the registry says 61" in done.stdout
-
-
 def test_a_wrong_config_is_one_message_before_any_job(small_grid, tmp_path):
     done = run(small_grid(tmp_path, retreive={"depth": 10}), tmp_path)
     assert done.returncode != 0
