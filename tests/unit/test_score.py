@@ -6,13 +6,11 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checkpoints import enlarge_all, save_changed
-from helpers import main
+from helpers import fetch_collection, main
 
-from beirgrid.collections import collection
 from beirgrid.runs import pairs, runs
 from beirgrid.stages import score
 
@@ -23,21 +21,20 @@ QUERIES, DOCUMENTS = 12, 40
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a collection and the runs of two first stages that share half of their documents."""
     texts = [" ".join(f"{chr(97 + (row + step) % 10)}{step}" for step in range(6)) for row in range(DOCUMENTS)]
-    ids = [f"d{row}" for row in range(DOCUMENTS)]
-    pq.write_table(pa.table([ids, [""] * len(ids), texts], schema=collection.CORPUS_SCHEMA), tmp_path / "c.parquet")
-    queries = [f"q{row}" for row in range(QUERIES)]
-    pq.write_table(pa.table([queries, texts[:QUERIES]], schema=collection.QUERIES_SCHEMA), tmp_path / "q.parquet")
+    documents = [{"_id": f"d{row}", "title": "", "text": text} for row, text in enumerate(texts)]
+    queries = [{"_id": f"q{row}", "text": text} for row, text in enumerate(texts[:QUERIES])]
+    fetch_collection(tmp_path, documents, queries, [(query["_id"], "d0", 1) for query in queries])
     for name, start in (("one", 0), ("two", 10)):
-        ranking = runs.Ranking(ids[start : start + 20], np.arange(20, 0, -1).astype(np.float32))
-        runs.write(tmp_path / f"{name}.run.gz", dict.fromkeys(queries, ranking), name)
+        ranking = runs.Ranking([f"d{row}" for row in range(start, start + 20)], np.arange(20, 0, -1).astype(np.float32))
+        runs.write(tmp_path / f"{name}.run.gz", {query["_id"]: ranking for query in queries}, name)
     monkeypatch.setattr(score, "PART", 50)
     return tmp_path
 
 
 def _score(site: Path, checkpoint: Path, name: str, precision: str = "float32") -> dict:
     arguments = ["score", "--model", json.dumps({"family": "cross-encoder", "max_length": 32}), "--device", "cpu"]
-    arguments += ["--checkpoint", checkpoint, "--corpus", site / "c.parquet", "--queries", site / "q.parquet"]
-    arguments += ["--run", site / f"{name}.run.gz", "--depth", "20", "--precision", precision]
+    arguments += ["--corpus", site / "corpus.parquet", "--queries", site / "queries.parquet", "--depth", "20"]
+    arguments += ["--checkpoint", checkpoint, "--run", site / f"{name}.run.gz", "--precision", precision]
     assert main([*map(str, arguments), "--pairs", str(site / "pairs"), "--record", str(site / f"{name}.json")]) == 0
     return json.loads((site / f"{name}.json").read_text())["facts"]
 

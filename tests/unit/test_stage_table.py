@@ -41,7 +41,7 @@ def test_the_rule_of_a_stage_is_whole(stage):
     assert "gres" not in rule.resources  # gres and gpu together conflict in SLURM's plugin
     assert ("gpu" in rule.resources) == (stage.runs_models or stage.gpu)
     assert all((rule.message, rule.log, rule.benchmark, rule.conda_env))
-    assert rule.shellcmd == "{params.command} > {log:q} 2>&1"
+    assert rule.shellcmd == "{params.command} > {log:q} 2>&1"  # Rules.command quotes the command
     if stage.of_grid:  # its rule fills in the name of the grid
         assert stage.outputs.keys() <= set(rule.output.keys())
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import ROOT, rules, snakemake
+from helpers import ROOT, snakemake
 
 ODD = 'it\'s a "{co}" {system} $(touch hacked) `touch hacked` <x> <results> & ; * ü'
 
@@ -35,13 +35,6 @@ def _snakemake(checkout: Path, *arguments: str | Path, folder: Path) -> str:
 def _commands(dry: str) -> list[str]:
     """Return the shell commands that a dry run prints."""
     return re.findall(r"^Shell command: (PYTHONSAFEPATH=1 .*)$", dry, re.MULTILINE)
-
-
-def test_every_value_in_every_rule_is_quoted():
-    """But for the start of a command, which ``Rule.command`` quotes."""
-    for name, rule in rules().items():
-        values = re.findall(r"\{([^{}]+)\}", rule.shellcmd)
-        assert [value for value in values if not value.endswith(":q")] == ["params.command"], name
 
 
 def test_the_demo_is_planned_in_short_commands_anywhere(checkout, tmp_path):
