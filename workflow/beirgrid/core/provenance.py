@@ -115,7 +115,7 @@ def record(
     Raises:
         DataError: inputs do not belong together (``check``).
     """
-    check(inputs)
+    check(inputs, ancestry := Ancestry())
     facts: dict[str, Any] = {}
     started = time.monotonic()
     yield facts
@@ -134,7 +134,7 @@ def record(
             "settings_key": job.get("digest"),
             "job": portable(dict(job)),
             "inputs": {
-                option: [{"path": os.path.relpath(path, folder), **record_of(path).identity} for path in paths]
+                option: [{"path": os.path.relpath(path, folder), **ancestry.identity(path)} for path in paths]
                 for option, paths in _listed(inputs).items()
             },
             "outputs": {
@@ -294,8 +294,7 @@ def check(inputs: Inputs, ancestry: Ancestry | None = None) -> None:
 
 def _listed(inputs: Inputs) -> dict[str, list[Path]]:
     """Return the inputs that there are, as lists."""
-    several = {option: [one] if isinstance(one, str | Path) else one for option, one in inputs.items() if one}
-    return {option: [*map(Path, of_option)] for option, of_option in several.items()}
+    return {option: [one] if isinstance(one, Path) else [*one] for option, one in inputs.items() if one}
 
 
 def mismatches(
