@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -20,8 +19,7 @@ from beirgrid import config
 from beirgrid.core import paths, provenance
 from beirgrid.core.errors import DataError
 from beirgrid.pipeline import artifacts
-from beirgrid.pipeline import job as jobs
-from beirgrid.pipeline.grid import Grid, fill
+from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.rules import Rules
 from beirgrid.pipeline.stage import jobs_behind, output
 
@@ -100,9 +98,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path])
             ends = [artifacts.scores(grid, *cell) for cell in grid.runs]
             ends += [output(paths.MARGINS, model=f"gpl@{corpus}") for corpus in CORPORA]
             for job in jobs_behind(grid, *ends, artifacts.checkpoint(grid, "trained", "one")):
-                outputs = {name: fill(pattern, **job.values) for name, pattern in job.stage.outputs.items()}
-                text = rules.as_json(job, rules.inputs(job), outputs, 1, SimpleNamespace(mem_mb=2500))
-                jobs.run(job.stage.function, text.encode())
+                rules.run(job)
 
     return made_once(tmp_path_factory, "lineage", make)
 

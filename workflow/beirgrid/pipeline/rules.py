@@ -18,7 +18,8 @@ from ..core import files, provenance
 from ..core.checkout import INSTALLED, MODULES, portable
 from ..core.errors import DataError
 from . import artifacts
-from .grid import Grid
+from .grid import Grid, fill
+from .job import run as run_job
 from .resources import Resources, of_jobs
 from .stage import Job, Output, Settings, Stage, jobs_behind, stages
 from .summaries import PUBLISHED, Summary
@@ -115,14 +116,14 @@ class Rules:
     def command(self, job: Job, input: Any, output: Any, threads: int, resources: Any) -> str:
         """Return a job's command, which imports this checkout's package, and nothing from the working directory."""
         kind = f"{KIND}=models " if job.stage.runs_models else ""  # the server of libraries that forks the job
-        text = shlex.quote(self.as_json(job, input, output, threads, resources))
+        text = shlex.quote(self.as_json(job, input, output, threads, resources.mem_mb))
         return f"PYTHONSAFEPATH=1 {kind}{self.python} -m beirgrid stage {job.stage.function} <<< {text}"
 
-    def as_json(self, job: Job, input: Any, output: Any, threads: int, resources: Any) -> str:
+    def as_json(self, job: Job, input: Any, output: Any, threads: int, mem_mb: int) -> str:
         """Return a job as JSON: its inputs, outputs, settings, and what changes no output."""
         stage = job.stage
         options = {**stage.options(self.grid, **job.values), **(self._compute(job) if stage.runs_models else {})}
-        limits = {"threads": threads, "memory": self.resources.heap_mb(resources.mem_mb)}
+        limits = {"threads": threads, "memory": self.resources.heap_mb(mem_mb)}
         options |= {name: limits[name] for name in stage.takes}
         outputs = {"output" if name == stage.main else name: str(output[name]) for name in stage.outputs}
         return json.dumps(
@@ -134,6 +135,12 @@ class Rules:
                 "digest": provenance.digest(self.output_params(job)),
             }
         )
+
+    def run(self, job: Job) -> None:
+        """Run a job in this process and in the working directory, without Snakemake."""
+        outputs = {name: fill(pattern, **job.values) for name, pattern in job.stage.outputs.items()}
+        text = self.as_json(job, self.inputs(job), outputs, threads=1, mem_mb=0)
+        run_job(job.stage.function, text.encode())
 
     def _compute(self, job: Job) -> Settings:
         """Return the options of a job that runs a model: its device, and how it computes."""
@@ -156,12 +163,13 @@ class Rules:
 
         Snakemake's log names them, without tables and page, which any change of the grid changes.
         """
-        reasons = {job: self._reason(job) for job in self.jobs}
+        reasons = {job: self.reason_of(job) for job in self.jobs}
         for line in notices({job.record: reason for job, reason in reasons.items() if reason}):
             self.workflow.logger_manager.logger.warning(line)
         return reasons
 
-    def _reason(self, job: Job) -> str:
+    def reason_of(self, job: Job) -> str:
+        """Return why a job must run again, or an empty string."""
         return reason(Path(self.grid.own(job.record)), lambda: self.output_params(job))
 
     def force_if_outdated(self, job: Job) -> None:
@@ -174,7 +182,7 @@ class Rules:
 
         if self.workflow is None or RerunTrigger.PARAMS not in self.workflow.rerun_triggers:
             return
-        if self.outdated[job] if job in self.outdated else self._reason(job):
+        if self.outdated[job] if job in self.outdated else self.reason_of(job):
             self.workflow.dag.forcefiles.add(self.grid.own(job.record))
 
     def summary_json(self) -> str:

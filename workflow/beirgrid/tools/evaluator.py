@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +16,9 @@ from ..config.load import merged
 from ..config.metric_names import parse_metric
 from ..core import files, paths, provenance
 from ..core.errors import BeirgridError
-from ..pipeline import artifacts, job
-from ..pipeline.grid import Grid, fill
-from ..pipeline.rules import Rules, reason
+from ..pipeline import artifacts
+from ..pipeline.grid import Grid
+from ..pipeline.rules import Rules
 from ..pipeline.stage import jobs_behind
 from ..runs import metrics as measures
 from ..runs import runs
@@ -125,11 +123,8 @@ def _fetch(dataset: str, directory: Path) -> str:
     rules = Rules(grid, own_python=True)
     with contextlib.chdir(directory), files.locked(".snakemake/beirgrid/fetch.lock"):
         for each in jobs_behind(grid, artifacts.queries(name)):
-            record = Path(each.record)
-            if not record.is_file() or reason(record, partial(rules.output_params, each)):
-                outputs = {of: fill(path, **each.values) for of, path in each.stage.outputs.items()}
-                told = rules.as_json(each, rules.inputs(each), outputs, 1, SimpleNamespace(mem_mb=0))
-                job.run(each.stage.function, told.encode())
+            if not Path(each.record).is_file() or rules.reason_of(each):
+                rules.run(each)
     return name
 
 
