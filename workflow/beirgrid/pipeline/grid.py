@@ -107,7 +107,9 @@ class Grid:
 
     def system_as(self, kind: type[EntryT], name: str) -> EntryT:
         """Return the entry of a system, whose class the caller knows."""
-        return _as(kind, self.system(name))
+        entry = self.system(name)
+        assert isinstance(entry, kind), f"a {kind.__name__} is expected"
+        return entry
 
     def members(self, system: str) -> tuple[str, ...]:
         """Return the systems behind a column of the grid: one per seed, or the system itself."""
@@ -142,7 +144,7 @@ class Grid:
         entry = self.system_as(entries.Bm25, system).expansion
         if isinstance(entry, entries.LocalExpansion):
             return entry.model_copy(update={"path": entry.path.replace("{corpus}", corpus)})
-        entry = _as(entries.HubExpansion, entry)
+        assert isinstance(entry, entries.HubExpansion), "an expansion of the hub is expected"
         return entry.model_copy(update={"files": tuple(name.replace("{corpus}", corpus) for name in entry.files)})
 
     def published(self, system: str) -> str:
@@ -222,11 +224,6 @@ class Grid:
         for recipe, ends in corpora.items():
             recipes.setdefault("|".join(ends), []).append(re.escape(recipe))
         return "|".join(f"(?:{'|'.join(starts)})(?:{ends})" for ends, starts in recipes.items()) or "(?!)"
-
-
-def _as(kind: type[EntryT], entry: Any) -> EntryT:
-    assert isinstance(entry, kind), f"a {kind.__name__} is expected"
-    return entry
 
 
 def fill(pattern: str, **values: Any) -> str:
