@@ -99,7 +99,8 @@ def record(
     settings: dict[str, Any],
     outputs: Collection[str | Path] = (),
     results: Mapping[str, Any] = _NOTHING,
-    inputs: Inputs = _NOTHING,
+    /,
+    **inputs: Path | Sequence[Path] | None,
 ) -> Iterator[dict[str, Any]]:
     """Time the block and write the record of its artifacts if it succeeds.
 

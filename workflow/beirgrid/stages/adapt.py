@@ -84,7 +84,7 @@ def adapt(
         DataError: an input is damaged, or the base has no decoder (TSDAE) or is not a masked language model (MLM).
     """
     inputs = {"base": base, "examples": examples}
-    with provenance.record(Adapt.stamp, record, recipe.own_keys(), [output], inputs=inputs) as facts:
+    with provenance.record(Adapt.stamp, record, recipe.own_keys(), [output], **inputs) as facts:
         runtime = compute.start()
         precision = runtime.resolve(recipe.precision, wide=True)
         state = provenance.state_folder(Adapt.stamp, output, {**recipe.own_keys(), "precision": precision}, inputs)

@@ -50,10 +50,9 @@ def encode(
     """
     start, stop = collection.shard_rows(corpus, shard, shard_size, last)
     settings = {**model.own_keys(), "shard": shard, "shard_size": shard_size}
-    inputs = {"checkpoint": checkpoint, "corpus": corpus}
     with (
         kept_answers(output) as answers,
-        provenance.record(Encode.stamp, record, settings, [output], inputs=inputs) as facts,
+        provenance.record(Encode.stamp, record, settings, [output], checkpoint=checkpoint, corpus=corpus) as facts,
         files.atomic(output, directory=FAMILIES[model.family].folder) as temporary,
     ):
         progress = Progress(f"encode shard {shard}", stop - start, "documents")

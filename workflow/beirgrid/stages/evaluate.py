@@ -53,7 +53,7 @@ def evaluate(
     outputs = [per_query] if per_query else []
     settings: dict[str, Any] = {"metrics": list(metrics)} | ({"main": main} if MAIN in metrics else {})
     inputs = {"run": run, "qrels": qrels}
-    recorded = provenance.record(Evaluate.stamp, output, settings, outputs, results, inputs) if output else None
+    recorded = provenance.record(Evaluate.stamp, output, settings, outputs, results, **inputs) if output else None
     with recorded or nullcontext({}) as facts:
         (grades, changes), found = judgements.read_with_changes(qrels), runs.read(run)
         if unknown := [query for query in found if query not in grades]:

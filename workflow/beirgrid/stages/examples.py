@@ -63,7 +63,7 @@ def generate(
         DataError: an input is damaged, or no document yields a query.
     """
     inputs = {"corpus": corpus, "generator": generator}
-    with provenance.record(Generate.stamp, record, recipe.own_keys(), [output], inputs=inputs) as facts:
+    with provenance.record(Generate.stamp, record, recipe.own_keys(), [output], **inputs) as facts:
         runtime = compute.start()
         sampled = min(collection.count(corpus), recipe.documents)
         per_document = queries_for_each(recipe, sampled)
@@ -134,7 +134,7 @@ def mine(
         "indexes": indexes,
     }
     settings = {**recipe.own_keys(), "bm25": index is not None}
-    with provenance.record(Mine.stamp, record, settings, [output], inputs=inputs) as facts:
+    with provenance.record(Mine.stamp, record, settings, [output], **inputs) as facts:
         with files.reading(queries):
             table = pq.read_table(queries, columns=["query", "document"])
         texts = table["query"].to_pylist()
@@ -209,7 +209,7 @@ def label(
         DataError: an input is damaged, or a score is not finite.
     """
     inputs = {"teacher": teacher, "corpus": corpus, "training_queries": queries, "negatives": negatives}
-    with provenance.record(Label.stamp, record, recipe.own_keys(), [output], inputs=inputs) as facts:
+    with provenance.record(Label.stamp, record, recipe.own_keys(), [output], **inputs) as facts:
         scorer = open_model(teacher, recipe.teacher, compute.start())
         with files.reading(queries):
             positives = pq.ParquetFile(queries)

@@ -48,7 +48,7 @@ def expand(
     start, stop = collection.shard_rows(corpus, shard, shard_size, last)
     settings = {**model.own_keys(), "shard": shard, "shard_size": shard_size}
     inputs = {"checkpoint": checkpoint, "corpus": corpus}
-    recorded = provenance.record(Expand.stamp, record, settings, [output], inputs=inputs)
+    recorded = provenance.record(Expand.stamp, record, settings, [output], **inputs)
     with recorded as facts:
         runtime = compute.start()
         opened = open_model(checkpoint, model, runtime)

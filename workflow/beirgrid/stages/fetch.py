@@ -57,8 +57,7 @@ def fetch_dataset(
         DataError: queries, qrels and corpus do not match each other or the dataset's entry.
     """
     settings = {**entry.own_keys(), "source": corpus_entry.own_keys()}
-    inputs = {"corpus": corpus}
-    with provenance.record(FetchDataset.stamp, record, settings, [queries, qrels], inputs=inputs) as facts:
+    with provenance.record(FetchDataset.stamp, record, settings, [queries, qrels], corpus=corpus) as facts:
         found = intake.read_judged(name, entry, corpus_entry, open_source(corpus_entry), corpus)
         # Both files are complete before either is renamed, so that new queries never stand beside old qrels.
         with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
@@ -99,8 +98,7 @@ def fetch_expansion(
     Raises:
         DataError: the files cannot be fetched or read, or do not fit the corpus.
     """
-    inputs = {"corpus": corpus}
-    with provenance.record(FetchExpansion.stamp, record, entry.own_keys(), [output], inputs=inputs) as facts:
+    with provenance.record(FetchExpansion.stamp, record, entry.own_keys(), [output], corpus=corpus) as facts:
         with files.scratch(f"{output}-files") as folder, files.scratch(f"{output}-buckets") as buckets:
             folder.mkdir()
             buckets.mkdir()
@@ -154,7 +152,6 @@ def fetch_run(
         DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.
     """
     settings = {"depth": depth} | ({"allow": list(allow)} if allow else {})
-    inputs = {"queries": queries, "corpus": corpus}
-    with provenance.record(FetchRun.stamp, record, settings, [output], inputs=inputs) as facts:
+    with provenance.record(FetchRun.stamp, record, settings, [output], queries=queries, corpus=corpus) as facts:
         facts |= adopt(run, system, queries, corpus, depth, allow, output)
         facts.update(source=str(run), source_sha256=files.sha256(run))

@@ -36,8 +36,7 @@ def fuse(
     settings: dict[str, Any] = {"method": method, "k": k}
     if method == "wsum":
         settings = {"method": method, "norm": norm, "weights": list(weights or [1 / len(runs)] * len(runs))}
-    inputs = {"runs": runs}
-    with provenance.record(Fuse.stamp, record, settings, [output], inputs=inputs) as facts:
+    with provenance.record(Fuse.stamp, record, settings, [output], runs=runs) as facts:
         fused = fusion.fuse([read(path) for path in runs], method, depth, k=k, norm=norm, weights=weights)
         write(output, fused, system)
         facts["queries"] = len(fused)

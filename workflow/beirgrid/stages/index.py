@@ -36,8 +36,7 @@ def index_lexical(
         BeirgridError: Java or Lucene fails.
     """
     settings = {"fields": fields, "language": language}
-    inputs: provenance.Inputs = {"corpus": corpus, "expansions": expansions}
-    with provenance.record(INDEX, record, settings, [output], inputs=inputs) as facts:
+    with provenance.record(INDEX, record, settings, [output], corpus=corpus, expansions=expansions) as facts:
         with files.atomic(output, directory=True) as index, files.scratch(f"{output}-input") as folder:
             folder.mkdir()
             whole = collection.read_documents(corpus)
@@ -60,8 +59,7 @@ def index_vectors(
         DataError: the vectors are damaged.
     """
     row, settings = FAMILIES[family], dict[str, str]()
-    inputs = {"vectors": vectors}
-    with provenance.record(INDEX, record, settings, [output], inputs=inputs) as facts:
+    with provenance.record(INDEX, record, settings, [output], vectors=vectors) as facts:
         with files.atomic(output, directory=row.index_folder) as temporary:
             described, counts = search.module(family).index_vectors(vectors, temporary)
         settings.update(described)
@@ -84,9 +82,8 @@ def index_approximate(
         DataError: the exact index is damaged, or its vectors do not fit the kind of index.
     """
     settings = {"index": index.built(), "dimensions": dimensions, "metric": "inner product"}
-    inputs = {"exact": exact}
     with (
-        provenance.record(INDEX, record, settings, [output], inputs=inputs) as facts,
+        provenance.record(INDEX, record, settings, [output], exact=exact) as facts,
         flat.opened(exact) as (stored, owners),
     ):
         if owners is not None:

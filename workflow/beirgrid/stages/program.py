@@ -42,8 +42,7 @@ def index_program(
         BeirgridError: the command cannot start, fails, or leaves the folder empty.
     """
     settings = {"command": command} | ({"version": version} if version else {})
-    inputs = {"corpus": corpus}
-    with provenance.record(IndexProgram.stamp, record, settings, [output], inputs=inputs) as facts:
+    with provenance.record(IndexProgram.stamp, record, settings, [output], corpus=corpus) as facts:
         with files.atomic(output, directory=True) as index, files.scratch(f"{output}-input") as folder:
             folder.mkdir()
             facts["build_seconds"] = run_command(command, folder, corpus, {}, {"index": index, "threads": threads})
@@ -75,7 +74,7 @@ def retrieve_program(
     settings = {"command": command, "depth": depth}
     settings |= ({"version": version} if version else {}) | ({"allow": list(allow)} if allow else {})
     inputs = {"program": index, "corpus": corpus, "queries": queries}
-    with provenance.record(RetrieveProgram.stamp, record, settings, [output], inputs=inputs) as facts:
+    with provenance.record(RetrieveProgram.stamp, record, settings, [output], **inputs) as facts:
         texts, limits = collection.read_queries(queries), Limits(queries, depth)
         with files.scratch(f"{output}-input") as folder:
             folder.mkdir()

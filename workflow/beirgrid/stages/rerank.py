@@ -27,7 +27,7 @@ def rerank(
         DataError: an input is damaged, or a document has no score.
     """
     inputs = {"first_stage": first_stage, "scores": scores}
-    with provenance.record(Rerank.stamp, record, {"depth": depth}, [output], inputs=inputs) as facts:
+    with provenance.record(Rerank.stamp, record, {"depth": depth}, [output], **inputs) as facts:
         parts, settings = pairs.read_manifest(scores)
         first = runs.read(first_stage)
         top = {(query, document) for query, ranking in first.items() for document in ranking.ids[:depth]}

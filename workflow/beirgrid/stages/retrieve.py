@@ -59,7 +59,7 @@ def retrieve_lexical(
     """
     bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b}
     inputs = {"lucene": index, "queries": queries}
-    with provenance.record(RETRIEVE, record, {**bm25, "depth": depth}, [output], inputs=inputs) as facts:
+    with provenance.record(RETRIEVE, record, {**bm25, "depth": depth}, [output], **inputs) as facts:
         texts, limits = collection.read_queries(queries), Limits(queries, depth)
         run: runs.Run = {}
         started = time.monotonic()
@@ -110,7 +110,7 @@ def retrieve_vectors(
     documents = collection.count(corpus)
     with (
         kept_answers(output) as answers,
-        provenance.record(RETRIEVE, record, settings, [output], inputs=inputs) as facts,
+        provenance.record(RETRIEVE, record, settings, [output], **inputs) as facts,
     ):
         encoder = open_encoder(checkpoint, model, compute.start(), answers)
         vectors = encoder.encode_queries(list(texts.values()))

@@ -68,7 +68,7 @@ def score(
     store = pairs / _fingerprint(settings, checkpoint, corpus, queries, ordered)
     parts: list[Path] = []
     results: dict[str, Any] = {}
-    with provenance.record(Score.stamp, record, settings, parts, results, inputs) as facts:
+    with provenance.record(Score.stamp, record, settings, parts, results, **inputs) as facts:
         store.mkdir(parents=True, exist_ok=True)
         ranked = runs.read(run)
         top = [(query, document) for query, ranking in ranked.items() for document in ranking.ids[:depth]]
