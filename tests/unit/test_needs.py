@@ -258,15 +258,6 @@ def test_a_local_collection_is_as_large_as_its_file(make, tmp_path, ending):
     assert (sizes.queries("own"), sizes.query_words["own"]) == (1000, 12)
 
 
-def test_a_model_of_one_width_takes_longer_for_long_texts_by_more_than_their_length(make, registered, tiny_models):
-    tiny = {"family": "dense", "path": str(tiny_models["dense"]), "similarity": "cosine", "max_length": 512}
-    sizes = make(models={**registered, "tiny": tiny}).sizes
-    short, long = (sizes.read_flops("tiny", 1, words) / sizes.pieces("tiny", words) for words in (10, 300))
-    weights = 2e6 * (sizes.model("tiny")["parameters"] - sizes.model("tiny")["embeddings"])
-    assert weights < short < 1.1 * weights
-    assert long == pytest.approx(weights * (1 + (300 * 1.35 + 2) / (6 * 768)))
-
-
 def test_the_work_of_encoding_is_that_of_all_layers_and_of_attention(make):
     needs, pieces = make(device="cpu"), 213.63 * 1.35 + 2
     assert (make().device, needs.device) == ("cuda", "cpu")

@@ -72,14 +72,9 @@ def test_a_wheel_has_the_workflow_and_its_commit(home):
     with zipfile.ZipFile(next(home.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())
         commit = wheel.read("beirgrid/share/COMMIT").decode().strip()
-    shared = (
-        "Snakefile",
-        "workflow/rules/encode.smk",
-        "workflow/report/page.js",
-        "workflow/resources/demo/corpus.jsonl",
-    )
+    shared = ("Snakefile", "workflow/rules/encode.smk", "workflow/report/page.js")
+    shared += ("workflow/resources/demo/corpus.jsonl", "envs/neural.yaml", "docs/datasets.md", "CITATION.cff")
     shared += ("config/grids/paper.yaml", "config/published/beir_paper.csv", "profiles/slurm/config.yaml")
-    shared += ("envs/neural.yaml", "docs/datasets.md", "CITATION.cff")
     assert {f"beirgrid/share/{name}" for name in shared} <= names
     assert not any("__pycache__" in name or name.startswith(("tests", "setup")) for name in names)
     assert _done("git", "rev-parse", "HEAD", cwd=home / "source").startswith(commit)

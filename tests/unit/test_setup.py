@@ -122,20 +122,18 @@ def test_setup_says_how_large_the_cuda_build_is_before_it_downloads_it(setup, en
     assert "2730 MB to download" in before
 
 
-def test_setup_without_a_hash_for_this_python_says_so(setup, environment, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("named", "installed", "said"),
+    [(False, "2.0", "The lock has no hash of it for Python"), (True, "2.0+cpu", "pip trusts this index")],
+)
+def test_without_a_hash_for_this_python_only_a_named_index_is_trusted(
+    setup, environment, tmp_path, capsys, named, installed, said
+):
     lock = tmp_path / "torch-cpu.txt"
     lock.write_text(lock.read_text().replace(f"-{TAG}", "-cp39-cp39-manylinux_2_28_x86_64"))
-    setup.install_torch("", "")
-    assert _installed(environment) == "2.0"
-    assert "The lock has no hash of it for Python" in capsys.readouterr().out
-
-
-def test_a_named_index_is_trusted_where_the_lock_has_no_hash(setup, environment, tmp_path, capsys):
-    lock = tmp_path / "torch-cpu.txt"
-    lock.write_text(lock.read_text().replace(f"-{TAG}", "-cp39-cp39-manylinux_2_28_x86_64"))
-    setup.install_torch("", (tmp_path / "pytorch").as_uri())
-    assert _installed(environment) == "2.0+cpu"
-    assert "pip trusts this index" in capsys.readouterr().out
+    setup.install_torch("", (tmp_path / "pytorch").as_uri() if named else "")
+    assert _installed(environment) == installed
+    assert said in capsys.readouterr().out
 
 
 def test_a_file_with_another_hash_is_not_installed_from_a_named_index(setup, environment, tmp_path):
