@@ -222,6 +222,19 @@ def beirgrid(
     return subprocess.run(command, cwd=cwd, env=variables, input=text, text=True, capture_output=True, check=False)
 
 
+def stage_processes(folder: Path) -> dict[int, str]:
+    """Return process id to stage of the stages that run in ``folder``."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"beirgrid" in words[2:4] and b"stage" in words and (entry / "cwd").resolve() == folder.resolve():
+                found[int(entry.name)] = words[words.index(b"stage") + 1].decode().partition("_")[0]
+        except (OSError, ValueError, IndexError):
+            continue
+    return found
+
+
 @cache
 def rules() -> dict[str, Rule]:
     """Load Snakemake's rules of the tracked configuration by name, as a cluster job does."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from helpers import ROOT, snakemake
+from helpers import ROOT, snakemake, stage_processes
 
 CLUSTER = Path(__file__).parent / "cluster.sh"
 FOLDER = Path(os.environ.get("BEIRGRID_SLURM", "/tmp/beirgrid-slurm"))
@@ -71,15 +71,7 @@ class Site:
 
     def stage(self, stage: str) -> int | None:
         """Return the process id of a running stage of this folder."""
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                started = words[1:3] == [b"-m", b"beirgrid"] and stage.encode() in words[3:6]
-                if started and (entry / "cwd").resolve() == self.folder:
-                    return int(entry.name)
-            except OSError:
-                continue
-        return None
+        return next((pid for pid, name in stage_processes(self.folder).items() if name == stage), None)
 
     def hang(self, stage: str) -> int:
         """Wait until a stage runs, stop its process, as a dead disk would, and return its id."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, beirgrid
+from helpers import ROOT, beirgrid, stage_processes
 from small import SYSTEMS, finish, run, table
 
 from beirgrid.tools import forks
@@ -28,19 +28,6 @@ QUICK = {"fetch", "index", "rerank", "fuse", "evaluate", "aggregate", "page"}  #
 STAGES = ["fetch", "train", "encode", "index", "retrieve", "score", "rerank", "fuse", "evaluate", "aggregate", "page"]
 # Systems of the small grid that need all of these stages. Their scores depend on no other system.
 FEW = {name: SYSTEMS[name] for name in ("bm25-flat", "tiny", "bm25+ce", "bm25+trained", "fused")}
-
-
-def _stage_processes(folder: Path) -> dict[int, str]:
-    """Return process id to stage of the stages that run in ``folder``."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            if b"beirgrid" in words[2:4] and b"stage" in words and (entry / "cwd").resolve() == folder.resolve():
-                found[int(entry.name)] = words[words.index(b"stage") + 1].decode().partition("_")[0]
-        except (OSError, ValueError, IndexError):
-            continue
-    return found
 
 
 def _command(configfile: Path, folder: Path) -> list[str | Path]:
@@ -97,7 +84,7 @@ def test_a_kill_in_every_stage_costs_nothing_that_was_finished(finished, small_g
     while process.poll() is None:
         with contextlib.suppress(FileNotFoundError):  # the folder goes at the end
             servers |= {path.stem.partition("-")[0] for path in short.glob("beirgrid-*/*.log")}
-        for pid, stage in _stage_processes(tmp_path).items():
+        for pid, stage in stage_processes(tmp_path).items():
             if stage not in killed:
                 # Into the work: past the interpreter's start, before the end.
                 time.sleep(0.0 if stage in QUICK else 0.15)
@@ -127,7 +114,7 @@ def test_a_killed_snakemake_finishes_when_its_command_is_repeated(finished, smal
     screen = _screen(tmp_path)
     assert screen.startswith("died after 0:00:")
     assert "Run it again" in screen
-    while _stage_processes(tmp_path):  # orphans write their whole files and end
+    while stage_processes(tmp_path):  # orphans write their whole files and end
         time.sleep(0.1)
     finish(configfile, tmp_path, "--unlock")  # beirgrid run does this itself
     assert _screen(tmp_path).startswith("died")
@@ -154,11 +141,11 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(small_grid, t
     finish(grids["other"], tmp_path, "results/datasets/small/qrels.tsv")
     process = _start(grids["first"], tmp_path)
     try:
-        while "evaluate" not in _stage_processes(tmp_path).values():
+        while "evaluate" not in stage_processes(tmp_path).values():
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGSTOP)
-        while _stage_processes(tmp_path):  # the job ends, and Snakemake does not know yet
+        while stage_processes(tmp_path):  # the job ends, and Snakemake does not know yet
             time.sleep(0.05)
         before = _files(tmp_path)
         for grid in grids.values():
@@ -181,7 +168,7 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(small_grid, t
 def test_a_hangup_ends_the_run_without_orphans_or_a_lock(small_grid, tmp_path, hangup):
     configfile = small_grid(tmp_path, grid={"systems": ["bm25-flat"], "datasets": ["small"]})
     process, terminal = _start_in_a_terminal(configfile, tmp_path)
-    while "index" not in _stage_processes(tmp_path).values():
+    while "index" not in stage_processes(tmp_path).values():
         assert process.poll() is None
         if select.select([terminal], [], [], 0.05)[0]:
             os.read(terminal, 65536)  # a terminal that nobody reads fills up
@@ -194,7 +181,7 @@ def test_a_hangup_ends_the_run_without_orphans_or_a_lock(small_grid, tmp_path, h
                     os.read(terminal, 65536)
     os.close(terminal)
     assert process.wait(timeout=300) > 0  # it ended by itself: a signal that kills gives a negative number
-    assert not _stage_processes(tmp_path)
+    assert not stage_processes(tmp_path)
     assert _screen(tmp_path).startswith("ended unfinished")
     finish(configfile, tmp_path)  # neither --unlock nor --rerun-incomplete
 
