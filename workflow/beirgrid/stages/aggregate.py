@@ -46,10 +46,7 @@ def aggregate(
     """
     outputs = [output / name for name in table_files.file_names(grid)]
     settings = {"published": [path.name for path in published]}
-    with (
-        files.locked(output.parent / LOCK),
-        provenance.record(Aggregate.stamp, record, settings, outputs) as facts,
-    ):
+    with files.locked(output.parent / LOCK), provenance.record(Aggregate.stamp, record, settings, outputs) as facts:
         cells = grid_cells.find(grid)
         grid_cells.refuse_unfinished(cells)
         answers = compute(grid, cells, published)

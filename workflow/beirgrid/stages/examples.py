@@ -126,13 +126,8 @@ def mine(
     Raises:
         DataError: an input is damaged, or no retriever finds a negative.
     """
-    inputs: provenance.Inputs = {
-        "corpus": corpus,
-        "training_queries": queries,
-        "lucene": index,
-        "checkpoints": checkpoints,
-        "indexes": indexes,
-    }
+    models: provenance.Inputs = {"checkpoints": checkpoints, "indexes": indexes}
+    inputs = {"corpus": corpus, "training_queries": queries, "lucene": index, **models}
     settings = {**recipe.own_keys(), "bm25": index is not None}
     with provenance.record(Mine.stamp, record, settings, [output], **inputs) as facts:
         with files.reading(queries):

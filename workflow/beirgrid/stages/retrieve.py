@@ -108,10 +108,7 @@ def retrieve_vectors(
     inputs: provenance.Inputs = {**files, "tokens": tokens, "indexes": indexes}
     texts, limits = collection.read_queries(queries), Limits(queries, depth)
     documents = collection.count(corpus)
-    with (
-        kept_answers(output) as answers,
-        provenance.record(RETRIEVE, record, settings, [output], **inputs) as facts,
-    ):
+    with kept_answers(output) as answers, provenance.record(RETRIEVE, record, settings, [output], **inputs) as facts:
         encoder = open_encoder(checkpoint, model, compute.start(), answers)
         vectors = encoder.encode_queries(list(texts.values()))
         _check(vectors, texts, encoder.precision)
