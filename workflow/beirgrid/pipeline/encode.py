@@ -53,7 +53,7 @@ class Encode(OfFamily, _OfShard):
     def work(self, sizes: Sizes, model: str, corpus: str, shard: str) -> Amounts:
         documents, words = sizes.documents(corpus, int(shard)), sizes.words[corpus]
         chunks, read = sizes.chunks(model, words)
-        return sizes.vector_sizes(model, corpus, int(shard)) | sizes.reading(model, documents * chunks, read)
+        return sizes.reading(model, documents * chunks, read)
 
 
 class Expand(_OfShard):

@@ -81,9 +81,6 @@ class IndexVectors(OfFamily):
     def options(self, grid: Grid, model: str, **_: str) -> Settings:
         return {"family": grid.model(model).family}
 
-    def work(self, sizes: Sizes, model: str, corpus: str, shard: str) -> Amounts:
-        return sizes.vector_sizes(model, corpus, int(shard))
-
 
 class IndexApproximate(Stage):
     """Smaller or faster index, built from the exact index of a shard."""
@@ -105,6 +102,3 @@ class IndexApproximate(Stage):
 
     def constraints(self, grid: Grid) -> dict[str, str]:
         return {**super().constraints(grid), "variant": grid.one_of(grid.variants)}
-
-    def work(self, sizes: Sizes, model: str, corpus: str, variant: str, shard: str) -> Amounts:
-        return sizes.vector_sizes(model, corpus, int(shard))

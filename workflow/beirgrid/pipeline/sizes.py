@@ -160,7 +160,7 @@ class Sizes:
     # Work
 
     def of_any_job(self, wildcards: Mapping[str, str]) -> Amounts:
-        """Return the work that follows from a job's dataset, or from its corpus or shard."""
+        """Return the work that follows from a job's dataset, or from its corpus or shard and model."""
         work = {"job": 1.0, "cuda_job": float(self.device != "cpu")}
         corpus, shard = wildcards.get("corpus"), wildcards.get("shard")
         if dataset := wildcards.get("dataset"):
@@ -169,6 +169,8 @@ class Sizes:
         if corpus:
             number = None if shard is None else int(shard)
             work |= {"documents": self.documents(corpus, number), "text_mb": self.text_mb(corpus, number)}
+            if number is not None:  # no job reads a shard without its model
+                work |= self.vector_sizes(wildcards["model"], corpus, number)
         return work
 
     def hits(self, dataset: str) -> int:
