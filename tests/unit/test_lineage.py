@@ -44,7 +44,7 @@ SYSTEMS = {
     "late": {"retriever": "late-interaction", "candidates": 4},
     "reranked": {"first_stage": "bm25", "reranker": "cross-encoder", "depth": 5},
     "fused": {"fusion": "rrf", "of": ["bm25", "dense"]},
-    "theirs": {"run": "data/theirs.run", "allow": ["missing-queries"]},
+    "theirs": {"run": "data/{dataset}.run", "allow": ["missing-queries"]},
 }
 # Two corpora of as many documents with the same ids, searched in shards, and datasets over each.
 CORPORA, SHARDS, SIZE = ("one", "two"), 3, 8
@@ -52,12 +52,13 @@ DATASETS = {"one": "one", "again": "one", "two": "two"}
 
 
 def _write_sources(tiny_models: dict[str, Path]) -> None:
-    """Write the collections, a run of other software, and the checkpoints, one of them with other weights."""
+    """Write the collections, the runs of other software, and the checkpoints, one of them with other weights."""
     for seed, corpus in enumerate(CORPORA):
-        folder = collection(Path("data", corpus), SIZE * SHARDS - 2, seed)
+        folder = collection(Path("data", corpus), SIZE * SHARDS, seed)
         judged = (folder / "qrels/test.tsv").read_text().splitlines(keepends=True)
         (folder / "qrels/dev.tsv").write_text("".join(judged[:10]))
-    Path("data/theirs.run").write_text("q0 Q0 d1 1 1.0 theirs\n")
+    for dataset in DATASETS:
+        Path(f"data/{dataset}.run").write_text("q0 Q0 d1 1 1.0 theirs\n")
     for model in MODELS:
         shutil.copytree(tiny_models[model], Path("models", model))
     shutil.copytree(tiny_models["dense"], "models/other")
@@ -70,9 +71,7 @@ def _grid() -> Grid:
     models["gpl"] = {**MODELS["dense"], "train": {**LEARNING, **GPL}}
     models["trained"] = {**MODELS["cross-encoder"], "train": {**LEARNING, **TRAINED}}
     raw = {
-        "corpora": {
-            name: {"source": "local", "path": f"data/{name}", "documents": SIZE * SHARDS - 2} for name in CORPORA
-        },
+        "corpora": {name: {"source": "local", "path": f"data/{name}", "documents": SIZE * SHARDS} for name in CORPORA},
         "datasets": {
             name: {"corpus": corpus, "split": "dev" if name == "again" else "test"} for name, corpus in DATASETS.items()
         },
@@ -200,7 +199,7 @@ CHECKPOINT = "results/models/{}/checkpoint"
 MADE_AGAIN = [
     (lambda: _fetch_other_model("dense", "other"), "runs/dense/one.json", CHECKPOINT.format("dense")),
     (lambda: _fetch_other_model("dense", "other"), "indexes/dense/one/1.json", CHECKPOINT.format("dense")),
-    (lambda: _fetch_other_model("cross-encoder", "dense"), PAIRS, CHECKPOINT.format("cross-encoder")),
+    (lambda: _fetch_other_model("cross-encoder", "dense"), f"{SCORED}.json", CHECKPOINT.format("cross-encoder")),
     (lambda: _fetch_again("corpus", "corpus.jsonl"), "runs/bm25/one.json", CORPUS),
     (lambda: _fetch_again("corpus", "corpus.jsonl"), "runs/late/one.json", CORPUS),
     (lambda: _fetch_again("dataset", "qrels/test.tsv"), "metrics/bm25/one.json", QRELS),

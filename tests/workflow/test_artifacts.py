@@ -145,7 +145,7 @@ def lexical(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Pat
         shutil.copytree(tiny_models["dense"], folder / f"{name}-folder")
     (folder / "other-model-folder/config.json").write_text((folder / "model-folder/config.json").read_text() + "\n")
     (folder / "model").symlink_to("model-folder")
-    for seed, name in enumerate(("data-folder", "other-data-folder")):
+    for seed, name in ((1, "data-folder"), (3, "other-data-folder")):
         collection(folder / name, documents=12, seed=seed)
     (folder / "data").symlink_to("data-folder")
     settings = {
