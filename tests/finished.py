@@ -129,9 +129,8 @@ def write_cell(
     provenance.use_command(["test"], {"digest": settings})
     with provenance.record(Fuse.stamp, made.records[-1], {}, [run]):
         files.write_text(run, f"{system} {dataset}\n" * 20)
-    with provenance.record(
-        Evaluate.stamp, made.scores, {}, [made.per_query], {"scores": means}, {"run": run}
-    ) as evaluated:
+    results = {"scores": means}
+    with provenance.record(Evaluate.stamp, made.scores, {}, [made.per_query], results, run=run) as evaluated:
         evaluated |= {"queries": len(values), "queries_without_documents": 0, **facts}
         Path(made.per_query).parent.mkdir(parents=True, exist_ok=True)
         values.rename_axis("query").reset_index().to_parquet(made.per_query)
