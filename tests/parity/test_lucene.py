@@ -1,4 +1,4 @@
-"""Queries and languages that Lucene analyses differently from plain English text."""
+"""BM25 equals Anserini and pyserini, also for queries and languages that Lucene analyses in ways of its own."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import json
 import os
 import random
 import re
+import shutil
 import string
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import main, quick_first
+from helpers import main, python, quick_first
 
 from beirgrid.collections import collection
 from beirgrid.config.values import BM25_LANGUAGES
 from beirgrid.core.errors import BeirgridError, DataError
+from beirgrid.runs import runs
 from beirgrid.search import lucene
 
 DOCUMENTS = {
@@ -93,6 +96,34 @@ def test_documents_and_scores_are_those_of_anserinis_command(tmp_path, fields):
     assert _search(index, queries, fields, depth=1000) == expected
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", ["multifield", "flat"])
+def test_bm25_equals_pyserini(tmp_path, root, fields):
+    demo = root / "workflow" / "resources" / "demo"
+    (tmp_path / "source").mkdir()
+    shutil.copy(demo / "corpus.jsonl", tmp_path / "source")
+    lucene.build_index(tmp_path / "source", tmp_path / "index", fields, "en", threads=2, memory_mb=800)
+    rows = [json.loads(line) for line in (demo / "queries.jsonl").read_text().splitlines()]
+    queries = {row["_id"]: row["text"] for row in rows[::12]}
+    found = _search(tmp_path / "index", queries, fields, depth=50)
+    (tmp_path / "pyserini.tsv").write_text("".join(f"{query}\t{text}\n" for query, text in queries.items()))
+    command = [python(), "-m", "pyserini.search.lucene", "--index", str(tmp_path / "index")]
+    command += ["--topics", str(tmp_path / "pyserini.tsv"), "--output", str(tmp_path / "pyserini.trec")]
+    command += ["--bm25", "--hits", "50"]
+    command += ["--fields", "contents=1.0", "title=1.0"] if fields == "multifield" else []
+    # with which pyserini's own import finds Java and its jar
+    home = Path(lucene.java()).parent.parent
+    java = {"JAVA_HOME": str(home), "JVM_PATH": str(home / "lib" / "server" / "libjvm.so")}
+    java |= {"ANSERINI_CLASSPATH": "/nonexistent", "CLASSPATH": str(lucene.jar()), "OPENAI_API_KEY": "unused"}
+    subprocess.run(command, env={**os.environ, **java}, check=True, capture_output=True)
+    expected = runs.read(tmp_path / "pyserini.trec")
+    assert expected.keys() == {query for query, (ids, _) in found.items() if ids}
+    for query, ranking in expected.items():
+        ours = runs.canonical(query, *found[query])
+        assert ours.ids == ranking.ids
+        np.testing.assert_array_equal(ours.scores, ranking.scores)
+
+
 def test_an_index_that_is_missing_is_named_in_one_line(tmp_path):
     (tmp_path / "index").mkdir()
     with pytest.raises(BeirgridError, match=r"^searching .*/index: .*IndexNotFoundException: no segments[^\n]*$"):
@@ -163,6 +194,27 @@ def test_a_language_that_lucene_would_read_as_english_is_refused(tmp_path, langu
         _index(tmp_path, {"d": "wings"}, language=language)
     with pytest.raises(DataError, match="BM25 does not support the language"):
         _search(tmp_path, {"q": "wings"}, language=language)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "query", "found"),
+    [
+        ("fr", "ils cherchent des chevaux", "cheval", True),
+        ("zh", "信息检索系统", "检索", True),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("en", "ils cherchent des chevaux", "cheval", False),
+                ("fi", "kirjastoissa", "kirjasto", True),
+                ("te", "పుస్తకాలు చదివాడు", "పుస్తకాలు", True),
+                ("sw", "vitabu vya shule", "vitabu", True),  # by white space
+            )
+        ),
+    ],
+)
+def test_index_and_queries_are_read_in_the_corpuss_language(tmp_path, language, text, query, found):
+    index = _index(tmp_path, {"d": text}, language=language)
+    assert (_search(index, {"q": query}, language=language)["q"][0] == ["d"]) == found
 
 
 @pytest.mark.slow
