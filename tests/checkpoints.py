@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import string
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 import transformers
+from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.base.modules import Router
@@ -34,6 +36,7 @@ from tokenizers.processors import TemplateProcessing
 from beirgrid.collections import collection
 from beirgrid.config import models
 from beirgrid.core.compute import Runtime
+from beirgrid.encoders import open_model
 
 SIZE = {
     "hidden_size": 32,
@@ -44,7 +47,22 @@ SIZE = {
 }
 _GROUPED = {**SIZE, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
 _T5SIZE = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
-_DISTIL_SIZE = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 128}
+_DOT = {"similarity": "dot"}
+# Family and registry entry of tiny models.
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("dense", {**_DOT, "pooling": "mean"}),
+    "distilbert": ("dense", {**_DOT, "pooling": "cls"}),
+    "roberta": ("dense", {**_DOT, "pooling": "mean"}),
+    **dict.fromkeys(("dense", "decoder", "modernbert", "gemma"), ("dense", _DOT)),
+    **dict.fromkeys(("dpr-question", "dpr-context"), ("dense", {**_DOT, "pooling": "pooler"})),
+    "splade": ("sparse", {}),
+    "sparta": ("sparse", {"pooling": "sparta"}),
+    **dict.fromkeys(("late-interaction", "stanford"), ("late-interaction", {})),
+    **dict.fromkeys(("cross-encoder", "electra"), ("cross-encoder", {})),
+    "seq2seq": ("seq2seq-reranker", {"max_length": 100}),
+    "term-weights": ("term-weights", {}),
+    "query-generator": ("query-generator", {}),
+}
 
 
 def bert_tokenizer(*more: str) -> Any:
@@ -55,14 +73,10 @@ def bert_tokenizer(*more: str) -> Any:
     return transformers.BertTokenizerFast(vocab=vocabulary, model_max_length=128)
 
 
-def _config(kind: str = "Bert", **changes: Any) -> Any:
+def _config(kind: Any = transformers.BertConfig, **changes: Any) -> Any:
     """Build the configuration of a small model of the kind of BERT, for ``bert_tokenizer``."""
-    settings = {"vocab_size": len(bert_tokenizer()), "initializer_range": 0.5, **SIZE, **changes}
-    return getattr(transformers, f"{kind}Config")(**settings)
-
-
-def _distil() -> Any:
-    return transformers.DistilBertConfig(vocab_size=len(bert_tokenizer()), initializer_range=0.5, **_DISTIL_SIZE)
+    size = {**SIZE, "hidden_dim": SIZE["intermediate_size"]}  # as DistilBERT names it
+    return kind(**{"vocab_size": len(bert_tokenizer()), "initializer_range": 0.5, **size, **changes})
 
 
 def byte_tokenizer(name: str, padding_side: str = "right", **special: str) -> Any:
@@ -117,31 +131,29 @@ def _modules(types: dict[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def save_plain(folder: Path, kind: str, seed: int = 0) -> Path:
-    """Save a random ``bert``, ``distilbert`` or ``roberta`` as transformers does, which states no pooling."""
+def save_bert(folder: Path, architecture: str = "BertModel", seed: int = 0, **changes: Any) -> Path:
+    """Save a random model of an architecture of the kind of BERT as transformers does, which states no pooling."""
     torch.manual_seed(seed)
-    if kind == "bert":
-        return save(folder, transformers.BertModel(_config()), bert_tokenizer())
-    if kind == "distilbert":
-        return save_sparta(folder, seed)
+    kind = getattr(transformers, architecture)
+    return save(folder, kind(_config(kind.config_class, **changes)), bert_tokenizer())
+
+
+def save_roberta(folder: Path) -> Path:
+    """Save a random RoBERTa as transformers does, which states no pooling."""
+    torch.manual_seed(0)
     special = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "unk_token": "<unk>"}
     tokenizer = byte_tokenizer("RobertaTokenizer", **special, mask_token="<mask>")
     size = {"vocab_size": len(tokenizer), "pad_token_id": 1, "max_position_embeddings": 130}  # RoBERTa counts from 2
-    return save(folder, transformers.RobertaModel(_config("Roberta", **size), add_pooling_layer=False), tokenizer)
+    config = _config(transformers.RobertaConfig, **size)
+    return save(folder, transformers.RobertaModel(config, add_pooling_layer=False), tokenizer)
 
 
-def save_dpr(folder: Path, tower: str, seed: int = 2) -> Path:
-    """Save the ``Question`` or ``Context`` tower of a random DPR."""
-    torch.manual_seed(seed + len(tower))
-    return save(folder, getattr(transformers, f"DPR{tower}Encoder")(_config("DPR")), bert_tokenizer())
-
-
-def save_decoder(folder: Path, seed: int = 3, *, ended: bool = True) -> Path:
+def save_decoder(folder: Path, *, ended: bool = True) -> Path:
     """Save a random Qwen3 with grouped-query attention as an embedder: last token, padding on the left.
 
     Its tokenizer ends texts with <|endoftext|> or, like that of e5-mistral, only begins them with a token.
     """
-    torch.manual_seed(seed)
+    torch.manual_seed(3)
     end = "<|endoftext|>"
     special = {"eos_token": end, "pad_token": end, "unk_token": end, "bos_token": "<s>"}
     tokenizer = byte_tokenizer("Qwen2Tokenizer", padding_side="left", **special)
@@ -182,9 +194,9 @@ def save_chat(folder: Path, seed: int = 9) -> Path:
     return save(folder, model, tokenizer)
 
 
-def save_modernbert(folder: Path, seed: int = 5) -> Path:
+def save_modernbert(folder: Path) -> Path:
     """Save a random ModernBERT as an embedder. Every second layer attends to four tokens on each side."""
-    torch.manual_seed(seed)
+    torch.manual_seed(5)
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     pieces = [*special.values(), *sorted(ByteLevel.alphabet())]
     backend = Tokenizer(BPE(vocab={piece: number for number, piece in enumerate(pieces)}, merges=[]))
@@ -206,9 +218,9 @@ def save_modernbert(folder: Path, seed: int = 5) -> Path:
     return _save_embedder(folder, transformers.ModernBertModel(config), tokenizer, Pooling(32, "mean"), Normalize())
 
 
-def save_gemma(folder: Path, seed: int = 6) -> Path:
+def save_gemma(folder: Path) -> Path:
     """Save a random EmbeddingGemma: a bidirectional Gemma 3. All layers but one attend to windows of five tokens."""
-    torch.manual_seed(seed)
+    torch.manual_seed(6)
     pieces = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{byte:02X}>" for byte in range(256))]
     pieces += ["▁", *string.ascii_letters, *string.digits, *string.punctuation]
     vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
@@ -230,30 +242,30 @@ def save_gemma(folder: Path, seed: int = 6) -> Path:
     return _save_embedder(folder, transformers.Gemma3TextModel(config), tokenizer, Pooling(32, "mean"), Normalize())
 
 
-def save_seq2seq(folder: Path, seed: int = 4) -> Path:
+def save_seq2seq(folder: Path) -> Path:
     """Save a random T5 whose vocabulary has the words of monoT5's prompt and answers."""
-    torch.manual_seed(seed)
+    torch.manual_seed(4)
     tokenizer = _t5_tokenizer()
     size = {**_T5SIZE, "vocab_size": len(tokenizer)}
     config = transformers.T5Config(decoder_start_token_id=0, initializer_factor=1.0, **size)
     return save(folder, transformers.T5ForConditionalGeneration(config), tokenizer)
 
 
-def save_gtr(folder: Path, seed: int = 5, dimension: int = 24) -> Path:
+def save_gtr(folder: Path, dimension: int = 24) -> Path:
     """Save a random T5 encoder in GTR's form: mean pooling, projection without bias, unit length; float16."""
-    torch.manual_seed(seed)
+    torch.manual_seed(5)
     tokenizer = _t5_tokenizer()
     model = transformers.T5EncoderModel(transformers.T5Config(vocab_size=len(tokenizer), **_T5SIZE)).half()
     projection = Dense(32, dimension, bias=False, activation_function=torch.nn.Identity())
     return _save_embedder(folder, model, tokenizer, Pooling(32, "mean"), projection, Normalize())
 
 
-def save_sgpt(folder: Path, kind: str = "GPTNeo", seed: int = 6) -> Path:
+def save_sgpt(folder: Path, kind: str = "GPTNeo") -> Path:
     """Save a random ``GPTNeo`` or ``GPTJ`` in SGPT's form: no padding token, files of an older library.
 
     The weights include the causal masks that transformers of 2022 saved as buffers.
     """
-    torch.manual_seed(seed)
+    torch.manual_seed(6)
     end = "<|endoftext|>"
     tokenizer = byte_tokenizer("GPT2Tokenizer", eos_token=end, bos_token=end, unk_token=end)
     if kind == "GPTNeo":
@@ -284,16 +296,16 @@ def save_sgpt(folder: Path, kind: str = "GPTNeo", seed: int = 6) -> Path:
     return folder
 
 
-def save_dense(folder: Path, seed: int = 0, dimension: int = 32) -> Path:
+def save_dense(folder: Path, dimension: int = 32) -> Path:
     """Save a mean-pooling SentenceTransformer over a random BERT."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model = transformers.BertModel(_config(hidden_size=dimension))
     return _save_embedder(folder, model, bert_tokenizer(), Pooling(dimension, "mean"))
 
 
-def save_static(folder: Path, seed: int = 7, *, model2vec: bool = False) -> Path:
+def save_static(folder: Path, *, model2vec: bool = False) -> Path:
     """Save a random table of token vectors as sentence-transformers or model2vec (shared rows, weights) does."""
-    torch.manual_seed(seed)
+    torch.manual_seed(7)
     tokenizer = bert_tokenizer().backend_tokenizer
     rows, size = torch.randn(20, 16), tokenizer.get_vocab_size()
     if not model2vec:
@@ -310,23 +322,19 @@ def save_static(folder: Path, seed: int = 7, *, model2vec: bool = False) -> Path
     return folder
 
 
-def save_cross_encoder(folder: Path, kind: str = "Bert", seed: int = 1, labels: int = 1) -> Path:
-    """Save a random ``Bert`` or ``Electra`` for sequence classification."""
-    torch.manual_seed(seed)
-    model = getattr(transformers, f"{kind}ForSequenceClassification")(_config(kind, num_labels=labels))
-    return save(folder, model, bert_tokenizer())
+def save_cross_encoder(folder: Path, kind: str = "Bert", labels: int = 1) -> Path:
+    """Save a random model of the kind of BERT for sequence classification."""
+    return save_bert(folder, f"{kind}ForSequenceClassification", 1, num_labels=labels)
 
 
-def save_splade(folder: Path, seed: int = 2, *, distil: bool = False) -> Path:
-    """Save a random BERT or DistilBERT with its masked language model's head, as SPLADE checkpoints are."""
-    torch.manual_seed(seed)
-    model = transformers.DistilBertForMaskedLM(_distil()) if distil else transformers.BertForMaskedLM(_config())
-    return save(folder, model, bert_tokenizer())
+def save_splade(folder: Path, kind: str = "Bert") -> Path:
+    """Save a random model of the kind of BERT with its masked language model's head, as SPLADE checkpoints are."""
+    return save_bert(folder, f"{kind}ForMaskedLM", 2)
 
 
-def save_inference_free(folder: Path, seed: int = 4) -> Path:
+def save_inference_free(folder: Path) -> Path:
     """Save a random SPLADE for documents with a table of weights for queries, like OpenSearch's models."""
-    plain = save_splade(folder.parent / f"{folder.name}-plain", seed)
+    plain = save_splade(folder.parent / f"{folder.name}-plain")
     transformer = Transformer(str(plain), transformer_task="fill-mask")
     table = SparseStaticEmbedding(transformer.tokenizer, torch.rand(len(transformer.tokenizer)), frozen=True)
     pooling = SpladePooling("max", activation_function="log1p_relu")
@@ -335,13 +343,7 @@ def save_inference_free(folder: Path, seed: int = 4) -> Path:
     return folder
 
 
-def save_sparta(folder: Path, seed: int = 3) -> Path:
-    """Save a random DistilBERT without a head, as SPARTA checkpoints are."""
-    torch.manual_seed(seed)
-    return save(folder, transformers.DistilBertModel(_distil()), bert_tokenizer())
-
-
-def save_query_generator(folder: Path, seed: int = 2) -> Path:
+def save_query_generator(folder: Path) -> Path:
     """Save a random T5 whose tokenizer is only a SentencePiece model, like docT5query's checkpoint."""
     import sentencepiece
 
@@ -354,17 +356,17 @@ def save_query_generator(folder: Path, seed: int = 2) -> Path:
     (folder / "spiece.vocab").unlink()
     settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 4, "model_max_length": 512}
     _write_json(folder, {"tokenizer_config.json": settings})
-    torch.manual_seed(seed)
+    torch.manual_seed(2)
     config = transformers.T5Config(vocab_size=64, decoder_start_token_id=0, initializer_factor=0.3, **_T5SIZE)
     transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
     return folder
 
 
-def save_score_modules(folder: Path, seed: int = 3) -> Path:
+def save_score_modules(folder: Path) -> Path:
     """Save a random ModernBERT in the form of ettin's rerankers: first token, two dense layers, a layer norm between
     them.
     """
-    transformer = Transformer(str(save_modernbert(folder.parent / f"{folder.name}-modernbert", seed)))
+    transformer = Transformer(str(save_modernbert(folder.parent / f"{folder.name}-modernbert")))
     hidden = Dense(32, 32, activation_function=torch.nn.GELU())
     score = Dense(32, 1, activation_function=torch.nn.Identity(), module_output_name="scores")
     modules = [transformer, Pooling(32, "cls"), hidden, LayerNorm(32), score]
@@ -372,9 +374,9 @@ def save_score_modules(folder: Path, seed: int = 3) -> Path:
     return folder
 
 
-def save_term_weights(folder: Path, seed: int = 3, labels: int = 1) -> Path:
+def save_term_weights(folder: Path, labels: int = 1) -> Path:
     """Save a random BERT for token classification. With one label, it has the form of DeepCT's checkpoint."""
-    torch.manual_seed(seed)
+    torch.manual_seed(3)
     model = transformers.BertForTokenClassification(_config(num_labels=labels))
     model.classifier.bias.data.fill_(0.3)  # most weights positive, some negative, as a trained model's are
     return save(folder, model, bert_tokenizer())
@@ -384,9 +386,9 @@ def _projection(dimension: int) -> torch.Tensor:
     return torch.nn.Linear(32, dimension, bias=False).weight.detach()
 
 
-def save_pylate(folder: Path, seed: int = 2, dimension: int = 16) -> Path:
+def save_pylate(folder: Path, dimension: int = 16) -> Path:
     """Save a random ColBERT as PyLate 1 does: a transformer, a projection, and markers added to the tokenizer."""
-    torch.manual_seed(seed)
+    torch.manual_seed(2)
     tokenizer = bert_tokenizer()
     tokenizer.add_tokens(["[Q] ", "[D] "])
     save(folder, transformers.BertModel(_config(vocab_size=len(tokenizer))), tokenizer)
@@ -417,9 +419,9 @@ def save_pylate(folder: Path, seed: int = 2, dimension: int = 16) -> Path:
     return folder
 
 
-def save_stanford(folder: Path, seed: int = 3, dimension: int = 16) -> Path:
+def save_stanford(folder: Path, dimension: int = 16) -> Path:
     """Save a random ColBERT as Stanford's code does: one file of weights, settings in artifact.metadata."""
-    torch.manual_seed(seed)
+    torch.manual_seed(3)
     tokenizer = bert_tokenizer("[unused0]", "[unused1]")
     save(folder, transformers.BertModel(_config(vocab_size=len(tokenizer))), tokenizer)
     weights = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
@@ -459,9 +461,11 @@ def save_pickled(folder: Path, source: Path, *, legacy: bool = False) -> Path:
 def save_changed(folder: Path, source: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     """Copy a BERT checkpoint with changed weights. ``change`` gets the weights by their names in a BertModel."""
     shutil.copytree(source, folder)
-    weights = load_file(folder / "model.safetensors")
-    change({name.removeprefix("bert."): tensor for name, tensor in weights.items()})
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    saved = load_file(folder / "model.safetensors")
+    weights = {name.removeprefix("bert."): tensor for name, tensor in saved.items()}
+    change(weights)
+    named = {f"bert.{name}" if f"bert.{name}" in saved else name: tensor for name, tensor in weights.items()}
+    save_file(named, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
@@ -482,6 +486,12 @@ def save_ance(folder: Path, source: Path) -> tuple[Any, Any]:
     torch.save(weights, folder / "pytorch_model.bin")
     change_json(folder / "config.json", architectures=["AnceEncoder"])
     return head, norm
+
+
+def random_texts(count: int, seed: int = 0, longest: int = 150, letters: str = "abcdefghij    ") -> list[str]:
+    """Return texts of random letters, some of them empty."""
+    choose = random.Random(seed)
+    return ["".join(choose.choices(letters, k=choose.randrange(longest))).strip() for _ in range(count)]
 
 
 def states(
@@ -518,21 +528,12 @@ def results(model: Any, texts: list[str]) -> list[Any]:
     return list(vectors.toarray() if hasattr(vectors, "toarray") else vectors)
 
 
-def opened(kind: Any, folder: Path, entry: dict[str, Any], precision: str = "float32", batch_tokens: int = 300) -> Any:
-    """Open a checkpoint on the CPU with a class of beirgrid's encoders and a registry entry."""
-    family = entry.get("family")
-    kinds = {
-        "DenseEncoder": models.DenseModel,
-        "SparseTextEncoder": models.SparseModel,
-        "LateInteractionEncoder": models.LateInteractionModel,
-        "CrossEncoderScorer": models.CrossEncoder,
-        "AnswerScorer": models.DecoderReranker if family == "decoder-reranker" else models.Seq2SeqReranker,
-        "GeneratorModel": models.QueryGenerator,
-        "TermWeighter": models.TermWeightsModel,
-    }
-    model = kinds[kind.__name__]
-    family = family or model.model_fields["family"].annotation.__args__[0]
-    return kind(folder, model.model_validate({"family": family, **entry}), Runtime("cpu", precision, batch_tokens))
+def opened(
+    family: str, folder: Path, entry: dict[str, Any], precision: str = "float32", batch_tokens: int = 300
+) -> Any:
+    """Open a checkpoint on the CPU as a model of a family, with further keys of a registry entry."""
+    model = TypeAdapter(models.Model).validate_python({"family": family, **entry})
+    return open_model(folder, model, Runtime("cpu", precision, batch_tokens))
 
 
 def encode_texts(output: Path, checkpoint: Path, texts: list[str], entry: dict[str, Any]) -> int:
@@ -544,7 +545,7 @@ def encode_texts(output: Path, checkpoint: Path, texts: list[str], entry: dict[s
     pq.write_table(corpus, output.parent / "corpus.parquet")
     words = ["encode", "--model", json.dumps(entry), "--checkpoint", checkpoint, "--precision", "float32"]
     words += ["--corpus", output.parent / "corpus.parquet", "--shard-size", 1000, "--device", "cpu"]
-    return main([*map(str, words), "--output", str(output), "--record", str(output.with_suffix(".json"))])
+    return main([*words, "--output", output, "--record", output.with_suffix(".json")])
 
 
 def save_fixed_answer(folder: Path, answers: str) -> Path:

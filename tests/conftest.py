@@ -143,17 +143,18 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def _save_tiny_models(folder: Path) -> None:
     import checkpoints
 
-    for kind in ("bert", "distilbert", "roberta"):
-        checkpoints.save_plain(folder / kind, kind)
+    checkpoints.save_bert(folder / "bert")
+    checkpoints.save_bert(folder / "distilbert", "DistilBertModel")
+    checkpoints.save_bert(folder / "dpr-question", "DPRQuestionEncoder", 10)
+    checkpoints.save_bert(folder / "dpr-context", "DPRContextEncoder", 9)
+    checkpoints.save_bert(folder / "sparta", "DistilBertModel", 3)
+    checkpoints.save_roberta(folder / "roberta")
     checkpoints.save_dense(folder / "dense")
     checkpoints.save_decoder(folder / "decoder")
     checkpoints.save_modernbert(folder / "modernbert")
     checkpoints.save_gemma(folder / "gemma")
-    checkpoints.save_dpr(folder / "dpr-question", "Question")
-    checkpoints.save_dpr(folder / "dpr-context", "Context")
     checkpoints.save_splade(folder / "splade")
-    checkpoints.save_splade(folder / "distil-splade", distil=True)
-    checkpoints.save_sparta(folder / "sparta")
+    checkpoints.save_splade(folder / "distil-splade", "DistilBert")
     checkpoints.save_pylate(folder / "late-interaction")
     checkpoints.save_stanford(folder / "stanford")
     checkpoints.save_cross_encoder(folder / "cross-encoder")

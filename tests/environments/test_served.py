@@ -20,12 +20,10 @@ from typing import Any
 import numpy as np
 import pytest
 import requests
-from checkpoints import opened, save_chat, save_cross_encoder, save_plain
+from checkpoints import opened, save_bert, save_chat, save_cross_encoder
 from helpers import install_beside
 
 from beirgrid.config.models import Endpoint
-from beirgrid.encoders.cross_encoder import CrossEncoderScorer
-from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.served import messages
 from beirgrid.models.endpoints import Client
 
@@ -66,7 +64,7 @@ def running(command: list[str], url: str, packages: Path | None = None) -> Itera
 
 def embedder(folder: Path) -> Path:
     """Save a BERT with mean pooling in the form that sentence-transformers 3 and 6 read."""
-    save_plain(folder, "bert")
+    save_bert(folder)
     kinds = {"": "Transformer", "1_Pooling": "Pooling"}
     modules = [
         {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -110,7 +108,7 @@ def test_vectors_of_a_real_server_are_those_of_its_checkpoint(infinity, tmp_path
     url, dense, _ = infinity
     client = asked(url, "dense", tmp_path, price={"input": 2.0})
     found = client.embed(TEXTS, dimension=32)
-    expected = opened(DenseEncoder, dense, {"similarity": "cosine"}).encode_documents(TEXTS)
+    expected = opened("dense", dense, {"similarity": "cosine"}).encode_documents(TEXTS)
     np.testing.assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), expected, atol=1e-5)
     assert client.facts()["tokens"] > 0
     assert client.facts()["price"] == pytest.approx(client.facts()["tokens"] * 2 / 1e6, abs=1e-6)
@@ -119,7 +117,7 @@ def test_vectors_of_a_real_server_are_those_of_its_checkpoint(infinity, tmp_path
 def test_scores_of_a_real_server_are_those_of_its_checkpoint(infinity, tmp_path):
     url, _, reranker = infinity
     found = asked(url, "reranker", tmp_path).rerank(TEXTS[0], TEXTS)
-    logits = opened(CrossEncoderScorer, reranker, {}).score(TEXTS[:1] * len(TEXTS), TEXTS)
+    logits = opened("cross-encoder", reranker, {}).score(TEXTS[:1] * len(TEXTS), TEXTS)
     np.testing.assert_allclose(found, 1 / (1 + np.exp(-logits)), atol=1e-5)
 
 

@@ -12,7 +12,7 @@ import mteb
 import numpy as np
 import pytest
 import torch
-from checkpoints import normalised, opened, save_decoder, save_plain, sides, states
+from checkpoints import normalised, opened, save_bert, save_decoder, sides, states
 from datasets import Dataset
 from helpers import documented_models
 from mteb.models.model_implementations.repllama_models import RepLLaMAModel
@@ -23,7 +23,6 @@ from transformers import AutoModel
 
 from beirgrid.config import registry
 from beirgrid.core.errors import DataError
-from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.models import checkpoints
 from beirgrid.models.checkpoints import CheckpointEntry
 
@@ -35,7 +34,7 @@ LAYERS = {
 
 
 def save_base(folder: Path, kind: str) -> Path:
-    return save_plain(folder, "bert") if kind == "bert" else save_decoder(folder)
+    return save_bert(folder) if kind == "bert" else save_decoder(folder)
 
 
 def save_adapter(folder: Path, base: Path, kind: str, *, pickled: bool = False, **settings: Any) -> Path:
@@ -89,7 +88,7 @@ def test_an_adapter_is_added_to_the_weights(tmp_path, kind, settings, scale):
     assert set(facts["files"]) == {"adapter_config.json", "adapter_model.safetensors"}
     assert not [path for path in (tmp_path / "model").rglob("*") if path.name.startswith(("adapter", "README"))]
     pooling = "mean" if kind == "bert" else "own"
-    encoder = opened(DenseEncoder, tmp_path / "model", {"similarity": "cosine", "pooling": pooling})
+    encoder = opened("dense", tmp_path / "model", {"similarity": "cosine", "pooling": pooling})
     expected = [found.mean(0) if kind == "bert" else found[-1] for found in summed(base, adapter, scale)]
     np.testing.assert_allclose(encoder.encode_documents(TEXTS), normalised(expected), atol=1e-5)
     assert np.abs(summed(base, adapter, 0)[0] - summed(base, adapter, scale)[0]).max() > 0.1
@@ -115,7 +114,7 @@ def test_the_documented_adapter_computes_what_mtebs_loader_does(tmp_path, monkey
     fetched(tmp_path / "model", base, adapter)
     (tmp_path / "model/modules.json").unlink()  # Llama's has none
     keys = ("similarity", "pooling", "special_tokens", "prompts")
-    encoder = opened(DenseEncoder, tmp_path / "model", {key: entry[key] for key in keys} | {"max_length": 100})
+    encoder = opened("dense", tmp_path / "model", {key: entry[key] for key in keys} | {"max_length": 100})
     wrapper.model.config.max_length = 100
     texts = [*TEXTS, "a long text " * 60]
     for side, encode in sides(encoder):

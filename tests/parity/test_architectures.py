@@ -14,7 +14,6 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 from beirgrid.core.errors import DataError
-from beirgrid.encoders.dense import DenseEncoder
 
 # Sizes by the keys of configurations. Windows and chunks are shorter than most of the texts.
 SIZES = {
@@ -77,7 +76,7 @@ def test_vectors_equal_those_of_transformers_one_text_at_a_time(tmp_path, kind):
     _build(kind, tmp_path)
     spec = {"similarity": "cosine", "pooling": "mean", "max_length": LIMIT}
     try:
-        encoder = opened(DenseEncoder, tmp_path, spec, "float32", 100_000)
+        encoder = opened("dense", tmp_path, spec, "float32", 100_000)
     except DataError as error:
         pytest.skip(f"{kind} is refused: {error}")
     texts = _texts()

@@ -16,9 +16,6 @@ from helpers import quick_first
 from transformers import AutoTokenizer
 
 from beirgrid.encoders import cutting
-from beirgrid.encoders.answering import AnswerScorer
-from beirgrid.encoders.cross_encoder import CrossEncoderScorer
-from beirgrid.encoders.dense import DenseEncoder
 
 # Scripts, symbols, characters that unicode normalisers shrink (combining marks, zero width, full width) or stretch
 # (ligatures), words that WordPiece cannot split, runs of white space.
@@ -119,14 +116,14 @@ def test_scores_and_vectors_of_long_texts_are_those_of_what_is_read(tiny_models,
     texts = ["".join(choose.choices("abcdefghij    ", k=length)).strip() for length in (20, 300, 5000, 6000)]
     queries = [texts[row] for row in (0, 2, 3, 3, 2)]
     documents = [texts[row] for row in (3, 3, 2, 1, 0)]
-    scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 96})
+    scorer = opened("cross-encoder", tiny_models["cross-encoder"], {"max_length": 96})
     pairs = list(zip(queries, documents, strict=True))
 
     expected = scorer.model.predict(pairs, activation_fn=torch.nn.Identity(), show_progress_bar=False)
     np.testing.assert_allclose(scorer.score(queries, documents), expected, atol=1e-4)
-    dense = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot", "max_length": 96})
+    dense = opened("dense", tiny_models["dense"], {"similarity": "dot", "max_length": 96})
     np.testing.assert_allclose(dense.encode_documents(texts), dense.model.encode_document(texts), atol=1e-4)
-    mono = opened(AnswerScorer, tiny_models["seq2seq"], {"max_length": 96})
+    mono = opened("seq2seq-reranker", tiny_models["seq2seq"], {"max_length": 96})
     read = mono.tokenized(pairs).columns["input_ids"]
     monkeypatch.setattr(cutting, "cut", lambda tokenizer, text, tokens: text)
     for ids, whole in zip(read, mono.tokenized(pairs).columns["input_ids"], strict=True):
@@ -135,7 +132,7 @@ def test_scores_and_vectors_of_long_texts_are_those_of_what_is_read(tiny_models,
 
 def test_what_a_long_text_takes_does_not_grow_with_it(tiny_models):
     """Measures Python's own memory: the cut text is not copied. (make bench-scale measures whole processes.)"""
-    scorer = opened(CrossEncoderScorer, tiny_models["cross-encoder"], {"max_length": 96})
+    scorer = opened("cross-encoder", tiny_models["cross-encoder"], {"max_length": 96})
     text = "ab cd " * 10**6
     tracemalloc.start()
     cutting.for_pair(scorer.tokenizer, text, 96, counted=False)

@@ -19,13 +19,12 @@ from checkpoints import (
     save_cross_encoder,
     save_decoder,
     save_dense,
-    save_plain,
     save_pylate,
+    save_roberta,
     save_splade,
 )
 from transformers import AutoModel, AutoTokenizer, LlamaConfig
 
-from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.loading import load_checkpoint
 
 TEXTS = ["ab", "a longer text", "", "x " * 30]
@@ -50,9 +49,9 @@ def test_the_end_token_is_pooled(tmp_path):
         last.append(states[0, -1].numpy())
     expected = normalised(last)
     entry = {"similarity": "cosine", "pooling": "own"}
-    found = opened(DenseEncoder, folder, entry).encode_documents(TEXTS)
+    found = opened("dense", folder, entry).encode_documents(TEXTS)
     np.testing.assert_allclose(found, expected, atol=1e-5)
-    dropped = opened(DenseEncoder, _saying(folder, add_eos_token=False, add_bos_token=False), entry)
+    dropped = opened("dense", _saying(folder, add_eos_token=False, add_bos_token=False), entry)
     assert np.abs(dropped.encode_documents(TEXTS) - expected).max() > 0.1
 
 
@@ -79,7 +78,7 @@ def test_every_family_reads_them(tmp_path, loader):
         (save_decoder, {}),
         (save_decoder, {"add_eos_token": True}),  # which its tokenizer.json does
         (save_decoder, {"add_bos_token": False, "add_eos_token": False}),  # Qwen's defaults, which no release read
-        (lambda folder: save_plain(folder, "roberta"), {"bos_token": "<s>", "eos_token": "</s>", **BOTH}),
+        (lambda folder: save_roberta(folder), {"bos_token": "<s>", "eos_token": "</s>", **BOTH}),
         (save_dense, {"add_bos_token": False}),
         (save_dense, {"add_eos_token": True}),  # no end token, but [CLS] and [SEP], which nothing replaces
         (save_decoder, {"add_bos_token": True, "bos_token": None}),
@@ -97,7 +96,7 @@ def test_a_class_that_obeyed_its_file_leaves_the_end_token_out(tmp_path):
     folder = _saying(save_decoder(tmp_path / "model"), add_eos_token=False, tokenizer_class="LlamaTokenizerFast")
     entry = {"similarity": "cosine", "pooling": "own"}
     for more, end in (({}, False), ({"special_tokens": "end"}, True)):
-        tokenizer = opened(DenseEncoder, folder, entry | more).tokenizer
+        tokenizer = opened("dense", folder, entry | more).tokenizer
         plain = tokenizer("ab", add_special_tokens=False)["input_ids"]
         assert tokenizer("ab")["input_ids"] == plain + [tokenizer.eos_token_id] * end
 

@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
-from checkpoints import opened, save_term_weights
+from checkpoints import opened, random_texts, save_term_weights
 from helpers import quick_first
-from test_models import _texts
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoModelForTokenClassification,
@@ -28,7 +27,6 @@ from beirgrid.collections import collection
 from beirgrid.core.errors import DataError
 from beirgrid.encoders import query_generator
 from beirgrid.encoders.query_generator import GeneratorModel, Places, attend, draw, random_numbers
-from beirgrid.encoders.term_weights import TermWeighter
 
 
 @pytest.fixture
@@ -38,7 +36,7 @@ def short_queries(monkeypatch):
 
 
 def _generator(folder: Path, budget: int = 3000, precision: str = "float32", **spec: Any) -> GeneratorModel:
-    return opened(GeneratorModel, folder, spec, precision, budget)
+    return opened("query-generator", folder, spec, precision, budget)
 
 
 def _queries(folder: Path, text: str, queries: int, top_k: int, limit: int = 512) -> list[str]:
@@ -70,7 +68,7 @@ def test_queries_are_drawn_from_the_likeliest_word_pieces_of_the_model(tiny_mode
 @pytest.mark.slow
 def test_queries_follow_from_seed_and_text_alone(tiny_models, short_queries):
     folder = tiny_models["query-generator"]
-    texts = [text for text in _texts(12) if text]
+    texts = [text for text in random_texts(12) if text]
     found = _generator(folder, 10**6).generate(texts, per_text=3, seed=1)
     assert found == _generator(folder, 1).generate(texts, per_text=3, seed=1)  # each text a batch of its own
     assert found[::-1] == _generator(folder, 700).generate(texts[::-1], per_text=3, seed=1)
@@ -215,26 +213,26 @@ def _frequencies(folder: Path, text: str, limit: int, smooth: Any, least: int) -
     ids=["as DeepCT", "square roots, all terms"],
 )
 def test_term_weights_equal_plain_transformers(tiny_models, spec, smooth, least):
-    folder, texts = tiny_models["term-weights"], _texts(40)
-    found = opened(TermWeighter, folder, {**spec, "max_length": 48}).weigh(texts)
+    folder, texts = tiny_models["term-weights"], random_texts(40)
+    found = opened("term-weights", folder, {**spec, "max_length": 48}).weigh(texts)
     assert found == [_frequencies(folder, text, 48, smooth, least) for text in texts]
     assert any(len(terms) < len(set(text.split())) for terms, text in zip(found, texts, strict=True))
 
 
 def test_words_past_the_limit_and_blank_documents_have_no_terms(tiny_models):
     spec = {"max_length": 12, "keep_terms": True}
-    weighter = opened(TermWeighter, tiny_models["term-weights"], spec)
+    weighter = opened("term-weights", tiny_models["term-weights"], spec)
     long, blank = weighter.weigh(["abc " * 3 + "jihgf", ""])
     assert (list(long), blank) == (["abc", "j"], {})  # 12 tokens with [CLS] and [SEP]
 
 
 def test_what_is_no_such_model_is_refused(tiny_models, tmp_path):
     with pytest.raises(DataError, match="max_length is 200, but the model has only 128 positions"):
-        opened(TermWeighter, tiny_models["term-weights"], {"max_length": 200})
+        opened("term-weights", tiny_models["term-weights"], {"max_length": 200})
     with pytest.raises(DataError, match=r"has 2 labels; term weighting needs one number per token"):
-        opened(TermWeighter, save_term_weights(tmp_path / "two", labels=2), {})
+        opened("term-weights", save_term_weights(tmp_path / "two", labels=2), {})
     with pytest.raises(DataError, match="lacks 2 weights, classifier"):
-        opened(TermWeighter, tiny_models["dense"], {})
+        opened("term-weights", tiny_models["dense"], {})
     with pytest.raises(DataError, match="cannot be loaded as a AutoModelForSeq2SeqLM"):
         _generator(tiny_models["term-weights"])
 

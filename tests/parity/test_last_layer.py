@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checkpoints import opened, save_cross_encoder
+from checkpoints import opened, random_texts, save_cross_encoder
 from helpers import quick_first
 from sentence_transformers import CrossEncoder
-from test_models import _texts
 
 from beirgrid.config.models import DenseModel
 from beirgrid.core.compute import Runtime
-from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder, pooled_transformer
 
 ONE_BATCH = 100_000
@@ -22,12 +20,12 @@ ONE_BATCH = 100_000
 # scores of attention, which bfloat16 rounds.
 ROUNDING = {"float32": 1e-5, "bfloat16": 0.08, "float16": 0.01}
 FIRST = {**dict.fromkeys(["bert", "distilbert", "roberta"], "cls"), "dpr-question": "pooler", "dpr-context": "pooler"}
-TEXTS = ["", "a", *_texts(12, seed=4), "ab " * 30]
+TEXTS = ["", "a", *random_texts(12, seed=4), "ab " * 30]
 
 
 def _dense(tiny_models: Any, kind: str, pooling: str, precision: str = "float32") -> DenseEncoder:
     spec = {"similarity": "dot", "pooling": pooling, "max_length": 120}
-    encoder: DenseEncoder = opened(DenseEncoder, tiny_models[kind], spec, precision, ONE_BATCH)
+    encoder: DenseEncoder = opened("dense", tiny_models[kind], spec, precision, ONE_BATCH)
     return encoder
 
 
@@ -52,7 +50,7 @@ def test_scores_are_those_of_sentence_transformers(tmp_path, kind, precision):
     if kind == "Albert" and precision != "float32":
         pytest.skip("its layers share random weights, and their rounding adds up")
     folder = save_cross_encoder(tmp_path / "model", kind)
-    scorer = opened(CrossEncoderScorer, folder, {}, precision, ONE_BATCH)
+    scorer = opened("cross-encoder", folder, {}, precision, ONE_BATCH)
     assert scorer.narrow == (kind != "Albert")
     pairs = [("ab cd", text) for text in TEXTS]
     plain = CrossEncoder(str(folder), device="cpu", activation_fn=torch.nn.Identity())
@@ -73,8 +71,8 @@ def test_feed_forward_networks_see_all_tokens_but_the_last_one_a_token_of_each_t
 def test_what_reads_more_than_first_tokens_gets_all_of_them(tiny_models):
     assert not _dense(tiny_models, "bert", "mean").narrow
     spec = {"similarity": "dot", "pooling": "mean"}
-    assert not opened(DenseEncoder, tiny_models["decoder"], {"similarity": "dot"}).narrow
-    assert not opened(DenseEncoder, tiny_models["roberta"], spec).narrow
+    assert not opened("dense", tiny_models["decoder"], {"similarity": "dot"}).narrow
+    assert not opened("dense", tiny_models["roberta"], spec).narrow
 
 
 def test_a_model_that_is_trained_computes_all_tokens(tiny_models):

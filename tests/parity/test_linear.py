@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from checkpoints import opened
 from transformers import BertConfig, DistilBertConfig, T5Config
 from transformers.models.bert.modeling_bert import BertIntermediate
 from transformers.models.distilbert.modeling_distilbert import FFN
 from transformers.models.t5.modeling_t5 import T5DenseActDense
 
-from beirgrid.config.models import DenseModel
-from beirgrid.core.compute import Compute
-from beirgrid.encoders import open_encoder
 from beirgrid.encoders.kernels import linear
 
 # Largest rounding error of a product of n terms, relative to the sum of the terms' absolute values.
@@ -161,12 +159,11 @@ def test_a_layer_of_t5_computes_the_relu_that_follows_it():
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_an_encoder_gives_the_same_vectors_with_and_without(tiny_models, monkeypatch, machine):
     monkeypatch.setattr("platform.machine", lambda: machine)
-    entry = DenseModel(family="dense", similarity="cosine")
-    encoder = open_encoder(tiny_models["dense"], entry, Compute("cpu", "float32").start())
+    encoder = opened("dense", tiny_models["dense"], {"similarity": "cosine"})
     layers = [layer for layer in encoder.transformer.modules() if isinstance(layer, torch.nn.Linear)]
     reordered = machine == "x86_64" and linear.reorders(torch.float32)
     assert {layer.weight.layout for layer in layers} == {torch._mkldnn if reordered else torch.strided}
     texts = ["a short text", "another one, which is longer than the first", ""]
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    plain = open_encoder(tiny_models["dense"], entry, Compute("cpu", "float32").start())
+    plain = opened("dense", tiny_models["dense"], {"similarity": "cosine"})
     assert abs(encoder.encode_documents(texts) - plain.encode_documents(texts)).max() < 1e-6

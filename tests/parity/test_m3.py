@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from checkpoints import opened, save_pickled, save_plain
+from checkpoints import opened, save_pickled, save_roberta, sides
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.encoders import open_encoder
-from beirgrid.encoders.late_interaction import LateInteractionEncoder
 from beirgrid.models import checkpoints
 from beirgrid.models.checkpoints import CheckpointEntry
 
 TEXTS = ["a short text, a text", "one that is somewhat longer than the first", "x", "", "<s> in </s> (a text) 1 <s>"]
-SPARSE = {"family": "sparse", "pooling": "bge-m3"}
+SPARSE = {"pooling": "bge-m3"}
 
 
 @pytest.fixture(scope="module")
 def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fetch a RoBERTa with the heads of BGE-M3 in their published, pickled form."""
     base = tmp_path_factory.mktemp("m3")
-    source = save_plain(base / "plain", "roberta")
+    source = save_roberta(base / "plain")
     folder = save_pickled(base / "published", source)
     torch.manual_seed(4)
     for head, size in (("sparse", 1), ("colbert", 24)):
@@ -58,8 +54,8 @@ def published(folder: Path, text: str) -> tuple[dict[int, float], np.ndarray]:
 
 
 def test_weights_of_tokens(fetched):
-    encoder: Any = open_encoder(fetched, SPARSE, Runtime("cpu", "float32", 300))
-    for encode in (encoder.encode_queries, encoder.encode_documents):
+    encoder = opened("sparse", fetched, SPARSE)
+    for _, encode in sides(encoder):
         rows = encode(TEXTS)
         for text, row in zip(TEXTS, rows, strict=True):
             expected, _ = published(fetched, text)
@@ -69,9 +65,9 @@ def test_weights_of_tokens(fetched):
 
 
 def test_vectors_of_tokens(fetched):
-    encoder = opened(LateInteractionEncoder, fetched, {"head": "bge-m3"})
+    encoder = opened("late-interaction", fetched, {"head": "bge-m3"})
     expected = [published(fetched, text)[1] for text in TEXTS]
-    for encode in (encoder.encode_queries, encoder.encode_documents):
+    for _, encode in sides(encoder):
         vectors, counts = encode(TEXTS)
         assert counts.tolist() == [len(found) for found in expected]
         np.testing.assert_allclose(vectors, np.concatenate(expected), atol=1e-5)
@@ -79,8 +75,8 @@ def test_vectors_of_tokens(fetched):
 
 
 def test_another_model_has_no_such_head(tmp_path):
-    folder = save_plain(tmp_path / "model", "roberta")
+    folder = save_roberta(tmp_path / "model")
     with pytest.raises(DataError, match=r"has no sparse_linear\.safetensors: it is not BGE-M3"):
-        open_encoder(folder, SPARSE, Runtime("cpu", "float32", 300))
+        opened("sparse", folder, SPARSE)
     with pytest.raises(DataError, match=r"has no colbert_linear\.safetensors"):
-        opened(LateInteractionEncoder, folder, {"head": "bge-m3"})
+        opened("late-interaction", folder, {"head": "bge-m3"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import string
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from checkpoints import normalised, opened, sides, states
+from checkpoints import normalised, opened, random_texts, sides, states
 from helpers import quick_first
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
@@ -27,15 +26,7 @@ from transformers import (
 
 from beirgrid.collections.collection import Document
 from beirgrid.core.errors import DataError
-from beirgrid.encoders.answering import AnswerScorer
-from beirgrid.encoders.cross_encoder import CrossEncoderScorer
-from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.encoders.engine import token_batches
-
-
-def _texts(count: int, seed: int = 0) -> list[str]:
-    choose = random.Random(seed)
-    return ["".join(choose.choices("abcdefghij    ", k=choose.randrange(0, 150))).strip() for _ in range(count)]
 
 
 def _hidden(folder: Path, texts: list[str], limit: int, pool: str) -> np.ndarray:
@@ -50,46 +41,38 @@ def _hidden(folder: Path, texts: list[str], limit: int, pool: str) -> np.ndarray
 
 
 def _pooler(folder: Path, tower: str, texts: list[str], limit: int) -> np.ndarray:
-    """Return what the pooler of a tower of DPR gives, one text at a time."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    """Return what the pooler of a tower of DPR gives, its first output, one text at a time."""
     model = getattr(transformers, f"DPR{tower}Encoder").from_pretrained(folder)
-    with torch.inference_mode():
-        read = (tokenizer(text, truncation=True, max_length=limit, return_tensors="pt") for text in texts)
-        return np.concatenate([model(**features).pooler_output.numpy() for features in read])
-
-
-def _rankings(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    return np.argsort(-(queries @ documents.T), axis=1, kind="stable")
+    return np.stack(states(folder, texts, limit, model=model))
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "weightedmean", "lasttoken"])
 @pytest.mark.parametrize("kind", quick_first(["bert", "distilbert", "roberta"]))
 def test_a_plain_checkpoint_is_pooled_as_its_entry_says(tiny_models, kind, pooling):
-    texts = _texts(30)
+    texts = random_texts(30)
     spec = {"similarity": "dot", "pooling": pooling, "max_length": 48}
-    vectors = opened(DenseEncoder, tiny_models[kind], spec).encode_documents(texts)
-    expected = _hidden(tiny_models[kind], texts, 48, pooling)
-    np.testing.assert_allclose(vectors, expected, atol=1e-4)
-    np.testing.assert_array_equal(_rankings(vectors[:5], vectors[5:]), _rankings(expected[:5], expected[5:]))
+    vectors = opened("dense", tiny_models[kind], spec).encode_documents(texts)
+    np.testing.assert_allclose(vectors, _hidden(tiny_models[kind], texts, 48, pooling), atol=1e-4)
 
 
 # The entry may repeat what modules.json says.
 @pytest.mark.parametrize(("similarity", "repeated"), [("dot", {}), ("cosine", {"pooling": "mean"})])
 def test_vectors_of_a_saved_encoder_equal_plain_transformers(tiny_models, similarity, repeated):
-    texts = _texts(70)
-    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": similarity, "max_length": 48, **repeated})
+    texts = random_texts(70)
+    encoder = opened("dense", tiny_models["dense"], {"similarity": similarity, "max_length": 48, **repeated})
     expected = _hidden(tiny_models["dense"], texts, 48, "mean")
     expected = normalised(expected) if similarity == "cosine" else expected
     np.testing.assert_allclose(encoder.encode_documents(texts), expected, atol=1e-5, rtol=1e-4)
     assert encoder.encode_documents([]).shape == (0, 32)
 
 
-def test_prompts_stand_before_queries_and_documents(tiny_models):
-    texts, prompts = _texts(5), {"query": "ab: ", "document": "cd: "}
-    encoder = opened(DenseEncoder, tiny_models["dense"], {"similarity": "dot", "prompts": prompts})
+@pytest.mark.parametrize(("kind", "pool"), [("dense", "mean"), ("decoder", "lasttoken")])
+def test_prompts_stand_before_queries_and_documents(tiny_models, kind, pool):
+    texts, prompts = random_texts(5), {"query": "Instruct: find\nQuery:", "document": "cd: "}
+    encoder = opened("dense", tiny_models[kind], {"similarity": "cosine", "prompts": prompts})
     for side, encode in sides(encoder):
-        expected = _hidden(tiny_models["dense"], [prompts[side] + text for text in texts], 128, "mean")
-        np.testing.assert_allclose(encode(texts), expected, atol=1e-5, rtol=1e-4)
+        expected = normalised(_hidden(tiny_models[kind], [prompts[side] + text for text in texts], 128, pool))
+        np.testing.assert_allclose(encode(texts), expected, atol=1e-5)
 
 
 def test_a_projection_after_the_pooling_computes_in_float32(tiny_models, tmp_path):
@@ -97,22 +80,18 @@ def test_a_projection_after_the_pooling_computes_in_float32(tiny_models, tmp_pat
     model = SentenceTransformer(str(tiny_models["dense"]), device="cpu")
     torch.manual_seed(0)
     SentenceTransformer(modules=[*model, Dense(32, 16)], device="cpu").save_pretrained(str(tmp_path))
-    vectors = opened(DenseEncoder, tmp_path, {"similarity": "cosine"}, "bfloat16").encode_documents(_texts(30))
+    vectors = opened("dense", tmp_path, {"similarity": "dot"}, "bfloat16").encode_documents(random_texts(30))
     assert ((vectors.view(np.uint32) & 0xFFFF) == 0).mean() < 0.2
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 
 
 def test_both_towers_of_dpr(tiny_models):
     spec = {"similarity": "dot", "pooling": "pooler", "max_length": 64}
-    documents = [Document(str(i), f"title {i}", text).join(" [SEP] ") for i, text in enumerate(_texts(30))]
-    queries = _texts(8, seed=1)
-    context = opened(DenseEncoder, tiny_models["dpr-context"], spec).encode_documents(documents)
-    question = opened(DenseEncoder, tiny_models["dpr-question"], spec).encode_queries(queries)
-    expected = _pooler(tiny_models["dpr-context"], "Context", documents, 64)
-    asked = _pooler(tiny_models["dpr-question"], "Question", queries, 64)
-    np.testing.assert_allclose(context, expected, atol=1e-4)
-    np.testing.assert_allclose(question, asked, atol=1e-4)
-    np.testing.assert_array_equal(_rankings(question, context), _rankings(asked, expected))
+    documents = [Document(str(i), f"title {i}", text).join(" [SEP] ") for i, text in enumerate(random_texts(30))]
+    queries = random_texts(8, seed=1)
+    context = opened("dense", tiny_models["dpr-context"], spec).encode_documents(documents)
+    question = opened("dense", tiny_models["dpr-question"], spec).encode_queries(queries)
+    np.testing.assert_allclose(context, _pooler(tiny_models["dpr-context"], "Context", documents, 64), atol=1e-4)
+    np.testing.assert_allclose(question, _pooler(tiny_models["dpr-question"], "Question", queries, 64), atol=1e-4)
 
 
 def test_title_and_text_are_a_pair_to_dpr(tiny_models):
@@ -125,27 +104,13 @@ def test_title_and_text_are_a_pair_to_dpr(tiny_models):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_decoder_gives_its_last_token_whatever_the_padding(tiny_models, tmp_path, side):
-    texts = _texts(30)
+    texts = random_texts(30)
     folder = shutil.copytree(tiny_models["decoder"], tmp_path / side)
-    encoder = opened(DenseEncoder, folder, {"similarity": "cosine", "max_length": 100})
+    encoder = opened("dense", folder, {"similarity": "cosine", "max_length": 100})
     assert encoder.model.tokenizer.padding_side == "left"
     encoder.model.tokenizer.padding_side = side
     expected = normalised(_hidden(tiny_models["decoder"], texts, 100, "lasttoken"))
     np.testing.assert_allclose(encoder.encode_documents(texts), expected, atol=1e-4)
-
-
-def test_a_truncated_text_still_ends_with_the_decoders_last_token(tiny_models):
-    encoder = opened(DenseEncoder, tiny_models["decoder"], {"similarity": "cosine", "max_length": 20})
-    features = encoder.model.tokenize(["a" * 100, "b"])
-    assert set(features["input_ids"][:, -1].tolist()) == {encoder.model.tokenizer.eos_token_id}
-
-
-def test_instructions_stand_before_the_queries_of_a_decoder(tiny_models):
-    queries, prompt = _texts(6), "Instruct: find\nQuery:"
-    spec = {"similarity": "cosine", "prompts": {"query": prompt}, "max_length": 128}
-    vectors = opened(DenseEncoder, tiny_models["decoder"], spec).encode_queries(queries)
-    expected = normalised(_hidden(tiny_models["decoder"], [prompt + query for query in queries], 128, "lasttoken"))
-    np.testing.assert_allclose(vectors, expected, atol=1e-4)
 
 
 GTR = {"similarity": "cosine", "pooling": "mean", "max_length": 64}
@@ -158,8 +123,8 @@ SGPT = {
 
 
 def test_a_gtr_checkpoint_is_projected_after_the_mean(tiny_models):
-    texts, folder = _texts(40), tiny_models["gtr"]
-    encoder = opened(DenseEncoder, folder, GTR)
+    texts, folder = random_texts(40), tiny_models["gtr"]
+    encoder = opened("dense", folder, GTR)
     assert encoder.dimension == 24
     projection = load_file(folder / "2_Dense/model.safetensors")
     assert list(projection) == ["linear.weight"]
@@ -169,7 +134,7 @@ def test_a_gtr_checkpoint_is_projected_after_the_mean(tiny_models):
     vectors = encoder.encode_documents(texts)
     np.testing.assert_allclose(vectors, expected, atol=1e-4)
     np.testing.assert_array_equal(encoder.encode_queries(texts), vectors)
-    low = opened(DenseEncoder, folder, GTR, "bfloat16").encode_documents(texts)
+    low = opened("dense", folder, GTR, "bfloat16").encode_documents(texts)
     assert ((vectors * low).sum(axis=1) > 0.99).all()
 
 
@@ -178,7 +143,7 @@ def test_a_t5_never_takes_float16_of_itself(tiny_models, as_on_a_gpu, wide):
     """On a GPU auto means float16, in which T5 overflows."""
     as_on_a_gpu(bfloat16=wide == "bfloat16")
     taken = {
-        (kind, wanted): opened(DenseEncoder, tiny_models[kind], spec, wanted).facts()["precision"]
+        (kind, wanted): opened("dense", tiny_models[kind], spec, wanted).facts()["precision"]
         for kind, spec in (("gtr", GTR), ("sgpt", SGPT))
         for wanted in ("auto", "float16", "bfloat16")
     }
@@ -203,26 +168,26 @@ def _sgpt(folder: Path, texts: list[str], opening: str, closing: str, limit: int
 
 @pytest.mark.parametrize("kind", quick_first(["sgpt", "sgpt-j"]))
 def test_sgpts_brackets_and_position_weighted_mean(tiny_models, kind):
-    texts = ["", "[ab]", "{ab}", "a" * 38, "a" * 39, *_texts(30)]
-    encoder = opened(DenseEncoder, tiny_models[kind], SGPT)
+    texts = ["", "[ab]", "{ab}", "a" * 38, "a" * 39, *random_texts(30)]
+    encoder = opened("dense", tiny_models[kind], SGPT)
     documents, queries = encoder.encode_documents(texts), encoder.encode_queries(texts)
     np.testing.assert_allclose(documents, _sgpt(tiny_models[kind], texts, "{", "}", 40), atol=1e-4)
     np.testing.assert_allclose(queries, _sgpt(tiny_models[kind], texts, "[", "]", 40), atol=1e-4)
     np.testing.assert_array_equal(encoder.encode_documents(texts), documents)  # after queries too
-    low = opened(DenseEncoder, tiny_models[kind], SGPT, "bfloat16").encode_documents(texts)
+    low = opened("dense", tiny_models[kind], SGPT, "bfloat16").encode_documents(texts)
     assert ((documents * low).sum(axis=1) > 0.99).all()
 
 
 def test_a_plain_decoder_without_padding_is_pooled_as_its_entry_says(tiny_models, tmp_path):
     folder = shutil.copytree(tiny_models["sgpt"], tmp_path / "gpt", ignore=shutil.ignore_patterns("modules.json"))
-    texts = [text for text in _texts(30) if text]
+    texts = [text for text in random_texts(30) if text]
     spec = {"similarity": "dot", "pooling": "weightedmean", "max_length": 40}
-    vectors = opened(DenseEncoder, folder, spec).encode_documents(texts)
+    vectors = opened("dense", folder, spec).encode_documents(texts)
     np.testing.assert_allclose(vectors, _hidden(folder, texts, 40, "weightedmean"), atol=1e-4)
 
 
 def test_brackets_count_as_tokens_and_survive_truncation(tiny_models):
-    encoder = opened(DenseEncoder, tiny_models["sgpt"], SGPT)
+    encoder = opened("dense", tiny_models["sgpt"], SGPT)
     encoder.encode_queries(["a"])
     tokenizer = encoder.model.tokenizer
     rows = encoder.model.tokenize(["a" * 100, "b"])["input_ids"].tolist()
@@ -240,7 +205,7 @@ def test_a_bracket_that_merges_with_the_text_stays_a_token(tiny_models, tmp_path
     vocabulary["{a"] = vocabulary.pop(swapped)
     tokenizer["model"]["merges"] = [["{", "a"]]
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    encoder = opened(DenseEncoder, folder, SGPT)
+    encoder = opened("dense", folder, SGPT)
     encoder.encode_documents(["abc"])
     [ids] = encoder.model.tokenize(["abc"])["input_ids"].tolist()
     assert encoder.model.tokenizer.convert_ids_to_tokens(ids) == ["{", "a", "b", "c", "}"]
@@ -262,13 +227,13 @@ def test_a_bracket_that_merges_with_the_text_stays_a_token(tiny_models, tmp_path
 )
 def test_entries_that_a_checkpoint_does_not_fit_are_refused(tiny_models, kind, entry, message):
     with pytest.raises(DataError, match=message):
-        opened(DenseEncoder, tiny_models[kind], {"similarity": "dot", **entry})
+        opened("dense", tiny_models[kind], {"similarity": "dot", **entry})
 
 
 def test_a_folder_that_is_no_model_is_named(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(DataError, match=str(tmp_path)):
-        opened(DenseEncoder, tmp_path, {"similarity": "dot"})
+        opened("dense", tmp_path, {"similarity": "dot"})
 
 
 def test_batches_hold_every_text_once_within_the_budget():
@@ -280,51 +245,32 @@ def test_batches_hold_every_text_once_within_the_budget():
     assert longest == sorted(longest, reverse=True)
 
 
-def test_weights_stored_in_half_precision_compute_in_float32(tiny_models, tmp_path):
-    folder = shutil.copytree(tiny_models["bert"], tmp_path / "half")
-    AutoModel.from_pretrained(folder, dtype=torch.float16).save_pretrained(folder)
-    whole = AutoModel.from_pretrained(folder, dtype=torch.float32)
-    shutil.copytree(folder, tmp_path / "whole")
-    whole.save_pretrained(tmp_path / "whole")
-    texts, spec = _texts(20), {"similarity": "dot", "pooling": "mean"}
-    vectors = opened(DenseEncoder, folder, spec).encode_documents(texts)
-    np.testing.assert_allclose(vectors, _hidden(tmp_path / "whole", texts, 128, "mean"), atol=1e-4)
-
-
-def _odds(folder: Path, prompts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the logit of true minus that of false, and the log-probability of true against false, one prompt at a
-    time.
-    """
+def _odds(folder: Path, prompts: list[str]) -> list[float]:
+    """Return the logit of true minus that of false, one prompt at a time."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), T5ForConditionalGeneration.from_pretrained(folder)
     answers = [tokenizer.get_vocab()[answer] for answer in ("▁true", "▁false")]
-    rows = []
     with torch.inference_mode():
-        for prompt in prompts:
-            features = tokenizer(prompt, return_tensors="pt")
-            logits = model(**features, decoder_input_ids=torch.tensor([[0]])).logits[0, 0, answers]
-            rows.append((float(logits[0] - logits[1]), float(logits.log_softmax(0)[0])))
-    odds, logs = np.array(rows).T
-    return odds, logs
+        read = (tokenizer(prompt, return_tensors="pt") for prompt in prompts)
+        logits = [model(**one, decoder_input_ids=torch.tensor([[0]])).logits[0, 0, answers] for one in read]
+    return [float(yes - no) for yes, no in logits]
 
 
 def test_seq2seq_scores_are_the_log_odds_of_true(tiny_models):
-    queries, documents = _texts(40, seed=1), _texts(40, seed=2)
-    scorer = opened(AnswerScorer, tiny_models["seq2seq"], {"max_length": 512})
+    queries, documents = random_texts(40, seed=1), random_texts(40, seed=2)
+    scorer = opened("seq2seq-reranker", tiny_models["seq2seq"], {"max_length": 512})
     scores = scorer.score(queries, documents)
     prompts = [f"Query: {q} Document: {d} Relevant:" for q, d in zip(queries, documents, strict=True)]
-    odds, logs = _odds(tiny_models["seq2seq"], prompts)
-    np.testing.assert_allclose(scores, odds, atol=1e-4)
-    np.testing.assert_array_equal(np.argsort(-scores), np.argsort(-logs))
+    np.testing.assert_allclose(scores, _odds(tiny_models["seq2seq"], prompts), atol=1e-4)
     assert scores.dtype == np.float32
 
 
 def test_the_end_of_a_seq2seq_prompt_survives_truncation(tiny_models):
-    scorer = opened(AnswerScorer, tiny_models["seq2seq"], {"max_length": 60})
+    scorer = opened("seq2seq-reranker", tiny_models["seq2seq"], {"max_length": 60})
     tokens = scorer.tokenized([("ab", "d" * 200), ("c" * 200, "e")]).columns["input_ids"]
     assert [len(ids) for ids in tokens] == [60, 60]
     assert {scorer.tokenizer.decode(ids[-3:]) for ids in tokens} == {"Relevant:</s>"}
     cut = scorer.tokenizer.decode(tokens[0][:-3])
-    expected, _ = _odds(tiny_models["seq2seq"], [f"{cut} Relevant:"])
+    expected = _odds(tiny_models["seq2seq"], [f"{cut} Relevant:"])
     np.testing.assert_allclose(scorer.score(["ab"], ["d" * 200]), expected, atol=1e-4)
 
 
@@ -333,12 +279,12 @@ def test_a_seq2seq_model_without_the_answers_is_refused(tiny_models, tmp_path):
     text = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(text.replace("▁true", "▁right"))
     with pytest.raises(DataError, match="its tokenizer has no ▁true and ▁false"):
-        opened(AnswerScorer, folder, {})
+        opened("seq2seq-reranker", folder, {})
 
 
 @pytest.mark.parametrize("kind", ["cross-encoder", "electra"])
 def test_cross_encoders_give_raw_logits(tiny_models, kind):
-    queries, documents, folder = _texts(40, seed=1), _texts(40, seed=2), tiny_models[kind]
+    queries, documents, folder = random_texts(40, seed=1), random_texts(40, seed=2), tiny_models[kind]
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder)
     expected = []
     with torch.inference_mode():
@@ -346,8 +292,5 @@ def test_cross_encoders_give_raw_logits(tiny_models, kind):
             # In lists, because alone an empty document counts as missing, and the pair loses a separator.
             features = tokenizer([query], [document], truncation="longest_first", max_length=96, return_tensors="pt")
             expected.append(model(**features).logits.item())
-    scores = opened(CrossEncoderScorer, folder, {"max_length": 96}).score(queries, documents)
+    scores = opened("cross-encoder", folder, {"max_length": 96}).score(queries, documents)
     np.testing.assert_allclose(scores, expected, atol=1e-4)
-    np.testing.assert_array_equal(np.argsort(-scores), np.argsort(-np.array(expected)))
-    if kind == "cross-encoder":
-        assert (scores < 0).any() or (scores > 1).any()  # a sigmoid would not leave [0, 1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Sequence
 from copy import deepcopy
@@ -23,11 +22,7 @@ from checkpoints import (
     save_decoder,
     save_dense,
     save_inference_free,
-    save_modernbert,
-    save_plain,
-    save_pylate,
     save_score_modules,
-    save_seq2seq,
     save_splade,
     save_static,
     save_yes_no,
@@ -36,6 +31,7 @@ from checkpoints import (
 from datasets import Dataset
 from helpers import ROOT, documented_models, unpack
 from mteb.models.instruct_wrapper import InstructSentenceTransformerModel
+from mteb.models.model_implementations.qwen3_models import q3e_instruct_loader
 from mteb.models.model_implementations.qwen3_reranker import Qwen3RerankerWrapper
 from mteb.models.model_implementations.rerankers_monot5_based import LlamaReranker, MonoT5Reranker, prediction_tokens
 from mteb.models.model_implementations.uae_models import UAEWrapper
@@ -44,21 +40,15 @@ from mteb.models.sentence_transformer_wrapper import (
     MultiVectorWrapper,
     SentenceTransformerEncoderWrapper,
     SparseEncoderWrapper,
+    sentence_transformers_loader,
 )
 from mteb.types import PromptType
 from safetensors.numpy import load_file
 from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from beirgrid.config import models, mteb_collections, registry
-from beirgrid.core.compute import Runtime
+from beirgrid.config import mteb_collections, registry
 from beirgrid.core.errors import ConfigError, DataError
-from beirgrid.encoders import open_encoder, open_model
-from beirgrid.encoders.answering import AnswerScorer
-from beirgrid.encoders.cross_encoder import CrossEncoderScorer
-from beirgrid.encoders.dense import DenseEncoder
-from beirgrid.encoders.late_interaction import LateInteractionEncoder
-from beirgrid.encoders.sparse import SparseTextEncoder
 
 pytestmark = pytest.mark.slow
 
@@ -97,45 +87,35 @@ def entries(loader: Any, tasks: Sequence[str] = TASKS, **arguments: Any) -> dict
 def assert_equal_vectors(wrapper: Any, folder: Path, prompts: dict[str, dict[str, Any]]) -> None:
     """Compare both sides of each task. The queries of two tasks with other prompts must differ."""
     for task, own in prompts.items():
-        entry = {"family": "dense", "similarity": "cosine", "pooling": "own", "prompts": own, "task": task}
-        encoder = opened(DenseEncoder, folder, entry)
-        for side, encode in sides(encoder):
+        entry = {"similarity": "cosine", "pooling": "own", "prompts": own, "task": task}
+        for side, encode in sides(opened("dense", folder, entry)):
             np.testing.assert_allclose(encode(TEXTS), normalised(encoded(wrapper, task, side)), atol=1e-5)
-
-
-SAVED = {
-    "bert": save_dense,
-    "modernbert": save_modernbert,
-    "decoder": save_decoder,
-    "without modules.json": lambda folder: save_plain(folder, "bert"),
-}
 
 
 # The prompts do not depend on the kind of the checkpoint.
 @pytest.mark.parametrize(
     ("kind", "given"),
     [
-        *((kind, None) for kind in SAVED),
-        ("bert", {"query": "query: ", "document": "passage: "}),
-        ("bert", {"query": "q: ", "SciFact-query": "claim: "}),
+        *((kind, None) for kind in ("dense", "modernbert", "decoder", "bert")),  # bert has no modules.json
+        ("dense", {"query": "query: ", "document": "passage: "}),
+        ("dense", {"query": "q: ", "SciFact-query": "claim: "}),
     ],
 )
-def test_sentence_transformers(tmp_path, kind, given):
-    folder = SAVED[kind](tmp_path / "model")
-    wrapper = SentenceTransformerEncoderWrapper(str(folder), device="cpu", model_prompts=given)
+def test_sentence_transformers(tiny_models, kind, given):
+    wrapper = SentenceTransformerEncoderWrapper(str(tiny_models[kind]), device="cpu", model_prompts=given)
     arguments = {"model_prompts": given} if given else {}
-    assert_equal_vectors(wrapper, folder, entries(SentenceTransformerEncoderWrapper, **arguments))
+    assert_equal_vectors(wrapper, tiny_models[kind], entries(SentenceTransformerEncoderWrapper, **arguments))
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "save"),
+    ("loader", "kind"),
     [
-        ("sentence_transformer_wrapper", "sentence_transformers_loader", save_dense),  # an older name
-        ("model_implementations.qwen3_models", "q3e_instruct_loader", save_decoder),  # which names its template itself
+        (sentence_transformers_loader, "dense"),  # an older name
+        (q3e_instruct_loader, "decoder"),  # which names its template itself
     ],
 )
-def test_loaders_that_are_functions(tmp_path, module, name, save):
-    loader, folder = getattr(importlib.import_module(f"mteb.models.{module}"), name), save(tmp_path / "model")
+def test_loaders_that_are_functions(tiny_models, loader, kind):
+    folder = tiny_models[kind]
     assert_equal_vectors(loader(str(folder), "main", device="cpu"), folder, entries(loader))
 
 
@@ -146,8 +126,8 @@ def test_static_embeddings(tmp_path, model2vec, similarity):
     folder = save_static(tmp_path / "model", model2vec=model2vec)
     given = {"query": "query: ", "document": "passage: "}
     wrapper = SentenceTransformerEncoderWrapper(str(folder), device="cpu", model_prompts=given)
-    entry = {"family": "dense", "similarity": similarity, "pooling": "own", "prompts": given}
-    encoder = open_encoder(folder, entry, Runtime("cpu", "float32", 300))
+    entry = {"similarity": similarity, "pooling": "own", "prompts": given}
+    encoder = opened("dense", folder, entry)
     rows = load_file(next(folder.rglob("*.safetensors")))
     table = rows["embeddings"][rows["mapping"]] * rows["weights"][:, None] if model2vec else rows["embedding.weight"]
     for side, encode in sides(encoder):
@@ -159,7 +139,7 @@ def test_static_embeddings(tmp_path, model2vec, similarity):
         np.testing.assert_allclose(found, normalised(means) if length else means, atol=1e-5)
     assert encoder.encode_documents([]).shape == (0, 16)
     with pytest.raises(DataError, match="remove max_length"):
-        open_encoder(folder, entry | {"max_length": 8}, Runtime("cpu", "float32", 300))
+        opened("dense", folder, entry | {"max_length": 8})
 
 
 @pytest.mark.parametrize(
@@ -179,17 +159,16 @@ def test_prompts_that_a_checkpoint_states(tmp_path, stated, used):
     wrapper = SentenceTransformerEncoderWrapper(str(folder), device="cpu")
     own = entries(SentenceTransformerEncoderWrapper)
     assert_equal_vectors(wrapper, folder, own)
-    entry = {"family": "dense", "similarity": "cosine", "prompts": own["NQ"], "task": "NQ"}
-    encoder = opened(DenseEncoder, folder, entry)
-    assert (encoder.model.prompts["query"], encoder.model.prompts["document"]) == used
+    prompts = opened("dense", folder, {"similarity": "cosine", "prompts": own["NQ"], "task": "NQ"}).model.prompts
+    assert (prompts["query"], prompts["document"]) == used
 
 
 @pytest.mark.parametrize("passages", [True, False])
 @pytest.mark.parametrize(
     "given", [None, {"SciFact": "Check the claim", "Retrieval": {"query": "Search", "document": ""}}]
 )
-def test_instructions(tmp_path, passages, given):
-    folder = save_decoder(tmp_path / "model")
+def test_instructions(tiny_models, passages, given):
+    folder = tiny_models["decoder"]
     arguments = {
         "instruction_template": "Instruct: {instruction}\nQuery: ",
         "apply_instruction_to_passages": passages,
@@ -213,11 +192,11 @@ def test_end_tokens(tmp_path, first, tokens):
     folder = save_decoder(tmp_path / "model", ended=False)
     arguments = {"add_eos_token": True, "tokenizer_kwargs": {"add_bos_token": first} if first else {}}
     wrapper = InstructSentenceTransformerModel(str(folder), "main", device="cpu", max_seq_length=12, **arguments)
-    entry = {"family": "dense", "similarity": "cosine", "max_length": 12, "prompts": entries(type(wrapper))["NQ"]}
-    encoder = opened(DenseEncoder, folder, entry | {"special_tokens": tokens})
+    entry = {"similarity": "cosine", "max_length": 12, "prompts": entries(type(wrapper))["NQ"]}
+    encoder = opened("dense", folder, entry | {"special_tokens": tokens})
     expected = normalised(encoded(wrapper, "NQ", "query"))
     np.testing.assert_allclose(encoder.encode_queries(TEXTS), expected, atol=1e-5)
-    assert np.abs(opened(DenseEncoder, folder, entry).encode_queries(TEXTS) - expected).max() > 1e-3
+    assert np.abs(opened("dense", folder, entry).encode_queries(TEXTS) - expected).max() > 1e-3
 
 
 @pytest.mark.parametrize("save", [save_splade, save_inference_free])
@@ -226,15 +205,15 @@ def test_sparse(tmp_path, given, save):
     folder = save(tmp_path / "model")
     wrapper = SparseEncoderWrapper(str(folder), device="cpu", model_prompts=given)
     prompts = entries(SparseEncoderWrapper, **({"model_prompts": given} if given else {}))
-    encoder = opened(SparseTextEncoder, folder, {"family": "sparse", "prompts": prompts["NQ"]})
+    encoder = opened("sparse", folder, {"prompts": prompts["NQ"]})
     for side, encode in sides(encoder):
         np.testing.assert_allclose(encode(TEXTS).toarray(), encoded(wrapper, "NQ", side).to_dense(), atol=1e-5)
 
 
-def test_late_interaction(tmp_path):
-    folder = save_pylate(tmp_path / "model")
+def test_late_interaction(tiny_models):
+    folder = tiny_models["late-interaction"]
     wrapper = MultiVectorWrapper(str(folder), device="cpu")
-    for side, encode in sides(opened(LateInteractionEncoder, folder, {})):
+    for side, encode in sides(opened("late-interaction", folder, {})):
         vectors, counts = encode(TEXTS)
         expected = encoded(wrapper, "NQ", side)
         assert counts.tolist() == [len(one) for one in expected]
@@ -247,7 +226,7 @@ def test_late_interaction_of_pylate(tmp_path):
     The checkpoint has markers before queries and documents, and prompts after these markers.
     """
     unpack(ROOT / "tests/data/pylate-1.6.0.tar.gz", tmp_path)
-    encoder = opened(LateInteractionEncoder, tmp_path / "pylate/checkpoint", {"family": "late-interaction"})
+    encoder = opened("late-interaction", tmp_path / "pylate/checkpoint", {})
     texts = [*TEXTS, "long words " * 40]
     for side, encode in (("queries", encoder.encode_queries), ("documents", encoder.encode_documents)):
         vectors, counts = encode(texts)
@@ -263,7 +242,7 @@ def test_cross_encoders(tmp_path, save):
     """mteb applies a sigmoid to the scores of one label, which keeps their order."""
     folder = save(tmp_path / "model")
     wrapper = CrossEncoderWrapper(str(folder), device="cpu", activation_fn=torch.nn.Identity())
-    scorer = opened(CrossEncoderScorer, folder, {"family": "cross-encoder"})
+    scorer = opened("cross-encoder", folder, {})
     np.testing.assert_allclose(scorer.score(TEXTS, TEXTS[::-1]), scored(wrapper, TEXTS, TEXTS[::-1]), atol=1e-4)
 
 
@@ -274,13 +253,13 @@ def test_cross_encoders_of_two_labels(tmp_path):
     with torch.inference_mode():
         logits = model(**tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="pt")).logits
     expected = torch.logit(logits.double().softmax(dim=1)[:, 1])
-    scorer = opened(CrossEncoderScorer, folder, {"family": "cross-encoder"})
+    scorer = opened("cross-encoder", folder, {})
     np.testing.assert_allclose(scorer.score(TEXTS, TEXTS[::-1]), expected, atol=1e-4)
-    low = opened(CrossEncoderScorer, folder, {"family": "cross-encoder"}, "bfloat16").score(TEXTS, TEXTS[::-1])
+    low = opened("cross-encoder", folder, {}, "bfloat16").score(TEXTS, TEXTS[::-1])
     assert len(set(low.tolist())) == len(TEXTS)
     np.testing.assert_allclose(low, expected, atol=0.2 * float(expected.abs().max()))
     with pytest.raises(DataError, match="has 3 labels"):
-        opened(CrossEncoderScorer, save_cross_encoder(tmp_path / "three", labels=3), {"family": "cross-encoder"})
+        opened("cross-encoder", save_cross_encoder(tmp_path / "three", labels=3), {})
 
 
 def predicted(wrapper: Any, queries: list[str], documents: list[str]) -> np.ndarray:
@@ -298,14 +277,14 @@ def test_decoders_that_answer_yes_or_no(tmp_path, length):
     folder = save_yes_no(tmp_path / "model")
     wrapper = Qwen3RerankerWrapper(str(folder), device="cpu", max_length=length)
     page = documented_models("models.md")["qwen3-reranker"]
-    entry = {key: page[key] for key in ("family", "prompt", "answers")} | {"max_length": length}
-    found = opened(AnswerScorer, folder, entry).score(LONG, LONG[::-1])
+    entry = {key: page[key] for key in ("prompt", "answers")} | {"max_length": length}
+    found = opened("decoder-reranker", folder, entry).score(LONG, LONG[::-1])
     np.testing.assert_allclose(found, predicted(wrapper, LONG, LONG[::-1]), atol=1e-4)
     assert np.ptp(found) > 0.1
-    low = opened(AnswerScorer, folder, entry, "bfloat16").score(LONG, LONG[::-1])
+    low = opened("decoder-reranker", folder, entry, "bfloat16").score(LONG, LONG[::-1])
     assert len(set(low.tolist())) == len(LONG)
     with pytest.raises(DataError, match="too many for max_length 500"):
-        opened(AnswerScorer, folder, entry | {"max_length": 500})
+        opened("decoder-reranker", folder, entry | {"max_length": 500})
 
 
 @pytest.mark.parametrize("length", [600, 100])
@@ -327,19 +306,18 @@ def test_a_decoder_whose_score_is_one_logit(tmp_path, length):
             logits = model(torch.tensor([[*asked, *read, *ids("\n"), *ids(question)]])).logits
         expected.append(float(logits[0, -1, tokenizer.convert_tokens_to_ids("Yes")]))
     prompt = ["<|im_start|>", "A: {query}", "\n", "B: {document}", "\n", question]
-    entry = {"family": "decoder-reranker", "prompt": prompt, "answers": ["Yes"], "max_length": length + fixed}
-    scorer = opened(AnswerScorer, folder, entry)
-    np.testing.assert_allclose(scorer.score(LONG, LONG[::-1]), expected, atol=1e-4)
+    entry = {"prompt": prompt, "answers": ["Yes"], "max_length": length + fixed}
+    found = opened("decoder-reranker", folder, entry).score(LONG, LONG[::-1])
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("model", ["castorini/monot5-small-msmarco-10k", "unicamp-dl/mt5-base-mmarco-v2"])
-def test_t5(tmp_path, model):
-    folder = save_seq2seq(tmp_path / "model")
+def test_t5(tiny_models, model):
+    folder = tiny_models["seq2seq"]
     no, yes = prediction_tokens[model]
     wrapper = MonoT5Reranker(str(folder), token_false=no, token_true=yes)
-    facts = registry.facts(model)["entry"]
-    entry = {key: facts[key] for key in ("family", "answers") if key in facts} | {"max_length": wrapper.max_length}
-    scores = opened(AnswerScorer, folder, entry).score(TEXTS, TEXTS[::-1])
+    entry = registry.facts(model)["entry"] | {"max_length": wrapper.max_length}
+    scores = opened(entry["family"], folder, entry).score(TEXTS, TEXTS[::-1])
     np.testing.assert_allclose(scores, predicted(wrapper, TEXTS, TEXTS[::-1]), atol=1e-4)
 
 
@@ -362,10 +340,10 @@ def test_a_loader_of_mteb_runs_in_our_encoder(tmp_path, monkeypatch):
     entry = registry.facts(name)["entry"]
     assert (entry["engine"], entry["revision"]) == ("mteb", registry._meta(name).revision)
     wrapper = UAEWrapper(str(folder), device="cpu", **registry._meta(name).loader_kwargs)
-    encoder = open_encoder(folder, entry | {"task": "NQ"}, Runtime("cpu", "float32", 300))
+    encoder = opened("dense", folder, entry | {"task": "NQ"})
     for side, encode in sides(encoder):
         np.testing.assert_allclose(encode(TEXTS), normalised(encoded(wrapper, "NQ", side)), atol=1e-5)
-    own = opened(DenseEncoder, folder, {"family": "dense", "similarity": "cosine"})
+    own = opened("dense", folder, {"similarity": "cosine"})
     asked = ["Represent this sentence for searching relevant passages: " + text for text in TEXTS]
     np.testing.assert_allclose(encoder.encode_queries(TEXTS), own.encode_queries(asked), atol=1e-5)
     assert encoder.encode_documents([]).shape == (0, 32)
@@ -374,14 +352,14 @@ def test_a_loader_of_mteb_runs_in_our_encoder(tmp_path, monkeypatch):
     assert constants.HF_HUB_OFFLINE
     (folder / "model.safetensors").unlink()
     with pytest.raises(DataError, match="mteb's loader of WhereIsAI/UAE-Large-V1 cannot open"):
-        open_encoder(folder, entry, Runtime("cpu", "float32", 300))
+        opened("dense", folder, entry)
 
 
 def test_a_reranker_of_mteb_runs_in_our_scorer(tmp_path, monkeypatch):
     folder = save_yes_no(tmp_path / "model")
     name = next(one for one, meta in registry._metas().items() if meta.loader is LlamaReranker)
     entry = registry.facts(name)["entry"] | {"revision": "0" * 40}
-    scorer = open_model(folder, models.CrossEncoder.model_validate(entry), Runtime("cpu", "float32", 300))
+    scorer = opened("cross-encoder", folder, entry)
     wrapper = LlamaReranker(str(folder), **registry._meta(name).loader_kwargs)
     scores = scorer.score(TEXTS, TEXTS[::-1]).astype(float)
     np.testing.assert_allclose(np.log(scores / (1 - scores)), predicted(wrapper, TEXTS, TEXTS[::-1]), atol=1e-3)
@@ -394,8 +372,7 @@ def test_a_reranker_of_mteb_runs_in_our_scorer(tmp_path, monkeypatch):
 
     monkeypatch.setattr(type(scorer.model), "predict", recorded)
     for task in ({}, {"task": "SciFact"}):
-        reranker = models.CrossEncoder.model_validate(entry | task)
-        open_model(folder, reranker, Runtime("cpu", "float32", 300)).score(TEXTS, TEXTS)
+        opened("cross-encoder", folder, entry | task).score(TEXTS, TEXTS)
     assert tasks == ["Retrieval", "SciFact"]
 
 

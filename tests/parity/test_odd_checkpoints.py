@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from checkpoints import SIZE, bert_tokenizer, byte_tokenizer, change_json, opened, save, save_plain
+from checkpoints import SIZE, bert_tokenizer, byte_tokenizer, change_json, opened, save, save_bert
 
 from beirgrid.config.models import DenseModel
 from beirgrid.core.compute import Runtime
@@ -36,7 +36,7 @@ def _save(folder: Path, name: str, tokenizer: Any, **settings: Any) -> Path:
 
 def _open(folder: Path, **entry: Any) -> DenseEncoder:
     spec = {"similarity": "dot", "pooling": "mean", "max_length": 100, **entry}
-    encoder: DenseEncoder = opened(DenseEncoder, folder, spec, "float32", ONE_BATCH)
+    encoder: DenseEncoder = opened("dense", folder, spec, "float32", ONE_BATCH)
     encoder.engine.workers = 1
     return encoder
 
@@ -68,7 +68,7 @@ def test_texts_that_depend_on_padding_are_computed_by_length(tmp_path, name):
 
 
 def test_models_that_mask_padding_are_computed_in_mixed_batches(tmp_path):
-    assert "batches" not in _open(save_plain(tmp_path / "bert", "bert")).facts()
+    assert "batches" not in _open(save_bert(tmp_path / "bert")).facts()
 
 
 ROPES = {
@@ -113,7 +113,10 @@ def test_modules_and_settings_that_cannot_be_used_are_told(tiny_models, tmp_path
     path = shutil.copytree(tiny_models["dense"], tmp_path / "x") / name
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
     with pytest.raises(DataError, match=told):
-        opened(DenseEncoder, tmp_path / "x", {"similarity": "cosine"})
+        opened("dense", tmp_path / "x", {"similarity": "cosine"})
+
+
+OWN = {"similarity": "cosine", "pooling": "own", "prompts": {"query": "", "document": ""}}
 
 
 @pytest.mark.parametrize("place", ["dense", "whole"])
@@ -123,29 +126,27 @@ def test_code_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path
     if place == "whole":  # without modules.json
         (folder / "modules.json").unlink()
     change_json(folder / "config.json", auto_map={"AutoModel": "modeling.BertBiModel"})
-    entry = {"similarity": "cosine", "pooling": "own", "prompts": {"query": "", "document": ""}}
     told = r"modeling\.BertBiModel.* transformers has a class for bert.* Set trust_remote_code in the model's entry"
     with pytest.raises(DataError, match=told):
-        opened(DenseEncoder, folder, entry)
-    encoder = opened(DenseEncoder, folder, entry | {"trust_remote_code": False})
-    plain = opened(DenseEncoder, tiny_models["dense"], entry)
+        opened("dense", folder, OWN)
+    encoder = opened("dense", folder, OWN | {"trust_remote_code": False})
+    plain = opened("dense", tiny_models["dense"], OWN)
     np.testing.assert_array_equal(encoder.encode_documents(TEXTS), plain.encode_documents(TEXTS))
-    model = DenseModel(family="dense", trust_remote_code=False, **entry)
+    model = DenseModel(family="dense", trust_remote_code=False, **OWN)
     DenseEncoder(folder, model, Runtime("cpu", "float32", 300), trainable=True).model.save(str(tmp_path / "copy"))
-    assert opened(DenseEncoder, tmp_path / "copy", entry).encode_documents(TEXTS).shape == (5, 32)
+    assert opened("dense", tmp_path / "copy", OWN).encode_documents(TEXTS).shape == (5, 32)
 
 
 def test_code_of_a_tokenizer_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path):
     folder = shutil.copytree(tiny_models["dense"], tmp_path / "model")
     auto_map = {"AutoTokenizer": ["tokenization.OwnTokenizer", None]}
     change_json(next(folder.rglob("tokenizer_config.json")), auto_map=auto_map)
-    entry = {"similarity": "cosine", "pooling": "own", "prompts": {"query": "", "document": ""}}
     with pytest.raises(DataError, match=r"OwnTokenizer.*auto_map in its tokenizer_config\.json.*trust_remote_code"):
-        opened(DenseEncoder, folder, entry)
-    vectors = opened(DenseEncoder, folder, entry | {"trust_remote_code": False}).encode_documents(TEXTS)
+        opened("dense", folder, OWN)
+    vectors = opened("dense", folder, OWN | {"trust_remote_code": False}).encode_documents(TEXTS)
     assert vectors.shape == (5, 32)
 
 
 def test_brackets_need_a_tokenizer_that_adds_no_tokens(tmp_path):
     with pytest.raises(DataError, match="adds 2 tokens itself, so it takes no brackets"):
-        _open(save_plain(tmp_path / "bert", "bert"), brackets={"query": ["[", "]"], "document": ["{", "}"]})
+        _open(save_bert(tmp_path / "bert"), brackets={"query": ["[", "]"], "document": ["{", "}"]})

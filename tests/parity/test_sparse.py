@@ -11,18 +11,16 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from checkpoints import opened
+from checkpoints import opened, random_texts
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sparse_encoder.modules import SpladePooling
-from test_models import _texts
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
 from beirgrid.encoders import sparse
-from beirgrid.encoders.sparse import SparseTextEncoder
 from beirgrid.search import impact
 
 
@@ -39,8 +37,8 @@ def _splade(folder: Path, texts: list[str], limit: int) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["splade", "distil-splade"])
 def test_splade_weights_equal_plain_transformers(tiny_models, kind, tmp_path):
-    texts = _texts(50)
-    encoder = opened(SparseTextEncoder, tiny_models[kind], {"max_length": 48})
+    texts = random_texts(50)
+    encoder = opened("sparse", tiny_models[kind], {"max_length": 48})
     expected = _splade(tiny_models[kind], texts, 48)
     assert (expected == 0).mean() > 0.05
     assert encoder.encode_documents([]).shape == (0, expected.shape[1])
@@ -58,8 +56,8 @@ def test_a_saved_sparse_encoder_is_used_as_it_says(tiny_models, tmp_path, strate
     transformer = SparseEncoder(str(tiny_models["splade"]), device="cpu")[0]
     model = SparseEncoder(modules=[transformer, SpladePooling(strategy, activation)], device="cpu")
     model.save_pretrained(str(tmp_path))
-    expected = model.encode_document(_texts(30), convert_to_sparse_tensor=False).numpy()
-    found = opened(SparseTextEncoder, tmp_path, {}).encode_documents(_texts(30)).toarray()
+    expected = model.encode_document(random_texts(30), convert_to_sparse_tensor=False).numpy()
+    found = opened("sparse", tmp_path, {}).encode_documents(random_texts(30)).toarray()
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -72,7 +70,7 @@ def test_what_stands_between_transformer_and_pooling_sees_logits(tiny_models, tm
         plain = SparseEncoder(str(tiny_models["splade"]), device="cpu")
         return SparseEncoder(modules=[plain[0], Less(), plain[1]], device="cpu")
 
-    model, texts = open_model(), _texts(10)
+    model, texts = open_model(), random_texts(10)
     expected = model.encode_document(texts, convert_to_sparse_tensor=False).numpy()
     runtime = Runtime("cpu", "float32", 300)
     assert not sparse._pool_maxima(model, model[0].auto_model, runtime, sparta=False)
@@ -89,7 +87,7 @@ def test_weights_of_older_files_are_tied(tiny_models, tmp_path):
         matrix = weights.pop(embeddings)
         weights |= {name: matrix.clone() for name in kept}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        encoder = opened(SparseTextEncoder, folder, {})
+        encoder = opened("sparse", folder, {})
         np.testing.assert_allclose(encoder.encode_documents(["ab cd"]).toarray(), expected, atol=1e-4, rtol=1e-4)
 
 
@@ -97,7 +95,7 @@ def test_sparta_weights_and_rankings_equal_beirs(tiny_models, tmp_path, monkeypa
     """One text at a time: in a batch, BEIR's implementation counts the padding."""
     from beir.retrieval.models.sparta import SPARTA
 
-    texts = [text for text in _texts(40) if text]
+    texts = [text for text in random_texts(40) if text]
     # BEIR's default keeps 2,000 terms, more than this vocabulary has.
     monkeypatch.setattr(sparse, "SPARTA_TERMS", 50)
     reference = SPARTA(str(tiny_models["sparta"]), sparse_vector_dim=50, max_length=48)
@@ -106,7 +104,7 @@ def test_sparta_weights_and_rankings_equal_beirs(tiny_models, tmp_path, monkeypa
         for term, weight in reference._compute_sparse_embeddings([text])[0]:
             expected[row, term] = weight
     spec = {"pooling": "sparta", "max_length": 48}
-    encoder = opened(SparseTextEncoder, tiny_models["sparta"], spec)
+    encoder = opened("sparse", tiny_models["sparta"], spec)
     found = encoder.encode_documents(texts)
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-4, rtol=1e-4)
 
@@ -125,9 +123,9 @@ def test_sparta_weights_and_rankings_equal_beirs(tiny_models, tmp_path, monkeypa
 @pytest.mark.parametrize("kind", ["splade", "distil-splade"])
 def test_logits_are_float32_sums(tiny_models, kind, precision):
     """Hidden states are multiplied in float32, whatever the transformer's precision."""
-    head = opened(SparseTextEncoder, tiny_models[kind], {}).transformer.get_output_embeddings()
+    head = opened("sparse", tiny_models[kind], {}).transformer.get_output_embeddings()
     terms, bias = head.weight.detach().double(), head.bias.detach().double()
-    encoder = opened(SparseTextEncoder, tiny_models[kind], {}, precision)
+    encoder = opened("sparse", tiny_models[kind], {}, precision)
     features = []
     encoder.model[0].register_forward_hook(lambda *call: features.append(call[2]))
     text = "ab cd efgh"
@@ -182,7 +180,7 @@ def test_a_dense_checkpoint_is_no_splade(tiny_models, kind, tmp_path):
         config = json.loads(saved.read_text())
         saved.write_text(json.dumps({key: value for key, value in config.items() if key != "model_type"}))
     with pytest.raises(DataError, match=r"holds a dense model|is saved as a SentenceTransformer"):
-        opened(SparseTextEncoder, tiny_models.get(kind, tmp_path / "older"), {})
+        opened("sparse", tiny_models.get(kind, tmp_path / "older"), {})
 
 
 def test_another_model_for_queries_is_refused(tiny_models, tmp_path):
@@ -190,4 +188,4 @@ def test_another_model_for_queries_is_refused(tiny_models, tmp_path):
     router = Router.for_query_document(query_modules=queries, document_modules=documents)
     SparseEncoder(modules=[router], device="cpu").save_pretrained(str(tmp_path))
     with pytest.raises(DataError, match="must route queries and documents"):
-        opened(SparseTextEncoder, tmp_path, {})
+        opened("sparse", tmp_path, {})

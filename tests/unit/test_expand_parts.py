@@ -58,7 +58,7 @@ def _expand(
     output = corpus.with_name(f"{name}.parquet")
     arguments = ["expand", "--model", entry, "--checkpoint", checkpoint, "--corpus", corpus, "--output", output]
     arguments += ["--shard", shard, "--shard-size", size, "--device", "cpu", "--precision", "float32"]
-    assert main([*map(str, arguments), "--record", str(output.with_suffix(".json"))]) == 0
+    assert main([*arguments, "--record", output.with_suffix(".json")]) == 0
     return output
 
 

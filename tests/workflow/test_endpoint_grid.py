@@ -14,7 +14,6 @@ from checkpoints import opened
 from endpoint_server import KEY, Served, serving
 from small import finish, run
 
-from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.runs import runs
 
 ENCODED = "results/embeddings/served/small/0.npy"
@@ -51,7 +50,7 @@ def _grid(small_grid: Any, folder: Path, served: Served, dense: Path, **changes:
 def test_a_grid_over_endpoints(small_grid, tiny_models, tmp_path, monkeypatch):
     monkeypatch.setenv("TESTED_KEY", KEY)
     dense = tiny_models["dense"]
-    local = opened(DenseEncoder, dense, {"similarity": "cosine"})
+    local = opened("dense", dense, {"similarity": "cosine"})
     with serving(Served(embed=local.encode_documents, chat=_order)) as served:
         # One request of probing, then faults while documents are encoded, which spends the budget.
         served.faults += [429, 500, "cut"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from checkpoints import save_pickled, save_plain
+from checkpoints import save_pickled, save_roberta
 from helpers import beirgrid
 from small import ENCODE, finish
 
@@ -28,7 +28,7 @@ def m3(tmp_path):
     """Save a RoBERTa with the heads of BGE-M3, in their published, pickled form."""
     import torch
 
-    folder = save_pickled(tmp_path / "published", save_plain(tmp_path / "plain", "roberta"))
+    folder = save_pickled(tmp_path / "published", save_roberta(tmp_path / "plain"))
     torch.manual_seed(4)
     for head, size in (("sparse", 1), ("colbert", 24)):
         layer = torch.nn.Linear(32, size)
