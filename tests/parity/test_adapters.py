@@ -8,17 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import mteb
 import numpy as np
 import pytest
 import torch
 from checkpoints import normalised, opened, save_bert, save_decoder, sides, states
-from datasets import Dataset
 from helpers import documented_models
 from mteb.models.model_implementations.repllama_models import RepLLaMAModel
-from mteb.types import PromptType
 from safetensors.torch import load_file, save_file
-from torch.utils.data import DataLoader
+from test_mteb import encoded, loaded
 from transformers import AutoModel
 
 from beirgrid.config import registry
@@ -118,10 +115,7 @@ def test_the_documented_adapter_computes_what_mtebs_loader_does(tmp_path, monkey
     wrapper.model.config.max_length = 100
     texts = [*TEXTS, "a long text " * 60]
     for side, encode in sides(encoder):
-        inputs = DataLoader(Dataset.from_dict({"text": texts}), batch_size=2)
-        task = {"task_metadata": mteb.get_task("NQ").metadata, "hf_split": "test", "hf_subset": "default"}
-        expected = wrapper.encode(inputs, **task, prompt_type=PromptType(side))
-        np.testing.assert_allclose(encode(texts), expected, atol=1e-5)
+        np.testing.assert_allclose(encode(texts), encoded(wrapper, "NQ", side, loaded(texts)), atol=1e-5)
     assert entry["max_length"] == 512
 
 
