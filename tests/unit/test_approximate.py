@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import shlex
+from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-import small
+from checkpoints import encode_texts, random_texts
 from graph import inputs, records, settings
-from helpers import fetch_corpus, fetch_dataset, main, tracked_configuration
+from helpers import main, tracked_configuration
 
 from beirgrid import config
+from beirgrid.collections import collection
 from beirgrid.config.systems import Flat, Hnsw, Int8
 from beirgrid.core.errors import DataError
 from beirgrid.pipeline.grid import Grid
@@ -129,33 +132,25 @@ def test_an_index_has_its_parameters_in_its_name():
     assert settings(grid, "retrieve_dense", system="deeper", dataset="demo")["index"]["search"] == 2000
 
 
-def _run(*words: Any) -> None:
-    assert main([str(word) for word in words]) == 0, shlex.join(map(str, words))
-
-
 def test_the_stages_record_build_size_and_recall(tmp_path, tiny_models):
-    source = {"source": "local", "path": str(small.collection(tmp_path / "data"))}
-    corpus, queries = tmp_path / "corpus.parquet", tmp_path / "queries.parquet"
-    _run(*fetch_corpus(source, tmp_path))
-    _run(*fetch_dataset(source, tmp_path))
-    entry = '{"family": "dense", "similarity": "cosine"}'
-    model = ("--model", entry, "--checkpoint", tiny_models["dense"], "--corpus", corpus, "--precision", "float32")
+    entry = {"family": "dense", "similarity": "cosine"}
     vectors, exact, index = tmp_path / "0.npy", tmp_path / "flat" / "0.faiss", tmp_path / "int8" / "0.faiss"
-    _run("encode", *model, "--shard-size", 100, "--output", vectors, "--record", tmp_path / "0.json")
-    _run("index", "dense", "--vectors", vectors, "--output", exact, "--record", exact.with_suffix(".json"))
-    options = ("--index", '{"kind": "int8"}', "--dimensions", 8)
-    _run(
-        *("index", "approximate", "--exact", exact, *options, "--similarity", "cosine"),
-        *("--output", index, "--record", index.with_suffix(".json")),
-    )
+    assert encode_texts(vectors, tiny_models["dense"], random_texts(60), entry) == 0
+    assert main(["index", "dense", "--vectors", vectors, *_made(exact)]) == 0
+    options = ["--index", '{"kind": "int8"}', "--dimensions", 8]
+    assert main(["index", "approximate", "--exact", exact, *options, "--similarity", "cosine", *_made(index)]) == 0
     facts = json.loads(index.with_suffix(".json").read_text())["facts"]
     assert (facts["documents"], facts["dimension"], facts["bytes"]) == (60, 8, index.stat().st_size)
     assert facts["build_seconds"] >= 0
+    pq.write_table(pa.table([["q"], ["ab cd"]], schema=collection.QUERIES_SCHEMA), tmp_path / "queries.parquet")
+    model = ["--model", json.dumps(entry), "--checkpoint", tiny_models["dense"], "--precision", "float32"]
+    read = ["--corpus", tmp_path / "corpus.parquet", "--queries", tmp_path / "queries.parquet", "--indexes", index]
     run = tmp_path / "s.run.gz"
-    _run(
-        *("retrieve", "dense", "--system", "s", *model, "--indexes", index, *options),
-        *("--queries", queries, "--depth", 20, "--output", run, "--record", tmp_path / "s.json"),
-    )
-    record = json.loads((tmp_path / "s.json").read_text())
+    assert main(["retrieve", "dense", "--system", "s", *model, *read, *options, "--depth", 20, *_made(run)]) == 0
+    record = json.loads(run.with_suffix(".json").read_text())
     assert record["settings"]["index"] == {"kind": "int8"}
     assert record["settings"]["dimensions"] == 8
+
+
+def _made(output: Path) -> list[object]:
+    return ["--output", output, "--record", output.with_suffix(".json")]
