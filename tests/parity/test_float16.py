@@ -35,26 +35,20 @@ def _open(kind: str, folder: Path, precision: str) -> Any:
     return opened(family, folder, entry, precision, 10_000)
 
 
+@pytest.mark.parametrize("taken", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_that_fits_computes_in_float16(tiny_models, as_on_a_gpu, kind):
-    as_on_a_gpu(bfloat16=True)
-    model, asked = (_open(kind, tiny_models[kind], precision) for precision in ("auto", "float16"))
-    assert model.precision == "float16"
-    for found, expected in zip(results(model, TEXTS), results(asked, TEXTS), strict=True):
-        np.testing.assert_array_equal(found, expected)
-    assert "computed_in_bfloat16" not in model.facts()
-
-
-@pytest.mark.parametrize("wide", ["bfloat16", "float32"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_that_does_not_fit_computes_in_another_precision(tiny_models, as_on_a_gpu, tmp_path, kind, wide):
-    as_on_a_gpu(bfloat16=wide == "bfloat16")
-    folder = save_changed(tmp_path / kind, tiny_models[kind], enlarge_all)
-    model, asked = (_open(kind, folder, precision) for precision in ("auto", wide))
-    assert model.facts()["precision"] == wide
+def test_a_model_that_does_not_fit_float16_computes_in_another_precision(
+    tiny_models, as_on_a_gpu, tmp_path, kind, taken
+):
+    as_on_a_gpu(bfloat16=taken != "float32")
+    fits = taken == "float16"
+    folder = tiny_models[kind] if fits else save_changed(tmp_path / kind, tiny_models[kind], enlarge_all)
+    model, asked = (_open(kind, folder, precision) for precision in ("auto", taken))
     for found, expected in zip(results(model, TEXTS), results(asked, TEXTS), strict=True):
         assert np.isfinite(found).all()
         np.testing.assert_array_equal(found, expected)
+    assert model.facts()["precision"] == taken
+    assert "computed_in_bfloat16" not in model.facts()
 
 
 @pytest.mark.parametrize("kind", KINDS)
