@@ -44,15 +44,7 @@ def _open(folder: Path, **entry: Any) -> DenseEncoder:
 PADDED = {
     "ConvBert": {"embedding_size": 32, "head_ratio": 2, "conv_kernel_size": 3, **SIZE},
     "MobileBert": {"embedding_size": 32, "intra_bottleneck_size": 32, **SIZE},
-    "GPTNeo": {
-        "hidden_size": 32,
-        "num_layers": 2,
-        "num_heads": 2,
-        "attention_types": [[["global", "local"], 1]],
-        "max_position_embeddings": 128,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-    },
+    "GPTNeo": {"attention_types": [[["global", "local"], 1]], "bos_token_id": 0, "eos_token_id": 0, **SIZE},
 }
 
 
@@ -119,14 +111,19 @@ def test_modules_and_settings_that_cannot_be_used_are_told(tiny_models, tmp_path
 OWN = {"similarity": "cosine", "pooling": "own", "prompts": {"query": "", "document": ""}}
 
 
-@pytest.mark.parametrize("place", ["dense", "whole"])
+@pytest.mark.parametrize("place", ["dense", "whole", "tokenizer"])
 def test_code_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path, place):
     """The code, a bidirectional mask for example, would be replaced by a class that computes something else."""
     folder = shutil.copytree(tiny_models["dense"], tmp_path / "model")
+    if place == "tokenizer":
+        auto_map = {"AutoTokenizer": ["tokenization.OwnTokenizer", None]}
+        change_json(next(folder.rglob("tokenizer_config.json")), auto_map=auto_map)
+        told = r"OwnTokenizer.*auto_map in its tokenizer_config\.json.*trust_remote_code"
+    else:
+        change_json(folder / "config.json", auto_map={"AutoModel": "modeling.BertBiModel"})
+        told = r"modeling\.BertBiModel.* transformers has a class for bert.* Set trust_remote_code in the model's entry"
     if place == "whole":  # without modules.json
         (folder / "modules.json").unlink()
-    change_json(folder / "config.json", auto_map={"AutoModel": "modeling.BertBiModel"})
-    told = r"modeling\.BertBiModel.* transformers has a class for bert.* Set trust_remote_code in the model's entry"
     with pytest.raises(DataError, match=told):
         opened("dense", folder, OWN)
     encoder = opened("dense", folder, OWN | {"trust_remote_code": False})
@@ -135,16 +132,6 @@ def test_code_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path
     model = DenseModel(family="dense", trust_remote_code=False, **OWN)
     DenseEncoder(folder, model, Runtime("cpu", "float32", 300), trainable=True).model.save(str(tmp_path / "copy"))
     assert opened("dense", tmp_path / "copy", OWN).encode_documents(TEXTS).shape == (5, 32)
-
-
-def test_code_of_a_tokenizer_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path):
-    folder = shutil.copytree(tiny_models["dense"], tmp_path / "model")
-    auto_map = {"AutoTokenizer": ["tokenization.OwnTokenizer", None]}
-    change_json(next(folder.rglob("tokenizer_config.json")), auto_map=auto_map)
-    with pytest.raises(DataError, match=r"OwnTokenizer.*auto_map in its tokenizer_config\.json.*trust_remote_code"):
-        opened("dense", folder, OWN)
-    vectors = opened("dense", folder, OWN | {"trust_remote_code": False}).encode_documents(TEXTS)
-    assert vectors.shape == (5, 32)
 
 
 def test_brackets_need_a_tokenizer_that_adds_no_tokens(tmp_path):
