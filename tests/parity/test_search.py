@@ -13,7 +13,6 @@ import pytest
 import scipy.sparse
 
 from beirgrid.collections import collection
-from beirgrid.core.errors import DataError
 from beirgrid.search import flat, impact
 
 
@@ -50,9 +49,3 @@ def test_of_a_corpus_only_the_ids_that_were_found_are_kept(tmp_path):
     nothing = collection.read_ids(tmp_path / "corpus.parquet", [np.zeros(0, np.int64)])
     assert nothing.take(np.zeros(0, np.int64)).to_pylist() == []
     assert collection.known_ids(tmp_path / "corpus.parquet", {"d999", "d1000", "d0"}) == {"d0", "d999"}
-
-
-def test_a_model_of_another_dimension_is_refused(tmp_path):
-    flat.write_index(np.eye(8, dtype=np.float32), tmp_path / "0.faiss")
-    with pytest.raises(DataError, match=r"dimension 8.*gives 16"):
-        flat.search_shards([tmp_path / "0.faiss"], np.ones((1, 16), np.float32), 3)

@@ -201,6 +201,8 @@ def test_shards_on_disk_are_searched_as_arrays(tmp_path, monkeypatch):
     assert scores.dtype == np.float32
     assert (rows == order).all()
     assert (scores == best.astype(np.float32)).all()
+    with pytest.raises(DataError, match=r"dimension 16.*gives 8"):
+        flat.search_shards(shards, queries[:, :8], 30)
     shards[1].write_bytes(b"")
     with pytest.raises(DataError, match=r"1\.faiss is damaged"):
         flat.search_shards(shards, queries, 30)
