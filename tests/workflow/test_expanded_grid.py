@@ -55,16 +55,15 @@ def _rows(folder: Path, model: str) -> list[dict]:
     return [row for shard in shards for row in pq.read_table(shard).to_pylist()]
 
 
-def _search(index: Path, folder: Path, fields: str, word: str) -> set[str]:
+def _search(index: Path, fields: str, word: str) -> set[str]:
     from beirgrid.search import lucene
 
-    folder.mkdir()
     options = {"k1": 0.9, "b": 0.4, "depth": 100, "threads": 1, "memory_mb": 500}
     [(ids, _)] = lucene.search(index, {"q": word}, fields=fields, language="en", **options).values()
     return set(ids)
 
 
-def test_a_document_is_found_by_a_word_that_only_its_queries_have(expanded, tmp_path):
+def test_a_document_is_found_by_a_word_that_only_its_queries_have(expanded):
     [documents] = collection.read_documents(expanded / "results/corpora/small/corpus.parquet")
     rows = _rows(expanded, "tiny-t5")
     assert len(rows) == len(documents) == 60
@@ -74,29 +73,29 @@ def test_a_document_is_found_by_a_word_that_only_its_queries_have(expanded, tmp_
     word = max(set.union(*generated) - written, key=len)
     index = expanded / "results/indexes/bm25-multifield@tiny-t5/small/lucene"
     having = {document.id for document, words in zip(documents, generated, strict=True) if word in words}
-    assert _search(index, tmp_path / "new", "multifield", word) == having
+    assert _search(index, "multifield", word) == having
     kept = {document.id for document in documents if (old := documents[7].text.split()[0]) in document.text.split()}
-    assert _search(index, tmp_path / "old", "multifield", old) == kept
+    assert _search(index, "multifield", old) == kept
 
 
-def test_only_weighted_terms_are_indexed(expanded, tmp_path):
+def test_only_weighted_terms_are_indexed(expanded):
     [documents] = collection.read_documents(expanded / "results/corpora/small/corpus.parquet")
     rows = _rows(expanded, "tiny-deepct")
     left_out = [set(d.text.split()) - set(row["terms"]) for d, row in zip(documents, rows, strict=True)]
     word = next(word for words in left_out for word in sorted(words))
     index = expanded / "results/indexes/bm25-flat@tiny-deepct/small/lucene"
     having = {d.id for d, row in zip(documents, rows, strict=True) if word in row["terms"]}
-    assert _search(index, tmp_path / "word", "flat", word) == having
+    assert _search(index, "flat", word) == having
 
 
-def test_published_queries_are_taken_once_for_all_systems_that_name_them(expanded, tmp_path):
+def test_published_queries_are_taken_once_for_all_systems_that_name_them(expanded):
     [path] = expanded.glob("results/published/*/small.json")
     assert path.parent.name == "published-flat"
     facts = {"documents": 60, "queries": 6, "documents_without_queries": 0}
     assert json.loads(path.read_text())["facts"] | {"bytes": 0} == {**facts, "bytes": 0}
     for fields in FIELDS:
         index = expanded / f"results/indexes/bm25-{fields}~published-flat/small/lucene"
-        found = _search(index, tmp_path / fields, fields, "wwww")
+        found = _search(index, fields, "wwww")
         assert found == {document for document, queries in PUBLISHED.items() if queries}
         made = json.loads((expanded / f"results/metrics/published-{fields}/small.json").read_text())
         assert 0 < made["scores"]["means"]["ndcg@10"] <= 1
