@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from checkpoints import byte_tokenizer, normalised, opened, states
+from checkpoints import byte_tokenizer, normalised, opened, random_texts, states
 from transformers import AutoConfig, AutoModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
@@ -36,13 +36,6 @@ SIZES = {
 }
 LIMIT = 100
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "bos_token": "[BOS]", "eos_token": "[EOS]"}
-
-
-def _texts() -> list[str]:
-    rng = np.random.default_rng(7)
-    return [
-        " ".join("".join(rng.choice(list("abcdefgh"), 3)) for _ in range(number)) for number in (1, 2, 4, 9, 16, 22, 30)
-    ]
 
 
 def _build(kind: str, folder: Path) -> None:
@@ -79,7 +72,7 @@ def test_vectors_equal_those_of_transformers_one_text_at_a_time(tmp_path, kind):
         encoder = opened("dense", tmp_path, spec, "float32", 100_000)
     except DataError as error:
         pytest.skip(f"{kind} is refused: {error}")
-    texts = _texts()
+    texts = [text for text in random_texts(9) if text]
     together = encoder.encode_documents(texts)
     alone = np.concatenate([encoder.encode_documents([text]) for text in texts])
     np.testing.assert_allclose(together, alone, atol=2e-5, rtol=0)
