@@ -37,7 +37,6 @@ from mteb.models.model_implementations.rerankers_monot5_based import LlamaRerank
 from mteb.models.model_implementations.uae_models import UAEWrapper
 from mteb.models.sentence_transformer_wrapper import (
     CrossEncoderWrapper,
-    MultiVectorWrapper,
     SentenceTransformerEncoderWrapper,
     SparseEncoderWrapper,
     sentence_transformers_loader,
@@ -208,16 +207,6 @@ def test_sparse(tmp_path, given, save):
     encoder = opened("sparse", folder, {"prompts": prompts["NQ"]})
     for side, encode in sides(encoder):
         np.testing.assert_allclose(encode(TEXTS).toarray(), encoded(wrapper, "NQ", side).to_dense(), atol=1e-5)
-
-
-def test_late_interaction(tiny_models):
-    folder = tiny_models["late-interaction"]
-    wrapper = MultiVectorWrapper(str(folder), device="cpu")
-    for side, encode in sides(opened("late-interaction", folder, {})):
-        vectors, counts = encode(TEXTS)
-        expected = encoded(wrapper, "NQ", side)
-        assert counts.tolist() == [len(one) for one in expected]
-        np.testing.assert_allclose(vectors, np.concatenate(expected), atol=1e-5)
 
 
 def test_late_interaction_of_pylate(tmp_path):
