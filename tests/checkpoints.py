@@ -251,12 +251,12 @@ def save_seq2seq(folder: Path) -> Path:
     return save(folder, transformers.T5ForConditionalGeneration(config), tokenizer)
 
 
-def save_gtr(folder: Path, dimension: int = 24) -> Path:
+def save_gtr(folder: Path) -> Path:
     """Save a random T5 encoder in GTR's form: mean pooling, projection without bias, unit length; float16."""
     torch.manual_seed(5)
     tokenizer = _t5_tokenizer()
     model = transformers.T5EncoderModel(transformers.T5Config(vocab_size=len(tokenizer), **_T5SIZE)).half()
-    projection = Dense(32, dimension, bias=False, activation_function=torch.nn.Identity())
+    projection = Dense(32, 24, bias=False, activation_function=torch.nn.Identity())
     return _save_embedder(folder, model, tokenizer, Pooling(32, "mean"), projection, Normalize())
 
 
@@ -268,19 +268,14 @@ def save_sgpt(folder: Path, kind: str = "GPTNeo") -> Path:
     torch.manual_seed(6)
     end = "<|endoftext|>"
     tokenizer = byte_tokenizer("GPT2Tokenizer", eos_token=end, bos_token=end, unk_token=end)
-    if kind == "GPTNeo":
-        size = {"hidden_size": 32, "num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]]}
-        size |= {"window_size": 16, "max_position_embeddings": 128}
-        attention = "h.{}.attn.attention"
-    else:
-        size = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 128, "rotary_dim": 8}
-        attention = "h.{}.attn"
+    size = {**SIZE, "attention_types": [[["global", "local"], 1]], "window_size": 16, "rotary_dim": 8}
     config = getattr(transformers, f"{kind}Config")(vocab_size=len(tokenizer), initializer_range=0.3, **size)
     save(folder, getattr(transformers, f"{kind}Model")(config), tokenizer)
     weights = load_file(folder / "model.safetensors")
     for layer in range(2):
-        weights[f"{attention.format(layer)}.bias"] = torch.ones(1, 1, 128, 128, dtype=torch.bool).tril()
-        weights[f"{attention.format(layer)}.masked_bias"] = torch.tensor(-1e9)
+        attention = f"h.{layer}.attn.attention" if kind == "GPTNeo" else f"h.{layer}.attn"
+        weights[f"{attention}.bias"] = torch.ones(1, 1, 128, 128, dtype=torch.bool).tril()
+        weights[f"{attention}.masked_bias"] = torch.tensor(-1e9)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
     pooling = {f"pooling_mode_{mode}": mode == "weightedmean_tokens" for mode in modes}
@@ -419,13 +414,13 @@ def save_pylate(folder: Path, dimension: int = 16) -> Path:
     return folder
 
 
-def save_stanford(folder: Path, dimension: int = 16) -> Path:
+def save_stanford(folder: Path) -> Path:
     """Save a random ColBERT as Stanford's code does: one file of weights, settings in artifact.metadata."""
     torch.manual_seed(3)
     tokenizer = bert_tokenizer("[unused0]", "[unused1]")
     save(folder, transformers.BertModel(_config(vocab_size=len(tokenizer))), tokenizer)
     weights = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
-    weights["linear.weight"] = _projection(dimension)
+    weights["linear.weight"] = _projection(16)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     change_json(folder / "config.json", architectures=["HF_ColBERT"])
     settings = {
@@ -436,7 +431,7 @@ def save_stanford(folder: Path, dimension: int = 16) -> Path:
         "attend_to_mask_tokens": False,
         "mask_punctuation": True,
         "similarity": "cosine",
-        "dim": dimension,
+        "dim": 16,
     }
     _write_json(folder, {"artifact.metadata": settings})
     return folder

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from checkpoints import opened, random_texts
-from safetensors.torch import load_file, save_file
+from checkpoints import opened, random_texts, save_changed
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sparse_encoder.modules import SpladePooling
@@ -80,13 +79,14 @@ def test_what_stands_between_transformer_and_pooling_sees_logits(tiny_models, tm
 def test_weights_of_older_files_are_tied(tiny_models, tmp_path):
     """Conversions to safetensors keep the head's matrix, the equal embeddings, or both."""
     expected = _splade(tiny_models["splade"], ["ab cd"], 48)
-    embeddings, head = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
-    for number, kept in enumerate([(head,), (embeddings, head)]):
-        folder = shutil.copytree(tiny_models["splade"], tmp_path / str(number))
-        weights = load_file(folder / "model.safetensors")
-        matrix = weights.pop(embeddings)
-        weights |= {name: matrix.clone() for name in kept}
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    embeddings, head = "embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
+    for kept in [(head,), (embeddings, head)]:
+
+        def change(weights, kept=kept):
+            matrix = weights.pop(embeddings)
+            weights.update({name: matrix.clone() for name in kept})
+
+        folder = save_changed(tmp_path / str(len(kept)), tiny_models["splade"], change)
         encoder = opened("sparse", folder, {})
         np.testing.assert_allclose(encoder.encode_documents(["ab cd"]).toarray(), expected, atol=1e-4, rtol=1e-4)
 
