@@ -492,7 +492,10 @@ def random_texts(count: int, seed: int = 0, longest: int = 150, letters: str = "
 def states(
     folder: Path, texts: list[str], limit: int | None = None, *, model: Any = None, **options: Any
 ) -> list[np.ndarray]:
-    """Return the last hidden states [tokens, dimension] of each text alone, without padding, by transformers alone."""
+    """Return a model's first output for each text alone, without padding, by transformers alone.
+
+    Of a model without a head, these are the last hidden states [tokens, dimension].
+    """
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = model or transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, **options)
     with torch.inference_mode():

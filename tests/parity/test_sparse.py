@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from checkpoints import opened, random_texts, save_changed
+from checkpoints import opened, random_texts, save_changed, states
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sparse_encoder.modules import SpladePooling
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM
 
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
@@ -25,13 +25,8 @@ from beirgrid.search import impact
 
 def _splade(folder: Path, texts: list[str], limit: int) -> np.ndarray:
     """Compute the max over tokens of log(1 + relu(logit)), one text at a time (Formal et al., 2021)."""
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForMaskedLM.from_pretrained(folder)
-    rows = []
-    with torch.inference_mode():
-        for text in texts:
-            logits = model(**tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")).logits[0]
-            rows.append(torch.log1p(torch.relu(logits)).amax(0).numpy())
-    return np.stack(rows)
+    logits = states(folder, texts, limit, model=AutoModelForMaskedLM.from_pretrained(folder))
+    return np.stack([np.log1p(np.maximum(of_tokens, 0)).max(axis=0) for of_tokens in logits])
 
 
 @pytest.mark.parametrize("kind", ["splade", "distil-splade"])
