@@ -274,9 +274,7 @@ def test_no_forks_are_offered(reason, tmp_path, monkeypatch):
     ("variables", "forked"),
     [
         ({}, True),
-        ({"JAVA_HOME": "/java"}, True),
-        ({"CUDA_VISIBLE_DEVICES": "1"}, True),
-        ({"TESTED_KEY": "k"}, True),
+        ({"JAVA_HOME": "/java", "CUDA_VISIBLE_DEVICES": "1", "TESTED_KEY": "k"}, True),
         ({"HF_ENDPOINT": "http://127.0.0.1:9"}, False),
         ({"PYTHONPATH": "site"}, False),
     ],

@@ -14,7 +14,7 @@ from helpers import main
 from beirgrid.core import files, paths
 from beirgrid.results.efficiency import LATENCY_COLUMNS, read_latency
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
-from beirgrid.tools import latency, open_systems
+from beirgrid.tools import latency
 
 PROGRAM = {
     "stage": "retrieve_program",
@@ -97,13 +97,3 @@ def test_percentiles_are_in_milliseconds():
     row = latency.row("retrieve", 9, np.arange(1, 102) / 1000, [["d"]] * 101)
     assert row.items() >= {"p50_ms": 51, "p95_ms": 96, "p99_ms": 100, "documents": 1, "queries": 101}.items()
     assert row["mean_ms"] == pytest.approx(51)
-
-
-def test_a_recorded_search_with_a_model_is_opened_with_all_of_its_options(tmp_path):
-    settings = {"depth": 7, "model": {"family": "dense", "similarity": "cosine"}}
-    parts = {"inputs": {"checkpoint": "c", "corpus": "x", "queries": "q", "indexes": ["0.faiss"]}, "settings": settings}
-    job = {"stage": "retrieve_vectors", **parts, "outputs": {"output": "o", "record": "r"}, "options": {"system": "d"}}
-    record = finished.record("retrieve", job=job, command="python -m beirgrid stage retrieve_vectors")
-    files.write_json(tmp_path / "r.json", record)
-    values = open_systems.read_job(tmp_path / "r.json")
-    assert (values["depth"], values["checkpoint"].name, values["model"].family) == (7, "c", "dense")
