@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checkpoints import normalised, opened, save_bert, save_decoder, sides, states
+from checkpoints import normalised, opened, save_decoder, sides, states
 from helpers import documented_models
 from mteb.models.model_implementations.repllama_models import RepLLaMAModel
 from safetensors.torch import load_file, save_file
@@ -28,10 +28,6 @@ LAYERS = {
     "bert": ["encoder.layer.0.attention.self.query", "encoder.layer.1.output.dense"],
     "decoder": ["layers.0.self_attn.v_proj", "layers.1.mlp.down_proj"],
 }
-
-
-def save_base(folder: Path, kind: str) -> Path:
-    return save_bert(folder) if kind == "bert" else save_decoder(folder)
 
 
 def save_adapter(folder: Path, base: Path, kind: str, *, pickled: bool = False, **settings: Any) -> Path:
@@ -76,8 +72,8 @@ def summed(base: Path, adapter: Path, scale: float) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("kind", ["bert", "decoder"])
 @pytest.mark.parametrize(("settings", "scale"), [({}, 6 / 4), ({"use_rslora": True}, 6 / 2)])
-def test_an_adapter_is_added_to_the_weights(tmp_path, kind, settings, scale):
-    base = save_base(tmp_path / "base", kind)
+def test_an_adapter_is_added_to_the_weights(tiny_models, tmp_path, kind, settings, scale):
+    base = tiny_models[kind]
     adapter = save_adapter(tmp_path / "adapter", base, kind, **settings)
     (adapter / "README.md").write_text("card")
     facts = fetched(tmp_path / "model", base, adapter)
@@ -119,8 +115,8 @@ def test_the_documented_adapter_computes_what_mtebs_loader_does(tmp_path, monkey
     assert entry["max_length"] == 512
 
 
-def test_a_pickled_adapter_is_converted(tmp_path):
-    base = save_base(tmp_path / "base", "bert")
+def test_a_pickled_adapter_is_converted(tiny_models, tmp_path):
+    base = tiny_models["bert"]
     plain, pickled = (save_adapter(tmp_path / f"{kind}", base, "bert", pickled=kind) for kind in (False, True))
     assert "converted" not in fetched(tmp_path / "one", base, plain)
     assert set(fetched(tmp_path / "two", base, pickled, pickled=True)["converted"]["files"]) == {"adapter_model.bin"}
@@ -141,16 +137,16 @@ def test_a_pickled_adapter_is_converted(tmp_path):
         ({"r": 8}, r"weights of another rank than adapter_config\.json says \(r: 8\)"),
     ],
 )
-def test_what_is_no_plain_lora_is_refused(tmp_path, settings, message):
-    base = save_base(tmp_path / "base", "bert")
+def test_what_is_no_plain_lora_is_refused(tiny_models, tmp_path, settings, message):
+    base = tiny_models["bert"]
     with pytest.raises(DataError, match=message):
         fetched(tmp_path / "model", base, save_adapter(tmp_path / "adapter", base, "bert", **settings))
 
 
-def test_an_adapter_of_another_model_is_refused_or_named(tmp_path, monkeypatch):
+def test_an_adapter_of_another_model_is_refused_or_named(tiny_models, tmp_path, monkeypatch):
     said: list[str] = []
     monkeypatch.setattr(checkpoints, "warn", said.append)
-    base, other = save_base(tmp_path / "base", "bert"), save_base(tmp_path / "other", "decoder")
+    base, other = tiny_models["bert"], tiny_models["decoder"]
     with pytest.raises(DataError, match=r"changes 'layers\.0\.self_attn\.v_proj', which the checkpoint of its base"):
         fetched(tmp_path / "model", base, save_adapter(tmp_path / "adapter", other, "decoder"))
     named = save_adapter(tmp_path / "named", base, "bert", base_model_name_or_path="a/bert")

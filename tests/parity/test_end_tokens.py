@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sentence_transformers
 import sentencepiece
 import torch
-import transformers
 from checkpoints import (
     change_json,
     normalised,
@@ -23,6 +21,7 @@ from checkpoints import (
     save_roberta,
     save_splade,
 )
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
 from transformers import AutoModel, AutoTokenizer, LlamaConfig
 
 from beirgrid.encoders.loading import load_checkpoint
@@ -55,17 +54,21 @@ def test_the_end_token_is_pooled(tmp_path):
     assert np.abs(dropped.encode_documents(TEXTS) - expected).max() > 0.1
 
 
-LOADERS = ("SentenceTransformer", "SparseEncoder", "MultiVectorEncoder", "CrossEncoder", "AutoTokenizer")
-
-
-@pytest.mark.parametrize("loader", LOADERS)
-def test_every_family_reads_them(tmp_path, loader):
-    save = {"SparseEncoder": save_splade, "MultiVectorEncoder": save_pylate, "CrossEncoder": save_cross_encoder}
-    folder = save.get(loader, save_dense)(tmp_path / "model")
+@pytest.mark.parametrize(
+    ("loader", "save"),
+    [
+        (SentenceTransformer, save_dense),
+        (SparseEncoder, save_splade),
+        (MultiVectorEncoder, save_pylate),
+        (CrossEncoder, save_cross_encoder),
+        (AutoTokenizer, save_dense),
+    ],
+)
+def test_every_family_reads_them(tmp_path, loader, save):
+    folder = save(tmp_path / "model")
     change_json(next(folder.rglob("tokenizer.json")), post_processor=None)
     _saying(folder, tokenizer_class="PreTrainedTokenizerFast", bos_token="[CLS]", eos_token="[SEP]", **BOTH)
-    library = transformers if loader == "AutoTokenizer" else sentence_transformers
-    model = load_checkpoint(getattr(library, loader), folder, unused="pooler")
+    model = load_checkpoint(loader, folder, unused="pooler")
     tokenizer = getattr(model, "tokenizer", model)
     plain = tokenizer("ab", add_special_tokens=False)["input_ids"]
     assert tokenizer("ab")["input_ids"] == [tokenizer.bos_token_id, *plain, tokenizer.eos_token_id]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from checkpoints import opened, save_pickled, save_roberta, sides
+from checkpoints import opened, save_pickled, sides
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
@@ -20,11 +20,10 @@ SPARSE = {"pooling": "bge-m3"}
 
 
 @pytest.fixture(scope="module")
-def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fetched(tiny_models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fetch a RoBERTa with the heads of BGE-M3 in their published, pickled form."""
     base = tmp_path_factory.mktemp("m3")
-    source = save_roberta(base / "plain")
-    folder = save_pickled(base / "published", source)
+    folder = save_pickled(base / "published", tiny_models["roberta"])
     torch.manual_seed(4)
     for head, size in (("sparse", 1), ("colbert", 24)):
         torch.save(torch.nn.Linear(32, size).state_dict(), folder / f"{head}_linear.pt")
@@ -74,9 +73,8 @@ def test_vectors_of_tokens(fetched):
     assert encoder.dimension == 24
 
 
-def test_another_model_has_no_such_head(tmp_path):
-    folder = save_roberta(tmp_path / "model")
+def test_another_model_has_no_such_head(tiny_models):
     with pytest.raises(DataError, match=r"has no sparse_linear\.safetensors: it is not BGE-M3"):
-        opened("sparse", folder, SPARSE)
+        opened("sparse", tiny_models["roberta"], SPARSE)
     with pytest.raises(DataError, match=r"has no colbert_linear\.safetensors"):
-        opened("late-interaction", folder, {"head": "bge-m3"})
+        opened("late-interaction", tiny_models["roberta"], {"head": "bge-m3"})

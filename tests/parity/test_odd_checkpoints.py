@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from checkpoints import SIZE, bert_tokenizer, byte_tokenizer, change_json, opened, save, save_bert
+from checkpoints import SIZE, bert_tokenizer, byte_tokenizer, change_json, opened, save
 
 from beirgrid.config.models import DenseModel
 from beirgrid.core.compute import Runtime
@@ -59,8 +59,8 @@ def test_texts_that_depend_on_padding_are_computed_by_length(tmp_path, name):
     np.testing.assert_allclose(alone, expected, atol=1e-4 * np.abs(alone).max(), rtol=0)
 
 
-def test_models_that_mask_padding_are_computed_in_mixed_batches(tmp_path):
-    assert "batches" not in _open(save_bert(tmp_path / "bert")).facts()
+def test_models_that_mask_padding_are_computed_in_mixed_batches(tiny_models):
+    assert "batches" not in _open(tiny_models["bert"]).facts()
 
 
 ROPES = {
@@ -136,6 +136,6 @@ def test_code_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path
     assert opened("dense", tmp_path / "copy", OWN).encode_documents(TEXTS).shape == (5, 32)
 
 
-def test_brackets_need_a_tokenizer_that_adds_no_tokens(tmp_path):
+def test_brackets_need_a_tokenizer_that_adds_no_tokens(tiny_models):
     with pytest.raises(DataError, match="adds 2 tokens itself, so it takes no brackets"):
-        _open(save_bert(tmp_path / "bert"), brackets={"query": ["[", "]"], "document": ["{", "}"]})
+        _open(tiny_models["bert"], brackets={"query": ["[", "]"], "document": ["{", "}"]})
