@@ -60,13 +60,11 @@ class Served:
             rows = self.embed(body["input"])[:, : body.get("dimensions")].tolist()
             data = [{"object": "embedding", "index": number, "embedding": row} for number, row in enumerate(rows)]
             return {"object": "list", "model": self.model, "data": data[::-1], **usage}
-        if path.endswith("/rerank") and "texts" in body:  # text-embeddings-inference
-            scores = self.rerank(body["query"], body["texts"])
-            return [{"index": number, "score": scores[number]} for number in np.argsort(scores)[::-1].tolist()]
         if path.endswith("/rerank"):
-            scores = self.rerank(body["query"], body["documents"])
-            best = np.argsort(scores)[::-1].tolist()
-            return {"results": [{"index": number, "relevance_score": scores[number]} for number in best], **usage}
+            documents, key = (body["texts"], "score") if "texts" in body else (body["documents"], "relevance_score")
+            scores = self.rerank(body["query"], documents)
+            rows = [{"index": number, key: scores[number]} for number in np.argsort(scores)[::-1].tolist()]
+            return rows if key == "score" else {"results": rows, **usage}  # text-embeddings-inference: rows alone
         content = self.chat(body["messages"])
         choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
         written = {"prompt_tokens": tokens, "completion_tokens": len(content.split())}
