@@ -62,13 +62,20 @@ def test_documents_of_every_kind_are_read(folder):
 
 
 def test_a_pdf_is_read_and_a_scan_is_refused(tmp_path):
+    backend = pytest.importorskip("matplotlib.backends.backend_pdf")
     figure = pytest.importorskip("matplotlib.pyplot").figure()
     figure.text(0.1, 0.5, "Rye bread keeps for days")
     figure.savefig(tmp_path / "a.pdf", metadata={"Title": "Bread"})
     (found,), _ = documents.read(tmp_path)
     assert (found.id, found.title) == ("a.pdf", "Bread")
     assert "Rye bread keeps" in found.text
-    figure.clear()
+    with backend.PdfPages(tmp_path / "a.pdf") as pages:
+        figure.savefig(pages, format="pdf")
+        figure.clear()
+        figure.savefig(pages, format="pdf")
+    (found,), flaws = documents.read(tmp_path)
+    assert "Rye bread keeps" in found.text
+    assert flaws == {"a.pdf": "1 of its 2 pages have no text: scans need character recognition first"}
     figure.savefig(tmp_path / "a.pdf")
     with pytest.raises(DataError, match="1 of its 1 pages have no text: scans need"):
         documents.read(tmp_path)
