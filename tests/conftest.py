@@ -84,9 +84,9 @@ def as_on_a_gpu(monkeypatch):
     """Return a function after whose call ``precision: auto`` has its GPU meaning on a CPU."""
     from beirgrid.core import compute
 
-    def resolve(runtime, precision=None):
+    def resolve(runtime, precision=None, wide=False):
         asked = precision or runtime.precision
-        return "float16" if asked == "auto" else asked
+        return asked if asked != "auto" else runtime.wide if wide else "float16"
 
     def choose(*, bfloat16: bool) -> None:
         monkeypatch.setattr(compute.Runtime, "resolve", resolve)

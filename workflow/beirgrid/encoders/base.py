@@ -103,12 +103,12 @@ class LoadedModel(OpenModel, Generic[EntryT]):
 
     def fit_precision(self) -> None:
         """Change from float16 to a wider precision if float16 was not requested and the model would overflow it."""
-        if self.precision != "float16" or (self.entry.precision or self.runtime.precision) != "auto":
+        if self.precision != "float16" or (wider := self.runtime.resolve(self.entry.precision, wide=True)) == "float16":
             return
         if self.fits_float16():
             self.overflows = 0
         else:
-            self.precision = self.runtime.wide
+            self.precision = wider
 
     def fits_float16(self) -> bool:
         """Tell whether the transformer, with float32 weights, reads a text of up to 256 tokens without overflow.

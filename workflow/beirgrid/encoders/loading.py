@@ -95,9 +95,9 @@ def _leave_code_out(folder: Path, modules: list[Any], *, allowed: bool) -> None:
     for module in modules:
         config: Any = getattr(module, "config", None)
         classes.append((getattr(config, "auto_map", None), "config.json", getattr(config, "model_type", "")))
-        if allowed and classes[-1][0]:
-            del config.auto_map
         if allowed:
+            if classes[-1][0]:
+                del config.auto_map
             getattr(getattr(module, "tokenizer", None), "init_kwargs", {}).pop("auto_map", None)
     if not allowed and (left_out := next(filter(itemgetter(0), classes), None)):
         code, name, kind = left_out
