@@ -151,8 +151,10 @@ class JudgementStore:
 
     def progress(self, judge: str) -> dict[str, int]:
         """Return how many pairs a judge has graded or skipped, and how many wait for the judge (or for any)."""
-        judged = sum(judgement.judge == judge for judgement in self.judgements())
-        return {"judged": judged, "left": len(self.waiting(judge))}
+        of_judge = "SELECT DISTINCT query, document FROM judgements WHERE judge=? AND undone=0"
+        with self._connect() as connection:
+            judged, left = connection.execute(of_judge, (judge,)).fetchall(), self._waiting(connection, judge)
+            return {"judged": len(judged), "left": len(left)}
 
     @staticmethod
     def _waiting(connection: sqlite3.Connection, judge: str) -> list[tuple[str, str, bool]]:
