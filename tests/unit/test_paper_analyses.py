@@ -134,7 +134,7 @@ def test_the_index_that_a_smaller_one_is_built_from_costs_a_search_nothing():
     """A fusion with the exact search of the same model searches both. Negatives may be mined from another index."""
 
     def reads(made: dict[str, Any], option: str, *names: str) -> dict[str, Any]:
-        """Let a step read files, named relative to its record."""
+        """Add the files that a step reads, named relative to its record."""
         return {path: of | {"inputs": {option: [{"path": name} for name in names]}} for path, of in made.items()}
 
     sizes = {"c/0": 1000, "c/1": 1000, "mined/0": 9000}

@@ -263,7 +263,7 @@ def smallest_difference(differences: np.ndarray, queries: int, alpha: float = _L
 
 def queries_needed(differences: np.ndarray, difference: float, alpha: float = _LEVEL) -> int:
     """Return the number of queries with which ``smallest_difference`` is at most a difference."""
-    sizes = range(10**12)
+    sizes = range(10**12)  # more queries than anybody has
     return bisect_left(sizes, -abs(difference), lo=2, key=lambda size: -smallest_difference(differences, size, alpha))
 
 

@@ -42,7 +42,7 @@ _FORMULA = re.compile(r"['\s]*[=+\-@]")
 _HOSTS = ("127.0.0.1", "localhost")
 # A page loads nothing from other hosts.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
-_ROW = TypeAdapter(dict[str, str | int | None])
+_ROW = TypeAdapter(dict[str, str | int | None])  # the content of a judgement
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Cache-Control": "no-store",

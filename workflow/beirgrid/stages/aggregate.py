@@ -136,8 +136,8 @@ def judge(
     """Return each score beside each published value of its cell, with the verdict (``published.grade``).
 
     A score that nothing was published for has one row, with the verdict ``no reference``; the verdict on what has no
-    value is its status. ``meant`` gives what a metric is on a dataset. Rows on the means over
-    the datasets in ``averaged`` follow.
+    value is its status. ``meant`` gives what a metric is on a dataset. Rows on the means over the datasets in
+    ``averaged`` follow.
     """
     known: dict[tuple[str, str, str], list[Published]] = {}
     judged = set(scores["dataset"])
