@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from small import collection
 
 from beirgrid import config
+from beirgrid.collections import collection as corpus_files
 from beirgrid.core import paths, provenance
 from beirgrid.core.errors import DataError
 from beirgrid.pipeline import artifacts
@@ -26,6 +27,7 @@ from beirgrid.pipeline.stage import jobs_behind, output
 pytestmark = pytest.mark.slow
 MODELS: dict[str, dict[str, Any]] = {
     "dense": {"family": "dense", "similarity": "cosine"},
+    "other": {"family": "dense", "similarity": "cosine"},
     "splade": {"family": "sparse"},
     "late-interaction": {"family": "late-interaction", "max_length": 60, "query_length": 16},
     "cross-encoder": {"family": "cross-encoder", "max_length": 64},
@@ -37,8 +39,10 @@ GPL |= {"documents": 20, "queries_per_document": 2, "steps": 4, "warmup": 0}
 TRAINED = {"corpus": "one", "dataset": "one", "queries": 4, "hard_negatives": 1, "random_negatives": 1}
 SYSTEMS = {
     "bm25": {"retriever": "bm25", "fields": "flat"},
+    "multifield": {"retriever": "bm25", "fields": "multifield"},
     "expanded": {"retriever": "bm25", "fields": "flat", "expansion": "query-generator"},
     "dense": {"retriever": "dense"},
+    "other": {"retriever": "other"},
     "int8": {"retriever": "dense", "index": {"kind": "int8"}},
     "splade": {"retriever": "splade"},
     "late": {"retriever": "late-interaction", "candidates": 4},
@@ -60,8 +64,7 @@ def _write_sources(tiny_models: dict[str, Path]) -> None:
     for dataset in DATASETS:
         Path(f"data/{dataset}.run").write_text("q0 Q0 d1 1 1.0 theirs\n")
     for model in MODELS:
-        shutil.copytree(tiny_models[model], Path("models", model))
-    shutil.copytree(tiny_models["dense"], "models/other")
+        shutil.copytree(tiny_models["dense" if model == "other" else model], Path("models", model))
     weights = Path("models/other/model.safetensors")
     save_file({name: tensor * 1.5 for name, tensor in load_file(weights).items()}, weights, {"format": "pt"})
 
@@ -109,6 +112,7 @@ def copied(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path / "site")
 
 
+CHECKPOINT = "results/models/{}/checkpoint"
 # Artifacts of the corpus or the dataset "one".
 CORPUS, QUERIES = "results/corpora/one/corpus.parquet", "results/datasets/one/queries.parquet"
 QRELS, DENSE = "results/datasets/one/qrels.tsv", "results/runs/dense/one.run.gz"
@@ -142,13 +146,20 @@ def _replaced(job: dict[str, Any], others: Mapping[str, str]) -> dict[str, Any]:
     return {**job, "inputs": {name: other(given) for name, given in job["inputs"].items()}}
 
 
-def _refuse(record: str, given: str, swapped: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run a job with another input, which must fail, write nothing, and name the input and one that differs."""
-    job, before = _job(record), {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
+def _refused(job: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a job, which must fail and write nothing, and return its one line of message."""
+    before = {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
     capsys.readouterr()
-    assert run_job(_replaced(job, {given: swapped})) == 1, swapped
+    assert run_job(job) == 1, job
     assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
     (message,) = capsys.readouterr().err.splitlines()
+    return message
+
+
+def _refuse(record: str, given: str, swapped: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run a job with another input, which must fail, and name the input and one that differs."""
+    job = _job(record)
+    message = _refused(_replaced(job, {given: swapped}), capsys)
     assert f"{swapped} " in message
     assert "do not belong together" in message
     assert any(other in message for other in _inputs(job) if other != given), message
@@ -178,6 +189,94 @@ def test_no_input_of_other_queries_of_the_corpus_is_used(site, monkeypatch, caps
     _refuse(record, given, swapped, capsys)
 
 
+INDEX, TOKENS = "results/indexes/{}/one/{}.{}", "results/embeddings/late-interaction/one/{}.tokens"
+LUCENE = "results/indexes/bm25-{}/one/lucene"
+
+
+@pytest.mark.parametrize(
+    ("record", "given", "swapped", "said"),
+    [
+        ("runs/dense/one", CHECKPOINT.format("dense"), CHECKPOINT.format("other"), "another checkpoint behind it"),
+        ("runs/dense/one", INDEX.format("dense", 2, "faiss"), INDEX.format("other", 2, "faiss"), "another checkpoint"),
+        ("runs/int8/one", CHECKPOINT.format("dense"), CHECKPOINT.format("other"), "another checkpoint behind it"),
+        ("training/gpl@one/negatives", CHECKPOINT.format("dense"), CHECKPOINT.format("other"), "another checkpoint"),
+        ("runs/bm25/one", LUCENE.format("flat"), LUCENE.format("multifield"), "fields 'multifield'"),
+        ("runs/bm25/one", LUCENE.format("flat"), LUCENE.format("flat@query-generator"), "expanded True"),
+        ("runs/expanded/one", LUCENE.format("flat@query-generator"), LUCENE.format("flat"), "expanded False"),
+        (TRAINED_MODEL, LUCENE.format("flat"), LUCENE.format("multifield"), "fields 'multifield'"),
+        (TRAINED_MODEL, LUCENE.format("flat"), LUCENE.format("flat@query-generator"), "expanded True"),
+        ("training/gpl@one/negatives", LUCENE.format("flat"), LUCENE.format("flat@query-generator"), "expanded True"),
+    ],
+)
+def test_an_input_of_another_model_or_with_other_settings_is_refused(
+    site, monkeypatch, capsys, record, given, swapped, said
+):
+    monkeypatch.chdir(site)
+    message = _refused(_replaced(_job(record), {given: swapped}), capsys)
+    assert swapped in message
+    assert said in message
+
+
+@pytest.mark.parametrize(("setting", "value", "said"), [("fields", "multifield", "'flat'"), ("language", "de", "'en'")])
+def test_an_index_of_other_settings_is_refused(site, monkeypatch, capsys, setting, value, said):
+    monkeypatch.chdir(site)
+    job = _job("runs/bm25/one")
+    message = _refused({**job, "settings": {**job["settings"], setting: value}}, capsys)
+    assert f"{LUCENE.format('flat')} was made with {setting} {said}, but the job asks for '{value}'" in message
+
+
+def test_a_query_tower_is_another_model(site, monkeypatch, tmp_path):
+    monkeypatch.chdir(site)
+    job = _replaced(_job("runs/dense/one"), {CHECKPOINT.format("dense"): CHECKPOINT.format("other")})
+    job["settings"]["two_towers"] = True
+    assert run_job(_elsewhere(job, tmp_path)) == 0
+
+
+@pytest.mark.usefixtures("copied")
+@pytest.mark.parametrize(
+    ("source", "target", "named"),
+    [
+        ("indexes/bm25-flat@query-generator/one", "indexes/bm25-flat/one", "expansions/query-generator/one/0.parquet"),
+        ("indexes/other/one", "indexes/dense/one", "embeddings/dense/one/0.npy"),
+        ("runs/other", "runs/dense", "models/dense/checkpoint"),
+    ],
+)
+def test_a_grid_makes_again_what_was_copied_from_elsewhere(source, target, named):
+    shutil.copytree(Path("results", source), Path("results", target), dirs_exist_ok=True)
+    rules = Rules(_grid(), own_python=True)
+    reasons = {job.record: rules.reason_of(job) for job in rules.jobs}
+    copied = {record: reason for record, reason in reasons.items() if target in record and "/two" not in record}
+    assert f"made from another results/{named}" in copied.values()
+
+
+ORDERS = {
+    "in another order": (lambda shards: [shards[1], shards[0], shards[2]], "begins with document 9 of the corpus"),
+    "twice": (lambda shards: [shards[0], shards[1], shards[1]], "but document 17 comes next"),
+    "the last one missing": (lambda shards: shards[:2], "ends with document 16, but"),
+    "the first one missing": (lambda shards: shards[1:], "begins with document 9 of the corpus"),
+    "one missing": (lambda shards: [shards[0], shards[2]], "but document 9 comes next"),
+    "one more": (lambda shards: [*shards, shards[0]], "begins with document 1 of the corpus"),
+}
+# Jobs that read all shards of a corpus, and the options that name these.
+LISTS = [
+    ("runs/dense/one", "indexes"),
+    ("runs/int8/one", "indexes"),
+    ("runs/splade/one", "indexes"),
+    ("runs/late/one", "indexes"),
+    ("runs/late/one", "tokens"),
+    (EXPANDED, "expansions"),
+    ("training/gpl@one/negatives", "indexes"),
+]
+
+
+@pytest.mark.parametrize("change", ORDERS)
+@pytest.mark.parametrize(("record", "option"), LISTS)
+def test_shards_that_are_not_the_corpus_in_order_are_refused(site, monkeypatch, capsys, record, option, change):
+    monkeypatch.chdir(site)
+    job, (reordered, said) = _job(record), ORDERS[change]
+    assert said in _refused({**job, "inputs": {**job["inputs"], option: reordered(job["inputs"][option])}}, capsys)
+
+
 def _fetch_other_model(name: str, other: str) -> None:
     job = _job(f"models/{name}/model")
     job["settings"]["entry"]["path"] = f"models/{other}"
@@ -195,7 +294,6 @@ def _fetch_again(kind: str, file: str) -> None:
 
 
 # What a run that stopped early made again, the record that is older, and what the message names.
-CHECKPOINT = "results/models/{}/checkpoint"
 MADE_AGAIN = [
     (lambda: _fetch_other_model("dense", "other"), "runs/dense/one.json", CHECKPOINT.format("dense")),
     (lambda: _fetch_other_model("dense", "other"), "indexes/dense/one/1.json", CHECKPOINT.format("dense")),
@@ -214,6 +312,42 @@ def test_what_was_made_of_something_that_was_made_again_since_is_refused(change,
     change()
     with pytest.raises(DataError, match=f"{named} is another one than results/.* was made from"):
         provenance.check({"record": Path("results", record)})
+
+
+@pytest.mark.usefixtures("copied")
+@pytest.mark.parametrize("deleted", ["no file", "vectors", "vectors and their records"])
+def test_an_index_is_compared_with_vectors_that_were_made_again_and_deleted(capsys, deleted):
+    """A model was trained again, and a run stopped after its vectors: they may be gone, the index is older."""
+    _fetch_other_model("dense", "other")
+    for number in range(SHARDS):
+        assert run_job(_job(f"embeddings/dense/one/{number}")) == 0
+    for path in Path("results/embeddings/dense/one").iterdir():
+        if deleted != "no file" and (path.suffix == ".npy" or "records" in deleted):
+            path.unlink()
+    message = _refused(_job("runs/dense/one"), capsys)
+    assert ("is another one than" if "records" not in deleted else "another checkpoint behind it") in message
+    rules = Rules(grid := _grid(), own_python=True)
+    index = artifacts.indexes(grid, "dense", "one")[0].job
+    made_again = CHECKPOINT.format("dense") if "records" in deleted else "results/embeddings/dense/one/0.npy"
+    assert rules.reason_of(index) == f"made from another {made_again}"
+
+
+@pytest.mark.usefixtures("copied")
+@pytest.mark.parametrize("exchanged", ["indexes/dense/one/{}.faiss", "indexes/dense/one/{}.json"])
+def test_a_record_of_another_artifact_is_named(capsys, exchanged):
+    first, second = (Path("results", exchanged.format(number)) for number in (0, 1))
+    first.rename("kept")
+    second.rename(first)
+    Path("kept").rename(second)
+    others = [Path(str(path).replace(".faiss", ".json")) for path in (first, second)]
+    if others != [first, second]:
+        others[0].rename("kept")
+        others[1].rename(others[0])
+        Path("kept").rename(others[1])
+    message = _refused(_job("runs/dense/one"), capsys)
+    assert (
+        "results/indexes/dense/one/0.json is the record of 1.faiss, not of results/indexes/dense/one/0.faiss" in message
+    )
 
 
 @pytest.mark.usefixtures("copied")
@@ -280,6 +414,15 @@ def test_without_records_the_message_names_what_an_input_lacks(site, monkeypatch
     _last_two(own[cut])
     assert run_job(_elsewhere(_replaced(job, own), tmp_path)) == 1
     assert said in capsys.readouterr().err
+
+
+def test_a_bit_of_a_corpus_is_seen_without_its_record(site, tmp_path):
+    """Each page has a checksum, which is compared when it is read."""
+    content = bytearray((site / CORPUS).read_bytes())
+    content[pq.read_metadata(site / CORPUS).row_group(0).column(2).dictionary_page_offset + 40] ^= 1
+    (tmp_path / "c.parquet").write_bytes(content)
+    with pytest.raises(DataError, match=r"c\.parquet is damaged \(.*CRC checksum"):
+        list(corpus_files.read_documents(tmp_path / "c.parquet"))
 
 
 def test_a_copy_of_a_corpus_is_the_corpus(site, monkeypatch, tmp_path):

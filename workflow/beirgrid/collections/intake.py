@@ -35,7 +35,7 @@ def write_corpus(name: str, entry: Corpus, source: Source, path: Path) -> dict[s
     counts = Counter(documents=0, duplicates_dropped=0, empty_documents=0)
     distinct = _distinct("document", source.documents, name, entry, counts)
     progress = Progress(f"fetch {name}", entry.documents, "documents")
-    with pq.ParquetWriter(path, collection.CORPUS_SCHEMA) as writer:
+    with pq.ParquetWriter(path, collection.CORPUS_SCHEMA, write_page_checksum=True) as writer:
         for batch in collection.groups(distinct, collection.ROW_GROUP):
             columns = [[getattr(document, key) for document in batch] for key in ("id", "title", "text")]
             writer.write_table(pa.table(columns, schema=collection.CORPUS_SCHEMA))

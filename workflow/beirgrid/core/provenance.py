@@ -27,14 +27,24 @@ from . import files, paths
 from .checkout import full_version, portable
 from .errors import DataError
 
-# Before it is read, a larger file is compared by its size alone.
-HASHED = 2**24
 _NONE = object()
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-# What must be the same behind the inputs of a job, by option. Other data may stand behind a model.
-_SHARED, _NAMED = ("corpus", "queries"), ("corpus", "queries", "run")
-_MODELS = ("checkpoint", "checkpoints", "query_tower", "base", "teacher", "generator")
-_BEHIND = {**dict.fromkeys(_MODELS, ()), "scores": _NAMED}
+# What must be the same behind the inputs of a job, by option: the hash of an artifact that has this option, or a
+# setting. Of vectors, it is also the model that made them. Other data may stand behind a model.
+_DATA = ("corpus", "queries", "training_queries")
+_VECTORS = ("corpus", "checkpoint", "similarity")
+_SHARED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("checkpoints", "query_tower", "base", "teacher", "generator"), ()),
+    "checkpoint": ("checkpoint",),
+    **dict.fromkeys(("vectors", "exact", "tokens", "indexes", "expansions"), _VECTORS),
+    "lucene": ("corpus", "fields", "language", "expanded"),
+    "scores": (*_DATA, "run"),
+}
+# Options whose own hash stands behind what is made from them, and settings that a job and its inputs must agree on.
+_SUBJECTS = (*_DATA, "checkpoint", "run")
+_SETTINGS = ("fields", "language", "similarity", "expanded")
+# Options that take all shards of a corpus, and those that take one.
+_LISTS, _OF_SHARDS = ("indexes", "tokens", "expansions"), ("vectors", "exact")
 # Names of records of several files.
 _RECORDS = (paths.DATASET_RECORD, paths.MODEL_RECORD, paths.TABLES_RECORD, paths.REPORT_RECORD, paths.ANALYSES_RECORD)
 _OF_SEVERAL = [Path(pattern).stem for pattern in _RECORDS]
@@ -62,6 +72,10 @@ class _File(_Model):
     sha256: str = ""
 
 
+class _Input(_File):
+    path: str
+
+
 class _Record(_Model):
     """The keys that readers take. Stages may add others."""
 
@@ -70,7 +84,8 @@ class _Record(_Model):
     settings: dict[str, Any]
     settings_key: str | None
     outputs: dict[str, _File]
-    inputs: dict[str, list[_File]] = {}
+    inputs: dict[str, list[_Input]] = {}
+    behind: dict[str, Any] = {}
     facts: dict[str, Any]
     seconds: Annotated[float, Field(ge=0)]
     peak_memory_mb: float
@@ -116,7 +131,7 @@ def record(
     Raises:
         DataError: inputs do not belong together (``check``).
     """
-    check(inputs, ancestry := Ancestry())
+    behind = check(inputs, settings, ancestry := Ancestry())
     facts: dict[str, Any] = {}
     started = time.monotonic()
     yield facts
@@ -138,6 +153,7 @@ def record(
                 option: [{"path": os.path.relpath(path, folder), **ancestry.identity(path)} for path in paths]
                 for option, paths in _listed(inputs).items()
             },
+            "behind": behind,
             "outputs": {
                 os.path.relpath(path, folder): {"bytes": path.stat().st_size, "sha256": files.sha256(path)}
                 for output in outputs
@@ -204,6 +220,20 @@ class ArtifactRecord(NamedTuple):
                 yield option, Path(os.path.normpath(folder / entry["path"])), told
 
     @property
+    def is_hashed(self) -> bool:
+        """Whether the record has a hash of each file of the artifact."""
+        return bool(self.outputs) and all("sha256" in told for told in self.outputs.values())
+
+    @property
+    def misplaced(self) -> str:
+        """A file that the record names if it names none of its own name: it was moved from another artifact."""
+        assert self.place
+        named = [Path(name) for name in self.record.get("outputs", {})]
+        beside = [path.parts[0] for path in named if len(path.parts) == 1 or path.parent.suffix]
+        own = self.place.stem in (*_OF_SEVERAL, *map(_stem, beside))
+        return "" if own or not beside else beside[0]
+
+    @property
     def hashes(self) -> dict[str, str]:
         """The SHA-256 of the file, or of each file of the folder by its path from the folder's parent.
 
@@ -227,16 +257,26 @@ def record_of(path: Path) -> ArtifactRecord:
     """Return an artifact with its record. A manifest of pair scores is its own record.
 
     Raises:
-        DataError: the record is damaged.
+        DataError: the record is damaged, or that of another artifact.
     """
-    stem = re.sub(r"\.(run\.gz|per-query\.parquet|[^.]*)$", "", path.name)
+    stem = _stem(path.name)
     names = [] if path.suffix == ".json" or not path.name else [f"{name}.json" for name in (stem, *_OF_SEVERAL)]
     for place in filter(Path.is_file, [path.with_name(name) for name in names] or [path]):
         with files.reading(place):
             is_record = "stage" in files.read_json(place)  # your own run may stand beside your own JSON
-        if is_record and ((known := ArtifactRecord(path, place, read_record(place))).outputs or place == path):
+        if not is_record:
+            continue
+        known = ArtifactRecord(path, place, read_record(place))
+        if place != path and (other := known.misplaced):
+            raise DataError(f"{place} is the record of {other}, not of {path}. {files.REMEDY}")
+        if known.outputs or place == path:
             return known
     return ArtifactRecord(path, None, {})
+
+
+def _stem(name: str) -> str:
+    """Return the name of an artifact without the suffixes that its record does not have."""
+    return re.sub(r"\.(run\.gz|per-query\.parquet|[^.]*)$", "", name)
 
 
 class Ancestry:
@@ -244,53 +284,127 @@ class Ancestry:
 
     def __init__(self) -> None:
         self.behind = cache(self._behind)
+        self.rows = cache(self._rows)
         self.record_of = cache(record_of)
         self.identity = cache(lambda path: self.record_of(path).identity)
 
-    def _behind(self, option: str, path: Path) -> dict[str, str]:
-        """Return the hashes that an input shares with the others of its job: its own, and those of its ancestors.
+    def _behind(self, option: str, path: Path) -> dict[str, Any]:
+        """Return what an input shares with the others of its job: its own hash, those of its ancestors, and settings.
 
         Raises:
             DataError: something behind the input was made again since, with another content.
         """
         known = self.record_of(path)
-        behind: dict[str, str] = {}
+        behind: dict[str, Any] = {"expanded": False} if known.place else {}
         for role, source, told in known.inputs:
-            if source.exists():
-                now = self.identity(source) if "sha256" in told else {"bytes": files.size(source)}
-                if now != told:
-                    raise DataError(f"{source} is another one than {path} was made from: run the grid again")
+            if self.is_another(source, told):
+                raise DataError(f"{source} is another one than {path} was made from: run the grid again")
             behind |= self.behind(role, source)
-            if role in _NAMED and "sha256" in told:
-                behind[role] = told["sha256"]
+            behind |= {role: told["sha256"]} if role in _SUBJECTS and "sha256" in told else {}
+            behind |= {"expanded": True} if role == "expansions" else {}
+        settings = known.record.get("settings", {})
+        behind |= known.record.get("behind", {}) | {name: settings[name] for name in _SETTINGS if name in settings}
         if "sha256" in (fetched := known.record.get("outputs", {}).get(Path(paths.QUERIES).name, {})):
             behind["queries"] = fetched["sha256"]  # those that the qrels were fetched with
-        shared = {name: behind[name] for name in _BEHIND.get(option, _SHARED) if name in behind}
-        if option in _NAMED and (path.exists() or known.outputs):  # the stage itself reports a missing file
-            shared[option] = self.identity(path)["sha256"]
-        return shared
+        if option in _SUBJECTS and (path.exists() or known.outputs):  # the stage itself reports a missing file
+            behind[option] = self.identity(path)["sha256"]
+        return {name: behind[name] for name in _SHARED.get(option, _DATA) if name in behind}
+
+    def _rows(self, path: Path) -> Sequence[int]:
+        """Return the first row of the corpus in a shard, and the row after its last; nothing if no record tells."""
+        known = self.record_of(path)
+        with files.reading(known.place or path):
+            settings, facts = known.record.get("settings", {}), known.record.get("facts", {})
+            if {"shard", "shard_size"} <= settings.keys() and "documents" in facts:
+                first = settings["shard"] * settings["shard_size"]
+                return [first, first + facts["documents"]]
+        sources = (self.rows(source) for role, source, _ in known.inputs if role in _OF_SHARDS)
+        return known.record.get("behind", {}).get("rows") or next(filter(None, sources), [])
+
+    def other_source(self, record: Path, sources: Sequence[Path]) -> Path | None:
+        """Return an input that a record does not know, or one that the job does not have. No artifact is hashed.
+
+        Args:
+            sources: the inputs of the job. What stands behind an input may replace it.
+        """
+        known = self.record_of(record)
+        told = {path: entry.get("sha256") for _, path, entry in known.inputs}
+        if not told or None in told.values():  # as in records of 0.2.0
+            return None
+        hashed = [path for path in sources if path.suffix == ".json" or self.record_of(path).is_hashed]
+        hashes = {self.identity(path)["sha256"]: path for path in hashed}
+        behind = {*told.values(), *map(str, known.record.get("behind", {}).values())}
+        unknown = next((path for sha256, path in hashes.items() if sha256 not in behind), None)
+        more = next((path for path in told if {*sources} < {*told} and path not in sources), None)
+        return unknown or (more if "behind" in known.record else None)
+
+    def is_another(self, source: Path, told: Mapping[str, Any]) -> bool:
+        """Tell whether an input differs from what a record says of it. A deleted one is compared by its own record."""
+        if not (source.exists() or self.record_of(source).is_hashed):
+            return False
+        now = self.identity(source) if "sha256" in told or not source.exists() else {"bytes": files.size(source)}
+        return any(now[key] != told[key] for key in told)
 
 
-def check(inputs: Inputs, ancestry: Ancestry | None = None) -> None:
-    """Refuse inputs that do not belong together: the corpus and the queries behind them must be the same.
+def check(inputs: Inputs, settings: Mapping[str, Any] = _NOTHING, ancestry: Ancestry | None = None) -> dict[str, Any]:
+    """Refuse inputs that do not belong together, and return what stands behind all of them.
 
-    What records do not tell is not compared, nor are files that are gone. Your own files need no record.
+    The corpus, the queries and the model behind them must be the same, and shards must be all those of the corpus, in
+    order. What records do not tell is not compared. Your own files need no record.
 
     Args:
         inputs: the artifacts by option, one or several.
+        settings: settings of the job. Those behind its inputs must be the same.
         ancestry: what is known of the artifacts already.
 
     Raises:
-        DataError: two inputs have other ancestors, or an artifact behind them was made again since.
+        DataError: two inputs have other ancestors, an artifact behind them was made again since, or shards are not all
+            those of the corpus in order.
     """
     ancestry = ancestry or Ancestry()
-    holders: dict[str, tuple[Path, str]] = {}
-    for option, paths_of in _listed(inputs).items():
+    holders: dict[str, tuple[Path, Any]] = {}
+    listed = _listed(inputs)
+    for option, paths_of in listed.items():
         for path in paths_of:
             for name, of_path in ancestry.behind(option, path).items():
                 holder, first = holders.setdefault(name, (path, of_path))
                 if first != of_path:
-                    raise DataError(f"{holder} and {path} do not belong together: each has another {name} behind it")
+                    raise DataError(
+                        f"{holder} and {path} do not belong together: each has another {name} behind it. Delete the "
+                        "older one and run the grid again"
+                    )
+                if name in _SETTINGS and settings.get(name, of_path) != of_path:
+                    raise DataError(f"{path} was made with {name} {of_path!r}, but the job asks for {settings[name]!r}")
+        if option in _LISTS:
+            _check_shards(paths_of, ancestry, listed.get("corpus", []))
+    rows = [ancestry.rows(path) for option in _OF_SHARDS for path in listed.get(option, [])]
+    return {name: of_holder for name, (_, of_holder) in holders.items()} | ({"rows": rows[0]} if any(rows) else {})
+
+
+def _check_shards(shards: Sequence[Path], ancestry: Ancestry, corpora: Sequence[Path]) -> None:
+    """Refuse shards that are not all those of the corpus, in order. Where a shard has no record, its rows are unknown.
+
+    Raises:
+        DataError: a shard is missing, occurs twice, or is in another place.
+    """
+    end: int | None = 0
+    for shard in shards:
+        if not (rows := ancestry.rows(shard)):
+            end = None
+            continue
+        if end is not None and rows[0] != end:
+            raise DataError(
+                f"{shard} begins with document {rows[0] + 1:,} of the corpus, but document {end + 1:,} comes next: "
+                "name each shard once, in order"
+            )
+        end = rows[1]
+    for corpus in corpora:
+        documents = ancestry.record_of(corpus).record.get("facts", {}).get("documents", end)
+        if end is not None and documents != end:
+            raise DataError(
+                f"{shards[-1]} ends with document {end:,}, but {corpus} has {documents:,}: "
+                "name all shards of the corpus"
+            )
 
 
 def _listed(inputs: Inputs) -> dict[str, list[Path]]:
@@ -307,7 +421,7 @@ def mismatches(
 
     Args:
         key: ``digest`` of the requested params.
-        hashed: also compare the hashes of small files.
+        hashed: also compare the hashes of files.
     """
     if key and record["settings_key"] != key:
         yield f"{place} was made with other settings than the grid has now. {files.REMEDY}"
@@ -318,7 +432,7 @@ def mismatches(
                 yield f"{path} is missing, but {place} names it. {files.REMEDY}"
         elif (size := path.stat().st_size) != told["bytes"]:
             yield f"{path} is damaged: it has {size:,} bytes, {place} says {told['bytes']:,}. {files.REMEDY}"
-        elif hashed and size <= HASHED and files.sha256(path) != told.get("sha256", ""):
+        elif hashed and told.get("sha256") and files.sha256(path) != told["sha256"]:
             yield f"{path} is damaged: its SHA-256 is not the one in {place}. {files.REMEDY}"
 
 

@@ -21,7 +21,7 @@ class RetrieveLexical(Stage):
     """Run of BM25."""
 
     rule, run = "retrieve_lexical", "stages.retrieve:retrieve_lexical"
-    stamp, group, takes, named, systems = RETRIEVE, "cell", ("threads", "memory"), ("system",), ("lexical",)
+    stamp, group, takes, systems = RETRIEVE, "cell", ("threads", "memory"), ("lexical",)
     outputs, main = _RUN, "run"
     costs = {
         "job": Cost(memory=1700),  # Java; fitted
@@ -31,20 +31,31 @@ class RetrieveLexical(Stage):
     }
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
-        entry, corpus = grid.system_as(entries.Bm25, system), grid.corpus(dataset)
-        expansion = f"@{entry.expansion}" if entry.expansion else ""
-        if isinstance(entry.expansion, entries.PublishedExpansion):  # no name contains ~
-            expansion = f"~{grid.published(system)}"
-        return {"index": artifacts.lucene(corpus, entry.fields_, expansion), "queries": artifacts.queries(dataset)}
+        fields, expansion = grid.system_as(entries.Bm25, system).fields_, _expansion(grid, system)
+        return {
+            "index": artifacts.lucene(grid.corpus(dataset), fields, expansion),
+            "queries": artifacts.queries(dataset),
+        }
 
     def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
         entry, language = grid.system_as(entries.Bm25, system), grid.language(grid.corpus(dataset))
         depth = grid.config.retrieve.depth
         return {"depth": depth, "fields": entry.fields_, "language": language, "k1": entry.k1, "b": entry.b}
 
+    def options(self, grid: Grid, system: str, dataset: str) -> Settings:
+        return {"system": system, "expansion": _expansion(grid, system)}
+
     def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
         documents = sizes.documents(sizes.grid.corpus(dataset))
         return {"lucene_postings": met_postings(sizes.queries(dataset), sizes.query_words[dataset], documents)}
+
+
+def _expansion(grid: Grid, system: str) -> str:
+    """Return what the documents of a BM25 system are expanded with, as its index is named."""
+    expansion = grid.system_as(entries.Bm25, system).expansion
+    if isinstance(expansion, entries.PublishedExpansion):  # no name contains ~
+        return f"~{grid.published(system)}"
+    return f"@{expansion}" if expansion else ""
 
 
 class RetrieveVectors(OfFamily):

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
@@ -163,14 +163,25 @@ class Rules:
 
         Snakemake's log names them, without tables and page, which any change of the grid changes.
         """
-        reasons = {job: self.reason_of(job) for job in self.jobs}
+        ancestry = provenance.Ancestry()
+        reasons = {job: self.reason_of(job, ancestry) for job in self.jobs}
         for line in notices({job.record: reason for job, reason in reasons.items() if reason}):
             self.workflow.logger_manager.logger.warning(line)
         return reasons
 
-    def reason_of(self, job: Job) -> str:
+    def reason_of(self, job: Job, ancestry: provenance.Ancestry | None = None) -> str:
         """Return why a job must run again, or an empty string."""
-        return reason(Path(self.grid.own(job.record)), lambda: self.output_params(job))
+        record = Path(self.grid.own(job.record))
+        sources = [Path(source.path) for source in self._sources(job)] if record.is_file() else []
+        return reason(record, lambda: self.output_params(job), sources, ancestry or provenance.Ancestry())
+
+    def _sources(self, job: Job) -> Iterator[Output]:
+        """Yield the inputs of a job; those of the job behind it in place of one that was deleted with its record."""
+        for source in job.sources(self.grid):
+            if Path(source.job.record).is_file():
+                yield source
+            else:
+                yield from self._sources(source.job)
 
     def force_if_outdated(self, job: Job) -> None:
         """Force a job whose record does not match to run, as ``--forcerun`` does.
@@ -225,16 +236,18 @@ def state(local: Iterable[str]) -> str:
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16] if named else ""
 
 
-def reason(record: Path, params: Callable[[], Mapping[str, Any]]) -> str:
+def reason(
+    record: Path, params: Callable[[], Mapping[str, Any]], sources: Sequence[Path], ancestry: provenance.Ancestry
+) -> str:
     """Return why the artifacts of a record must be made again, or an empty string.
 
-    Snakemake does not see damage, nor, in a folder without its metadata, other settings. A missing record is an output,
-    which it looks for itself.
+    Snakemake does not see damage, nor other settings in a folder without its metadata, nor that an input was made again
+    and then deleted, as vectors are. A missing record is an output, which it looks for itself.
     """
     if not record.is_file():
         return ""
     try:
-        known = provenance.read_record(record)
+        known = ancestry.record_of(record).record
         if known["settings_key"] != provenance.digest(asked := params()):
             read = provenance.without_paths if asked.get("files") else json.loads
             made = known.get("job", {}).get("settings", known.get("asked", {}))  # records of 0.2.0 have no job
@@ -242,6 +255,8 @@ def reason(record: Path, params: Callable[[], Mapping[str, Any]]) -> str:
             now = {"stage version": asked["version"], **portable(read(asked["settings"]))}
             return ", ".join(provenance.changes(before, now)) or "a local file"
         mismatch = next(provenance.mismatches(record, known), "")
+        if not mismatch and (source := ancestry.other_source(record, sources)):
+            return f"made from another {source}"
     except DataError as error:
         mismatch = str(error)
     return mismatch.removesuffix(f". {files.REMEDY}")

@@ -264,6 +264,10 @@ def search(
         return dict(zip(queries, pool.map(find, queries.values()), strict=True))
 
 
+# Settings of the index that ``search_texts`` searches.
+PLAIN_INDEX = {"fields": "flat", "expanded": False}
+
+
 def search_texts(
     index: Path, texts: list[str], *, language: str, depth: int, threads: int, memory_mb: int
 ) -> list[list[str]]:

@@ -126,9 +126,9 @@ def mine(
     Raises:
         DataError: an input is damaged, or no retriever finds a negative.
     """
-    models: provenance.Inputs = {"checkpoints": checkpoints, "indexes": indexes}
+    models: provenance.Inputs = {"checkpoints": checkpoints, "dense_indexes": indexes}
     inputs = {"corpus": corpus, "training_queries": queries, "lucene": index, **models}
-    settings = {**recipe.own_keys(), "bm25": index is not None}
+    settings = {**recipe.own_keys(), "bm25": index is not None, **lucene.PLAIN_INDEX}
     with provenance.record(Mine.stamp, record, settings, [output], **inputs) as facts:
         with files.reading(queries):
             table = pq.read_table(queries, columns=["query", "document"])
@@ -136,7 +136,7 @@ def mine(
         answers: dict[str, set[str]] = {}
         for text, document in zip(texts, table["document"].to_pylist(), strict=True):
             answers.setdefault(text, set()).add(document)
-        nearest = _nearest(recipe, checkpoints, indexes, texts, compute) if recipe.dense else []
+        nearest = _nearest(recipe, corpus, checkpoints, indexes, texts, compute) if recipe.dense else []
         ids = [collection.read_ids(corpus, rows) for rows in nearest]
         bm25: dict[str, Any] = {"depth": recipe.negative_depth, "threads": threads, "memory_mb": 1500}
         mined = 0
@@ -160,7 +160,12 @@ def mine(
 
 
 def _nearest(
-    recipe: MineRecipe, checkpoints: tuple[Path, ...], indexes: tuple[Path, ...], texts: list[str], compute: Compute
+    recipe: MineRecipe,
+    corpus: Path,
+    checkpoints: tuple[Path, ...],
+    indexes: tuple[Path, ...],
+    texts: list[str],
+    compute: Compute,
 ) -> list[np.ndarray]:
     """Search with each dense model for all queries at once, so that each shard is read once.
 
@@ -170,10 +175,11 @@ def _nearest(
     runtime, nearest = compute.start(), []
     shards = len(indexes) // len(recipe.dense)
     for number, (entry, checkpoint) in enumerate(zip(recipe.dense, checkpoints, strict=True)):
+        own = indexes[number * shards : (number + 1) * shards]
+        provenance.check({"checkpoint": checkpoint, "indexes": own, "corpus": corpus})
         encoder = open_encoder(checkpoint, entry, runtime)
         vectors = encoder.encode_queries(texts)
         check_finite(vectors, [f"query {quoted(text)}" for text in texts], encoder.precision)
-        own = indexes[number * shards : (number + 1) * shards]
         nearest.append(flat.search_shards(own, vectors, recipe.negative_depth, runtime.device)[1])
     return nearest
 

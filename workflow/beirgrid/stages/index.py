@@ -81,7 +81,7 @@ def index_approximate(
     Raises:
         DataError: the exact index is damaged, or its vectors do not fit the kind of index.
     """
-    settings = {"index": index.built(), "dimensions": dimensions, "metric": "inner product"}
+    settings = {"index": index.built(), "dimensions": dimensions, "metric": "inner product", "similarity": similarity}
     with (
         provenance.record(INDEX, record, settings, [output], exact=exact) as facts,
         flat.opened(exact) as (stored, owners),

@@ -46,6 +46,7 @@ def retrieve_lexical(
     k1: Annotated[float, "saturation of term frequencies"] = 0.9,
     b: Annotated[float, "normalisation by document length"] = 0.4,
     depth: Depth = 1000,
+    expansion: Annotated[str | None, "what the documents of the index are expanded with; empty: nothing"] = None,
     threads: Annotated[Size, "threads of Lucene"] = 1,
     memory: Annotated[Size, "Java heap in MB"] = 1500,
     output: Output,
@@ -59,7 +60,8 @@ def retrieve_lexical(
     """
     bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b}
     inputs = {"lucene": index, "queries": queries}
-    with provenance.record(RETRIEVE, record, {**bm25, "depth": depth}, [output], **inputs) as facts:
+    settings = {**bm25, "depth": depth} | ({} if expansion is None else {"expanded": bool(expansion)})
+    with provenance.record(RETRIEVE, record, settings, [output], **inputs) as facts:
         texts, limits = collection.read_queries(queries), Limits(queries, depth)
         run: runs.Run = {}
         started = time.monotonic()

@@ -82,7 +82,8 @@ def train(
         DataError: an input is damaged, or there are no training pairs.
     """
     inputs = {"base": base, "teacher": teacher, "corpus": corpus, "lucene": index, "queries": queries, "qrels": qrels}
-    with provenance.record(Train.stamp, record, recipe.own_keys(), [output], **inputs) as facts:
+    settings = recipe.own_keys() | lucene.PLAIN_INDEX
+    with provenance.record(Train.stamp, record, settings, [output], **inputs) as facts:
         runtime = compute.start()
         documents = {d.id: d for rows in collection.read_documents(corpus) for d in rows}
         positives, choose = _judged(queries, qrels, documents), random.Random(recipe.seed)
