@@ -179,6 +179,11 @@ def _brute_force(found: TokenVectors, queries: TokenVectors) -> list[np.ndarray]
     return [np.array([(q @ d.T).max(1).sum() if len(d) else -np.inf for d in documents]) for q in asked]
 
 
+def _whole(found: TokenVectors) -> tuple[np.ndarray, np.ndarray]:
+    """Return all token vectors, and the first row of each document that has tokens."""
+    return found.vectors, (np.cumsum(found.counts) - found.counts)[found.counts > 0]
+
+
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Make blocks so small that a few documents fill one."""
@@ -238,6 +243,23 @@ def test_a_corpus_of_empty_documents_has_no_candidates(tmp_path):
     queries = TokenVectors(np.eye(8, dtype=np.float32), np.array([4, 4]))
     assert [len(row) for row in maxsim.search(tokens, indexes, queries, 5)[1]] == [0, 0]
     assert [len(row) for row in maxsim.search_exhaustively(tokens, queries, 5)[1]] == [0, 0]
+
+
+@pytest.mark.parametrize("counts", [[2, 0, 2], [2, 2, 0], [0, 2, 2], [0, 0, 4], [0, 0, 0]])
+def test_a_query_without_tokens_finds_nothing_and_changes_no_other_query(tmp_path, small_blocks, counts):
+    found = _collection(40)
+    queries = TokenVectors(_queries(found, 1, 4).vectors[: sum(counts)], np.array(counts))
+    tokens, indexes = _store(tmp_path, found, 2)
+    expected, full = _brute_force(found, queries), np.flatnonzero(found.counts)
+    scores = maxsim.maxsim(queries, *_whole(found))
+    np.testing.assert_allclose(scores, [of_query[full] for of_query in expected], atol=1e-2)  # 0 of the empty query
+    for scores, rows in (
+        maxsim.search(tokens, indexes, queries, 100_000),
+        maxsim.search_exhaustively(tokens, queries, 100),
+    ):
+        for number, count in enumerate(counts):
+            assert sorted(rows[number]) == (full.tolist() if count else [])
+            np.testing.assert_allclose(scores[number], expected[number][rows[number]], atol=1e-4)
 
 
 def test_a_shard_that_is_cut_off_is_told(tmp_path):

@@ -4,6 +4,8 @@ A document's score is the sum over query tokens of the largest dot product with 
 Zaharia, 2020). The token vectors of a shard are a folder with ``vectors.npy`` (float16 [tokens, dimension], documents
 one after another) and ``offsets.npy`` (int64 [documents + 1]: document i has the rows offsets[i] to offsets[i + 1]).
 Vectors are read from disk on demand, and indexes are mapped one at a time, so memory is bounded by one shard's index.
+
+A query without tokens finds nothing, and a document without tokens is never found.
 """
 
 from __future__ import annotations
@@ -183,15 +185,17 @@ def maxsim(queries: TokenVectors, vectors: np.ndarray, first: np.ndarray) -> np.
     """Compute MaxSim in float32: [queries, documents].
 
     The documents' tokens are ``vectors``, float32 [tokens, dimension], from the row ``first`` of each document on.
-    Each query and each document has at least one token.
+    Each document has at least one token. A query without tokens scores 0 with each document: its sum is empty.
     """
     best = np.maximum.reduceat(queries.vectors @ vectors.T, first, axis=1)
-    return np.add.reduceat(best, np.cumsum(queries.counts) - queries.counts, axis=0)
+    scores, asked = np.zeros((len(queries.counts), len(first)), np.float32), queries.counts > 0
+    scores[asked] = np.add.reduceat(best, (np.cumsum(queries.counts) - queries.counts)[asked], axis=0)
+    return scores
 
 
 def _batches(queries: TokenVectors, tokens: int) -> Iterator[TokenVectors]:
     """Divide queries into batches of at most ``tokens`` tokens, with at least one query each."""
-    size = max(1, tokens // max(queries.counts, default=1))
+    size = max(1, tokens // queries.counts.max(initial=1))
     ends = np.concatenate([[0], np.cumsum(queries.counts)])
     for start in range(0, len(queries.counts), size):
         counts = queries.counts[start : start + size]
@@ -277,6 +281,7 @@ def search_exhaustively(
             if progress:
                 progress.add(len(batch.counts))
         heap.finalize()
-        scores += [values[ranked >= 0] for values, ranked in zip(heap.D, heap.I, strict=True)]
-        rows += [ranked[ranked >= 0] for ranked in heap.I]
+        found = (heap.I >= 0) & (batch.counts > 0)[:, None]
+        scores += [values[of_query] for values, of_query in zip(heap.D, found, strict=True)]
+        rows += [ranked[of_query] for ranked, of_query in zip(heap.I, found, strict=True)]
     return scores, rows
