@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import pages
 import pytest
 import yaml
 from helpers import beirgrid
+from sentence_transformers import SentenceTransformer
 
 from beirgrid.__main__ import main
 from beirgrid.config.load import merged
@@ -87,12 +89,29 @@ def test_the_files_of_a_checkpoint_say_its_family(tiny_models, family):
     assert system.get("first_stage") == ("bm25" if family == "cross-encoder" else None)
 
 
-def test_a_model_of_the_hub_is_pinned_when_it_is_fetched():
+@pytest.mark.parametrize("normalises", [True, False])
+@pytest.mark.parametrize("stated", [{"similarity_fn_name": "dot"}, {"similarity_fn_name": "cosine"}, {}, None])
+def test_a_folder_is_compared_as_sentence_transformers_compares_it(tiny_models, tmp_path, capsys, stated, normalises):
+    folder = shutil.copytree(tiny_models["dense"], tmp_path / "m")
+    if normalises:
+        modules = json.loads((folder / "modules.json").read_text())
+        last = {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
+        (folder / "modules.json").write_text(json.dumps([*modules, last]))
+    settings = folder / "config_sentence_transformers.json"
+    settings.unlink() if stated is None else settings.write_text(json.dumps(stated))
+    ((entry,), said) = describe_model(str(folder))[1]["models"].values(), capsys.readouterr().err
+    assert entry["similarity"] == SentenceTransformer(str(folder), device="cpu").similarity_fn_name
+    taken = f"{folder} states no similarity: vectors are compared by cosine, as in sentence-transformers and mteb."
+    assert (taken in said) == (not stated and not normalises)
+
+
+def test_a_model_of_the_hub_is_pinned_when_it_is_fetched(capsys):
     assert describe_model("owner/some-model") == ("owner/some-model", {})  # which mteb knows, or nobody
     name, entries = describe_model("owner/some-model", "dense")
     assert name == "some-model"
     pinned = {"checkpoint": "owner/some-model", "revision": "resolve"}
     assert entries["models"][name] == {**pinned, "family": "dense", "similarity": "cosine"}
+    assert "owner/some-model states no similarity: vectors are compared by cosine" in capsys.readouterr().err
 
 
 def test_a_registered_system_needs_no_entry_and_a_registered_name_is_not_taken():

@@ -286,6 +286,14 @@ class TaskModel(ModelEntry):
     tasks: dict[str, str] = Field({}, description="mteb's task of each dataset. Registered datasets have theirs.")
 
 
+def similarity_of(stated: str | None) -> str:
+    """Return a dense model's similarity: dot products if its files or mteb say so, else cosine.
+
+    sentence-transformers and mteb compare by cosine where nothing is stated.
+    """
+    return "dot" if stated == "dot" else "cosine"
+
+
 class DenseModel(TaskModel):
     """One vector per text."""
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ..core.errors import ConfigError, nearest
 from .lock import RESOLVE
-from .models import Seq2SeqReranker
+from .models import Seq2SeqReranker, similarity_of
 from .values import COMMIT
 
 # Types of mteb's tasks over texts that rank documents for queries. In all but the first, queries have instructions, or
@@ -185,7 +185,7 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
         entry["engine"] = "mteb"
     if family == "dense":
         # A checkpoint that says otherwise is refused when it is opened.
-        entry["similarity"] = "dot" if getattr(meta.similarity_fn_name, "value", "") == "dot" else "cosine"
+        entry["similarity"] = similarity_of(getattr(meta.similarity_fn_name, "value", None))
     if family == "dense" and runs == "beirgrid":
         entry["pooling"] = "own"
         if meta.loader_kwargs.get("add_eos_token"):

@@ -18,6 +18,7 @@ import yaml
 
 from ..config.datasets import splits
 from ..config.load import merged
+from ..config.models import similarity_of
 from ..core import files, interrupts, paths
 from ..core.checkout import CHECKOUT, is_folder
 from ..core.errors import BeirgridError, ConfigError, nearest, say
@@ -238,7 +239,7 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
         if not family:  # from mteb
             return model, {}
         entry, name = {"checkpoint": model, "revision": "resolve", "family": family}, model.rpartition("/")[2]
-        entry |= {"similarity": "cosine"} if family == "dense" else {}
+        entry |= {"similarity": _taken_similarity(model, None)} if family == "dense" else {}
     elif model in config.systems:
         return model, {}
     elif model in config.models:
@@ -289,7 +290,7 @@ def _of_folder(folder: Path, family: str) -> dict[str, Any]:
         raise ConfigError(f"--model: {folder} has neither config.json nor modules.json: it is no checkpoint")
     types = {module["type"].rpartition(".")[2] for module in modules}
     architectures = config.get("architectures") or []
-    similarity = stated.get("similarity_fn_name") or ("cosine" if not types or "Normalize" in types else "dot")
+    similarity = stated.get("similarity_fn_name") or ("cosine" if "Normalize" in types else None)
     signs = {
         "late-interaction": similarity == "MaxSim" or any(name.startswith("HF_ColBERT") for name in architectures),
         "sparse": types & {"SpladePooling", "MLMTransformer"},
@@ -303,4 +304,15 @@ def _of_folder(folder: Path, family: str) -> dict[str, Any]:
             "add --family dense (or another family of docs/models.md)"
         )
     entry = {"family": family, "path": str(folder)}
-    return entry | ({"similarity": "dot" if similarity == "dot" else "cosine"} if family == "dense" else {})
+    return entry | ({"similarity": _taken_similarity(folder, similarity)} if family == "dense" else {})
+
+
+def _taken_similarity(model: str | Path, stated: str | None) -> str:
+    """Return the similarity for a dense model's entry; say so if the model states none."""
+    taken = similarity_of(stated)
+    if not stated:
+        say(
+            f"{model} states no similarity: vectors are compared by {taken}, as in sentence-transformers and mteb. "
+            "For a model that was trained with dot products, write similarity: dot into a copy of the grid's file."
+        )
+    return taken
