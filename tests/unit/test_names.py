@@ -108,6 +108,32 @@ def test_an_entry_that_trusts_the_code_of_a_checkpoint_makes_a_model_usable():
     assert found.models[names.local_name(model)].trust_remote_code
 
 
+@pytest.mark.parametrize("older", [False, True], ids=["", "lock file without the fact"])
+def test_code_that_one_configuration_trusts_is_refused_in_another_one_beside_the_same_lock_file(older):
+    model = "NovaSearch/stella_en_1.5B_v5"
+    assert load(model, models={model: {"trust_remote_code": True}}).models[names.local_name(model)].trust_remote_code
+    known = lock.names()
+    if older:
+        del known["models"][model]["code"]
+        files.write_json(lock.LOCK, {"names": known})
+    before = Path(lock.LOCK).read_bytes()
+    for own in ({}, {model: {"trust_remote_code": False}}):
+        with pytest.raises(ConfigError, match=f"{model} cannot be used by its name: it brings code of its own"):
+            load(model, models=own)
+    assert Path(lock.LOCK).read_bytes() == before
+
+
+def test_an_older_lock_file_keeps_its_facts_when_it_learns_of_code():
+    load(QWEN)
+    known = lock.names()
+    facts = known["models"][QWEN]
+    assert facts.pop("code") is False
+    facts["entry"]["revision"] = "a" * 40
+    files.write_json(lock.LOCK, {"names": known})
+    assert load(QWEN).models[names.local_name(QWEN)].revision == "a" * 40
+    assert lock.names()["models"][QWEN] == facts | {"code": False}
+
+
 # ---- names in a configuration
 
 

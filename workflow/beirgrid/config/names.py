@@ -143,13 +143,20 @@ def _model_facts(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], ta
     known = lock.names()["models"] if wanted else {}
     # Facts of an earlier version with several texts before documents: mteb's loader runs these models now.
     known = {name: facts for name, facts in known.items() if "documents" not in facts}
-    missing = [name for name in wanted if name not in known or not tasks <= set(known[name].get("tasks", tasks))]
+    trusted = {name for name in wanted if own.get(name, {}).get("trust_remote_code") is True}
+    # Facts whose code one configuration trusts may be read by another one that does not: the look-up refuses that.
+    missing = [
+        name
+        for name in wanted
+        if name not in known
+        or not tasks <= set(known[name].get("tasks", tasks))
+        or (name not in trusted and known[name].get("code") is not False)  # older facts do not say
+    ]
     new = {}
     for name in missing:
         before = known.get(name, {})
-        trusted = own.get(name, {}).get("trust_remote_code") is True
-        facts = registry.facts(name, sorted(tasks | set(before.get("tasks", ()))), trusted)
-        new[name] = facts | before | {key: facts[key] for key in ("tasks",) if key in facts}
+        facts = registry.facts(name, sorted(tasks | set(before.get("tasks", ()))), name in trusted)
+        new[name] = facts | before | {key: facts[key] for key in ("tasks", "code") if key in facts}
         if "queries" in facts:
             new[name]["queries"] = facts["queries"] | before.get("queries", {})
     return _kept({"models": new}, missing)["models"] if missing else known

@@ -126,10 +126,9 @@ def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
     meta = _meta(name)
     loader, kind, modalities = _loader(meta), " and ".join(meta.model_type), list(meta.modalities or ())
     served, arguments = "API" in meta.framework, meta.loader_kwargs
-    code = any(one.get("trust_remote_code") for one in (arguments, arguments.get("model_kwargs") or {}))
     if "text" not in modalities or meta.loader is None or not (served or meta.open_weights):
         return "refused", "", "mteb opens no public weights of it that read text"
-    if code and not trusted:
+    if _runs_code(meta) and not trusted:
         return "refused", "", "it brings code of its own, which runs only if its entry says trust_remote_code: true"
     if served:
         return "endpoint", "", "its publisher serves it and publishes no weights: write an entry with endpoint"
@@ -150,6 +149,12 @@ def _meta(name: str) -> Any:
     return _metas()[name]
 
 
+def _runs_code(meta: Any) -> bool:
+    """Tell whether mteb opens a model with the code of its checkpoint."""
+    arguments = meta.loader_kwargs
+    return any(one.get("trust_remote_code") for one in (arguments, arguments.get("model_kwargs") or {}))
+
+
 def _loader(meta: Any) -> str:
     return str(getattr(meta.loader, "__name__", ""))
 
@@ -162,8 +167,9 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
         trusted: whether its entry lets code from the checkpoint run.
 
     Returns:
-        ``mteb`` (version), ``entry`` (keys of a model's entry), ``trained_on`` (tasks, None if they are unknown), and
-        of a model with mteb's prompts ``tasks`` and, where they differ, ``queries`` (text before them by task).
+        ``mteb`` (version), ``entry`` (keys of a model's entry), ``code`` (whether mteb runs the checkpoint's code),
+        ``trained_on`` (tasks, None if they are unknown), and of a model with mteb's prompts ``tasks`` and, where they
+        differ, ``queries`` (text before them by task).
 
     Raises:
         ConfigError: mteb lists no such model, or beirgrid's engine does not run it.
@@ -180,7 +186,7 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     entry["size"] = _size(meta, family)
     if licence := _licence(meta):
         entry["licence"] = licence
-    stated: dict[str, Any] = {"mteb": mteb_version(), "entry": entry}
+    stated: dict[str, Any] = {"mteb": mteb_version(), "entry": entry, "code": _runs_code(meta)}
     if runs == "mteb":
         entry["engine"] = "mteb"
     if family == "dense":
