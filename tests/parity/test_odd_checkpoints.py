@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from checkpoints import SIZE, bert_tokenizer, byte_tokenizer, change_json, opened, save
+from checkpoints import SIZE, bert_tokenizer, byte_tokenizer, change_json, opened, results, save
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense
 
 from beirgrid.config.models import DenseModel
 from beirgrid.core.compute import Runtime
@@ -132,6 +134,39 @@ def test_code_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path
     model = DenseModel(family="dense", trust_remote_code=False, **OWN)
     DenseEncoder(folder, model, Runtime("cpu", "float32", 300), trainable=True).model.save(str(tmp_path / "copy"))
     assert opened("dense", tmp_path / "copy", OWN).encode_documents(TEXTS).shape == (5, 32)
+
+
+OWN_ACTIVATION = "transformers.activations.QuickGELUActivation"  # not PyTorch's, and installed everywhere
+ACTIVATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "dense": ("dense", "2_Dense/config.json", {"activation_function": OWN_ACTIVATION}),
+    "late interaction": ("late-interaction", "1_Dense/config.json", {"activation_function": OWN_ACTIVATION}),
+    "reranker": ("cross-encoder", "config.json", {"sentence_transformers": {"activation_fn": OWN_ACTIVATION}}),
+    "old reranker": ("cross-encoder", "config.json", {"sbert_ce_default_activation_function": OWN_ACTIVATION}),
+}
+
+
+@pytest.mark.parametrize(("family", "file", "change"), ACTIVATIONS.values(), ids=ACTIVATIONS)
+def test_an_activation_that_sentence_transformers_would_replace_is_refused(tiny_models, tmp_path, family, file, change):
+    folder, entry = shutil.copytree(tiny_models[family], tmp_path / "model"), OWN if family == "dense" else {}
+    if family == "dense":
+        modules = [*SentenceTransformer(str(folder), device="cpu"), Dense(32, 8)]
+        SentenceTransformer(modules=modules, device="cpu").save(str(folder))
+    if family != "cross-encoder":
+        change_json(folder / file, activation_function="torch.nn.modules.activation.Tanh")
+    plain = results(opened(family, folder, entry), TEXTS)
+    change_json(folder / file, **change)
+    told = rf"of its own \({OWN_ACTIVATION}: \w*activation\w* in its {file}\), and sentence-transformers takes"
+    with pytest.raises(DataError, match=told):
+        opened(family, folder, entry)
+    for ours, expected in zip(
+        results(opened(family, folder, entry | {"trust_remote_code": False}), TEXTS), plain, strict=True
+    ):
+        np.testing.assert_array_equal(ours, expected)  # with Tanh; a reranker's scores are its logits
+    if family == "dense":
+        library = SentenceTransformer(str(folder), device="cpu", trust_remote_code=True)
+        ours = opened(family, folder, entry | {"trust_remote_code": True}).encode_queries(TEXTS)
+        np.testing.assert_allclose(ours, library.encode(TEXTS, normalize_embeddings=True), atol=1e-5)
+        assert np.abs(ours - plain).max() > 0.01
 
 
 def test_brackets_need_a_tokenizer_that_adds_no_tokens(tiny_models):

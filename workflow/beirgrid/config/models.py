@@ -162,8 +162,8 @@ class ModelEntry(Entry):
     pickled: bool = Field(False, description="Without safetensors, fetch pickled weights and convert them.")
     trust_remote_code: bool | None = Field(
         None,
-        description="Run code that comes with the checkpoint. Read that code first. false opens the checkpoint with "
-        "the class of transformers. Without this key, a checkpoint with code is refused.",
+        description="Run code that comes with the checkpoint. Read that code first. false opens what the library "
+        "has in its place. Without this key, a checkpoint with code is refused.",
     )
     max_length: Length | None = Field(None, description="Tokens kept of a text (rerankers: of query and document).")
     precision: Precision | None = Field(None, description="Precision of this model, in place of encode.precision.")

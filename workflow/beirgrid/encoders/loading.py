@@ -6,7 +6,6 @@ import importlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,8 @@ _OF_ENTRY = {"end": (False, True), "both": (True, True)}
 # Classes of tokenizers for which false in tokenizer_config.json kept a token away in transformers 4. For others, false
 # is a default that no release has read.
 _OBEYED = ("Llama", "CodeLlama", "Gemma", "Cohere")
+# Keys of sentence-transformers with a class after a layer. It opens PyTorch's alone; others have names with dots, too.
+_ACTIVATIONS = ("activation_function", "activation_fn", "sbert_ce_default_activation_function")
 
 
 def load_checkpoint(
@@ -87,26 +88,35 @@ def load_checkpoint(
 
 
 def _leave_code_out(folder: Path, modules: list[Any], *, allowed: bool) -> None:
-    """Refuse a checkpoint whose code transformers replaced by a class of its own, unless that is allowed. Then a copy
+    """Refuse a checkpoint whose code its library replaced by something of its own, unless that is allowed. Then a copy
     that is saved after training names no code either.
     """
-    paths = sorted(folder.rglob("tokenizer_config.json"))
-    classes: list[Any] = [(saved.read(path).get("auto_map"), path.name, "the tokenizer") for path in paths]
-    for module in modules:
-        config: Any = getattr(module, "config", None)
-        classes.append((getattr(config, "auto_map", None), "config.json", getattr(config, "model_type", "")))
-        if allowed:
-            if classes[-1][0]:
-                del config.auto_map
-            getattr(getattr(module, "tokenizer", None), "init_kwargs", {}).pop("auto_map", None)
-    if not allowed and (left_out := next(filter(itemgetter(0), classes), None)):
-        code, name, kind = left_out
+    named = ((path, *code) for path in sorted(folder.rglob("*config*.json")) for code in _code_of(path))
+    if not allowed and (first := next(named, None)):
+        path, code, key, instead = first
         raise DataError(
-            f"{folder} brings code of its own ({', '.join(map(str, code.values()))}: auto_map in its {name}), "
-            f"and transformers has a class for {kind}, which may compute something else. Set "
-            "trust_remote_code in the model's entry: true runs this code (read it first), false opens the class of "
-            "transformers"
+            f"{folder} brings code of its own ({code}: {key} in its {path.relative_to(folder)}), "
+            f"and {instead}, which may compute something else. Set "
+            "trust_remote_code in the model's entry: true runs this code (read it first), false opens what the "
+            "library has"
         )
+    for module in modules if allowed else ():
+        config: Any = getattr(module, "config", None)
+        if getattr(config, "auto_map", None):
+            del config.auto_map
+        getattr(getattr(module, "tokenizer", None), "init_kwargs", {}).pop("auto_map", None)
+
+
+def _code_of(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield code that a file of settings names and its library leaves out: name, key, and what the library does."""
+    settings = saved.read(path)
+    for part in (settings, *(value for value in settings.values() if isinstance(value, dict))):
+        if classes := part.get("auto_map"):
+            kind = part.get("model_type", "the tokenizer")
+            yield ", ".join(map(str, classes.values())), "auto_map", f"transformers has a class for {kind}"
+        for key in _ACTIVATIONS:
+            if "." in (name := str(part.get(key, ""))) and not name.startswith("torch."):
+                yield name, key, "sentence-transformers takes an activation of PyTorch in its place"
 
 
 def _put_tokens_around(folder: Path, modules: list[Any], of_entry: str | None) -> None:
