@@ -28,7 +28,7 @@ from ..core.errors import DataError, quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders import open_encoder, open_model
-from ..encoders.guards import check_finite
+from ..encoders.guards import check_finite, check_scores_differ
 from ..encoders.protocol import Scorer
 from ..pipeline.train import Generate, Label, Mine, queries_for_each
 from ..search import flat, lucene
@@ -242,6 +242,8 @@ def _margins(
     repeated = [queries[row] for row in rows]
     scores = scorer.score([*queries, *repeated], [*positives, *texts], progress=progress)
     check_finite(scores, [f"query {quoted(query)}" for query in (*queries, *repeated)], scorer.precision)
+    pairs_of_texts = zip([*queries, *repeated], [*positives, *texts], strict=True)
+    check_scores_differ(scores, pairs_of_texts, scorer.precision)
     margins = scores[: len(queries)][rows] - scores[len(queries) :]
     return pa.table([repeated, [positives[row] for row in rows], texts, margins], schema=training_data.MARGINS)
 

@@ -29,7 +29,7 @@ from ..core.errors import quoted
 from ..core.progress import Progress
 from ..core.provenance import Artifact
 from ..encoders import open_model, served
-from ..encoders.guards import check_finite
+from ..encoders.guards import check_finite, check_scores_differ
 from ..encoders.protocol import Scorer
 from ..pipeline.rerank import Score
 from ..runs import runs
@@ -54,7 +54,7 @@ def score(
     """Score the (query, document) pairs of a first stage that have no score yet.
 
     Raises:
-        DataError: an input is damaged, the checkpoint does not match the entry, or a score is not finite.
+        DataError: an input is damaged, the checkpoint does not match the entry, or scores are not finite or all equal.
     """
     inputs = {"checkpoint": checkpoint, "corpus": corpus, "queries": queries, "run": run}
     runtime = compute.start()
@@ -73,7 +73,8 @@ def score(
         ranked = runs.read(run)
         top = [(query, document) for query, ranking in ranked.items() for document in ranking.ids[:depth]]
         seen = set(store.glob("*.parquet"))
-        missing = set(top) - read_parts(seen, set(top)).keys()
+        stored = read_parts(seen, set(top))
+        missing = set(top) - stored.keys()
         progress = Progress("score", len(missing), "pairs")
         where = served.DEVICE if model.endpoint else runtime.kind
         about_model: dict[str, Any] = {"device": where, "precision": precision}
@@ -83,8 +84,10 @@ def score(
             collection.refuse_unknown(queries, "query", (query for query, _ in new), texts)
             scorer = opened()
             before = scorer.spent()
+            found = np.fromiter(stored.values(), np.float32, len(stored))
             for part in _new_parts(store, seen, _parts(new, str(run)), progress):
-                scores = _score(scorer, part, corpus, texts, progress)
+                scores = _score(scorer, part, corpus, texts, found, progress)
+                found = np.concatenate([found, scores])
                 now = scorer.spent()
                 write_part(store, part, scores, {name: now[name] - before[name] for name in now})
                 before = now
@@ -142,8 +145,10 @@ def _parts(pairs: list[Pair], first_stage: str) -> list[list[Pair]]:
     return parts[begin:] + parts[:begin]
 
 
-def _score(scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, str], progress: Progress) -> np.ndarray:
-    """Score the pairs of a part: float32 [pairs]."""
+def _score(
+    scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, str], found: np.ndarray, progress: Progress
+) -> np.ndarray:
+    """Score the pairs of a part: float32 [pairs]. The scores so far (``found``) count if all of the part are equal."""
     documents = collection.pick_documents(corpus, {document for _, document in part})
     texts = {document.id: document.full_text for document in documents}
     collection.refuse_unknown(corpus, "document", (document for _, document in part), texts)
@@ -154,4 +159,6 @@ def _score(scorer: Scorer, part: list[Pair], corpus: Path, queries: dict[str, st
         [f"query {quoted(query)} with document {quoted(document)}" for query, document in part],
         scorer.precision,
     )
+    of_part = ((query, texts[document]) for query, document in part)
+    check_scores_differ(np.concatenate([found, scores]), of_part, scorer.precision)
     return scores
