@@ -101,8 +101,10 @@ FAULTS += [SHORTER, rows(lambda data: [*data[1:], data[-1]]), rows(lambda data: 
 FAULTS += [rows(lambda data: [{"embedding": row["embedding"]} for row in data[::-1]])]  # they do not say whose they are
 FAULTS += [rows(lambda data: [data[0] | {"embedding": [1.0]}, *data[1:]])]
 FAULTS += map(vectors, ([float("nan")] * 26, [None] * 26, [], [[1.0]] * 26, [10**400] * 26, IN_BYTES))
-# The last one is a negative price, which would raise the budget.
-FAULTS += [lambda answer, of=of: answer | {"usage": {"total_tokens": of}} for of in (float("inf"), -1_000_000)]
+# A negative price would raise the budget, one of 10**30 tokens would end it, and what was read would cost nothing.
+USAGES = [{"total_tokens": of} for of in (float("inf"), -1_000_000, 10**30)]
+USAGES += [{"completion_tokens": 10**30}, {"total_tokens": 10, "completion_tokens": 1000}]
+FAULTS += [lambda answer, usage=usage: answer | {"usage": usage} for usage in USAGES]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -328,10 +330,27 @@ def test_an_answer_has_a_largest_size(served, client, monkeypatch):
 
 
 def test_a_server_that_counts_wrongly_lowers_no_price(served, client):
-    served.faults.append(lambda answer: {**answer, "usage": {"total_tokens": 10, "completion_tokens": 1000}})
-    asked = client(price={"input": 1000.0, "output": 1.0}, body={"max_tokens": 5})
-    asked.chat(HELLO)
-    assert asked.facts()["price"] == pytest.approx(1000 * 1.0 / 1e6)
+    usage = {"total_tokens": 10, "completion_tokens": 1000}
+    served.faults += [lambda answer: {**answer, "usage": usage}] * endpoints.ATTEMPTS
+    with pytest.raises(
+        DataError, match=r"served at http.*: its usage counts {'completion_tokens': 1000, 'total_tokens': 10}"
+    ):
+        client(price={"input": 1000.0, "output": 1.0}, body={"max_tokens": 5}).chat(HELLO)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("ALL_PROXY", "socks5://user:secret@127.0.0.1:9", "Using SOCKS proxy, but the 'socksio' package is not"),
+        ("HTTPS_PROXY", "ftp://user:secret@127.0.0.1:9", "Unknown scheme for proxy URL"),
+        ("SSL_CERT_FILE", "/nowhere.pem", "No such file or directory"),
+    ],
+)
+def test_an_environment_in_which_nothing_can_be_sent_is_one_message(client, monkeypatch, name, value, message):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=rf"^endpoint served: .*{message}.*\. Check .*{name}") as error:
+        client()
+    assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(

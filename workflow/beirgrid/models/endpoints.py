@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..config.models import ADDRESS, Endpoint, Price
+from ..config.values import MOST_COUNTED
 from ..core import files
 from ..core.errors import BeirgridError, ConfigError, DataError, printable, quoted, say
 
@@ -197,8 +198,8 @@ class Client:
         counts = (answer.get("usage") if isinstance(answer, dict) else None) or {}
         written, total = int(counts.get("completion_tokens") or 0), int(counts.get("total_tokens") or 0)
         read = max(int(counts.get("prompt_tokens") or 0), total - written)
-        if min(read, written, total) < 0:
-            raise ValueError(f"it counts {quoted(counts)}")
+        if min(read, written, total) < 0 or max(read, written) > MOST_COUNTED or written > total > 0:
+            raise ValueError(f"its usage counts {quoted(counts)}")
         return self._usage(read, written) if read + written else most
 
     def _answer(self, path: str, sent: bytes, most: np.ndarray, parse: Callable[[Any], Any]) -> tuple[Any, ...]:
@@ -313,7 +314,11 @@ def _http_client(endpoint: Endpoint, keyed: bool, announce: Callable[[str], None
             pause = {"retry-after": answer.headers.get("retry-after", "")}
             return httpx2.Response(answer.status_code, headers=pause, text=text, request=request)
 
-    return Bounded(limits=httpx2.Limits(max_connections=endpoint.concurrency))
+    try:
+        return Bounded(limits=httpx2.Limits(max_connections=endpoint.concurrency))
+    except Exception as error:
+        read = "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR"
+        raise ConfigError(f"endpoint {endpoint.model}: {error}. Check what the environment has of {read}") from None
 
 
 @contextmanager
