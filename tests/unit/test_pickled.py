@@ -215,6 +215,45 @@ def locked(folder: Path) -> Any:
     return files.read_json(folder / lock.LOCK)
 
 
+PINNED = {"commit": "a" * 40, "files": {}}
+FACTS: dict[str, Any] = {"mteb": "2", "entry": {}, "trained_on": None}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "'list' object has no attribute 'items'"),
+        (None, "'NoneType' object has no attribute 'items'"),
+        ({"a/b": None}, "checkpoint 'a/b' has no commit, or one of another form"),
+        ({"a/b": []}, "checkpoint 'a/b' has no commit, or one of another form"),
+        ({"a/b": PINNED, "c/d": {"commit": "a" * 40}}, "checkpoint 'c/d' has no files, or one of another form"),
+        ({"a/b": PINNED | {"files": []}}, "checkpoint 'a/b' has no files, or one of another form"),
+        ({"names": []}, "'list' object is not a mapping"),
+        ({"names": {"models": []}}, "'list' object has no attribute 'items'"),
+        (
+            {"names": {"models": {"a/b": FACTS, "c/d": {"mteb": "2"}}}},
+            "models 'c/d' has no entry, or one of another form",
+        ),
+        ({"names": {"datasets": {"x": {}}}}, "datasets 'x' has no task, or one of another form"),
+        ({"names": {"benchmarks": {"x": None}}}, "benchmarks 'x' has no rows, or one of another form"),
+    ],
+)
+def test_a_lock_file_of_another_form_is_named_with_its_entry(tmp_path, monkeypatch, content, message):
+    monkeypatch.chdir(tmp_path)
+    files.write_json(Path(lock.LOCK), content)
+    for read in (lock.read, lock.names, lambda: lock.check("a/b", {})):
+        with pytest.raises(DataError, match=re.escape(f"checkpoints.lock.json is damaged ({message})")):
+            read()
+
+
+@pytest.mark.parametrize("content", [{}, {"a/b": PINNED}, {"names": {}}, {"names": {"models": {"a/b": FACTS}}}])
+def test_a_lock_file_without_some_kinds_is_read(tmp_path, monkeypatch, content):
+    monkeypatch.chdir(tmp_path)
+    files.write_json(Path(lock.LOCK), content)
+    assert lock.read() == content
+    assert lock.names() == {"models": {}, "datasets": {}, "benchmarks": {}} | content.get("names", {})
+
+
 @pytest.mark.slow
 def test_a_branch_is_resolved_once(hub, tmp_path):
     contents = {**OTHERS, "pytorch_model.bin": saved(tmp_path / "good", WEIGHTS)}

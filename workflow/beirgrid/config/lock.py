@@ -18,9 +18,14 @@ LOCK = "checkpoints.lock.json"
 # Locked while the lock file changes, across all machines that share the working directory.
 _FLOCK = f".{LOCK}.flock"
 RESOLVE = "resolve"
-# The key beside the checkpoints, and its keys.
+# The key beside the checkpoints, and its keys. What entries of each need, and those of checkpoints.
 _NAMES = "names"
-_KINDS = ("models", "datasets", "benchmarks")
+_KINDS: dict[str, dict[str, Any]] = {
+    "models": {"entry": dict, "trained_on": list | None},
+    "datasets": {"task": str, "dataset": dict},
+    "benchmarks": {"rows": list},
+}
+_PINNED = {"commit": str, "files": dict}
 _BRANCH = "main"
 
 
@@ -29,12 +34,20 @@ def read() -> dict[str, Any]:
     if not Path(LOCK).is_file():
         return {}
     with files.reading(LOCK):
-        return dict(files.read_json(LOCK))
+        locked: dict[str, Any] = files.read_json(LOCK)
+        checkpoints = {name: entry for name, entry in locked.items() if name != _NAMES}
+        for kind, named in {"checkpoint": checkpoints, **locked.get(_NAMES, {})}.items():
+            for name, entry in named.items():
+                for key, form in _KINDS.get(kind, _PINNED).items():
+                    if not isinstance(dict(entry or {}).get(key, ...), form):
+                        raise ValueError(f"{kind} {name!r} has no {key}, or one of another form")
+        return locked
 
 
 def names() -> dict[str, dict[str, Any]]:
     """Return what is locked of ``models``, ``datasets`` and ``benchmarks`` of mteb, by name."""
-    return dict(read().get(_NAMES) or {kind: {} for kind in _KINDS})
+    known: dict[str, dict[str, Any]] = read().get(_NAMES, {})
+    return {kind: {} for kind in _KINDS} | known
 
 
 def keep(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
