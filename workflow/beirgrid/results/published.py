@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ..config.entries import TOLERANCES
 from ..config.metric_names import registered_metric
 from ..config.names import local_name
 from ..core.errors import ConfigError, nearest, quoted
@@ -85,7 +86,7 @@ def read(files: Iterable[Path], tolerances: Mapping[str, float]) -> Iterator[Pub
 
 
 def check(files: Collection[Path], tolerances: dict[str, float], shown: Iterable[str] = ()) -> None:
-    """Refuse published values that cannot be read, a misspelt class of tolerances, and unknown files to show."""
+    """Refuse published values that cannot be read, an unknown class of tolerances, and unknown files to show."""
     names = [path.stem for path in files]
     for name in shown:
         if name not in names:
@@ -93,9 +94,8 @@ def check(files: Collection[Path], tolerances: dict[str, float], shown: Iterable
                 f"grid.show.published: there is no file config/published/{name}.csv{nearest(name, names)}"
             )
     used = {value.tolerance_class for value in read(files, tolerances)}
-    for name in tolerances:
-        if name not in used and (hint := nearest(name, used)):
-            raise ConfigError(f"tolerances.{name}: no published value has this class{hint}")
+    for name in tolerances.keys() - used - TOLERANCES.keys():
+        raise ConfigError(f"tolerances.{name}: no published value has this class{nearest(name, used)}")
 
 
 def _values(path: Path, rows: csv.DictReader[str], tolerances: Mapping[str, float]) -> Iterator[Published]:
