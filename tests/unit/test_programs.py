@@ -110,6 +110,15 @@ def test_a_program_gets_the_collection_without_qrels_and_its_run_is_checked(stag
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
+FILE_FOR_FOLDER = "import os, sys; os.rmdir(sys.argv[1]); open(sys.argv[1], 'w').write('x')"
+
+
+def test_a_log_shows_what_a_terminal_would_act_on(stage):
+    code = r"print('\x1b[2J\x00a\tb\rc', flush=True); import sys; sys.stderr.buffer.write(b'\xffd'); exit(1)"
+    said = stage("retrieve", python(code), status=1).splitlines()
+    assert said[-4:-1] == [r"\x1b[2J\x00a  b", "c", "�d"]
+
+
 def writes(run: str, *arguments: str, before: str = "") -> str:
     """Return a command that writes a run, after other code, which has the arguments from ``argv[2]``."""
     return python(f"from sys import argv; {before}open(argv[1], 'w').write({run!r})", "{run}", *arguments)
@@ -118,14 +127,18 @@ def writes(run: str, *arguments: str, before: str = "") -> str:
 @pytest.mark.parametrize(
     ("kind", "command", "message"),
     [
-        ("retrieve", "no-such-program {queries}", "the command cannot start: 'no-such-program': No such file"),
+        ("retrieve", "no-such-program", "the command 'no-such-program' cannot start: [Errno 2] No such file or dire"),
+        ("retrieve", " ", "the command ' ' cannot start: it has no words"),
+        ("retrieve", "search 'a", 'the command "search \'a" cannot start: No closing quotation'),
+        ("retrieve", "search \0", r"the command 'search \x00' cannot start: embedded null byte"),
         ("retrieve", python("exit(3)"), "the command ended with exit status 3. Its output is above"),
         ("retrieve", python("import os; os.kill(os.getpid(), 9)"), "was killed by signal 9. Its output is above"),
         ("retrieve", python("pass"), "the command wrote no file {run}"),
         ("retrieve", writes("q1 Q0 d9 1 1 t\nd3 Q0 d1 1 1 t\n"), "'s':1: the corpus has no docu"),
         ("retrieve", writes("q1 Q0 d1 1 nan t\n"), "of 's':1: the score 'nan' is not a number"),
         ("retrieve", writes("q1 Q0 d1 1 1 t\n"), "the run of 's' lacks 1 of the 2 queries"),
-        ("index", python("pass"), "the index_command wrote nothing to {index}"),
+        ("index", python("pass"), "the index_command wrote nothing to the folder {index}, or replaced it by a file"),
+        ("index", python(FILE_FOR_FOLDER, "{index}"), "the index_command wrote nothing to the folder {index}, or repl"),
         ("index", python("exit('disk full')"), "ended with exit status 1. Its output is above"),
     ],
 )
@@ -190,7 +203,7 @@ def loaded(**systems: dict) -> config.Config:
     [
         ({"command": "search {queries}"}, "systems.mine: command: needs {run}"),
         ({"command": "search {run}"}, "systems.mine: command: needs {queries}"),
-        ({"command": "search '{queries} {run}"}, "systems.mine: No closing quotation"),
+        ({"command": "search '{queries} {run}"}, "systems.mine: command: No closing quotation"),
         ({"command": ""}, "systems.mine: command: needs {queries}; command: needs {run}"),
         ({"index_command": "index {corpus}"}, "systems.mine: index_command: needs {index}"),
         ({"depth": 10}, "depth: Extra inputs are not permitted"),

@@ -230,7 +230,10 @@ class Program(Foreign):
     def _problems(self) -> Iterator[str]:
         for key, needed in (("command", {"queries", "run"}), ("index_command", {"corpus", "index"})):
             if (command := getattr(self, key)) is not None:
-                shlex.split(command)
+                try:
+                    shlex.split(command)
+                except ValueError as error:
+                    yield f"{key}: {error}"
                 yield from (f"{key}: needs {{{name}}}" for name in sorted(needed - places_of(command)))
 
 

@@ -6,8 +6,10 @@ import json
 import os
 import shlex
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -46,8 +48,8 @@ def index_program(
         with files.atomic(output, directory=True) as index, files.scratch(f"{output}-input") as folder:
             folder.mkdir()
             facts["build_seconds"] = run_command(command, folder, corpus, {}, {"index": index, "threads": threads})
-            if not files.size(index):
-                raise BeirgridError("the index_command wrote nothing to {index}")
+            if not index.is_dir() or not files.size(index):
+                raise BeirgridError("the index_command wrote nothing to the folder {index}, or replaced it by a file")
         facts.update(documents=collection.count(corpus), bytes=files.size(output))
 
 
@@ -124,21 +126,29 @@ def run_command(
     rows = (json.dumps({"_id": query, "text": text}, ensure_ascii=False) + "\n" for query, text in queries.items())
     files.write_text(folder / "queries.jsonl", "".join(rows))
     absolute = {name: place.absolute() if isinstance(place, Path) else place for name, place in given.items()}
-    words = command_words(command, absolute)
-    say(f"$ {shlex.join(words)}")
     started = time.monotonic()
-    try:
-        ended = subprocess.run(
-            words,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=2,  # standard error: the log of the job. Standard output is for results
-            env={name: value for name, value in os.environ.items() if name not in _OURS},
-            preexec_fn=die_with_parent,
-        )
-    except OSError as error:
-        raise BeirgridError(f"the command cannot start: {quoted(words[0])}: {error.strerror}") from None
-    if status := ended.returncode:
+    # A server that the program starts may keep its output open, so that a pipe would have no end.
+    with tempfile.NamedTemporaryFile() as output, Path(output.name).open(errors="replace") as printed:
+        try:
+            if not (words := command_words(command, absolute)):
+                raise ValueError("it has no words")
+            say(f"$ {shlex.join(words)}")
+            program = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={name: value for name, value in os.environ.items() if name not in _OURS},
+                preexec_fn=die_with_parent,
+            )
+        except (OSError, ValueError) as error:
+            raise BeirgridError(f"the command {quoted(command)} cannot start: {error}") from None
+        while program.returncode is None:
+            with suppress(subprocess.TimeoutExpired):
+                program.wait(0.2)
+            for line in printed:
+                say(line.rstrip("\n").expandtabs())
+    if status := program.returncode:
         how = f"ended with exit status {status}" if status > 0 else f"was killed by signal {-status}"
         raise BeirgridError(f"the command {how}. Its output is above")
     return round(time.monotonic() - started, 3)
