@@ -56,11 +56,11 @@ corpora.demo.path: there is no folder
 corpora.demo.path: there is no folder /etc/hostname
     corpora: {demo: {path: /etc/hostname}}
 lies in results/, whose files the workflow replaces
-    models: {minilm: {DENSE, path: results/models/minilm/checkpoint}}
+    models: {minilm: {DENSE, package: null, path: results/models/minilm/checkpoint}}
     corpora: {demo: {path: results/mine}}
-    models: {minilm: {path: link}}
+    models: {minilm: {package: null, path: link}}
 models.x.checkpoint: String should match pattern '^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Za-z0-9_][
-    models: {x: {family: dense, similarity: dot, checkpoint: 'https://hub/a/b', revision: ONES40}}
+    models: {x: {family: dense, similarity: dot, checkpoint: 'https://hub/a/b', revision: 'ONES40'}}
 datasets.x.mean_of: 'x' is itself a mean
     datasets: {x: {mean_of: [x]}}
 datasets.demo.split: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$'
@@ -75,10 +75,30 @@ systems.x.first_stage: Field required
     systems: {x: {reranker: ms-marco-minilm}}
 systems.x.retriever: Field required
     systems: {x: {}}
+retrieve.depht: Extra inputs are not permitted; did you mean 'depth'?
+    retrieve: {depht: 3}
+retrieve.depth: Input should be a valid integer (here '100'). It is a text: write it without quotes or, if it stands in
+    retrieve: {depth: "100"}
+models.minilm: the key 'package' does not go with path: 'package: null' takes it out
+    models: {minilm: {path: link}}
+models.x: revision: needs the checkpoint of which it is a commit
+    models: {x: {DENSE, path: /x, revision: 'ONES40'}}
+models.x.adapter: needs a path, or a checkpoint with its revision
+    models: {x: {DENSE, path: /x, adapter: {path: /y, revision: 'ONES40'}}}
+models.demo-reranker: the key 'engine' does not go with train
+    models: {demo-reranker: {engine: mteb}}
+models.demo-reranker: the key 'pickled' does not go with train
+    models: {demo-reranker: {pickled: true}}
+models.x: the key 'special_tokens' does not go with endpoint
+    models: {x: {DENSE, special_tokens: end, endpoint: {model: m, url: 'http://h'}}}
+models.x: the key 'query_length' does not go with query_model
+    models: {x: {family: late-interaction, path: /x, query_length: 9, query_model: colbertv2}}
+systems.x: candidates: does not go with exhaustive, which scores every document
+    systems: {x: {retriever: colbertv2, candidates: 10, exhaustive: true}}
 datasets.x: of a corpus of ir_datasets, it needs the key id, which names the split too (beir/fiqa/test)
     datasets: {x: {corpus: fiqa, id: beir/fiqa/test, split: dev}}
 models.minilm.path: there is no folder /nowhere
-    {models: {minilm: {path: /nowhere}}, grid: {systems: [minilm]}}
+    {models: {minilm: {package: null, path: /nowhere}}, grid: {systems: [minilm]}}
 no system is named 'bm52'; did you mean 'bm25'?
     grid: {systems: [bm52]}
 grid: baseline, compare: the grid has no system 'bm52'; did you mean 'bm25'?
@@ -237,7 +257,7 @@ WORKS: dict[str, tuple[str, ...]] = {
     "the later of two configfiles": ("retrieve: {depth: 10.5}\nmetrics: [ndcg@5]", "retrieve: {depth: 2000}"),
     "a map over a value": ("retrieve: 5", "retrieve: {depth: 2000}"),
     "line breaks in a prompt": ('models: {minilm: {prompts: {query: "a\\n\\u2028b\\0"}}}',),
-    "braces and brackets in a path": ("models: {minilm: {path: 'model {x} <y> $(z)'}}",),
+    "braces and brackets in a path": ("models: {minilm: {package: null, path: 'model {x} <y> $(z)'}}",),
 }
 
 

@@ -19,6 +19,9 @@ from .entries import Config
 from .metric_names import MAIN
 from .values import explain
 
+# The keys of all entries.
+_KEYS = {key for kind in vars(entries).values() for key in getattr(kind, "model_fields", ())}
+
 
 def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration over the registry and the settings that come with beirgrid."""
@@ -72,7 +75,7 @@ def load(raw: Mapping[str, Any]) -> Config:
         raw = names.expand(raw)
         config = Config.model_validate(raw, context=raw)
     except ValidationError as error:
-        raise _refusal(explain(error, "", raw)) from None
+        raise _refusal(explain(error, "", raw, _KEYS)) from None
     refuse(checks.entry_problems(config))
     config = config.model_copy(update={"metrics": _metrics(config)})
     refuse([*seeds.problems(config), *checks.grid_problems(config)])

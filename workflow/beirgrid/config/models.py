@@ -72,7 +72,7 @@ class Adapter(Entry):
     pickled: bool = Field(False, description="If there are no safetensors, convert pickled weights.")
 
     def _problems(self) -> Iterator[str]:
-        if not (self.path or (self.checkpoint and self.revision)):
+        if bool(self.checkpoint) != bool(self.revision) or not (self.path or self.checkpoint):
             yield "needs a path, or a checkpoint with its revision"
 
 
@@ -208,6 +208,10 @@ class ModelEntry(Entry):
         by = next((key for key in _UNREAD if getattr(self, key, None)), "")
         unread = [key for key in _UNREAD.get(by, ()) if key in self.model_fields_set]
         yield from (f"the key {key!r} does not go with {by}" for key in unread)
+        if self.path and self.package:
+            yield "the key 'package' does not go with path: 'package: null' takes it out"
+        if self.revision and not self.checkpoint and "revision" not in unread:
+            yield "revision: needs the checkpoint of which it is a commit"
         if by == "endpoint":
             if self.family not in _SERVED:
                 yield f"endpoint: a server runs {', '.join(_SERVED)} models here, and this is a {self.family} model"
@@ -230,12 +234,13 @@ class ModelEntry(Entry):
 _SERVED = ("dense", "cross-encoder", "listwise-reranker")
 # Keys that decide how weights are read, if a model is not a checkpoint that our engine opens, and keys unread then.
 _UNREAD = {
-    "train": ("path", "package", "checkpoint", "endpoint", "revision", "files", "adapter"),
+    "train": ("path", "package", "checkpoint", "endpoint", "engine", "revision", "files", "adapter", "pickled"),
     "endpoint": (
         *("checkpoint", "revision", "path", "package", "files", "pickled", "adapter", "trust_remote_code"),
-        *("max_length", "precision", "pooling", "brackets", "chunks"),
+        *("max_length", "precision", "pooling", "brackets", "special_tokens", "chunks", "engine"),
     ),
     "engine": ("prompts", "pooling", "brackets", "special_tokens", "max_length", "precision", "chunks"),
+    "query_model": ("query_length", "query_lengths"),
 }
 
 _ENGINE = Field(

@@ -170,6 +170,11 @@ class LateInteractionRetriever(Retriever):
     candidates: Size = Field(100, description="Nearest tokens per query token whose documents are scored.")
     exhaustive: bool = Field(False, description="Score every document, without an index: the slow reference.")
 
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
+        if self.exhaustive and "candidates" in self.model_fields_set:
+            yield "candidates: does not go with exhaustive, which scores every document"
+
 
 class Repeated(SystemEntry):
     """A system with seeds after the configuration was loaded: the names of its members, one per seed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -144,11 +144,12 @@ class Entry(BaseModel):
 _WITHOUT_VALUE = ("extra_forbidden", "value_error", "missing")
 
 
-def explain(error: ValidationError, where: str, value: Any) -> Iterator[str]:
+def explain(error: ValidationError, where: str, value: Any, known: Collection[str] = ()) -> Iterator[str]:
     """Yield one line per mistake: the key and pydantic's sentence, with a short value.
 
     Args:
         where: key of the validated value; empty for the top level.
+        known: keys, the nearest of which is named beside a key that no entry has.
     """
     for details in error.errors():
         missing = [str(details["loc"][-1])] if details["type"].startswith("missing") else []
@@ -156,6 +157,10 @@ def explain(error: ValidationError, where: str, value: Any) -> Iterator[str]:
         hidden = details["type"] in _WITHOUT_VALUE or isinstance(details["input"], Mapping)
         hidden = hidden or "endpoint" in place  # may be a key, or an address with a password
         shown = "" if hidden else f" (here {quoted(details['input'])})"
+        if details["type"] == "extra_forbidden" and (key := str(details["loc"][-1])) not in known:
+            shown = nearest(key, known, 0.8)
+        if details["type"] in ("int_type", "float_type", "bool_type") and isinstance(details["input"], str):
+            shown += ". It is a text: write it without quotes or, if it stands in --config KEY={…}, in a configfile"
         yield f"{place}: {details['msg'].removeprefix('Value error, ')}{shown}"
 
 

@@ -77,7 +77,7 @@ def log_to_standard_error() -> None:
     _LOG.propagate = False
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the known name closest to ``name``, or an empty string."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str:
+    """Return ``"; did you mean 'x'?"`` for the closest known name, or an empty string (difflib's ratio)."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=least)
     return f"; did you mean {matches[0]!r}?" if matches else ""
