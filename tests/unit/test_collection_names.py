@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -373,6 +374,31 @@ def test_a_subset_is_fetched_from_its_own_configurations(tmp_path):
     out = fetched(tmp_path, "MIRACLRetrieval-sw", "mteb/MIRACLRetrieval", layout)
     assert pd.read_parquet(out / "corpus.parquet")["text"].tolist() == ["document sw"]
     assert pd.read_parquet(out / "queries.parquet")["text"].tolist() == ["query sw"]
+
+
+def test_a_dataset_has_the_split_of_a_task_that_it_names():
+    """The task is mteb's, with data in place of those that it downloads."""
+    revision = registry.mteb().get_task("SciFact").metadata.dataset["revision"]
+    source = open_source(MtebCorpus(source="mteb", task="SciFact", revision=revision))
+    documents = {"test": "one", "dev": "one", "other": "two"}
+    loaded = {
+        split: {
+            "corpus": datasets.Dataset.from_list([{"id": "d1", "text": text}]),
+            "queries": datasets.Dataset.from_list([{"id": f"of {split}", "text": "x"}]),
+            "relevant_docs": {f"of {split}": {"d1": 1}},
+        }
+        for split, text in documents.items()
+    }
+    source._task.dataset = {"default": loaded}
+    source._task.data_loaded = True
+    for split, keys in (("test", {}), ("dev", {"split": "dev"})):
+        dataset = Dataset(corpus="x", **keys)
+        assert [query.id for query in source.queries(dataset)] == [f"of {split}"]
+        assert [judgement.query for judgement in source.judgements(dataset)] == [f"of {split}"]
+    assert [document.text for document in source.documents()] == ["one"]
+    for split in ("other", "train"):
+        with pytest.raises(DataError, match=rf"no split '{split}' over .* of 'test' \(its splits are test, dev, other"):
+            next(source.judgements(Dataset(corpus="x", split=split)))
 
 
 def test_an_environment_without_mteb_says_so(monkeypatch):

@@ -10,9 +10,12 @@ import pytest
 import yaml
 from graph import everything, inputs, settings
 from helpers import tracked_configuration, write_collection
+from pydantic import TypeAdapter
 
 from beirgrid import config
+from beirgrid.collections.sources import open_source
 from beirgrid.config import checks, values
+from beirgrid.config.datasets import Corpus, Dataset
 from beirgrid.config.metric_names import written
 from beirgrid.core.checkout import CHECKOUT, resolve_path
 from beirgrid.core.errors import BeirgridError, ConfigError
@@ -150,6 +153,25 @@ def test_a_missing_folder_is_named_only_if_the_grid_needs_it(raw):
     raw["grid"]["datasets"] = ["mine"]
     with pytest.raises(ConfigError, match="there is no folder /nowhere"):
         config.load(raw)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "folder_of", "wanted"),
+    [("fiqa-dev", "fiqa", "dev"), ("fiqa", "fiqa", "test"), ("nq", "nq", "test"), ("miracl-sw", "miracl-sw", "dev")],
+)
+def test_a_folder_that_replaces_a_collection_has_the_split_of_the_dataset(raw, tmp_path, dataset, folder_of, wanted):
+    """FEVER has as many queries in dev as in test, so that their number tells no difference."""
+    judged = {split: [("q", "1", 1)] for split in ("dev", "test")}
+    write_collection(tmp_path, [{"_id": "1", "text": "a"}], [{"_id": "q", "text": "a"}], judged)
+    raw["corpora"][folder_of] |= {"source": "local", "path": str(tmp_path)}
+    grid = _planned(raw, "bm25", dataset)
+    asked = settings(grid, "fetch_dataset", dataset=dataset)
+    (read,) = [name for name in stages()["fetch_dataset"].files(grid, dataset=dataset) if "qrels" in name]
+    corpus = TypeAdapter(Corpus).validate_python(asked["corpus_entry"])
+    entry = Dataset.model_validate(asked["entry"])
+    (judgement,) = open_source(corpus).judgements(entry)
+    assert read == str(tmp_path / f"qrels/{wanted}.tsv")
+    assert judgement.place.startswith(f"{read}:")
 
 
 def test_a_language_that_bm25_lacks_does_for_other_systems(raw):

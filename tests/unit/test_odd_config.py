@@ -75,6 +75,16 @@ systems.x.first_stage: Field required
     systems: {x: {reranker: ms-marco-minilm}}
 systems.x.retriever: Field required
     systems: {x: {}}
+datasets.x.id: nothing reads it over a corpus with source: local; leave it out
+    {corpora: {c: {source: local, path: .}}, datasets: {x: {corpus: c, id: a/b}}}
+datasets.x.revision: nothing reads it over a corpus with source: mteb; leave it out
+    {corpora: {c: {source: mteb, task: T, revision: 'ONES40'}}, datasets: {x: {corpus: c, revision: 'ONES40'}}}
+datasets.x.revision: nothing reads it over a corpus with source: ir_datasets; leave it out
+    datasets: {x: {corpus: fiqa, id: beir/fiqa/test, revision: 'ONES40'}}
+datasets.x: queries_are_documents: does not go with mean_of
+    datasets: {x: {mean_of: [demo], queries_are_documents: true}}
+corpora.demo.titles: Extra inputs are not permitted
+    corpora: {demo: {titles: true}}
 retrieve.depht: Extra inputs are not permitted; did you mean 'depth'?
     retrieve: {depht: 3}
 retrieve.depth: Input should be a valid integer (here '100'). It is a text: write it without quotes or, if it stands in
@@ -179,6 +189,12 @@ corpora.x.language: 'bm25' cannot read 'yo': Lucene here has no analyzer for it 
 'demo-reranker' is trained on 'x'
     {datasets: {x: {corpus: demo, split: train}, y: {mean_of: [demo, x]}}, grid: {datasets: [y],
         systems: [bm25+demo-ce]}}
+    {corpora: {c: {source: local, path: workflow/resources/demo}}, datasets: {x: {corpus: c, split: train}},
+        grid: {datasets: [x], systems: [bm25+demo-ce]}}
+'x' is trained on 'dev', so it cannot be evaluated on this dataset
+    {corpora: {c: {source: mteb, task: T, revision: 'ONES40', split: dev}}, datasets: {y: {corpus: c},
+        dev: {corpus: c, split: dev}}, models: {x: {family: cross-encoder, train: {base: minilm, corpus: c,
+        dataset: y}}}, systems: {z: {first_stage: bm25, reranker: x}}, grid: {datasets: [dev], systems: [z]}}
 recall@1000 looks deeper than the runs are (retrieve.depth is 200)
     retrieve: {depth: 200}
 models.x.path: there is no folder /nowhere

@@ -180,7 +180,7 @@ def _mismatches(judged: Judged, dataset: Dataset, corpus: Corpus) -> Iterator[st
     """Yield what does not match between queries, qrels, and documents that are not, or alone, ranked."""
     texts, grades = judged.texts, judged.grades
     if not grades and not is_unjudged(corpus):
-        yield f"it has no qrels (split {dataset.split!r} is empty)"
+        yield f"it has no qrels (split {dataset.qrels(corpus)[1]!r} is empty)"
     if unknown := [query for query in grades if query not in texts]:
         yield f"the qrels judge {len(unknown)} queries that do not exist, {quoted(unknown[0])} first"
     if dataset.queries not in (None, len(texts)):
@@ -195,7 +195,7 @@ def _mismatches(judged: Judged, dataset: Dataset, corpus: Corpus) -> Iterator[st
     if grades and not any(grade > 0 for of_query in grades.values() for grade in of_query.values()):
         yield (
             f"none of its {sum(map(len, grades.values())):,} judgements is relevant (a grade above 0), so that every "
-            f"score would be 0 (split {dataset.split!r}). Is another column the grade?"
+            f"score would be 0 (split {dataset.qrels(corpus)[1]!r}). Is another column the grade?"
         )
 
 

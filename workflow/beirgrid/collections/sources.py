@@ -89,7 +89,7 @@ class LocalSource(Source):
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
         if not is_unjudged(self.corpus):
-            yield from qrels.judgements(self._file(f"qrels/{dataset.split}.tsv"))
+            yield from qrels.judgements(self._file(f"qrels/{dataset.qrels(self.corpus)[1]}.tsv"))
 
     def version(self, dataset: Dataset) -> str:
         """Phrase the version of the qrels and the judges, if the folder is an evaluation set with qrels."""
@@ -98,7 +98,7 @@ class LocalSource(Source):
             return ""
         with files.reading(about):
             versions = {accepted["sha256"]: accepted for accepted in files.read_json(about)["versions"]}
-        accepted = versions.get(files.sha256(self._file(f"qrels/{dataset.split}.tsv")))
+        accepted = versions.get(files.sha256(self._file(f"qrels/{dataset.qrels(self.corpus)[1]}.tsv")))
         if accepted is None:
             return "its qrels are not an accepted version (set.json)"
         return f"version {accepted['number']} of its qrels, {judged_by(accepted['judges'])}"
@@ -271,7 +271,7 @@ class MtebSource(Source):
         self.corpus = corpus
 
     def documents(self) -> Iterator[Document]:
-        for row in self._loaded["corpus"]:
+        for row in self._of(Dataset(split=self.corpus.split))["corpus"]:
             yield _document({"_id": row["id"], **row}, f"{self.corpus.task} document {row['id']!a}")
 
     def queries(self, dataset: Dataset) -> Iterator[Query]:
@@ -279,13 +279,14 @@ class MtebSource(Source):
         from mteb.types import PromptType
 
         # As models of mteb read a query: with its instruction, and a conversation as one text.
-        texts = _retrieval_texts(self._loaded["queries"], PromptType.query)
-        for row, text in zip(self._loaded["queries"], texts, strict=True):
+        asked = self._of(dataset)["queries"]
+        for row, text in zip(asked, _retrieval_texts(asked, PromptType.query), strict=True):
             place = f"{self.corpus.task} query {row['id']!a}"
             yield Query(read_id(row, place, "id"), encodable(text, "text", place), place)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Restriction]:
-        qrels: dict[str, dict[str, int]] = self._loaded["relevant_docs"]
+        loaded = self._of(dataset)
+        qrels: dict[str, dict[str, int]] = loaded["relevant_docs"]
         changes = self._changes()
         for name, documents in changes.items():
             judged = {document for one in ("og", "changed") for document in qrels.get(f"{name}-{one}", ())}
@@ -298,8 +299,8 @@ class MtebSource(Source):
             changed = changes.get(str(query).rpartition("-")[0], ())
             for document, grade in grades.items():
                 yield Judgement(str(query), str(document), int(grade), place, document in changed)
-        top_ranked = self._loaded.get("top_ranked") or {}
-        everything = {row["id"] for row in self._loaded["corpus"]} if top_ranked else set()
+        top_ranked = loaded.get("top_ranked") or {}
+        everything = {row["id"] for row in loaded["corpus"]} if top_ranked else set()
         # Some tasks list all documents but few, which their benchmark excludes (BRIGHT).
         nearly_all = all(2 * len(documents) > len(everything) for documents in top_ranked.values())
         for query, documents in top_ranked.items():
@@ -334,14 +335,23 @@ class MtebSource(Source):
             )
         return task
 
+    def _of(self, dataset: Dataset) -> dict[str, Any]:
+        """Return the data of a dataset's split; raise DataError unless its documents are those of the corpus."""
+        _, split = dataset.qrels(self.corpus)
+        loaded, own = self._loaded.get(split, {}), self._loaded.get(self.corpus.split, {})
+        if not loaded or (loaded is not own and [*loaded["corpus"]] != [*own.get("corpus", ())]):
+            reason = f"mteb has no split {split!r} over the documents of {self.corpus.split!r}"
+            raise DataError(f"{self.corpus.task}: {reason} (its splits are {', '.join(self._loaded)})")
+        return loaded
+
     @cached_property
-    def _loaded(self) -> dict[str, Any]:
-        """The data from the task's own code: corpus, queries, relevant_docs and top_ranked."""
+    def _loaded(self) -> dict[str, dict[str, Any]]:
+        """The data from the task's own code, by split: corpus, queries, relevant_docs and top_ranked."""
         task = self._task
         with errors_of_library(f"{self.corpus.task} at {self.corpus.revision[:12]}"):
             task.load_data()
             task.convert_v1_dataset_format_to_v2(num_proc=None)  # needed after older loading code
-            loaded: dict[str, Any] = task.dataset[self.corpus.subset][self.corpus.split]
+            loaded: dict[str, dict[str, Any]] = task.dataset[self.corpus.subset]
         return loaded
 
 

@@ -33,6 +33,10 @@ def _dataset_problems(where: str, dataset: entries.Dataset, config: Config) -> I
     means = (part for part in dataset.mean_of if config.datasets[part].mean_of)
     yield from (f"{where}.mean_of: {part!r} is itself a mean" for part in means)
     corpus = config.corpora[dataset.corpus] if dataset.corpus else None
+    unread = {"id", "revision"} if isinstance(corpus, entries.MtebCorpus | entries.LocalCorpus) else {"revision"}
+    if corpus and corpus.source != "huggingface" and not (corpus.source == "local" and corpus.id):
+        for key in sorted(unread & dataset.model_fields_set):
+            yield f"{where}.{key}: nothing reads it over a corpus with source: {corpus.source}; leave it out"
     if isinstance(corpus, entries.IrDatasetsCorpus) and (dataset.id is None or "split" in dataset.model_fields_set):
         yield f"{where}: of a corpus of ir_datasets, it needs the key id, which names the split too (beir/fiqa/test)"
     if isinstance(corpus, entries.HubCorpus) and (dataset.id is None) != (dataset.revision is None):
@@ -188,9 +192,9 @@ def _leakage_problems(config: Config, model: str) -> Iterator[str]:
     """Yield datasets of the grid on whose qrels a model of the grid, or a model behind it, is trained."""
     train = config.models[model].training
     if isinstance(train, entries.CrossEncoderTraining) and train.dataset:
-        trained = config.datasets[train.dataset]
+        trained = config.datasets[train.dataset].qrels(config.corpora[train.corpus])
         for name, tested in searched_datasets(config).items():
-            if (tested.corpus, tested.id or tested.split) == (trained.corpus, trained.id or trained.split):
+            if tested.qrels(config.corpora[str(tested.corpus)]) == trained:
                 yield f"grid.datasets: {model!r} is trained on {name!r}, so it cannot be evaluated on this dataset"
 
 

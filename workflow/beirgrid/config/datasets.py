@@ -17,7 +17,6 @@ class CorpusEntry(Entry):
     """Keys that corpora of every source have."""
 
     documents: Count | None = Field(None, description="Documents, which fetch compares. Shards follow from it.")
-    titles: bool = Field(True, description="Whether the documents have titles.")
     language: Language = Field("en", description="Language of the documents, an ISO 639-1 code.")
     licence: str = Field("", description="Licence as the publishers or the BEIR paper state it.")
     show_text: bool = Field(True, description="false: reports show ids in place of texts, as some licences ask.")
@@ -65,7 +64,7 @@ class MtebCorpus(CorpusEntry):
     source: Literal["mteb"] = Field(description="Where the corpus comes from.")
     task: str = Field(description="Name of the task.")
     revision: Revision = Field(description="Commit of the task's dataset on the Hugging Face hub, 40 hex digits.")
-    split: Name = Field("test", description="Split of the task.")
+    split: Name = Field("test", description="Split of the task with the documents.")
     subset: Name = Field("default", description="Subset of the task.")
 
     @property
@@ -91,7 +90,7 @@ class Dataset(Entry):
     corpus: Annotated[str | None, Refers(("corpora",))] = Field(None, description="The corpus that is searched.")
     id: str | None = Field(None, description="ir_datasets id, or hub dataset with the qrels (default: the corpus's).")
     revision: Revision | None = Field(None, description="Commit of the Hugging Face dataset with the qrels.")
-    split: Name = Field("test", description="Split of the qrels; of a local corpus, qrels/{split}.tsv.")
+    split: Name = Field("test", description="Split of the qrels (qrels/{split}.tsv). By default, a task of mteb's own.")
     queries: Count | None = Field(None, description="Number of queries with qrels, which fetch compares.")
     queries_are_documents: bool | Literal["auto"] = Field(
         "auto", description="Whether a document with a query's id is that query, not ranked. auto: if texts are equal."
@@ -109,11 +108,24 @@ class Dataset(Entry):
     mean_of: Annotated[Names, Refers(("datasets",))] = Field((), description="Datasets whose mean this one is.")
 
     def _problems(self) -> Iterator[str]:
-        own = {"corpus", "id", "revision", "split", "queries"} & self.model_fields_set
+        own = {"corpus", "id", "revision", "split", "queries", "queries_are_documents"} & self.model_fields_set
         if self.mean_of and own:
             yield f"{', '.join(sorted(own))}: does not go with mean_of"
         elif not self.mean_of and self.corpus is None:
             yield "needs the key corpus (or mean_of)"
+
+    def qrels(self, corpus: CorpusEntry) -> tuple[str, str]:
+        """Return the source of the qrels over a corpus (a folder, an id or a task), and their split.
+
+        Without the key ``split``, ``beir/fiqa/dev`` has the split ``dev`` in a folder that replaces ``beir/fiqa``.
+        """
+        given = "split" in self.model_fields_set
+        if isinstance(corpus, MtebCorpus):
+            return f"{corpus.task} {corpus.subset}", self.split if given else corpus.split
+        if isinstance(corpus, LocalCorpus):
+            prefix, _, split = (self.id or "").rpartition("/")
+            return str(resolve_path(corpus.path).resolve()), self.split if given or prefix != corpus.id else split
+        return f"{self.id or getattr(corpus, 'id', '')} {getattr(corpus, 'subset', '')}", self.split
 
 
 def is_unjudged(corpus: CorpusEntry) -> bool:

@@ -84,7 +84,8 @@ class FetchDataset(Stage):
         return {"corpus": artifacts.documents(grid.corpus(dataset))}
 
     def files(self, grid: Grid, dataset: str) -> Iterable[str]:
-        qrels = f"qrels/{grid.config.datasets[dataset].split}.tsv"
+        corpus = grid.config.corpora[grid.corpus(dataset)]
+        qrels = f"qrels/{grid.config.datasets[dataset].qrels(corpus)[1]}.tsv"
         judged = [] if dataset in grid.not_judged else [qrels]
         return _local_files(grid, grid.corpus(dataset), "queries.jsonl", *judged)
 

@@ -104,7 +104,8 @@ class Summary:
         # A folder is shown by its name only, so that tables do not change when results or collections are moved.
         place = resolve_path(source.path).name if isinstance(source, entries.LocalCorpus) else source.id
         judged = name not in self.grid.not_judged
-        described |= {"corpus": corpus, "source": entry.id or f"{place}, {entry.split}", "not_judged": not judged}
+        described |= {"corpus": corpus, "not_judged": not judged}
+        described["source"] = entry.id or f"{place}, {entry.qrels(source)[1]}"
         described |= {key: getattr(source, key) for key in ("licence", "language", "show_text")}
         if not absent:
             described["corpus_record"] = paths.CORPUS_RECORD.format(corpus=corpus)
