@@ -23,7 +23,7 @@ from sentence_transformers.util import cos_sim
 import beirgrid
 from beirgrid.collections import collection
 from beirgrid.core.errors import BeirgridError
-from beirgrid.runs import runs
+from beirgrid.search import exact
 
 METRICS = ("ndcg@10", "recall@100", "mrr@10", "p@10")
 
@@ -83,7 +83,7 @@ def test_the_ranking_is_that_of_all_scores(evaluator, documents, tiny_models, mo
 
 @pytest.mark.parametrize("own", [False, True])
 def test_documents_with_equal_scores_stand_as_in_a_grid(evaluator, documents, monkeypatch, own):
-    """The larger id comes first, in whatever block of documents it is, also where the ranking is cut."""
+    """The first documents of the corpus are found, in whatever block they are. Of these, the larger id comes first."""
     assert evaluator.depth == 1000, "nDCG of judged documents needs more than its cut"
     monkeypatch.setattr("beirgrid.tools.evaluator._DOCUMENTS", 37)
     for place in (evaluator, evaluator.limits):
@@ -98,11 +98,17 @@ def test_documents_with_equal_scores_stand_as_in_a_grid(evaluator, documents, mo
         similarity_fn_name, similarity = "cosine", staticmethod(cos_sim)
 
     found = evaluator.rank(Own() if own else Few())
-    exact = vectors.astype(np.float64)
-    exact = exact / np.linalg.norm(exact, axis=1, keepdims=True) if own else exact
-    for query, text in evaluator.queries.items():
-        scores = exact[[len(document) % 7 for document in documents.values()]] @ exact[len(text) % 7]
-        assert found[query].ids == runs.canonical(query, documents, scores, 10).ids
+    shard = Few().encode(list(documents.values()))
+    queries = Few().encode(list(evaluator.queries.values()))
+    if own:
+        shard, queries = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (shard, queries))
+    searched = exact.search([shard], queries, evaluator.limits.searched(len(shard)))
+    names = list(documents)
+    cut = 0
+    for query, vector, rows, scores in zip(evaluator.queries, queries, searched.rows, searched.scores, strict=True):
+        assert found[query].ids == evaluator.limits.ranking(query, [names[row] for row in rows], scores).ids
+        cut += found[query].ids != evaluator.limits.ranking(query, names, shard @ vector).ids
+    assert cut > 0, "larger ids are left out at the cut"
 
 
 @pytest.mark.slow

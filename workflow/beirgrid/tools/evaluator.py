@@ -95,18 +95,29 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
             BeirgridError: the model cannot encode texts, or a score is not a finite number.
         """
         texts = _encode(model, list(self.queries.values()), is_query=True)
-        rankings: runs.Run = dict.fromkeys(self.queries, runs.EMPTY)
+        best: runs.Run = dict.fromkeys(self.queries, runs.EMPTY)
+        most = self.limits.searched(collection.count(self.corpus))
         for block in collection.read_documents(self.corpus, size=_DOCUMENTS):
             scores = _similarity(
                 model, texts, _encode(model, [document.full_text for document in block], is_query=False)
             )
             ids = np.array([document.id for document in block], object)
-            for (query, best), of_query in zip(rankings.items(), scores, strict=True):
-                # What cannot be among the best is left out here; a score that is no number is refused below.
-                new = ~(of_query < best.scores[-1]) if len(best.ids) == self.depth else slice(None)
-                both = np.concatenate([best.scores, of_query[new]])
-                rankings[query] = self.limits.ranking(query, [*best.ids, *ids[new]], both)
-        return rankings
+            for query, of_query in zip(best, scores, strict=True):
+                allowed = self.limits.candidates.get(query)
+                kept = slice(None) if allowed is None else [document in allowed for document in ids]
+                best[query] = _best(best[query], ids[kept], of_query[kept], most)
+        return {query: self.limits.ranking(query, *found) for query, found in best.items()}
+
+
+def _best(best: runs.Ranking, ids: np.ndarray, scores: np.ndarray, most: int) -> runs.Ranking:
+    """Merge later documents of the corpus into the best: ties are cut in the order of the corpus, as in a grid.
+
+    A score that is no number stands first, so that the ranking is refused.
+    """
+    new = ~(scores < best.scores[-1]) if len(best.ids) == most else slice(None)
+    both = np.concatenate([best.scores, scores[new]])
+    order = len(both) - 1 - np.argsort(both[::-1], kind="stable")[::-1][:most]
+    return runs.Ranking(np.array([*best.ids, *ids[new]], object)[order].tolist(), both[order])
 
 
 def _fetch(dataset: str, directory: Path) -> str:
