@@ -129,10 +129,8 @@ def trec_values(qrels: Grades, run: Scores) -> Values:
         cut = {query: {d: scores[d] for d in trec_order(scores)[:k]} for query, scores in run.items()}
         found = pytrec_eval.RelevanceEvaluator(qrels, {"recip_rank"}).evaluate(cut)
         values[f"mrr@{k}"] = [found[q]["recip_rank"] if q in found else 0.0 for q in qrels]
-    # trec_eval -J reads a grade of -1 as "not judged", so negative grades, whose gain is 0, are 0 here.
-    judged = {query: {d: max(grade, 0) for d, grade in grades.items()} for query, grades in qrels.items()}
     wanted = {f"ndcg_cut.{','.join(map(str, CUTOFFS))}"}
-    found = pytrec_eval.RelevanceEvaluator(judged, wanted, judged_docs_only_flag=True).evaluate(run)
+    found = pytrec_eval.RelevanceEvaluator(qrels, wanted, judged_docs_only_flag=True).evaluate(run)
     return values | {f"ndcg_judged@{k}": [found.get(q, {}).get(f"ndcg_cut_{k}", 0.0) for q in qrels] for k in CUTOFFS}
 
 

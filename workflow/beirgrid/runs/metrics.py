@@ -59,8 +59,9 @@ def per_query(
     """Compute metrics (name@k) of a run per query with qrels. A query that the run lacks has no documents.
 
     ``ndcg_judged`` is nDCG after documents without a judgement for the query are removed, before the cut at k
-    (trec_eval -J). ``hole`` is the share of the top k without a judgement for the query; ``hole_corpus``, without a
-    judgement for any query, as in beir's ``custom_metrics.hole`` (BEIR paper, Table 4).
+    (trec_eval -J, for which a negative grade is no judgement). ``hole`` is the share of the top k without a judgement
+    for the query; ``hole_corpus``, without one for any query, as in beir's ``custom_metrics.hole`` (BEIR paper, Table
+    4).
 
     Args:
         run: rankings by query, in canonical order (``runs.read``).
@@ -93,10 +94,11 @@ def _with_ir_measures(
 ) -> dict[Metric, np.ndarray]:
     import ir_measures
 
-    # Ranks in place of scores leave trec_eval no ties to break. It would cut ids at a zero byte.
+    # Ranks in place of scores leave trec_eval no ties to break. It would cut ids at a zero byte. A grade of -1 is its
+    # mark of a document that is not judged; with others below 0, pytrec_eval writes outside its memory.
     names = [{document: str(rank) for rank, document in enumerate(ids)} for ids in ranked]
     judged = {
-        str(i): {names[i].get(document, f"-{n}"): max(grade, 0) for n, (document, grade) in enumerate(grades.items())}
+        str(i): {names[i].get(document, f"-{n}"): max(grade, -1) for n, (document, grade) in enumerate(grades.items())}
         for i, grades in enumerate(qrels)
     }
     run = {str(i): {name: -float(name) for name in of.values()} for i, of in enumerate(names) if of}
