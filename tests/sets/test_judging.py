@@ -411,6 +411,23 @@ def test_rows_of_excel_are_not_lost(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("rows", "ids", "told"),
+    [
+        (
+            '1,rye\n2,"oats\n3,wheat\n4,15"\n5,"two\nlines"\n',
+            "125",
+            "2 rows have a text over several lines, row 2 first",
+        ),
+        ('1,rye\n2,"two\nlines"\n', "12", "1 row has a text over several lines, row 2 first"),
+    ],
+)
+def test_a_quote_that_closes_rows_later_is_told(tmp_path, capsys, rows, ids, told):
+    (tmp_path / "a.csv").write_text(f"id,text\n{rows}")
+    assert [document.id for document in documents.read(tmp_path)[0]] == [*ids]
+    assert f"{tmp_path / 'a.csv'}: {told}. Does a text begin with a quote" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("name", "content", "told"),
     [
         ("a.csv", "id,text,body,note\n1,rye,oats,\n", "columns up to {} row 1 that are not read: body (1 values)"),
@@ -741,7 +758,16 @@ HEADER = "query,document,grade,reason\n"
         (f"{HEADER}q1,d1,3,\nq2,d2,9,\n", r"back\.csv row 2: the grade '9' is not one of"),
         (f"{HEADER}q1,d1,3,\nq2,other,1,\n", "does not have document 'other' of query 'q2'"),
         (f'{HEADER}q1,d1,3,"unsure\nq2,d2,0,\n', r"back\.csv row 1: unexpected end of data"),
-        ("query;document;grade;reason\nq2;d2;3;\n", r"back\.csv row 1 has no column 'query'"),  # of some countries
+        (
+            "query;document;grade;reason\nq2;d2;3;\n",
+            r"back\.csv has no column 'query': is .* commas",
+        ),  # of some countries
+        ("q2,d2,3,\n", r"back\.csv has no column 'query': is .* their names in the first line"),
+        ("", r"back\.csv has no column 'query'"),
+        (f'{HEADER}q1,d1,3,"unsure\nq1,d2,3,\nq2,d2,0,15"\n', r"row 1: a line break within the reason\. Does a text"),
+        (f'{HEADER}q1,d1,"3\nq2,d2,0",\n', "row 1: a line break within the grade"),
+        (f'{HEADER}q1,"d1\n",3,\n', "row 1: a line break within the document"),
+        (f'{HEADER}q1,d1,3,"un\rsure"\n', "row 1: a line break within the reason"),
         (f"{HEADER}q1,d1,3,\nq1,d1,2,\n", "row 2: document 'd1' of query 'q1' has another grade than in .* row 1"),
     ],
 )

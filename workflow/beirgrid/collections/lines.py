@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..core import files
-from ..core.errors import DataError, quoted
+from ..core.errors import DataError, quoted, warn
 
 # A text may be longer than Python's limit of 131,072 characters for a column.
 csv.field_size_limit(2**31 - 1)
+_LATE_QUOTE = "Does a text begin with a quote that closes in a later row? All rows between are part of it"
 
 
 def kind(path: Path) -> str:
@@ -48,11 +49,14 @@ def read(path: Path, raw: bool = False) -> Iterator[tuple[str, str]]:
         raise DataError(f"{path}: truncated or corrupt after line {number} ({error})") from None
 
 
-def table(path: Path) -> Iterator[tuple[dict[str, str], str]]:
+def table(path: Path, needed: Iterable[str] = ()) -> Iterator[tuple[dict[str, str], str]]:
     """Yield each row of a CSV or TSV file by the names of its header, with its place. Short rows of CSV lack keys.
 
     In a CSV file, quotes around a field are none of its characters. In a TSV file, a line is a row, and quotes are
-    characters.
+    characters. Warns of rows over several lines: a quote that closes too late makes several rows one.
+
+    Args:
+        needed: columns that the header must have.
 
     Raises:
         DataError: the file is no such table, a row has more columns than the header, or its quotes do not close.
@@ -64,9 +68,13 @@ def table(path: Path) -> Iterator[tuple[dict[str, str], str]]:
     else:
         rows = filter(None, csv.reader((f"{line}\n" for line, _ in read(path, raw=True)), strict=True))
     number = 0
+    broken: list[int] = []
     try:
         names = next(rows, [])
         check_columns(names, str(path))
+        if lacking := [name for name in needed if name not in names]:
+            remedy = "is the file saved with commas between its columns, and with their names in the first line?"
+            raise DataError(f"{path} has no column {lacking[0]!r}: {remedy}")
         if tabbed and '"' in "".join(names):
             raise DataError(f"{path}: a name of a column is in quotes, which are characters in TSV: save it as CSV")
         for number, row in enumerate(rows, start=1):
@@ -74,12 +82,23 @@ def table(path: Path) -> Iterator[tuple[dict[str, str], str]]:
             if len(row) > len(names) or (tabbed and len(row) < len(names)):
                 remedy = "save texts with line breaks or tabs as CSV" if tabbed else "put texts with ',' in quotes"
                 raise DataError(f"{place} has {len(row)} columns, the header {len(names)}: {remedy}")
+            if any("\n" in cell for cell in row):
+                broken.append(number)
             yield dict(zip(names, row, strict=False)), place
     except csv.Error as error:
         raise DataError(
             f"{path} row {number + 1}: {error}. A text that begins with a quote must end with one, and each quote "
             "within it must be written twice"
         ) from None
+    if broken:
+        several = f"{len(broken):,} rows have" if len(broken) > 1 else "1 row has"
+        warn(f"{path}: {several} a text over several lines, row {broken[0]:,} first. {_LATE_QUOTE}")
+
+
+def check_line(text: str, what: str, place: str) -> None:
+    """Refuse a text with a line break where none belongs: it may be several rows of a CSV file."""
+    if "\n" in text or "\r" in text:
+        raise DataError(f"{place}: a line break within the {what}. {_LATE_QUOTE}")
 
 
 def check_columns(names: Iterable[str], place: str) -> None:

@@ -52,8 +52,8 @@ def read(path: Path) -> list[SetQuery]:
     queries, empty = [], 0
     for identifier, text, (row, place) in named_rows(_READERS[lines.kind(path)](path), _IDS, _TEXTS, _COUNTS, "q"):
         lines.check_id(identifier, place)
-        if "\n" in text and lines.kind(path) == ".csv":
-            raise DataError(f"{place}: a line break within the query. Does it begin with a quote that does not close?")
+        if lines.kind(path) == ".csv":
+            lines.check_line(text, "query", place)
         times = next((row[key] for key in _COUNTS if row.get(key) is not None), 1)
         if not re.fullmatch(r"[0-9]{1,12}", str(times)) or not int(str(times)):
             raise DataError(f"{place}: {times!r} is not a number of times")

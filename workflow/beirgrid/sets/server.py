@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..collections import lines
 from ..collections.collection import Document
 from ..core import files
-from ..core.errors import BeirgridError, DataError, warn
+from ..core.errors import BeirgridError, warn
 from . import agreement
 from .agreement import Pair
 from .evaluation_set import EvaluationSet
@@ -114,16 +114,15 @@ class Judging:
 
         Raises:
             BeirgridError: a grade is not valid; names the row. Nothing is stored then.
-            DataError: a column is absent, or the pool lacks a pair. Nothing is stored then.
+            DataError: a column is absent, a cell has a line break, or the pool lacks a pair. Nothing is stored then.
         """
         check_judge(judge)
         judgements: dict[Pair, tuple[Grading, str]] = {}
         empty = 0
-        for row, place in lines.table(path):
-            if lacking := [name for name in ("query", "document", "grade") if name not in row]:
-                remedy = "is the file saved with commas between its columns?"
-                raise DataError(f"{place} has no column {lacking[0]!r}: {remedy}")
-            if not row["grade"] and not row.get("reason"):
+        for row, place in lines.table(path, needed=("query", "document", "grade")):
+            for name in ("query", "document", "grade", "reason"):
+                lines.check_line(row.setdefault(name, ""), name, place)
+            if not row["grade"] and not row["reason"]:
                 empty += 1
                 continue
             try:
