@@ -44,6 +44,13 @@ def test_a_budget_takes_first_ranks_first_and_alternates_between_queries():
     assert second.coverage == pools.pool(RUNS, 3, budget=4).coverage
 
 
+def test_a_budget_takes_the_same_pairs_in_any_order_of_the_systems():
+    expected = pools.pool(RUNS, 3).pairs
+    for names in itertools.permutations(RUNS):
+        of_names = {name: RUNS[name] for name in names}
+        assert [pools.pool(of_names, 3, budget).pairs for budget in range(9)] == [expected[:n] for n in range(9)]
+
+
 def test_kappa_equals_another_implementation():
     random = np.random.default_rng(1)
     for _ in range(20):

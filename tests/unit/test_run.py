@@ -18,7 +18,9 @@ from beirgrid.__main__ import main
 from beirgrid.config.load import merged
 from beirgrid.core import checkout
 from beirgrid.core.errors import ConfigError, DataError
-from beirgrid.tools.run import describe, describe_model, find_grid, keep_grid, profile
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.summaries import Summary
+from beirgrid.tools.run import describe, describe_collection, describe_model, find_grid, keep_grid, profile
 
 
 def written(folder: Path) -> dict:
@@ -72,12 +74,26 @@ def test_a_folder_is_a_dataset_or_a_model(tiny_models, tmp_path, monkeypatch):
     assert content["models"][name]["path"] == str(tiny_models["dense"].resolve())
 
 
-def test_a_folder_without_judgements_is_no_dataset(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("name", ["", "qrels.tsv", "qrels/test.csv", "Qrels/test.tsv", "qrels/test.TSV"])
+def test_a_folder_without_judgements_is_no_dataset(tmp_path, monkeypatch, capsys, name):
+    """A name like that of qrels is told, also where a grid names the folder, which runs without scores."""
     folder = pages.folder(tmp_path / "notes")
     shutil.rmtree(folder / "qrels")
+    if name:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
     monkeypatch.chdir(tmp_path)
     assert main(["run", "--systems", "bm25-flat", "--datasets", "notes", "-n"]) == 1
-    assert f"{folder} needs relevance judgements in qrels/test.tsv" in capsys.readouterr().err
+    shown = f" ({name.removesuffix('/test.tsv')}: such names are not read)" if name else ""
+    lacking = f"has no qrels/test.tsv{shown}\n"
+    assert f"{folder} needs relevance judgements in qrels/test.tsv: it {lacking}" in capsys.readouterr().err
+    own = {"corpora": {"own": {"source": "local", "path": str(folder)}}, "datasets": {"own": {"corpus": "own"}}}
+    grid = Grid(merged(more={**own, "grid": {"systems": ["bm25"], "datasets": ["own"]}}))
+    assert f"{Summary(grid).notice()}\n" == f"own will have no scores: {folder} {lacking}"
+    (folder / "qrels").mkdir(exist_ok=True)
+    (folder / "qrels/dev.tsv").touch()
+    assert describe_collection("notes")[1]["datasets"]["notes"]["split"] == "dev"
+    assert f"{lacking[:-1]}: its scores are those of qrels/dev.tsv\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("family", ["dense", "late-interaction", "cross-encoder", "splade"])

@@ -136,3 +136,11 @@ def is_unjudged(corpus: CorpusEntry) -> bool:
 def splits(folder: Path) -> list[str]:
     """Return the splits of which a folder has qrels."""
     return sorted(path.name.split(".tsv")[0] for path in folder.glob("qrels/*.tsv*"))
+
+
+def say_unjudged(folder: Path, split: str) -> str:
+    """Phrase that a folder has no qrels: the name that is read, and names like it that are not."""
+    like = {*folder.glob("*[qQ][rR][eE][lL]*"), *folder.glob("qrels/[!.]*")}
+    others = like - {folder / "qrels", *folder.glob("qrels/*.tsv*")}
+    names = ", ".join(sorted(str(path.relative_to(folder)) for path in others))
+    return f"has no qrels/{split}.tsv" + f" ({names}: such names are not read)" * bool(names)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..config import entries
 from ..config.checks import models_behind, with_parts
+from ..config.datasets import say_unjudged
 from ..core import paths
 from ..core.checkout import CHECKOUT, portable, resolve_path
 from ..results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote
@@ -27,14 +28,18 @@ class Summary:
 
     def notice(self) -> str:
         """Return the notice to print before the grid starts, or an empty string."""
-        missing = self.grid.not_supplied
-        if not missing:
-            return ""
-        return (
+        config, missing = self.grid.config, self.grid.not_supplied
+        told = [
             'Some datasets are not supplied. Their cells will read "not supplied"; everything else runs. To supply '
-            f"them, fill their folders as {DATASETS_PAGE} says, and run again:\n"
-            + "\n".join(f"  {name}: {folder}" for name, folder in missing.items())
-        )
+            f"them, fill their folders as {DATASETS_PAGE} says, and run again:"
+        ] * bool(missing)
+        told += [f"  {name}: {folder}" for name, folder in missing.items()]
+        for name in sorted(self.grid.not_judged):
+            source = config.corpora[self.grid.corpus(name)]
+            assert isinstance(source, entries.LocalCorpus), "other sources have qrels"
+            why = say_unjudged(resolve_path(source.path), config.datasets[name].split)
+            told.append(f"{name} will have no scores: {source.path} {why}")
+        return "\n".join(told)
 
     def as_json(self, settings: Mapping[str, str]) -> str:
         """Return the summary as one line of JSON.

@@ -39,16 +39,16 @@ def pool(rankings: Rankings, depth: int, budget: int | None = None, earlier: Col
         budget: most pairs; None for all candidates.
         earlier: pairs that are in the pool already: the budget is for others.
     """
-    # Pairs of one rank alternate between queries, so that a budget cuts all queries equally.
-    order: dict[Pair, tuple[int, int]] = {}
+    # Pairs of one rank alternate between queries, so that a budget cuts all queries equally. Ties are broken by id.
+    order: dict[Pair, tuple[int, int, Pair]] = {}
     for query in dict.fromkeys(query for run in rankings.values() for query in run):
         ranks: dict[str, int] = {}
         for run in rankings.values():
             for rank, document in enumerate(run.get(query, ())[:depth]):
                 ranks[document] = min(rank, ranks.get(document, rank))
         turns: Counter[int] = Counter()
-        for document, rank in ranks.items():
-            order[query, document] = rank, turns[rank]
+        for document, rank in sorted(ranks.items()):
+            order[query, document] = rank, turns[rank], (query, document)
             turns[rank] += 1
     before = set(earlier)
     chosen = sorted((pair for pair in order if pair not in before), key=order.__getitem__)[:budget]

@@ -16,12 +16,12 @@ from typing import Annotated, Any, NoReturn
 
 import yaml
 
-from ..config.datasets import splits
+from ..config.datasets import say_unjudged, splits
 from ..config.load import merged
 from ..config.models import similarity_of
 from ..core import files, interrupts, paths
 from ..core.checkout import CHECKOUT, is_folder
-from ..core.errors import BeirgridError, ConfigError, nearest, say
+from ..core.errors import BeirgridError, ConfigError, nearest, say, warn
 from ..core.families import families_with_role
 from ..models import saved
 from . import events
@@ -269,10 +269,14 @@ def describe_collection(folder: str) -> tuple[str, dict[str, Any]]:
     path = Path(folder).expanduser().resolve()
     known = splits(path)
     if "test" not in known and len(known) != 1:
-        raise ConfigError(f"{path} needs relevance judgements in qrels/test.tsv (it has: {', '.join(known) or 'none'})")
+        has = f"has qrels of {' and '.join(known)}, and none of test" if known else say_unjudged(path, "test")
+        raise ConfigError(f"{path} needs relevance judgements in qrels/test.tsv: it {has}")
     config = merged()
     name = _free_name(path.name, {*config.datasets, *config.corpora})
-    dataset = {"corpus": name, "split": "test" if "test" in known else known[0]}
+    split = "test" if "test" in known else known[0]
+    if split != "test":
+        warn(f"{path} {say_unjudged(path, 'test')}: its scores are those of qrels/{split}.tsv")
+    dataset = {"corpus": name, "split": split}
     return name, {"corpora": {name: {"source": "local", "path": str(path)}}, "datasets": {name: dataset}}
 
 
