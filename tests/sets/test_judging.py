@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import socket
 import sys
 import threading
 import time
@@ -416,15 +417,18 @@ def test_rows_of_excel_are_not_lost(tmp_path, capsys):
         (
             '1,rye\n2,"oats\n3,wheat\n4,15"\n5,"two\nlines"\n',
             "125",
-            "2 rows have a text over several lines, row 2 first",
+            "2, row 2 first",
         ),
-        ('1,rye\n2,"two\nlines"\n', "12", "1 row has a text over several lines, row 2 first"),
+        ('1,rye\n2,"two\nlines"\n', "12", "1, row 2 first"),
     ],
 )
 def test_a_quote_that_closes_rows_later_is_told(tmp_path, capsys, rows, ids, told):
     (tmp_path / "a.csv").write_text(f"id,text\n{rows}")
     assert [document.id for document in documents.read(tmp_path)[0]] == [*ids]
-    assert f"{tmp_path / 'a.csv'}: {told}. Does a text begin with a quote" in capsys.readouterr().err
+    assert (
+        f"{tmp_path / 'a.csv'}: rows with a text over several lines: {told}. Does a text begin with a quote"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -474,6 +478,16 @@ def test_links_are_not_followed_out_of_the_folder(tmp_path):
     found, flaws = documents.read(tmp_path / "docs")
     assert [document.id for document in found] == ["a.md", "b.md"]
     assert flaws == dict.fromkeys(["c.md", "d", "e.md"], "left out: a link out of the folder")
+
+
+@pytest.mark.parametrize("name", ["b.txt", "b.csv"])
+def test_a_pipe_is_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    (tmp_path / "a.md").write_text("Rye bread")
+    (found,), flaws = documents.read(tmp_path)
+    assert (found.id, flaws) == ("a.md", {name: "left out: a pipe, a socket or a device"})
+    with pytest.raises(DataError, match="has no document with text"):
+        documents.read(tmp_path / name)
 
 
 def test_queries_are_read_and_checked(tmp_path, capsys):
@@ -681,6 +695,8 @@ def test_the_server_takes_judgements_and_refuses_what_is_none(made, served):
     for body in (*of_no_file, ["no object"], [], 5, [1]):
         assert ask(served, "judge", body)[0] == 400
     assert ask(served, "next", judge="%3Cb%3E")[0] == 400
+    with pytest.raises(urllib.error.HTTPError, match="413"):
+        urllib.request.urlopen(served.replace("/?", "/judge?") + "&judge=ann", b" " * 2**17, timeout=10)
     assert made.store.judgements() == []
     status, second = ask(served, "judge", {**pair, "grade": 3})
     assert status == 200
@@ -718,6 +734,16 @@ def test_the_server_answers_its_address_alone_at_a_free_port_with_grades_and_the
     for port in (urlsplit(served).port, 65_536):  # taken, and none
         with pytest.raises(BeirgridError, match=f"port {port}: "):
             server.serve(server.Judging(made), port)
+
+
+def test_a_page_that_goes_away_while_it_sends_leaves_no_traceback(served, caplog):
+    place = urlsplit(served)
+    with socket.create_connection((place.hostname, place.port)) as page:
+        head = f"POST /judge?{place.query}&judge=ann HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Length: 99\r\n\r\n"
+        page.sendall(f'{head}{{"query"'.encode())
+        time.sleep(0.2)
+    assert ask(served, "next")[0] == 200
+    assert not caplog.records
 
 
 def test_hostile_texts_stay_text(made, served):
@@ -760,10 +786,10 @@ HEADER = "query,document,grade,reason\n"
         (f'{HEADER}q1,d1,3,"unsure\nq2,d2,0,\n', r"back\.csv row 1: unexpected end of data"),
         (
             "query;document;grade;reason\nq2;d2;3;\n",
-            r"back\.csv has no column 'query': is .* commas",
+            r"back\.csv row 1 has no column 'query': does .* commas",
         ),  # of some countries
-        ("q2,d2,3,\n", r"back\.csv has no column 'query': is .* their names in the first line"),
-        ("", r"back\.csv has no column 'query'"),
+        ("q2,d2,3,\n", r"back\.csv has no judgements below a row of the names query, document, grade, reason"),
+        ("", r"back\.csv has no judgements below a row of the names"),
         (f'{HEADER}q1,d1,3,"unsure\nq1,d2,3,\nq2,d2,0,15"\n', r"row 1: a line break within the reason\. Does a text"),
         (f'{HEADER}q1,d1,"3\nq2,d2,0",\n', "row 1: a line break within the grade"),
         (f'{HEADER}q1,"d1\n",3,\n', "row 1: a line break within the document"),
@@ -847,6 +873,9 @@ def test_what_is_no_set_or_store_is_refused(tmp_path, made):
     assert not (tmp_path / "twice/corpus.jsonl").exists()
     (made.folder / "set.json").write_text('{"name": "notes", "colour": "red"}')
     with pytest.raises(DataError, match=r"set\.json: (?s:.*)colour\n  Extra inputs"):
+        EvaluationSet(made.folder)
+    (made.folder / "set.json").write_text('{"name": "notes", "grades": {"0": "no", "101": "yes"}}')
+    with pytest.raises(DataError, match=r"set\.json: (?s:.*)grades\.101(?s:.*) less than or equal to 100"):
         EvaluationSet(made.folder)
     (tmp_path / "x.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(DataError, match=r"x\.sqlite is damaged"):

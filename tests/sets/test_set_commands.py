@@ -184,6 +184,28 @@ def test_status_says_what_is_open_and_what_was_planned(made, told):
     assert "p corrected for 5 comparisons (Holm), but not if planned:" in said
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("corpus.jsonl", "Text a of 1."), ("corpus.jsonl", '"title": "A: é"'), ("queries.jsonl", '"query 1"')],
+)
+def test_a_judged_text_that_was_changed_by_hand_is_named(made, told, file, text):
+    def change(old: str, new: str) -> None:
+        path = made.folder / file
+        path.write_text(path.read_text().replace(old, new))
+
+    set_step("pool", "notes", "--depth", 1)
+    change(text, text.replace("1", "one").replace("A", "B"))  # before it is judged, so that judges see it
+    assert "had another text" not in told("judge", "notes", "--offline", "ann")
+    judge(made)
+    assert "had another text" not in told("accept", "notes")
+    change(text.replace("1", "one").replace("A", "B"), text)
+    named = "warning: query 'q1' or document '1/a' had another text when they were judged: put it back\n"
+    for command in ("accept", "check", "pool"):
+        assert named in told(command, "notes")
+    change(text, text.replace("1", "one").replace("A", "B"))
+    assert "had another text" not in told("check", "notes")
+
+
 def test_check_finds_what_fetch_would_find(made, told):
     said = told("check", "notes")
     assert "48 documents, 12 queries, 0 judgements: a run can read them" in said

@@ -49,14 +49,11 @@ def read(path: Path, raw: bool = False) -> Iterator[tuple[str, str]]:
         raise DataError(f"{path}: truncated or corrupt after line {number} ({error})") from None
 
 
-def table(path: Path, needed: Iterable[str] = ()) -> Iterator[tuple[dict[str, str], str]]:
+def table(path: Path) -> Iterator[tuple[dict[str, str], str]]:
     """Yield each row of a CSV or TSV file by the names of its header, with its place. Short rows of CSV lack keys.
 
     In a CSV file, quotes around a field are none of its characters. In a TSV file, a line is a row, and quotes are
     characters. Warns of rows over several lines: a quote that closes too late makes several rows one.
-
-    Args:
-        needed: columns that the header must have.
 
     Raises:
         DataError: the file is no such table, a row has more columns than the header, or its quotes do not close.
@@ -72,9 +69,6 @@ def table(path: Path, needed: Iterable[str] = ()) -> Iterator[tuple[dict[str, st
     try:
         names = next(rows, [])
         check_columns(names, str(path))
-        if lacking := [name for name in needed if name not in names]:
-            remedy = "is the file saved with commas between its columns, and with their names in the first line?"
-            raise DataError(f"{path} has no column {lacking[0]!r}: {remedy}")
         if tabbed and '"' in "".join(names):
             raise DataError(f"{path}: a name of a column is in quotes, which are characters in TSV: save it as CSV")
         for number, row in enumerate(rows, start=1):
@@ -91,8 +85,7 @@ def table(path: Path, needed: Iterable[str] = ()) -> Iterator[tuple[dict[str, st
             "within it must be written twice"
         ) from None
     if broken:
-        several = f"{len(broken):,} rows have" if len(broken) > 1 else "1 row has"
-        warn(f"{path}: {several} a text over several lines, row {broken[0]:,} first. {_LATE_QUOTE}")
+        warn(f"{path}: rows with a text over several lines: {len(broken):,}, row {broken[0]:,} first. {_LATE_QUOTE}")
 
 
 def check_line(text: str, what: str, place: str) -> None:

@@ -130,6 +130,7 @@ def make_pool(
         description.pools.append({**facts, "new": new, "overlap": overlap})
     show(f"{folder}: {new:,} new pairs to judge, of {pool.candidates:,} in the top {depth} of all runs")
     show(f"The pool has {len(earlier) + new:,} pairs now.")
+    _warn_of_changed_texts(made)
     rows = [[system, str(complete), f"{left_out:.1%}"] for system, (complete, left_out) in pool.coverage.items()]
     show(*table_lines(["system", "all judged to depth", f"left out of the top {depth}"], rows))
     show(f"Next: beirgrid set judge {folder}")
@@ -150,6 +151,7 @@ def judge(
     made = EvaluationSet(folder)
     if not made.store.pool():
         raise BeirgridError(f"{folder} has no pool: beirgrid set pool makes it")
+    _warn_of_changed_texts(made)
     if model:
         with models.open_chat(model, folder, "judgements") as chat:
             graded = [*models.judge(made, chat, name, prompt)]
@@ -189,6 +191,7 @@ def accept(
     made = EvaluationSet(folder)
     if resolution == "adjudicated" and not adjudicator:
         raise BeirgridError("--resolution adjudicated needs --adjudicator JUDGE")
+    _warn_of_changed_texts(made)
     version = made.accept(resolution, adjudicator, without, model)
     show(
         f"{folder}: version {version.number} has {version.judgements:,} judgements of {version.queries:,} queries "
@@ -250,6 +253,7 @@ def check(folder: Folder) -> None:
     made = EvaluationSet(folder)
     name = made.description.name
     made.queries()  # before the documents, which take longer
+    _warn_of_changed_texts(made)
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "corpus.parquet"
         number = intake.write_corpus(name, made.corpus, made.source, path)["documents"]
@@ -294,6 +298,12 @@ def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] = ()) -
         of_set = f"than {made.folder} has, {other[0]!r} first"
         raise DataError(f"the runs in {folder} are of other queries {of_set}: run the grid again")
     return rankings
+
+
+def _warn_of_changed_texts(made: EvaluationSet) -> None:
+    """Warn if somebody changed texts that were judged."""
+    for query, document in made.changed_texts()[:_NAMED]:
+        warn(f"query {query!r} or document {document!r} had another text when they were judged: put it back")
 
 
 def _refuse_other_documents(made: EvaluationSet, results: Path, pooled: set[str]) -> None:

@@ -71,6 +71,8 @@ def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[s
         name = quote(os.fsencode(path.relative_to(root)), safe="/")
         if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
             flaws[name] = "left out: a link out of the folder"
+        elif not path.is_file():
+            flaws[name] = "left out: a pipe, a socket or a device"
         for document in _documents(path, name, flaws) if name not in flaws else ():
             lines.check_id(document.id, str(path))
             if not document.text.strip():

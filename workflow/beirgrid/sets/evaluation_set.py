@@ -45,6 +45,9 @@ GRADES = {
 }
 
 
+Grade = Annotated[int, Field(ge=-qrels.MAX_GRADE, le=qrels.MAX_GRADE)]
+
+
 class Version(BaseModel):
     """A version of the qrels."""
 
@@ -68,7 +71,7 @@ class Description(BaseModel):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
     licence: str = ""
     guideline: str = GUIDELINE
-    grades: dict[int, str] = Field(default_factory=lambda: dict(GRADES), min_length=2)
+    grades: dict[Grade, str] = Field(default_factory=lambda: dict(GRADES), min_length=2)
     documents: dict[str, Any] = Field(default_factory=dict)
     queries: dict[str, Any] = Field(default_factory=dict)
     pools: list[dict[str, Any]] = Field(default_factory=list)
@@ -153,6 +156,14 @@ class EvaluationSet:
         if lacking := known - texts.keys():
             raise DataError(f"the runs found document {min(lacking)!r}, which {self.folder} lacks: run the grid again")
         return texts
+
+    def changed_texts(self) -> list[Pair]:
+        """Return the judged pairs whose query or document had another text when this was called before."""
+        pool, queries = self.store.pool(), self.queries()
+        pooled = {document for _, document in pool}
+        texts = {document.id: document[1:3] for document in self.each_document() if document.id in pooled}
+        shown = {(query, document): repr((queries.get(query), texts.get(document))) for query, document in pool}
+        return self.store.changed(shown) if shown else []
 
     def grades(self) -> Grades:
         """Return the grades by judge, including models, without skipped pairs."""

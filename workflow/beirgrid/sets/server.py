@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..collections import lines
 from ..collections.collection import Document
 from ..core import files
-from ..core.errors import BeirgridError, warn
+from ..core.errors import BeirgridError, DataError, warn
 from . import agreement
 from .agreement import Pair
 from .evaluation_set import EvaluationSet
@@ -40,6 +40,8 @@ _DATA = "/*DATA*/null"
 _FORMULA = re.compile(r"['\s]*[=+\-@]")
 # Names of this machine. Others are refused, against DNS rebinding.
 _HOSTS = ("127.0.0.1", "localhost")
+# Most bytes of a request: a page sends ids, a grade and a reason.
+_LARGEST = 2**16
 # A page loads nothing from other hosts.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 _ROW = TypeAdapter(dict[str, str | int | None])  # the content of a judgement
@@ -119,10 +121,13 @@ class Judging:
         check_judge(judge)
         judgements: dict[Pair, tuple[Grading, str]] = {}
         empty = 0
-        for row, place in lines.table(path, needed=("query", "document", "grade")):
+        for row, place in lines.table(path):
+            if lacking := [name for name in ("query", "document", "grade") if name not in row]:
+                remedy = "does the file begin with the names of its columns, and are commas between them?"
+                raise DataError(f"{place} has no column {lacking[0]!r}: {remedy}")
             for name in ("query", "document", "grade", "reason"):
-                lines.check_line(row.setdefault(name, ""), name, place)
-            if not row["grade"] and not row["reason"]:
+                lines.check_line(row.get(name, ""), name, place)
+            if not row["grade"] and not row.get("reason"):
                 empty += 1
                 continue
             try:
@@ -135,6 +140,8 @@ class Judging:
                 raise BeirgridError(
                     f"{place}: document {pair[1]!r} of query {pair[0]!r} has another grade than in {earlier}"
                 )
+        if not judgements and not empty:
+            raise DataError(f"{path} has no judgements below a row of the names query, document, grade, reason")
         if empty:
             warn(f"{path}: {empty:,} rows have neither a grade nor a reason")
         self.store.judge(*(judgement for judgement, _ in judgements.values()))
@@ -198,6 +205,7 @@ def application(judging: Judging, token: str) -> Starlette:
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
     from starlette.responses import HTMLResponse, JSONResponse
     from starlette.routing import Route
 
@@ -224,7 +232,9 @@ def application(judging: Judging, token: str) -> Starlette:
 
     routes = [Route("/", index), Route("/next", answer)]
     routes += [Route(path, answer, methods=["POST"]) for path in ("/judge", "/undo")]
-    return Starlette(routes=routes, exception_handlers={HTTPException: refuse, BeirgridError: refuse})
+    # A page that went away while it sent does not read the answer.
+    handlers = dict.fromkeys((HTTPException, BeirgridError, ClientDisconnect), refuse)
+    return Starlette(routes=routes, exception_handlers=handlers, max_body_size=_LARGEST)
 
 
 def serve(judging: Judging, port: int = 0) -> tuple[uvicorn.Server, socket.socket, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,7 @@ CREATE TABLE IF NOT EXISTS judgements (
     grade INTEGER, reason TEXT NOT NULL DEFAULT '', at REAL NOT NULL, undone INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX IF NOT EXISTS by_pair ON judgements (query, document);
 CREATE TABLE IF NOT EXISTS claims (query TEXT PRIMARY KEY, judge TEXT NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS texts (query TEXT, document TEXT, digest TEXT NOT NULL, PRIMARY KEY (query, document));
 """
 # Clocks can be ahead, so claims can be of the future.
 _WAITING = """
@@ -34,6 +36,11 @@ AND NOT EXISTS (
     SELECT 1 FROM judgements AS other
     WHERE other.query = pool.query AND other.document = pool.document AND NOT undone
     AND (other.judge = :judge OR (:person AND NOT shared AND other.judge NOT GLOB :model)))
+"""
+_KEEP = """
+INSERT INTO texts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET digest = excluded.digest
+WHERE NOT EXISTS (
+    SELECT 1 FROM judgements WHERE query = excluded.query AND document = excluded.document AND NOT undone)
 """
 
 
@@ -127,6 +134,14 @@ class JudgementStore:
                 "SELECT judge, query, document, grade, reason FROM judgements WHERE undone=0 ORDER BY number"
             )
             return list({row[:3]: Grading(*row) for row in rows}.values())
+
+    def changed(self, texts: Mapping[Pair, str]) -> list[Pair]:
+        """Return the pairs whose text was another one when they were judged; keep the texts of the others."""
+        rows = [(*pair, hashlib.sha256(text.encode()).hexdigest()) for pair, text in sorted(texts.items())]
+        with self._connect() as connection:
+            connection.executemany(_KEEP, rows)
+            kept = {*connection.execute("SELECT query, document, digest FROM texts")}
+        return [row[:2] for row in rows if row not in kept]
 
     def next(self, judge: str) -> Pair | None:
         """Return a judge's next pair, or None if nothing is left.
