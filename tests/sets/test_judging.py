@@ -82,6 +82,52 @@ def test_a_pdf_is_read_and_a_scan_is_refused(tmp_path):
         documents.read(tmp_path)
 
 
+def test_the_first_line_of_a_pdf_is_its_title_if_it_states_none(tmp_path, capsys):
+    figure = pytest.importorskip("matplotlib.pyplot").figure()
+    figure.text(0.1, 0.9, "App pairing")
+    figure.savefig(tmp_path / "one.pdf")
+    figure.text(0.1, 0.5, "Hold the button.")
+    figure.savefig(tmp_path / "two.pdf")
+    figure.savefig(tmp_path / "stated.pdf", metadata={"Title": "Pairing"})
+    figure.savefig(tmp_path / "same.pdf", metadata={"Title": "App  pairing"})
+    found = {document.id: (document.title, document.text.split("\n")) for document in documents.read(tmp_path)[0]}
+    assert found == {
+        "one.pdf": ("one", ["App pairing"]),
+        "two.pdf": ("App pairing", ["Hold the button."]),
+        "stated.pdf": ("Pairing", ["App pairing", "Hold the button."]),
+        "same.pdf": ("App  pairing", ["Hold the button."]),
+    }
+    assert "left out of the texts: 2 repeated titles\n" in capsys.readouterr().err
+
+
+CLAIM = "<h1>Making a <b>claim</b></h1><p>Bake.</p>"
+
+
+@pytest.mark.parametrize(
+    ("page", "title", "text", "said"),
+    [
+        (f"<title>Making a\nclaim</title>{CLAIM}", "Making a claim", "Bake.", "1 repeated titles"),
+        (f"<p>Home ></p>{CLAIM}", "Making a claim", "Home >\n\n\n\nBake.", "1 repeated titles"),
+        (f"<title>Claims</title>{CLAIM}", "Claims", "# Making a claim\n\nBake.", ""),
+        (
+            f"<nav>Home</nav><header>Shop {CLAIM}</header>Oats<footer>(c)</footer>",
+            "Making a claim",
+            "Oats",
+            "1 nav, 1 header, 1 footer",
+        ),
+        ("<nav><nav>a</nav></nav>Oats<header><nav>b</nav></header>", "a", "Oats", "3 nav, 1 header"),
+        ("<main><header>By Ann</header><p>Oats</p><footer>Note</footer></main>", "a", "By Ann\nOats\nNote", ""),
+        ("<article><section><header>By Ann</header><p>Oats", "a", "By Ann\nOats", ""),
+    ],
+)
+def test_a_page_has_its_title_once_and_nothing_around_its_content(tmp_path, capsys, page, title, text, said):
+    (tmp_path / "a.html").write_text(page)
+    (found,), _ = documents.read(tmp_path)
+    assert (found.title, re.sub(r"\n+", "\n", found.text)) == (title, re.sub(r"\n+", "\n", text))
+    told = capsys.readouterr().err
+    assert f"left out of the texts: {said}" in told if said else not told
+
+
 def test_office_files_are_read(tmp_path):
     """The files are what the libraries write, or what their formats require at least."""
     pptx, openpyxl = pytest.importorskip("pptx"), pytest.importorskip("openpyxl")
@@ -110,7 +156,7 @@ def test_office_files_are_read(tmp_path):
     assert found["two.xlsx#Sheet#1"] == ("", "of Sheet")
     assert found["two.xlsx#more#1"] == ("", "of more")
     assert found["flour.docx"] == ("Flour_types", "Rye <b> 3*4\n\nmoved here, a field of letters, right to left, kanji")
-    assert found["book.epub"] == ("Baking", "**Title:** Baking\n\n# Flour\n\nOne chapter")
+    assert found["book.epub"] == ("Baking", "# Flour\n\nOne chapter")
 
 
 WORD = (
@@ -159,7 +205,6 @@ BOXES = (f"<w:p><w:r><m:AlternateContent><m:Choice>{BOX}</m:Choice>", "</m:Alter
 NOTE = '<w:p><w:r><w:t>Rye</w:t></w:r><w:r><w:footnoteReference w:id="2"/></w:r></w:p>'
 FOOTNOTE = '<w:footnote w:id="2"><w:p/></w:footnote>'
 LATIN = '<?xml version="1.0" encoding="latin1"?><body>Rogg\xe9n</body>'
-BOOK = "**Title:** Baking\n\n"
 UNCLOSED = "its text may be cut: an element, a comment or a quote does not close"
 
 
@@ -173,10 +218,10 @@ UNCLOSED = "its text may be cut: an element, a comment or a quote does not close
         (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye"),
         (_word("<w:p><w:r><w:t>R</w:t></w:r><w:r><w:rPr><w:strike/></w:rPr><w:t>ye</w:t></w:r></w:p>"), "Rye"),
         (_word(NOTE, footnotes=FOOTNOTE), "Rye[1]\n\n1. ↑"),
-        (_book({"b.html": "<p>Rye", "a": "<p>Oats"}), f"{BOOK}Rye\n\nOats"),
-        (_book({"b.html": "<p>Rye", "a": "<p>Oats"}, spine="a"), f"{BOOK}Oats\n\nRye"),
-        (_book({"a": f"{'<div>' * 3000}Rye", "x y": "Oats"}), f"{BOOK}Rye\n\nOats"),
-        (_book({"a": LATIN.encode("latin1")}), f"{BOOK}Roggén"),
+        (_book({"b.html": "<p>Rye", "a": "<p>Oats"}), "Rye\n\nOats"),
+        (_book({"b.html": "<p>Rye", "a": "<p>Oats"}, spine="a"), "Oats\n\nRye"),
+        (_book({"a": f"{'<div>' * 3000}Rye", "x y": "Oats"}), "Rye\n\nOats"),
+        (_book({"a": LATIN.encode("latin1")}), "Roggén"),
     ],
 )
 def test_no_text_of_an_office_file_or_a_book_is_lost(tmp_path, parts, text):

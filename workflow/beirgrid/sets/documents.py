@@ -14,14 +14,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from ..collections import lines
 from ..collections.collection import Document
 from ..collections.sources import json_lines, read_id, read_text
 from ..core import files
-from ..core.errors import BeirgridError, DataError, warn
+from ..core.errors import BeirgridError, DataError, say, warn
 
 # Known names of columns and JSON keys. The first one in a row counts.
 _IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "contents")
@@ -38,10 +38,19 @@ _EXTENDED = {"utf-16": "utf-8", "ascii": "cp1252", "iso8859-1": "cp1252", "iso88
 _EXTENDED |= {"shift_jis": "cp932", "euc_kr": "cp949", "gb2312": "gb18030", "big5": "big5hkscs"}
 # Parts of Word and PowerPoint files whose texts are examples.
 _EXAMPLES = re.compile("master|layout|theme|glossary", re.IGNORECASE)
-# Title and text of a file that is one document, and what is missing of the text. Each may be empty.
-Text = tuple[str, str, str]
+# Elements around the content of a page (HTML's landmarks). An article's own header and footer are content.
+_AROUND = "nav, :is(header, footer):not(:is(article, main, section) *)"
 # A row of a table by the names of its columns, with its place.
 Row = tuple[dict[str, Any], str]
+
+
+class Text(NamedTuple):
+    """A file that is one document: title, text, what is missing of it, and what was left out of it on purpose."""
+
+    title: str
+    text: str
+    flaw: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[str, str]]:
@@ -64,6 +73,7 @@ def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[s
     root = folder.parent if folder.is_file() else folder
     documents: list[Document] = []
     flaws: dict[str, str] = {}
+    left_out: Counter[str] = Counter()
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
         is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if is_hidden or (path.is_dir() and not path.is_symlink()):
@@ -73,7 +83,7 @@ def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[s
             flaws[name] = "left out: a link out of the folder"
         elif not path.is_file():
             flaws[name] = "left out: a pipe, a socket or a device"
-        for document in _documents(path, name, flaws) if name not in flaws else ():
+        for document in _documents(path, name, flaws, left_out) if name not in flaws else ():
             lines.check_id(document.id, str(path))
             if not document.text.strip():
                 flaws.setdefault(document.id, "it has no text")
@@ -81,6 +91,8 @@ def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[s
     if not any(document.text.strip() for document in documents):
         reasons = "; ".join(f"{name}: {flaw}" for name, flaw in [*flaws.items()][:3]) or "it has neither files nor rows"
         raise DataError(f"{folder} has no document with text ({reasons})")
+    if left_out:
+        say(f"left out of the texts: {', '.join(f'{number:,} {what}' for what, number in left_out.most_common())}")
     originals: dict[str, str] = {}
     for document in documents:
         words = " ".join(f"{document.title} {document.text}".casefold().split())
@@ -89,8 +101,8 @@ def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[s
     return documents, flaws
 
 
-def _documents(path: Path, name: str, flaws: dict[str, str]) -> Iterable[Document]:
-    """Yield the documents of a file, and add to the flaws if it is left out or its text is cut."""
+def _documents(path: Path, name: str, flaws: dict[str, str], left_out: Counter[str]) -> Iterable[Document]:
+    """Yield the documents of a file. Adds to the flaws if it is left out or cut, and counts parts that are left out."""
     kind = path.suffix.lower()
     if kind == ".xlsx":
         return _excel(path, name)
@@ -101,14 +113,16 @@ def _documents(path: Path, name: str, flaws: dict[str, str]) -> Iterable[Documen
         return []
     try:
         with _guarded(path):
-            title, text, flaw = _READERS[kind](path)
+            title, text, flaw, parts = _READERS[kind](path)
     except DataError as error:
         flaws[name] = f"left out: {error}"
         return []
     if flaw:
         flaws[name] = flaw
+    rest = _without_title(title, text)
+    left_out.update([*parts, "repeated titles"] if rest != text else parts)
     # Bytes of a name or of a PDF may be no UTF-8.
-    title, text = (part.encode(errors="replace").decode() for part in (title, text))
+    title, text = (part.encode(errors="replace").decode() for part in (title, rest))
     return [Document(name, title or os.fsencode(path.stem).decode(errors="replace"), text)]
 
 
@@ -176,7 +190,7 @@ def _markdown(path: Path) -> Text:
     source = _source(path)
     front = re.match(r"---\n([\w-]+ *:.*?)\n---\n", source, re.DOTALL)
     title, text = _headed(source[front.end() :] if front else source)
-    return title, f"{text}\n\n{front[1]}" if front else text, ""
+    return Text(title, f"{text}\n\n{front[1]}" if front else text)
 
 
 def _headed(text: str) -> tuple[str, str]:
@@ -185,8 +199,18 @@ def _headed(text: str) -> tuple[str, str]:
     return (heading[1], text[heading.end() :].strip()) if heading else ("", text)
 
 
+def _without_title(title: str, text: str) -> str:
+    """Leave out the line of a text that repeats its title: the first one, a heading, or markitdown's for a book."""
+    words = r"\s+".join(map(re.escape, title.split()))
+    repeated = rf"(?:\A|^# |^\*\*Title:\*\* ){words}\s*$"
+    return re.sub(repeated, "", text, count=1, flags=re.MULTILINE).strip() or text if words else text
+
+
 def _pdf(path: Path) -> Text:
-    """Return a PDF. Unlike markitdown, pypdf tells which pages have no text, and reads notes and fields."""
+    """Return a PDF, with its first line as title if it states none.
+
+    Unlike markitdown, pypdf tells which pages have no text, and reads notes and fields.
+    """
     import pypdf
 
     reader = pypdf.PdfReader(path)
@@ -198,7 +222,9 @@ def _pdf(path: Path) -> Text:
     flaws = [scans] if "" in pages else []
     if any(map(_NO_LETTERS.search, texts)):
         flaws.append("the letters of some characters are not known")
-    return (reader.metadata and reader.metadata.title) or "", "\n\n".join(texts), "; ".join(flaws)
+    text = "\n\n".join(texts)
+    title = (reader.metadata and reader.metadata.title) or "".join(pages[:1]).partition("\n")[0]
+    return Text("" if title == text else title, text, "; ".join(flaws))
 
 
 def _page(path: Path) -> Text:
@@ -209,12 +235,14 @@ def _page(path: Path) -> Text:
     unseen = r"<!--(?:-?>|.*?--!?>)|<\?xml.*?>|</?(?:html|head|body)\b[^>]*>"
     source = re.sub(unseen, "", _decoded(path.read_bytes()), flags=re.DOTALL | re.IGNORECASE)
     page = BeautifulSoup(source + _END, "html.parser")
-    title = page.title.extract().get_text() if page.title else ""
+    heading = page.title.extract() if page.title else page.h1
+    title = heading.get_text() if heading else ""
+    around = tuple(element.extract().name for element in page.select(_AROUND))
     for picture in page("img"):
         picture.replace_with(f" {picture.get('alt', '')} ")
     _, text = _converted(str(page).encode(), ".html")
     flaw = "" if _END in text else "its text may be cut: an element, a comment or a quote does not close"
-    return " ".join(title.replace(_END, "").split()), text.replace(_END, "").strip(), flaw
+    return Text(" ".join(title.replace(_END, "").split()), text.replace(_END, "").strip(), flaw, around)
 
 
 def _decoded(content: bytes) -> str:
@@ -250,7 +278,7 @@ def _archive(path: Path) -> Text:
             known.add(own)
             others.append(" ".join(paragraph.split()))
     heading, text = ("", text) if title else _headed(text)
-    return title or heading, "\n\n".join(filter(None, [text, *others])), ""
+    return Text(title or heading, "\n\n".join(filter(None, [text, *others])))
 
 
 def _letters(text: str) -> str:
@@ -354,7 +382,7 @@ def _rows(rows: Iterable[Row], name: str) -> Iterator[Document]:
 
 _READERS: dict[str, Callable[[Path], Text]] = {
     ".md": _markdown,
-    ".txt": lambda path: ("", _source(path).strip(), ""),
+    ".txt": lambda path: Text("", _source(path).strip()),
     ".pdf": _pdf,
     **dict.fromkeys((".html", ".htm"), _page),
     **dict.fromkeys((".epub", ".docx", ".pptx"), _archive),
