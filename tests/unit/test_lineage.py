@@ -48,6 +48,7 @@ SYSTEMS = {
     "late": {"retriever": "late-interaction", "candidates": 4},
     "reranked": {"first_stage": "bm25", "reranker": "cross-encoder", "depth": 5},
     "fused": {"fusion": "rrf", "of": ["bm25", "dense"]},
+    "weighted": {"fusion": "wsum", "of": ["bm25", "dense"], "weights": [0.1, 0.9]},
     "theirs": {"run": "data/{dataset}.run", "allow": ["missing-queries"]},
 }
 # Two corpora of as many documents with the same ids, searched in shards, and datasets over each.
@@ -200,6 +201,7 @@ LUCENE = "results/indexes/bm25-{}/one/lucene"
         ("runs/dense/one", INDEX.format("dense", 2, "faiss"), INDEX.format("other", 2, "faiss"), "another checkpoint"),
         ("runs/int8/one", CHECKPOINT.format("dense"), CHECKPOINT.format("other"), "another checkpoint behind it"),
         ("training/gpl@one/negatives", CHECKPOINT.format("dense"), CHECKPOINT.format("other"), "another checkpoint"),
+        ("runs/reranked/one", "results/runs/bm25/one.run.gz", "results/runs/dense/one.run.gz", "another run behind it"),
         ("runs/bm25/one", LUCENE.format("flat"), LUCENE.format("multifield"), "fields 'multifield'"),
         ("runs/bm25/one", LUCENE.format("flat"), LUCENE.format("flat@query-generator"), "expanded True"),
         ("runs/expanded/one", LUCENE.format("flat@query-generator"), LUCENE.format("flat"), "expanded False"),
@@ -247,6 +249,15 @@ def test_a_grid_makes_again_what_was_copied_from_elsewhere(source, target, named
     reasons = {job.record: rules.reason_of(job) for job in rules.jobs}
     copied = {record: reason for record, reason in reasons.items() if target in record and "/two" not in record}
     assert f"made from another results/{named}" in copied.values()
+
+
+@pytest.mark.usefixtures("copied")
+def test_a_weighted_sum_is_made_again_when_its_runs_exchange_their_weights(monkeypatch):
+    rules = Rules(grid := _grid(), own_python=True)
+    run = artifacts.run(grid, "weighted", "one").job
+    assert rules.reason_of(run) == ""
+    monkeypatch.setitem(SYSTEMS, "weighted", {**SYSTEMS["weighted"], "of": ["dense", "bm25"]})
+    assert Rules(_grid(), own_python=True).reason_of(run) == "made from another results/runs/dense/one.run.gz"
 
 
 ORDERS = {

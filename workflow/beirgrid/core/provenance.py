@@ -38,7 +38,7 @@ _SHARED: Mapping[str, tuple[str, ...]] = {
     "checkpoint": ("checkpoint",),
     **dict.fromkeys(("vectors", "exact", "tokens", "indexes", "expansions"), _VECTORS),
     "lucene": ("corpus", "fields", "language", "expanded"),
-    "scores": (*_DATA, "run"),
+    **dict.fromkeys(("scores", "first_stage"), (*_DATA, "run")),
 }
 # Options whose own hash stands behind what is made from them, and settings that a job and its inputs must agree on.
 _SUBJECTS = (*_DATA, "checkpoint", "run")
@@ -306,8 +306,9 @@ class Ancestry:
         behind |= known.record.get("behind", {}) | {name: settings[name] for name in _SETTINGS if name in settings}
         if "sha256" in (fetched := known.record.get("outputs", {}).get(Path(paths.QUERIES).name, {})):
             behind["queries"] = fetched["sha256"]  # those that the qrels were fetched with
-        if option in _SUBJECTS and (path.exists() or known.outputs):  # the stage itself reports a missing file
-            behind[option] = self.identity(path)["sha256"]
+        subject = "run" if option == "first_stage" else option
+        if subject in _SUBJECTS and (path.exists() or known.outputs):  # the stage itself reports a missing file
+            behind[subject] = self.identity(path)["sha256"]
         return {name: behind[name] for name in _SHARED.get(option, _DATA) if name in behind}
 
     def _rows(self, path: Path) -> Sequence[int]:
@@ -321,12 +322,15 @@ class Ancestry:
         sources = (self.rows(source) for role, source, _ in known.inputs if role in _OF_SHARDS)
         return known.record.get("behind", {}).get("rows") or next(filter(None, sources), [])
 
-    def other_source(self, record: Path, sources: Sequence[Path]) -> Path | None:
-        """Return an input that a record does not know, or one that the job does not have. No artifact is hashed.
+    def other_source(self, record: Path, lists: Sequence[Sequence[Path]]) -> Path | None:
+        """Return an input that a record does not know or has in another place, or one that the job does not have.
+
+        No artifact is hashed.
 
         Args:
-            sources: the inputs of the job. What stands behind an input may replace it.
+            lists: the inputs of the job, by option. What stands behind an input may replace it.
         """
+        sources = [path for of_option in lists for path in of_option]
         known = self.record_of(record)
         told = {path: entry.get("sha256") for _, path, entry in known.inputs}
         if not told or None in told.values():  # as in records of 0.2.0
@@ -336,7 +340,13 @@ class Ancestry:
         behind = {*told.values(), *map(str, known.record.get("behind", {}).values())}
         unknown = next((path for sha256, path in hashes.items() if sha256 not in behind), None)
         more = next((path for path in told if {*sources} < {*told} and path not in sources), None)
-        return unknown or (more if "behind" in known.record else None)
+        moved = (
+            path
+            for of_option in lists
+            for path, there in zip(of_option, [path for path in told if path in of_option], strict=False)
+            if path != there
+        )
+        return unknown or next(moved, None) or (more if "behind" in known.record else None)
 
     def is_another(self, source: Path, told: Mapping[str, Any]) -> bool:
         """Tell whether an input differs from what a record says of it. A deleted one is compared by its own record."""

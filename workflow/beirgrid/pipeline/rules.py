@@ -172,16 +172,19 @@ class Rules:
     def reason_of(self, job: Job, ancestry: provenance.Ancestry | None = None) -> str:
         """Return why a job must run again, or an empty string."""
         record = Path(self.grid.own(job.record))
-        sources = [Path(source.path) for source in self._sources(job)] if record.is_file() else []
+        sources = self._sources(job) if record.is_file() else []
         return reason(record, lambda: self.output_params(job), sources, ancestry or provenance.Ancestry())
 
-    def _sources(self, job: Job) -> Iterator[Output]:
-        """Yield the inputs of a job; those of the job behind it in place of one that was deleted with its record."""
-        for source in job.sources(self.grid):
-            if Path(source.job.record).is_file():
-                yield source
-            else:
-                yield from self._sources(source.job)
+    def _sources(self, job: Job) -> list[list[Path]]:
+        """Return the inputs of a job, by option; those of the job behind one that was deleted with its record."""
+        lists: list[list[Path]] = []
+        for given in job.inputs(self.grid).values():
+            of_option = [given] if isinstance(given, Output) else given
+            there = [source for source in of_option if Path(source.job.record).is_file()]
+            lists.append([Path(source.path) for source in there])
+            for source in of_option:
+                lists += [] if source in there else self._sources(source.job)
+        return lists
 
     def force_if_outdated(self, job: Job) -> None:
         """Force a job whose record does not match to run, as ``--forcerun`` does.
@@ -237,7 +240,10 @@ def state(local: Iterable[str]) -> str:
 
 
 def reason(
-    record: Path, params: Callable[[], Mapping[str, Any]], sources: Sequence[Path], ancestry: provenance.Ancestry
+    record: Path,
+    params: Callable[[], Mapping[str, Any]],
+    sources: Sequence[Sequence[Path]],
+    ancestry: provenance.Ancestry,
 ) -> str:
     """Return why the artifacts of a record must be made again, or an empty string.
 

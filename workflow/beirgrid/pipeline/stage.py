@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -60,11 +60,6 @@ class Job(NamedTuple):
             grid.inputs[self] = self.stage.inputs(grid, **self.values)
         inputs: Inputs = grid.inputs[self]
         return inputs
-
-    def sources(self, grid: Grid) -> Iterator[Output]:
-        """Yield the inputs of the job, one after another."""
-        for given in self.inputs(grid).values():
-            yield from [given] if isinstance(given, Output) else given
 
 
 class Output(NamedTuple):
@@ -248,8 +243,9 @@ def jobs_behind(grid: Grid, *ends: Output) -> list[Job]:
     def walk(job: Job) -> None:
         if job in jobs:
             return
-        for source in job.sources(grid):
-            walk(source.job)
+        for given in job.inputs(grid).values():
+            for one in [given] if isinstance(given, Output) else given:
+                walk(one.job)
         jobs[job] = None
 
     for end in ends:
