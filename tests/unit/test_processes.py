@@ -1,88 +1,143 @@
-"""A run is refused beside another and beside the jobs of a killed one; a lock that is left over is known."""
+"""A run is refused beside another, beside the jobs of a killed one, and before it reads files from the future."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from helpers import quick_first
 
 from beirgrid.core.errors import BeirgridError
-from beirgrid.tools import events, run
+from beirgrid.tools import events
 
 SNAKEFILE = """
+import os, time
+from pathlib import Path
 from beirgrid.tools import events
 from snakemake.logging import logger
+
+def begin():
+    events.refuse_beside_others()
+    events.refuse_the_future(workflow.dag.needrun_jobs())
+
 if workflow.is_main_process:
-    logger.addHandler(events.Recorder("grid", events.refuse_beside_others, quiet=True))
+    logger.addHandler(events.Recorder("grid", begin, quiet=True))
+    while "SLOW" in os.environ and not Path("begun").exists():
+        time.sleep(0.05)
+
 rule all:
+    input: "source"
     output: "done"
     shell: "touch begun; while [ ! -e go ]; do sleep 0.1; done; touch done"
 """
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--cores", "1", "--snakefile", "Snakefile", "--rerun-incomplete"]
 
 
-def _run(*options: str) -> subprocess.CompletedProcess[str]:
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.run([*SNAKEMAKE, *options], text=True, check=False, **pipes)
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 
 
-@pytest.mark.slow
-def test_a_killed_run_leaves_a_lock_and_jobs_beside_which_no_other_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("Snakefile").write_text(SNAKEFILE)
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    started = subprocess.Popen(SNAKEMAKE, **silent, start_new_session=True)
+def _run() -> subprocess.CompletedProcess[str]:
+    return subprocess.run(SNAKEMAKE, check=False, **PIPES)
+
+
+def _start() -> subprocess.Popen[str]:
+    """Start a run, and return when its job has begun."""
+    started = subprocess.Popen(SNAKEMAKE, **PIPES, start_new_session=True)
     while not Path("begun").exists():
         assert started.poll() is None
         time.sleep(0.05)
+    return started
+
+
+@pytest.fixture
+def workflow(tmp_path, monkeypatch) -> None:
+    """A workflow in the working directory, whose one job ends when there is a file ``go``."""
+    monkeypatch.chdir(tmp_path)
+    Path("Snakefile").write_text(SNAKEFILE)
+    Path("source").touch()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("workflow")
+def test_a_killed_run_leaves_no_lock_but_jobs_beside_which_no_other_runs(tmp_path):
+    started = _start()
     os.killpg(started.pid, signal.SIGKILL)
     started.wait()
     assert list(Path(".snakemake/locks").iterdir())
     Path("go").touch()
-    path = Path("results/status.jsonl")
-    told = path.read_text()
-    first, *rest = told.splitlines()
-    path.write_text("\n".join([json.dumps({**json.loads(first), "host": "another-host"}), *rest]))
-    assert not run._was_killed(tmp_path)  # it cannot be seen from here
-    path.write_text(told)
-    assert run._was_killed(tmp_path)
+    told = events.LOCK.read_text()
+    events.LOCK.write_text(told.replace(socket.gethostname(), "another-host"))
+    assert f"{events.LOCK.read_text()} may still work in {tmp_path}. If its process is gone, delete" in _run().stdout
+    events.LOCK.write_text(told)
     words = [sys.executable, "-c", "import time; time.sleep(600)", "beirgrid", "stage", "encode"]
     job = subprocess.Popen(words, cwd=tmp_path)
     try:
-        assert _run("--unlock").returncode == 0
-        assert not run._was_killed(tmp_path)
         refused = _run()
-        assert refused.returncode != 0
+        assert refused.returncode != 0, refused.stdout
         assert f"wait until they end, or stop them (process {job.pid})" in refused.stdout
     finally:
         job.kill()
         job.wait()
     assert _run().returncode == 0
     assert Path("done").exists()
-    Path(".snakemake/locks").mkdir(exist_ok=True)
-    Path(".snakemake/locks/of-another-run").touch()
-    assert not run._was_killed(tmp_path)  # the last run has ended
+    assert events.LOCK.read_text() == ""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("workflow")
+def test_of_two_runs_one_goes_on_and_the_other_is_told_whose_it_is(tmp_path):
+    """The older process gets to its jobs later."""
+    older = subprocess.Popen(SNAKEMAKE, **PIPES, env={**os.environ, "SLOW": ""})
+    time.sleep(0.05)
+    younger = _start()
+    refused, _ = older.communicate()
+    assert older.returncode != 0
+    who = f"process {younger.pid} of {psutil.Process().username()} on {socket.gethostname()} since 20"
+    assert f"Grid grid ({who}" in refused
+    assert f"works in {tmp_path}: wait until it ends, or use another --directory" in refused
+    assert "--unlock" not in refused
+    assert "Traceback" not in refused
+    Path("go").touch()
+    assert "Another run" not in younger.communicate()[0]
+    assert younger.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("workflow")
+def test_a_file_from_the_future_is_named_with_the_remedy_before_any_job():
+    Path("go").touch()
+    os.utime("source", (time.time() + 3600,) * 2)
+    refused = _run()
+    assert refused.returncode != 0
+    assert "source was changed in the future" in refused.stdout
+    assert not Path("begun").exists()
+    remedy = re.search(r"If the clock is right: (touch .*)", refused.stdout)[1]
+    subprocess.run(shlex.split(remedy), check=True)
+    assert _run().returncode == 0
 
 
 @pytest.mark.parametrize(
     ("words", "runs"),
     [
-        ("python -P interrupts.py snakemake --snakefile Snakefile", True),
+        ("python -P interrupts.py snakemake --snakefile Snakefile", False),  # it holds the lock, or will not get it
+        ("python -m snakemake --snakefile Snakefile --mode subprocess", True),
         ("python -m beirgrid stage encode", True),
         ("python -m beirgrid stage fetch_corpus", True),
         ("python -m pytest", False),
         ("/venv/bin/beirgrid status", False),
     ],
 )
-def test_only_snakemake_and_stages_count_as_a_run(words, runs):
+def test_only_jobs_count_as_those_of_a_killed_run(words, runs):
     assert events._works([Path(word).name for word in words.split()]) == runs
 
 

@@ -8,7 +8,9 @@ import json
 import logging
 import re
 import socket
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from snakemake.settings.types import OutputSettings
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from beirgrid.__main__ import main
+from beirgrid.core import checkout
 from beirgrid.core.errors import BeirgridError
 from beirgrid.core.progress import Progress
 from beirgrid.tools import events, status
@@ -244,6 +247,33 @@ def test_a_job_that_slurm_refuses_has_the_reason(told, begun):
     assert "sbatch call" not in shown()
     assert f"  encode tiny 1: {reason}" in _screen(path)
     assert events.read(path).jobs[1].failure == f"encode tiny 1: {reason}"
+
+
+def test_a_run_says_that_the_checkout_changed_since_it_began(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(events, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(events.Recorder, "results", lambda recorder, written: None)
+    monkeypatch.chdir(tmp_path)
+
+    def commit_all() -> str:
+        for command in ("init -q", "add Snakefile", "-c user.name=x -c user.email=x commit -qm all"):
+            subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+        return checkout.commit(tmp_path)
+
+    def said(act: Callable[[], object]) -> str:
+        recorder = events.Recorder("grid", lambda: None)
+        recorder.emit(logging.makeLogRecord(STATS))
+        act()
+        recorder.close()
+        return capsys.readouterr().err
+
+    (tmp_path / "Snakefile").write_text("one")
+    began = commit_all()
+    assert said(lambda: None) == ""
+    (tmp_path / "Snakefile").write_text("two")
+    then = said(commit_all)
+    assert (
+        f"{tmp_path} has changed since the run began, from commit {began}.dirty to {checkout.commit(tmp_path)}" in then
+    )
 
 
 def test_warnings_in_the_logs_of_jobs_are_counted(told, tmp_path):

@@ -38,15 +38,13 @@ NEURAL = f"{ENVIRONMENTS}/neural{'-cpu' if grid.config.device == 'cpu' else ''}.
 
 
 def begin():
-    """Check the surroundings of a run, and write what its jobs read. Snakemake holds the lock of the folder."""
-    try:
-        published.check(PUBLISHED, grid.config.tolerances, grid.config.grid.show.published)
-        events.refuse_beside_others()
-        events.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
-        # Read by aggregate, report and analyses.
-        files.replace(grid.own(paths.GRID_SUMMARY), f"{stage.summary_json()}\n")
-    except (BeirgridError, OSError) as error:
-        raise WorkflowError(str(error)) from None
+    """Check the surroundings of a run, and write what its jobs read."""
+    published.check(PUBLISHED, grid.config.tolerances, grid.config.grid.show.published)
+    events.refuse_beside_others()
+    events.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
+    events.refuse_the_future(workflow.dag.needrun_jobs())
+    # Read by aggregate, report and analyses.
+    files.replace(grid.own(paths.GRID_SUMMARY), f"{stage.summary_json()}\n")
     if stage.own_python and workflow.executor_plugin.name == "local":
         forks.offer()
     stage.link_package()

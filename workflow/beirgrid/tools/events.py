@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import fcntl
 import importlib.util
 import json
 import logging
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from logging import LogRecord
@@ -23,12 +26,14 @@ from typing import Any
 import psutil  # a dependency of Snakemake
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from ..core.checkout import MODULES
-from ..core.errors import BeirgridError, printable
+from ..core.checkout import CHECKOUT, MODULES, commit
+from ..core.errors import BeirgridError, printable, warn
 from ..core.progress import PREFIX
 from ..pipeline.aggregate import Report
 
 EVENTS = Path("results/status.jsonl")
+# Says which run works in the folder. Its process locks the file, and empties it when it ends.
+LOCK = Path(".snakemake/beirgrid/run")
 # SLURM's answer for a group does not reach Snakemake's log.
 _REFUSED = "SLURM refused the group of this job: compare nodes with its partitions (beirgrid doctor --configfile FILE)"
 Event = dict[str, Any]
@@ -192,29 +197,30 @@ class Recorder(logging.Handler):
     """Writes the events of a run to a file, and prints the grid's tables at its end.
 
     The Snakefile adds it to Snakemake's logger: so it hears each run, with or without the plugin, also where another
-    workflow uses this one as a module. ``begin`` is called before the first job; its errors end the run.
+    workflow uses this one as a module. ``begin`` is called before the first job; its errors end the run. From the start
+    of Snakemake to its end, the folder is locked.
     """
 
     def __init__(self, grid: str, begin: Callable[[], None], quiet: bool = False) -> None:
         super().__init__()
         self.grid, self.begin, self.quiet = grid, begin, quiet
         self.run, self.path = Execution(), EVENTS.absolute()
+        self.held, self.commit = contextlib.ExitStack(), commit(CHECKOUT)
 
     def emit(self, record: LogRecord) -> None:
         """Write the event of a record, if it has one."""
         event = self.run.follow(record)
         if event and event["event"] == "run":
-            self.path = EVENTS.absolute()
-            try:
-                self.begin()
-            except BaseException:
-                self.run = Execution()
-                raise
+            self.path, run, self.run = EVENTS.absolute(), self.run, Execution()
+            _try(self.begin)
+            self.run = run
             with contextlib.suppress(OSError):  # see below
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self.path.unlink(missing_ok=True)
         if event:
             self._write(event)
+        elif getattr(record, "event", None) == LogEvent.WORKFLOW_STARTED:
+            _try(self.held.enter_context, locked(self.grid))
 
     def _write(self, event: Event) -> None:
         # A line that cannot be written (full disk) must not end the grid.
@@ -229,6 +235,10 @@ class Recorder(logging.Handler):
             last = run.in_state("done")[-1:]
             if not self.quiet:
                 self.results(written=run.succeeded and any(job.rule.endswith(Report.rule) for job in last))
+            if self.commit != (now := commit(CHECKOUT)):
+                changed = f"{CHECKOUT} has changed since the run began, from commit {self.commit} to {now}"
+                warn(f"{changed}: later jobs may have run the new code (beirgrid why FILE names the commit of a file)")
+        self.held.close()
         super().close()
 
     def results(self, written: bool) -> None:
@@ -247,35 +257,87 @@ class Recorder(logging.Handler):
             subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, check=False, process_group=0)
 
 
+def _try(act: Callable[..., object], *arguments: Any) -> None:
+    """Act. Snakemake shows an error without a traceback, and ends."""
+    try:
+        act(*arguments)
+    except (BeirgridError, OSError) as error:
+        from snakemake.exceptions import WorkflowError
+
+        raise WorkflowError(str(error)) from None
+
+
 # Other runs in the folder
 
 # Snakemake's SLURM plugin names all jobs of a run by the run's UUID, after a prefix if one is set.
 _RUN = re.compile(r"([\w-]+_)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def refuse_beside_others() -> None:
-    """Raise BeirgridError if older processes run the workflow in this folder, or the jobs of a run that was killed.
+@contextlib.contextmanager
+def locked(grid: str) -> Iterator[None]:
+    """Lock this folder for the run of a grid.
 
-    Snakemake's lock does not see such jobs, nor runs of other targets. ``refuse_beside_orphans`` sees those of SLURM.
+    Snakemake's own lock does not see runs of other targets, and stays when its process is killed: it is removed here.
+
+    Raises:
+        BeirgridError: another run has the lock, or had it when it was killed on another machine.
     """
-    me, here, others = psutil.Process(), str(Path.cwd()), []
-    related = {process.pid for process in (me, *me.parents())}
-    for process in psutil.process_iter(["cwd", "cmdline", "create_time", "environ"]):
+    me, here = psutil.Process(), f" on {socket.gethostname()} since "
+    LOCK.parent.mkdir(parents=True, exist_ok=True)
+    with LOCK.open("a+", encoding="utf-8") as stream:
+        stream.seek(0)
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = f"{stream.read() or 'Another run'} works in {Path.cwd()}"
+            raise BeirgridError(f"{other}: wait until it ends, or use another --directory") from None
+        killed = stream.read()
+        if killed and here not in killed:
+            raise BeirgridError(f"{killed} may still work in {Path.cwd()}. If its process is gone, delete {LOCK}")
+        for left in Path(".snakemake/locks").glob("*.lock") if killed else ():
+            left.unlink(missing_ok=True)
+        began = datetime.datetime.now().astimezone().isoformat(" ", "minutes")
+        stream.truncate(0)
+        print(f"Grid {grid} (process {me.pid} of {me.username()}{here}{began})", end="", file=stream, flush=True)
+        yield
+        stream.truncate(0)
+
+
+def refuse_the_future(jobs: Iterable[Any]) -> None:
+    """Raise BeirgridError if jobs of Snakemake read files from the future, which no other of them makes.
+
+    Snakemake ends a run after a job whose output is older than an input.
+    """
+    jobs = list(jobs)
+    inputs = {Path(path) for job in jobs for path in job.input} - {Path(path) for job in jobs for path in job.output}
+    LOCK.touch()
+    now = LOCK.stat().st_mtime  # on the clock of the file system
+    if late := sorted(str(path) for path in inputs if path.is_file() and path.lstat().st_mtime > now + 1):
+        cause = (
+            f"{late[0]} was changed in the future, by the clock of this machine: a job that reads it would end the run"
+        )
+        raise BeirgridError(f"{cause}. Set the clock. If the clock is right: touch {shlex.join(late)}")
+
+
+def refuse_beside_others() -> None:
+    """Raise BeirgridError if jobs of a run that was killed work in this folder. Call this before a run's first job.
+
+    ``refuse_beside_orphans`` sees those of SLURM.
+    """
+    here, others = str(Path.cwd()), []
+    for process in psutil.process_iter(["cwd", "cmdline", "environ"]):
         facts = process.info
-        older = facts["cwd"] == here and facts["create_time"] < me.create_time() and process.pid not in related
-        works = _works([Path(word).name for word in facts["cmdline"] or ()])
-        if older and works and "SLURM_JOB_ID" not in (facts["environ"] or {}):
+        works = facts["cwd"] == here and _works([Path(word).name for word in facts["cmdline"] or ()])
+        if works and "SLURM_JOB_ID" not in (facts["environ"] or {}):
             others.append(str(process.pid))
     if others:
-        raise BeirgridError(
-            f"Another run, or jobs of a run that was killed, work in {here}: wait until they end, or stop them "
-            f"(process {', '.join(others)})"
-        )
+        of_killed = f"Jobs of a run that was killed work in {here}"
+        raise BeirgridError(f"{of_killed}: wait until they end, or stop them (process {', '.join(others)})")
 
 
 def _works(words: list[str]) -> bool:
-    """Tell from a command line whether the process is Snakemake, or one of its jobs."""
-    return "snakemake" in words or ("beirgrid", "stage") in pairwise(words)
+    """Tell from a command line whether the process is a job of a run."""
+    return {"snakemake", "--mode"} <= {*words} or ("beirgrid", "stage") in pairwise(words)
 
 
 def refuse_beside_orphans(folder: Path, executor: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -24,7 +23,6 @@ from ..core.checkout import CHECKOUT, is_folder
 from ..core.errors import BeirgridError, ConfigError, nearest, say, warn
 from ..core.families import families_with_role
 from ..models import saved
-from . import events
 from .options import ConfigFiles, Directory, Names
 
 _GRIDS = CHECKOUT / "config" / "grids"
@@ -63,8 +61,6 @@ class Snakemake:
         if missing := [path for path in configfiles if not path.is_file()]:
             raise BeirgridError(f"there is no configfile {missing[0]}")
         command = self.command(configfiles)
-        if _was_killed(self.directory):
-            subprocess.run([*command, "--unlock"], capture_output=True, check=False)
         sys.stdout.flush()
         os.execv(command[0], command)  # noqa: S606 - no shell is wanted
 
@@ -121,16 +117,7 @@ def run(
     replace(how, snakemake=tuple(words)).replace_this_process(configfiles)
 
 
-# Grids, profiles and locks
-
-
-def _was_killed(directory: Path) -> bool:
-    """Tell whether the last run in a folder was killed on this machine, so that Snakemake's lock is left over."""
-    with contextlib.suppress(BeirgridError):
-        if any((directory / ".snakemake/locks").glob("*")):
-            last = events.read(directory / events.EVENTS)
-            return last.alive is False and not last.over
-    return False
+# Grids and profiles
 
 
 def ready_made() -> dict[str, Path]:
