@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import math
+import re
 import threading
 import time
 from pathlib import Path
@@ -277,6 +278,39 @@ def test_damaged_and_foreign_files_are_never_a_number(grid, damage, message, mon
     with pytest.raises(DataError) as refused:
         aggregate(grid=grid, output=TABLES, record=RECORD)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(("kept", "said"), [("a" * 16, ""), (finished.SETTINGS, ": model.max_length 256 → 128")])
+def test_a_cell_that_another_grid_replaced_says_so_and_is_no_failure(grid, kept, said, monkeypatch, capsys):
+    """``kept`` is the digest of the settings of the record that the other grid has kept."""
+    monkeypatch.setattr("beirgrid.tools.reporting.illustrated", report.render)  # without pictures
+    path = Path(grid.cells[0].records[-1])
+
+    def asked(place: Path, length: int, key: str) -> None:
+        settings = {"stage": "fuse", "settings": {"model": {"max_length": length}}}
+        files.write_json(place, {**json.loads(path.read_text()), "settings_key": key, "job": settings})
+
+    asked(Path(paths.REPLACED.format(grid="test"), path.relative_to("results")), 256, kept)
+    write_cell("a", "x", 0.9)
+    asked(path, 128, "f" * 16)
+    other = grid.model_copy(update={"name": "other", "settings": {str(path): "f" * 16}})
+    files.write_text(paths.GRID_SUMMARY.format(grid="other"), other.model_dump_json())
+    assert main(["report", "--grid", "test"]) == 0
+    found = cell(read_answers(TABLES), "a", "x")
+    assert (found.status, found.detail) == ("replaced", f"replaced by grid other{said}")
+    assert "| x | **0.5000** | replaced |" in (TABLES / "ndcg@10.md").read_text()
+    printed = capsys.readouterr().out
+    assert f"No scores, 1 of them: replaced by grid other{said}\n" in printed
+    assert "delete" not in printed
+    assert re.search(
+        rf"1 replaced</summary>\s*<ul><li>a on x: <code>replaced by grid other{said}</code>", PAGE.read_text()
+    )
+    assert main(["export", "table", "--grid", "test"]) == 0
+    table, warned = capsys.readouterr()
+    assert re.search("^a .*& replaced &", table, re.MULTILINE)
+    assert f"a on x has no score: replaced by grid other{said}. To compute it, run the grid test again" in warned
+    whole = grid_cells.combined({"x": grid_cells.CellState("replaced", ""), "y": grid_cells.CellState("done", "")})
+    assert whole == ("replaced", "lacks x (replaced)")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from helpers import main
 
 from beirgrid.core import files, provenance
 from beirgrid.pipeline import rules
+from beirgrid.results.summary import GridSummary
 
 RUN, SCORES = "results/runs/dense/one.run.gz", "results/metrics/dense/one.json"
 QRELS, PER_QUERY = "results/datasets/one/qrels.tsv", "results/metrics/dense/one.per-query.parquet"
@@ -119,9 +120,12 @@ def _write_record(model: str, params: dict[str, object], **keys: object) -> str:
     return str(path)
 
 
-def _notices(asked: dict[str, dict[str, object]]) -> list[str]:
-    reasons = {path: rules.reason(Path(path), lambda params=params: params) for path, params in asked.items()}
-    return list(rules.notices({path: reason for path, reason in reasons.items() if reason}))
+def _notices(asked: dict[str, dict[str, object]], others: tuple[GridSummary, ...] = ()) -> list[str]:
+    known = provenance.Ancestry()
+    reasons = {path: rules.reason(Path(path), lambda params=params: params, [], known) for path, params in asked.items()}
+    digests = {path: provenance.digest(params) for path, params in asked.items()}
+    replaced = {other.name: {*other.replaced_by(digests)} for other in others}
+    return list(rules.notices({path: reason for path, reason in reasons.items() if reason}, replaced))
 
 
 ASKED = json.loads(str(_params()["settings"]))
@@ -136,6 +140,26 @@ def test_a_person_is_told_what_an_edited_entry_replaces(tmp_path, monkeypatch, k
     assert _notices({**asked, VECTORS.format("new"): _params()}) == [
         f"To be made again, replacing what is there: {mine} and 1 more (model.max_length 256 → 128)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_named"),
+    [
+        ({"max_length": 256}, True),  # as it is on the disk
+        ({"max_length": 512}, False),  # replaced before
+        ({"max_length": 128}, False),  # the same change
+    ],
+)
+def test_a_person_is_told_which_other_grid_shows_what_is_replaced(tmp_path, monkeypatch, shown, is_named):
+    monkeypatch.chdir(tmp_path)
+    path = _write_record("mine", _params(), job={"settings": ASKED})
+    missing = VECTORS.format("other")
+    settings = dict.fromkeys([path, missing], provenance.digest(_params(**shown)))
+    other = GridSummary(name="thesis", systems=(), rows=(), datasets={}, metrics=(), settings=settings)
+    first, *more = _notices({path: _params(max_length=128), missing: _params()}, (other,))
+    assert first.endswith(f"{path} (model.max_length 256 → 128)")
+    assert [line for line in more if line.startswith("Scores of the grid thesis were made from this")] == more
+    assert len(more) == is_named
 
 
 def test_a_person_is_told_what_an_earlier_release_made(tmp_path, monkeypatch):

@@ -232,6 +232,22 @@ def test_another_grid_in_the_same_folder_is_made_whole(finished, small_grid, tmp
 
 
 @pytest.mark.slow
+def test_a_grid_that_replaces_scores_of_another_says_so_and_the_other_knows(finished, small_grid, tmp_path):
+    site = shutil.copytree(finished, tmp_path / "site", symlinks=True)
+    systems = {"bm25-flat": {**SYSTEMS["bm25-flat"], "k1": 0.5}}
+    grid = {"name": "other", "systems": ["bm25-flat"], "datasets": ["small"]}
+    changed = small_grid(tmp_path, systems=systems, grid=grid)
+    for options in (["-n"], []):
+        said = finish(changed, site, *options)
+        assert "results/runs/bm25-flat/small.json (k1 0.9 → 0.5)\nScores of the grid grid were made from this" in said
+    assert beirgrid("report", "--grid", "grid", "--directory", site).returncode == 0
+    replaced = [row for row in table(site) if row["status"] == "replaced"]
+    assert {row["detail"] for row in replaced} == {"replaced by grid other: k1 0.9 → 0.5"}
+    assert {row["system"] for row in replaced} == {"bm25-flat", "bm25+ce", "bm25+trained", "fused"}
+    assert "Scores of the grid other were made from this" in finish(finished / "grid.yaml", site, "-n")
+
+
+@pytest.mark.slow
 def test_code_makes_nothing_again_until_its_stage_version_is_raised(finished, root, tmp_path):
     copy_checkout(tmp_path / "checkout")
     shutil.copytree(finished, tmp_path / "site", symlinks=True)

@@ -43,6 +43,7 @@ def begin():
     events.refuse_beside_others()
     events.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
     events.refuse_the_future(workflow.dag.needrun_jobs())
+    stage.keep_replaced()
     # Read by aggregate, report and analyses.
     files.replace(grid.own(paths.GRID_SUMMARY), f"{stage.summary_json()}\n")
     if stage.own_python and workflow.executor_plugin.name == "local":

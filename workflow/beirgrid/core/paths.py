@@ -41,6 +41,8 @@ PER_QUERY = "results/metrics/{system}/{dataset}.per-query.parquet"
 # Artifacts of one grid. Grids share all other artifacts.
 GRID_FOLDER = "results/grids/{grid}"
 GRID_SUMMARY = "results/grids/{grid}/grid.json"
+# Records of the grid that another grid has replaced, under their paths without "results".
+REPLACED = "results/grids/{grid}/replaced"
 TABLES = "results/grids/{grid}/tables"
 TABLES_RECORD = "results/grids/{grid}/tables/tables.json"
 ANSWER = "results/grids/{grid}/tables/{answer}.csv"

@@ -20,7 +20,7 @@ from ..core import files, provenance
 from ..core.checkout import full_version
 from ..core.errors import BeirgridError, DataError, nearest, show, warn
 from ..results import results_folder, scores, summary, table_files
-from ..results.answers import Answers
+from ..results.answers import REPLACED, Answers
 from ..results.cells import precisions
 from ..results.results_folder import Directory, Result
 from ..results.summary import GridSummary
@@ -242,6 +242,9 @@ def export_table(
     if metric not in of_grid.metrics:
         raise BeirgridError(f"the grid {of_grid.name} has no metric {metric!r}{nearest(metric, of_grid.metrics)}")
     answers = table_files.read(of_grid, place.parent / "tables")
+    lost = answers.scores[(answers.scores["status"] == REPLACED) & (answers.scores["metric"] == metric)]
+    for system, dataset, detail in lost[["system", "dataset", "detail"]].itertuples(index=False):
+        warn(f"{system} on {dataset} has no score: {detail}. To compute it, run the grid {of_grid.name} again")
     show(*latex(of_grid, answers, metric).splitlines())
 
 
@@ -260,7 +263,8 @@ def _cells(grid: GridSummary, answers: Answers, metric: str) -> tuple[pd.DataFra
 
     The superscripts of a score are the letters of the systems that it is significantly better than.
     """
-    values, lower = table_files.wide(answers, grid, metric)["value"], lower_is_better(metric)
+    wide, lower = table_files.wide(answers, grid, metric), lower_is_better(metric)
+    values, texts_of = wide["value"], wide["text"]
     systems = list(map(str, values))
     letters = dict(zip(systems, string.ascii_lowercase, strict=False)) if len(systems) <= 26 else {}
     better = _better(answers.pairs[answers.pairs["metric"] == metric], lower=lower)
@@ -269,7 +273,7 @@ def _cells(grid: GridSummary, answers: Answers, metric: str) -> tuple[pd.DataFra
     for row in map(str, values.index):
         scores = values.loc[row].dropna().map(_SCORE)
         best, second, *_ = [*sorted({*scores}, key=float, reverse=not lower), "", ""]
-        texts = dict.fromkeys(systems, _NO_SCORE)
+        texts = {system: REPLACED if texts_of.loc[row, system] == REPLACED else _NO_SCORE for system in systems}
         for system, score in zip(map(str, scores.index), scores, strict=True):
             than = "".join(letters[other] for other in letters if (system, other, row) in better)
             shape = r"\textbf{%s}" if score == best else r"\underline{%s}" if score == second else "%s"

@@ -13,7 +13,7 @@ from ..config.metric_names import MAIN, lower_is_better, written
 from ..core import paths, provenance
 from ..core.errors import DataError
 from ..results import table_files
-from ..results.answers import DONE, FAILED, LEAST_DATASETS, PENDING, ZERO_SHOT, Answers
+from ..results.answers import DONE, FAILED, LEAST_DATASETS, PENDING, REPLACED, ZERO_SHOT, Answers
 from ..results.published import OTHER_PROTOCOL
 from ..results.summary import DatasetSummary, GridSummary
 from ..results.table_files import VERDICTS, cell_facts, shown_scores
@@ -149,9 +149,10 @@ def counts(grid: GridSummary, answers: Answers) -> dict[str, int]:
 
 
 def failures(grid: GridSummary, answers: Answers) -> list[Any]:
-    """Return the failed cells, each once, with the log's path and last line. For seeds, lists those that failed."""
-    failed = answers.scores[(answers.scores["status"] == FAILED) & ~answers.scores["system"].isin(list(grid.seeds))]
-    return list(texts.rows(failed[["system", "dataset", "detail"]].drop_duplicates()))
+    """Return the cells that failed or were replaced, each once, with the reason. For seeds, lists the single ones."""
+    lost = answers.scores["status"].isin([FAILED, REPLACED])
+    failed = answers.scores[lost & ~answers.scores["system"].isin(list(grid.seeds))]
+    return list(texts.rows(failed[["system", "dataset", "status", "detail"]].drop_duplicates()))
 
 
 def baseline_of(answers: Answers) -> str:

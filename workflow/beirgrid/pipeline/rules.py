@@ -14,9 +14,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from ..core import files, provenance
+from ..core import files, paths, provenance
 from ..core.checkout import INSTALLED, MODULES, portable
 from ..core.errors import DataError
+from ..results import summary
 from . import artifacts
 from .grid import Grid, fill
 from .job import run as run_job
@@ -165,9 +166,23 @@ class Rules:
         """
         ancestry = provenance.Ancestry()
         reasons = {job: self.reason_of(job, ancestry) for job in self.jobs}
-        for line in notices({job.record: reason for job, reason in reasons.items() if reason}):
+        outdated = {job.record: reason for job, reason in reasons.items() if reason}
+        for line in notices(outdated, self.replaced if outdated else {}):
             self.workflow.logger_manager.logger.warning(line)
         return reasons
+
+    @cached_property
+    def replaced(self) -> dict[str, set[str]]:
+        """The records of each other grid that this one replaces."""
+        others = summary.others(self.grid.config.grid.name)
+        return {other.name: {*other.replaced_by(self.digests)} for other in others}
+
+    def keep_replaced(self) -> None:
+        """Keep the records of other grids that the run replaces: their reports say what has changed."""
+        for name, records in self.replaced.items():
+            for path in records:
+                kept = Path(paths.REPLACED.format(grid=name), Path(path).relative_to("results"))
+                files.replace(kept, Path(path).read_bytes())
 
     def reason_of(self, job: Job, ancestry: provenance.Ancestry | None = None) -> str:
         """Return why a job must run again, or an empty string."""
@@ -199,9 +214,14 @@ class Rules:
         if self.outdated[job] if job in self.outdated else self.reason_of(job):
             self.workflow.dag.forcefiles.add(self.grid.own(job.record))
 
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """The digests of the params of the grid's jobs, by record."""
+        return {job.record: provenance.digest(self.output_params(job)) for job in self.jobs}
+
     def summary_json(self) -> str:
         """Return the summary of the grid, with the digests of its jobs' params."""
-        return self.summary.as_json({job.record: provenance.digest(self.output_params(job)) for job in self.jobs})
+        return self.summary.as_json(self.digests)
 
     @cached_property
     def _summary_digest(self) -> str:
@@ -268,9 +288,12 @@ def reason(
     return mismatch.removesuffix(f". {files.REMEDY}")
 
 
-def notices(reasons: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line about each reason to make artifacts again."""
+def notices(reasons: Mapping[str, str], replaced: Mapping[str, set[str]]) -> Iterator[str]:
+    """Yield a line about each reason to make artifacts again, and about each other grid that shows these artifacts."""
     for reason in dict.fromkeys(reasons.values()):
         [first, *others] = [path for path, of_path in reasons.items() if of_path == reason]
         more = f" and {len(others):,} more" if others else ""
         yield f"To be made again, replacing what is there: {first}{more} ({reason})"
+        if grids := [grid for grid, records in replaced.items() if records & {first, *others}]:
+            keep = "to keep both scores, give the changed model and its systems other names"
+            yield f"Scores of the grid {' and '.join(grids)} were made from this, and will read as replaced: {keep}"

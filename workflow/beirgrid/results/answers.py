@@ -58,8 +58,8 @@ _KINDS = {name: {of: _TYPE_OF.get(of, "float64") for of in listed.split()} for n
 _FORMULA = re.compile(r"'*(?![+-](inf|nan|[\d.]+(e[+-]?\d+)?)$)[=+\-@\t\r\n]", re.IGNORECASE)
 
 # States of a cell. Only a finished cell has a value.
-DONE, PENDING, FAILED, NOT_SUPPLIED, NOT_JUDGED = STATUSES = (
-    *("done", "pending", "failed", "not supplied", "not judged"),
+DONE, PENDING, FAILED, REPLACED, NOT_SUPPLIED, NOT_JUDGED = STATUSES = (
+    *("done", "pending", "failed", "replaced", "not supplied", "not judged"),
 )
 
 # Sets of datasets for means: all datasets, or those that no system of the table was trained on.

@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..collections import qrels as judgements
-from ..core import files, provenance
+from ..core import files, paths, provenance
 from ..core.checkout import without_folders
 from ..core.errors import DataError
-from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING
+from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, REPLACED
 from .scores import read_cell, unanswered
-from .summary import Cell, GridSummary
+from .summary import Cell, GridSummary, others
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +109,8 @@ def combined(parts: Mapping[str, CellState | None]) -> tuple[str, str]:
     if len(whole) == 1:
         return next(iter(whole.values()))[:2]
     states = {name: state.status for name, state in whole.items()}
-    status = next((state for state in (NOT_SUPPLIED, NOT_JUDGED, FAILED, PENDING) if state in states.values()), DONE)
+    order = (NOT_SUPPLIED, NOT_JUDGED, FAILED, REPLACED, PENDING)
+    status = next((state for state in order if state in states.values()), DONE)
     lacking = [f"{name} ({state})" for name, state in states.items() if state != DONE]
     if lacking:
         return status, f"lacks {', '.join(lacking)}"
@@ -126,17 +127,19 @@ class _Look:
         self.ancestry = provenance.Ancestry()
         self.record = cache(self._record)
         self.judged = cache(self._judged_queries)
+        self.others = cache(lambda: others(grid.name))
 
     def at(self, cell: Cell) -> CellState:
         """Return the state of a cell."""
         wanted, steps = [*cell.records, cell.scores, cell.per_query], self.steps(cell)
         failure = next((self.failures[path] for path in wanted if path in self.failures), "")
         missing = [path for path in wanted if not Path(path).is_file()]
-        reason = f"{missing[0]} is missing. {files.REMEDY}" if missing else next(self._mismatches(cell), "")
+        replaced = "" if missing else next(self._replaced(cell), "")
+        reason = f"{missing[0]} is missing. {files.REMEDY}" if missing else replaced or next(self._mismatches(cell), "")
         if reason and not failure and (self.running or cell.scores in missing):  # a run makes it
             return CellState(PENDING, "", steps=steps)
         if reason:
-            return CellState(FAILED, failure or reason, steps=steps)
+            return CellState(REPLACED if replaced and not failure else FAILED, failure or reason, steps=steps)
         try:
             return CellState(DONE, _flaw(steps), self._numbers(cell), steps)
         except DataError as error:
@@ -158,6 +161,22 @@ class _Look:
             return provenance.read_record(path)
         except DataError as error:
             return error
+
+    def _replaced(self, cell: Cell) -> Iterator[str]:
+        """Yield which other grid has replaced a file of a cell, and its settings that differ, if the record is kept."""
+        kept = Path(paths.REPLACED.format(grid=self.grid.name))
+        for path, now in self.steps(cell).items():
+            key = self.grid.settings.get(path, now["settings_key"])
+            if key != now["settings_key"]:
+                told, before = "", self.record(str(kept / Path(path).relative_to("results")))
+                if not isinstance(before, DataError) and before["settings_key"] == key:
+                    asked = [
+                        {"stage version": record["stage_version"], **record.get("job", {}).get("settings", {})}
+                        for record in (before, now)
+                    ]
+                    told = f": {', '.join(provenance.changes(asked[0], asked[1])) or 'a local file'}"
+                names = [other.name for other in self.others() if other.settings.get(path) == now["settings_key"]]
+                yield from (f"replaced by grid {name}{told}" for name in names)
 
     def _mismatches(self, cell: Cell) -> Iterator[str]:
         """Yield what does not match between the records of a cell, its files and what the grid asks for."""

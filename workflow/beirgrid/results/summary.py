@@ -6,6 +6,8 @@ files that it names.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +17,9 @@ from ..config.datasets import Statistics
 from ..config.entries import TOLERANCES
 from ..config.metric_names import MAIN, USUAL
 from ..config.values import LIST, Entry, NotNegative, Seed
-from ..core import files
+from ..core import files, provenance
 from ..core.errors import DataError
+from . import results_folder
 
 Texts = Annotated[tuple[str, ...], LIST]
 # How to repair a damaged summary.
@@ -116,6 +119,13 @@ class GridSummary(Entry):
         entries = {row: self.datasets[row] for row in self.rows if row not in parts}
         return [row for row, entry in entries.items() if not (entry.not_supplied or entry.not_judged)]
 
+    def replaced_by(self, settings: Mapping[str, str]) -> Iterator[str]:
+        """Yield the records that are as this grid asks, and that a grid of other settings (digests) replaces."""
+        for path, key in self.settings.items():
+            with suppress(DataError):
+                if settings.get(path, key) != key and provenance.read_record(path)["settings_key"] == key:
+                    yield path
+
 
 def read(path: str | Path) -> GridSummary:
     """Read the summary of a grid.
@@ -129,6 +139,11 @@ def read(path: str | Path) -> GridSummary:
         return GridSummary.model_validate_json(content)
     except ValidationError:
         raise DataError(f"{path} is not a summary of a grid. {REMEDY}") from None
+
+
+def others(name: str) -> list[GridSummary]:
+    """Read the summaries of the other grids in the working directory. A damaged one is named and left out."""
+    return [grid for grid in results_folder.of_grids(Path("results"), read).values() if grid.name != name]
 
 
 # Type of an argument that names the file of a summary.

@@ -18,6 +18,7 @@ from .answers import (
     NOT_JUDGED,
     NOT_SUPPLIED,
     PENDING,
+    REPLACED,
     Answers,
     file_name,
     ranking,
@@ -48,7 +49,7 @@ _LATEX = str.maketrans(
 # Verdicts in descending priority: a cell with several references shows the first one.
 VERDICTS = (
     *("deviates", "close", "reproduced", OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED),
-    *("no reference", FAILED, PENDING, NOT_JUDGED, NOT_SUPPLIED, ""),
+    *("no reference", FAILED, REPLACED, PENDING, NOT_JUDGED, NOT_SUPPLIED, ""),
 )
 _CELL = ["dataset", "system"]
 BEST_COLUMN = "not distinguishable from the best"

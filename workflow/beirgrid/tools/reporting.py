@@ -24,7 +24,7 @@ from ..page.answer import all_published, answer
 from ..pipeline.grid import Grid
 from ..pipeline.summaries import PUBLISHED, Summary
 from ..results import cells, published, results_folder, summary, table_files
-from ..results.answers import DONE, FAILED, NOT_JUDGED, Answers, typed, verdict_counts
+from ..results.answers import DONE, FAILED, NOT_JUDGED, REPLACED, Answers, typed, verdict_counts
 from ..results.summary import GridSummary
 from ..stages import aggregate
 from ..stages.report import illustrated
@@ -141,10 +141,11 @@ def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
         yield f"Of {len(cells)} cells: {', '.join(f'{number} {status}' for status, number in counts.items())}."
     if names := ", ".join(cells.loc[cells["status"] == NOT_JUDGED, "dataset"].unique()):
         yield f"Not judged, so without scores: {names} (beirgrid set pool says what to judge)."
-    reasons = cells.loc[cells["status"] == FAILED, "detail"].value_counts()
-    if len(reasons):
-        others = f"; {len(reasons) - 1} more reasons are in scores.csv" if len(reasons) > 1 else ""
-        yield f"Failed, {reasons.iloc[0]} of them: {reasons.index[0]}{others}"
+    for status, said in ((FAILED, "failed"), (REPLACED, "no scores")):
+        reasons = cells.loc[cells["status"] == status, "detail"].value_counts()
+        if len(reasons):
+            others = f"; {len(reasons) - 1} more reasons are in scores.csv" if len(reasons) > 1 else ""
+            yield f"{said.capitalize()}, {reasons.iloc[0]} of them: {reasons.index[0]}{others}"
 
 
 def _cut(line: str, width: int) -> str:
