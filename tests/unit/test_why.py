@@ -122,7 +122,9 @@ def _write_record(model: str, params: dict[str, object], **keys: object) -> str:
 
 def _notices(asked: dict[str, dict[str, object]], others: tuple[GridSummary, ...] = ()) -> list[str]:
     known = provenance.Ancestry()
-    reasons = {path: rules.reason(Path(path), lambda params=params: params, [], known) for path, params in asked.items()}
+    reasons = {
+        path: rules.reason(Path(path), lambda params=params: params, [], known) for path, params in asked.items()
+    }
     digests = {path: provenance.digest(params) for path, params in asked.items()}
     replaced = {other.name: {*other.replaced_by(digests)} for other in others}
     return list(rules.notices({path: reason for path, reason in reasons.items() if reason}, replaced))

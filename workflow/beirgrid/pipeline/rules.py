@@ -273,7 +273,7 @@ def reason(
     if not record.is_file():
         return ""
     try:
-        known = ancestry.record_of(record).record
+        known = ancestry.record_of(record).record or provenance.read_record(record)
         if known["settings_key"] != provenance.digest(asked := params()):
             read = provenance.without_paths if asked.get("files") else json.loads
             made = known.get("job", {}).get("settings", known.get("asked", {}))  # records of 0.2.0 have no job
