@@ -68,8 +68,8 @@ def _index(folder: Path, documents: dict[str, str], fields: str = "flat", langua
 
 
 def _search(index: Path, queries: dict[str, str], fields: str = "flat", language: str = "en", depth: int = 10):
-    options = {"k1": 0.9, "b": 0.4, "depth": depth, "threads": 2, "memory_mb": 500}
-    return lucene.search(index, queries, fields=fields, language=language, **options)
+    searcher = lucene.Searcher(index, fields=fields, language=language, k1=0.9, b=0.4, memory_mb=500)
+    return searcher.search_all(queries, depth, threads=2)
 
 
 @pytest.mark.slow
@@ -132,8 +132,8 @@ def test_an_index_that_is_missing_is_named_in_one_line(tmp_path):
 
 @pytest.mark.slow
 def test_a_java_that_is_not_there_is_named(tmp_path, root):
-    options = {"fields": "flat", "language": "en", "k1": 0.9, "b": 0.4, "depth": 10, "threads": 1, "memory_mb": 500}
-    code = f"import pathlib, beirgrid.search.lucene as l; l.search(pathlib.Path(), {{'q': 'a'}}, **{options})"
+    options = {"fields": "flat", "language": "en", "k1": 0.9, "b": 0.4, "memory_mb": 500}
+    code = f"import pathlib, beirgrid.search.lucene as l; l.Searcher(pathlib.Path(), **{options})"
     environment = {**os.environ, "JAVA_HOME": str(tmp_path / "none"), "PYTHONPATH": str(root / "workflow")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, text=True, capture_output=True, check=False)
     assert re.search(r"BeirgridError: Java cannot be loaded from .*/none \(.*: set JAVA_HOME to", done.stderr)

@@ -27,8 +27,7 @@ PROGRAM = {
 RECORDS = {
     "old": {"command": "python -m beirgrid --settings 1 retrieve lexical --system old --made x"},
     "own": {"job": PROGRAM, "settings": {"command": "touch started"}},
-    "theirs": {"facts": {"source_sha256": "0" * 64}},
-    "nearly": {"settings": {"index": {"kind": "hnsw"}}, "facts": {"search_seconds": 1.0}},
+    "theirs": {"job": {"stage": "fetch_run"}, "facts": {"source_sha256": "0" * 64}},
 }
 
 
@@ -54,9 +53,8 @@ def grid(tmp_path, monkeypatch) -> Path:
         (["--dataset", "e"], "the grid has no dataset 'e' (it has: d)"),
         (["--dataset", "d", "--systems", "tas-b"], "the grid has no system 'tas-b' on 'd' (it has: old, own, "),
         (["--dataset", "d"], "results/runs/old/d.json: it records a job of another version of beirgrid"),
-        (["--dataset", "d", "--systems", "own"], "own is left out: 'own' is a program, which only a run starts: touch"),
-        (["--dataset", "d", "--systems", "theirs"], "theirs is left out: 'theirs' cannot be searched: its run on 'd'"),
-        (["--dataset", "d", "--systems", "nearly"], "nearly is left out: only exact indexes are measured"),
+        (["--dataset", "d", "--systems", "own"], "'own' cannot be searched: its stage retrieve_program has no opener"),
+        (["--dataset", "d", "--systems", "theirs"], "'theirs' cannot be searched: its stage fetch_run has no opener"),
     ],
 )
 def test_what_cannot_be_measured_is_said(grid, capsys, options, message):

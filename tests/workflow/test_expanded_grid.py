@@ -58,8 +58,7 @@ def _rows(folder: Path, model: str) -> list[dict]:
 def _search(index: Path, fields: str, word: str) -> set[str]:
     from beirgrid.search import lucene
 
-    options = {"k1": 0.9, "b": 0.4, "depth": 100, "threads": 1, "memory_mb": 500}
-    [(ids, _)] = lucene.search(index, {"q": word}, fields=fields, language="en", **options).values()
+    ids, _ = lucene.Searcher(index, fields=fields, language="en", k1=0.9, b=0.4, memory_mb=500).search(word, 100)
     return set(ids)
 
 

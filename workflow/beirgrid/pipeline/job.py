@@ -61,6 +61,11 @@ def stage_function(name: str) -> Callable[..., None]:
     return imported
 
 
+def opener(name: str) -> Callable[..., Any] | None:
+    """Import the function ``open_{name}`` beside a stage's work, which opens what its jobs made; None without one."""
+    return getattr(sys.modules[stage_function(name).__module__], f"open_{name}", None)
+
+
 def options(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a job, of all its parts, by the names of the function's arguments."""
     return {name: value for part in _PARTS for name, value in job.get(part, {}).items()}

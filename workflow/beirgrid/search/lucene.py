@@ -208,6 +208,22 @@ class Searcher:
         scores = _separated(np.array([score for score, _ in listed], np.float32))
         return [_id(name) for _, name in listed], scores
 
+    def search_all(self, queries: dict[str, str], depth: int, threads: int) -> dict[str, Ranked]:
+        """Search all queries, ``threads`` of them at a time; return query id to document ids and scores, best first.
+
+        A query that is empty, or whose words occur in no document, has no results.
+        """
+        from jnius import detach
+
+        def find(text: str) -> Ranked:
+            try:
+                return self.search(text, depth)
+            finally:
+                detach()  # a thread must detach from Java before it ends
+
+        with ThreadPoolExecutor(threads) as pool:
+            return dict(zip(queries, pool.map(find, queries.values()), strict=True))
+
 
 def _id(name: str) -> str:
     """Decode an id from Lucene's text form of bytes: hex numbers without leading zeros, separated by spaces."""
@@ -232,38 +248,6 @@ def _rounded(values: np.ndarray, decimals: int) -> np.ndarray:
     return rounded
 
 
-def search(
-    index: Path,
-    queries: dict[str, str],
-    *,
-    fields: str,
-    language: str,
-    k1: float,
-    b: float,
-    depth: int,
-    threads: int,
-    memory_mb: int,
-) -> dict[str, Ranked]:
-    """Search all queries, ``threads`` of them at a time; return query id to document ids and scores, best first.
-
-    A query that is empty, or whose words occur in no document, has no results. The options are those of ``Searcher``.
-
-    Raises:
-        BeirgridError: there is no index, or Java or Lucene fails.
-    """
-    searcher = Searcher(index, fields=fields, language=language, k1=k1, b=b, memory_mb=memory_mb)
-    from jnius import detach  # only after Java has started
-
-    def find(text: str) -> Ranked:
-        try:
-            return searcher.search(text, depth)
-        finally:
-            detach()  # a thread must detach from Java before it ends
-
-    with closing(searcher), ThreadPoolExecutor(threads) as pool:
-        return dict(zip(queries, pool.map(find, queries.values()), strict=True))
-
-
 # Settings of the index that ``search_texts`` searches.
 PLAIN_INDEX = {"fields": "flat", "expanded": False}
 
@@ -273,6 +257,5 @@ def search_texts(
 ) -> list[list[str]]:
     """Search a flat index with BM25's default parameters; return document ids per text, best first."""
     queries = {str(number): text for number, text in enumerate(texts)}
-    options: dict[str, Any] = {"depth": depth, "threads": threads, "memory_mb": memory_mb}
-    ranked = search(index, queries, fields="flat", language=language, k1=0.9, b=0.4, **options)
-    return [ids for ids, _ in ranked.values()]
+    with closing(Searcher(index, fields="flat", language=language, k1=0.9, b=0.4, memory_mb=memory_mb)) as searcher:
+        return [ids for ids, _ in searcher.search_all(queries, depth, threads).values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,8 @@ from ..core.provenance import Artifact, Record
 from ..pipeline.fuse import Fuse
 from ..runs import fusion
 from ..runs.fusion import Method
-from ..runs.runs import read, write
+from ..runs.opened import OpenPart, OpenSystem
+from ..runs.runs import Run, read, write
 
 
 def fuse(
@@ -40,3 +42,16 @@ def fuse(
         fused = fusion.fuse([read(path) for path in runs], method, depth, k=k, norm=norm, weights=weights)
         write(output, fused, system)
         facts["queries"] = len(fused)
+
+
+def open_fuse(
+    open_part: OpenPart, *, runs: list[Path], method: Method, k: int, norm: Norm, weights: list[float], depth: int
+) -> OpenSystem:
+    """Open the systems of a fusion for single queries."""
+    parts: tuple[OpenSystem, ...] = tuple(map(open_part, runs))
+
+    def rank(texts: Mapping[str, str]) -> Run:
+        rankings = [part.rank(texts) for part in parts]
+        return fusion.fuse(rankings, method, depth, k=k, norm=norm, weights=weights)
+
+    return OpenSystem(rank, depth, parts=parts)

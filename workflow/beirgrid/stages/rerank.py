@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from ..core import provenance
 from ..core.provenance import Artifact, Record
 from ..pipeline.rerank import Rerank
 from ..runs import pairs, runs
+from ..runs.opened import OpenPart, OpenScorer, OpenSystem
 
 
 def rerank(
@@ -35,3 +37,21 @@ def rerank(
         run = {query: runs.reordered(query, ranking, found, depth) for query, ranking in first.items()}
         runs.write(output, run, system)
         facts.update(queries=len(run), reranker=settings)
+
+
+def open_rerank(open_part: OpenPart, *, first_stage: Path, scores: Path, depth: int) -> OpenSystem:
+    """Open a first stage and its reranker for single queries."""
+    first: OpenSystem = open_part(first_stage)
+    scorer: OpenScorer = open_part(scores)
+
+    def reordered(query: str, text: str, ranking: runs.Ranking) -> runs.Ranking:
+        top = ranking.ids[: max(depth, scorer.together)]
+        documents = scorer.read({*top})
+        of_pairs = scorer.score(text, [documents[document] for document in top]).tolist()
+        scored = {(query, document): score for document, score in zip(top, of_pairs, strict=True)}
+        return runs.reordered(query, ranking, scored, depth)
+
+    def rank(texts: Mapping[str, str]) -> runs.Run:
+        return {query: reordered(query, texts[query], ranking) for query, ranking in first.rank(texts).items()}
+
+    return OpenSystem(rank, depth, scorer.hardware, scorer.precision, (first,), scorer)

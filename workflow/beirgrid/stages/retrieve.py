@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
+import numpy as np
 
 from ..collections import collection
 from ..config.models import DenseModel, Model, ModelEntry
@@ -19,10 +23,12 @@ from ..core.progress import Progress
 from ..core.provenance import Artifact, Record
 from ..encoders import open_encoder
 from ..encoders.guards import CollapseCheck, check_finite
+from ..encoders.protocol import Encoder
 from ..models.endpoints import kept_answers
 from ..pipeline.retrieve import RETRIEVE
 from ..runs import runs
 from ..runs.limits import Limits
+from ..runs.opened import OpenPart, OpenSystem
 from ..search import Found, approximate, lucene, maxsim, module
 from ..search.maxsim import TokenVectors
 
@@ -64,13 +70,13 @@ def retrieve_lexical(
     with provenance.record(RETRIEVE, record, settings, [output], **inputs) as facts:
         texts, limits = collection.read_queries(queries), Limits(queries, depth)
         run: runs.Run = {}
-        started = time.monotonic()
-        for start, stop in limits.blocks(len(texts), _WITH_CANDIDATES):
-            block = dict(islice(texts.items(), start, stop))
-            deep = limits.searched(_EVERY)
-            hits = lucene.search(index, block, **bm25, depth=deep, threads=threads, memory_mb=memory)
-            run |= {query: limits.ranking(query, *found) for query, found in hits.items()}
-        facts["search_seconds"] = round(time.monotonic() - started, 3)
+        with closing(lucene.Searcher(index, **bm25, memory_mb=memory)) as searcher:
+            started = time.monotonic()  # Java runs
+            for start, stop in limits.blocks(len(texts), _WITH_CANDIDATES):
+                block = dict(islice(texts.items(), start, stop))
+                hits = searcher.search_all(block, limits.searched(_EVERY), threads)
+                run |= {query: limits.ranking(query, *found) for query, found in hits.items()}
+            facts["search_seconds"] = round(time.monotonic() - started, 3)
         runs.write(output, run, system)
         facts.update(queries=len(texts), device="cpu")
 
@@ -112,29 +118,94 @@ def retrieve_vectors(
     documents = collection.count(corpus)
     with kept_answers(output) as answers, provenance.record(RETRIEVE, record, settings, [output], **inputs) as facts:
         encoder = open_encoder(checkpoint, model, compute.start(), answers)
-        vectors = encoder.encode_queries(list(texts.values()))
-        _check(vectors, texts, encoder.precision)
-        facts |= encoder.facts()
-        run: runs.Run = {}
-        seconds = 0.0
-        if limits.candidates:
-            candidates = None  # all documents are scored, and then those of each query are taken
         shards: dict[str, Any] = {"indexes": indexes, "tokens": tokens, "index": index, "dimensions": dimensions}
         if tokens:
             steps = len(texts) * len(tokens)
             shards["progress"] = Progress(f"retrieve from {len(tokens)} shards", steps, "searches")
-        for start, stop in limits.blocks(len(texts), max(1, _PAIRS // documents)):
-            block = vectors.texts(range(start, stop)) if isinstance(vectors, TokenVectors) else vectors[start:stop]
-            started = time.monotonic()
-            scores, rows = search(block, limits.searched(documents), model, compute, **shards, candidates=candidates)
-            seconds += time.monotonic() - started
-            ids = collection.read_ids(corpus, rows)
-            for number, query in enumerate(list(texts)[start:stop]):
-                ranked = rows[number] >= 0  # a row below 0 is none
-                run[query] = limits.ranking(query, ids.take(rows[number][ranked]).to_pylist(), scores[number][ranked])
-        facts["search_seconds"] = round(seconds, 3)
+        started = time.monotonic()  # the model is open
+        ids_of = partial(collection.read_ids, corpus)
+        run = _ranked(texts, encoder, limits, documents, ids_of, model, compute, **shards, candidates=candidates)
+        facts["search_seconds"] = round(time.monotonic() - started, 3)
+        facts |= encoder.facts()
         runs.write(output, run, system)
         facts["queries"] = len(texts)
+
+
+def _ranked(
+    texts: Mapping[str, str],
+    encoder: Encoder[Any],
+    limits: Limits,
+    documents: int,
+    ids_of: Callable[..., Any],
+    model: ModelEntry,
+    compute: Compute,
+    *,
+    candidates: int | None,
+    **shards: Any,
+) -> runs.Run:
+    """Encode queries by id, and search all shards of a corpus. ``ids_of`` returns the ids of rows."""
+    vectors = encoder.encode_queries(list(texts.values()))
+    _check(vectors, texts, encoder.precision)
+    if limits.candidates:
+        candidates = None  # all documents are scored, and then those of each query are taken
+    run: runs.Run = {}
+    for start, stop in limits.blocks(len(texts), max(1, _PAIRS // documents)):
+        block = vectors.texts(range(start, stop)) if isinstance(vectors, TokenVectors) else vectors[start:stop]
+        scores, rows = search(block, limits.searched(documents), model, compute, **shards, candidates=candidates)
+        ids = ids_of(rows)
+        for number, query in enumerate(list(texts)[start:stop]):
+            ranked = rows[number] >= 0  # a row below 0 is none
+            run[query] = limits.ranking(query, ids.take(rows[number][ranked]).to_pylist(), scores[number][ranked])
+    return run
+
+
+def open_retrieve_lexical(
+    _: OpenPart, *, index: Path, queries: Path, fields: str, language: str, k1: float, b: float, depth: int, memory: int
+) -> OpenSystem:
+    """Open a Lucene index for single queries."""
+    limits = Limits(queries, depth)
+    searcher = lucene.Searcher(index, fields=fields, language=language, k1=k1, b=b, memory_mb=memory)
+
+    def rank(texts: Mapping[str, str]) -> runs.Run:
+        deep = limits.searched(_EVERY)
+        return {query: limits.ranking(query, *searcher.search(text, deep)) for query, text in texts.items()}
+
+    return OpenSystem(rank, depth)
+
+
+def open_retrieve_vectors(
+    _: OpenPart,
+    *,
+    model: ModelEntry,
+    checkpoint: Path,
+    two_towers: bool,
+    corpus: Path,
+    queries: Path,
+    depth: int,
+    compute: Compute,
+    index: AnyIndex | None,
+    tokens: Sequence[Path],
+    indexes: Sequence[Path],
+    dimensions: int | None,
+    candidates: int | None,
+) -> OpenSystem:
+    """Open the model of the queries, and the indexes, for single queries. All ids of the corpus are in memory."""
+    limits, runtime, documents = Limits(queries, depth), compute.start(), collection.count(corpus)
+    encoder = open_encoder(checkpoint, model, runtime)
+    ids = collection.read_ids(corpus, np.arange(documents)[None])
+    shards: dict[str, Any] = {
+        "tokens": tokens,
+        "indexes": indexes,
+        "index": index,
+        "dimensions": dimensions,
+        "candidates": candidates,
+    }
+
+    def rank(texts: Mapping[str, str]) -> runs.Run:
+        return _ranked(texts, encoder, limits, documents, lambda _: ids, model, Compute(device="cpu"), **shards)
+
+    untimed = "its approximate or truncated index is read from disk for each query" if index else ""
+    return OpenSystem(rank, depth, runtime.hardware, encoder.precision, untimed=untimed)
 
 
 def search(

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from ..collections import collection
-from ..config.models import ListwiseReranker, Reranker
+from ..config.models import ListwiseReranker, ModelEntry, Reranker
 from ..config.values import Size
 from ..core import provenance
 from ..core.compute import Compute
@@ -33,6 +33,7 @@ from ..encoders.guards import check_finite, check_scores_differ
 from ..encoders.protocol import Scorer
 from ..pipeline.rerank import Score
 from ..runs import runs
+from ..runs.opened import OpenPart, OpenScorer
 from ..runs.pairs import Pair, read_parts, spent_on, write_part
 
 # Pairs per part.
@@ -106,6 +107,31 @@ def score(
             pairs_scored=progress.done,
             pairs_per_second=round(progress.rate if progress.done else 0.0, 2),
         )
+
+
+def open_score(
+    _: OpenPart,
+    *,
+    model: ModelEntry,
+    checkpoint: Path,
+    corpus: Path,
+    queries: Path,  # these and the run named the pairs of the job
+    run: Path,
+    depth: int,
+    compute: Compute,
+) -> OpenScorer:
+    """Open a reranker for the documents of a corpus."""
+    runtime = compute.start()
+    scorer: Scorer = open_model(checkpoint, model, runtime)
+
+    def read(ids: set[str]) -> dict[str, str]:
+        return {document.id: document.full_text for document in collection.pick_documents(corpus, ids)}
+
+    def score(text: str, documents: list[str]) -> np.ndarray:
+        return scorer.score([text] * len(documents), documents) if documents else np.zeros(0, np.float32)
+
+    together = depth if isinstance(model, ListwiseReranker) else 0
+    return OpenScorer(read, score, runtime.hardware, scorer.precision, together)
 
 
 def _fingerprint(

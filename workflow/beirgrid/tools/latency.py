@@ -13,16 +13,17 @@ import pandas as pd
 
 from ..collections import collection
 from ..config.values import Size, SizeOrZero
-from ..core import files, paths, provenance
-from ..core.errors import BeirgridError, warn
+from ..core import files, paths
+from ..core.errors import BeirgridError, show, table_lines, warn
 from ..results import results_folder, summary
 from ..results.efficiency import LATENCY_COLUMNS, read_latency
-from ..results.summary import Cell
-from .open_systems import NotSearchable, OpenSystem, cpu_name, hold_back_output, open_system
+from ..runs.opened import OpenSystem
+from .open_systems import NotSearchable, cpu_name, hold_back_output, open_system
 
 # Reranking depths to measure, in addition to the system's own. Each depth is measured separately.
 DEPTHS = (10, 50, 100, 200)
 RETRIEVE, RERANK, BOTH = "retrieve", "rerank", "retrieve and rerank"
+_SHOWN = ("system", "step", "depth", "p50_ms", "p95_ms", "p99_ms", "mean_ms")
 _KEY = ["system", "dataset", "step", "depth", "hardware", "cpus"]
 
 
@@ -35,6 +36,7 @@ def latency(
     queries: Annotated[Size, "queries to measure"] = 100,
     warm_up: Annotated[SizeOrZero, "warm-up queries, which are not counted"] = 20,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto",
+    trust_remote_code: Annotated[bool, "run the code that a checkpoint brings (read it first)"] = False,
     output: Annotated[
         Path | None,
         "table to write; rows of other hardware, datasets and systems are kept (default: the grid's latency.csv)",
@@ -43,16 +45,15 @@ def latency(
     """Measure the latency of systems on this hardware, one query at a time.
 
     A system is opened from the record of its run, so its index must still exist. Texts of documents to rerank are read
-    before the time begins. Left out are programs, runs of other software, and systems with an approximate or truncated
-    index, which is read from disk for each query.
+    before the time begins. Left out, with the reason, are systems that cannot be opened, such as programs, and systems
+    with an approximate or truncated index, which is read from disk for each query.
 
     The table has p50, p95, p99 and the mean in milliseconds, of retrieval and of reranking the top 10, 50, 100 and 200.
     ``documents`` is the mean number of documents retrieved or reranked per query. ``as_run`` marks the depth that the
     system has in the grid.
 
     Raises:
-        BeirgridError: the grid has no such system or dataset.
-        DataError: a record, an index or a model is missing or damaged.
+        BeirgridError: the grid has no such system or dataset, or none of the systems can be measured.
     """
     place = results_folder.only_grid(directory, grid).absolute()
     output = (output or place.parent / "tables" / "latency.csv").absolute()
@@ -63,31 +64,37 @@ def latency(
         raise BeirgridError(f"the grid has no system {unknown[0]!r} on {dataset!r} (it has: {', '.join(cells)})")
     if not cells:
         raise BeirgridError(f"the grid has no dataset {dataset!r} (it has: {', '.join(of_grid.datasets)})")
-    rows: list[dict[str, Any]] = []
+    measured: list[pd.DataFrame] = []
     for name in systems or cells:
         try:
-            _refuse_approximate(cells[name])
             with hold_back_output():
-                opened = open_system(name, dataset, device)
+                opened = open_system(name, dataset, device, trust_remote_code=trust_remote_code)
+                if untimed := next((system.untimed for system in opened.whole if system.untimed), ""):
+                    raise NotSearchable(untimed)
                 texts = list(collection.read_queries(paths.QUERIES.format(dataset=dataset)).values())[:queries]
                 for text in texts[:warm_up]:
-                    opened.rank(text)
-                on_cpu = opened.hardware == "cpu"
-                about = {"system": name, "dataset": dataset, "precision": opened.precision}
-                about["hardware"], about["device"] = (cpu_name(), "cpu") if on_cpu else (opened.hardware, "cuda")
-                rows += [{**about, "cpus": len(os.sched_getaffinity(0)), **row} for row in measure(opened, texts)]
-        except NotSearchable as error:
+                    opened.rank({"": text})
+                steps = pd.DataFrame(measure(opened, texts)).assign(system=name, dataset=dataset, **_where(opened))
+        except BeirgridError as error:
             warn(f"{name} is left out: {error}")
-    if not rows:
+            continue
+        write(steps, output)  # now: what ends the next system loses nothing
+        measured.append(steps)
+    if not measured:
         raise BeirgridError("none of these systems can be measured")
-    write(pd.DataFrame(rows, columns=LATENCY_COLUMNS), output)
+    shown = pd.concat(measured)[list(_SHOWN)].map(
+        lambda value: f"{value:.1f}" if isinstance(value, float) else str(value)
+    )
+    show(*table_lines(list(_SHOWN), shown.to_numpy().tolist()))
 
 
-def _refuse_approximate(cell: Cell) -> None:
-    """Raise NotSearchable if a step of a cell searched an approximate or truncated index."""
-    for record in map(provenance.read_record, cell.records):
-        if "search_seconds" in record["facts"] and "index" in record["settings"]:
-            raise NotSearchable("only exact indexes are measured")
+def _where(opened: OpenSystem) -> dict[str, Any]:
+    """Return the hardware and the precision of a system's model, or of the first one of its parts."""
+    model = next((system for system in opened.whole if system.precision), opened)
+    hardware = {"device": "cpu", "hardware": cpu_name()}
+    if model.hardware != "cpu":
+        hardware = {"device": "cuda", "hardware": model.hardware}
+    return {**hardware, "cpus": len(os.sched_getaffinity(0)), "precision": model.precision}
 
 
 def measure(opened: OpenSystem, texts: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -95,16 +102,17 @@ def measure(opened: OpenSystem, texts: Sequence[str]) -> Iterator[dict[str, Any]
 
     If a query found fewer documents, only those are reranked.
     """
-    timed = [_stopwatch((opened.first or opened).rank, text) for text in texts]
-    seconds, ids = np.array([of_query for of_query, _ in timed]), [ranking.ids for _, ranking in timed]
-    if not opened.first:
+    first = opened.parts[0] if opened.scorer else opened
+    timed = [_stopwatch(first.rank, {"": text}) for text in texts]
+    seconds, ids = np.array([of_query for of_query, _ in timed]), [run[""].ids for _, run in timed]
+    if not opened.scorer:
         yield row(RETRIEVE, opened.depth, seconds, ids)
         return
     depths = sorted({*DEPTHS, opened.depth})
-    documents = opened.read({document for of_query in ids for document in of_query[: depths[-1]]})
+    documents = opened.scorer.read({document for of_query in ids for document in of_query[: depths[-1]]})
     for depth in depths:
         tops = [[documents[document] for document in of_query[:depth]] for of_query in ids]
-        scoring = np.array([_stopwatch(opened.score, *pair)[0] for pair in zip(texts, tops, strict=True)])
+        scoring = np.array([_stopwatch(opened.scorer.score, *pair)[0] for pair in zip(texts, tops, strict=True)])
         yield row(RERANK, depth, scoring, ids, as_run=False)
         yield row(BOTH, depth, seconds + scoring, ids, as_run=depth == opened.depth)
 

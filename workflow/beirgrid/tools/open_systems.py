@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
+import json
 import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,59 +21,122 @@ import numpy as np
 
 from ..collections import collection
 from ..core import paths, provenance
-from ..core.compute import Compute, Runtime
-from ..core.errors import BeirgridError, DataError
-from ..encoders import open_encoder, open_model
+from ..core.compute import Compute
+from ..core.errors import BeirgridError, DataError, quoted
 from ..pipeline import job
-from ..runs import fusion, runs
-from ..search import lucene
-from ..stages.retrieve import search
+from ..runs import runs
+from ..runs.opened import OpenSystem
 
-# Arguments of the job that made a run.
-Values = dict[str, Any]
+# A key of a model's entry, in settings as JSON. Within a text, its quotes would be escaped.
+_RUNS_CODE = '"trust_remote_code": true'
+_COMPUTE = {field.name for field in dataclasses.fields(Compute)}
+# Documents that are compared, and how far their scores in float32 may lie from those of the run: in all, and as a share
+# of the largest one. Batches and processors round otherwise.
+_TOP, _LEAST, _SHARE = 10, 1e-5, 2e-3
 
 
 class NotSearchable(BeirgridError):
-    """A system, or a part of it, is a program, or a run of other software."""
+    """A system cannot be opened, or ranks otherwise than its run."""
 
 
-class OpenSystem(NamedTuple):
-    """An open system, with the first stage and the functions of a reranked one."""
-
-    rank: Callable[[str], runs.Ranking]  # of a query
-    depth: int  # documents that it retrieves, or reranks
-    hardware: str = "cpu"  # of its model: cpu, or the name of the GPU
-    precision: str = ""  # of its model
-    first: OpenSystem | None = None
-    read: Callable[[set[str]], dict[str, str]] = lambda ids: {}  # texts of documents by id
-    score: Callable[[str, list[str]], np.ndarray] = lambda text, documents: np.zeros(0)  # float32 [texts]
-
-
-def open_system(system: str, dataset: str, device: str) -> OpenSystem:
-    """Open a system and its components from the records in the working directory.
+def open_system(system: str, dataset: str, device: str, *, trust_remote_code: bool = False) -> OpenSystem:
+    """Open a system and its parts from the records in the working directory, and ask one query of its run again.
 
     Args:
         dataset: a dataset on which the system was run; it names the corpus that is searched.
         device: where models run: auto, cpu or cuda.
+        trust_remote_code: whether the code that a checkpoint brings may run.
 
     Raises:
-        NotSearchable: the system, or a part of it, is a program, or a run of other software.
+        NotSearchable: the stage of the system, or of a part of it, has no opener, or none for a value of its job; its
+            model brings code that is not trusted; or the system ranks otherwise than its run.
         DataError: a record, an index or a model is missing or damaged.
     """
-    path = paths.RUN_RECORD.format(system=system, dataset=dataset)
-    if "source_sha256" in provenance.read_record(path)["facts"]:
-        raise NotSearchable(f"{system!r} cannot be searched: its run on {dataset!r} is of other software ({path})")
-    values = read_job(path)
-    if "model" in values:
-        return _open_model(values, device)
-    if "command" in values:  # a folder of somebody else may have any command
-        raise NotSearchable(f"{system!r} is a program, which only a run starts: {values['command']}")
-    runs_read = [values["first_stage"]] if "first_stage" in values else values.get("runs", ())
-    names = [(run.parent.name, run.name.removesuffix(".run.gz")) for run in runs_read]
-    parts = [open_system(*cell, device) for cell in names]
-    if "first_stage" in values:
-        return _open_reranked(values, parts[0], device)
-    return _open_fused(values, parts) if parts else _open_bm25(values)
+    opening = _Opening(device, trust_remote_code, set())
+    try:
+        opened: OpenSystem = opening.open(paths.RUN.format(system=system, dataset=dataset))
+        _compare(opened, system, dataset, exact=opening.precisions <= {"", "float32"})
+    except NotSearchable as error:
+        raise NotSearchable(f"{system!r} cannot be searched: {error}") from None
+    return opened
+
+
+class _Opening(NamedTuple):
+    """Opens what jobs made, each by the opener of the stage that its record names."""
+
+    device: str
+    trust_remote_code: bool
+    precisions: set[str]  # of all models, when the run was made and now
+
+    def open(self, path: str | Path) -> Any:
+        """Open the system of a run, or the reranker of a manifest of pair scores."""
+        place = str(path).removesuffix(".run.gz").removesuffix(".json") + ".json"
+        record = provenance.read_record(place)
+        provenance.check({"record": Path(place)})
+        try:
+            made: dict[str, Any] = record["job"]
+            opener = job.opener(made["stage"])
+            taken = list(inspect.signature(opener).parameters)[1:] if opener else []
+            if refusal := self._refusal(made, taken):
+                raise NotSearchable(f"{refusal} ({place})")
+            values = job.options(made)
+            values |= {"device": self.device} if "device" in values else {}
+            arguments = job.arguments(job.stage_function(made["stage"]), values)
+        except NotSearchable:
+            raise
+        except DataError as error:
+            raise DataError(f"{place}: {error}") from None
+        except (BeirgridError, KeyError) as error:
+            why = f"it records a job of another version of beirgrid ({error})"
+            raise DataError(f"{place}: {why}. Delete this record, and run the grid again") from None
+        assert opener, "a stage without one is refused"
+        opened = opener(self.open, **{name: arguments[name] for name in taken})
+        self.precisions.update((record["facts"].get("precision", ""), opened.precision))
+        return opened
+
+    def _refusal(self, made: Mapping[str, Any], taken: Sequence[str]) -> str:
+        """Return why a job is not opened with these arguments, or an empty string."""
+        if not taken:
+            return f"its stage {made['stage']} has no opener"
+        settings = made.get("settings", {})
+        if unknown := [name for name in (*made.get("inputs", ()), *settings) if name not in {*taken, *_COMPUTE}]:
+            return f"its stage {made['stage']} was given {unknown[0]}, which its opener does not take"
+        if _RUNS_CODE in json.dumps(settings) and not self.trust_remote_code:
+            return "its model brings code of its own, which runs only with --trust-remote-code: read it first"
+        return ""
+
+
+def _compare(opened: OpenSystem, system: str, dataset: str, *, exact: bool) -> None:
+    """Ask the first query of a run again, and raise NotSearchable if the first documents differ.
+
+    A chat model may order documents otherwise each time, and is not asked.
+
+    Args:
+        exact: whether all models computed in float32, then and now. Otherwise half of the documents may differ.
+    """
+    run = provenance.artifact(paths.RUN.format(system=system, dataset=dataset))
+    query, lines = next(groupby(runs.lines(run), itemgetter(0)), ("", ()))
+    if not query or any(each.scorer and each.scorer.together for each in opened.whole):
+        return
+    texts = collection.read_queries(paths.QUERIES.format(dataset=dataset))
+    scores = {document: score for _, document, score, _ in lines}
+    stored, now = runs.canonical(query, scores, [*scores.values()]), opened.rank({query: texts[query]})[query]
+    top = {*stored.ids[:_TOP]}
+    if differ(stored, now) and (exact or 2 * len(top & {*now.ids[:_TOP]}) < len(top)):
+        of_run, again = (
+            ", ".join(f"{name} {score:.4g}" for name, score in list(zip(*ranking, strict=True))[:_TOP])
+            for ranking in (stored, now)
+        )
+        raise NotSearchable(f"opened again, it ranks {again} for query {quoted(query)}, and its run {run} {of_run}")
+
+
+def differ(stored: runs.Ranking, now: runs.Ranking) -> bool:
+    """Tell whether the first documents, or the first places, have other scores than they had."""
+    scores, last = dict(zip(*now, strict=True)), now.scores[-1] if now.ids else -np.inf
+    documents = [scores.get(name, last) for name in stored.ids[:_TOP]]  # one that is not ranked now has less
+    places = [*now.scores[:_TOP], *[-np.inf] * _TOP][: len(documents)]
+    before = stored.scores[:_TOP]
+    return bool((abs(np.array([documents, places]) - before) > _LEAST + _SHARE * abs(before).max()).any())
 
 
 @contextmanager
@@ -92,82 +159,6 @@ def hold_back_output() -> Iterator[None]:
                 stream.flush()
                 os.dup2(copy, number)
                 os.close(copy)
-
-
-def _open_reranked(reranking: Values, first: OpenSystem, device: str) -> OpenSystem:
-    values, depth = read_job(reranking["scores"]), reranking["depth"]
-    runtime: Runtime = dataclasses.replace(values["compute"], device=device).start()
-    scorer = open_model(values["checkpoint"], values["model"], runtime)
-
-    def read(ids: set[str]) -> dict[str, str]:
-        return {document.id: document.full_text for document in collection.pick_documents(values["corpus"], ids)}
-
-    def score(text: str, documents: list[str]) -> np.ndarray:
-        return scorer.score([text] * len(documents), documents) if documents else np.zeros(0, np.float32)
-
-    def rank(text: str) -> runs.Ranking:
-        ranking = first.rank(text)
-        top = read({*ranking.ids[:depth]})
-        of_pairs = zip(top, score(text, list(top.values())).tolist(), strict=True)
-        return runs.reordered("", ranking, {("", document): of_pair for document, of_pair in of_pairs}, depth)
-
-    return OpenSystem(rank, depth, runtime.hardware, scorer.precision, first, read, score)
-
-
-def _open_fused(values: Values, parts: Sequence[OpenSystem]) -> OpenSystem:
-    method, depth = values["method"], values["depth"]
-    options = {name: values[name] for name in ("k", "norm", "weights")}
-
-    def rank(text: str) -> runs.Ranking:
-        return fusion.fuse([{"": part.rank(text)} for part in parts], method, depth, **options)[""]
-
-    neural = next((part for part in parts if part.precision), parts[0])
-    return OpenSystem(rank, depth, neural.hardware, neural.precision)
-
-
-def read_job(path: str | Path) -> Values:
-    """Return the arguments of the job of a record.
-
-    Raises:
-        DataError: the record is missing or damaged, or records a job of another version; or something that the job
-            read was made again since.
-    """
-    record = provenance.read_record(path)
-    provenance.check({"record": Path(path)})
-    try:
-        function = job.stage_function(record["job"]["stage"])
-        return job.arguments(function, job.options(record["job"]))
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
-    except (BeirgridError, KeyError) as error:
-        why = f"it records a job of another version of beirgrid ({error})"
-        raise DataError(f"{path}: {why}. Delete this record, and run the grid again") from None
-
-
-def _open_bm25(values: Values) -> OpenSystem:
-    depth = values["depth"]
-    options = {name: values[name] for name in ("fields", "language", "k1", "b")}
-    searcher = lucene.Searcher(values["index"], **options, memory_mb=values["memory"])
-    return OpenSystem(lambda text: runs.canonical("", *searcher.search(text, depth)), depth)
-
-
-def _open_model(values: Values, device: str) -> OpenSystem:
-    """Open the model and the indexes of a retrieval. All ids of the corpus are held in memory."""
-    depth, model = values["depth"], values["model"]
-    runtime: Runtime = dataclasses.replace(values["compute"], device=device).start()
-    encoder = open_encoder(values["checkpoint"], model, runtime)
-    ids = collection.read_ids(values["corpus"], np.arange(collection.count(values["corpus"]))[None])
-    shards = {name: values[name] for name in ("indexes", "tokens", "index", "dimensions", "candidates")}
-
-    def rank(text: str) -> runs.Ranking:
-        vectors = encoder.encode_queries([text])
-        scores, rows = (
-            np.asarray(of_queries[0]) for of_queries in search(vectors, depth, model, Compute(device="cpu"), **shards)
-        )
-        scores, rows = scores[rows >= 0], rows[rows >= 0]
-        return runs.canonical("", ids.take(rows).to_pylist(), scores, depth)
-
-    return OpenSystem(rank, depth, runtime.hardware, encoder.precision)
 
 
 @functools.cache

@@ -32,12 +32,14 @@ def search(
     *,
     depth: Annotated[SizeOrZero, "documents to print"] = 10,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run"] = "auto",
+    trust_remote_code: Annotated[bool, "run the code that a checkpoint brings (read it first)"] = False,
     directory: results_folder.Directory = Path(),
     json: Annotated[bool, "print JSON, with whole texts"] = False,
 ) -> None:
     """Search, and print the documents, best first.
 
     Raises:
+        NotSearchable: the system cannot be opened, or ranks otherwise than its run (``open_system``).
         DataError: no such system was run on the dataset, or its files are damaged.
     """
     os.chdir(results_folder.working_folder(directory)[0])
@@ -45,7 +47,7 @@ def search(
 
     text = " ".join(query)
     with hold_back_output():
-        ranking = open_system(system, dataset, device).rank(text)
+        ranking = open_system(system, dataset, device, trust_remote_code=trust_remote_code).rank({"": text})[""]
     hits = _hits(text, ranking, dataset, depth)
     if json:
         print(dumps(hits, ensure_ascii=False, indent=1))

@@ -1,0 +1,272 @@
+"""Systems that are opened again from their records: what they answer, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import shutil
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import checkpoints
+import numpy as np
+import pandas as pd
+import pytest
+import small
+from helpers import made_once, main
+
+from beirgrid import config
+from beirgrid.collections.collection import read_queries
+from beirgrid.core import files, paths
+from beirgrid.pipeline import artifacts, job
+from beirgrid.pipeline.grid import Grid
+from beirgrid.pipeline.rules import Rules
+from beirgrid.pipeline.stage import jobs_behind
+from beirgrid.runs import runs
+from beirgrid.stages import retrieve
+from beirgrid.tools import open_systems
+
+SYSTEMS = {
+    "bm25": {"retriever": "bm25", "fields": "flat"},
+    "tiny": {"retriever": "dense"},
+    "own": {"retriever": "brings-code"},
+    "int8": {"retriever": "dense", "index": {"kind": "int8"}},
+    "tiny+ce": {"first_stage": "tiny", "reranker": "ce", "depth": 5},
+    "fused": {"fusion": "rrf", "of": ["bm25", "tiny"]},
+}
+DENSE = {"family": "dense", "similarity": "cosine"}
+MODELS = {
+    "dense": {**DENSE, "path": "dense"},
+    "brings-code": {**DENSE, "path": "brings-code", "trust_remote_code": True},
+    "ce": {"family": "cross-encoder", "max_length": 64, "path": "ce"},
+}
+# A module of a checkpoint. It writes a file beside the checkpoint when it runs.
+CODE = """
+import torch
+
+class Module(torch.nn.Module):
+    def forward(self, features, **options):
+        open({canary!r}, "a").close()
+        return features
+
+    @classmethod
+    def load(cls, *words, **options):
+        return cls()
+
+    def save(self, *words, **options):
+        pass
+"""
+Plant = Callable[..., None]
+
+
+def _save_models(folder: Path) -> None:
+    checkpoints.save_dense(folder / "dense")
+    checkpoints.save_cross_encoder(folder / "ce")
+    shutil.copytree(folder / "dense", folder / "brings-code")
+    (folder / "brings-code/own.py").write_text(CODE.format(canary=str(folder / "code-ran")))
+    modules = json.loads((folder / "brings-code/modules.json").read_text())
+    modules.append({"idx": 2, "name": "2", "path": "", "type": "own.Module"})
+    (folder / "brings-code/modules.json").write_text(json.dumps(modules))
+
+
+def _finish(folder: Path) -> None:
+    """Run a grid on a small collection, which has a query that is a document, in this process."""
+    folder.mkdir(parents=True)
+    small.collection(folder / "data")
+    _save_models(folder)
+    raw = {
+        "corpora": {"small": {"source": "local", "path": "data", "documents": 60}},
+        "datasets": {"small": {"corpus": "small"}},
+        "models": MODELS,
+        "systems": SYSTEMS,
+        "grid": {"systems": [*SYSTEMS], "datasets": ["small"]},
+        "encode": small.ENCODE,
+        "metrics": ["ndcg@10"],
+        "device": "cpu",
+    }
+    with contextlib.chdir(folder):
+        grid = Grid(config.load(copy.deepcopy(raw)))
+        rules = Rules(grid, own_python=True)
+        for each in jobs_behind(grid, *(artifacts.scores(grid, *cell) for cell in grid.runs)):
+            rules.run(each)
+        files.write_text(paths.GRID_SUMMARY.format(grid="grid"), rules.summary_json())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    return made_once(tmp_path_factory, "opened", lambda folder: _finish(folder / "site")) / "site"
+
+
+@pytest.fixture
+def site(finished, tmp_path, monkeypatch) -> Path:
+    """A copy of the finished folder, as somebody else gets it: without the checkpoints that the entries name."""
+    shutil.copytree(finished / "results", tmp_path / "site/results")
+    monkeypatch.chdir(tmp_path / "site")
+    return tmp_path / "site"
+
+
+def _record(system: str) -> Path:
+    return Path(paths.RUN_RECORD.format(system=system, dataset="small"))
+
+
+@pytest.mark.parametrize("system", [system for system in SYSTEMS if system != "own"])
+def test_a_system_ranks_as_its_run(site, system):
+    """Also for a query that is a document, which is not ranked for it."""
+    opened = open_systems.open_system(system, "small", "cpu")
+    texts, stored = (
+        read_queries(paths.QUERIES.format(dataset="small")),
+        runs.read(_record(system).with_suffix(".run.gz")),
+    )
+    assert {query: ranking.ids for query, ranking in opened.rank(texts).items() if ranking.ids} == {
+        query: ranking.ids for query, ranking in stored.items()
+    }
+
+
+# A stage that a person adds ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plant(site, monkeypatch) -> Iterator[Plant]:
+    """Return a function that runs a retrieval of the site again, as a copied stage that drops the best document."""
+    module = types.ModuleType("beirgrid.stages.feedback")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    known = job.functions() | {"feedback": "stages.feedback:feedback"}
+    monkeypatch.setattr(job, "functions", lambda: known)
+
+    def run_again(system: str, **names: str) -> None:
+        source = Path(str(retrieve.__file__)).read_text()
+        for name, other in names.items():
+            source = source.replace(f"def {name}(", f"def {other}(")
+        source = source.replace("runs.write(output, run, system)", "runs.write(output, _shifted(run), system)")
+        source += (
+            "\n\ndef _shifted(run):\n    return {q: runs.Ranking(r.ids[1:], r.scores[1:]) for q, r in run.items()}\n"
+        )
+        source = source.replace("from ..", "from beirgrid.")
+        exec(compile(source, "feedback.py", "exec"), module.__dict__)
+        made = json.loads(_record(system).read_text())["job"]
+        job.run("feedback", json.dumps({name: part for name, part in made.items() if name != "stage"}).encode())
+
+    return run_again
+
+
+@pytest.mark.parametrize(("system", "work"), [("bm25", "retrieve_lexical"), ("tiny", "retrieve_vectors")])
+def test_a_copied_stage_is_never_answered_with_the_ranking_of_the_first(plant, capsys, system, work):
+    """A copy of the work has no opener; one whose opener was copied with it ranks otherwise than the run."""
+    plant(system, **{work: "feedback"})
+    assert main(["search", system, "small", "text"]) == 1
+    assert f"{system!r} cannot be searched: its stage feedback has no opener" in capsys.readouterr().err
+    plant(system, **{work: "feedback", f"open_{work}": "open_feedback"})
+    [first, *_] = runs.read(_record(system).with_suffix(".run.gz"))["q0"].ids
+    assert main(["search", system, "small", "text"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"{system!r} cannot be searched: opened again, it ranks d" in shown.err
+    assert f"for query 'q0', and its run results/runs/{system}/small.run.gz {first} " in shown.err
+
+
+@pytest.mark.parametrize(
+    ("system", "part", "name", "value"),
+    [
+        ("bm25", "settings", "rm3", {"terms": 10}),
+        ("bm25", "inputs", "vectors", "results/corpora/small/corpus.parquet"),
+        ("tiny", "settings", "feedback", 3),
+        ("fused", "settings", "tuned", True),
+        ("tiny+ce", "settings", "blend", 0.5),
+    ],
+)
+def test_a_value_that_the_opener_does_not_take_is_refused_by_its_name(site, capsys, system, part, name, value):
+    record = json.loads(_record(system).read_text())
+    record["job"][part][name] = value
+    _record(system).write_text(json.dumps(record))
+    assert main(["search", system, "small", "text"]) == 1
+    stage = record["job"]["stage"]
+    message = f"{system!r} cannot be searched: its stage {stage} was given {name}, which its opener does not take"
+    assert message in capsys.readouterr().err
+
+
+# Code of a checkpoint ------------------------------------------------------------------------------------------------
+
+
+def test_the_code_of_a_checkpoint_runs_only_where_a_person_says_so(finished, site, capsys):
+    ran = finished / "code-ran"
+    assert ran.exists(), "its entry allowed it to the grid"
+    ran.unlink()
+    commands = (["search", "own", "small", "text"], ["latency", "--dataset", "small", "--systems", "own"])
+    for words in commands:
+        assert main(words) == 1
+        told = "'own' cannot be searched: its model brings code of its own, which runs only with --trust-remote-code"
+        assert told in capsys.readouterr().err
+        assert not ran.exists()
+    for words in commands:
+        assert main([*words, "--trust-remote-code"]) == 0
+        assert ran.exists()
+        ran.unlink()
+    ran.touch()
+
+
+# Comparison with the run ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("now", "differs"),
+    [
+        ("a 9, b 8, c 7.999, d 1", False),
+        ("a 9.001, b 8, c 7.999, d 1", False),  # rounding
+        ("a 9, c 8.002, b 7.999, d 1", False),  # near ties swap
+        ("a 9, b 8, d 7.999, c 1", True),
+        ("b 9, a 8, c 7.999, d 1", True),
+        ("b 8, c 7.999, d 1", True),
+        ("e 9.5, a 9, b 8, c 7.999, d 1", True),
+        ("a 8, b 7, c 6.999, d 0", True),
+        ("", True),
+    ],
+)
+def test_rounding_is_no_difference(now, differs):
+    def ranking(text: str) -> runs.Ranking:
+        pairs = [pair.split() for pair in text.split(", ") if pair]
+        return runs.Ranking([name for name, _ in pairs], np.array([score for _, score in pairs], np.float32))
+
+    assert open_systems.differ(ranking("a 9, b 8, c 7.999, d 1"), ranking(now)) == differs
+
+
+@pytest.mark.parametrize(("precision", "refused"), [("float16", False), ("float32", True)])
+def test_another_precision_may_rank_half_of_the_documents_otherwise(site, capsys, precision, refused):
+    """A run of a GPU, opened on a CPU: here, its best two documents have changed places."""
+    record = json.loads(_record("tiny").read_text())
+    run = _record("tiny").with_suffix(".run.gz")
+    changed = {
+        query: runs.Ranking([second, first, *others], ranking.scores)
+        for query, ranking in runs.read(run).items()
+        for first, second, *others in [ranking.ids]
+    }
+    runs.write(run, changed, "tiny")
+    record["facts"]["precision"] = precision
+    record["outputs"][run.name] = {"bytes": run.stat().st_size, "sha256": files.sha256(run)}
+    _record("tiny").write_text(json.dumps(record))
+    assert main(["search", "tiny", "small", "text"]) == int(refused)
+    assert ("its run results/runs/tiny/small.run.gz" in capsys.readouterr().err) == refused
+
+
+# Latency -------------------------------------------------------------------------------------------------------------
+
+
+def test_latency_measures_what_it_can_and_names_the_rest(plant, capsys):
+    plant("tiny", retrieve_vectors="feedback")
+    assert main(["latency", "--dataset", "small", "--queries", "3", "--warm-up", "1"]) == 0
+    shown = capsys.readouterr()
+    left_out = {
+        "tiny": "'tiny' cannot be searched: its stage feedback has no opener",
+        "fused": "results/runs/tiny/small.run.gz is another one than results/runs/fused/small.json was made from",
+        "own": "'own' cannot be searched: its model brings code of its own",
+        "int8": "its approximate or truncated index is read from disk for each query",
+    }
+    for name, why in left_out.items():
+        assert f"{name} is left out: {why}" in shown.err
+    [_, _, row] = shown.out.splitlines()
+    assert row.split()[:3] == ["bm25", "retrieve", "1000"]
+    table = pd.read_csv("results/grids/grid/tables/latency.csv")
+    assert table["system"].tolist() == ["bm25"]
+    assert f"{table['p50_ms'][0]:.1f}" == row.split()[3]
