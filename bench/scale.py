@@ -271,7 +271,7 @@ def show(sizes: list[int], results: list[Records]) -> None:
             jobs = result[stage]
             peak, seconds = max(job["peak_memory_mb"] for job in jobs), sum(job["seconds"] for job in jobs)
             cells += f"{len(jobs):>8}{peak:>10.0f}{seconds:>10.1f}    "
-        searches = [result[stage][0]["facts"].get("search_seconds") for result in results]
+        searches = [result[stage][0]["facts"].get("query_seconds") for result in results]
         rates = ", ".join(f"{QUERIES / seconds:.0f} queries/s" for seconds in searches if seconds)
         print(f"{stage:20}{cells}{rates}", flush=True)
 

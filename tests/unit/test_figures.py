@@ -24,7 +24,7 @@ def style():
 def test_names_of_near_points_do_not_cover_each_other():
     systems = ["minilm", "minilm-int8", "bm25+minilm-wsum", "bm25", "bm25-flat", "minilm-hnsw"]
     sizes, means = [10.7, 10.9, 11, 1.4, 1.5, 11.1], [0.6166, 0.6164, 0.6201, 0.5238, 0.5258, 0.6166]
-    points = pd.DataFrame({"system": systems, "index_bytes": sizes, "mean": means})
+    points = pd.DataFrame({"system": systems, "index_bytes": sizes, "mean": means, "index_bytes_front": False})
     figure = drawing.trade_off(points, "index_bytes", "size, bytes", "ndcg@10").figure
     figure.draw_without_rendering()
     (axis,) = figure.axes
@@ -34,8 +34,9 @@ def test_names_of_near_points_do_not_cover_each_other():
 
 
 def test_a_trade_off_joins_its_front():
-    points = pd.DataFrame({"system": ["bm25", "ce", "dpr"], "query_ms": [1, 2, 3], "mean": [0.42, 0.48, 0.2]})
-    (axis,) = drawing.trade_off(points, "query_ms", "search time, ms", "ndcg@10").figure.axes
+    points = pd.DataFrame({"system": ["bm25", "ce", "dpr"], "latency_ms": [1, 2, 3], "mean": [0.42, 0.48, 0.2]})
+    points["latency_ms_front"] = [True, True, False]
+    (axis,) = drawing.trade_off(points, "latency_ms", "latency, ms", "ndcg@10").figure.axes
     front, others = axis.lines
     assert front.get_xydata().tolist() == [[1, 0.42], [2, 0.48]]
     assert others.get_xydata().tolist() == [[3, 0.2]]

@@ -7,26 +7,31 @@ import copy
 import json
 import shutil
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import checkpoints
 import numpy as np
 import pandas as pd
 import pytest
 import small
-from helpers import made_once, main
+from helpers import made_once, main, run_job
 
 from beirgrid import config
 from beirgrid.collections.collection import read_queries
 from beirgrid.core import files, paths
+from beirgrid.encoders.cross_encoder import CrossEncoderScorer
+from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.pipeline import artifacts, job
 from beirgrid.pipeline.grid import Grid
 from beirgrid.pipeline.rules import Rules
 from beirgrid.pipeline.stage import jobs_behind
 from beirgrid.runs import runs
-from beirgrid.stages import retrieve
+from beirgrid.search import lucene
+from beirgrid.stages import retrieve, score
 from beirgrid.tools import open_systems
 
 SYSTEMS = {
@@ -248,6 +253,40 @@ def test_another_precision_may_rank_half_of_the_documents_otherwise(site, capsys
     _record("tiny").write_text(json.dumps(record))
     assert main(["search", "tiny", "small", "text"]) == int(refused)
     assert ("its run results/runs/tiny/small.run.gz" in capsys.readouterr().err) == refused
+
+
+# Cost of a query -----------------------------------------------------------------------------------------------------
+
+
+def _slow(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, seconds: float) -> None:
+    """Let a function take longer."""
+    function = getattr(owner, name)
+
+    def slowed(*words: Any, **options: Any) -> Any:
+        time.sleep(seconds)
+        return function(*words, **options)
+
+    monkeypatch.setattr(owner, name, slowed)
+
+
+@pytest.mark.parametrize(
+    ("path", "start", "work", "seconds"),
+    [
+        ("results/runs/bm25/small.json", (lucene.Searcher, "__init__"), (lucene.Searcher, "search"), 0.05),
+        ("results/runs/tiny/small.json", (retrieve, "open_encoder"), (DenseEncoder, "encode_queries"), 0.5),
+        ("results/pairs/ce/small/tiny.json", (score, "open_model"), (CrossEncoderScorer, "score"), 0.5),
+    ],
+)
+def test_the_cost_of_a_query_has_its_encoding_and_no_start(site, monkeypatch, path, start, work, seconds):
+    """Java, or a model, takes 3 s longer to start, and all queries half a second longer to encode, search or score."""
+    for store in Path("results/pairs/ce/small").glob("*/"):
+        shutil.rmtree(store)
+    _slow(monkeypatch, *start, 3)
+    _slow(monkeypatch, *work, seconds)
+    assert run_job(json.loads(Path(path).read_text())["job"]) == 0
+    facts = json.loads(Path(path).read_text())["facts"]
+    taken = facts["pairs"] / facts["pairs_per_second"] if "pairs" in facts else facts["query_seconds"]
+    assert 0.5 <= taken < 3
 
 
 # Latency -------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from ..config.metric_names import written
-from ..results.efficiency import on_front
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -185,7 +184,7 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     points = points[(points[cost] > 0) & points["mean"].notna()].sort_values(cost)
-    front = on_front(points[cost], points["mean"])
+    front = points[f"{cost}_front"].astype(bool)
     figure = new_figure(WIDTH / 1.4, 3.4)
     axis = figure.subplots()
     axis.plot(points.loc[front, cost], points.loc[front, "mean"], "o-", label="Pareto front")
@@ -199,7 +198,7 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
     axis.set_ylabel(f"mean {written(metric)}")
     figure.legend(loc="outside upper right", ncols=2)
     write_names(axis, points[["system", cost, "mean"]])
-    caption = (
-        f"Mean {written(metric)} against {label}. No system is both better and cheaper than a system on the front."
-    )
-    return DrawnFigure(figure, f"Effectiveness against {label.partition(',')[0]}", caption, "trade_offs.csv")
+    caption = f"Mean {written(metric)} against {label}. No system is better and not dearer than one on the front."
+    if cost == "latency_ms":
+        caption += " One is faster than another if its 95th percentile is below the other's median."
+    return DrawnFigure(figure, f"Effectiveness against {label.rpartition(',')[0]}", caption, "trade_offs.csv")

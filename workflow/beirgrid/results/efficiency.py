@@ -23,7 +23,6 @@ LATENCY_COLUMNS = [
 # Costs on the x-axes of trade-offs, with their labels.
 COSTS = {
     "index_bytes": "size of the indexes, bytes",
-    "query_ms": "search and reranking of a query in a batch, milliseconds",
     "latency_ms": "latency of a query, milliseconds",
     "price_per_1000_queries": "price of 1,000 queries, as endpoints state it",
 }
@@ -41,7 +40,8 @@ def efficiency(steps: Mapping[tuple[str, str], Steps]) -> pd.DataFrame:
     """Return size and speed of each system on each dataset, from the steps behind each cell.
 
     ``index_bytes`` are of all shards that are searched; ``index_seconds`` of all jobs that encode, expand and index;
-    ``query_ms`` is the search of all queries together, and the scoring of all pairs, by the number of queries;
+    ``query_ms`` is the time to encode and search all queries, and to score all pairs, by the number of queries, with
+    models open and Java running: empty for programs, and for searches that an earlier version recorded;
     ``peak_memory_mb`` the most that a job for queries took; ``tokens`` and ``price`` are of all requests to servers of
     models, ``price_per_1000_queries`` of encoding and reranking alone. What no record says is empty.
     """
@@ -81,7 +81,7 @@ def _searched_bytes(steps: Steps) -> float:
     searched = {
         os.path.normpath(Path(path).parent / Path(entry["path"]).with_suffix(".json"))
         for path, record in steps.items()
-        if "search_seconds" in record["facts"]
+        if _searches(record["facts"])
         for entry in chain(*record.get("inputs", {}).values())
     }
     indexes = [steps[path] for path in steps if _folder(path) == _MADE[-1] and path in searched]
@@ -92,10 +92,8 @@ def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
     """Return the time of a query in a batch: searches, and the pairs of each reranking; NaN for a foreign run."""
     seconds = pairs = speed = 0.0
     for facts, settings in ((record["facts"], record["settings"]) for record in records):
-        if "search_seconds" in facts:
-            seconds += facts["search_seconds"] / facts["queries"]
-        elif "source_sha256" in facts:
-            return np.nan
+        if _searches(facts) or "source_sha256" in facts:
+            seconds += facts.get("query_seconds", np.nan) / facts["queries"]
         elif _answers(facts):
             pairs, speed = facts["pairs"], facts["pairs_per_second"]
         elif "reranker" in facts:
@@ -109,17 +107,23 @@ def _folder(path: str) -> str:
     return next(iter(Path(path).parts[1:2]), "")
 
 
+def _searches(facts: Mapping[str, Any]) -> bool:
+    """Tell whether a job searches: it has the seconds of its queries, or those of a program with its start."""
+    return "query_seconds" in facts or "search_seconds" in facts
+
+
 def _answers(facts: Mapping[str, Any]) -> bool:
     """Tell whether a job searches for the queries of a dataset or scores their pairs."""
-    return "queries" in facts and ("search_seconds" in facts or "pairs_per_second" in facts)
+    return "queries" in facts and (_searches(facts) or "pairs_per_second" in facts)
 
 
 def trade_offs(answers: Answers, grid: GridSummary, latency: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return a row per system: its mean of the first metric over datasets, its costs, and which Pareto fronts it is on.
 
     A front is that of the mean and one cost. ``index_bytes`` are of all datasets together, the other costs are averages
-    over the datasets; those of a system with seeds are those of one seed, on average. ``latency_ms`` is the median on
-    the fastest hardware that was measured, from the table of the command ``latency``.
+    over the datasets; those of a system with seeds are those of one seed, on average. ``latency_ms`` and ``p95_ms`` are
+    on the fastest hardware that was measured, from the table of the command ``latency``. A system is faster than
+    another if its 95th percentile is below the other's median.
     """
     owners = {member: system for system, members in grid.seeds.items() for member in members}
     named = answers.efficiency.assign(system=answers.efficiency["system"].replace(owners))
@@ -127,13 +131,13 @@ def trade_offs(answers: Answers, grid: GridSummary, latency: pd.DataFrame | None
     costs = of_cells.groupby("system", sort=False).agg(_OF_CELLS)
     means = main_comparison(answers.across[answers.across["metric"] == grid.metrics[0]])
     table = means[["system", "metric", "mean", "datasets"]].merge(costs, "left", left_on="system", right_index=True)
-    table = table.reset_index(drop=True).assign(latency_ms=np.nan)
+    table = table.reset_index(drop=True).assign(latency_ms=np.nan, p95_ms=np.nan)
     if latency is not None:
-        fastest = latency[latency["as_run"]].groupby(["system", "dataset"])["p50_ms"].min().groupby("system").mean()
-        fastest = fastest.rename(owners).groupby(level=0).mean()
-        table["latency_ms"] = table["system"].map(fastest)
+        whole = latency[latency["as_run"]].sort_values("p50_ms").drop_duplicates(["system", "dataset"])
+        fastest = whole.groupby("system")[["p50_ms", "p95_ms"]].mean().rename(owners).groupby(level=0).mean()
+        table[["latency_ms", "p95_ms"]] = fastest.reindex(table["system"]).to_numpy()
     for cost in COSTS:
-        table[f"{cost}_front"] = on_front(table[cost], table["mean"])
+        table[f"{cost}_front"] = on_front(table[cost], table["mean"], table["p95_ms" if cost == "latency_ms" else cost])
     return table
 
 
@@ -153,13 +157,14 @@ def read_latency(path: Path) -> pd.DataFrame:
     return table
 
 
-def on_front(cost: pd.Series, value: pd.Series) -> pd.Series:
+def on_front(cost: pd.Series, value: pd.Series, highest: pd.Series) -> pd.Series:
     """Tell which systems are on the Pareto front: no other is as cheap and as good, and cheaper or better.
 
-    A system without cost or value is not on the front.
+    A system is cheaper if the ``highest`` that its cost may be is below the other's cost. One without cost or value is
+    not on the front.
     """
-    costs, values = cost.to_numpy(np.float64), value.to_numpy(np.float64)
-    as_good = (costs[None] <= costs[:, None]) & (values[None] >= values[:, None])
-    better = (costs[None] < costs[:, None]) | (values[None] > values[:, None])
-    beaten = (as_good & better).any(axis=1)
+    costs, values, most = (of.to_numpy(np.float64) for of in (cost, value, highest))
+    dearer, cheaper = costs[None] > most[:, None], most[None] < costs[:, None]
+    better = values[None] > values[:, None]
+    beaten = (~dearer & (values[None] >= values[:, None]) & (cheaper | better)).any(axis=1)
     return pd.Series(~beaten & ~np.isnan(costs) & ~np.isnan(values), cost.index)

@@ -220,8 +220,8 @@ def collect_costs(steps: Mapping[tuple[str, str], Steps]) -> pd.DataFrame:
     for (system, dataset), behind in steps.items():
         for path, record in behind.items():
             facts = dict(record["facts"])
-            if facts.get("search_seconds"):
-                facts["queries_per_second"] = round(facts["queries"] / facts["search_seconds"], 1)
+            if seconds := facts.get("query_seconds"):
+                facts["queries_per_second"] = round(facts["queries"] / seconds, 1)
             rates = {f"{what}/s": facts.get(f"{what}_per_second") for what in ("documents", "pairs", "queries")}
             unit = next((unit for unit, rate in rates.items() if rate), "")
             packages = ", ".join(f"{name} {version}" for name, version in record.get("packages", {}).items())

@@ -76,7 +76,7 @@ def retrieve_lexical(
                 block = dict(islice(texts.items(), start, stop))
                 hits = searcher.search_all(block, limits.searched(_EVERY), threads)
                 run |= {query: limits.ranking(query, *found) for query, found in hits.items()}
-            facts["search_seconds"] = round(time.monotonic() - started, 3)
+            facts["query_seconds"] = round(time.monotonic() - started, 3)
         runs.write(output, run, system)
         facts.update(queries=len(texts), device="cpu")
 
@@ -125,7 +125,7 @@ def retrieve_vectors(
         started = time.monotonic()  # the model is open
         ids_of = partial(collection.read_ids, corpus)
         run = _ranked(texts, encoder, limits, documents, ids_of, model, compute, **shards, candidates=candidates)
-        facts["search_seconds"] = round(time.monotonic() - started, 3)
+        facts["query_seconds"] = round(time.monotonic() - started, 3)
         facts |= encoder.facts()
         runs.write(output, run, system)
         facts["queries"] = len(texts)

@@ -76,14 +76,14 @@ def score(
         seen = set(store.glob("*.parquet"))
         stored = read_parts(seen, set(top))
         missing = set(top) - stored.keys()
-        progress = Progress("score", len(missing), "pairs")
+        scorer = opened() if missing else None
+        progress = Progress("score", len(missing), "pairs")  # its rate begins with the open model
         where = served.DEVICE if model.endpoint else runtime.kind
         about_model: dict[str, Any] = {"device": where, "precision": precision}
-        if missing:
+        if scorer:
             new = [pair for pair in dict.fromkeys(top) if pair in missing]
             texts = collection.read_queries(queries)
             collection.refuse_unknown(queries, "query", (query for query, _ in new), texts)
-            scorer = opened()
             before = scorer.spent()
             found = np.fromiter(stored.values(), np.float32, len(stored))
             for part in _new_parts(store, seen, _parts(new, str(run)), progress):
