@@ -118,13 +118,14 @@ def retrieve_vectors(
     documents = collection.count(corpus)
     with kept_answers(output) as answers, provenance.record(RETRIEVE, record, settings, [output], **inputs) as facts:
         encoder = open_encoder(checkpoint, model, compute.start(), answers)
-        shards: dict[str, Any] = {"indexes": indexes, "tokens": tokens, "index": index, "dimensions": dimensions}
+        shards: dict[str, Any] = {"indexes": indexes, "tokens": tokens, "candidates": candidates}
+        shards |= {"index": index, "dimensions": dimensions}
         if tokens:
             steps = len(texts) * len(tokens)
             shards["progress"] = Progress(f"retrieve from {len(tokens)} shards", steps, "searches")
         started = time.monotonic()  # the model is open
         ids_of = partial(collection.read_ids, corpus)
-        run = _ranked(texts, encoder, limits, documents, ids_of, model, compute, **shards, candidates=candidates)
+        run = _ranked(texts, encoder, limits, ids_of, documents, model, compute, **shards)
         facts["query_seconds"] = round(time.monotonic() - started, 3)
         facts |= encoder.facts()
         runs.write(output, run, system)
@@ -135,23 +136,36 @@ def _ranked(
     texts: Mapping[str, str],
     encoder: Encoder[Any],
     limits: Limits,
-    documents: int,
     ids_of: Callable[..., Any],
+    documents: int,
     model: ModelEntry,
     compute: Compute,
     *,
+    indexes: Sequence[Path],
+    tokens: Sequence[Path],
+    index: AnyIndex | None,
+    dimensions: int | None,
     candidates: int | None,
-    **shards: Any,
+    progress: Progress | None = None,
 ) -> runs.Run:
-    """Encode queries by id, and search all shards of a corpus. ``ids_of`` returns the ids of rows."""
+    """Encode queries by id, and search all shards. ``ids_of`` returns the ids of rows of the corpus."""
     vectors = encoder.encode_queries(list(texts.values()))
     _check(vectors, texts, encoder.precision)
-    if limits.candidates:
-        candidates = None  # all documents are scored, and then those of each query are taken
-    run: runs.Run = {}
+    run, deep = dict[str, runs.Ranking](), limits.searched(documents)
     for start, stop in limits.blocks(len(texts), max(1, _PAIRS // documents)):
-        block = vectors.texts(range(start, stop)) if isinstance(vectors, TokenVectors) else vectors[start:stop]
-        scores, rows = search(block, limits.searched(documents), model, compute, **shards, candidates=candidates)
+        block: Any = vectors.texts(range(start, stop)) if isinstance(vectors, TokenVectors) else vectors[start:stop]
+        found: Found
+        if tokens and candidates and not limits.candidates:
+            found = maxsim.search(tokens, indexes, block, candidates, progress)
+        elif tokens:  # of a dataset with candidates, all documents are scored, and then those of each query are taken
+            found = maxsim.search_exhaustively(tokens, block, deep, progress)
+        elif index:
+            assert isinstance(model, DenseModel)
+            cut = approximate.truncate(block, dimensions, model.similarity)
+            found = approximate.search_shards(indexes, cut, deep, index, compute.start().device)
+        else:
+            found = module(model.family).find(indexes, block, deep, compute)
+        scores, rows = found
         ids = ids_of(rows)
         for number, query in enumerate(list(texts)[start:stop]):
             ranked = rows[number] >= 0  # a row below 0 is none
@@ -202,36 +216,10 @@ def open_retrieve_vectors(
     }
 
     def rank(texts: Mapping[str, str]) -> runs.Run:
-        return _ranked(texts, encoder, limits, documents, lambda _: ids, model, Compute(device="cpu"), **shards)
+        return _ranked(texts, encoder, limits, lambda _: ids, documents, model, Compute(device="cpu"), **shards)
 
     untimed = "its approximate or truncated index is read from disk for each query" if index else ""
     return OpenSystem(rank, depth, runtime.hardware, encoder.precision, untimed=untimed)
-
-
-def search(
-    vectors: Any,
-    depth: int,
-    model: ModelEntry,
-    compute: Compute,
-    *,
-    indexes: Sequence[Path],
-    tokens: Sequence[Path] = (),
-    index: AnyIndex | None = None,
-    dimensions: int | None = None,
-    candidates: int | None = None,
-    progress: Progress | None = None,
-) -> Found:
-    """Search all shards for the vectors of queries, with the options of ``retrieve_vectors``."""
-    if tokens:
-        if candidates is None:
-            return maxsim.search_exhaustively(tokens, vectors, depth, progress)
-        return maxsim.search(tokens, indexes, vectors, candidates, progress)
-    if index:
-        assert isinstance(model, DenseModel)
-        cut = approximate.truncate(vectors, dimensions, model.similarity)
-        return approximate.search_shards(indexes, cut, depth, index, compute.start().device)
-    found: Found = module(model.family).find(indexes, vectors, depth, compute)
-    return found
 
 
 def _check(vectors: Any, texts: Mapping[str, str], precision: str) -> None:

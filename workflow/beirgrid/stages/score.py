@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from ..collections import collection
-from ..config.models import ListwiseReranker, ModelEntry, Reranker
+from ..config.models import ListwiseReranker, Reranker
 from ..config.values import Size
 from ..core import provenance
 from ..core.compute import Compute
@@ -112,15 +112,15 @@ def score(
 def open_score(
     _: OpenPart,
     *,
-    model: ModelEntry,
+    model: Reranker,
     checkpoint: Path,
     corpus: Path,
-    queries: Path,  # these and the run named the pairs of the job
+    queries: Path,
     run: Path,
     depth: int,
     compute: Compute,
 ) -> OpenScorer:
-    """Open a reranker for the documents of a corpus."""
+    """Open a reranker for the documents of a corpus. The queries and the run only named the pairs of its job."""
     runtime = compute.start()
     scorer: Scorer = open_model(checkpoint, model, runtime)
 
