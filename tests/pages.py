@@ -120,6 +120,7 @@ def per_query(values: dict[str, dict[str, list[float]]], queries: list[str]) -> 
 def _tests(difference: float) -> dict[str, float | bool]:
     p = float(np.exp(-60 * abs(difference)))
     ends = {"difference": difference, "difference_low": difference - 0.02, "difference_high": difference + 0.02}
+    ends |= {"standard_error": 0.01, "degrees_of_freedom": 299}
     return {**ends, "p_randomisation": p, "p_holm": min(1, 3 * p), "p_t": p, "effect": 3 * difference}
 
 

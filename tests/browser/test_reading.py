@@ -15,6 +15,7 @@ import pytest
 
 from beirgrid.config.metric_names import written
 from beirgrid.page.analyses import Figure
+from beirgrid.results import comparisons
 from beirgrid.results.answers import typed
 from beirgrid.results.summary import GridSummary, ModelFacts
 
@@ -307,21 +308,21 @@ def test_two_systems_are_compared_in_either_order(show, paper):
         assert texts[7] == f"{3 * difference:+.2f}"
         said = page.locator("#pair-said li", has_text=" on scidocs ").inner_text()
         assert said == (
-            f"{first} − {second}: {difference:+.3f} [{difference - 0.02:.3f}, {difference + 0.02:.3f}] on scidocs "
-            "(p = 0.02); with 300 queries, a difference under 0.029 cannot be told."
+            f"{first} − {second}: {difference:+.3f} on scidocs (p = 0.02): {max(found, key=found.get)} is better."
         )
     assert "136 pairs" in page.locator("#pair-reason").inner_text()
 
 
-def test_a_planned_comparison_is_shown_first_and_its_p_is_not_corrected(show):
+def test_a_planned_comparison_is_shown_first_as_in_the_answer(show):
     grid = pages.grid(3, 2).model_copy(update={"compare": ("doct5query", "bm25")})
     tables = pages.tables(grid)
     page = show(grid, tables)
     open_section(page, "Statistics")
-    row = tables.pairs.query("metric == 'ndcg@10' and system == 'bm25' and other == 'doct5query'").iloc[0]
+    row = comparisons.planned(grid, tables.pairs).iloc[0]
     said = page.locator("#pair-said li", has_text=f" on {row['dataset']} ").inner_text()
-    assert said.startswith(f"doct5query − bm25: {-row['difference']:+.3f} ")
-    assert f"(p = {row['p_randomisation']:.2g})" in said
+    assert said.startswith(f"doct5query − bm25: {row['difference']:+.3f} [{row['low']:.3f}, {row['high']:.3f}] on ")
+    assert f"(p = {row['p']:.2g}): {comparisons.said(row)}" in said
+    assert page.locator("#pair-reason").inner_text().startswith("Planned: ")
     page.get_by_role("combobox", name="minus").select_option("bm25-flat")
     assert page.locator("#pair-said li").count() == 2
     assert all("(p = 0.02)" in text for text in page.locator("#pair-said li").all_inner_texts())

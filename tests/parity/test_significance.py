@@ -19,6 +19,7 @@ from helpers import ROOT
 from statsmodels.stats.multitest import multipletests
 
 from beirgrid.analysis import across, significance, tables
+from beirgrid.results.comparisons import student
 from beirgrid.tools.compare import measure
 
 SEED = 7
@@ -73,11 +74,10 @@ def test_effect_sizes_and_their_intervals_agree_with_scipys(queries):
     scores = skewed(queries, 2, better=(0, 0.05))
     differences = scores[:, 1] - scores[:, 0]
     ours = significance.paired_effects(scores, (np.array([1]), np.array([0])), rng())
-    assert ours.difference[0] == pytest.approx(statistics.fmean(differences))
     assert ours.effect[0] == pytest.approx(statistics.fmean(differences) / statistics.stdev(differences))
     theirs = scipy.stats.bootstrap((differences,), cohen_d, n_resamples=20000, method="BCa", rng=3).confidence_interval
     width = theirs.high - theirs.low
-    assert (ours.effect_interval.low[0], ours.effect_interval.high[0]) == pytest.approx(tuple(theirs), abs=0.05 * width)
+    assert (ours.interval.low[0], ours.interval.high[0]) == pytest.approx(tuple(theirs), abs=0.05 * width)
 
 
 def test_intervals_of_a_mean_of_datasets_resample_within_each():
@@ -131,12 +131,26 @@ def test_random_sign_patterns_agree_with_all_of_them():
 
 
 @pytest.mark.parametrize("queries", [2, 9, 400])
-def test_students_p_values_equal_scipys(queries):
+def test_students_intervals_and_p_values_equal_scipys(queries):
     scores = skewed(queries, 3)
     scores[:, 1] += 0.05
     differences = scores[:, [0, 0]] - scores[:, [1, 2]]
-    expected = [scipy.stats.ttest_rel(scores[:, 0], scores[:, other]).pvalue for other in (1, 2)]
-    assert significance.student(differences) == pytest.approx(np.array(expected), rel=1e-9)
+    expected = [scipy.stats.ttest_rel(scores[:, 0], scores[:, other]) for other in (1, 2)]
+    found = student(differences)
+    assert found.p() == pytest.approx(np.array([test.pvalue for test in expected]), rel=1e-9)
+    assert found.p(3) == pytest.approx(np.minimum(3 * found.p(), 1))
+    for tests in (1, 18):
+        theirs = [test.confidence_interval(1 - 0.05 / tests) for test in expected]
+        assert np.transpose(found.interval(tests)) == pytest.approx(np.array(theirs), rel=1e-9)
+
+
+def test_the_interval_of_a_mean_of_two_datasets_is_welchs():
+    """(a + b) / 2 is half the difference of a and -b."""
+    first, second = skewed(9, 1) * 3, skewed(40, 1)
+    theirs = scipy.stats.ttest_ind(first[:, 0], -second[:, 0], equal_var=False)
+    found = student(np.concatenate([first, second]), (9, 40))
+    assert found.p()[0] == pytest.approx(theirs.pvalue)
+    assert np.ravel(found.interval()) == pytest.approx(np.array(theirs.confidence_interval()) / 2)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -188,22 +202,15 @@ def test_tukeys_p_values_of_a_metric_do_not_depend_on_the_others():
 # Several datasets -----------------------------------------------------------------------------------------------------
 
 
-def test_intervals_over_datasets_agree_with_a_bootstrap_in_plain_loops():
-    datasets = [(skewed(size, 2) * scale, None) for size, scale in ((10, 0.3), (25, 1.0), (40, 0.6), (15, 0.8))]
-    found = across.mean_intervals(datasets, [significance.generator(1, str(i)) for i in range(4)], rng())
-    numbers = random.Random(11)
-    columns = [values[:, 1].tolist() for values, _ in datasets]
-    alone, both = [], []
-    for _ in range(8000):
-        alone.append(statistics.fmean(statistics.fmean(numbers.choices(c, k=len(c))) for c in columns))
-        both.append(
-            statistics.fmean(statistics.fmean(numbers.choices(c, k=len(c))) for c in numbers.choices(columns, k=4))
-        )
-    for interval, means in zip(found, (alone, both), strict=True):
-        low, high = np.quantile(means, [0.025, 0.975])
-        assert (interval.low[1], interval.high[1]) == pytest.approx((low, high), abs=0.04 * (high - low))
-    of_queries, of_datasets = (interval.high[1] - interval.low[1] for interval in found)
-    assert of_datasets > 1.5 * of_queries
+def test_intervals_over_datasets_are_welchs_over_queries_and_students_over_datasets():
+    """That over queries agrees with a bootstrap, as each dataset has 100 queries or more."""
+    datasets = [(skewed(size, 2) * scale, None) for size, scale in ((100, 0.3), (250, 1.0), (400, 0.6), (150, 0.8))]
+    of_queries, of_datasets = across.mean_intervals(datasets)
+    distribution = np.mean([significance.resampled_means(values, rng()) for values, _ in datasets], axis=0)
+    low, high = np.quantile(distribution[:, 1], [0.025, 0.975])
+    assert (of_queries.low[1], of_queries.high[1]) == pytest.approx((low, high), abs=0.05 * (high - low))
+    theirs = scipy.stats.ttest_1samp([values[:, 1].mean() for values, _ in datasets], 0).confidence_interval()
+    assert (of_datasets.low[1], of_datasets.high[1]) == pytest.approx(tuple(theirs))
 
 
 def test_ranks_and_borda_counts():

@@ -10,9 +10,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
-from statsmodels.stats.multitest import multipletests
-from statsmodels.stats.power import TTestPower
 
+from beirgrid.results.summary import DatasetSummary, GridSummary
 from beirgrid.sets import agreement, findings, pools
 
 RUNS = {
@@ -104,54 +103,38 @@ def test_disagreements_are_resolved_as_asked_and_who_adjudicates_does_not_count_
     assert agreement.without_adjudicators(two, {"ben"}) == two, "nothing would be left to compare"
 
 
-@pytest.mark.parametrize("queries", [3, 8, 30, 400])
-def test_power_is_that_of_students_noncentral_t(queries):
-    """Checked with statsmodels, and with as many simulated tests as show a power of 0.8 to 0.02."""
-    random = np.random.default_rng(3)
-    differences = random.normal(0.02, 0.3, 400)
-    smallest = findings.smallest_difference(differences, queries)
-    effect = smallest / np.std(differences, ddof=1)
-    assert TTestPower().power(effect, queries, 0.05) == pytest.approx(0.8, abs=1e-4)
-    drawn = random.normal(effect, 1, (4000, queries))
-    assert np.mean(stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.02)
-    assert findings.queries_needed(differences, 1.0001 * smallest) == queries
-    assert findings.queries_needed(differences, 0.9999 * smallest) == queries + 1
-
-
 @pytest.mark.parametrize("queries", [1, 2, 5])
 def test_a_comparison_is_open_where_each_query_has_the_same_difference(queries):
     """Also after rounding: 0.1 + 0.2 is not 0.3."""
     grades, rankings = by_place({"a": [True] * queries, "b": [False] * queries})
-    *_, said = findings.comparisons(findings.paired_tests(grades, rankings))
+    *_, said = findings.comparison_lines(findings.paired_tests(grades, rankings))
     assert said == (
-        f"Open: a is better than b by {1 - 1 / math.log2(3):.4f} on each judged query ({queries}). A t test needs "
-        "differences that vary."
+        f"a − b: +{1 - 1 / math.log2(3):.4f} on each judged query ({queries}), open: a t test needs differences that "
+        "vary."
     )
-    assert math.isnan(findings.smallest_difference(np.array([0.1 + 0.2, 0.3]), 2))
 
 
-@pytest.mark.slow
-def test_a_comparison_is_closed_where_a_corrected_test_closes_it():
-    """Three systems put the one relevant document at rank 1 or 2. Some pairs differ with p below 0.05 before Holm."""
+def test_the_status_says_of_a_planned_pair_what_its_grid_says():
+    """Three systems put the one relevant document at rank 1 or 2. One difference is planned, in a grid with others."""
     random = np.random.default_rng(27)
     first = {"a": random.random(60) < 0.85, "b": random.random(60) < 0.65, "c": random.random(60) < 0.45}
     grades, rankings = by_place(first)
-    values = {name: np.where(won, 1.0, 1 / math.log2(3)) for name, won in first.items()}
-    pairs = list(itertools.combinations(sorted(values, key=lambda name: -values[name].mean()), 2))
-    plain = np.array([stats.ttest_rel(values[one], values[other]).pvalue for one, other in pairs])
-    corrected = multipletests(plain, method="holm")[1]
-    weak = next(at for at in range(3) if plain[at] < 0.05 < corrected[at])  # the correction decides this pair
-    # A comparison that was planned is not corrected for the others, and they are not corrected for it.
-    others, but_planned = np.arange(3) != weak, plain.copy()
-    but_planned[others] = multipletests(plain[others], method="holm")[1]
-    for planned, expected in (([], corrected), ([{*pairs[weak]}], but_planned)):
-        tested = findings.paired_tests(grades, rankings, planned)
-        assert [test[:2] for test in tested] == pairs
-        assert [test.p for test in tested] == pytest.approx(expected)
-        verdicts = findings.comparisons(tested, planned)[-3:]
-        for verdict, p in zip(verdicts, expected, strict=True):
-            assert verdict.startswith("Closed: " if p < 0.05 else "Open among 3 comparisons: ")
-            assert f", p {p:.2g}." in verdict
+    measured = {name: np.where(won, 1.0, 1 / math.log2(3)) for name, won in first.items()}
+    names = ("own", "other")
+    entries = {name: DatasetSummary(corpus=name) for name in names}
+    grid = GridSummary(systems=tuple("abc"), rows=names, datasets=entries, metrics=("ndcg@10",), compare=("a", "c"))
+    order = sorted(measured, key=lambda name: -measured[name].mean())
+    for grids, corrections in (([], (3, 3, 3)), ([grid], (2, 2, 2))):  # 2 planned: a pair × 2 sets; the 2 other pairs
+        tested = findings.paired_tests(grades, rankings, "own", grids)
+        lines = findings.comparison_lines(tested)[-3:]
+        for pair, tests, line in zip(itertools.combinations(order, 2), corrections, lines, strict=True):
+            test = stats.ttest_rel(*(measured[name] for name in pair))
+            low, high = test.confidence_interval(1 - 0.05 / tests)
+            planned = " (planned)" if grids and {*pair} == {"a", "c"} else ""
+            verdict = f"{pair[0]} is better" if low > 0 else "open ("
+            size = f"{np.mean(measured[pair[0]] - measured[pair[1]]):.4f}"
+            p = min(1, tests * test.pvalue)
+            assert line.startswith(f"{' − '.join(pair)}{planned}: {size} [{low:.4f}, {high:.4f}], p {p:.2g}, {verdict}")
 
 
 def test_the_status_opens_with_the_best_what_is_open_and_the_next_step():
@@ -175,8 +158,8 @@ def test_the_status_opens_with_the_best_what_is_open_and_the_next_step():
         "Open: they are equal on each of these queries.",
         "Next: judge other queries, since more judgements of these cannot tell the systems apart.",
     ]
-    rounded = findings.PairedTest("a", "b", np.array([0.1, 0.2, -0.3]), 1.0)  # whose sum is 6e-17
-    assert findings.comparisons([rounded])[-1] == "Open: a and b have the same mean."
+    *_, said = findings.comparison_lines(findings.paired_tests(grades, same))
+    assert said == "a − b: 0.0000 [0.0000, 0.0000], p 1, open."
 
 
 @pytest.mark.parametrize("judged", [15, 40])

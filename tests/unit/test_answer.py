@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
+from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid.page.answer import answer
@@ -58,22 +60,23 @@ def of(table: pd.DataFrame, **where: str) -> pd.Series:
 TUKEY = "randomised Tukey HSD test, 0.05"
 
 
-def test_one_dataset_names_who_leads_who_is_alike_and_the_difference_to_the_baseline():
+def needed(pair: pd.Series, tests: int) -> str:
+    """Return what the answer says of the queries that would decide, from statsmodels."""
+    effect = abs(pair["difference"]) / (pair["standard_error"] * math.sqrt(pair["queries"]))
+    queries = math.ceil(TTestPower().solve_power(effect, None, 0.05 / tests, 0.8))
+    return f"({queries:,} queries would decide)"
+
+
+def test_one_dataset_names_who_leads_what_is_open_and_the_difference_to_the_baseline():
     grid, found = made({"d": {"bm25": 0.3, "a": 0.6, "b": 0.599, "c": 0.4}})
-    score, tested = of(found.scores, system="a"), of(found.significance, system="a")
-    ends = f"[{tested['difference_low']:.4f}, {tested['difference_high']:.4f}]"
-    pair = of(found.pairs, system="a", other="b")
-    least = 1.43 * (pair["difference_high"] - pair["difference_low"]) / 2
+    score = of(found.scores, system="a")
     assert answer(grid, found) == (
         [
             f"a has the highest nDCG@10 on d (40 queries): 0.6000 [{score['low']:.4f}, {score['high']:.4f}].",
-            "b cannot be told apart from it.",
+            f"Open: whether it is better than b {needed(of(found.pairs, system='a', other='b'), 6)}.",
         ],
-        [f"The 40 queries of d can only tell differences above {least:.2g}."],
-        [
-            f"Systems are told apart by a {TUKEY}.",
-            f"a minus the baseline bm25: +0.3000 {ends}.",
-        ],
+        [],
+        [f"Not planned: {TUKEY}.", "a minus the baseline bm25: +0.3000."],
     )
     assert of(found.significance, system="b")["in_best_group"]
     assert not of(found.significance, system="c")["in_best_group"]
@@ -84,91 +87,116 @@ def test_one_dataset_names_who_leads_who_is_alike_and_the_difference_to_the_base
     [
         (
             {"bm25": 0.3, **{f"s{i}": 0.6 - i / 1e4 for i in range(7)}},
-            "s1, s2, s3 and 3 more cannot be told apart from it.",
-            "s0 minus the baseline bm25: +0.3000 [",
+            r"Open: whether it is better than s1 \(.+ would decide\), s2 \(.+\), s3 \(.+\) and 3 more\.",
+            "s0 minus the baseline bm25: +0.3000.",
         ),
         (
             {"bm25": 0.3, "a": 0.6, "b": 0.5, "c": 0.4},
-            "It can be told apart from each of the 3 other systems.",
-            "a minus the baseline bm25: +0.3000 [",
+            r"It is better than b, c and bm25\.",
+            "a minus the baseline bm25: +0.3000.",
         ),
-        ({"bm25": 0.3, "a": 0.301}, "bm25 cannot be told apart from it.", "a minus the baseline bm25: +0.0010 [-"),
-        ({"bm25": 0.6, "a": 0.599, "b": 0.3}, "a cannot be told apart from it.", None),
+        (
+            {"bm25": 0.3, "a": 0.301},
+            r"Open: whether it is better than bm25 \(.+\)\.",
+            "a minus the baseline bm25: +0.0010.",
+        ),
+        ({"bm25": 0.6, "a": 0.599, "b": 0.3}, r"Open: whether it is better than a \(.+\)\.", None),
     ],
-    ids=["three-are-named", "all-are-counted", "the-baseline-is-alike", "the-baseline-leads"],
+    ids=["three-are-named", "all-are-named", "the-baseline-is-alike", "the-baseline-leads"],
 )
-def test_systems_that_cannot_be_told_apart_are_named_or_counted(means, told, more):
+def test_open_comparisons_are_named_or_counted(means, told, more):
     said = answer(*made({"d": means}))
-    assert said.sentences[1:] == [told]
-    test, *compared = said.more
-    assert test == f"Systems are told apart by a {TUKEY}."
-    assert [line.startswith(more) for line in compared] == ([True] if more else [])
-    assert (said.caveats == []) == told.startswith("It can be told apart")
+    assert re.fullmatch(told, said.sentences[1])
+    assert said.more == [f"Not planned: {TUKEY}.", *([more] if more else [])]
 
 
-def test_the_corrected_p_decides_whether_a_system_is_told_apart():
+def test_the_corrected_p_decides_whether_a_system_is_better():
     grid, found = made({"d": {"bm25": 0.3, "a": 0.301}})
-    for p, said in ((0.06, "bm25 cannot be told apart from it."), (0.05, "It can be told apart from bm25.")):
-        assert answer(grid, found._replace(pairs=found.pairs.assign(p_tukey=p))).sentences[1] == said
+    for p, said in ((0.06, "Open: whether it is better than bm25 ("), (0.05, "It is better than bm25.")):
+        assert answer(grid, found._replace(pairs=found.pairs.assign(p_tukey=p))).sentences[1].startswith(said)
+
+
+def interval_of(pair: pd.Series, tests: int) -> str:
+    """Return the difference of z with its interval as the answer has it, from scipy; in the table, z is the other."""
+    low, high = scipy.stats.t.interval(
+        1 - 0.05 / tests, pair["queries"] - 1, -pair["difference"], pair["standard_error"]
+    )
+    return f"{-pair['difference'] + 0:+.4f} [{low:.4f}, {high:.4f}]".replace("-0.0000 [", "+0.0000 [")
 
 
 @pytest.mark.parametrize(("mine", "verdict"), [(0.6, "z is better"), (0.3, "bm25 is better")])
-def test_a_planned_comparison_comes_first(mine, verdict):
+def test_a_planned_comparison_comes_first_and_nothing_else_is_said_of_it(mine, verdict):
     """One system of three leads; the question was about the other two."""
     grid, found = made({"d": {"bm25": 0.45, "z": mine, "best": 0.9}}, compare=("z", "bm25"))
     pair = of(found.pairs, system="bm25", other="z")
-    ends = f"[{-pair['difference_high']:+.4f}, {-pair['difference_low']:+.4f}]".replace("+", "")
-    p = f"{pair['p_randomisation']:.2g}"
     said = answer(grid, found)
-    assert said.sentences == [f"z minus bm25 on d: {mine - 0.45:+.4f} {ends}; {verdict}."]
+    assert said.sentences == [f"z minus bm25 on d: {interval_of(pair, 1)}, {verdict}."]
     assert said.more[0].startswith("best has the highest")
-    assert f"p of z minus bm25 on d {p} (paired randomisation test)." in said.more
+    assert f"Planned: paired t test. p of z minus bm25 on d {pair['p_t']:.2g}." in said.more
+    grid, found = made({"d": {"bm25": 0.45, "z": 0.46}}, compare=("z", "bm25"))
+    assert [line.partition(" has ")[0] for line in answer(grid, found).more] == [
+        "z",
+        f"Planned: paired t test. p of z minus bm25 on d {of(found.pairs, system='bm25')['p_t']:.2g}.",
+    ]
 
 
 def test_a_planned_comparison_over_datasets_is_told_of_each_and_of_their_mean():
-    levels = {"x": {"bm25": 0.3, "z": 0.6}, "y": {"bm25": 0.4, "z": 0.4}}
+    levels = {"x": {"bm25": 0.3, "z": 0.6}, "y": {"bm25": 0.4, "z": 0.402}}
     grid, found = made(levels, compare=("z", "bm25"))
-    sizes = [texts(pair) for _, pair in found.pairs.iterrows()]
-    half = math.hypot(*(pair["difference_high"] - pair["difference_low"] for _, pair in found.pairs.iterrows())) / 4
+    (_, x), (_, y) = found.pairs.iterrows()
     said = answer(grid, found)
     assert said.sentences == [
-        f"z minus bm25 on average over 2 datasets: +0.1500 [{0.15 - half:.4f}, {0.15 + half:.4f}]; on x {sizes[0]}, z "
-        f"is better; on y {sizes[1]}, it cannot be told which is better."
+        f"z minus bm25 on average over 2 datasets: +0.1510; on x {interval_of(x, 2)}, z is better; on y "
+        f"{interval_of(y, 2)}, open {needed(y, 2)}."
     ]
-    mean = of(found.across, system="z")  # the same interval from resampled queries
-    assert 0.15 - half == pytest.approx(mean["difference_low_queries"], abs=0.003)
     assert said.more[0].startswith("z has the highest")
-    assert any("bm25 on y 1 (paired randomisation test, Bonferroni's correction for 2" in line for line in said.more)
-    assert said.caveats[0].startswith("The 40 queries of y can only tell differences above 0.0")
-
-
-def texts(pair: pd.Series) -> str:
-    """Return a difference as the answer has it, the other way round."""
-    ends = f"[{-pair['difference_high']:.4f}, {-pair['difference_low']:.4f}]"
-    return f"{-pair['difference'] + 0:+.4f} {ends}".replace("-0.0000 [", "+0.0000 [")
+    p = ", ".join(f"bm25 on {pair['dataset']} {min(1, 2 * pair['p_t']):.2g}" for pair in (x, y))
+    test = "paired t test, Bonferroni's correction for 2 planned differences"
+    assert f"Planned: {test}. p of z minus {p}." in said.more
+    assert said.caveats == []
 
 
 def test_one_system_is_compared_with_each_of_several_over_datasets():
+    """Each of the 12 planned differences is corrected: 2 systems × 5 datasets, and 2 means."""
     levels = {f"d{i}": {"bm25": 0.3 + i / 100, "m": 0.5 - i / 50, "z": 0.5 + i / 90} for i in range(5)}
     grid, found = made(levels, compare=("z", "bm25", "m"))
     assert len(found.pairs) == 15
-    differences = [levels[name]["z"] - levels[name]["bm25"] for name in levels]
-    low, high = DescrStatsW(differences).tconfint_mean()
+    differences = DescrStatsW([levels[name]["z"] - levels[name]["bm25"] for name in levels])
+    low, high = differences.tconfint_mean(0.05 / 12)
     first, second = answer(grid, found).sentences
     assert first == (
-        f"z minus bm25 on average over 5 datasets: {np.mean(differences):+.4f} [{low:.4f}, {high:.4f}]; z is better; "
-        "better by dataset: z on 5."
+        f"z minus bm25 on average over 5 datasets: {differences.mean:+.4f} [{low:.4f}, {high:.4f}], z is better; by "
+        "dataset: z is better on 5."
     )
     assert second.startswith("z minus m on average over 5 datasets: +0.0")
-    assert second.endswith("; z is better; better by dataset: neither on 1, z on 4.")
+    assert second.endswith(", open; by dataset: open on 1, z is better on 4.")
+    assert f"bm25 on average {12 * differences.ttest_mean()[1]:.2g}" in answer(grid, found).more[-1]
+
+
+def test_planned_systems_are_equivalent_within_the_margin_of_the_grid():
+    levels = {"d": {"bm25": 0.4, "z": 0.402}}
+    grid, found = made(levels, compare=("z", "bm25"), margin=0.05)
+    said = answer(grid, found)
+    assert said.sentences[0].endswith("], equivalent.")
+    assert said.more[-1] == "Equivalent: the whole interval lies within ±0.05."
+    assert "], open (" in answer(*made(levels, compare=("z", "bm25"), margin=0.005)).sentences[0]
 
 
 def test_documents_that_are_not_judged_weaken_the_answer():
     grid, found = made({"d": {"bm25": 0.3, "a": 0.6}})
-    weak = ["50 % of the top ten documents of a are not judged, and count as not relevant."]
+    weak = ["50 % of the top ten documents of a on d are not judged, and count as not relevant."]
     for share, told in ((0.5, weak), (0.1, [])):
         scores = found.scores.assign(not_judged=found.scores["system"].map({"a": share, "bm25": 0.9}))
         assert answer(grid, found._replace(scores=scores)).caveats == told
+
+
+def test_the_share_that_is_not_judged_names_the_datasets_that_it_is_measured_on():
+    """Qrels that list only relevant documents have no such share."""
+    grid, found = made({name: {"bm25": 0.3, "a": 0.6} for name in "xyz"})
+    for measured, named in (("y", "y"), ("xy", "x and y")):
+        scores = found.scores.assign(not_judged=[0.5 if name in measured else None for name in found.scores["dataset"]])
+        (told,) = answer(grid, found._replace(scores=scores)).caveats
+        assert told == f"50 % of the top ten documents of a on {named} are not judged, and count as not relevant."
 
 
 def test_systems_are_ordered_by_their_score_unless_the_grid_has_an_order():
@@ -185,16 +213,16 @@ def test_over_datasets_too_the_corrected_p_decides():
     levels = {f"d{i}": {"bm25": 0.6, "a": 0.5 + i / 100, "b": 0.1 + i / 100} for i in range(5)}
     grid, found = made(levels)
     said = answer(grid, found)
-    assert said.sentences[1] == "It can be told apart from each of the 2 other systems."
+    assert said.sentences[1] == "It is better than a and b."
     raised = found.across["p_best"].where(found.across["system"] != "a", 0.06)
     found = found._replace(across=found.across.assign(p_best=raised))
-    assert answer(grid, found).sentences[1] == "a cannot be told apart from it."
+    assert answer(grid, found).sentences[1] == "Open: whether it is better than a."
 
 
 def test_the_lowest_is_the_best_of_holes_and_its_difference_is_negative():
     said = answer(*made({"d": {"bm25": 0.6, "a": 0.3}}, metric="hole@10"))
     assert said.sentences[0].startswith("a has the lowest hole@10 on d (40 queries): 0.3000 [")
-    assert said.more[1].startswith("a minus the baseline bm25: -0.3000 [-0.")
+    assert said.more[1] == "a minus the baseline bm25: -0.3000."
 
 
 def test_five_datasets_are_compared_by_their_mean():
@@ -206,13 +234,12 @@ def test_five_datasets_are_compared_by_their_mean():
         [
             f"a has the highest nDCG@10 on average over 5 datasets (200 queries): {row['mean']:.4f} "
             f"[{row['low_datasets']:.4f}, {row['high_datasets']:.4f}].",
-            "b cannot be told apart from it.",
+            "Open: whether it is better than b.",
         ],
         ["Note: a test over fewer than 10 datasets finds only large differences (datasets here: 5)."],
         [
-            f"Systems are told apart by a {test}.",
-            f"a minus the baseline bm25: {row['difference']:+.4f} [{row['difference_low_datasets']:.4f}, "
-            f"{row['difference_high_datasets']:.4f}].",
+            f"Not planned: {test}.",
+            f"a minus the baseline bm25: {row['difference']:+.4f}.",
         ],
     )
     assert of(found.across, system="b")["p_best"] > 0.05 >= of(found.across, system="c")["p_best"]
@@ -223,31 +250,30 @@ def test_fewer_datasets_are_tested_one_by_one_and_the_mean_has_no_p_value():
     grid, found = made({**levels, "z": {"bm25": 0.3, "a": 0.6, "b": 0.2, "c": 0.6}})
     row = of(found.across, system="a")
     test = "randomised Tukey HSD test, Bonferroni's correction for 3 datasets, 0.05"
-    queries = [row[f"difference_{end}_queries"] for end in ("low", "high")]
     assert answer(grid, found) == (
         [
             f"a has the highest nDCG@10 on average over 3 datasets (120 queries): 0.6000 [{row['low_queries']:.4f}, "
             f"{row['high_queries']:.4f}].",
-            "c cannot be told apart from it on any dataset; of the 3 datasets, it is better than b on 2 and bm25 on 3, "
-            "and worse than b on 1.",
+            "Of the 3 datasets, it is better than b on 2 and bm25 on 3; it is worse than b on 1; on each it is open "
+            "whether it is better than c.",
         ],
         [],
         [
-            f"Systems are told apart by a {test}.",
-            f"a minus the baseline bm25: +0.3000 [{queries[0]:.4f}, {queries[1]:.4f}].",
+            f"Not planned: {test}.",
+            "a minus the baseline bm25: +0.3000.",
         ],
     )
     assert found.across["p_best"].isna().all()
     raised = found.pairs.assign(p_tukey=found.pairs["p_tukey"].where(found.pairs["p_tukey"] > 0.05, 0.02))
     said = answer(grid, found._replace(pairs=raised)).sentences[1]
-    assert said.startswith("c, b and bm25 cannot be told apart from it on any")
+    assert said == "Of the 3 datasets, on each it is open whether it is better than c, b and bm25."
 
 
 def test_a_baseline_that_leads_over_few_datasets_is_tested_one_by_one():
     levels = {"x": {"bm25": 0.6, "a": 0.3, "b": 0.6}, "y": {"bm25": 0.6, "a": 0.7, "b": 0.599}}
     assert answer(*made(levels)).sentences[1] == (
-        "b cannot be told apart from it on any dataset; of the 2 datasets, it is better than a on 1, and worse than a "
-        "on 1."
+        "Of the 2 datasets, it is better than a on 1; it is worse than a on 1; on each it is open whether it is better "
+        "than b."
     )
     levels = {name: {"bm25": 0.3, "a": 0.6} for name in levels}
     said = answer(*made(levels, metric="hole@10"))

@@ -161,9 +161,6 @@ function showMetric() {
   compare();
 }
 
-// A paired test finds a difference of this many half intervals with a probability of 0.8: (1.96 + 0.84) / 1.96.
-const DETECTED = 1.43;
-
 // Two systems --------------------------------------------------------------------------------------------------------
 
 /** Return the values of a system as the grid has them, by the keys of the columns. */
@@ -216,26 +213,23 @@ function compare() {
   const systems = [chosen("first"), chosen("second")];
   const [tests, back] = ofPair(data.pairs, ...systems);
   const sign = back ? -1 : 1;
-  const planned = data.systems.length === 2 || systems.every((system) => data.compare.includes(system)) && systems.includes(data.compare[0]);
   const [ofFirst, ofSecond] = systems.map(values);
   const list = one("#pair-said");
   list.replaceChildren();
   const say = (text) => add(list, "li", `${systems.join(" − ")}: ${text}`);
   const rows = [];
   addMean(rows, say, systems);
-  for (const [dataset, difference, low, high, holm, tukey, alone, effect, queries] of tests.map((row) => row.slice(3))) {
+  for (const [dataset, difference, low, high, p, said, isPlanned, holm, tukey, effect] of tests.map((row) => row.slice(3))) {
     const interval = turned(low, high, back);
-    const p = planned ? alone : tukey;
-    const smallest = low === null ? "" : `; with ${queries} queries, a difference under ${(DETECTED * (high - low) / 2).toFixed(3)} cannot be told`;
-    say(`${signed(sign * difference, 3)} ${ends(...interval, 3)} on ${dataset}${p === null ? "" : ` (p = ${shortP(p)})`}${smallest}.`);
+    say(`${signed(sign * difference, 3)} ${isPlanned ? `${ends(...interval, 3)} ` : ""}on ${dataset}${p === null ? "" : ` (p = ${shortP(p)})`}: ${said}.`);
     rows.push([dataset, ofFirst[dataset], ofSecond[dataset], signed(sign * difference, 4), ends(...interval, 4), shortP(p),
       shortP(holm), shortP(tukey), effect === null ? "" : signed(sign * effect, 2)]);
   }
   enhance(one("#pair-table")).clear().rows.add(rows).draw();
   one("#pair-caption").textContent = `${measure()}: ${systems.join(" minus ")}`;
-  one("#pair-reason").textContent = planned
-    ? "p: paired randomisation test without a correction, because this comparison was planned or is the only one."
-    : `p: randomised Tukey HSD test, because ${data.systems.length * (data.systems.length - 1) / 2} pairs could be chosen.`;
+  one("#pair-reason").textContent = tests.some((row) => row[9])
+    ? "Planned: interval, p and verdict are of the paired t test, corrected for all planned differences."
+    : `Not planned: p and verdict are of the randomised Tukey HSD test, because ${data.systems.length * (data.systems.length - 1) / 2} pairs could be chosen. Each 95 % interval is of its pair alone.`;
 }
 
 // A cell -------------------------------------------------------------------------------------------------------------

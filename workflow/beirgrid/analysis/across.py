@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..results.answers import LEAST_DATASETS
+from ..results.comparisons import ROUNDING, mean_of, student
 from . import significance
 
 # With fewer datasets than this, a test over datasets has little power and depends on Student's assumptions.
@@ -19,37 +20,19 @@ DEPTHS, _OVERLAP = (5, 10, 20, 50), 10
 
 def mean_intervals(
     datasets: Sequence[tuple[np.ndarray, Sequence[int] | None]],
-    rngs: Sequence[np.random.Generator],
-    rng: np.random.Generator,
-    *,
-    resamples: int = significance.RESAMPLES,
 ) -> tuple[significance.Interval, significance.Interval]:
-    """Return percentile bootstrap intervals of each column's unweighted mean over the datasets.
+    """Return Student's t intervals of each column's unweighted mean over the datasets.
 
-    The first resamples queries: the variation over queries of the same datasets. The second resamples datasets, then
-    queries of each drawn dataset: the variation over datasets of the same kind; it is NaN for a single dataset.
+    The first is that of Welch's test of the queries: the variation over queries of the same datasets. The second takes
+    each dataset as one observation: the variation over datasets of the same kind; it is NaN for a single dataset.
 
     Args:
         datasets: of each dataset, the scores, float64 [queries, columns], and the number of queries of its parts, if it
             is a mean of datasets.
-        rngs: random numbers for each dataset.
-        rng: random numbers for drawing datasets.
     """
-    count = len(datasets)
-    columns = datasets[0][0].shape[1]
-    queries, both = np.zeros((2, resamples, columns))
-    drawn = rng.multinomial(resamples * [count], np.full(count, 1 / count))  # [resamples, datasets]
-    for (values, parts), numbers, times in zip(datasets, rngs, drawn.T, strict=True):
-        # A dataset that is drawn twice has its queries resampled twice.
-        owners = np.repeat(np.arange(resamples), times)
-        means = significance.resampled_means(values, numbers, parts=parts, resamples=resamples + len(owners))
-        queries += means[:resamples] / count
-        np.add.at(both, owners, means[resamples:] / count)
-    of_datasets = np.quantile(both, significance.LEVELS, axis=0) if count > 1 else np.full((2, columns), np.nan)
-    of_queries = np.quantile(queries, significance.LEVELS, axis=0)
-    if min(size for values, parts in datasets for size in parts or [len(values)]) < 2:
-        of_queries[:] = of_datasets[:] = np.nan
-    return significance.Interval(*of_queries), significance.Interval(*of_datasets)
+    samples = [student(*dataset) for dataset in datasets]
+    over = student(np.stack([sample.mean for sample in samples]))
+    return significance.Interval(*mean_of(samples).interval()), significance.Interval(*over.interval())
 
 
 def ranks(means: np.ndarray, *, lower_is_better: bool = False) -> dict[str, np.ndarray]:
@@ -62,7 +45,7 @@ def ranks(means: np.ndarray, *, lower_is_better: bool = False) -> dict[str, np.n
     from scipy.stats import rankdata
 
     better = means if lower_is_better else -means
-    rows = rankdata((better / significance.ROUNDING).round(), axis=1)
+    rows = rankdata((better / ROUNDING).round(), axis=1)
     return {"mean_rank": rows.mean(axis=0), "borda": (means.shape[1] - rows).sum(axis=0)}
 
 
@@ -75,7 +58,7 @@ def against_best(means: np.ndarray, *, lower_is_better: bool = False) -> np.ndar
     if len(means) < LEAST_DATASETS:
         return np.full(means.shape[1], np.nan)
     first, second = significance.pairs_of(means.shape[1])
-    p = significance.holm(significance.student(means[:, first] - means[:, second]))
+    p = significance.holm(student(means[:, first] - means[:, second]).p())
     best = int(np.argmin(means.mean(axis=0) * (1 if lower_is_better else -1)))
     of_best, p_best = (first == best) | (second == best), np.ones(means.shape[1])
     p_best[(first + second - best)[of_best]] = p[of_best]
@@ -93,8 +76,8 @@ def against(means: np.ndarray, baseline: int, *, lower_is_better: bool = False) 
 
     differences = means - means[:, [baseline]]
     better = -differences if lower_is_better else differences
-    wins = (better > significance.ROUNDING).sum(axis=0)
-    losses = (better < -significance.ROUNDING).sum(axis=0)
+    wins = (better > ROUNDING).sum(axis=0)
+    losses = (better < -ROUNDING).sum(axis=0)
     overall = means.mean(axis=0)
     reference = overall[baseline]
     p_sign = [binomtest(int(w), int(w + k)).pvalue if w + k else 1.0 for w, k in zip(wins, losses, strict=True)]
@@ -105,7 +88,7 @@ def against(means: np.ndarray, baseline: int, *, lower_is_better: bool = False) 
         "wins": wins,
         "ties": len(means) - wins - losses,
         "losses": losses,
-        "p_t": significance.student(differences),
+        "p_t": student(differences).p(),
         "p_sign": np.array(p_sign),
         "note": few if len(means) < FEW_DATASETS else "",
     }

@@ -19,15 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..results.comparisons import ROUNDING
 from ..results.permutations import PERMUTATIONS, permutations_of
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 # Shares of the distribution below and above an interval.
 LEVELS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
-ALPHA = 0.05
-# Tolerance between sums of the same values in another order.
-ROUNDING = 1e-12
 # Draws in a block of resamples (1 MB), and sign patterns in a block.
 BLOCK, AT_ONCE = 2**17, 512
 # Most differences whose sign patterns are all enumerated.
@@ -146,12 +144,10 @@ def _mean_influence(values: np.ndarray, parts: Sequence[int] | None) -> np.ndarr
 
 
 class Effects(NamedTuple):
-    """Mean differences and effect sizes of pairs, float64 [pairs], with BCa intervals."""
+    """Effect sizes of pairs, float64 [pairs], with BCa intervals."""
 
-    difference: np.ndarray
-    difference_interval: Interval
     effect: np.ndarray
-    effect_interval: Interval
+    interval: Interval
 
 
 def paired_effects(
@@ -162,7 +158,7 @@ def paired_effects(
     parts: Sequence[int] | None = None,
     resamples: int = RESAMPLES,
 ) -> Effects:
-    """Return mean differences of columns of float64 [queries, columns] and effect sizes, with BCa bootstrap intervals.
+    """Return effect sizes of pairs of columns of float64 [queries, columns], with BCa bootstrap intervals.
 
     The effect size is Cohen's d of paired samples (d_z): the mean difference divided by the standard deviation of the
     differences (denominator queries - 1). It is 0 where all differences are 0, and NaN where they all equal another
@@ -174,24 +170,21 @@ def paired_effects(
     none = Interval(*np.full((2, len(first)), np.nan))
     if min(parts or [count]) < 2:
         same = (np.abs(differences) <= ROUNDING).all(axis=0)
-        return Effects(difference, none, np.where(same, 0.0, np.nan), none)
-    whole = parts is None or len(parts) < 2
-    squares = (differences - difference) ** 2 if whole else np.zeros((count, 0))  # around the mean, they lose no digits
+        return Effects(np.where(same, 0.0, np.nan), none)
+    if parts and len(parts) > 1:
+        return Effects(np.full(len(first), np.nan), none)
+    squares = (differences - difference) ** 2  # around the mean, they lose no digits
+    effect = _standardised(difference, squares.mean(axis=0), count)
+    if count < 3:
+        return Effects(effect, none)
     resampled = resampled_means(np.hstack([scores, squares]), rng, parts=parts, resamples=resamples)
     of_scores, of_squares = np.hsplit(resampled, [scores.shape[1]])
     means = of_scores[:, first] - of_scores[:, second]
-    interval = bca_interval(means, difference, _mean_influence(differences, parts))
-    if not whole:
-        return Effects(difference, interval, np.full(len(first), np.nan), none)
-    effect = _standardised(difference, squares.mean(axis=0), count)
-    if count < 3:
-        return Effects(difference, interval, effect, none)
     effects = _standardised(means, of_squares - (means - difference) ** 2, count)
     left = (differences - difference) / (count - 1)  # what the mean loses with each query
     variances = (count * squares.mean(axis=0) - squares) / (count - 1) - left**2
     jackknife = _standardised(difference - left, variances, count - 1)
-    effect_interval = bca_interval(effects, effect, jackknife.mean(axis=0) - jackknife)
-    return Effects(difference, interval, effect, effect_interval)
+    return Effects(effect, bca_interval(effects, effect, jackknife.mean(axis=0) - jackknife))
 
 
 def _zero_only(means: np.ndarray) -> np.ndarray:
@@ -266,23 +259,6 @@ def exact_randomisation(differences: np.ndarray) -> float:
     for value in nonzero:
         sums = np.concatenate([sums + value, sums - value])
     return float((np.abs(sums) >= abs(nonzero.sum()) - ROUNDING * len(differences)).mean())
-
-
-def student(differences: np.ndarray) -> np.ndarray:
-    """Return the two-sided p values of Student's paired t test of float64 [queries, pairs].
-
-    The value is 1 where all differences are 0. It is NaN, as the statistic is not defined, where they all equal another
-    value and where there is a single query.
-    """
-    from scipy.stats import t
-
-    count = len(differences)
-    if count < 2:
-        return np.where(np.abs(differences[0]) <= ROUNDING, 1.0, np.nan)
-    means, deviations = differences.mean(axis=0), differences.std(axis=0, ddof=1)
-    varies = deviations > ROUNDING
-    statistic = means / np.where(varies, deviations, 1) * math.sqrt(count)
-    return np.where(varies, 2 * t.sf(np.abs(statistic), count - 1), _zero_only(means) + 1)
 
 
 def holm(p: np.ndarray) -> np.ndarray:

@@ -17,8 +17,10 @@ import pandas as pd
 
 from ..config import metric_names
 from ..core.errors import DataError
-from ..results.answers import ALL, ZERO_SHOT, both_ways, columns, mean_difference, typed
+from ..results import comparisons
+from ..results.answers import ALL, LEAST_DATASETS, ZERO_SHOT, both_ways, columns, typed
 from ..results.cells import Cells
+from ..results.comparisons import ALPHA, ESTIMATE, ROUNDING, student
 from ..results.permutations import PERMUTATIONS
 from ..results.scores import read_per_query
 from ..results.summary import GridSummary
@@ -173,7 +175,7 @@ def intervals(dataset: EvaluatedDataset, *, seed: int = 0, resamples: int = sign
         rows = pd.MultiIndex.from_product([units.systems, units.metrics], names=["system", "metric"]).to_frame(False)
         rows = rows.assign(dataset=dataset.name, queries=len(flat), mean=significance.mean(flat, units.parts))
         rows = rows.assign(low=interval.low, high=interval.high)
-        same = np.ptp(flat, axis=0) <= significance.ROUNDING
+        same = np.ptp(flat, axis=0) <= ROUNDING
         rows["note"] = np.where(same, "all values are equal: the interval has no width", "")
         if min(units.parts or (len(flat),)) < 2:
             rows["note"] = "one query: no interval"
@@ -192,7 +194,8 @@ def _pairs(dataset: EvaluatedDataset, seed: int, resamples: int, permutations: i
     p = significance.randomisation(scores, signs, parts=parts, permutations=permutations or PERMUTATIONS)
     first, second = significance.pairs_of_each(len(dataset.systems), count)
     effects = significance.paired_effects(flat, (first, second), bootstrap, parts=parts, resamples=resamples)
-    whole = parts is None or len(parts) < 2
+    differences = student(flat[:, first] - flat[:, second], parts)
+    low, high = differences.interval()
     table = pd.DataFrame(
         {
             "dataset": dataset.name,
@@ -200,15 +203,17 @@ def _pairs(dataset: EvaluatedDataset, seed: int, resamples: int, permutations: i
             "queries": len(scores),
             "system": np.array(dataset.systems)[first // count],
             "other": np.array(dataset.systems)[second // count],
-            "difference": effects.difference,
-            "difference_low": effects.difference_interval.low,
-            "difference_high": effects.difference_interval.high,
+            "difference": differences.mean,
+            "difference_low": low,
+            "difference_high": high,
             "p_randomisation": p.ravel(),
             "p_tukey": p_tukey.ravel(),
-            "p_t": significance.student(flat[:, first] - flat[:, second]) if whole else math.nan,
+            "p_t": differences.p(),
             "effect": effects.effect,
-            "effect_low": effects.effect_interval.low,
-            "effect_high": effects.effect_interval.high,
+            "effect_low": effects.interval.low,
+            "effect_high": effects.interval.high,
+            "standard_error": differences.error,
+            "degrees_of_freedom": differences.freedom,
         }
     )
     return _corrected(table)
@@ -233,9 +238,9 @@ def _tests(means: pd.DataFrame, pairs: pd.DataFrame, baseline: str | None) -> pd
     to_best = both.rename(columns={"other": "best"})[["metric", "system", "best", "p_tukey"]]
     table = table.merge(to_best, "left", ["metric", "system", "best"]).fillna({"p_tukey": 1.0})
     away = (table["mean"] - table["metric"].map(leaders["mean"])).abs()
-    table["in_best_group"] = (away <= significance.ROUNDING) | (table["p_tukey"] > significance.ALPHA)
+    table["in_best_group"] = (away <= ROUNDING) | (table["p_tukey"] > ALPHA)
     against = both[both["other"] == baseline].rename(columns={"other": "baseline"})
-    against = _corrected(against).drop(columns=["dataset", "queries", "p_tukey"])
+    against = _corrected(against).drop(columns=["dataset", "queries", "p_tukey", *ESTIMATE[1:]])
     return table.merge(against, "left", ["metric", "system"])
 
 
@@ -249,8 +254,6 @@ def compare_across(
     baseline: str | None = None,
     trained_on: Mapping[str, Collection[str]] | None = None,
     unknown: Mapping[str, Collection[str]] | None = None,
-    seed: int = 0,
-    resamples: int = significance.RESAMPLES,
 ) -> pd.DataFrame:
     """Return a row per metric, system and set of datasets: all, and those that no system was trained on (zero-shot).
 
@@ -268,39 +271,51 @@ def compare_across(
     if not datasets:
         return pd.DataFrame(columns=columns("across"))
     datasets = sorted(datasets, key=lambda dataset: dataset.name)
-    listed = sorted(systems or {system for dataset in datasets for system in dataset.systems})
-    missing = {s: [d.name for d in datasets if s not in d.systems] for s in listed}
-    whole = [system for system in listed if not missing[system]]
-    known, untold = (
-        {s: [d.name for d in datasets if d.name in (names or {}).get(s, ())] for s in listed}
-        for names in (trained_on, unknown)
-    )
-    told = [system for system in whole if not untold[system]]
-    seen = {name for system in told for name in known[system]}
-    zero_shot = [dataset for dataset in datasets if dataset.name not in seen]
-    sets = {ALL: (list(datasets), whole)}
-    if told and zero_shot and (seen or len(told) < len(whole)):
-        sets[ZERO_SHOT] = (zero_shot, told)
-    own = _own_zero_shot(datasets, {system: {*known[system], *untold[system]} for system in whole})
+    systems = sorted(systems or {system for dataset in datasets for system in dataset.systems})
+    missing = {system: [of.name for of in datasets if system not in of.systems] for system in systems}
+    complete = [system for system in systems if not missing[system]]
+    trained = _among(datasets, systems, trained_on or {})
+    untold = _among(datasets, systems, unknown or {})
+    reasons = {system: f"no scores on {', '.join(names)}" if names else UNTOLD for system, names in missing.items()}
+    own = _own_zero_shot(datasets, {system: {*trained[system], *untold[system]} for system in complete})
     tables = []
-    for over, (chosen, compared) in sets.items():
-        rows = pd.DataFrame(itertools.product(datasets[0].metrics, listed), columns=["metric", "system"])
-        rows = rows.assign(over=over, datasets=len(chosen), names=", ".join(dataset.name for dataset in chosen))
-        rows["trained_on"] = [", ".join(known[system]) for system in rows["system"]]
-        rows["training_unknown"] = [", ".join(untold[system]) for system in rows["system"]]
-        measures = [_across(units, compared, baseline, seed, resamples) for units in by_units(chosen) if compared]
+    for over, (chosen, compared) in _averaged_sets(datasets, complete, trained, untold).items():
+        measures = [_across(units, compared, baseline) for units in by_units(chosen) if compared]
         made = pd.concat([own, *measures]).groupby(["metric", "system"]).first()
-        rows = rows.merge(made, "left", ["metric", "system"])
-        lacking = {s: f"no scores on {', '.join(missing[s])}" if missing[s] else UNTOLD for s in listed}
-        notes = [lacking[system] if system not in compared else "" for system in rows["system"]]
-        rows["note"] = rows["note"].where(rows["system"].isin(compared), notes) if compared else notes
+        rows = pd.DataFrame(itertools.product(datasets[0].metrics, systems), columns=["metric", "system"])
+        rows = rows.merge(made, "left", ["metric", "system"]).reindex(columns=columns("across"))
+        rows = rows.assign(over=over, datasets=len(chosen), names=", ".join(dataset.name for dataset in chosen))
+        rows["trained_on"] = rows["system"].map(trained).map(", ".join)
+        rows["training_unknown"] = rows["system"].map(untold).map(", ".join)
+        rows["note"] = rows["note"].where(rows["system"].isin(compared), rows["system"].map(reasons))
         tables.append(rows)
-    return _by_metric(pd.concat(tables, ignore_index=True).reindex(columns=columns("across")), datasets[0].metrics)
+    return _by_metric(pd.concat(tables, ignore_index=True), datasets[0].metrics)
 
 
-def _across(
-    datasets: Sequence[EvaluatedDataset], systems: Sequence[str], baseline: str | None, seed: int, resamples: int
-) -> pd.DataFrame:
+def _among(
+    datasets: Sequence[EvaluatedDataset], systems: Sequence[str], names: Mapping[str, Collection[str]]
+) -> dict[str, list[str]]:
+    """Return which of the datasets each system has among its names."""
+    return {system: [of.name for of in datasets if of.name in names.get(system, ())] for system in systems}
+
+
+def _averaged_sets(
+    datasets: Sequence[EvaluatedDataset],
+    complete: Sequence[str],
+    trained: Mapping[str, Collection[str]],
+    untold: Mapping[str, Collection[str]],
+) -> dict[str, tuple[Sequence[EvaluatedDataset], Sequence[str]]]:
+    """Return the sets of datasets with a mean, and the systems that are compared there."""
+    told = [system for system in complete if not untold[system]]
+    seen = {name for system in told for name in trained[system]}
+    zero_shot = [dataset for dataset in datasets if dataset.name not in seen]
+    sets = {ALL: (datasets, complete)}
+    if told and zero_shot and (seen or len(told) < len(complete)):
+        sets[ZERO_SHOT] = (zero_shot, told)
+    return sets
+
+
+def _across(datasets: Sequence[EvaluatedDataset], systems: Sequence[str], baseline: str | None) -> pd.DataFrame:
     """Return a row per metric and system over datasets with the same units: means, intervals, ranks, tests."""
     metrics = datasets[0].metrics
     reference = systems.index(baseline) if baseline in systems else None
@@ -311,10 +326,7 @@ def _across(
             scores = np.concatenate([scores, scores - scores[:, [reference]]], axis=1)
         flat = scores.swapaxes(1, 2).reshape(len(scores), -1)  # metric by metric
         matrices.append((np.asfortranarray(flat), dataset.parts))  # the order in memory decides how sums round
-    rngs = [significance.generator(seed, dataset.name, "across") for dataset in datasets]
-    intervals = over_datasets.mean_intervals(
-        matrices, rngs, significance.generator(seed, *(dataset.name for dataset in datasets)), resamples=resamples
-    )
+    intervals = over_datasets.mean_intervals(matrices)
     means = np.stack([significance.mean(*matrix) for matrix in matrices])
     tables, count, width = [], len(systems), len(systems) * (1 if reference is None else 2)
     for start, metric in zip(range(0, means.shape[1], width), metrics, strict=True):
@@ -369,8 +381,11 @@ def zero_shot_pairs(
         names = sorted(of["dataset"])
         mean, other_mean = (np.mean([means[metric, name, on] for on in names]) for name in (system, other))
         better = -of["difference"] if metric_names.lower_is_better(str(metric)) else of["difference"]
-        wins, losses = (int((sign * better > significance.ROUNDING).sum()) for sign in (1, -1))
-        row = (metric, system, other, len(of), ", ".join(names), mean, other_mean, *mean_difference(of))
+        wins, losses = (int((sign * better > ROUNDING).sum()) for sign in (1, -1))
+        average = comparisons.over_datasets(of)
+        p = average.p() if len(of) >= LEAST_DATASETS else [math.nan]
+        numbers = [float(of_pair[0]) for of_pair in (average.mean, *average.interval(), p)]
+        row = (metric, system, other, len(of), ", ".join(names), mean, other_mean, *numbers)
         rows.append((*row, wins, len(of) - wins - losses, losses))
     return pd.DataFrame(rows, columns=columns("zero_shot"))
 
@@ -403,7 +418,7 @@ def compare_grid(grid: GridSummary, cells: Cells) -> tuple[dict[str, pd.DataFram
     }
     over = [table[table["dataset"].isin(counted)] for table in (made["pairs"], made["significance"])]
     chosen = [rows[name] for name in counted]
-    across = compare_across(chosen, systems=grid.systems, baseline=baseline, seed=seed, **training)
+    across = compare_across(chosen, systems=grid.systems, baseline=baseline, **training)
     made["across"] = typed("across", across)
     made["zero_shot"] = typed("zero_shot", zero_shot_pairs(*over, systems=grid.systems, **training))
     others = [dataset for name, dataset in measured.items() if name not in rows] + of_seeds

@@ -51,6 +51,7 @@ class GridSettings(Entry):
         description="A system, and those with which its comparison was planned before the run. The answer begins with "
         "these differences. They are tested without a correction for the other pairs.",
     )
+    margin: NotNegative = Field(0.0, description="Planned systems that differ by less are equivalent. 0: none are.")
     show: ShowSettings = Field(ShowSettings(), description="What tables and report show beside these systems.")
 
     def _problems(self) -> Iterator[str]:

@@ -11,19 +11,18 @@ import pandas as pd
 
 from ..config.metric_names import lower_is_better, written
 from ..results import answers as grid_tables
+from ..results import comparisons
 from ..results.answers import DONE, LEAST_DATASETS, STATUSES, ZERO_SHOT, Answers, both_ways
+from ..results.comparisons import ALPHA
 from ..results.published import SCORE_IS_PUBLISHED
 from ..results.summary import GridSummary
 from . import texts
-from .sections import SIGNIFICANT, counts
+from .sections import counts
 
-# A paired test finds a difference of this many half intervals with a probability of 0.8: (1.96 + 0.84) / 1.96.
-DETECTED = 1.43
 # Share of unjudged documents among the top ten from which on the answer says so.
 _UNJUDGED = 0.2
 # Most datasets whose differences stand in a sentence; of more, it counts the verdicts.
 _LISTED = 3
-_ENDS = ["difference", "difference_low", "difference_high"]
 
 
 class Answer(NamedTuple):
@@ -57,70 +56,58 @@ def all_published(answers: Answers) -> bool:
     return bool((answers.verdicts["verdict"] == SCORE_IS_PUBLISHED).any())
 
 
-def _size(difference: float, low: float, high: float) -> str:
-    """Format a difference and its interval."""
-    return f"{texts.difference(difference)} {texts.interval(low, high)}".rstrip()
-
-
 # A planned comparison -------------------------------------------------------------------------------------------------
 
 
 def _planned(grid: GridSummary, answers: Answers) -> Answer:
     """Return the differences of the first planned system to each of the others, per dataset and over them."""
-    metric, (mine, *others), datasets = grid.metrics[0], grid.compare or ("",), grid.counted_once
-    pairs = both_ways(answers.pairs[answers.pairs["metric"] == metric])
-    pairs = pairs[(pairs["system"] == mine) & pairs["other"].isin(others) & pairs["dataset"].isin(datasets)]
-    if pairs.empty:
+    rows = comparisons.planned(grid, answers.pairs)
+    lower, tests = lower_is_better(grid.metrics[0]), comparisons.planned_tests(grid)
+    sentences = [_difference(of_pair, lower) for _, of_pair in rows.groupby("other", sort=False)]
+    if not sentences:
         return Answer([], [], [])
-    pairs = pairs.sort_values(["other", "dataset"], key=lambda names: names.map([*others, *datasets].index))
-    pairs["p"] = (pairs["p_randomisation"] * len(pairs)).clip(upper=1)
-    sentences, tests = [], []
-    for other, of in pairs.groupby("other", sort=False):
-        better = {row.dataset: _better(row.difference, row.p, row.system, row.other, metric) for row in texts.rows(of)}
-        sizes = {name: _size(*ends) for name, *ends in of[["dataset", *_ENDS]].itertuples(index=False)}
-        tests += [f"{other} on {row.dataset} {texts.number(row.p, '.2g')}" for row in texts.rows(of)]
-        where, size = " and ".join(sizes), sizes[of["dataset"].iloc[0]]
-        told = [_verdict(better[name]) for name in sizes]
-        if len(of) > 1:
-            difference, *ends, p = grid_tables.mean_difference(of)
-            where, size = f"average over {len(of)} datasets", _size(difference, *ends)
-            wins = [f"{name or 'neither'} on {count}" for name, count in Counter(better.values()).items()]
-            each = [f"on {name} {size}, {_verdict(better[name])}" for name, size in sizes.items()]
-            told = [_verdict(_better(difference, p, mine, str(other), metric))] if pd.notna(p) else []
-            told += each if len(of) <= _LISTED else [f"better by dataset: {', '.join(wins)}"]
-        sentences.append(f"{mine} minus {other} on {where}: {size}; {'; '.join(told)}.")
-    correction = f", Bonferroni's correction for {len(pairs)} comparisons" if len(pairs) > 1 else ""
-    more = [f"p of {mine} minus {', '.join(tests)} (paired randomisation test{correction})."]
-    caveats = [*_power(pairs[pairs["p"] > SIGNIFICANT]), *_unjudged(answers.scores, [mine, *others], grid)]
-    return Answer(sentences, caveats, more)
+    correction = f", Bonferroni's correction for {tests} planned differences" if tests > 1 else ""
+    p = [f"{row.other} {_place(row)} {texts.number(row.p, '.2g')}" for row in texts.rows(rows)]
+    more = [f"Planned: paired t test{correction}. p of {grid.compare[0]} minus {', '.join(p)}."]
+    if grid.margin:
+        more.append(f"Equivalent: the whole interval lies within ±{grid.margin:g}.")
+    return Answer(sentences, [*_unjudged(answers.scores, grid.compare, grid)], more)
 
 
-def _better(difference: float, p: float, system: str, other: str, metric: str) -> str:
-    """Return the better of two systems; empty if they cannot be told apart."""
-    if p > SIGNIFICANT:
-        return ""
-    return system if (difference > 0) != lower_is_better(metric) else other
+def _difference(rows: pd.DataFrame, lower: bool) -> str:
+    """Phrase the planned difference of two systems: on a dataset, or on average and on each of several."""
+    first, each = rows.iloc[0], [row for row in texts.rows(rows) if row.dataset]
+    subject, told = f"{first['system']} minus {first['other']}", [_told(row, lower) for row in each]
+    if len(each) == 1:
+        return f"{subject} on {first['dataset']}: {told[0]}."
+    means = [_told(row, lower) for row in texts.rows(rows) if not row.dataset]
+    mean = means or [texts.difference(rows["difference"].mean())]
+    counted = Counter(comparisons.said(row._replace(needed=pd.NA), lower) for row in each)
+    by_dataset = [f"on {row.dataset} {text}" for row, text in zip(each, told, strict=True)]
+    if len(each) > _LISTED:
+        by_dataset = [f"by dataset: {', '.join(f'{verdict} on {number}' for verdict, number in counted.items())}"]
+    return f"{subject} on average over {len(each)} datasets: {'; '.join([*mean, *by_dataset])}."
 
 
-def _verdict(better: str) -> str:
-    return f"{better} is better" if better else "it cannot be told which is better"
+def _told(row: Any, lower: bool) -> str:
+    """Format a planned difference with its interval and verdict."""
+    size = f"{texts.difference(row.difference)} {texts.interval(row.low, row.high)}".rstrip()
+    return f"{size}, {comparisons.said(row, lower)}"
 
 
-def _power(alike: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on the differences that the queries can tell, from the pairs that they do not."""
-    least = DETECTED * (alike["difference_high"] - alike["difference_low"]) / 2
-    if (least > 0).any():
-        row = alike.iloc[least.argmax()]
-        counted = texts.quantity(int(row["queries"]), "query", "queries")
-        yield f"The {counted} of {row['dataset']} can only tell differences above {least.max():.2g}."
+def _place(row: Any) -> str:
+    return f"on {row.dataset}" if row.dataset else "on average"
 
 
 def _unjudged(scores: pd.DataFrame, systems: Collection[str], grid: GridSummary) -> Iterator[str]:
     """Yield a sentence on the system with the most unjudged documents, if they are many."""
     rows = scores[scores["system"].isin(list(systems)) & scores["dataset"].isin(grid.counted_once)]
-    shares = rows.groupby("system")["not_judged"].mean().dropna()
+    rows = rows.dropna(subset="not_judged").drop_duplicates(["system", "dataset"])  # others list relevant ones alone
+    shares = rows.groupby("system")["not_judged"].mean()
     if len(shares) and shares.max() >= _UNJUDGED:
-        share = f"{100 * shares.max():.0f} % of the top ten documents of {shares.idxmax()}"
+        worst = shares.idxmax()
+        where = texts.few(list(rows.loc[rows["system"] == worst, "dataset"]))
+        share = f"{100 * shares.max():.0f} % of the top ten documents of {worst} on {where}"
         yield f"{share} are not judged, and count as not relevant."
 
 
@@ -128,51 +115,46 @@ def _unjudged(scores: pd.DataFrame, systems: Collection[str], grid: GridSummary)
 
 
 def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answer:
-    """Return the best system, and the systems that cannot be told apart from it. Corrected p values decide."""
-    lower = lower_is_better(grid.metrics[0])
-    lead, *rows = texts.rows(compared.sort_values("mean", ascending=lower, kind="stable"))
-    others = [row.system for row in rows]
-    pairs = both_ways(_of_lead(answers.pairs, lead)).query("system == @lead.system").set_index("other", drop=False)
-    best = f"the {'lowest' if lower else 'highest'} {written(lead.metric)}" if others else written(lead.metric)
-    sentences, caveats = [f"{lead.system} has {best} on {_score(answers, lead)}."], list(_training(lead))
-    test, alike = "randomised Tukey HSD test", list[str]()
-    if not others:
+    """Return the best system, and the verdicts on it and each other one that was not planned to be compared with it."""
+    metric = grid.metrics[0]
+    lead, *others = texts.rows(compared.sort_values("mean", ascending=lower_is_better(metric), kind="stable"))
+    best = f"the {'lowest' if lower_is_better(metric) else 'highest'} {written(metric)}" if others else written(metric)
+    sentences, caveats, more = [f"{lead.system} has {best} on {_score(answers, lead)}."], list(_training(lead)), []
+    names = [row.system for row in others if not comparisons.is_planned(grid, {lead.system, row.system})]
+    if names:
+        told, test = _unplanned(answers.pairs, compared, lead, names)
+        sentences.append(told)
+        more.append(f"Not planned: {test}, {ALPHA:g}.")
+    elif not others:
         caveats.append("No other system is compared.")
-    elif 1 < lead.datasets < LEAST_DATASETS:
-        sentences.append(_one_by_one(pairs, others, lead))
-        test += f", Bonferroni's correction for {lead.datasets} datasets"
-    else:
-        p = pairs["p_tukey"]
-        if lead.datasets > 1:
-            p, test = compared.set_index("system")["p_best"], f"paired t test over the {lead.datasets} datasets"
-            test += f", Holm's correction for {math.comb(len(compared), 2)} pairs" if others[1:] else ""
-        alike = [name for name in others if not p[name] <= SIGNIFICANT]
-        number = f"each of the {len(others)} other systems" if others[1:] else others[0]
-        apart = f"It can be told apart from {number}."
-        sentences.append(f"{texts.few(alike)} cannot be told apart from it." if alike else apart)
-    more = [f"Systems are told apart by a {test}, {SIGNIFICANT:g}."] if others else []
-    if lead.baseline in others:
-        more.append(f"{lead.system} minus the baseline {lead.baseline}: {_to_baseline(pairs, lead)}.")
-    elif grid.baseline and grid.baseline not in (lead.system, *others):
+    if lead.baseline in names:
+        more.append(f"{lead.system} minus the baseline {lead.baseline}: {texts.difference(lead.difference)}.")
+    elif grid.baseline and grid.baseline not in set(compared["system"]):
         caveats.append(f"The baseline {grid.baseline} is not compared, because it lacks scores.")
-    if lead.datasets == 1:
-        caveats += _power(pairs[pairs["other"].isin(alike)])
     caveats += _unjudged(answers.scores, [lead.system], grid)
     if lead.datasets >= LEAST_DATASETS and lead.note:
         caveats.append(f"Note: {lead.note}.")
     return Answer(sentences, caveats, more)
 
 
-def _to_baseline(pairs: pd.DataFrame, lead: Any) -> str:
-    """Format the leader's difference to the baseline with its interval."""
+def _unplanned(pairs: pd.DataFrame, compared: pd.DataFrame, lead: Any, others: Sequence[str]) -> tuple[str, str]:
+    """Phrase the verdicts on the leader and other systems, and name their test. Corrected p values decide."""
+    rows = both_ways(_of_lead(pairs, lead)).query("system == @lead.system").set_index("other", drop=False)
+    number = math.comb(len(compared), 2)
+    test = "randomised Tukey HSD test"
+    if 1 < lead.datasets < LEAST_DATASETS:
+        return _one_by_one(rows, others, lead), f"{test}, Bonferroni's correction for {lead.datasets} datasets"
     if lead.datasets == 1:
-        return _size(*pairs.loc[lead.baseline, _ENDS])
-    return _size(*(getattr(lead, f"difference{end}") for end in ("", *_resampled(lead, "_low", "_high"))))
-
-
-def _resampled(lead: Any, *ends: str) -> list[str]:
-    """Return the columns of an interval of a mean: few datasets say nothing about other datasets."""
-    return [f"{end}_{'datasets' if lead.datasets >= LEAST_DATASETS else 'queries'}" for end in ends]
+        p, needed = rows["p_tukey"], comparisons.decided(rows, number)["needed"]
+    else:  # no number of queries decides
+        p, needed = compared.set_index("system")["p_best"], pd.Series()
+        test = f"paired t test over the {lead.datasets} datasets"
+        test += f", Holm's correction for {number} pairs" if number > 1 else ""
+    undecided = [comparisons.undecided(name, needed.get(name)) for name in others if not p[name] <= ALPHA]
+    sentence = f"It is better than {texts.few(others)}."
+    if undecided:
+        sentence = f"Open: whether it is better than {texts.few(undecided)}."
+    return sentence, test
 
 
 def _of_lead(table: pd.DataFrame, lead: Any) -> pd.DataFrame:
@@ -189,7 +171,9 @@ def _score(answers: Answers, lead: Any) -> str:
         seeds = seeds[seeds["dataset"] == lead.names]
     else:
         zero_shot = " that no compared system was trained on" if lead.over == ZERO_SHOT else ""
-        ends = tuple(getattr(lead, end) for end in _resampled(lead, "low", "high"))
+        # Few datasets say nothing about other datasets.
+        over = "datasets" if lead.datasets >= LEAST_DATASETS else "queries"
+        ends = getattr(lead, f"low_{over}"), getattr(lead, f"high_{over}")
         where = f"average over {lead.datasets} datasets{zero_shot}"
         seeds = seeds[seeds["mean_of"] == lead.names]
     spread = [f"± {texts.number(row.deviation)} over {row.seeds} seeds" for row in texts.rows(seeds)]
@@ -210,16 +194,14 @@ def _training(lead: Any) -> Iterator[str]:
 
 def _one_by_one(pairs: pd.DataFrame, others: Sequence[str], lead: Any) -> str:
     """Phrase on how many datasets the leader is better and worse than each other system."""
-    apart = pairs[pairs["p_tukey"] * lead.datasets <= SIGNIFICANT]
-    ahead = (apart["difference"] > 0) != lower_is_better(lead.metric)
-    by_sign = {"better": Counter(apart.loc[ahead, "other"]), "worse": Counter(apart.loc[~ahead, "other"])}
+    decided = pairs[pairs["other"].isin(list(others)) & (pairs["p_tukey"] * lead.datasets <= ALPHA)]
+    ahead = (decided["difference"] > 0) != lower_is_better(lead.metric)
+    by_sign = {"better": Counter(decided.loc[ahead, "other"]), "worse": Counter(decided.loc[~ahead, "other"])}
     named = {sign: [f"{name} on {of[name]}" for name in others if name in of] for sign, of in by_sign.items()}
-    alike = [name for name in others if name not in set(apart["other"])]
-    told = [f"{texts.few(alike)} cannot be told apart from it on any dataset"] if alike else []
-    if known := [f"{sign} than {texts.few(names)}" for sign, names in named.items() if names]:
-        told.append(f"of the {lead.datasets} datasets, it is {', and '.join(known)}")
-    text = "; ".join(told)
-    return f"{text if alike else text.capitalize()}."
+    undecided = [name for name in others if name not in set(decided["other"])]
+    told = [f"it is {sign} than {texts.few(names)}" for sign, names in named.items() if names]
+    told += [f"on each it is open whether it is better than {texts.few(undecided)}"] if undecided else []
+    return f"Of the {lead.datasets} datasets, {'; '.join(told)}."
 
 
 # What else to know ----------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from ..collections import collection
 from ..config.metric_names import MAIN, lower_is_better, written
 from ..core import paths, provenance
 from ..core.errors import DataError
-from ..results import table_files
-from ..results.answers import DONE, FAILED, LEAST_DATASETS, PENDING, REPLACED, ZERO_SHOT, Answers
+from ..results import comparisons, table_files
+from ..results.answers import DONE, FAILED, LEAST_DATASETS, PENDING, REPLACED, ZERO_SHOT, Answers, both_ways
+from ..results.comparisons import ALPHA
 from ..results.published import OTHER_PROTOCOL
 from ..results.summary import DatasetSummary, GridSummary
 from ..results.table_files import VERDICTS, cell_facts, shown_scores
@@ -29,7 +30,7 @@ MOST_CHARACTERS = 100
 # Columns of the tests of pairs, and of the means of pairs over datasets, that the page's script reads in this order.
 PAIRS = [
     *("metric", "system", "other", "dataset", "difference", "difference_low", "difference_high"),
-    *("p_holm", "p_tukey", "p_randomisation", "effect", "queries"),
+    *("p", "said", "planned", "p_holm", "p_tukey", "effect"),
 ]
 ZERO_SHOT_COLUMNS = ["metric", "system", "other", "datasets", "mean", "other_mean", "low", "high", "p_t"]
 # Columns of the table that compares two chosen systems. The page's script fills in the rows.
@@ -49,8 +50,6 @@ DATASET_COUNTS = {
     "same_ids_kept": "queries with the id of another document",
 }
 MARKS = {"reproduced": "✓", "close": "≈", "deviates": "✗"}
-# Significance level for corrected p values.
-SIGNIFICANT = 0.05
 
 
 class Column(NamedTuple):
@@ -115,7 +114,7 @@ def _cells(facts: pd.DataFrame) -> pd.DataFrame:
     return facts[["text", "detail", "best"]].assign(
         exact=[texts.number(value, ".6f") for value in facts["value"]],
         interval=list(map(texts.interval, facts["low"], facts["high"])),
-        to_baseline=facts["difference"].map(texts.difference) + np.where(facts["p"] <= SIGNIFICANT, "*", ""),
+        to_baseline=facts["difference"].map(texts.difference) + np.where(facts["p"] <= ALPHA, "*", ""),
         to_published=facts["to_published"].map(texts.difference),
         marks=facts["signs"].str.replace("†", "°") + facts["verdict"].map(MARKS).fillna(""),
         deviation=facts["deviation"].map(texts.number),
@@ -276,8 +275,17 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[list[list[Any]], bool]:
     whole = len(table) <= MOST_PAIRS
     if not whole:
         table = table[table["metric"] == grid.metrics[0]].head(MOST_PAIRS)
-    digits = {p: table[p].map("{:.2g}".format).astype(float) for p in ("p_holm", "p_tukey", "p_randomisation")}
-    return values(table[PAIRS].round(4).assign(**digits)), whole
+    keys = PAIRS[:4]
+    planned = comparisons.planned(grid, answers.pairs)
+    planned = both_ways(planned.assign(difference_low=planned["low"], difference_high=planned["high"], planned=True))
+    planned = planned.set_index(keys)[["difference_low", "difference_high", "p", "verdict", "needed", "planned"]]
+    decided = (table["p_tukey"] <= ALPHA).map({True: comparisons.BETTER, False: comparisons.OPEN})
+    table = table.assign(p=table["p_tukey"], verdict=decided, needed=np.nan, planned=False).set_index(keys)
+    table.update(planned)
+    table = table.reset_index().astype({"planned": bool, "needed": "Int64"})
+    said = [comparisons.said(row, lower_is_better(row.metric)) for row in texts.rows(table)]
+    digits = {p: table[p].map("{:.2g}".format).astype(float) for p in ("p", "p_holm", "p_tukey")}
+    return values(table.assign(said=said)[PAIRS].round(4).assign(**digits)), whole
 
 
 def values(table: pd.DataFrame) -> list[list[Any]]:

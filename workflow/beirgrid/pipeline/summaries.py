@@ -62,6 +62,7 @@ class Summary:
             metrics=config.metrics,
             baseline=self.grid.baseline or "",
             compare=config.grid.compare,
+            margin=config.grid.margin,
             order=config.grid.show.order,
             seed=config.seed,
             trained_on={system: rows for system, (rows, _) in training.items() if rows},

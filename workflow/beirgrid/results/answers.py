@@ -5,13 +5,11 @@ An empty CSV cell means no value: NaN in a numeric column, an empty string in a 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-import numpy as np
 import pandas as pd
 
 from ..config.metric_names import lower_is_better
@@ -28,7 +26,7 @@ _COLUMNS = {
     "significance": """dataset metric queries system mean low high baseline difference difference_low difference_high
         p_randomisation p_holm p_t p_t_holm effect effect_low effect_high best in_best_group p_tukey note""",
     "pairs": """dataset metric queries system other difference difference_low difference_high p_randomisation
-        p_holm p_tukey p_t p_t_holm effect effect_low effect_high""",
+        p_holm p_tukey p_t p_t_holm effect effect_low effect_high standard_error degrees_of_freedom""",
     "across": """metric over datasets names system mean low_queries high_queries low_datasets high_datasets mean_rank
         borda baseline change difference difference_low_queries difference_high_queries difference_low_datasets
         difference_high_datasets wins ties losses p_t p_sign p_best own_zero_shot_mean own_zero_shot_datasets trained_on
@@ -162,26 +160,6 @@ def both_ways(pairs: pd.DataFrame) -> pd.DataFrame:
         low, high = f"{name}_low", f"{name}_high"
         turned = turned.assign(**{name: -pairs[name], low: -pairs[high], high: -pairs[low]})
     return pd.concat([pairs, turned], ignore_index=True)
-
-
-def mean_difference(pairs: pd.DataFrame) -> tuple[float, float, float, float]:
-    """Average the differences of two systems on several datasets; return mean, low, high and p.
-
-    Over five or more datasets, the interval and p are those of the t test that takes each dataset as one observation.
-    Over fewer, the interval follows from those of the independent datasets, and there is no p (NaN).
-    """
-    from scipy.stats import ttest_1samp
-
-    sizes = pairs["difference"].to_numpy(np.float64)
-    mean, count = float(sizes.mean()), len(sizes)
-    if count < LEAST_DATASETS:
-        half = math.hypot(*(pairs["difference_high"] - pairs["difference_low"]) / 2) / count
-        return mean, mean - half, mean + half, math.nan
-    if np.ptp(sizes) == 0:
-        return mean, math.nan, math.nan, math.nan
-    test = ttest_1samp(sizes, 0)
-    low, high = test.confidence_interval(0.95)
-    return mean, float(low), float(high), float(test.pvalue)
 
 
 def main_comparison(across: pd.DataFrame) -> pd.DataFrame:

@@ -89,6 +89,7 @@ class GridSummary(Entry):
     metrics: Texts = Field(description="Metrics, name@k.")
     baseline: str = Field("", description="Baseline of the comparisons, if any.")
     compare: Texts = Field((), description="A system, and those that it was planned to be compared with, if any.")
+    margin: NotNegative = Field(0.0, description="Largest planned difference that counts as equivalent.")
     order: str = Field("score", description="Order of the systems in tables: score, the best first, or grid.")
     seed: Seed = Field(0, description="Seed of the random numbers behind intervals and tests.")
     trained_on: dict[str, Texts] = Field({}, description="By system: the rows that its models or teachers learnt from.")

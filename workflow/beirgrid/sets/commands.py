@@ -214,9 +214,8 @@ def status(
     rankings = _rankings(made, results) if about.versions else {}
     if about.versions:
         judgements = made.qrels(about.versions[-1].number)
-        grids = [*results_folder.of_grids(results_folder.locate(results).folder, summary.read).values()]
-        planned = [{grid.compare[0], other} for grid in grids if about.name in grid.rows for other in grid.compare[1:]]
-        tested = findings.paired_tests(judgements, rankings, planned)
+        grids = results_folder.of_grids(results_folder.locate(results).folder, summary.read).values()
+        tested = findings.paired_tests(judgements, rankings, about.name, grids)
         show(*findings.opening(judgements, rankings, tested))
     show(f"{about.name}: {texts:,} documents, {asked:,} queries")
     if not (pool := made.store.pool()):
@@ -245,7 +244,7 @@ def status(
     newest = about.versions[-1]
     made_by = f"{judged_by(newest.judges)}, {newest.resolution}, {newest.judgements:,} judgements"
     show(f"version {newest.number} of {newest.date} ({made_by})")
-    show(*findings.comparisons(tested, planned))
+    show(*findings.comparison_lines(tested))
 
 
 def check(folder: Folder) -> None:

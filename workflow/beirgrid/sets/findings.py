@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..analysis.significance import ROUNDING, holm, student
 from ..core.errors import table_lines
+from ..results import comparisons
+from ..results.comparisons import ROUNDING, student
+from ..results.summary import GridSummary
 from ..runs import metrics, runs
 from . import agreement, pools
 from .evaluation_set import EvaluationSet
@@ -26,9 +27,6 @@ from .store import MODEL
 METRIC, HOLES = "ndcg@10", "hole@10"
 # Numbers of queries for which the smallest difference is shown.
 _SIZES = (50, 200, 1000)
-_LEVEL = 0.05
-# Probability with which a test detects a difference.
-_POWER = 0.8
 # If a smaller share of a run's top 10 is judged, a deeper pool helps more than more queries.
 _JUDGED_ENOUGH = 0.95
 # With fewer queries that people judged too, an interval of a corrected mean covers less than it says.
@@ -88,33 +86,32 @@ def changes(versions: Sequence[tuple[int, Grades]], rankings: pools.Rankings) ->
     return lines
 
 
-class PairedTest(NamedTuple):
-    """A paired t test of two systems, the better one first: their differences, float64 [queries], and corrected p."""
+def paired_tests(
+    grades: Grades, rankings: pools.Rankings, name: str = "", grids: Collection[GridSummary] = ()
+) -> pd.DataFrame:
+    """Compare all pairs of systems, the better one first (``comparisons.decided``).
 
-    first: str
-    second: str
-    differences: np.ndarray
-    p: float
-
-
-def paired_tests(grades: Grades, rankings: pools.Rankings, planned: Sequence[set[str]] = ()) -> list[PairedTest]:
-    """Test all pairs of systems. Holm's correction is for all pairs but the planned ones, which need none."""
+    Pairs that ``grids`` plan to compare on the set of this name are corrected as there (``planned``), and the others
+    for their number; ``tests`` is the number of either.
+    """
     measured = values(grades, rankings)
-    pairs = list(itertools.combinations(measured.mean().sort_values(ascending=False, kind="stable").index, 2))
-    if not pairs:
-        return []
-    differences = np.stack([measured[first] - measured[second] for first, second in pairs], axis=1)
-    p, others = student(differences), [set(pair) not in planned for pair in pairs]
-    p[others] = holm(p[others])
-    return [PairedTest(*pair, differences[:, at], float(p[at])) for at, pair in enumerate(pairs)]
+    order = measured.mean().sort_values(ascending=False, kind="stable").index
+    pairs = pd.DataFrame([*itertools.combinations(order, 2)], columns=["system", "other"])
+    estimate = student(measured[pairs["system"]].to_numpy() - measured[pairs["other"]].to_numpy())
+    table = pairs.assign(queries=len(measured), **estimate.columns())
+    plans = [comparisons.plan(grids, pair, name, METRIC) for pair in pairs.itertuples(index=False)]
+    tests, margins = np.array(plans).reshape(-1, 2).T
+    planned = tests > 0
+    tests = np.where(planned, tests, (~planned).sum())
+    return comparisons.decided(table.assign(planned=planned, tests=tests), tests, margins)
 
 
-def opening(grades: Grades, rankings: pools.Rankings, tested: Sequence[PairedTest]) -> list[str]:
+def opening(grades: Grades, rankings: pools.Rankings, tested: pd.DataFrame) -> list[str]:
     """Report which system is best, which comparisons with it are open, and what to do next, in a sentence each."""
     means = values(grades, rankings).mean().sort_values(ascending=False, kind="stable")
     best, *others = map(str, means.index)
-    rivals = [test for test in tested if test.first == best]
-    unclear = [test.second for test in rivals if not test.p < _LEVEL]
+    rivals = tested[tested["system"] == best]
+    unclear = rivals.loc[rivals["verdict"] != comparisons.BETTER, "other"]
     shares = {
         system: np.mean(
             [document in of for query, of in grades.items() for document in run.get(query, ())[:10]] or [True]
@@ -127,11 +124,11 @@ def opening(grades: Grades, rankings: pools.Rankings, tested: Sequence[PairedTes
     step = "Next: nothing more needs to be judged to tell the best system."
     if not others:
         state = "No other system was run on the set."
-    elif all(np.abs(test.differences).max() <= ROUNDING for test in rivals):
+    elif ((rivals["standard_error"] == 0) & (rivals["difference"].abs() <= ROUNDING)).all():
         leader = f"All systems have the same {METRIC}, {means[best]:.4f} over {len(grades):,} judged queries."
         state = "Open: they are equal on each of these queries."
         step = "Next: judge other queries, since more judgements of these cannot tell the systems apart."
-    elif unclear:
+    elif len(unclear):
         state = f"Open: whether it is better than {', '.join(unclear)}."
         step = f"Next: judge more queries, since of each system's top 10 at least {share:.0%} are judged."
     if share < _JUDGED_ENOUGH:
@@ -140,50 +137,38 @@ def opening(grades: Grades, rankings: pools.Rankings, tested: Sequence[PairedTes
     return [leader, state, step]
 
 
-def comparisons(tested: Sequence[PairedTest], planned: Sequence[set[str]] = ()) -> list[str]:
-    """Report the differences that these queries can show, which comparisons are open, and what would close them."""
-    if not tested:
+def comparison_lines(tested: pd.DataFrame) -> list[str]:
+    """Report the differences that these queries can show, the verdicts, and what would decide what is open."""
+    if tested.empty:
         return []
     rows = [
-        [f"{first} − {second}", f"{of_pair.mean():+.4f}", *(_smallest(of_pair, n) for n in (len(of_pair), *_SIZES))]
-        for first, second, of_pair, _ in tested
+        [f"{row.system} − {row.other}", f"{row.difference:+.4f}", *(_smallest(row, n) for n in (row.queries, *_SIZES))]
+        for row in tested.itertuples()
     ]
-    headings = ["systems", "difference", "can be told now", *(f"with {n}" for n in _SIZES)]
-    told = f"Differences of {METRIC} that a paired test finds with power 0.8:"
-    number = sum({test.first, test.second} not in planned for test in tested)
-    how = f"Paired t tests, p corrected for {number} comparisons (Holm){', but not if planned' if planned else ''}:"
-    verdicts = (_verdict(*test, 1 if {test.first, test.second} in planned else number) for test in tested)
-    return [told, *table_lines(headings, rows), how, *verdicts]
+    headings = ["systems", "difference", f"with {tested['queries'].iloc[0]}", *(f"with {n}" for n in _SIZES)]
+    power = f"Differences of {METRIC} that the test finds with power {comparisons.POWER}, by the number of queries:"
+    how = "Paired t tests, with Bonferroni's correction for the differences of the plan, or for the pairs without one:"
+    return [power, *table_lines(headings, rows), how, *map(_verdict, tested.itertuples())]
 
 
-def _smallest(differences: np.ndarray, queries: int) -> str:
-    difference = smallest_difference(differences, queries)
-    return "" if math.isnan(difference) else f"{difference:.4f}"
+def _smallest(row: Any, queries: Any) -> str:
+    """Format the smallest difference of a pair that so many queries find with power 0.8."""
+    if queries < 2 or not row.standard_error > 0:
+        return ""
+    deviation = row.standard_error * math.sqrt(row.queries)
+    return f"{deviation * comparisons.smallest_effect(queries, comparisons.ALPHA / row.tests):.4f}"
 
 
-def _verdict(first: str, second: str, differences: np.ndarray, p: float, tests: int) -> str:
-    """Return whether a comparison is closed, in one sentence, and how many queries would close it."""
-    from scipy.stats import ttest_1samp
-
-    seen = float(differences.mean())
-    if math.isnan(p):
+def _verdict(row: Any) -> str:
+    """Format the difference of a pair with its interval, p and verdict."""
+    pair = f"{row.system} − {row.other}{' (planned)' if row.planned else ''}"
+    if math.isnan(row.p):
         return (
-            f"Open: {first} is better than {second} by {seen:.4f} on each judged query ({len(differences)}). A t test "
-            "needs differences that vary."
+            f"{pair}: {row.difference:+.4f} on each judged query ({row.queries}), {row.verdict}: a t test needs "
+            "differences that vary."
         )
-    if abs(seen) <= ROUNDING:
-        return f"Open: {first} and {second} have the same mean."
-    low, high = ttest_1samp(differences, 0).confidence_interval()
-    size = f"{_interval(seen, low, high, 4)}, p {p:.2g}"
-    if p < _LEVEL:
-        return f"Closed: {first} is better than {second} by {size}."
-    level = _LEVEL / tests if low > 0 else _LEVEL
-    queries = queries_needed(differences, seen, level)
-    needed = f"{queries:,} queries find it with a probability of 0.8; there are {len(differences):,}."
-    state = f"{first} and {second} differ by {size}."
-    if low > 0:
-        return f"Open among {tests} comparisons: {state} Closed if no other one was planned. Otherwise {needed}"
-    return f"Open: {state} If this is the true difference, {needed}"
+    size = _interval(row.difference, row.low, row.high, 4)
+    return f"{pair}: {size}, p {row.p:.2g}, {comparisons.said(row)}."
 
 
 def calibration(made: EvaluationSet, model: str, rankings: pools.Rankings) -> list[str]:
@@ -240,31 +225,6 @@ def _corrections(model: str, people: pd.DataFrame, both: pd.DataFrame, rest: pd.
         tau = both.mean().corr(people.mean(), method="kendall")
         lines.append(f"Kendall's tau of the systems under the model and under people, on these queries: {tau:.3f}")
     return lines
-
-
-def smallest_difference(differences: np.ndarray, queries: int, alpha: float = _LEVEL) -> float:
-    """Compute the smallest mean difference that a paired two-sided t test detects with a probability of 0.8.
-
-    It follows from Student's noncentral t distribution. It is NaN where the differences do not vary.
-
-    Args:
-        differences: differences of two systems per query, float [queries seen]; their standard deviation is used.
-        queries: number of queries of the test.
-        alpha: level of the test.
-    """
-    from scipy.special import nctdtrinc, stdtrit
-
-    spread = float(np.std(differences, ddof=1)) if len(differences) > 1 else 0.0
-    if spread <= ROUNDING or queries < 2:
-        return math.nan
-    critical = float(stdtrit(queries - 1, 1 - alpha / 2))
-    return float(nctdtrinc(queries - 1, 1 - _POWER, critical)) * spread / math.sqrt(queries)
-
-
-def queries_needed(differences: np.ndarray, difference: float, alpha: float = _LEVEL) -> int:
-    """Return the number of queries with which ``smallest_difference`` is at most a difference."""
-    sizes = range(10**12)  # more queries than anybody has
-    return bisect_left(sizes, -abs(difference), lo=2, key=lambda size: -smallest_difference(differences, size, alpha))
 
 
 def prediction_powered_mean(

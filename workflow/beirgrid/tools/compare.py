@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -13,26 +13,27 @@ import numpy as np
 import pandas as pd
 from pydantic import AfterValidator
 
-from ..analysis import significance
 from ..analysis.tables import EvaluatedDataset, by_units, read_dataset
-from ..config.metric_names import registered_metric, written
+from ..config.metric_names import lower_is_better, registered_metric, written
 from ..config.values import NotNegative
 from ..core import files, paths, provenance
 from ..core.errors import BeirgridError, DataError, say, show
-from ..results import results_folder, scores
+from ..results import comparisons, results_folder, scores, summary
 from ..results.answers import guarded
+from ..results.comparisons import ROUNDING, student
 from ..results.results_folder import Result, Results
+from ..results.summary import GridSummary
 from .options import NameLists
 
 SAME, DIFFERENT, NOT_COMPARABLE = 0, 1, 2
 # Columns of the values, one row per metric of a pair of cells. Differences are second minus first.
 _COLUMNS = [
     *("system", "other", "dataset", "metric", "queries", "first_seeds", "second_seeds", "first", "second"),
-    *("difference", "low", "high", "p", "p_holm", "rmse", "same"),
+    *("difference", "low", "high", "p", "verdict", "needed", "rmse", "same"),
 ]
 # The printed columns of a value that differs, and the titles of those that are not called by their names.
-_PRINTED = ["dataset", "system", "metric", "first", "second", "difference", "low", "high", "p_holm", "rmse"]
-_TITLES = {"first": "A", "second": "B", "difference": "B - A", "p_holm": "p", "rmse": "RMSE"}
+_PRINTED = ["dataset", "system", "metric", "first", "second", "difference", "low", "high", "p", "verdict", "rmse"]
+_TITLES = {"first": "A", "second": "B", "difference": "B - A", "rmse": "RMSE"}
 # Facts of records that are conditions; other facts are outcomes. Paths are no conditions: contents have hashes.
 _FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256")
 # Records that stages of one name may write for a cell.
@@ -86,11 +87,12 @@ def compare(
     try:
         if output and output.suffix != ".csv":
             raise BeirgridError(f"--output: {output} is written as CSV: name a file .csv")
-        pairs = _pairs(*_side(a, directory), *_side(b, directory), datasets)
+        (first, one), (second, other) = _side(a, directory), _side(b, directory)
+        pairs = _pairs(first, one, second, other, datasets)
     except BeirgridError as error:
         error.exit_status = NOT_COMPARABLE
         raise
-    differences = _differences(pairs, metrics, tolerance)
+    differences = _differences(pairs, metrics, tolerance, _plans(first.folder) if first.folder == second.folder else [])
     if output:
         files.write_text(output, guarded(differences.values).to_csv(index=False))
     show(f"A: {a}", f"B: {b}", *_lines(differences, tolerance))
@@ -135,8 +137,10 @@ def _pairs(first: Results, one: str, second: Results, other: str, datasets: Sequ
 # Differences ----------------------------------------------------------------------------------------------------------
 
 
-def _differences(pairs: list[Pair], metrics: Sequence[str], tolerance: float) -> Differences:
-    """Compare the cells that both sides have."""
+def _differences(
+    pairs: list[Pair], metrics: Sequence[str], tolerance: float, grids: Collection[GridSummary]
+) -> Differences:
+    """Compare the cells that both sides have, which ``grids`` may plan."""
     differences, tables = Differences(pd.DataFrame(columns=_COLUMNS), [], [], Counter()), list[pd.DataFrame]()
     for pair in pairs:
         sides = zip("AB", pair.systems, pair.runs, strict=True)
@@ -153,8 +157,27 @@ def _differences(pairs: list[Pair], metrics: Sequence[str], tolerance: float) ->
     if not tables:
         return differences
     values = pd.concat(tables, ignore_index=True)
-    values["p_holm"] = values["p"].groupby(values["metric"]).transform(lambda p: significance.holm(p.to_numpy(float)))
-    return differences._replace(values=values[_COLUMNS])
+    return differences._replace(values=_decided(values, grids)[_COLUMNS])
+
+
+def _plans(folder: Path) -> list[GridSummary]:
+    """Return the summaries of the grids in a results folder that plan a comparison."""
+    found = results_folder.of_grids(
+        folder, lambda path: summary.read(path) if files.read_json(path).get("compare") else None
+    )
+    return [grid for grid in found.values() if grid]
+
+
+def _decided(values: pd.DataFrame, grids: Collection[GridSummary]) -> pd.DataFrame:
+    """Add interval, p and verdict of a planned comparison as its grid has them, and of the others of each metric."""
+    cells = values[["system", "other", "dataset", "metric"]].itertuples(index=False)
+    plans = [comparisons.plan(grids, {system, other}, dataset, metric) for system, other, dataset, metric in cells]
+    tests, margins = np.array(plans).T
+    unplanned = pd.Series(tests == 0).groupby(values["metric"]).transform("sum")
+    values = comparisons.decided(values, np.where(tests > 0, tests, unplanned), margins)
+    lower = values["metric"].map(lower_is_better)
+    better = np.where((values["difference"] > 0) != lower, "B is better", "A is better")
+    return values.assign(verdict=values["verdict"].mask(values["verdict"] == comparisons.BETTER, better))
 
 
 def _compare_cells(pair: Pair, metrics: Sequence[str], tolerance: float) -> pd.DataFrame:
@@ -187,17 +210,10 @@ def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0) -> pd.DataFrame:
     """
     first, second = np.moveaxis(cells.scores, 1, 0)
     differences = second - first
-    low, high, p = np.zeros(len(cells.metrics)), np.zeros(len(cells.metrics)), np.ones(len(cells.metrics))
-    if (np.abs(differences) > significance.ROUNDING).any():  # equal cells need no random numbers
-        low, high = significance.mean_intervals(differences, significance.generator(0, cells.name, "bootstrap"))
-        both = np.stack([differences, np.zeros_like(differences)], axis=1)
-        p = significance.randomisation(both, significance.generator(0, cells.name, "randomisation"))[0]
-    means, rmse = differences.mean(axis=0), np.sqrt((differences**2).mean(axis=0))
-    values = {"metric": cells.metrics, "queries": len(first)}
+    estimate, rmse = student(differences), np.sqrt((differences**2).mean(axis=0))
+    values = {"metric": cells.metrics, "queries": len(first), "rmse": rmse, **estimate.columns()}
     values |= {"first": first.mean(axis=0), "second": second.mean(axis=0)}
-    values |= {"difference": means, "low": low, "high": high, "p": p, "rmse": rmse}
-    values |= {"same": np.abs(means) <= tolerance + significance.ROUNDING}
-    return pd.DataFrame(values)
+    return pd.DataFrame(values | {"same": np.abs(estimate.mean) <= tolerance + ROUNDING})
 
 
 # Conditions -----------------------------------------------------------------------------------------------------------
@@ -249,8 +265,8 @@ def _lines(differences: Differences, tolerance: float) -> Iterator[str]:
         table = differing.assign(system=both, metric=metrics)[_PRINTED].rename(columns=_TITLES)
         yield ""
         yield from table.to_string(index=False, float_format="%.4f", formatters={"p": "{:.2g}".format}).splitlines()
-        yield "low, high: 95 % interval, BCa bootstrap over queries. p: paired randomisation test, Holm's correction"
-        yield "over the cells of a metric. RMSE: root mean square difference of the queries."
+        yield "low, high, p, verdict: paired t test, corrected for all cells of a metric or of a plan (Bonferroni)."
+        yield "RMSE: root mean square difference of the queries."
     yield ""
     yield f"Cells compared: {len(values.groupby(['system', 'other', 'dataset'])):,}"
     yield f"Values that are the same within {tolerance:g}: {len(values) - len(differing):,} of {len(values):,}"

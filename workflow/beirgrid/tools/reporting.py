@@ -157,8 +157,6 @@ def _cut(line: str, width: int) -> str:
 # A page of published values, before anything has run
 
 _CELL = ["system", "dataset", "metric"]
-# Columns of intervals over queries, which published values lack.
-_OF_QUERIES = ["low_queries", "high_queries", "difference_low_queries", "difference_high_queries"]
 
 
 def write_published(configfile: Path, directory: Path) -> None:
@@ -193,8 +191,6 @@ def published_tables(grid: GridSummary, values: Iterable[published.Published]) -
         for row in grid.counted_once
     ]
     training: dict[str, Any] = {"trained_on": grid.trained_on, "unknown": grid.training_unknown}
-    across = compare_across(
-        datasets, systems=grid.systems, seed=grid.seed, baseline=grid.baseline or None, **training
-    ).assign(**dict.fromkeys(_OF_QUERIES, np.nan))
+    across = compare_across(datasets, systems=grid.systems, baseline=grid.baseline or None, **training)
     made = {"scores": scores, "verdicts": verdicts, "across": across}
     return Answers(*(typed(name, made.get(name, pd.DataFrame())) for name in Answers._fields))

@@ -1,0 +1,203 @@
+"""One procedure for paired comparisons: Student's t interval of the mean difference, and the verdict that follows.
+
+Of the tests on scores of queries, the t test keeps its level and has the most power (Urbano, Lima and Hanjalic, SIGIR
+2019). Its interval covers from ten queries on, where bootstrap intervals are too narrow. Bonferroni's correction widens
+all intervals of a family: with a probability of 0.95, all of them hold (Dunn, 1961).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from .answers import LEAST_DATASETS, both_ways
+from .summary import GridSummary
+
+BETTER, EQUIVALENT, OPEN = "better", "equivalent", "open"
+ALPHA = 0.05
+# Probability with which a number of queries decides.
+POWER = 0.8
+# Tolerance between sums of the same values in another order.
+ROUNDING = 1e-12
+# More queries than anybody has.
+_MOST_QUERIES = 10**12
+# The columns of ``Student`` in tables.
+ESTIMATE = ["difference", "standard_error", "degrees_of_freedom"]
+
+# Number of comparisons in a family, for all columns or for each.
+Tests = int | np.ndarray
+
+
+class Student(NamedTuple):
+    """Means with their standard errors and degrees of freedom, float64 [columns].
+
+    The error is NaN for a single value, and 0 for values that are all equal.
+    """
+
+    mean: np.ndarray
+    error: np.ndarray
+    freedom: np.ndarray
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return the columns ``ESTIMATE`` of a table."""
+        return dict(zip(ESTIMATE, self, strict=True))
+
+    def interval(self, tests: Tests = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Return low and high ends of the intervals; with ``tests`` of them, all hold together with 0.95.
+
+        Values that all equal another value than 0 have no interval (NaN), as they have no test.
+        """
+        from scipy.special import stdtrit
+
+        half = np.where(self._is_defined(), self.error, np.nan) * stdtrit(self.freedom, 1 - ALPHA / (2 * tests))
+        return self.mean - half, self.mean + half
+
+    def p(self, tests: Tests = 1) -> np.ndarray:
+        """Return two-sided p values, corrected for the number of tests: 1 where all values are 0, NaN as above."""
+        from scipy.special import stdtr
+
+        statistic = np.abs(self.mean) / np.where(self.error > 0, self.error, np.inf)
+        statistic = np.where(self._is_defined(), statistic, np.nan)
+        p: np.ndarray = np.minimum(2 * stdtr(self.freedom, -statistic) * tests, 1)
+        return p
+
+    def _is_defined(self) -> np.ndarray:
+        defined: np.ndarray = (self.error > 0) | ((self.error == 0) & (np.abs(self.mean) <= ROUNDING))
+        return defined
+
+
+def student(values: np.ndarray, parts: Sequence[int] | None = None) -> Student:
+    """Return the means of float64 [rows, columns]; with the numbers of rows of ``parts``, the means of their means."""
+    if parts:
+        return mean_of([student(part) for part in np.split(values, np.cumsum(parts)[:-1])])
+    count = len(values)
+    mean = values.mean(axis=0)
+    if count < 2:
+        return Student(mean, np.where(np.abs(mean) <= ROUNDING, 0.0, np.nan), np.ones(len(mean)))
+    deviation = values.std(axis=0, ddof=1)
+    error = np.where(deviation > ROUNDING, deviation, 0) / math.sqrt(count)
+    return Student(mean, error, np.full(len(mean), count - 1.0))
+
+
+def mean_of(samples: Sequence[Student]) -> Student:
+    """Return the unweighted mean of independent means, with Satterthwaite's degrees of freedom, as in Welch's test."""
+    means, errors, freedoms = (np.stack(of) / 1.0 for of in zip(*samples, strict=True))
+    squares = errors**2
+    total = squares.sum(axis=0)
+    spread = (squares**2 / freedoms).sum(axis=0)
+    freedom = np.divide(total**2, spread, out=np.ones_like(total), where=spread > 0)
+    return Student(means.mean(axis=0), np.sqrt(total) / len(samples), freedom)
+
+
+def over_datasets(pairs: pd.DataFrame) -> Student:
+    """Return the mean difference of two systems over several datasets (rows of ``pairs``).
+
+    Of five or more datasets, each is one observation. Of fewer, the queries are, which say nothing of other datasets.
+    """
+    if len(pairs) >= LEAST_DATASETS:
+        return student(pairs[["difference"]].to_numpy())
+    return mean_of([Student(*row) for row in pairs[ESTIMATE].to_numpy()[:, :, None]])
+
+
+def queries_needed(difference: float, deviation: float, alpha: float = ALPHA) -> int:
+    """Return the number of queries with which a t test at a level finds a difference with a probability of 0.8.
+
+    ``deviation`` is the standard deviation of the queries' differences.
+    """
+    wanted = -abs(difference) / deviation
+    return bisect_left(range(_MOST_QUERIES), wanted, lo=2, key=lambda queries: -smallest_effect(queries, alpha))
+
+
+def smallest_effect(queries: int, alpha: float = ALPHA) -> float:
+    """Return the smallest mean difference, in standard deviations, that a two-sided paired t test finds with 0.8.
+
+    It follows from Student's noncentral t distribution.
+    """
+    from scipy.special import nctdtrinc, stdtrit
+
+    critical = stdtrit(queries - 1, 1 - alpha / 2)
+    return float(nctdtrinc(queries - 1, 1 - POWER, critical)) / math.sqrt(queries)
+
+
+# Planned comparisons --------------------------------------------------------------------------------------------------
+
+
+def decided(table: pd.DataFrame, tests: Tests = 1, margin: float | np.ndarray = 0.0) -> pd.DataFrame:
+    """Return differences with ``low``, ``high``, ``p``, ``verdict`` and, where it is open, the queries ``needed``.
+
+    Args:
+        table: the columns ``ESTIMATE``, and ``queries``, which is missing where no number of queries decides.
+        tests: number of differences in the family of each row.
+        margin: systems are equivalent if the interval lies between -margin and margin.
+    """
+    of = Student(*table[ESTIMATE].to_numpy(np.float64).T)
+    low, high = of.interval(tests)
+    better, equivalent = (low > 0) | (high < 0), (low > -margin) & (high < margin)
+    table = table.assign(low=low, high=high, p=of.p(tests), verdict=OPEN)
+    table.loc[equivalent, "verdict"] = EQUIVALENT
+    table.loc[better, "verdict"] = BETTER
+    effect = np.maximum(np.abs(of.mean), margin - np.abs(of.mean))
+    deviation = of.error * np.sqrt(table["queries"].to_numpy(np.float64))
+    countable = (table["verdict"] == OPEN) & (deviation > 0) & (effect > ROUNDING)
+    sizes = zip(effect, deviation, ALPHA / np.broadcast_to(tests, len(table)), countable, strict=True)
+    needed = [queries_needed(*size) if counts else None for *size, counts in sizes]
+    return table.assign(needed=pd.array(needed, "Int64"))
+
+
+def said(row: Any, lower_is_better: bool = False) -> str:
+    """Phrase the verdict of a row of ``decided`` on two systems."""
+    if row.verdict == BETTER:
+        return f"{row.system if (row.difference > 0) != lower_is_better else row.other} is {BETTER}"
+    return undecided(row.verdict, row.needed)
+
+
+def undecided(text: str, needed: Any) -> str:
+    """Add the number of queries that would decide, if there is one."""
+    return text if pd.isna(needed) else f"{text} ({needed:,} queries would decide)"
+
+
+def planned_tests(grid: GridSummary) -> int:
+    """Count the differences that a planned comparison states: on each dataset and, from five on, on average."""
+    datasets = len(grid.counted_once)
+    return (len(grid.compare) - 1) * (datasets + (datasets >= LEAST_DATASETS))
+
+
+def is_planned(grid: GridSummary, systems: Collection[str]) -> bool:
+    """Tell whether a grid plans to compare two systems."""
+    return len({*systems}) == 2 and {*systems} <= {*grid.compare} and grid.compare[0] in systems
+
+
+def plan(grids: Iterable[GridSummary], systems: Collection[str], dataset: str, metric: str) -> tuple[int, float]:
+    """Return with how many tests and which margin grids plan to compare two systems on a dataset; (0, 0) if none does.
+
+    Of several grids, the one with the most tests counts.
+    """
+    plans = [
+        (planned_tests(grid), grid.margin)
+        for grid in grids
+        if is_planned(grid, systems) and dataset in grid.counted_once and metric == grid.metrics[0]
+    ]
+    return max(plans, default=(0, 0.0))
+
+
+def planned(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return the first planned system minus each other one, in the grid's first metric, as ``decided``.
+
+    There is a row per dataset and, with an empty ``dataset``, one for the mean over five or more.
+    """
+    mine, *others = grid.compare or ("",)
+    datasets = grid.counted_once
+    rows = both_ways(pairs[pairs["metric"] == grid.metrics[0]])
+    rows = rows[(rows["system"] == mine) & rows["other"].isin(others) & rows["dataset"].isin(datasets)]
+    rows = rows.sort_values(["other", "dataset"], key=lambda names: names.map([*others, *datasets].index))
+    tables = [rows]
+    for other, of_pair in rows.groupby("other", sort=False):
+        if len(of_pair) >= LEAST_DATASETS:
+            mean = over_datasets(of_pair).columns()
+            tables.append(pd.DataFrame({**mean, "system": mine, "other": other, "dataset": ""}))
+    return decided(pd.concat(tables, ignore_index=True), planned_tests(grid), grid.margin)
