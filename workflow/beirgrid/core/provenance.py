@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from . import files, paths
 from .checkout import full_version, portable
@@ -58,6 +58,7 @@ class Stamp(NamedTuple):
     name: str
     version: int
     packages: tuple[str, ...] = ()
+    kind: str = ""
 
 
 Inputs = Mapping[str, Path | Sequence[Path] | None]
@@ -81,6 +82,8 @@ class _Record(_Model):
 
     stage: str
     stage_version: int
+    kind: str = ""
+    job: dict[str, Any] = {}
     settings: dict[str, Any]
     settings_key: str | None
     outputs: dict[str, _File]
@@ -91,6 +94,15 @@ class _Record(_Model):
     peak_memory_mb: float
     packages: dict[str, str]
     finished: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_settings_of_job(cls, record: Any) -> Any:
+        """Add the settings and their digest where the record has them with its job, as those of version 0.2.0 do not."""
+        job = record.get("job") if isinstance(record, dict) else None
+        if not isinstance(job, dict) or "settings" in record:
+            return record
+        return {**record, "settings": job.get("settings"), "settings_key": job.get("digest")}
 
 
 @cache
@@ -168,6 +180,73 @@ def record(
             **results,
         },
     )
+
+
+class Made(NamedTuple):
+    """What the work of a job made, for its record.
+
+    Attributes:
+        facts: facts about the run: ``documents``, ``device``, ``bytes``, …
+        results: results that other stages read, by their keys in the record.
+        outputs: artifacts beside those that the job names.
+    """
+
+    facts: Mapping[str, Any]
+    results: Mapping[str, Any] = _NOTHING
+    outputs: Sequence[Path] = ()
+
+
+class Recorder:
+    """Writes the record of a job's artifacts: what the job was, what it read and made, and what that took.
+
+    Raises:
+        DataError: the inputs of the job do not belong together (``check``).
+    """
+
+    def __init__(self, stamp: Stamp, job: Mapping[str, Any]) -> None:
+        self.stamp = stamp
+        self.job = job
+        given = job.get("inputs", {}).items()
+        self.inputs = {name: [*map(Path, [paths] if isinstance(paths, str) else paths)] for name, paths in given}
+        self.ancestry = Ancestry()
+        self.agreed = job.get("agreed", {})
+        self.behind = check(self.inputs, self.agreed, self.ancestry)
+        self.started = time.monotonic()
+
+    def write(self, path: Path, made: Made) -> None:
+        """Write the record, with seconds and peak memory in MB since the recorder was made."""
+        seconds, folder = time.monotonic() - self.started, path.parent
+        outputs = [output for output in map(Path, self.job.get("outputs", {}).values()) if output != path]
+        # Of this process, and of its largest child (such as Java).
+        peaks = [resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        command = ["python", "-m", "beirgrid", "stage", self.job["stage"]]
+        files.write_json(
+            path,
+            {
+                "stage": self.stamp.name,
+                "stage_version": self.stamp.version,
+                "kind": self.stamp.kind,
+                "command": shlex.join(command),
+                "job": portable(dict(self.job)),
+                "inputs": {
+                    option: [{"path": os.path.relpath(path, folder), **self.ancestry.identity(path)} for path in paths]
+                    for option, paths in self.inputs.items()
+                },
+                "behind": {**self.behind, **self.agreed},
+                "outputs": {
+                    os.path.relpath(path, folder): {"bytes": path.stat().st_size, "sha256": files.sha256(path)}
+                    for output in [*outputs, *made.outputs]
+                    for path in _inside(output)
+                },
+                "facts": made.facts,
+                "seconds": round(seconds, 3),
+                "peak_memory_mb": round(sum(peaks) / 1024, 1),
+                "packages": _installed(self.stamp.packages),
+                "cpus": len(os.sched_getaffinity(0)),
+                "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                **made.results,
+            },
+        )
 
 
 def _inside(path: Path) -> list[Path]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -15,7 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from ..config.values import explain
 from ..core import files, provenance
 from ..core.errors import BeirgridError, ConfigError, nearest
-from .stage import functions
+from ..core.provenance import Made
+from .stage import by_function, functions
 
 # The parts of a job that hold arguments of its function.
 _PARTS = ("inputs", "outputs", "settings", "options")
@@ -31,20 +34,28 @@ def stage(name: Annotated[str, "function of the job, such as rerank or index_lex
 
 
 def run(name: str, text: bytes) -> None:
-    """Run a stage's function with the arguments of a job, JSON text.
+    """Run the work of a stage with the arguments of a job, JSON text, and write the record of what it made.
 
     Raises:
         BeirgridError: there is no such stage, the text is no job, or an argument is unknown, missing or wrong.
+        DataError: the inputs do not belong together.
     """
     function = stage_function(name)
     try:
-        job = json.loads(text, object_pairs_hook=files.distinct)
+        job = {"stage": name, **json.loads(text, object_pairs_hook=files.distinct)}
         values = options(job)
     except (ValueError, AttributeError) as error:
         raise ConfigError(f"standard input is not a job, a JSON object of {', '.join(_PARTS)}: {error}") from None
+    if "record" in inspect.signature(function).parameters:
+        validated = arguments(function, values)
+        provenance.use_command(["stage", name], job)
+        function(**validated)
+        return
+    record = Path(values.pop("record", None) or values.pop("output"))
     validated = arguments(function, values)
-    provenance.use_command(["stage", name], {"stage": name, **job})
-    function(**validated)
+    recorder = provenance.Recorder(by_function()[name].stamp, job)
+    made = function(**validated)
+    recorder.write(record, made if isinstance(made, Made) else Made(made))
 
 
 def stage_function(name: str) -> Callable[..., None]:

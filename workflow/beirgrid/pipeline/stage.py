@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from .sizes import Amounts, Sizes
 
 Settings = dict[str, Any]
+# What a job does for a cell: it fetches or trains, makes what is searched, searches, scores pairs, orders by scores or by
+# several runs, takes a run of other software, or works on finished runs.
+Kind = Literal["fetch", "train", "make", "search", "score", "order", "adopt", "evaluate", "report"]
 
 
 class Cost(NamedTuple):
@@ -108,6 +111,7 @@ class Stage:
     run: str
     stamp: Stamp
     outputs: Mapping[str, str]
+    kind: ClassVar[Kind]
     main: ClassVar[str] = ""
     runs_models: ClassVar[bool] = False
     gpu: ClassVar[bool] = False
@@ -234,6 +238,12 @@ def stamps() -> dict[str, Stamp]:
 def functions() -> dict[str, str]:
     """Return the functions of all stages, with their modules, by name."""
     return {stage.function: stage.run for stage in stages().values()}
+
+
+@cache
+def by_function() -> dict[str, Stage]:
+    """Return a stage of each function, by its name. Stages of one function have one stamp."""
+    return {stage.function: stage for stage in stages().values()}
 
 
 def jobs_behind(grid: Grid, *ends: Output) -> list[Job]:
