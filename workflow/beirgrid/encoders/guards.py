@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,25 +30,19 @@ def check_finite(vectors: Any, names: list[str], precision: str) -> None:
     )
 
 
-# A model whose results do not depend on its texts is broken in one of these ways.
+_alike = partial(np.allclose, rtol=1e-5, atol=1e-7)  # rounding depends on a text's length
 _BROKEN = "its weights are broken, or were not loaded as they were trained (computed in {})"
-# Rounding depends on the length of a text.
-_ROUNDING = {"rtol": 1e-5, "atol": 1e-7}
 
 
 def check_scores_differ(scores: np.ndarray, pairs: Iterable[tuple[str, str]], precision: str) -> None:
     """Raise DataError if a reranker gives one score to all pairs, though documents of one query begin differently.
 
-    Args:
-        scores: those so far, at least one: float32 [scores].
-        pairs: query and document of the latest ones.
+    ``scores`` are those so far, float32 [1 or more]; ``pairs`` the query and document of the latest ones.
     """
-    if not np.allclose(scores, scores[0], **_ROUNDING):
+    if not _alike(scores, scores[0]):
         return
-    beginnings = defaultdict[str, set[str]](set)
-    for query, document in pairs:
-        beginnings[query].add(_beginning(document))
-    if any(len(of_query) > 1 for of_query in beginnings.values()):
+    beginnings = {(query, _beginning(document)) for query, document in pairs}
+    if len(beginnings) > len({query for query, _ in beginnings}):
         raise DataError(
             f"the model gives the score {scores[0]:g} to all {len(scores):,} pairs of query and document, though "
             f"the documents differ: {_BROKEN.format(precision)}"
@@ -71,7 +65,7 @@ class CollapseCheck:
             vectors = np.concatenate([vectors.sum(axis=1), vectors.power(2).sum(axis=1)], axis=1)
         rows, beginnings = np.asarray(vectors).reshape(len(texts), -1), list(map(_beginning, texts))
         self.first = self.first or (rows[0].copy(), beginnings[0])
-        self.varied = not np.allclose(rows, self.first[0], **_ROUNDING)
+        self.varied = not _alike(rows, self.first[0])
         self.texts_differ = self.texts_differ or any(beginning != self.first[1] for beginning in beginnings)
 
     def check(self, what: str) -> None:
