@@ -254,13 +254,23 @@ def test_records_of_other_types_fail_their_cells_alone(here, call):
     assert (scores["status"] == "done").sum() == 4, set(scores["detail"])
 
 
-@pytest.mark.parametrize("outputs", [None, "x", {"scifact.run.gz": {}}, {"scifact.run.gz": 3}])
-def test_a_record_that_names_no_bytes_is_refused(here, call, outputs):
-    put(RUN_RECORD, outputs, "outputs")
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("outputs", None, "outputs"),
+        ("outputs", "x", "outputs"),
+        ("outputs", {"scifact.run.gz": {}}, "outputs.scifact.run.gz.bytes"),
+        ("outputs", {"scifact.run.gz": 3}, "outputs.scifact.run.gz"),
+        ("inputs", {"corpus": [{"bytes": 3}]}, "inputs.corpus.0.path: Field required"),
+        ("inputs", {"corpus": [{"bytes": 3, "path": None}]}, "inputs.corpus.0.path"),
+    ],
+)
+def test_a_record_without_the_bytes_or_the_path_of_a_file_is_refused(here, call, key, value, named):
+    put(RUN_RECORD, value, key)
     run = ["--run", "results/runs/first/scifact.run.gz", "--qrels", "results/datasets/scifact/qrels.tsv"]
     status, _, err = call("evaluate", *run)
     assert status == 1
-    assert f"{RUN_RECORD} is not a record of beirgrid (" in err
+    assert f"{RUN_RECORD} is not a record of beirgrid ({named}" in err
 
 
 def edit_qrels() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +26,7 @@ def _folder(folder: Path, settings: dict, modules: list[str] = ()) -> Path:
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
     if modules:
         (folder / "modules.json").write_text(
-            json.dumps([{"type": f"sentence_transformers.{name}"} for name in modules])
+            json.dumps([{"type": f"sentence_transformers.{name}", "path": ""} for name in modules])
         )
     return folder
 
@@ -97,14 +98,42 @@ def _fetch(folder: Path, checkpoint: Path, *prompts: Literal["query", "document"
 
 
 def test_a_fetched_model_with_prompts_of_its_own_is_refused(tiny_models, tmp_path):
-    import shutil
-
     folder = shutil.copytree(tiny_models["dense"], tmp_path / "dense")
     _folder(folder, QWEN)
     with pytest.raises(DataError, match="model 'toy': its checkpoint has prompts of its own"):
         _fetch(tmp_path, folder)
     assert not (tmp_path / "out").exists()
     _fetch(tmp_path, folder, "query")
+
+
+SETTINGS = "config_sentence_transformers.json"
+DAMAGED: dict[str, tuple[str, str, str]] = {
+    "cut settings": (SETTINGS, '{"prompts": {', "Expecting property name"),
+    "a page as settings": (SETTINGS, "<html>", "Expecting value"),
+    "a list as settings": (SETTINGS, "[]", "top level: Input should be an object"),
+    "a number as a prompt": (SETTINGS, '{"prompts": {"query": 3}}', r"prompts\.query: Input should be a valid string"),
+    "a text as prompts": (SETTINGS, '{"prompts": "query: "}', "prompts: Input should be an object"),
+    "cut length": ("sentence_bert_config.json", '{"max_seq', "Unterminated string"),
+    "no number as length": (
+        "sentence_bert_config.json",
+        '{"max_seq_length": "all"}',
+        "max_seq_length: Input should be",
+    ),
+    "cut pooling": ("1_Pooling/config.json", '{"embedding', "Unterminated string"),
+    "cut list of modules": ("modules.json", '[{"idx": 0,', "Expecting property name"),
+    "a module without path": ("modules.json", '[{"idx": 0, "type": "a.B"}]', r"0\.path: Field required"),
+    "a module without type": ("modules.json", '[{"idx": 0, "path": ""}]', r"0\.type: Field required"),
+    "no list of modules": ("modules.json", "7", "top level: Input should be a valid array"),
+}
+
+
+@pytest.mark.parametrize(("file", "content", "told"), DAMAGED.values(), ids=DAMAGED)
+def test_damaged_settings_of_a_checkpoint_are_told_by_file_and_key(tiny_models, tmp_path, file, content, told):
+    folder = shutil.copytree(tiny_models["dense"], tmp_path / "dense")
+    (folder / file).write_text(content)
+    with pytest.raises(DataError, match=rf"^model 'toy': {file} is damaged \({told}") as caught:
+        _fetch(tmp_path, folder)
+    assert "\n" not in str(caught.value)
 
 
 def test_another_similarity_is_refused(tmp_path):

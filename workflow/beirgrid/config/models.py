@@ -292,10 +292,7 @@ class TaskModel(ModelEntry):
 
 
 def similarity_of(stated: str | None) -> str:
-    """Return a dense model's similarity: dot products if its files or mteb say so, else cosine.
-
-    sentence-transformers and mteb compare by cosine where nothing is stated.
-    """
+    """Return a dense model's similarity: what its files or mteb state or, as sentence-transformers and mteb, cosine."""
     return "dot" if stated == "dot" else "cosine"
 
 

@@ -144,14 +144,9 @@ def _model_facts(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], ta
     # Facts of an earlier version with several texts before documents: mteb's loader runs these models now.
     known = {name: facts for name, facts in known.items() if "documents" not in facts}
     trusted = {name for name in wanted if own.get(name, {}).get("trust_remote_code") is True}
-    # Facts whose code one configuration trusts may be read by another one that does not: the look-up refuses that.
-    missing = [
-        name
-        for name in wanted
-        if name not in known
-        or not tasks <= set(known[name].get("tasks", tasks))
-        or (name not in trusted and known[name].get("code") is not False)  # older facts do not say
-    ]
+    missing = [name for name in wanted if name not in known or not tasks <= set(known[name].get("tasks", tasks))]
+    # The look-up refuses a model whose code another grid trusts and this one does not. Older facts do not say.
+    missing += [name for name in wanted if name not in {*missing, *trusted} and known[name].get("code") is not False]
     new = {}
     for name in missing:
         before = known.get(name, {})

@@ -95,10 +95,9 @@ def _leave_code_out(folder: Path, modules: list[Any], *, allowed: bool) -> None:
     if not allowed and (first := next(named, None)):
         path, code, key, instead = first
         raise DataError(
-            f"{folder} brings code of its own ({code}: {key} in its {path.relative_to(folder)}), "
-            f"and {instead}, which may compute something else. Set "
-            "trust_remote_code in the model's entry: true runs this code (read it first), false opens what the "
-            "library has"
+            f"{folder} brings code of its own ({code}: {key} in its {path.relative_to(folder)}), and {instead}, "
+            "which may compute something else. Set trust_remote_code in the model's entry: true runs this code (read "
+            "it first), false opens what the library has"
         )
     for module in modules if allowed else ():
         config: Any = getattr(module, "config", None)

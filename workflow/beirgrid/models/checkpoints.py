@@ -66,8 +66,11 @@ def fetch(name: str, entry: ModelEntry, target: Path) -> dict[str, Any]:
 
 
 def _verify(name: str, entry: ModelEntry, target: Path, of_files: Mapping[str, str]) -> None:
-    """Refuse a fetched checkpoint that is incomplete, or differs from its entry."""
+    """Refuse a fetched checkpoint that is damaged or incomplete, or differs from its entry."""
     saved.refuse_outside(target)
+    saved.own_settings(target)
+    for path in target.rglob("config.json"):
+        saved.read(path)
     if not (target / "config.json").is_file() and not (target / "modules.json").is_file():
         raise DataError("the checkpoint has neither config.json nor modules.json")
     if not any(target.glob("**/*.safetensors")):

@@ -8,7 +8,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
 from ..config.models import TaskModel
+from ..config.values import explain
 from ..core import files
 from ..core.errors import DataError, quoted
 
@@ -18,9 +21,24 @@ _DOCUMENT = ("document", "passage", "corpus")
 _OWN_MARKERS = ("ColBERT", "MultiVectorEncoder")
 
 
+class _Settings(BaseModel):
+    """Settings of a checkpoint, in any of its files: the keys whose types matter here."""
+
+    model_config = ConfigDict(extra="allow")
+    prompts: dict[str, str | None] | None = None
+    default_prompt_name: str | None = None
+    similarity_fn_name: str | None = None
+    max_seq_length: int | None = None
+
+
+class _Module(_Settings):
+    type: str
+    path: str
+
+
 def settings(folder: Path) -> dict[str, Any]:
     """Read ``config_sentence_transformers.json``; empty without that file."""
-    return read(folder / "config_sentence_transformers.json")
+    return dict(read(folder / "config_sentence_transformers.json"))
 
 
 def own_settings(folder: Path) -> dict[str, Any]:
@@ -32,9 +50,17 @@ def own_settings(folder: Path) -> dict[str, Any]:
     return own | ({"pooling": pooling} if pooling else {}) | ({"max_seq_length": length} if length else {})
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Read an object of a JSON file; empty without that file."""
-    return dict(files.read_json(path)) if path.is_file() else {}
+def read(path: Path, kind: Any = _Settings) -> Any:
+    """Read a JSON file; empty without that file. Raise DataError with file and key if it is damaged."""
+    if not path.is_file():
+        return {}
+    adapter = TypeAdapter(kind)
+    with files.reading(path):
+        content = files.read_json(path)
+    try:
+        return adapter.dump_python(adapter.validate_json(json.dumps(content)), exclude_unset=True)
+    except ValidationError as error:
+        raise DataError(f"{path} is damaged ({next(explain(error, '', content))}). {files.REMEDY}") from None
 
 
 def prompts(folder: Path, entry: TaskModel) -> dict[str, str]:
@@ -108,9 +134,8 @@ def refuse_outside(folder: Path) -> None:
     root = os.path.normpath(folder)
     for path in sorted([*folder.rglob("*.index.json"), *folder.rglob("modules.json")]):
         with files.reading(path):
-            content = files.read_json(path)
             listed = path.name == "modules.json"
-            names = [module["path"] for module in content] if listed else content["weight_map"].values()
+            names = [one["path"] for one in modules(path.parent)] if listed else read(path)["weight_map"].values()
             outside = [name for name in names if not Path(os.path.normpath(path.parent / name)).is_relative_to(root)]
         if outside:
             raise DataError(
@@ -126,8 +151,7 @@ def refuse_outside(folder: Path) -> None:
 
 def modules(folder: Path) -> list[dict[str, Any]]:
     """Read the modules of a checkpoint, in order; empty without modules.json."""
-    path = folder / "modules.json"
-    return list(files.read_json(path)) if path.is_file() else []
+    return list(read(folder / "modules.json", list[_Module]))
 
 
 def normalises(folder: Path) -> bool:

@@ -300,10 +300,6 @@ def _of_folder(folder: Path, family: str) -> dict[str, Any]:
 
 def _taken_similarity(model: str | Path, stated: str | None) -> str:
     """Return the similarity for a dense model's entry; say so if the model states none."""
-    taken = similarity_of(stated)
     if not stated:
-        say(
-            f"{model} states no similarity: vectors are compared by {taken}, as in sentence-transformers and mteb. "
-            "For a model that was trained with dot products, write similarity: dot into a copy of the grid's file."
-        )
-    return taken
+        say(f"{model} states no similarity: vectors are compared by cosine, as in sentence-transformers and mteb.")
+    return similarity_of(stated)
