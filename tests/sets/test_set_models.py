@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
+import shlex
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -27,6 +29,13 @@ from beirgrid.sets.store import Grading
 
 QUERIES, DOCUMENTS = 12, 4
 NAME = "model:org/judge-1"
+
+
+class Answers(io.StringIO):
+    """A terminal on which somebody types."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def opinion(messages: list[dict[str, str]]) -> str:
@@ -173,6 +182,55 @@ def test_people_and_models_are_never_mixed(made, endpoint):
     assert [found["judges"] for found in second.agreement if found["name"] == "Cohen's kappa"] == [("ann", NAME)]
     with pytest.raises(BeirgridError, match=r"graded as 'model:other' \(judges are model:org/judge-1, ann\)"):
         made.accept("majority", model="other")
+
+
+def test_a_models_qrels_need_agreement_with_people_and_a_yes_and_can_be_undone(made, endpoint, told, monkeypatch):
+    judged(made, endpoint())
+    accept = ("accept", made.folder, "--model", "org/judge-1")
+    with pytest.raises(BeirgridError, match=r"kappa with people is not known; it should be 0\.41\. --force"):
+        set_step(*accept, "--yes")
+    people(made, QUERIES)
+    of_people = made.people()["ann"]
+    set_step("accept", made.folder, "--resolution", "strictest")
+    for pair in sorted(of_people)[: len(of_people) // 2]:
+        made.store.judge(Grading("ann", *pair, 3 - of_people[pair]))
+    grades = [[of[pair] for pair in of_people] for of in (made.people()["ann"], made.grades()[NAME])]
+    assert cohen_kappa_score(*grades) < 0.41
+    with pytest.raises(BeirgridError, match=r"kappa with people is below 0\.41\. --force accepts it"):
+        set_step(*accept, "--yes")
+    monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
+    with pytest.raises(BeirgridError, match=r"nothing is changed: nobody typed yes \(without a terminal: --yes\)"):
+        set_step(*accept, "--force")
+    assert len(EvaluationSet(made.folder).description.versions) == 1
+    for pair, grade in of_people.items():
+        made.store.judge(Grading("ann", *pair, grade))
+    for answer in ("no\n", ""):
+        monkeypatch.setattr("sys.stdin", Answers(answer))
+        with pytest.raises(BeirgridError, match="nobody typed yes"):
+            set_step(*accept)
+    monkeypatch.setattr("sys.stdin", Answers("yes\n"))
+    said = told(*accept)
+    kappa = cohen_kappa_score(*([of[pair] for pair in of_people] for of in (of_people, made.grades()[NAME])))
+    assert f"Cohen's kappa of {NAME}, people: {kappa:.3f} [" in said
+    command = re.search(r"To go back to people's judgements: beirgrid set (.*)", said)[1]
+    assert command == f"accept {made.folder} --resolution strictest --adjudicator ''"
+    set_step(*shlex.split(command))
+    versions = [EvaluationSet(made.folder).qrels(number) for number in (1, 2, 3)]
+    assert versions[0] == versions[2] != versions[1]
+
+
+def test_nothing_is_corrected_where_people_judged_everything(made, endpoint, told):
+    assert "Next: people judge some queries whole" in told("judge", made.folder, "--with", endpoint())
+    people(made, QUERIES)
+    assert f"Next: beirgrid set status {made.folder}\n" in told("judge", made.folder, "--with", endpoint())
+    rankings = {
+        name: {f"q{q}": [f"{q}/{d}" for d in range(DOCUMENTS)][::step] for q in range(QUERIES)}
+        for name, step in (("a", 1), ("b", -1))
+    }
+    heading, columns, _, *rows, _ = findings.calibration(made, NAME, rankings)[-6:]
+    assert heading.endswith(f"that {NAME} judged, and people judged all of them: nothing is corrected:")
+    assert columns.split() == ["system", "by", "the", "model", "by", "people"]
+    assert {len(row.split()) for row in rows} == {3}
 
 
 def test_another_prompt_or_model_needs_another_name(made, endpoint, monkeypatch):

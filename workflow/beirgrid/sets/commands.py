@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import webbrowser
 from collections import Counter
@@ -24,7 +25,10 @@ from ..tools.run import as_yaml
 from . import documents, findings, models, pools, queries, server
 from .agreement import Resolution
 from .evaluation_set import EvaluationSet
+from .store import MODEL
 
+# Kappa of a model and people from which on their agreement is called moderate (Landis and Koch, Biometrics 1977).
+_LEAST_KAPPA = 0.41
 # Queries with personal data, and kinds of flaws of documents, that a warning names.
 _NAMED = 5
 Folder = Annotated[Path, "folder of the evaluation set"]
@@ -157,11 +161,13 @@ def judge(
             graded = [*models.judge(made, chat, name, prompt)]
         skipped = sum(judgement.grade is None for judgement in graded)
         show(f"{folder}: {len(graded):,} new judgements by a model; {skipped:,} answers have no grade")
-        show(f"Next: people judge some queries whole (beirgrid set judge {folder}), then beirgrid set status {folder}")
+        then = f"people judge some queries whole (beirgrid set judge {folder}), then " if made.waiting_queries() else ""
+        show(f"Next: {then}beirgrid set status {folder}")
         return
     judging = server.Judging(made)
     if take_back:
         show(f"{judging.take_back(*take_back):,} judgements of {take_back[0]} are stored")
+        show(f"Next: beirgrid set status {folder}, then beirgrid set accept {folder}")
         return
     if offline:
         for person, pairs in judging.pairs_by_judge(offline).items():
@@ -186,19 +192,41 @@ def accept(
     adjudicator: Annotated[str, "the judge who decides disagreements"] = "",
     without: Annotated[tuple[str, ...], "judges to leave out"] = (),
     model: Annotated[str, "use this model's judgements instead of people's"] = "",
+    force: Annotated[bool, f"accept a model whose kappa with people is below {_LEAST_KAPPA} or not known"] = False,
+    yes: Annotated[bool, "accept a model without a question"] = False,
 ) -> None:
     """Make a version of the qrels from the judgements."""
     made = EvaluationSet(folder)
     if resolution == "adjudicated" and not adjudicator:
         raise BeirgridError("--resolution adjudicated needs --adjudicator JUDGE")
     _warn_of_changed_texts(made)
+    if is_by_model := MODEL + model in made.grades():
+        _confirm(made, MODEL + model, force, yes)
     version = made.accept(resolution, adjudicator, without, model)
     show(
         f"{folder}: version {version.number} has {version.judgements:,} judgements of {version.queries:,} queries "
         f"by {', '.join(version.judges)} ({version.resolution})"
     )
-    show(*findings.judge_agreement(made))
+    if is_by_model:
+        by_people = [one for one in made.description.versions if not one.judges[0].startswith(MODEL)]
+        options = [f" --resolution {one.resolution} --adjudicator {one.adjudicator!r}" for one in by_people]
+        show(f"To go back to people's judgements: beirgrid set accept {folder}{['', *options][-1]}")
+    else:
+        show(*findings.judge_agreement(made))
     show(f"Next: run the grid again (beirgrid run {folder / 'grid.yaml'}), and its tables show this version")
+
+
+def _confirm(made: EvaluationSet, model: str, force: bool, yes: bool) -> None:
+    """Show how far a model agrees with people, and raise BeirgridError if that is too little or nobody says yes."""
+    kappa = findings.model_agreement(made, model)
+    show(findings.say_coefficient(kappa))
+    if not (force or kappa.value >= _LEAST_KAPPA):
+        limit = f"below {_LEAST_KAPPA}" if kappa.value < _LEAST_KAPPA else f"not known; it should be {_LEAST_KAPPA}"
+        raise BeirgridError(f"{model}: its kappa with people is {limit}. --force accepts it all the same")
+    if not yes:
+        show("The qrels will be those of the model, in place of people's. Type yes to accept:")
+    if not yes and not (sys.stdin.isatty() and sys.stdin.readline().strip() == "yes"):
+        raise BeirgridError("nothing is changed: nobody typed yes (without a terminal: --yes)")
 
 
 def status(

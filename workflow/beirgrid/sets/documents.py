@@ -207,10 +207,7 @@ def _without_title(title: str, text: str) -> str:
 
 
 def _pdf(path: Path) -> Text:
-    """Return a PDF, with its first line as title if it states none.
-
-    Unlike markitdown, pypdf tells which pages have no text, and reads notes and fields.
-    """
+    """Return a PDF. Unlike markitdown, pypdf tells which pages have no text, and reads notes and fields."""
     import pypdf
 
     reader = pypdf.PdfReader(path)

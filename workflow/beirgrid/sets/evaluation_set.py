@@ -177,6 +177,11 @@ class EvaluationSet:
         """Return the grades by judge, without models."""
         return {judge: of_judge for judge, of_judge in self.grades().items() if not judge.startswith(MODEL)}
 
+    def waiting_queries(self) -> set[str]:
+        """Return the queries of the pool that people have not judged whole."""
+        judged = {(one.query, one.document) for one in self.store.judgements() if not one.judge.startswith(MODEL)}
+        return {query for query, document in self.store.pool() if (query, document) not in judged}
+
     def accept(self, how: Resolution, adjudicator: str = "", without: Iterable[str] = (), model: str = "") -> Version:
         """Make a version of the qrels from the judgements of people, or of one model, and use it as the set's qrels.
 

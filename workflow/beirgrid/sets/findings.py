@@ -22,7 +22,6 @@ from ..results.summary import GridSummary
 from ..runs import metrics, runs
 from . import agreement, pools
 from .evaluation_set import EvaluationSet
-from .store import MODEL
 
 METRIC, HOLES = "ndcg@10", "hole@10"
 # Numbers of queries for which the smallest difference is shown.
@@ -48,12 +47,20 @@ def judge_agreement(made: EvaluationSet) -> list[str]:
     """Report people's coefficients of agreement."""
     adjudicators = {version.adjudicator for version in made.description.versions}
     people = agreement.without_adjudicators(made.people(), adjudicators)
-    return [_coefficient(coefficient) for coefficient in agreement.coefficients(people) if coefficient.pairs]
+    return [say_coefficient(coefficient) for coefficient in agreement.coefficients(people) if coefficient.pairs]
 
 
-def _coefficient(coefficient: agreement.Coefficient) -> str:
+def model_agreement(made: EvaluationSet, model: str) -> agreement.Coefficient:
+    """Compute Cohen's kappa of a model and people's majority."""
+    of_people, _ = agreement.resolve(made.people(), "majority")
+    return agreement.coefficients({model: made.grades()[model], "people": of_people})[0]
+
+
+def say_coefficient(coefficient: agreement.Coefficient) -> str:
+    """Phrase a coefficient with its judges and interval."""
     name, judges, pairs, value, low, high = coefficient
-    return f"  {name} of {', '.join(judges)}: {_interval(value, low, high)}, {pairs:,} pairs"
+    measured = "not defined" if math.isnan(value) else _interval(value, low, high)
+    return f"  {name} of {', '.join(judges)}: {measured}, {pairs:,} pair{'s' * (pairs != 1)}"
 
 
 def _interval(value: float, low: float, high: float, digits: int = 3) -> str:
@@ -177,18 +184,17 @@ def calibration(made: EvaluationSet, model: str, rankings: pools.Rankings) -> li
     The sample is the queries that people judged whole, since judges get queries in random order.
     """
     of_model, (of_people, _) = made.grades()[model], agreement.resolve(made.people(), "majority")
-    kappa, *_ = agreement.coefficients({model: of_model, "people": of_people})
+    kappa = model_agreement(made, model)
     if not kappa.pairs:
         return [f"No pair was judged by {model} and by people: nothing says how far the model can be trusted."]
     counts = Counter((of_people[pair], of_model[pair]) for pair in of_model.keys() & of_people.keys())
     grades = sorted({grade for pair in counts for grade in pair})
     rows = [[str(grade), *(f"{counts[grade, other]:,}" for other in grades)] for grade in grades]
     table = table_lines(["people's grade", *(f"model's {grade}" for grade in grades)], rows)
-    lines = [_coefficient(kappa), f"Pairs by people's grade and that of {model}:", *table]
-    judged = {tuple(of[1:3]) for of in made.store.judgements() if not of.judge.startswith(MODEL)}
-    begun = {query for query, document in made.store.pool() if (query, document) not in judged}
+    lines = [say_coefficient(kappa), f"Pairs by people's grade and that of {model}:", *table]
+    waiting = made.waiting_queries()
     by_model, by_people = _by_query(of_model), _by_query(of_people)
-    whole = [query for query in by_model if query in by_people and query not in begun]
+    whole = [query for query in by_model if query in by_people and query not in waiting]
     if len(whole) < 2:
         return [*lines, "People judged fewer than two queries whole: the model's bias cannot be corrected."]
     rest = {query: of for query, of in by_model.items() if query not in whole}
@@ -216,11 +222,12 @@ def _corrections(model: str, people: pd.DataFrame, both: pd.DataFrame, rest: pd.
         rows.append([system, *means, _interval(*estimate, 4), _interval(*lead, 4) if system != best else ""])
     number = len(people)
     interval = "prediction-powered, 95 %" if number >= _FEWEST_JUDGED else f"no interval below {_FEWEST_JUDGED} of them"
-    lines = [
-        f"{METRIC} of {number + len(rest):,} queries that {model} judged, corrected by the {number:,} that "
-        f"people judged whole ({interval}):",
-        *table_lines(["system", "by the model", "by people", "corrected", f"{best} leads by"], rows),
-    ]
+    how = f"corrected by the {number:,} that people judged whole ({interval})"
+    columns = ["system", "by the model", "by people", "corrected", f"{best} leads by"]
+    if rest.empty:
+        how = "and people judged all of them: nothing is corrected"
+        columns, rows = columns[:3], [row[:3] for row in rows]
+    lines = [f"{METRIC} of {number + len(rest):,} queries that {model} judged, {how}:", *table_lines(columns, rows)]
     if others:
         tau = both.mean().corr(people.mean(), method="kendall")
         lines.append(f"Kendall's tau of the systems under the model and under people, on these queries: {tau:.3f}")
