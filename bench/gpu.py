@@ -685,7 +685,7 @@ def train() -> tuple[float, float]:
     from transformers import AutoModel
 
     from beirgrid.core import compute
-    from beirgrid.stages.train import TrainRecipe, fit_cross_encoder
+    from beirgrid.stages.train.work import TrainRecipe, fit_cross_encoder
 
     lists, documents, longest = (8 if SMALL else 2000), 5, 200
     asked = texts(lists * documents, longest, "cross-encoder")
@@ -700,7 +700,7 @@ def train() -> tuple[float, float]:
 
 def constants(checks: dict[str, dict[str, Result]]) -> Result:
     """Return the constants of ``plan`` that are assumed for GPUs: the values in the code, and those measured here."""
-    from beirgrid.pipeline import resources, sizes
+    from beirgrid.graph import resources, sizes
 
     speeds = checks["speed"]
     rate = statistics.median(found["operations_per_second"] for found in speeds.values() if "share_of_peak" in found)

@@ -13,9 +13,9 @@ import pandas as pd
 from helpers import main, write_collection
 
 from beirgrid.core import files, paths, provenance
-from beirgrid.pipeline.evaluate import Evaluate
-from beirgrid.pipeline.fuse import Fuse
-from beirgrid.pipeline.retrieve import RETRIEVE
+from beirgrid.graph.evaluate import Evaluate
+from beirgrid.graph.fuse import Fuse
+from beirgrid.graph.retrieve import RETRIEVE
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.runs import runs
 

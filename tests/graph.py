@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from beirgrid.pipeline import artifacts
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.stage import Output, jobs_behind, stages
+from beirgrid.graph import artifacts
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.stage import Output, jobs_behind, stages
 
 
 def inputs(grid: Grid, rule: str, **wildcards: str) -> dict[str, list[str]]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-from beirgrid.pipeline import job
-from beirgrid.pipeline.stage import functions
+from beirgrid.graph import job
+from beirgrid.graph.stage import functions
 
 # Stages that are also commands with options.
 _COMMANDS = ("evaluate", "analyse")

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.environments
 # A program that imports the modules of stages.
 IMPORT = """
 import sys
-from beirgrid.pipeline.job import stage_function
+from beirgrid.graph.job import stage_function
 for name in sys.argv[1:]:
     stage_function(name)
 """

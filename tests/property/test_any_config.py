@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.summaries import Summary
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.summaries import Summary
 
 KEPT = {
     "corpora": ["demo", "scifact", "miracl-sw", "bright-leetcode", "nano-scifact", "cqadupstack-gis", "robust04"],

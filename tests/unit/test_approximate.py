@@ -19,7 +19,7 @@ from beirgrid import config
 from beirgrid.collections import collection
 from beirgrid.config.systems import Flat, Hnsw, Int8
 from beirgrid.core.errors import DataError
-from beirgrid.pipeline.grid import Grid
+from beirgrid.graph.grid import Grid
 from beirgrid.search import approximate
 
 KINDS = [

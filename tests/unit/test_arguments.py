@@ -17,8 +17,8 @@ from unittest import mock
 import pytest
 
 from beirgrid.__main__ import main
-from beirgrid.pipeline.job import stage_function
-from beirgrid.pipeline.stage import functions
+from beirgrid.graph.job import stage_function
+from beirgrid.graph.stage import functions
 
 
 def _run(name: str, job: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -21,10 +21,10 @@ from beirgrid import config
 from beirgrid.__main__ import COMMANDS, main
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
-from beirgrid.pipeline import job
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.rules import Rules
-from beirgrid.pipeline.stage import Job
+from beirgrid.graph import job
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.rules import Rules
+from beirgrid.graph.stage import Job
 from beirgrid.runs import pairs, runs
 from beirgrid.stages import rerank
 

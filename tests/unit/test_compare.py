@@ -18,7 +18,7 @@ import scipy.stats
 from helpers import main
 
 from beirgrid.core import files, provenance
-from beirgrid.pipeline.index import INDEX
+from beirgrid.graph.index import INDEX
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,11 @@ from beirgrid.config.datasets import Corpus, Dataset
 from beirgrid.config.metric_names import written
 from beirgrid.core.checkout import CHECKOUT, resolve_path
 from beirgrid.core.errors import BeirgridError, ConfigError
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.resources import Resources
-from beirgrid.pipeline.sizes import Sizes
-from beirgrid.pipeline.stage import Job, stages
-from beirgrid.pipeline.summaries import Summary
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.resources import Resources
+from beirgrid.graph.sizes import Sizes
+from beirgrid.graph.stage import Job, stages
+from beirgrid.graph.summaries import Summary
 from beirgrid.results.summary import GridSummary
 from beirgrid.runs import metrics
 from beirgrid.search import lucene

@@ -13,8 +13,8 @@ from jobs import JOBS, PROGRAM, PUBLISHED
 
 from beirgrid import config
 from beirgrid.encoders import protocol
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.resources import (
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.resources import (
     LEAST_MINUTES,
     MEMORY_MARGIN,
     NEURAL,
@@ -26,8 +26,8 @@ from beirgrid.pipeline.resources import (
     Resources,
     need,
 )
-from beirgrid.pipeline.sizes import WINDOW, WORD_PIECES
-from beirgrid.pipeline.stage import Job, stages
+from beirgrid.graph.sizes import WINDOW, WORD_PIECES
+from beirgrid.graph.stage import Job, stages
 
 # Planned memory divided by the recorded memory of a rule's largest recorded job. Java counts its whole heap.
 LEAST, MOST = 0.9, 6.0

@@ -17,8 +17,8 @@ from beirgrid.collections import collection
 from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.core import provenance
 from beirgrid.core.errors import DataError
-from beirgrid.pipeline.fuse import Fuse
-from beirgrid.pipeline.index import INDEX
+from beirgrid.graph.fuse import Fuse
+from beirgrid.graph.index import INDEX
 from beirgrid.runs import pairs, runs
 from beirgrid.search import flat, impact, maxsim
 

@@ -13,7 +13,7 @@ from helpers import ROOT, python
 
 from beirgrid.core import compute
 from beirgrid.core.errors import ConfigError, DataError
-from beirgrid.pipeline.job import arguments
+from beirgrid.graph.job import arguments
 
 TAKE = """
 import os, sys, torch

@@ -19,10 +19,10 @@ from beirgrid import config
 from beirgrid.collections import collection as corpus_files
 from beirgrid.core import paths, provenance
 from beirgrid.core.errors import DataError
-from beirgrid.pipeline import artifacts
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.rules import Rules
-from beirgrid.pipeline.stage import jobs_behind, output
+from beirgrid.graph import artifacts
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.rules import Rules
+from beirgrid.graph.stage import jobs_behind, output
 
 pytestmark = pytest.mark.slow
 MODELS: dict[str, dict[str, Any]] = {

@@ -17,7 +17,7 @@ from beirgrid import config
 from beirgrid.config import entries, lock, names, registry
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError
-from beirgrid.pipeline.grid import Grid
+from beirgrid.graph.grid import Grid
 
 QWEN, M3, MINILM = "Qwen/Qwen3-Embedding-0.6B", "BAAI/bge-m3", "cross-encoder/ms-marco-MiniLM-L12-v2"
 

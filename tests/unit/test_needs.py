@@ -16,9 +16,9 @@ from jobs import CORPUS_JOBS, JOBS, PROGRAM, PUBLISHED
 from snakemake.iocontainers import Wildcards
 
 from beirgrid import config
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.resources import RATES, Need, Resources
-from beirgrid.pipeline.stage import Job, stages
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.resources import RATES, Need, Resources
+from beirgrid.graph.stage import Job, stages
 
 MODEL_RULES = {rule for rule, stage in stages().items() if stage.runs_models}
 

@@ -17,9 +17,9 @@ from snakemake.utils import update_config
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.rules import Rules
-from beirgrid.pipeline.summaries import Summary
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.rules import Rules
+from beirgrid.graph.summaries import Summary
 
 # Long values in the configfiles below.
 LONG = {"A300": "a" * 300, "A81": "a" * 81, "ONES40": "1" * 40}

@@ -25,10 +25,10 @@ from beirgrid.collections.collection import read_queries
 from beirgrid.core import files, paths
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
-from beirgrid.pipeline import artifacts, job
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.rules import Rules
-from beirgrid.pipeline.stage import jobs_behind
+from beirgrid.graph import artifacts, job
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.rules import Rules
+from beirgrid.graph.stage import jobs_behind
 from beirgrid.runs import runs
 from beirgrid.search import lucene
 from beirgrid.stages import retrieve, score

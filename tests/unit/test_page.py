@@ -15,9 +15,9 @@ from beirgrid import config
 from beirgrid.core import files, paths, provenance
 from beirgrid.page import sections, texts
 from beirgrid.page.render import render
-from beirgrid.pipeline.aggregate import Analyse
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.summaries import Summary
+from beirgrid.graph.aggregate import Analyse
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.summaries import Summary
 from beirgrid.results import answers
 from beirgrid.results.summary import GridSummary
 from beirgrid.stages import report

@@ -25,7 +25,7 @@ from beirgrid.config import lock
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.models import convert
-from beirgrid.pipeline.grid import Grid
+from beirgrid.graph.grid import Grid
 
 OTHERS = {"config.json": b"{}", "tokenizer.json": b"{}"}
 PLAIN = {**OTHERS, "model.safetensors": b"weights"}

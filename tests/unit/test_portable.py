@@ -8,7 +8,7 @@ import pytest
 
 from beirgrid.core import provenance
 from beirgrid.core.checkout import portable, without_folders
-from beirgrid.pipeline.aggregate import Aggregate
+from beirgrid.graph.aggregate import Aggregate
 
 
 @pytest.fixture

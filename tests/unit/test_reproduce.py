@@ -8,7 +8,7 @@ from helpers import ROOT
 
 from beirgrid.__main__ import main
 from beirgrid.config.entries import TOLERANCES
-from beirgrid.pipeline.summaries import PUBLISHED
+from beirgrid.graph.summaries import PUBLISHED
 from beirgrid.results import published
 from beirgrid.results.answers import Answers
 from beirgrid.stages.aggregate import judge

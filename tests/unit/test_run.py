@@ -18,8 +18,8 @@ from beirgrid.__main__ import main
 from beirgrid.config.load import merged
 from beirgrid.core import checkout
 from beirgrid.core.errors import ConfigError, DataError
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.summaries import Summary
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.summaries import Summary
 from beirgrid.tools.run import describe, describe_collection, describe_model, find_grid, keep_grid, profile
 
 

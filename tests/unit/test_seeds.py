@@ -19,8 +19,8 @@ from beirgrid.config.entries import Repeated
 from beirgrid.core import paths
 from beirgrid.core.errors import ConfigError
 from beirgrid.page.render import render
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.summaries import Summary
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.summaries import Summary
 from beirgrid.results import cells, table_files
 from beirgrid.results.answers import Answers, write_answers
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, rules
 
-from beirgrid.pipeline.stage import functions, stages
+from beirgrid.graph.stage import functions, stages
 
 
 def test_every_rule_has_a_stage_and_every_stage_a_rule():

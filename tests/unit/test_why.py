@@ -11,7 +11,7 @@ import pytest
 from helpers import main
 
 from beirgrid.core import files, provenance
-from beirgrid.pipeline import rules
+from beirgrid.graph import rules
 from beirgrid.results.summary import GridSummary
 
 RUN, SCORES = "results/runs/dense/one.run.gz", "results/metrics/dense/one.json"

@@ -21,9 +21,9 @@ PAGE = ROOT / "docs" / "extending.md"
 BEHIND = """
 import sys
 from pathlib import Path
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.resources import Resources
-from beirgrid.pipeline.stage import Job, jobs_behind, output
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.resources import Resources
+from beirgrid.graph.stage import Job, jobs_behind, output
 from beirgrid.config.load import merged
 grid = Grid(merged([Path(sys.argv[1])]))
 cell = {"system": "minilm", "dataset": "demo"}

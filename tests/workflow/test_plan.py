@@ -15,9 +15,9 @@ from helpers import ROOT, beirgrid, python
 from small import job_counts, run
 
 from beirgrid.core.compute import has_gpu_driver
-from beirgrid.pipeline import artifacts
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.stage import Job, jobs_behind
+from beirgrid.graph import artifacts
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.stage import Job, jobs_behind
 from beirgrid.tools.plan import _resources, merged
 
 
@@ -130,10 +130,10 @@ def test_what_cannot_be_planned_is_told_in_one_message(tmp_path, text, arguments
 BEHIND = """
 import json, sys
 from pathlib import Path
-from beirgrid.pipeline import artifacts
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.stage import jobs_behind
-from beirgrid.pipeline.rules import Rules
+from beirgrid.graph import artifacts
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.stage import jobs_behind
+from beirgrid.graph.rules import Rules
 from beirgrid.tools.plan import _jobs, _plan, _resources, merged
 resources = _resources(grid := Grid(merged([Path(sys.argv[1])])), "cuda")
 planned = dict(_jobs(resources, ["--configfile", sys.argv[1]]))

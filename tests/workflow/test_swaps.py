@@ -24,10 +24,10 @@ from small import collection
 from beirgrid import config
 from beirgrid.core import paths
 from beirgrid.core.errors import BeirgridError
-from beirgrid.pipeline import artifacts, job
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.rules import Rules
-from beirgrid.pipeline.stage import Job, Output, Stage, jobs_behind, output, stages
+from beirgrid.graph import artifacts, job
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.rules import Rules
+from beirgrid.graph.stage import Job, Output, Stage, jobs_behind, output, stages
 
 pytestmark = pytest.mark.slow
 

@@ -1,10 +1,10 @@
 # The validated configuration, and the job graph derived from it.
 from beirgrid.core import files, interrupts, paths
 from beirgrid.core.errors import BeirgridError, log_to_standard_error
-from beirgrid.pipeline import artifacts
-from beirgrid.pipeline.grid import Grid
-from beirgrid.pipeline.rules import Rules
-from beirgrid.pipeline.summaries import PUBLISHED
+from beirgrid.graph import artifacts
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.rules import Rules
+from beirgrid.graph.summaries import PUBLISHED
 from beirgrid.results import published
 from beirgrid.tools import events, forks
 from snakemake.exceptions import WorkflowError

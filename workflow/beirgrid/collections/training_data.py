@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from ..core import files
 from . import collection
 from .collection import Document
 
@@ -50,3 +53,10 @@ def derive(document: Document, ways: Collection[str], sentences: int, choose: ra
             rest = " ".join(parts[:held_out] + parts[held_out + 1 :])
             pairs.append((parts[held_out], f"{document.title} {rest}".strip()))
     return pairs
+
+
+@contextmanager
+def writer(output: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """Write a parquet file, which appears when it is complete."""
+    with files.atomic(output) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as parquet:
+        yield parquet

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -142,3 +143,8 @@ class Mlm(Pretraining):
 Adaptation = Annotated[GenQ | Gpl | Tsdae | Mlm, Field(discriminator="recipe")]
 ADAPTATIONS = ("genq", "gpl", "tsdae", "mlm")
 PRETRAINING = ("tsdae", "mlm")
+
+
+def queries_for_each(recipe: Any, documents: int) -> int:
+    """Return the number of queries of each sampled document: given, or as many as GPL's code writes in total."""
+    return int(recipe.queries_per_document or math.ceil(recipe.queries / documents))

@@ -13,8 +13,8 @@ import resource
 import shlex
 import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -37,7 +37,7 @@ _SHARED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("checkpoints", "query_tower", "base", "teacher", "generator"), ()),
     "checkpoint": ("checkpoint",),
     **dict.fromkeys(("vectors", "exact", "tokens", "indexes", "expansions"), _VECTORS),
-    "lucene": ("corpus", "fields", "language", "expanded"),
+    **dict.fromkeys(("index", "lucene"), ("corpus", "fields", "language", "expanded")),
     **dict.fromkeys(("scores", "first_stage"), (*_DATA, "run")),
 }
 # Options whose own hash stands behind what is made from them, and settings that a job and its inputs must agree on.
@@ -48,8 +48,8 @@ _LISTS, _OF_SHARDS = ("indexes", "tokens", "expansions"), ("vectors", "exact")
 # Names of records of several files.
 _RECORDS = (paths.DATASET_RECORD, paths.MODEL_RECORD, paths.TABLES_RECORD, paths.REPORT_RECORD, paths.ANALYSES_RECORD)
 _OF_SEVERAL = [Path(pattern).stem for pattern in _RECORDS]
-# Words of the running command, and the job that a rule passed to it.
-_COMMAND: ContextVar[tuple[Sequence[str], Mapping[str, Any]]] = ContextVar("command", default=((), _NOTHING))
+# The digest of the running job, and its inputs.
+_RUNNING: ContextVar[tuple[str, Mapping[str, Sequence[Path]]]] = ContextVar("running", default=("", _NOTHING))
 
 
 class Stamp(NamedTuple):
@@ -98,7 +98,7 @@ class _Record(_Model):
     @model_validator(mode="before")
     @classmethod
     def _take_settings_of_job(cls, record: Any) -> Any:
-        """Add the settings and their digest where the record has them with its job, as those of version 0.2.0 do not."""
+        """Add the settings and their digest, which records of earlier versions have beside their job."""
         job = record.get("job") if isinstance(record, dict) else None
         if not isinstance(job, dict) or "settings" in record:
             return record
@@ -114,72 +114,7 @@ def _installed(packages: tuple[str, ...]) -> dict[str, str]:
     return versions
 
 
-def use_command(words: Sequence[str], job: Mapping[str, Any] = _NOTHING) -> None:
-    """Set the command's words and the job that a rule passed to it, for its records."""
-    _COMMAND.set((words, job))
-
-
-@contextmanager
-def record(
-    stamp: Stamp,
-    path: str | Path,
-    settings: dict[str, Any],
-    outputs: Collection[str | Path] = (),
-    results: Mapping[str, Any] = _NOTHING,
-    /,
-    **inputs: Path | Sequence[Path] | None,
-) -> Iterator[dict[str, Any]]:
-    """Time the block and write the record of its artifacts if it succeeds.
-
-    Yields a dict for facts about the run (``documents``, ``device``, ``bytes``, …). The record keeps them under the key
-    ``facts``, and adds seconds and peak memory in MB.
-
-    Args:
-        settings: settings that the artifacts depend on, in addition to the inputs.
-        outputs: the artifacts, files or folders. The block may append to a list.
-        results: results that other stages read, by their keys in the record. The block may add to a dict.
-        inputs: what the artifacts are made from, by option, one or several.
-
-    Raises:
-        DataError: inputs do not belong together (``check``).
-    """
-    behind = check(inputs, settings, ancestry := Ancestry())
-    facts: dict[str, Any] = {}
-    started = time.monotonic()
-    yield facts
-    seconds = time.monotonic() - started
-    words, job = _COMMAND.get()
-    folder = Path(path).parent
-    # Of this process, and of its largest child (such as Java).
-    peaks = [resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    files.write_json(
-        path,
-        {
-            "stage": stamp.name,
-            "stage_version": stamp.version,
-            "command": shlex.join(["python", "-m", "beirgrid", *map(portable, words)]),
-            "settings": portable(settings),
-            "settings_key": job.get("digest"),
-            "job": portable(dict(job)),
-            "inputs": {
-                option: [{"path": os.path.relpath(path, folder), **ancestry.identity(path)} for path in paths]
-                for option, paths in _listed(inputs).items()
-            },
-            "behind": behind,
-            "outputs": {
-                os.path.relpath(path, folder): {"bytes": path.stat().st_size, "sha256": files.sha256(path)}
-                for output in outputs
-                for path in _inside(Path(output))
-            },
-            "facts": facts,
-            "seconds": round(seconds, 3),
-            "peak_memory_mb": round(sum(peaks) / 1024, 1),
-            "packages": _installed(stamp.packages),
-            "cpus": len(os.sched_getaffinity(0)),
-            "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            **results,
-        },
-    )
+Facts = dict[str, Any]
 
 
 class Made(NamedTuple):
@@ -211,6 +146,7 @@ class Recorder:
         self.ancestry = Ancestry()
         self.agreed = job.get("agreed", {})
         self.behind = check(self.inputs, self.agreed, self.ancestry)
+        _RUNNING.set((str(job.get("digest")), self.inputs))
         self.started = time.monotonic()
 
     def write(self, path: Path, made: Made) -> None:
@@ -274,6 +210,12 @@ def read_record(path: str | Path) -> dict[str, Any]:
         [first, *_] = error.errors(include_url=False)
         key = ".".join(map(str, first["loc"])) or "content"
         raise DataError(f"{path} is not a record of beirgrid ({key}: {first['msg']}). {files.REMEDY}") from None
+
+
+def entry_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of the configuration that a fetch was given. Earlier versions recorded its keys as settings."""
+    settings: dict[str, dict[str, Any]] = record["settings"]
+    return settings.get("entry", settings)
 
 
 class ArtifactRecord(NamedTuple):
@@ -563,20 +505,20 @@ def artifact(path: str | Path) -> Path:
     return known.path
 
 
-# Types of the options that take an artifact and the record.
+# Type of the options that take an artifact.
 Artifact = Annotated[Path, AfterValidator(artifact)]
-Record = Annotated[Path, "record to write, .json"]
 
 
-def state_folder(stamp: Stamp, output: Path, settings: Mapping[str, Any], inputs: Inputs) -> Path:
-    """Return the folder beside an artifact that keeps this computation's state for the next attempt.
+def state_folder(output: Path, **computed: Any) -> Path:
+    """Return the folder beside an artifact that keeps the state of the running job for the next attempt.
 
-    Its name is a digest of the stage's version, the settings and the content of the inputs, which must be all that
-    decides the artifact. State folders of other computations of the artifact are deleted.
+    Its name is a digest of the job's version and settings, the content of its inputs, and ``computed``, which must be
+    all that decides the artifact. State folders of other computations of the artifact are deleted.
     """
-    contents = {option: [record_of(path).identity for path in paths] for option, paths in _listed(inputs).items()}
-    name = digest({"version": stamp.version, "settings": settings, "inputs": contents})
-    folder = output.parent / f".{output.name}-state-{name}"
+    asked, inputs = _RUNNING.get()
+    contents = {option: [record_of(path).identity for path in paths] for option, paths in inputs.items()}
+    key = json.dumps({"job": asked, "inputs": contents, **computed}, sort_keys=True)
+    folder = output.parent / f".{output.name}-state-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     for other in output.parent.glob(f".{output.name}-state-*"):
         if other != folder:
             shutil.rmtree(other)

@@ -135,8 +135,9 @@ def task_of(cell: ExportedCell) -> str:
 
 def task_result(cell: ExportedCell) -> dict[str, Any]:
     """Return the scores of a cell as mteb's TaskResult. ``mteb_version`` is null; ``note`` explains it."""
-    settings = provenance.record_of(cell.qrels).record["settings"]
-    source = settings.get("source", {})
+    record = provenance.record_of(cell.qrels).record
+    settings = provenance.entry_of(record)
+    source = record["settings"].get("corpus_entry") or settings.get("source", {})
     revision = settings.get("revision") or source.get("revision") or f"sha256:{files.sha256(cell.qrels)}"
     values = {_metric(metric): value for metric, value in cell.scores.means.items() if metric != MAIN}
     about = {

@@ -40,11 +40,8 @@ Cells = dict[tuple[str, str], CellState]
 
 
 def precisions(records: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the precisions in which models read texts, from the records behind a cell.
-
-    Where a model reads, the settings of the step are the entry of the model. Those of training are a recipe.
-    """
-    facts = (record["facts"] for record in records if "family" in record["settings"])
+    """Return the precisions in which models read texts, from the records behind a cell, training left out."""
+    facts = (record["facts"] for record in records if record.get("kind") in ("encode", "search", "score"))
     return {of_step["precision"] for of_step in facts if "precision" in of_step}
 
 
@@ -53,12 +50,11 @@ def checkpoints(records: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
     The commit of a checkpoint from a folder is unknown.
     """
-    fetched = [record for record in records if "files" in record["facts"] and "checkpoint" in record["settings"]]
+    fetched = [(provenance.entry_of(record), record["facts"]) for record in records if record.get("kind") == "fetch"]
     return {
-        str(record["settings"]["checkpoint"]): ""
-        if "path" in record["settings"]
-        else str(record["facts"].get("commit") or record["settings"].get("revision", ""))
-        for record in fetched
+        str(entry["checkpoint"]): "" if "path" in entry else str(facts.get("commit") or entry.get("revision", ""))
+        for entry, facts in fetched
+        if "checkpoint" in entry
     }
 
 
@@ -158,9 +154,10 @@ class _Look:
     def _record(self, path: str) -> dict[str, Any] | DataError:
         """Return a record, or the error in it."""
         try:
-            return provenance.read_record(path)
+            record = provenance.read_record(path)
         except DataError as error:
             return error
+        return {"kind": self.grid.kinds.get(record["stage"], ""), **record}  # earlier versions recorded none
 
     def _replaced(self, cell: Cell) -> Iterator[str]:
         """Yield which other grid has replaced a file of a cell, and its settings that differ, if the record is kept."""

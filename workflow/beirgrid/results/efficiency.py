@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core import files, paths
+from ..core import files
 from .answers import Answers, main_comparison, typed
 from .cells import Steps
 from .summary import GridSummary
@@ -32,8 +32,8 @@ _OF_CELLS: dict[str, Any] = {
     "query_ms": "mean",
     "price_per_1000_queries": "mean",
 }
-# Folders of what is made of a corpus before it is searched, with or without a model; the last has the indexes.
-_MADE = [Path(pattern).parts[1] for pattern in (paths.EXPANSIONS, paths.EMBEDDINGS, paths.INDEXES)]
+# Kinds of jobs that answer the queries of a dataset with a model or an index.
+_ANSWERING = ("search", "score")
 
 
 def efficiency(steps: Mapping[tuple[str, str], Steps]) -> pd.DataFrame:
@@ -56,12 +56,12 @@ def efficiency(steps: Mapping[tuple[str, str], Steps]) -> pd.DataFrame:
 def _of_cell(steps: Steps) -> dict[str, Any]:
     records = list(steps.values())
     facts = [record["facts"] for record in records]
-    making = [record["seconds"] for path, record in steps.items() if _folder(path) in _MADE]
+    making = [record["seconds"] for record in records if record["kind"] in ("encode", "index")]
     return {
         "index_bytes": _searched_bytes(steps) or np.nan,
         "index_seconds": sum(making) if making else np.nan,
         "query_ms": _query_ms(records),
-        "peak_memory_mb": max((of["peak_memory_mb"] for of in records if _answers(of["facts"])), default=np.nan),
+        "peak_memory_mb": max((of["peak_memory_mb"] for of in records if of["kind"] in _ANSWERING), default=np.nan),
         "device": ", ".join(sorted({of["device"] for of in facts if "device" in of})),
         "tokens": sum(of.get("tokens", 0) for of in facts) or np.nan,
         "price": sum(of.get("price", 0) for of in facts) or np.nan,
@@ -71,7 +71,7 @@ def _of_cell(steps: Steps) -> dict[str, Any]:
 
 def price_of_queries(records: Iterable[Mapping[str, Any]]) -> float:
     """Return the price of 1,000 queries from the records of a search; NaN without a price."""
-    answering = (record["facts"] for record in records if _answers(record["facts"]))
+    answering = (record["facts"] for record in records if record["kind"] in _ANSWERING)
     prices = [1000 * facts["price"] / facts["queries"] for facts in answering if facts.get("price")]
     return sum(prices) if prices else np.nan
 
@@ -81,40 +81,25 @@ def _searched_bytes(steps: Steps) -> float:
     searched = {
         os.path.normpath(Path(path).parent / Path(entry["path"]).with_suffix(".json"))
         for path, record in steps.items()
-        if _searches(record["facts"])
+        if record["kind"] == "search"
         for entry in chain(*record.get("inputs", {}).values())
     }
-    indexes = [steps[path] for path in steps if _folder(path) == _MADE[-1] and path in searched]
+    indexes = [steps[path] for path in searched & steps.keys() if steps[path]["kind"] == "index"]
     return float(sum(record["facts"].get("bytes", 0) for record in indexes))
 
 
 def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
     """Return the time of a query in a batch: searches, and the pairs of each reranking; NaN for a foreign run."""
     seconds = pairs = speed = 0.0
-    for facts, settings in ((record["facts"], record["settings"]) for record in records):
-        if _searches(facts) or "source_sha256" in facts:
+    for kind, facts, settings in ((record["kind"], record["facts"], record["settings"]) for record in records):
+        if kind in ("search", "adopt"):
             seconds += facts.get("query_seconds", np.nan) / facts["queries"]
-        elif _answers(facts):
+        elif kind == "score":
             pairs, speed = facts["pairs"], facts["pairs_per_second"]
-        elif "reranker" in facts:
+        elif kind == "rerank":
             # If another job had scored all pairs before, the speed is unknown.
             seconds += min(pairs / facts["queries"], settings["depth"]) / speed if speed else np.nan
     return 1000 * seconds
-
-
-def _folder(path: str) -> str:
-    """Return the folder of results that a record is in."""
-    return next(iter(Path(path).parts[1:2]), "")
-
-
-def _searches(facts: Mapping[str, Any]) -> bool:
-    """Tell whether a job searches: it has the seconds of its queries, or those of a program with its start."""
-    return "query_seconds" in facts or "search_seconds" in facts
-
-
-def _answers(facts: Mapping[str, Any]) -> bool:
-    """Tell whether a job searches for the queries of a dataset or scores their pairs."""
-    return "queries" in facts and (_searches(facts) or "pairs_per_second" in facts)
 
 
 def trade_offs(answers: Answers, grid: GridSummary, latency: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """The summary of a grid: its rows and columns, and the files of every cell.
 
-The job graph writes the summary (``pipeline.summaries``). The stages aggregate and report read it, and open only the
+The job graph writes the summary (``graph.summaries``). The stages aggregate and report read it, and open only the
 files that it names.
 """
 
@@ -99,6 +99,7 @@ class GridSummary(Entry):
     notes: Annotated[tuple[ModelNote, ...], LIST] = Field((), description="Notes on models.")
     cells: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells that have scores.")
     unjudged: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells of datasets without qrels: no scores.")
+    kinds: dict[str, str] = Field({}, description="What the jobs of a stage do for a cell, by its name in records.")
     settings: dict[str, str] = Field({}, description="Digest of the settings asked for, by path of record or scores.")
 
     @property

@@ -248,10 +248,6 @@ def _rounded(values: np.ndarray, decimals: int) -> np.ndarray:
     return rounded
 
 
-# Settings of the index that ``search_texts`` searches.
-PLAIN_INDEX = {"fields": "flat", "expanded": False}
-
-
 def search_texts(
     index: Path, texts: list[str], *, language: str, depth: int, threads: int, memory_mb: int
 ) -> list[list[str]]:

@@ -17,8 +17,8 @@ from ..config.names import local_name
 from ..core import paths
 from ..core.checkout import resolve_path
 from ..core.errors import show, table_lines
-from ..pipeline.grid import Grid
-from ..pipeline.resources import Resources
+from ..graph.grid import Grid
+from ..graph.resources import Resources
 from ..results import results_folder, scores
 from .options import ConfigFiles
 from .run import ready_made

@@ -16,10 +16,10 @@ from ..config.load import merged
 from ..config.metric_names import parse_metric
 from ..core import files, paths, provenance
 from ..core.errors import BeirgridError
-from ..pipeline import artifacts
-from ..pipeline.grid import Grid
-from ..pipeline.rules import Rules
-from ..pipeline.stage import jobs_behind
+from ..graph import artifacts
+from ..graph.grid import Grid
+from ..graph.rules import Rules
+from ..graph.stage import jobs_behind
 from ..runs import metrics as measures
 from ..runs import runs
 from ..runs.limits import Limits
@@ -65,7 +65,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
             provenance.artifact(self.directory / pattern.format(dataset=dataset))
             for pattern in (paths.QUERIES, paths.DATASET_RECORD, paths.QRELS)
         )
-        corpus = provenance.read_record(record)["settings"]["corpus"]
+        corpus = provenance.entry_of(provenance.read_record(record))["corpus"]
         self.corpus = provenance.artifact(self.directory / paths.CORPUS.format(corpus=corpus))
         self.queries, self.limits = collection.read_queries(queries), Limits(queries, self.depth)
         self.qrels = qrels.read(grades)

@@ -29,7 +29,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from ..core.checkout import CHECKOUT, MODULES, commit
 from ..core.errors import BeirgridError, printable, warn
 from ..core.progress import PREFIX
-from ..pipeline.aggregate import Report
+from ..stages.report.plan import Report
 
 EVENTS = Path("results/status.jsonl")
 # Says which run works in the folder. Its process locks the file, and empties it when it ends.

@@ -207,14 +207,14 @@ def run_fork(request: Request, main: Callable[[list[str]], None]) -> None:
 
 def libraries(kind: str) -> list[str]:
     """Return what a server of a kind imports: libraries, and the modules of the stages whose jobs are many."""
-    from ..pipeline.stage import stages
+    from ..graph.stage import stages
 
     names = ["ir_measures", "pandas", "pyarrow.compute", "pyarrow.parquet"]
     if kind == "models":
         names = ["faiss", "sentence_transformers", "transformers.models.bert.modeling_bert"]
     many = [stage for stage in stages().values() if not stage.of_grid]
-    modules = [stage.run.partition(":")[0] for stage in many if stage.runs_models == (kind == "models")]
-    return [*names, *(f"beirgrid.{module}" for module in dict.fromkeys(modules))]
+    modules = [stage.module for stage in many if stage.runs_models == (kind == "models")]
+    return [*names, *dict.fromkeys(modules)]
 
 
 def prepare(libraries: list[str]) -> None:

@@ -23,7 +23,7 @@ from ..collections import collection
 from ..core import paths, provenance
 from ..core.compute import Compute
 from ..core.errors import BeirgridError, DataError, quoted
-from ..pipeline import job
+from ..graph import job
 from ..runs import runs
 from ..runs.opened import OpenSystem
 

@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic import AfterValidator, BeforeValidator
 
-from ..core import provenance
 from ..core.errors import BeirgridError, ConfigError
-from ..pipeline.job import arguments
+from ..graph.job import arguments
 
 
 def names(text: str) -> list[str]:
@@ -80,7 +79,6 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -
             values = arguments(function, {name: value for name, value in vars(args).items() if name in parameters})
         except ConfigError as error:
             raise UsageError(str(error)) from None
-        provenance.use_command(args.typed)
         return function(**values)
 
     if "snakemake" in parameters:

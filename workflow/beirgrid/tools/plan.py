@@ -18,10 +18,10 @@ from ..core import paths
 from ..core.checkout import CHECKOUT
 from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, show, table_lines
-from ..pipeline import artifacts
-from ..pipeline.grid import Grid
-from ..pipeline.resources import Resources
-from ..pipeline.stage import Job, jobs_behind, output
+from ..graph import artifacts
+from ..graph.grid import Grid
+from ..graph.resources import Resources
+from ..graph.stage import Job, jobs_behind, output
 from .options import ConfigFiles, Directory
 from .run import find_grid
 

@@ -20,14 +20,14 @@ from ..config.load import merged
 from ..config.metric_names import written
 from ..core import files, paths
 from ..core.errors import BeirgridError, DataError, show, warn
+from ..graph.grid import Grid
+from ..graph.summaries import PUBLISHED, Summary
 from ..page.answer import all_published, answer
-from ..pipeline.grid import Grid
-from ..pipeline.summaries import PUBLISHED, Summary
 from ..results import cells, published, results_folder, summary, table_files
 from ..results.answers import DONE, FAILED, NOT_JUDGED, REPLACED, Answers, typed, verdict_counts
 from ..results.summary import GridSummary
-from ..stages import aggregate
-from ..stages.report import illustrated
+from ..stages.aggregate import work as aggregate
+from ..stages.report.work import illustrated
 from . import events
 
 LINES = 25

@@ -13,7 +13,7 @@ from ..config.metric_names import metric_key, written
 from ..config.names import local_name
 from ..core import paths
 from ..core.errors import BeirgridError, nearest
-from ..pipeline.summaries import PUBLISHED
+from ..graph.summaries import PUBLISHED
 from ..results import published
 from ..results.answers import read_answers
 from .run import Snakemake, describe, describe_model, keep_grid

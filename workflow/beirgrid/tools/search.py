@@ -77,7 +77,7 @@ def documents(dataset: str, ids: Collection[str]) -> dict[str, Document]:
     """Return documents of a dataset's corpus by id, in the order of the ids."""
     from ..collections import collection
 
-    about: dict[str, Any] = provenance.read_record(paths.DATASET_RECORD.format(dataset=dataset))["settings"]
+    about = provenance.entry_of(provenance.read_record(paths.DATASET_RECORD.format(dataset=dataset)))
     corpus = paths.CORPUS.format(corpus=about["corpus"])
     by_id = {document.id: document for document in collection.pick_documents(corpus, set(ids))}
     collection.refuse_unknown(corpus, "document", ids, by_id)

@@ -10,7 +10,7 @@ from typing import Annotated
 from ..core import provenance
 from ..core.errors import DataError, show
 from ..core.provenance import ArtifactRecord
-from ..pipeline.stage import stamps
+from ..graph.stage import stamps
 from .options import Directory
 
 _NONE = "the files show no reason. A dry run (beirgrid run … -n) also compares the settings"

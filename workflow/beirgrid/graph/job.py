@@ -1,0 +1,102 @@
+"""Run one job: a JSON object with its inputs, outputs, settings, and options that change no output."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, cast, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from ..config.values import explain
+from ..core import files, provenance
+from ..core.errors import BeirgridError, ConfigError, nearest
+from ..core.provenance import Made
+from .stage import by_function
+
+# The parts of a job that hold arguments of its function.
+_PARTS = ("inputs", "outputs", "settings", "options")
+
+
+def stage(name: Annotated[str, "function of the job, such as rerank or index_lexical"]) -> None:
+    """Run one job, a JSON object on standard input.
+
+    Raises:
+        BeirgridError: as ``run``.
+    """
+    run(name, sys.stdin.buffer.read())
+
+
+def run(name: str, text: bytes) -> None:
+    """Run the work of a stage with the arguments of a job, JSON text, and write the record of what it made.
+
+    Raises:
+        BeirgridError: there is no such stage, the text is no job, or an argument is unknown, missing or wrong.
+        DataError: the inputs do not belong together.
+    """
+    function = stage_function(name)
+    try:
+        job = {"stage": name, **json.loads(text, object_pairs_hook=files.distinct)}
+        values = options(job)
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(f"standard input is not a job, a JSON object of {', '.join(_PARTS)}: {error}") from None
+    record = Path(values.pop("record", None) or values.pop("output"))
+    validated = arguments(function, values)
+    recorder = provenance.Recorder(by_function()[name].stamp, job)
+    made = function(**validated)
+    recorder.write(record, made if isinstance(made, Made) else Made(made))
+
+
+def stage_function(name: str) -> Callable[..., Any]:
+    """Import the function of a stage.
+
+    Raises:
+        BeirgridError: there is no such stage.
+    """
+    if name not in by_function():
+        known = ", ".join(sorted(by_function()))
+        raise BeirgridError(f"there is no stage {name!r}{nearest(name, by_function()) or f' (known: {known})'}")
+    imported: Callable[..., Any] = getattr(importlib.import_module(by_function()[name].module), name)
+    return imported
+
+
+def opener(name: str) -> Callable[..., Any] | None:
+    """Import the function ``open_{name}`` beside a stage's work, which opens what its jobs made; None without one."""
+    return getattr(sys.modules[stage_function(name).__module__], f"open_{name}", None)
+
+
+def options(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a job, of all its parts, by the names of the function's arguments."""
+    return {name: value for part in _PARTS for name, value in job.get(part, {}).items()}
+
+
+def arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate values against a function's signature, and return its arguments. Artifacts are compared with their
+    records.
+
+    An argument that is a dataclass takes its fields from the values.
+
+    Raises:
+        ConfigError: a value is unknown, missing or wrong.
+        DataError: an artifact is damaged.
+    """
+    nested = dict(values)
+    for name, kind in get_type_hints(function).items():
+        if dataclasses.is_dataclass(kind):
+            names = [field.name for field in dataclasses.fields(kind)]
+            nested[name] = {name: nested.pop(name) for name in names if name in nested}
+
+    @functools.wraps(function)
+    def keep(**values: Any) -> dict[str, Any]:
+        return values
+
+    try:
+        validated: dict[str, Any] = TypeAdapter(cast(Any, keep)).validate_json(json.dumps(nested))
+    except ValidationError as error:
+        raise ConfigError("; ".join(explain(error, "", nested))) from None
+    return validated

@@ -1,0 +1,301 @@
+"""What a stage says of its jobs. The modules beside this one have a class for each stage."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+from ..core.families import FAMILIES, RETRIEVERS
+from ..core.provenance import Stamp
+from .grid import fill
+
+if TYPE_CHECKING:
+    from .grid import Grid
+    from .sizes import Amounts, Sizes
+
+Settings = dict[str, Any]
+# What a job does for a cell: it fetches, trains a model, encodes or indexes documents, searches, scores pairs, reranks
+# by scores, fuses runs, adopts a run of other software, or works on finished runs.
+Kind = Literal["fetch", "train", "encode", "index", "search", "score", "rerank", "fuse", "adopt", "evaluate", "report"]
+
+
+class Cost(NamedTuple):
+    """What a job takes for each unit of its work: seconds, MB of memory, MB of disk."""
+
+    seconds: float = 0.0
+    memory: float = 0.0
+    disk: float = 0.0
+
+
+# Checking a run of another program: its documents are looked up in the corpus (fitted to 5,183 and to 1,000,000).
+# The run is held twice, and written with gzip.
+ADOPTED = {"documents": Cost(seconds=5e-7), "hits": Cost(seconds=1e-5, memory=240e-6, disk=15e-6)}
+
+
+class Job(NamedTuple):
+    """A job of the grid: its rule, and its wildcards in alphabetical order."""
+
+    rule: str
+    wildcards: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, rule: str, wildcards: Mapping[str, object]) -> Job:
+        """Name the job of a rule with these wildcards."""
+        return cls(rule, tuple(sorted((name, str(value)) for name, value in wildcards.items())))
+
+    @property
+    def stage(self) -> Stage:
+        """The stage of the job."""
+        return stages()[self.rule]
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The wildcards by name."""
+        return dict(self.wildcards)
+
+    @property
+    def record(self) -> str:
+        """The path of the job's record. The record of an evaluation is its scores."""
+        outputs = self.stage.outputs
+        return fill(outputs.get("record", outputs.get(self.stage.main, "")), **self.values)
+
+    def inputs(self, grid: Grid) -> Inputs:
+        """Return the inputs of the job. They are asked for several times, and kept with the grid."""
+        if self not in grid.inputs:
+            grid.inputs[self] = self.stage.inputs(grid, **self.values)
+        inputs: Inputs = grid.inputs[self]
+        return inputs
+
+
+class Output(NamedTuple):
+    """A file or folder that a job writes, as an input of other jobs."""
+
+    job: Job
+    path: str
+
+
+def output(pattern: str, grid: Grid | None = None, **wildcards: Any) -> Output:
+    """Return the output at a path pattern, of the job that writes it.
+
+    Args:
+        grid: decides where several rules write such files.
+    """
+    rules = _writers()[pattern]
+    rule = next(one for one in rules if len(rules) == 1 or (grid and stages()[one].is_for(grid, **wildcards)))
+    return Output(Job.of(rule, wildcards), fill(pattern, **wildcards))
+
+
+Inputs = Mapping[str, Output | Sequence[Output]]
+
+
+class Stage:
+    """A kind of job. Methods get a job's wildcards by name.
+
+    The rule, and the function that does the work in the module ``work`` beside the plan, have the name of the class.
+    Records have the name of the folder.
+
+    Attributes:
+        rule: name of the rule.
+        name: name in records.
+        version: version in records. Raise it when a change of code changes the output.
+        packages: packages that records name with their versions, if they are installed.
+        kind: what its jobs do for a cell.
+        outputs: patterns of the outputs, by name. The function takes ``main`` as ``output``, others by their names.
+        gpu: whether its jobs may ask for a GPU although they run no model.
+        of_grid: whether its job reads the summary of a whole grid.
+        downloads: whether its jobs download. Profiles limit how many of them run at the same time.
+        group: which jobs of small corpora share a cluster job: those of shards or those of cells.
+        named: wildcards that the function takes.
+        systems, families, recipes: kinds of systems, families of models, or recipes that the rule is for.
+        takes: options that follow from what a job was given: its threads, and the heap of its Java.
+        temporary: whether its output is deleted after its last use, unless ``encode.keep`` keeps it.
+        costs: what a job takes for each unit of its work. The unit ``job`` is 1, ``download_mb`` is downloaded, and
+            ``scratch_mb`` is on disk while the job runs.
+    """
+
+    rule: str
+    name: ClassVar[str]
+    version: ClassVar[int]
+    packages: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[Kind]
+    outputs: Mapping[str, str]
+    main: ClassVar[str] = ""
+    gpu: ClassVar[bool] = False
+    of_grid: ClassVar[bool] = False
+    downloads: ClassVar[bool] = False
+    group: ClassVar[Literal["shard", "cell", ""]] = ""
+    named: ClassVar[tuple[str, ...]] = ()
+    systems: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    recipes: tuple[str | None, ...] = ()
+    takes: ClassVar[tuple[Literal["threads", "memory"], ...]] = ()
+    temporary: bool = False
+    costs: Mapping[str, Cost] = {}
+
+    def __init_subclass__(cls) -> None:
+        cls.rule = vars(cls).get("rule", cls.function_name())
+        cls.name = vars(cls).get("name", cls.__module__.split(".")[-2])
+
+    @classmethod
+    def function_name(cls) -> str:
+        """Return the name of the class in lower case: ``index_lexical``. The function of its jobs has this name."""
+        return re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    @classmethod
+    def variants(cls) -> Iterable[Stage]:
+        """Return the stages of this class, each with a rule of its own."""
+        return [cls()]
+
+    def model(self, grid: Grid, *_: Any, **wildcards: Any) -> str | None:
+        """Return the model that a job runs, if it runs one."""
+        return None
+
+    def inputs(self, grid: Grid, *_: Any, **wildcards: Any) -> Inputs:
+        """Return the outputs of other jobs that a job reads, by option."""
+        return {}
+
+    def files(self, grid: Grid, *_: Any, **wildcards: Any) -> Iterable[str]:
+        """Return the local files that a job reads. A changed content reruns it."""
+        return ()
+
+    def settings(self, grid: Grid, *_: Any, **wildcards: Any) -> Settings:
+        """Return the options that change the output. A changed one reruns the job."""
+        return {}
+
+    def agreed(self, grid: Grid, *_: Any, **wildcards: Any) -> Settings:
+        """Return values that must be the same behind all inputs of a job, and stand behind its output."""
+        return {}
+
+    def options(self, grid: Grid, *_: Any, **wildcards: Any) -> Settings:
+        """Return the other options: names, and what does not change the output."""
+        return {name: wildcards[name] for name in self.named}
+
+    def constraints(self, grid: Grid) -> dict[str, str]:
+        """Return the regular expressions of the rule's wildcards."""
+        if self.systems:
+            return {"system": grid.one_of(name for name in grid.config.systems if self.is_for(grid, system=name))}
+        if self.families or self.recipes:
+            return {"model": grid.one_of(name for name in grid.config.models if self.is_for(grid, model=name))}
+        return {}
+
+    def is_for(self, grid: Grid, system: str = "", model: str = "", **_: Any) -> bool:
+        """Tell whether the rule is for jobs of a system or of a model."""
+        if self.systems:
+            return grid.system(system).kind in self.systems
+        entry = grid.model(model)
+        if self.families:
+            return entry.family in self.families
+        return not entry.per_corpus and (entry.training.name if entry.training else None) in self.recipes
+
+    def work(self, sizes: Sizes, *_: Any, **wildcards: Any) -> Amounts:
+        """Return the work of a job in the units of ``costs``, beside those that follow from any job's wildcards."""
+        return {}
+
+    def runs_model(self, grid: Grid, *_: Any, **wildcards: Any) -> bool:
+        """Tell whether a job starts PyTorch."""
+        model = self.model(grid, **wildcards)
+        return model is not None and grid.model(model).endpoint is None
+
+    def uses_gpu(self, grid: Grid, *_: Any, **wildcards: Any) -> bool:
+        """Tell whether a job asks for a GPU if the configuration allows one."""
+        return self.runs_model(grid, **wildcards)
+
+    @property
+    def stamp(self) -> Stamp:
+        """What its records say of it."""
+        return Stamp(self.name, self.version, self.packages, self.kind)
+
+    @property
+    def function(self) -> str:
+        """The name of the function of its jobs, by which ``beirgrid stage`` takes it."""
+        return self.function_name()
+
+    @property
+    def module(self) -> str:
+        """The module of its work, which is imported only by its jobs."""
+        return f"{type(self).__module__.rpartition('.')[0]}.work"
+
+    @property
+    def runs_models(self) -> bool:
+        """Whether its jobs may run a model."""
+        return type(self).model is not Stage.model
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether its jobs read files that no job writes."""
+        return self.of_grid or type(self).files is not Stage.files
+
+    @property
+    def priority(self) -> int:
+        """Which jobs start first: those that need no model, and among these and the others, those that end a cell."""
+        return 2 * (not self.runs_models) + (self.group == "cell")
+
+
+class OfFamily(Stage):
+    """A stage with a rule for each kind of vectors. A kind that ``costs_of`` lacks has the costs of ``dense``."""
+
+    costs_of: ClassVar[Mapping[str, Mapping[str, Cost]]]
+
+    def __init__(self, family: str) -> None:
+        self.family = FAMILIES[family]
+        self.families = tuple(one.name for one in FAMILIES.values() if family in (one.name, one.like))
+        self.rule = f"{self.name}_{self.family.rule}"
+        self.costs = self.costs_of.get(family, self.costs_of["dense"])
+
+    @classmethod
+    def variants(cls) -> Iterable[Stage]:
+        return [cls(name) for name, family in RETRIEVERS.items() if not family.like]
+
+
+@cache
+def stages() -> dict[str, Stage]:
+    """Return the stages of all rooms, by rule: those of the folders of ``stages``, and that of the paper's analyses."""
+    root = __name__.rpartition(".graph")[0]
+    folder = importlib.import_module(f"{root}.stages").__path__
+    plans = [*(f"stages.{room.name}" for room in pkgutil.iter_modules(folder)), "paper"]
+    classes = [one for plan in plans for one in vars(importlib.import_module(f"{root}.{plan}.plan")).values()]
+    kinds = [one for one in classes if isinstance(one, type) and issubclass(one, Stage) and hasattr(one, "version")]
+    return {stage.rule: stage for kind in kinds for stage in kind.variants()}
+
+
+@cache
+def _writers() -> dict[str, list[str]]:
+    """Return the rules that write each pattern."""
+    rules: dict[str, list[str]] = {}
+    for stage in stages().values():
+        for pattern in stage.outputs.values():
+            rules.setdefault(pattern, []).append(stage.rule)
+    return rules
+
+
+@cache
+def stamps() -> dict[str, Stamp]:
+    """Return the stamps of all stages, by their names in records."""
+    return {stage.stamp.name: stage.stamp for stage in stages().values()}
+
+
+@cache
+def by_function() -> dict[str, Stage]:
+    """Return a stage of each function, by its name. Stages of one function have one stamp."""
+    return {stage.function: stage for stage in stages().values()}
+
+
+def jobs_behind(grid: Grid, *ends: Output) -> list[Job]:
+    """Return the jobs that make these outputs and all that they read, each once and after the jobs it reads from."""
+    jobs: dict[Job, None] = {}
+
+    def walk(job: Job) -> None:
+        if job in jobs:
+            return
+        for given in job.inputs(grid).values():
+            for one in [given] if isinstance(given, Output) else given:
+                walk(one.job)
+        jobs[job] = None
+
+    for end in ends:
+        walk(end.job)
+    return list(jobs)

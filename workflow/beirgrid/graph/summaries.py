@@ -1,0 +1,179 @@
+"""Summarise a grid for tables and report: its rows, its columns, and the files of each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..config import entries
+from ..config.checks import models_behind, with_parts
+from ..config.datasets import say_unjudged
+from ..core import paths
+from ..core.checkout import CHECKOUT, portable, resolve_path
+from ..results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote
+from . import artifacts
+from .grid import Grid
+from .stage import jobs_behind, stages
+
+DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"
+# Files of published values.
+PUBLISHED = sorted((CHECKOUT / "config" / "published").glob("*.csv"))
+
+
+class Summary:
+    """Descriptions of a grid, for the command that writes the tables and for the user who starts the grid."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+
+    def notice(self) -> str:
+        """Return the notice to print before the grid starts, or an empty string."""
+        config, missing = self.grid.config, self.grid.not_supplied
+        told = [
+            'Some datasets are not supplied. Their cells will read "not supplied"; everything else runs. To supply '
+            f"them, fill their folders as {DATASETS_PAGE} says, and run again:"
+        ] * bool(missing)
+        told += [f"  {name}: {folder}" for name, folder in missing.items()]
+        for name in sorted(self.grid.not_judged):
+            source = config.corpora[self.grid.corpus(name)]
+            assert isinstance(source, entries.LocalCorpus), "other sources have qrels"
+            why = say_unjudged(resolve_path(source.path), config.datasets[name].split)
+            told.append(f"{name} will have no scores: {source.path} {why}")
+        return "\n".join(told)
+
+    def as_json(self, settings: Mapping[str, str]) -> str:
+        """Return the summary as one line of JSON.
+
+        Args:
+            settings: digests of the requested params, by the path of the record or of the scores.
+        """
+        config = self.grid.config
+        parts = [part for name in config.grid.datasets for part in self.grid.parts(name)]
+        shown = dict.fromkeys([*config.grid.datasets, *parts])
+        training = {system: self._training(system) for system in config.grid.systems}
+        summary = GridSummary(
+            name=config.grid.name,
+            systems=config.grid.systems,
+            rows=config.grid.datasets,
+            datasets={name: self._dataset(name) for name in shown},
+            seeds={system: members for system in config.grid.systems if len(members := self.grid.members(system)) > 1},
+            families={system: self._family(system) for system in config.grid.systems},
+            models={system: facts for system in config.grid.systems if (facts := self._model(system))},
+            metrics=config.metrics,
+            baseline=self.grid.baseline or "",
+            compare=config.grid.compare,
+            margin=config.grid.margin,
+            order=config.grid.show.order,
+            seed=config.seed,
+            trained_on={system: rows for system, (rows, _) in training.items() if rows},
+            training_unknown={system: rows for system, (_, rows) in training.items() if rows},
+            tolerances=config.tolerances,
+            show_published=config.grid.show.published,
+            notes=tuple(self._notes()),
+            cells=tuple(self._cell(system, dataset) for system, dataset in self.grid.cells),
+            unjudged=tuple(self._cell(*run) for run in self.grid.runs if run[1] in self.grid.not_judged),
+            settings=dict(settings),
+            kinds={stage.name: stage.kind for stage in stages().values()},
+        )
+        return summary.model_dump_json(exclude_defaults=True, ensure_ascii=True)
+
+    def _model_of(self, system: str) -> str:
+        """Return the name of a system's model, the reranker's of a reranked system; empty without one."""
+        entry = self.grid.system(self.grid.members(system)[0])
+        if isinstance(entry, entries.Retriever | entries.Reranked):
+            return entry.retriever if isinstance(entry, entries.Retriever) else entry.reranker
+        return ""
+
+    def _family(self, system: str) -> str:
+        """Return the family of a system's model; lexical or fusion without one."""
+        name = self._model_of(system)
+        return self.grid.model(name).family if name else self.grid.system(self.grid.members(system)[0]).kind
+
+    def _model(self, system: str) -> ModelFacts | None:
+        """Return the facts of a system's model; None without one."""
+        if not (name := self._model_of(system)):
+            return None
+        model = self.grid.model(name)
+        described = {key: getattr(model, key) for key in ("max_length", "licence", "source")}
+        size = {key: getattr(model.size, key) for key in ("parameters", "dimensions")}
+        return ModelFacts(model=name if model.path else model.checkpoint or name, **size, **described)
+
+    def _dataset(self, name: str) -> DatasetSummary:
+        entry, missing = self.grid.config.datasets[name], self.grid.not_supplied
+        keys = ("task", "domain", "relevance", "metric", "statistics")
+        described: dict[str, Any] = {key: getattr(entry, key) for key in keys}
+        absent = tuple(portable(str(missing[part])) for part in self.grid.parts(name) if part in missing)
+        described["not_supplied"] = absent
+        if entry.mean_of:
+            return DatasetSummary(**described, mean_of=entry.mean_of)
+        corpus = self.grid.corpus(name)
+        source = self.grid.config.corpora[corpus]
+        # A folder is shown by its name only, so that tables do not change when results or collections are moved.
+        place = resolve_path(source.path).name if isinstance(source, entries.LocalCorpus) else source.id
+        judged = name not in self.grid.not_judged
+        described |= {"corpus": corpus, "not_judged": not judged}
+        described["source"] = entry.id or f"{place}, {entry.qrels(source)[1]}"
+        described |= {key: getattr(source, key) for key in ("licence", "language", "show_text")}
+        if not absent:
+            described["corpus_record"] = paths.CORPUS_RECORD.format(corpus=corpus)
+            described["dataset_record"] = paths.DATASET_RECORD.format(dataset=name)
+            described["qrels"] = paths.QRELS.format(dataset=name) if judged else ""
+        return DatasetSummary(**described)
+
+    def _cell(self, system: str, dataset: str) -> Cell:
+        return Cell(
+            system=system,
+            dataset=dataset,
+            scores=paths.METRICS.format(system=system, dataset=dataset),
+            per_query=paths.PER_QUERY.format(system=system, dataset=dataset),
+            records=tuple(job.record for job in jobs_behind(self.grid, artifacts.run(self.grid, system, dataset))),
+        )
+
+    def _training(self, system: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the rows whose collections a system was trained on, and the rows for which this is unknown.
+
+        Includes the training data of teachers, and the qrels with which the workflow trains a model. Nobody else's
+        model has seen a collection of your own, so that is never unknown.
+        """
+        stated = list(self._stated(system))
+        names = {name for entry in stated if entry for name in entry.names}
+
+        def known(row: str) -> bool:
+            parts = self.grid.parts(row)
+            return bool(names & {row, *parts, *(self.grid.corpus(part) for part in parts)})
+
+        rows = self.grid.config.grid.datasets
+        trained = tuple(filter(known, rows))
+        if all(entry and entry.complete for entry in stated):
+            return trained, ()
+        return trained, tuple(row for row in rows if row not in trained and not self._is_own(row))
+
+    def _is_own(self, row: str) -> bool:
+        """Tell whether a row has only folders of the user's own, which replace no registered collection."""
+        sources = [self.grid.config.corpora[self.grid.corpus(part)] for part in self.grid.parts(row)]
+        return all(isinstance(of, entries.LocalCorpus) and not (of.supplied or of.id) for of in sources)
+
+    def _stated(self, system: str) -> Iterator[entries.TrainedOn | None]:
+        """Yield the stated training data of each part of a system; None if unstated."""
+        config = self.grid.config
+        for name in models_behind(config, [system]):
+            model = config.models[name]
+            if model.trained_on is None and isinstance(train := model.training, entries.CrossEncoderTraining):
+                yield entries.TrainedOn(names=(train.corpus,) if train.dataset else (), source="the entry")
+            elif model.trained_on is not None or not model.training:
+                yield model.trained_on
+        for name in with_parts(config.systems, [system]):
+            part = config.systems[name]
+            if isinstance(part, entries.Foreign):
+                yield part.trained_on
+            elif isinstance(part, entries.Bm25) and isinstance(part.expansion, entries.PublishedExpansion):
+                yield None
+
+    def _notes(self) -> Iterator[ModelNote]:
+        """Yield the notes of the models behind the grid's systems, each with its systems."""
+        config = self.grid.config
+        behind = {system: models_behind(config, [system]) for system in config.grid.systems}
+        for model in dict.fromkeys(model for models in behind.values() for model in models):
+            if note := config.models[model].note:
+                using = tuple(system for system, models in behind.items() if model in models)
+                yield ModelNote(model=model, systems=using, note=note)

@@ -1,0 +1,1 @@
+"""Adapt a dense model to a corpus."""

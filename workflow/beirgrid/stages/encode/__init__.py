@@ -1,0 +1,1 @@
+"""Encode the documents of a shard to vectors."""

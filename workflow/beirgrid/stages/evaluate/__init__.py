@@ -1,0 +1,1 @@
+"""Compute the metrics of a run."""

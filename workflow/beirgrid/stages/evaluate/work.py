@@ -1,0 +1,143 @@
+"""Stage evaluate: compute the metrics of one run on one dataset, per query and mean."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...collections import qrels as judgements
+from ...config.metric_names import MAIN, STANDARD, USUAL, metric_key, parse_metric, written
+from ...core import files
+from ...core.errors import DataError, quoted, warn
+from ...core.provenance import Artifact, Made
+from ...results.scores import Scores
+from ...runs import runs
+from ...runs.metrics import per_query as metrics_per_query
+
+# The share of the top ten documents that is not judged.
+HOLES = "hole@10"
+
+RunFile = Annotated[Artifact, "run, TREC format, plain or .gz"]
+Qrels = Annotated[Artifact, "qrels, BEIR or TREC layout, plain or .gz"]
+Metrics = Annotated[tuple[str, ...], "metrics, such as nDCG@10 or ndcg@10, or main"]
+Main = Annotated[str, "metric of the dataset that main stands for"]
+
+
+class Measured(NamedTuple):
+    """The metrics of a run."""
+
+    grades: dict[str, dict[str, int]]  # of the judged documents of each query
+    values: dict[str, np.ndarray]  # per metric, float64 [queries], in the order of ``grades``
+    holes: float | None  # share of the top ten that is not judged, if documents with other grades are listed
+    unknown: list[str]  # queries of the run without qrels
+    lacking: list[str]  # queries with qrels for which the run has no document
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The mean of each metric over all queries."""
+        return {name: float(np.mean(of_metric)) for name, of_metric in self.values.items()}
+
+
+def evaluate(
+    *,
+    run: RunFile,
+    qrels: Qrels,
+    metrics: Metrics = STANDARD,
+    main: Main = USUAL,
+    system: Annotated[str, "name of the system"] = "",
+    dataset: Annotated[str, "name of the dataset"] = "",
+    per_query: Annotated[Path, "values per query to write, .parquet: a column query, float64 per metric"],
+) -> Made:
+    """Compute the metrics of a run.
+
+    The mean is over all queries with qrels, including those that the run lacks (trec_eval -c).
+
+    Raises:
+        BeirgridError: a metric is unknown.
+        DataError: run or qrels cannot be read, or the run has queries without qrels.
+    """
+    measured = measure(run, qrels, metrics, main)
+    if measured.unknown:
+        raise DataError(without_qrels(run, measured))
+    with files.atomic(per_query) as temporary:
+        pq.write_table(pa.table({"query": list(measured.grades)} | measured.values), temporary)
+    of_cell = Scores(system=system, dataset=dataset, queries=len(measured.grades), means=measured.means)
+    scores = of_cell.model_dump()
+    # The facts repeat the scores for programs that expect files of beirgrid 0.1.0.
+    facts = {**scores, "queries_without_documents": len(measured.lacking)}
+    if measured.holes is not None:
+        facts["not_judged"] = measured.holes
+    return Made(facts, {"scores": scores})
+
+
+def show_metrics(*, run: RunFile, qrels: Qrels, metrics: Metrics = STANDARD, main: Main = USUAL) -> None:
+    """Compute the metrics of a run and print them.
+
+    The mean is over all queries with qrels, including those that the run lacks (trec_eval -c). Queries of the run
+    without qrels are skipped with a warning, unless the run has no others.
+
+    Raises:
+        BeirgridError: a metric is unknown.
+        DataError: run or qrels cannot be read, or no query of the run has qrels.
+    """
+    measured = measure(run, qrels, metrics, main)
+    if measured.unknown:
+        warn(f"{without_qrels(run, measured)}; they are skipped")
+    if measured.lacking:
+        warn(
+            f"{run} lacks {len(measured.lacking)} of {len(measured.grades)} queries that have qrels, "
+            f"{quoted(measured.lacking[0])} first; they count 0",
+        )
+    lines = [f"{written(name)}\t{mean:.4f}" for name, mean in measured.means.items()]
+    print(*lines, f"queries\t{len(measured.grades)}", sep="\n")
+
+
+def without_qrels(run: Path, measured: Measured) -> str:
+    """Return how many queries of a run have no qrels."""
+    return f"{run} has {len(measured.unknown)} queries without qrels, {quoted(measured.unknown[0])} first"
+
+
+def measure(run: Path, qrels: Path, metrics: tuple[str, ...], main: str) -> Measured:
+    """Compute the metrics of a run for each query with qrels.
+
+    Raises:
+        BeirgridError: a metric is unknown.
+        DataError: run or qrels cannot be read, or no query of the run has qrels.
+    """
+    metrics, main = tuple(map(metric_key, metrics)), metric_key(main)
+    for name in (*metrics, main):
+        parse_metric(name)
+    meant = {name: main if name == MAIN else name for name in metrics}
+    (grades, changes), found = judgements.read_with_changes(qrels), runs.read(run)
+    if look_alikes := [document for query in grades for document in _look_alikes(found.get(query), grades[query])]:
+        warn(
+            f"{len(look_alikes)} documents of {run} are not judged, but their ids differ from judged ones only in "
+            f"Unicode form (NFC or NFD), {look_alikes[0]!a} first",
+        )
+    computed = metrics_per_query(found, grades, [*dict.fromkeys([*meant.values(), HOLES])], changes)
+    # Where only relevant documents are listed, the others are judged in all but name.
+    are_listed = any(grade <= 0 for of_query in grades.values() for grade in of_query.values())
+    measured = Measured(
+        grades,
+        values={name: computed[metric] for name, metric in meant.items()},
+        holes=float(np.mean(computed[HOLES])) if are_listed else None,
+        unknown=[query for query in found if query not in grades],
+        lacking=[query for query in grades if query not in found or not found[query].ids],
+    )
+    if found and len(measured.unknown) == len(found):
+        raise DataError(without_qrels(run, measured))
+    return measured
+
+
+def _look_alikes(ranking: runs.Ranking | None, grades: dict[str, int]) -> list[str]:
+    """Return unjudged documents whose ids equal judged ones after Unicode normalisation."""
+    judged = {unicodedata.normalize("NFC", document) for document in grades if not document.isascii()}
+    if ranking is None or not judged:
+        return []
+    others = (document for document in ranking.ids if not document.isascii() and document not in grades)
+    return [document for document in others if unicodedata.normalize("NFC", document) in judged]

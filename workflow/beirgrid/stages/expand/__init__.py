@@ -1,0 +1,1 @@
+"""Predict queries or term weights for the documents of a shard."""

@@ -1,0 +1,1 @@
+"""Bring corpora, datasets, checkpoints and runs of other software into one form."""

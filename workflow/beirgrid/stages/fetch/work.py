@@ -1,0 +1,154 @@
+"""Stage fetch: bring corpora, datasets, checkpoints and external runs into one form, and check them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...collections import collection, intake, predictions
+from ...collections.sources import open_source
+from ...config.datasets import Corpus, Dataset
+from ...config.systems import Published
+from ...config.values import Size
+from ...core import files
+from ...core.provenance import Artifact, Facts
+from ...models import checkpoints, endpoints, saved
+from ...models.checkpoints import CheckpointEntry
+from ...runs.limits import Allow, adopt
+
+
+def fetch_corpus(
+    *,
+    name: Annotated[str, "name of the corpus"],
+    entry: Annotated[Corpus, "registry entry of the corpus, JSON"],
+    output: Annotated[Path, "corpus.parquet to write: _id, title, text, in the source's order"],
+) -> Facts:
+    """Fetch the documents of a corpus.
+
+    Raises:
+        DataError: the corpus cannot be read, is empty, has duplicate ids, or differs from its entry in the number of
+            documents.
+    """
+    facts: Facts = {}
+    with files.atomic(output) as temporary:
+        facts.update(intake.write_corpus(name, entry, open_source(entry), temporary))
+    facts["bytes"] = files.size(output)
+    facts["sha256"] = files.sha256(output)
+    return facts
+
+
+def fetch_dataset(
+    *,
+    name: Annotated[str, "name of the dataset"],
+    entry: Annotated[Dataset, "registry entry of the dataset, JSON"],
+    corpus_entry: Annotated[Corpus, "registry entry of its corpus, JSON"],
+    corpus: Annotated[Artifact, "the fetched corpus.parquet"],
+    queries: Annotated[Path, "queries.parquet to write: _id, text and, of some datasets, excluded or candidates"],
+    qrels: Annotated[Path, "qrels.tsv to write"],
+) -> Facts:
+    """Fetch the judged queries and the qrels of a dataset, checked against each other and the corpus.
+
+    Raises:
+        DataError: queries, qrels and corpus do not match each other or the dataset's entry.
+    """
+    facts: Facts = {}
+    found = intake.read_judged(name, entry, corpus_entry, open_source(corpus_entry), corpus)
+    # Both files are complete before either is renamed, so that new queries never stand beside old qrels.
+    with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
+        _write_queries(found, new_queries)
+        _write_qrels(found, new_qrels)
+    hashes = {path.name: files.sha256(path) for path in (queries, qrels)}
+    facts.update(found.facts, sha256=hashes)
+    return facts
+
+
+def _write_queries(found: intake.Judged, path: Path) -> None:
+    table = pa.table([list(found.texts), list(found.texts.values())], schema=collection.QUERIES_SCHEMA)
+    not_ranked = [found.excluded.get(query, []) for query in found.texts]
+    if any(not_ranked):
+        table = table.append_column(collection.EXCLUDED, [not_ranked])
+    if found.candidates:
+        table = table.append_column(collection.CANDIDATES, [[found.candidates[query] for query in found.texts]])
+    pq.write_table(table, path)
+
+
+def _write_qrels(found: intake.Judged, path: Path) -> None:
+    with path.open("w", encoding="utf-8") as stream:
+        stream.write("query-id\tcorpus-id\tscore" + "\tchanged" * bool(found.changes) + "\n")
+        for query in found.texts:
+            for document, grade in found.grades.get(query, {}).items():
+                changed = f"\t{int(document in found.changes.get(query, ()))}" if found.changes else ""
+                stream.write(f"{query}\t{document}\t{grade}{changed}\n")
+
+
+def fetch_expansion(
+    *,
+    entry: Annotated[Published, "entry of the published expansion, JSON"],
+    corpus: Annotated[Artifact, "the fetched corpus.parquet"],
+    output: Annotated[Path, ".parquet to write, a row per document"],
+) -> Facts:
+    """Fetch published queries (doc2query expansions) for the documents of a corpus.
+
+    Raises:
+        DataError: the files cannot be fetched or read, or do not fit the corpus.
+    """
+    facts: Facts = {}
+    with files.scratch(f"{output}-files") as folder, files.scratch(f"{output}-buckets") as buckets:
+        folder.mkdir()
+        buckets.mkdir()
+        place = predictions.obtain(entry, folder)
+        with files.atomic(output) as temporary:
+            facts.update(predictions.write(entry, predictions.read(place), corpus, temporary, buckets))
+    facts["bytes"] = files.size(output)
+    return facts
+
+
+def fetch_model(
+    *,
+    name: Annotated[str, "name of the model"],
+    entry: Annotated[CheckpointEntry, "registry entry of the model, JSON"],
+    prompts: Annotated[tuple[Literal["query", "document"], ...], "sides with a prompt in the entry"] = (),
+    source: Annotated[str, "source of the registry entry's keys, for the record"] = "",
+    connection: Annotated[str, "connection settings of an endpoint's server, JSON"] = "",
+    output: Annotated[Path, "folder to write"],
+) -> Facts:
+    """Fetch a model's checkpoint and verify its hashes; for an endpoint, fetch its responses to fixed texts.
+
+    Raises:
+        DataError: the checkpoint cannot be fetched, differs from its entry, or has prompts that the entry does not
+            mention.
+    """
+    facts: Facts = {}
+    with files.atomic(output, directory=True) as temporary:
+        if entry.endpoint:
+            facts |= endpoints.fetch(entry.family, entry.endpoint.connected(connection), temporary)
+        else:
+            facts |= checkpoints.fetch(name, entry, temporary)
+            saved.check_prompts(name, temporary, prompts)
+    facts |= {"bytes": files.size(output)} | ({} if entry.endpoint else {"states": saved.own_settings(output)})
+    facts |= {"entry": source} if source else {}
+    return facts
+
+
+def fetch_run(
+    *,
+    system: Annotated[str, "name of the system, used as the tag of the run"],
+    run: Annotated[Path, "run of other software, TREC format, plain or .gz"],
+    queries: Annotated[Artifact, "queries.parquet"],
+    corpus: Annotated[Artifact, "corpus.parquet"],
+    depth: Annotated[Size, "documents per query to keep"] = 1000,
+    allow: Allow = (),
+    output: Annotated[Path, "run to write, .run.gz"],
+) -> Facts:
+    """Fetch a run of other software, and check it against the dataset and its corpus.
+
+    Raises:
+        DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.
+    """
+    facts: Facts = {}
+    facts |= adopt(run, system, queries, corpus, depth, allow, output)
+    facts.update(source=str(run), source_sha256=files.sha256(run))
+    return facts

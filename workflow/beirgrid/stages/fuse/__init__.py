@@ -1,0 +1,1 @@
+"""Combine several runs into one."""

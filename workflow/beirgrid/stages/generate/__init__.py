@@ -1,0 +1,1 @@
+"""Derive or write training queries."""

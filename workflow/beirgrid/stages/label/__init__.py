@@ -1,0 +1,1 @@
+"""Score training pairs with a teacher."""

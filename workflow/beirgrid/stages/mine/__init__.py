@@ -1,0 +1,1 @@
+"""Find hard negatives for training queries."""

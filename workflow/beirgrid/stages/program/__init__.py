@@ -1,0 +1,1 @@
+"""Index and search with a program of one's own."""

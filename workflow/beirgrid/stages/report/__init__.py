@@ -1,0 +1,1 @@
+"""Write the page of a grid."""

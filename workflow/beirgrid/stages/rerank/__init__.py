@@ -1,0 +1,1 @@
+"""Reorder the top of a run by stored pair scores."""

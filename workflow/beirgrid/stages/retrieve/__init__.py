@@ -1,0 +1,1 @@
+"""Find the top documents of each query."""

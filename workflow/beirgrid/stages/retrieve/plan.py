@@ -1,0 +1,160 @@
+"""The plan: find the top documents of each query."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...config import entries
+from ...core import paths
+from ...graph import artifacts, model_entries
+from ...graph.grid import Grid
+from ...graph.sizes import Amounts, Sizes, met_postings
+from ...graph.stage import Cost, Inputs, OfFamily, Settings, Stage
+
+_PACKAGES = ("faiss-cpu", "pyserini", "torch", "sentence-transformers")
+
+
+_RUN = {"run": paths.RUN, "record": paths.RUN_RECORD}
+
+
+_WRITTEN = 15e-6  # MB per hit, gzip; measured
+
+
+class RetrieveLexical(Stage):
+    """Run of BM25."""
+
+    version = 11
+    packages = _PACKAGES
+    kind = "search"
+    group = "cell"
+    takes = ("threads", "memory")
+    named = ("system",)
+    systems = ("lexical",)
+    outputs = _RUN
+    main = "run"
+    costs = {
+        "job": Cost(memory=1700),  # Java; fitted
+        "documents": Cost(memory=40e-6),  # fitted
+        "lucene_postings": Cost(seconds=2e-8),
+        "hits": Cost(memory=240e-6, disk=_WRITTEN),  # the run twice; fitted
+    }
+
+    def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
+        fields, expansion = grid.system_as(entries.Bm25, system).fields_, _expansion(grid, system)
+        return {
+            "index": artifacts.lucene(grid.corpus(dataset), fields, expansion),
+            "queries": artifacts.queries(dataset),
+        }
+
+    def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
+        entry, language = grid.system_as(entries.Bm25, system), grid.language(grid.corpus(dataset))
+        depth = grid.config.retrieve.depth
+        return {"depth": depth, "fields": entry.fields_, "language": language, "k1": entry.k1, "b": entry.b}
+
+    def agreed(self, grid: Grid, system: str, dataset: str) -> Settings:
+        entry, expanded = grid.system_as(entries.Bm25, system), bool(_expansion(grid, system))
+        return {"fields": entry.fields_, "language": grid.language(grid.corpus(dataset)), "expanded": expanded}
+
+    def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
+        documents = sizes.documents(sizes.grid.corpus(dataset))
+        return {"lucene_postings": met_postings(sizes.queries(dataset), sizes.query_words[dataset], documents)}
+
+
+def _expansion(grid: Grid, system: str) -> str:
+    """Return what the documents of a BM25 system are expanded with, as its index is named."""
+    expansion = grid.system_as(entries.Bm25, system).expansion
+    if isinstance(expansion, entries.PublishedExpansion):  # no name contains ~
+        return f"~{grid.published(system)}"
+    return f"@{expansion}" if expansion else ""
+
+
+class RetrieveVectors(OfFamily):
+    """Run of a model's vectors."""
+
+    outputs = _RUN
+    main = "run"
+    version = 11
+    packages = _PACKAGES
+    kind = "search"
+    group = "cell"
+    named = ("system",)
+    costs_of = {
+        "dense": {
+            "search_flops": Cost(seconds=1),
+            "queries": Cost(seconds=0.002),  # writing the run; fitted
+            "vectors_mb": Cost(memory=1),  # the mapped shard
+            "hits": Cost(memory=180e-6, disk=_WRITTEN),  # the run and candidates; fitted
+        },
+        "sparse": {
+            "scored_postings": Cost(seconds=5e-9),  # fitted
+            "queries": Cost(seconds=0.002),
+            "postings_mb": Cost(memory=1),  # the mapped shard
+            "hits": Cost(memory=120e-6, disk=_WRITTEN),
+        },
+        "late-interaction": {
+            "job": Cost(memory=1000),  # blocks of token vectors; fitted
+            "search_flops": Cost(seconds=1),  # of an exhaustive search
+            "candidate_searches": Cost(seconds=0.05),  # a query on a shard, and two more; fitted
+            "queries": Cost(seconds=0.002),
+            "searched_tokens": Cost(memory=40e-6),  # the index of a shard
+            "hits": Cost(memory=120e-6, disk=_WRITTEN),
+        },
+    }
+
+    def __init__(self, family: str) -> None:
+        super().__init__(family)
+        self.systems, self.families = self.families, ()
+
+    def model(self, grid: Grid, system: str, dataset: str) -> str:
+        return grid.query_model(system)
+
+    def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
+        corpus, entry, model = grid.corpus(dataset), grid.system(system), grid.retriever(system)
+        # A query tower is not the model of the documents.
+        role = "query_tower" if grid.query_model(system) != model else "checkpoint"
+        inputs: dict[str, Any] = {
+            role: artifacts.checkpoint(grid, grid.query_model(system), corpus),
+            "corpus": artifacts.documents(corpus),
+            "indexes": artifacts.indexes(grid, model, corpus),
+            "queries": artifacts.queries(dataset),
+        }
+        if isinstance(entry, entries.DenseRetriever) and entry.variant:
+            inputs["indexes"] = artifacts.shards(grid, paths.VARIANTS, model, corpus, variant=entry.variant)
+        if self.family.folder:  # the search also reads the vectors
+            inputs["tokens"] = artifacts.vectors(grid, model, corpus)
+        if isinstance(entry, entries.LateInteractionRetriever) and entry.exhaustive:
+            inputs["indexes"] = []
+        return inputs
+
+    def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
+        entry, query_model = grid.system(system), grid.query_model(system)
+        settings: Settings = {
+            "precision": grid.config.encode.precision,
+            "model": model_entries.querying(grid, grid.model(query_model), dataset),
+            "depth": grid.config.retrieve.depth,
+            "two_towers": query_model != grid.retriever(system),
+        }
+        if isinstance(entry, entries.DenseRetriever) and entry.variant:
+            return settings | {"index": entry.index.model_dump(mode="json"), "dimensions": entry.dimensions}
+        if isinstance(entry, entries.LateInteractionRetriever) and not entry.exhaustive:
+            return settings | {"candidates": entry.candidates}
+        return settings
+
+    def agreed(self, grid: Grid, system: str, dataset: str) -> Settings:
+        return grid.model(grid.retriever(system)).own_keys("similarity")
+
+    def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
+        grid, queries = sizes.grid, sizes.queries(dataset)
+        corpus, model, entry = grid.corpus(dataset), grid.retriever(system), grid.system(system)
+        shard = sizes.vector_sizes(model, corpus, 0)  # the largest one
+        shards = len(grid.shards(corpus))
+        work = sizes.reading(grid.query_model(system), queries, sizes.query_words[dataset]) | shard
+        # A query's terms cover about 1 % of all postings.
+        work["scored_postings"] = queries * shards * shard["postings_mb"] * 1e6 / 8 / 100
+        if self.family.name != "late-interaction":
+            numbers = sizes.vectors(model, corpus) * sizes.model(model)["dimensions"]
+            return work | {"search_flops": 2.0 * queries * numbers}
+        if isinstance(entry, entries.LateInteractionRetriever) and entry.exhaustive:
+            # One dot product per query token; a query has about 64 tokens. No token is looked up in an index.
+            return work | {"search_flops": queries * shards * shard["token_dimensions_mb"] * 1e6 * 64}
+        return work | {"candidate_searches": queries * (shards + 2), "searched_tokens": shard["tokens"]}

@@ -1,0 +1,228 @@
+"""Stage retrieve: find the top documents per query with Lucene, dense vectors, impact postings or token vectors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from ...collections import collection
+from ...config.models import DenseModel, Model, ModelEntry
+from ...config.systems import AnyIndex
+from ...config.values import Size
+from ...core.compute import Compute
+from ...core.errors import BeirgridError, quoted
+from ...core.progress import Progress
+from ...core.provenance import Artifact, Facts
+from ...encoders import open_encoder
+from ...encoders.guards import CollapseCheck, check_finite
+from ...encoders.protocol import Encoder
+from ...models.endpoints import kept_answers
+from ...runs import runs
+from ...runs.limits import Limits
+from ...runs.opened import OpenPart, OpenSystem
+from ...search import Found, approximate, lucene, maxsim, module
+from ...search.maxsim import TokenVectors
+
+System = Annotated[str, "name of the system, used as the tag of the run"]
+Queries = Annotated[Artifact, "queries.parquet"]
+Depth = Annotated[Size, "documents per query"]
+Output = Annotated[Path, "run to write, .run.gz"]
+# Where queries have candidates, each search finds all documents: pairs of both at a time, and queries with BM25.
+_PAIRS, _WITH_CANDIDATES = 4_000_000, 64
+# More hits than Lucene can find.
+_EVERY = 2**31 - 1
+
+
+def retrieve_lexical(
+    *,
+    system: System,
+    index: Annotated[Artifact, "Lucene index"],
+    queries: Queries,
+    fields: Annotated[Literal["flat", "multifield"], "fields of the index"],
+    language: Annotated[str, "ISO 639-1 code that picks the analyzer"] = "en",
+    k1: Annotated[float, "saturation of term frequencies"] = 0.9,
+    b: Annotated[float, "normalisation by document length"] = 0.4,
+    depth: Depth = 1000,
+    threads: Annotated[Size, "threads of Lucene"] = 1,
+    memory: Annotated[Size, "Java heap in MB"] = 1500,
+    output: Output,
+) -> Facts:
+    """Search a corpus with BM25.
+
+    Raises:
+        DataError: queries or index are damaged.
+        BeirgridError: Java or Lucene fails.
+    """
+    bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b}
+    facts: Facts = {}
+    texts, limits = collection.read_queries(queries), Limits(queries, depth)
+    run: runs.Run = {}
+    with closing(lucene.Searcher(index, **bm25, memory_mb=memory)) as searcher:
+        started = time.monotonic()  # Java runs
+        for start, stop in limits.blocks(len(texts), _WITH_CANDIDATES):
+            block = dict(islice(texts.items(), start, stop))
+            hits = searcher.search_all(block, limits.searched(_EVERY), threads)
+            run |= {query: limits.ranking(query, *found) for query, found in hits.items()}
+        facts["query_seconds"] = round(time.monotonic() - started, 3)
+    runs.write(output, run, system)
+    facts.update(queries=len(texts), device="cpu")
+    return facts
+
+
+def retrieve_vectors(
+    *,
+    system: System,
+    model: Model,
+    checkpoint: Annotated[Artifact | None, "folder of the model's checkpoint"] = None,
+    query_tower: Annotated[Artifact | None, "folder of its query encoder's checkpoint, if that is another one"] = None,
+    two_towers: Annotated[bool, "the model has a separate query encoder"] = False,
+    corpus: Annotated[Artifact, "corpus.parquet, for the document ids"],
+    queries: Queries,
+    tokens: Annotated[tuple[Artifact, ...], "token vectors of the shards (late interaction)"] = (),
+    indexes: Annotated[tuple[Artifact, ...], "indexes of the shards; none to score every document's tokens"] = (),
+    index: Annotated[AnyIndex | None, "kind of the indexes, unless flat"] = None,
+    dimensions: Annotated[Size | None, "number of dimensions in the indexes"] = None,
+    candidates: Annotated[Size | None, "nearest tokens per query token; without it, every document is scored"] = None,
+    depth: Depth = 1000,
+    compute: Compute,
+    output: Output,
+) -> Facts:
+    """Encode the queries with a model and search all shards: exactly, unless their indexes are approximate.
+
+    Shards are in row order.
+
+    Raises:
+        DataError: an input is damaged, or an index has another dimension (or vocabulary) than the queries' vectors.
+    """
+    texts, limits = collection.read_queries(queries), Limits(queries, depth)
+    documents = collection.count(corpus)
+    facts: Facts = {}
+    with kept_answers(output) as answers:
+        encoder = open_encoder(_of_queries(checkpoint, query_tower), model, compute.start(), answers)
+        shards: dict[str, Any] = {"indexes": indexes, "tokens": tokens, "candidates": candidates}
+        shards |= {"index": index, "dimensions": dimensions}
+        if tokens:
+            steps = len(texts) * len(tokens)
+            shards["progress"] = Progress(f"retrieve from {len(tokens)} shards", steps, "searches")
+        started = time.monotonic()  # the model is open
+        ids_of = partial(collection.read_ids, corpus)
+        run = _ranked(texts, encoder, limits, ids_of, documents, model, compute, **shards)
+        facts["query_seconds"] = round(time.monotonic() - started, 3)
+        facts |= encoder.facts()
+        runs.write(output, run, system)
+        facts["queries"] = len(texts)
+    return facts
+
+
+def _ranked(
+    texts: Mapping[str, str],
+    encoder: Encoder[Any],
+    limits: Limits,
+    ids_of: Callable[..., Any],
+    documents: int,
+    model: ModelEntry,
+    compute: Compute,
+    *,
+    indexes: Sequence[Path],
+    tokens: Sequence[Path],
+    index: AnyIndex | None,
+    dimensions: int | None,
+    candidates: int | None,
+    progress: Progress | None = None,
+) -> runs.Run:
+    """Encode queries by id, and search all shards. ``ids_of`` returns the ids of rows of the corpus."""
+    vectors = encoder.encode_queries(list(texts.values()))
+    _check(vectors, texts, encoder.precision)
+    run, deep = dict[str, runs.Ranking](), limits.searched(documents)
+    for start, stop in limits.blocks(len(texts), max(1, _PAIRS // documents)):
+        block: Any = vectors.texts(range(start, stop)) if isinstance(vectors, TokenVectors) else vectors[start:stop]
+        found: Found
+        if tokens and candidates and not limits.candidates:
+            found = maxsim.search(tokens, indexes, block, candidates, progress)
+        elif tokens:  # of a dataset with candidates, all documents are scored, and then those of each query are taken
+            found = maxsim.search_exhaustively(tokens, block, deep, progress)
+        elif index:
+            assert isinstance(model, DenseModel)
+            cut = approximate.truncate(block, dimensions, model.similarity)
+            found = approximate.search_shards(indexes, cut, deep, index, compute.start().device)
+        else:
+            found = module(model.family).find(indexes, block, deep, compute)
+        scores, rows = found
+        ids = ids_of(rows)
+        for number, query in enumerate(list(texts)[start:stop]):
+            ranked = rows[number] >= 0  # a row below 0 is none
+            run[query] = limits.ranking(query, ids.take(rows[number][ranked]).to_pylist(), scores[number][ranked])
+    return run
+
+
+def open_retrieve_lexical(
+    _: OpenPart, *, index: Path, queries: Path, fields: str, language: str, k1: float, b: float, depth: int, memory: int
+) -> OpenSystem:
+    """Open a Lucene index for single queries."""
+    limits = Limits(queries, depth)
+    searcher = lucene.Searcher(index, fields=fields, language=language, k1=k1, b=b, memory_mb=memory)
+
+    def rank(texts: Mapping[str, str]) -> runs.Run:
+        deep = limits.searched(_EVERY)
+        return {query: limits.ranking(query, *searcher.search(text, deep)) for query, text in texts.items()}
+
+    return OpenSystem(rank, depth)
+
+
+def open_retrieve_vectors(
+    _: OpenPart,
+    *,
+    model: ModelEntry,
+    checkpoint: Path | None,
+    query_tower: Path | None,
+    two_towers: bool,
+    corpus: Path,
+    queries: Path,
+    depth: int,
+    compute: Compute,
+    index: AnyIndex | None,
+    tokens: Sequence[Path],
+    indexes: Sequence[Path],
+    dimensions: int | None,
+    candidates: int | None,
+) -> OpenSystem:
+    """Open the model of the queries, and the indexes, for single queries. All ids of the corpus are in memory."""
+    limits, runtime, documents = Limits(queries, depth), compute.start(), collection.count(corpus)
+    encoder = open_encoder(_of_queries(checkpoint, query_tower), model, runtime)
+    ids = collection.read_ids(corpus, np.arange(documents)[None])
+    shards: dict[str, Any] = {
+        "tokens": tokens,
+        "indexes": indexes,
+        "index": index,
+        "dimensions": dimensions,
+        "candidates": candidates,
+    }
+
+    def rank(texts: Mapping[str, str]) -> runs.Run:
+        return _ranked(texts, encoder, limits, lambda _: ids, documents, model, Compute(device="cpu"), **shards)
+
+    untimed = "its approximate or truncated index is read from disk for each query" if index else ""
+    return OpenSystem(rank, depth, runtime.hardware, encoder.precision, untimed=untimed)
+
+
+def _of_queries(checkpoint: Path | None, query_tower: Path | None) -> Path:
+    """Return the checkpoint that encodes the queries."""
+    if folder := query_tower or checkpoint:
+        return folder
+    raise BeirgridError("a search for vectors needs a checkpoint or a query_tower")
+
+
+def _check(vectors: Any, texts: Mapping[str, str], precision: str) -> None:
+    """Refuse vectors of queries that are not finite, or all the same."""
+    checked = vectors.sums() if isinstance(vectors, TokenVectors) else vectors
+    check_finite(checked, [f"query {quoted(query)}" for query in texts], precision)
+    collapse = CollapseCheck(precision)
+    collapse.add(checked, list(texts.values()))
+    collapse.check("all queries")

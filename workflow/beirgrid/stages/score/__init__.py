@@ -1,0 +1,1 @@
+"""Score the pairs of a first stage, each once."""

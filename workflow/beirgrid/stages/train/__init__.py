@@ -1,0 +1,1 @@
+"""Train a cross-encoder on pairs of a corpus."""
