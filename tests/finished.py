@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from helpers import main, write_collection
+from helpers import main, write_collection, write_record
 
-from beirgrid.core import files, paths, provenance
-from beirgrid.graph.evaluate import Evaluate
-from beirgrid.graph.fuse import Fuse
-from beirgrid.graph.retrieve import RETRIEVE
+from beirgrid.core import files, paths
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.runs import runs
+from beirgrid.stages.evaluate.plan import Evaluate
+from beirgrid.stages.fuse.plan import Fuse
+from beirgrid.stages.retrieve.plan import RetrieveVectors
 
 QUERIES = [f"q{i}" for i in range(12)]
 DOCUMENTS = [f"d{i}" for i in range(10)]
@@ -79,13 +79,10 @@ def searched(system: str, dataset: str, found: dict[str, list[str]], precision: 
     """Write a run with its record, as a search does, and evaluate it."""
     named = {"system": system, "dataset": dataset}
     run = Path(paths.RUN.format(**named))
-    words = ["retrieve", "dense", "--checkpoint", f"results/models/{system}/checkpoint"]
-    provenance.use_command(words)
-    settings = {"family": "dense", **settings}
-    with provenance.record(RETRIEVE, paths.RUN_RECORD.format(**named), settings, [run]) as facts:
-        ranked = {query: runs.canonical(query, ids, range(len(ids), 0, -1)) for query, ids in found.items()}
-        runs.write(run, ranked, system)
-        facts |= {"precision": precision, "device": "cpu"}
+    ranked = {query: runs.canonical(query, ids, range(len(ids), 0, -1)) for query, ids in found.items()}
+    runs.write(run, ranked, system)
+    facts = {"precision": precision, "device": "cpu", "queries": len(ranked)}
+    write_record(RetrieveVectors("dense"), paths.RUN_RECORD.format(**named), [run], settings=settings, facts=facts)
     evaluated(system, dataset)
 
 
@@ -126,15 +123,13 @@ def write_cell(
     """
     made, run = cell(system, dataset, before), Path(paths.RUN.format(system=system, dataset=dataset))
     means = {"system": system, "dataset": dataset, "queries": len(values), "means": values.mean().to_dict()}
-    provenance.use_command(["test"], {"digest": settings})
-    with provenance.record(Fuse.stamp, made.records[-1], {}, [run]):
-        files.write_text(run, f"{system} {dataset}\n" * 20)
-    results = {"scores": means}
-    with provenance.record(Evaluate.stamp, made.scores, {}, [made.per_query], results, run=run) as evaluated:
-        evaluated |= {"queries": len(values), "queries_without_documents": 0, **facts}
-        Path(made.per_query).parent.mkdir(parents=True, exist_ok=True)
-        values.rename_axis("query").reset_index().to_parquet(made.per_query)
-    provenance.use_command([])
+    files.write_text(run, f"{system} {dataset}\n" * 20)
+    write_record(Fuse(), made.records[-1], [run], settings={}, digest=settings)
+    Path(made.per_query).parent.mkdir(parents=True, exist_ok=True)
+    values.rename_axis("query").reset_index().to_parquet(made.per_query)
+    facts = {"queries": len(values), "queries_without_documents": 0, **facts}
+    of_cell: dict[str, Any] = {"settings": {}, "digest": settings, "inputs": {"run": str(run)}, "facts": facts}
+    write_record(Evaluate(), made.scores, [made.per_query], results={"scores": means}, **of_cell)
     return made
 
 

@@ -19,7 +19,12 @@ from pathlib import Path
 OWN = str(Path(__file__).parent.parent / "workflow")
 ALL = ["beirgrid.config", "numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.sparse", "faiss", "numba"]
 LIGHT = [*ALL, "jinja2", "psutil", "matplotlib.backends.backend_pdf"]
-LIGHT += ["matplotlib.backends.backend_svg", "matplotlib.style", "beirgrid.stages.aggregate", "beirgrid.stages.report"]
+LIGHT += [
+    "matplotlib.backends.backend_svg",
+    "matplotlib.style",
+    "beirgrid.stages.aggregate.work",
+    "beirgrid.stages.report.work",
+]
 LIGHT += ["beirgrid.tools.reporting"]
 MODELS = [*ALL, "datasets", "sentence_transformers", "transformers.models.bert.modeling_bert"]
 SNAKEMAKE = ["snakemake.cli", "snakemake.workflow", "snakemake.profiles", "snakemake.report.html_reporter"]

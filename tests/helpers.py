@@ -35,6 +35,8 @@ from snakemake_interface_executor_plugins.settings import ExecMode
 from stage_words import stage_job
 
 from beirgrid import __main__
+from beirgrid.core.provenance import Made, Recorder, read_record
+from beirgrid.graph.stage import Stage, by_function
 from beirgrid.tools import forks, run
 
 ROOT = Path(__file__).parent.parent
@@ -199,6 +201,35 @@ def main(words: Sequence[str]) -> int:
 def run_job(job: Mapping[str, Any]) -> int:
     """Run a job as its record keeps it, in this process."""
     return _with_input(["stage", job["stage"]], json.dumps(job))
+
+
+def write_record(stage: Stage, path: str | Path, outputs: Iterable[str | Path] = (), **of_job: Any) -> None:
+    """Write the record of artifacts that are there, as the runner does for a job of a stage.
+
+    ``of_job`` are parts of the job, its digest, and ``facts`` and ``results``.
+    """
+    made = Made(of_job.pop("facts", {}), of_job.pop("results", {}))
+    job = {"stage": stage.function, "outputs": dict(enumerate(map(str, outputs))), **of_job}
+    Recorder(stage.stamp, job).write(Path(path), made)
+
+
+def run_work(function: Callable[..., Any], record: Path, *inputs: str, **values: Any) -> dict[str, Any]:
+    """Run the work of a stage with these values and write its record, which is returned.
+
+    ``inputs`` names the values that are artifacts of other stages.
+    """
+    stage = by_function()[function.__name__]
+    outputs = [name for name in ("output", *stage.outputs) if name in values and name not in inputs]
+    job = {"stage": stage.function, "inputs": _texts(values, inputs), "outputs": _texts(values, outputs)}
+    recorder = Recorder(stage.stamp, job)
+    made = function(**values)
+    recorder.write(record, made if isinstance(made, Made) else Made(made))
+    return read_record(record)
+
+
+def _texts(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    lists = {name: values[name] for name in names}
+    return {name: [*map(str, one)] if isinstance(one, list | tuple) else str(one) for name, one in lists.items()}
 
 
 def _with_input(words: list[str], text: str) -> int:

@@ -19,7 +19,7 @@ from beirgrid.results import answers
 from beirgrid.results.answers import Answers
 from beirgrid.results.published import Published
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
-from beirgrid.stages.aggregate import collect_costs, judge
+from beirgrid.stages.aggregate.work import collect_costs, judge
 
 METRICS = ("ndcg@10", "recall@100", "hole@10")
 # Metrics that papers report.

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from beirgrid.graph import job
-from beirgrid.graph.stage import functions
+from beirgrid.graph.stage import by_function
 
 # Stages that are also commands with options.
-_COMMANDS = ("evaluate", "analyse")
+_COMMANDS = ("evaluate",)
 
 
 def stage_job(*words: str | Path) -> tuple[list[str], str]:
@@ -22,14 +22,19 @@ def stage_job(*words: str | Path) -> tuple[list[str], str]:
     first, kind, *others = [*map(str, words), "", ""]
     if first in ("fetch", "index", "retrieve"):
         name = f"{first}_{kind.replace('-', '_')}"
-        if name not in functions():  # a family of vectors
+        if name not in by_function():  # a family of vectors
             name, others = f"{first}_vectors", [*others, *(("--family", kind) if first == "index" else ())]
-    elif first in functions() and first not in _COMMANDS:
+    elif first in by_function() and (first not in _COMMANDS or "--output" in words):
         name, others = first, [kind, *others]
     else:
         return [*map(str, words)], ""
-    options = _options(job.stage_function(name), filter(None, others))
-    return ["stage", name], json.dumps({"options": options})
+    function = job.stage_function(name)
+    parts: dict[str, dict[str, Any]] = {"inputs": {}, "outputs": {}, "options": {}}
+    outputs = {"record", "output", *by_function()[name].outputs}
+    for option, value in _options(function, filter(None, others)).items():
+        is_input = str(get_type_hints(function, include_extras=True).get(option)).find("function artifact") > 0
+        parts["inputs" if is_input else "outputs" if option in outputs else "options"][option] = value
+    return ["stage", name], json.dumps(parts)
 
 
 def _options(function: Callable[..., Any], words: Iterable[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from beirgrid.collections import collection
 from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.config.datasets import Dataset, LocalCorpus
 from beirgrid.core.errors import DataError
-from beirgrid.stages import fetch
+from beirgrid.stages.fetch import work as fetch
 
 IDS = st.sampled_from(["1", "2", "a", "é", "𝔘", "10", "q 1", "\u00a0", "", " 2", "\ud800", "a\tb"]) | st.integers(
     -3, 12
@@ -80,8 +80,8 @@ def _fetch(contents: dict[str, bytes], run: Callable[[Path, Path], Any], *names:
 def _corpus(data: bytes) -> list[tuple[str, str, str]] | str:
     def run(folder: Path, results: Path) -> list[tuple[str, str, str]]:
         entry = LocalCorpus(source="local", path=str(folder))
-        corpus, record = results / "corpus.parquet", results / "corpus.json"
-        fetch.fetch_corpus(name="c", entry=entry, output=corpus, record=record)
+        corpus = results / "corpus.parquet"
+        fetch.fetch_corpus(name="c", entry=entry, output=corpus)
         return [document[:3] for rows in collection.read_documents(corpus) for document in rows]
 
     return _fetch({"corpus.jsonl": data}, run, "corpus.jsonl:", "corpus 'c'")
@@ -136,7 +136,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
     (folder / "corpus.jsonl").write_bytes(_join([_dump(row, False) for row in CORPUS], b"\n", True))
     entry = LocalCorpus(source="local", path=str(folder))
-    fetch.fetch_corpus(name="c", entry=entry, output=folder / "corpus.parquet", record=folder / "corpus.json")
+    fetch.fetch_corpus(name="c", entry=entry, output=folder / "corpus.parquet")
     return folder / "corpus.parquet"
 
 
@@ -150,7 +150,6 @@ def _dataset(corpus: Path, queries: bytes, qrels: bytes) -> tuple[dict[str, str]
             corpus=corpus,
             queries=texts,
             qrels=grades,
-            record=results / "dataset.json",
         )
         assert pq.read_table(texts).num_rows
         return collection.read_queries(texts), read_qrels(grades)

@@ -29,7 +29,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassificatio
 
 from beirgrid.collections import collection, training_data
 from beirgrid.core.compute import Runtime
-from beirgrid.stages import adapt
+from beirgrid.stages.adapt import work as adapt
 
 DERIVE = {"derive": ["titles", "sentences"], "documents": 40, "queries_per_document": 3, "seed": 1}
 GENQ = {"recipe": "genq", "similarity": "cosine", "epochs": 6, "batch": 12, "learning_rate": 3e-4}
@@ -216,7 +216,7 @@ KILLED = """
 import os, signal, sys
 from transformers import trainer_callback
 from beirgrid import __main__
-from beirgrid.stages import adapt
+from beirgrid.stages.adapt import work as adapt
 
 def die(self, args, state, control, **_):
     if state.global_step == 22:

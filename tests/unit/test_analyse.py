@@ -14,15 +14,16 @@ import finished
 import pages
 import pandas as pd
 import pytest
-from helpers import main
+from helpers import main, run_work
 
 from beirgrid.core import files, paths
 from beirgrid.page import documents
-from beirgrid.paper import analyse
+from beirgrid.paper import work as analyse
 from beirgrid.results import answers
 from beirgrid.results.summary import DatasetSummary
 from beirgrid.runs import metrics, runs
-from beirgrid.stages import aggregate, report
+from beirgrid.stages.aggregate import work as aggregate
+from beirgrid.stages.report import work as report
 
 SYSTEMS, DATASETS = ("bm25", "dense", "bm25+ce"), ("one", "two")
 
@@ -42,7 +43,7 @@ class Grid:
         self.folder = Path("results/grids/small")
         files.write_text(self.folder / "grid.json", self.summary.model_dump_json())
         tables = self.folder / "tables"
-        aggregate.aggregate(grid=self.summary, output=tables, record=tables / "aggregate.json")
+        run_work(aggregate.aggregate, tables / "aggregate.json", grid=self.summary, output=tables)
 
     def write_dataset(self, name: str, choose: random.Random) -> None:
         words = [f"{name[0]}{number}" for number in range(40)] + [f"shared{number}" for number in range(20)]

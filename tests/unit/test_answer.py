@@ -20,7 +20,7 @@ from beirgrid.results import table_files
 from beirgrid.results.answers import typed
 from beirgrid.results.cells import CellState
 from beirgrid.results.summary import DatasetSummary, GridSummary
-from beirgrid.stages import aggregate
+from beirgrid.stages.aggregate import work as aggregate
 from beirgrid.tools.reporting import outline
 
 Levels = dict[str, dict[str, float]]

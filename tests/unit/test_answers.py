@@ -18,7 +18,7 @@ import numpy as np
 import pages
 import pandas as pd
 import pytest
-from helpers import main, python, quick_first
+from helpers import main, python, quick_first, run_work
 
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import DataError
@@ -27,8 +27,8 @@ from beirgrid.results import table_files
 from beirgrid.results.answers import Answers, from_csv, guarded, read_answers, to_csv, typed, write_answers
 from beirgrid.results.scores import load_scores
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
-from beirgrid.stages import report
-from beirgrid.stages.aggregate import aggregate
+from beirgrid.stages.aggregate.work import aggregate
+from beirgrid.stages.report import work as report
 from beirgrid.tools import events
 from beirgrid.tools.reporting import LINES, PUBLISHED, outline, refresh
 
@@ -139,9 +139,9 @@ def test_the_report_command_makes_tables_and_page(grid, capsys):
 def test_rules_make_the_same_tables_and_a_page_that_analyses_change_is_made_again_by_the_next_run(grid):
     main(["report"])
     partial = {path.name: path.read_bytes() for path in TABLES.iterdir()}
-    aggregate(grid=grid, published=tuple(PUBLISHED), output=TABLES, record=RECORD)
+    run_work(aggregate, RECORD, grid=grid, published=tuple(PUBLISHED), output=TABLES)
     assert {path.name: path.read_bytes() for path in TABLES.iterdir() if path.name != RECORD.name} == partial
-    report.page(grid=grid, tables=TABLES, output=PAGE, record=PAGE_RECORD)
+    run_work(report.report, PAGE_RECORD, grid=grid, tables=TABLES, output=PAGE)
     figures = PAGE.parents[1] / "figures"
     files.write_text(figures / "depth.svg", "<svg xmlns='http://www.w3.org/2000/svg'></svg>")
     files.write_json(figures / "captions.json", {"depth": "By depth"})
@@ -150,7 +150,7 @@ def test_rules_make_the_same_tables_and_a_page_that_analyses_change_is_made_agai
     assert not PAGE_RECORD.exists()
     assert not list(provenance.mismatches(RECORD, provenance.read_record(RECORD)))  # the tables have not changed
     shown = PAGE.read_bytes()
-    report.page(grid=grid, tables=TABLES, output=PAGE, record=PAGE_RECORD)  # the record's facts about the page
+    run_work(report.report, PAGE_RECORD, grid=grid, tables=TABLES, output=PAGE)  # the record's facts about the page
     assert PAGE.read_bytes() == shown
     write_cell("a", "y", 0.6)
     main(["report"])
@@ -173,7 +173,7 @@ def test_tables_of_an_interrupted_aggregate_are_not_shown(grid, monkeypatch):
             aggregate(**given)
     assert pd.read_csv(TABLES / "ndcg@10.csv", index_col=0).loc["y", "a"] == pytest.approx(0.4)
     with pytest.raises(DataError, match=r"scores\.csv is damaged"):
-        report.page(grid=grid, tables=TABLES, output=PAGE, record=PAGE_RECORD)
+        run_work(report.report, PAGE_RECORD, grid=grid, tables=TABLES, output=PAGE)
     assert not PAGE.exists()
     main(["report"])
     assert pd.read_csv(TABLES / "ndcg@10.csv", index_col=0).loc["y", "a"] == pytest.approx(0.6)
@@ -221,7 +221,7 @@ def test_cells_say_what_they_wait_for(grid, capsys):
     assert "Failed, 1 of them: logs/job.log: beirgrid stage fuse: error: no more disk" in said
     assert "pending" in PAGE.read_text()
     with pytest.raises(DataError, match="a on x has no scores"):
-        aggregate(grid=grid, output=TABLES, record=RECORD)
+        run_work(aggregate, RECORD, grid=grid, output=TABLES)
 
 
 def _put_files_of_b(*patterns: str) -> None:
@@ -276,7 +276,7 @@ def test_damaged_and_foreign_files_are_never_a_number(grid, damage, message, mon
     assert "| x | **0.5000** | failed |" in (TABLES / "ndcg@10.md").read_text()
     assert not RECORD.exists()
     with pytest.raises(DataError) as refused:
-        aggregate(grid=grid, output=TABLES, record=RECORD)
+        run_work(aggregate, RECORD, grid=grid, output=TABLES)
     assert message in str(refused.value)
 
 
@@ -436,7 +436,7 @@ def test_a_run_prints_its_tables_and_writes_them_unless_its_last_job_did(
     grid, rules, failed, refreshed, monkeypatch, capfd
 ):
     monkeypatch.setattr(events.sys, "executable", python())
-    aggregate(grid=grid, published=tuple(PUBLISHED), output=TABLES, record=RECORD)
+    run_work(aggregate, RECORD, grid=grid, published=tuple(PUBLISHED), output=TABLES)
     _recorded(*rules, failed=failed)
     assert PAGE.is_file() == refreshed
     assert capfd.readouterr().out.count(f"Report: {PAGE.absolute()}") == 1

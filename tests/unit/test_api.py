@@ -18,7 +18,7 @@ from beirgrid.core import files
 from beirgrid.core.compute import Compute
 from beirgrid.core.errors import BeirgridError, ConfigError, DataError
 from beirgrid.results import results_folder, scores
-from beirgrid.stages.evaluate import evaluate
+from beirgrid.stages.evaluate.work import evaluate
 
 QRELS = {"q1": {"d1": 1, "d2": 0}, "q2": {"d3": 2}, "q3": {"d1": 1}}
 RUN = {"q1": {"d2": 3.0, "d1": 2.0}, "q2": {"d3": 1.0}}

@@ -18,7 +18,7 @@ import pytest
 
 from beirgrid.__main__ import main
 from beirgrid.graph.job import stage_function
-from beirgrid.graph.stage import functions
+from beirgrid.graph.stage import by_function
 
 
 def _run(name: str, job: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -115,7 +115,7 @@ def test_an_output_that_nobody_reads_ends_a_command_quietly(tmp_path, words, clo
 COUNTS = {"candidates", "depth", "dimensions", "k", "memory", "shard_size", "threads"}
 
 
-@pytest.mark.parametrize("name", functions())
+@pytest.mark.parametrize("name", by_function())
 @pytest.mark.parametrize(("number", "limit"), [(0, "greater than or equal to 1"), (1000001, "less than or equal to")])
 def test_a_count_of_nothing_or_of_too_much_is_refused(capsys, name, number, limit):
     counts = COUNTS & inspect.signature(stage_function(name)).parameters.keys()

@@ -9,7 +9,7 @@ import pytest
 
 from beirgrid.__main__ import main
 from beirgrid.core import files
-from beirgrid.stages.evaluate import evaluate
+from beirgrid.stages.evaluate.work import evaluate
 
 
 def listed(capsys, *words: str) -> list[dict]:

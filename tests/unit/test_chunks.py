@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from checkpoints import byte_tokenizer, encode_texts, save_changed, save_static
 from graph import inputs
-from helpers import fetch_collection, tracked_configuration
+from helpers import fetch_collection, run_work, tracked_configuration
 from pydantic import TypeAdapter
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch.nn import Identity
@@ -30,8 +30,9 @@ from beirgrid.graph.resources import Resources
 from beirgrid.graph.stage import Job
 from beirgrid.runs import runs
 from beirgrid.search import flat
-from beirgrid.stages import encode, retrieve
-from beirgrid.stages.index import index_approximate, index_vectors
+from beirgrid.stages.encode import work as encode
+from beirgrid.stages.index.work import index_approximate, index_vectors
+from beirgrid.stages.retrieve import work as retrieve
 
 DENSE = {"family": "dense", "similarity": "cosine", "max_length": 40, "prompts": {"document": "d7: ", "query": ""}}
 RERANKER = {"family": "cross-encoder", "max_length": 60}
@@ -240,11 +241,11 @@ def test_runs_are_of_documents(site, tiny_models, tmp_path):
     indexes, facts = [], []
     for shard in (0, 1):
         vectors, record = tmp_path / f"{shard}.npy", tmp_path / f"{shard}.json"
-        encode.encode(**search, shard=shard, shard_size=6, output=vectors, record=record)
+        run_work(encode.encode, record, **search, shard=shard, shard_size=6, output=vectors)
         indexes.append(tmp_path / f"{shard}.faiss")
-        index_vectors(family="dense", vectors=vectors, output=indexes[-1], record=tmp_path / f"{shard}.index.json")
+        index_vectors(family="dense", vectors=vectors, output=indexes[-1])
         facts.append(files.read_json(record)["facts"])
-    written = {"output": tmp_path / "max.run.gz", "record": tmp_path / "max.json"}
+    written = {"output": tmp_path / "max.run.gz"}
     retrieve.retrieve_vectors(
         **search, system="s", queries=site / "queries.parquet", indexes=indexes, depth=9, **written
     )

@@ -28,7 +28,7 @@ from beirgrid.results import published
 from beirgrid.results.cells import CellState
 from beirgrid.results.summary import DatasetSummary, GridSummary
 from beirgrid.runs.metrics import evaluate_run
-from beirgrid.stages.aggregate import collect_scores
+from beirgrid.stages.aggregate.work import collect_scores
 from beirgrid.tools.reproduce import _datasets
 
 QWEN = "Qwen/Qwen3-Embedding-0.6B"

@@ -26,7 +26,7 @@ from beirgrid.graph.grid import Grid
 from beirgrid.graph.rules import Rules
 from beirgrid.graph.stage import Job
 from beirgrid.runs import pairs, runs
-from beirgrid.stages import rerank
+from beirgrid.stages.rerank import work as rerank
 
 
 def test_every_option_that_users_type_is_on_a_page(capsys, root):
@@ -54,11 +54,16 @@ RANKING = "runs.Ranking(['a', 'b'], np.array([2, 1], np.float32))"
 FUSIONS = f"[fusion.fuse([{{'q': {RANKING}}}] * 2, method, 10) for method in ('rrf', 'wsum')]"
 LIGHT = {
     "import beirgrid; dir(beirgrid)": {"numpy", "torch", "pandas", "pydantic"},
-    "from beirgrid.__main__ import main; main(['--help'])": {"numpy", "pydantic", "torch", "beirgrid.stages.fetch"},
-    "import beirgrid.stages.evaluate": HEAVY | {"pandas", "jinja2"},
-    "import beirgrid.stages.aggregate": HEAVY | {"jinja2"},
-    "import beirgrid.stages.report": HEAVY,
-    f"import beirgrid.stages.fuse, numpy as np; from beirgrid.runs import fusion, runs; {FUSIONS}": HEAVY
+    "from beirgrid.__main__ import main; main(['--help'])": {
+        "numpy",
+        "pydantic",
+        "torch",
+        "beirgrid.stages.fetch.work",
+    },
+    "import beirgrid.stages.evaluate.work": HEAVY | {"pandas", "jinja2"},
+    "import beirgrid.stages.aggregate.work": HEAVY | {"jinja2"},
+    "import beirgrid.stages.report.work": HEAVY,
+    f"import beirgrid.stages.fuse.work, numpy as np; from beirgrid.runs import fusion, runs; {FUSIONS}": HEAVY
     | {"pandas", "pyarrow", "jinja2"},
 }
 
@@ -125,9 +130,9 @@ def test_rerank_reads_the_parts_that_the_manifest_names(tmp_path):
     (tmp_path / "first.json").write_text(json.dumps(content))
     runs.write(tmp_path / "first.run.gz", {"q": runs.canonical("q", ["a", "b"], [2, 1])}, "first")
     given = {"system": "x", "first_stage": tmp_path / "first.run.gz", "scores": tmp_path / "first.json"}
-    rerank.rerank(**given, output=tmp_path / "x.run.gz", record=tmp_path / "x.json")
+    facts = rerank.rerank(**given, output=tmp_path / "x.run.gz")
     assert runs.read(tmp_path / "x.run.gz")["q"].ids == ["b", "a"]
-    assert json.loads((tmp_path / "x.json").read_text())["facts"]["reranker"] == settings
+    assert facts["reranker"] == settings
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"pairs": {}}', '{"pairs": 1}', "{"])
@@ -142,8 +147,8 @@ def test_training_keeps_to_its_own_gpu(monkeypatch, tmp_path):
     import torch
 
     from beirgrid.encoders.trainers import arguments
-    from beirgrid.stages.adapt import Trainer
-    from beirgrid.stages.train import TrainRecipe
+    from beirgrid.stages.adapt.work import Trainer
+    from beirgrid.stages.train.work import TrainRecipe
 
     current = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-from helpers import main
+from helpers import main, write_record
 
-from beirgrid.core import files, provenance
-from beirgrid.graph.index import INDEX
+from beirgrid.core import files
+from beirgrid.stages.index.plan import IndexLexical
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +123,7 @@ def test_a_grid_has_its_own_cells_and_records(copy, capsys):
     cells = [{"system": "s", "dataset": "x", "records": [record, "results/runs/s/x.json"]}]
     for side, version in (("a", 1), ("b", 2)):
         files.write_json(copy / side / "results/grids/g/grid.json", {"cells": cells})
-        with provenance.record(INDEX, copy / side / record, {"version": version}, []):
-            pass
+        write_record(IndexLexical(), copy / side / record, settings={"version": version})
     given = (copy / "a/results/grids/g", copy / "b/results/grids/g/grid.json", "--tolerance", "0.9")
     assert _compare(*given) == 0
     said = capsys.readouterr().out

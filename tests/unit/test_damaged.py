@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import faiss
@@ -11,19 +13,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
-from helpers import main
+from helpers import main, write_record
 
 from beirgrid.collections import collection
 from beirgrid.collections.qrels import read as read_qrels
 from beirgrid.core import provenance
 from beirgrid.core.errors import DataError
-from beirgrid.graph.fuse import Fuse
-from beirgrid.graph.index import INDEX
+from beirgrid.graph.stage import Stage
 from beirgrid.runs import pairs, runs
 from beirgrid.search import flat, impact, maxsim
+from beirgrid.stages.fuse.plan import Fuse
+from beirgrid.stages.index.plan import IndexLexical
 
 QUERIES = scipy.sparse.csr_matrix(np.ones((1, 3), np.float32))
 VECTORS = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+@contextlib.contextmanager
+def recorded(stage: Stage, record: Path, output: Path) -> Iterator[None]:
+    """Write the record of what the block makes."""
+    yield
+    write_record(stage, record, [output])
 
 
 def _corpus(folder: Path) -> Path:
@@ -177,14 +187,14 @@ def test_a_part_with_other_columns_is_dropped(tmp_path, table):
 
 def _recorded(folder: Path, name: str) -> Path:
     path = folder / f"{name}.run.gz"
-    with provenance.record(Fuse.stamp, folder / f"{name}.json", {}, [path]):
+    with recorded(Fuse(), folder / f"{name}.json", path):
         path.write_bytes(b"some bytes")
     return path
 
 
 def test_a_record_has_the_bytes_of_each_file(tmp_path):
     index = tmp_path / "lucene"
-    with provenance.record(INDEX, tmp_path / "lucene.json", {}, [index]):
+    with recorded(IndexLexical(), tmp_path / "lucene.json", index):
         index.mkdir()
         (index / "segments").write_bytes(b"x" * 5)
     outputs = json.loads((tmp_path / "lucene.json").read_text())["outputs"]
@@ -197,7 +207,7 @@ def test_a_record_has_the_bytes_of_each_file(tmp_path):
 
 def test_one_bit_of_a_large_file_is_seen(tmp_path):
     path, record = tmp_path / "large.npy", tmp_path / "large.json"
-    with provenance.record(provenance.Stamp("s", 1), record, {}, [path]):
+    with recorded(Fuse(), record, path):
         path.write_bytes(bytes(2**24 + 1))
     assert provenance.artifact(path) == path
     with path.open("r+b") as stream:

@@ -22,7 +22,7 @@ from beirgrid.encoders import query_generator
 from beirgrid.encoders.engine import ahead
 from beirgrid.encoders.protocol import WINDOW
 from beirgrid.search import flat
-from beirgrid.stages import encode
+from beirgrid.stages.encode import work as encode
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from helpers import main
 from beirgrid.collections import collection
 from beirgrid.encoders import query_generator
 from beirgrid.encoders.query_generator import GeneratorModel
-from beirgrid.stages import expand
+from beirgrid.stages.expand import work as expand
 
 DOCUMENTS = 11
 

@@ -303,13 +303,13 @@ FETCH = """
 import logging, sys
 from pathlib import Path
 from beirgrid.config.datasets import IrDatasetsCorpus
-from beirgrid.stages.fetch import fetch_corpus
+from beirgrid.stages.fetch.work import fetch_corpus
 from test_ir_datasets import register_dataset
 
 logging.basicConfig(level=logging.INFO)
 url, md5, out = sys.argv[1:]
 source = IrDatasetsCorpus(source="ir_datasets", id=register_dataset("shared", url, md5), documents=3)
-fetch_corpus(name="x", entry=source, output=Path(out), record=Path(out + ".json"))
+fetch_corpus(name="x", entry=source, output=Path(out))
 """
 
 

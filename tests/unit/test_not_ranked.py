@@ -7,14 +7,19 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import fetch_collection
+from helpers import fetch_collection, run_work
 from pydantic import TypeAdapter
 
 from beirgrid.collections import collection
 from beirgrid.config.models import CrossEncoder, Model
 from beirgrid.core.compute import Compute
 from beirgrid.runs import runs
-from beirgrid.stages import encode, fuse, index, rerank, retrieve, score
+from beirgrid.stages.encode import work as encode
+from beirgrid.stages.fuse import work as fuse
+from beirgrid.stages.index import work as index
+from beirgrid.stages.rerank import work as rerank
+from beirgrid.stages.retrieve import work as retrieve
+from beirgrid.stages.score import work as score
 
 ON_CPU = Compute(device="cpu", precision="float32")
 OWN = [f"d{number}" for number in range(4)]
@@ -44,17 +49,16 @@ def fetched(tmp_path_factory) -> Path:
 def _indexed(retriever: str, folder: Path, corpus: Path, models: dict[str, Path]) -> dict[str, Any]:
     """Index a corpus and return what the search of a retriever takes beside the queries."""
     settings, vectors, built = RETRIEVERS[retriever], folder / "0.vectors", folder / "0.index"
-    record = {"record": folder / "index.json"}
     if retriever == "lexical":
-        index.index_lexical(corpus=corpus, fields="flat", output=built, **record)
+        index.index_lexical(corpus=corpus, fields="flat", output=built)
         return {"index": built, "fields": "flat"}
     search = {
         "model": TypeAdapter(Model).validate_python(settings["model"]),
         "checkpoint": models[settings["checkpoint"]],
     }
     search |= {"corpus": corpus, "compute": ON_CPU}
-    encode.encode(**search, shard_size=100, output=vectors, **record)
-    index.index_vectors(family=settings["model"]["family"], vectors=vectors, output=built, **record)
+    encode.encode(**search, shard_size=100, output=vectors)
+    index.index_vectors(family=settings["model"]["family"], vectors=vectors, output=built)
     if retriever == "exhaustive":
         return {**search, "tokens": [vectors]}
     late = {"tokens": [vectors], "candidates": settings["candidates"]} if retriever == "candidates" else {}
@@ -64,7 +68,7 @@ def _indexed(retriever: str, folder: Path, corpus: Path, models: dict[str, Path]
 def _ranked(retriever: str, search: dict[str, Any], queries: Path, depth: int, folder: Path) -> dict[str, list[str]]:
     """Return the documents that a retriever ranks for each query."""
     output = folder / f"{queries.stem}.run.gz"
-    asked = {"system": "s", "depth": depth, "queries": queries, "output": output, "record": folder / "run.json"}
+    asked = {"system": "s", "depth": depth, "queries": queries, "output": output}
     stage = retrieve.retrieve_lexical if retriever == "lexical" else retrieve.retrieve_vectors
     stage(**asked, **search)
     return {query: ranking.ids for query, ranking in runs.read(output).items()}
@@ -92,8 +96,9 @@ def test_fusion_and_reranking_keep_to_the_documents_of_their_runs(fetched, tiny_
     runs.write(tmp_path / "first.run.gz", first, "s")
     known = {"run": tmp_path / "first.run.gz", "corpus": fetched / "corpus.parquet", "compute": ON_CPU}
     known |= {"checkpoint": tiny_models["cross-encoder"], "queries": fetched / "queries.parquet", "depth": 3}
-    manifest, written = tmp_path / "scores.json", {"system": "s", "record": tmp_path / "combined.json"}
-    score.score(model=CrossEncoder(family="cross-encoder"), pairs=tmp_path / "pairs", record=manifest, **known)
+    manifest, written = tmp_path / "pairs" / "scores.json", {"system": "s"}
+    model = CrossEncoder(family="cross-encoder")
+    run_work(score.score, manifest, model=model, pairs=tmp_path / "pairs", version=1, **known)
     rerank.rerank(first_stage=known["run"], scores=manifest, depth=3, output=tmp_path / "r.run.gz", **written)
     fuse.fuse(runs=[known["run"], tmp_path / "r.run.gz"], method="rrf", output=tmp_path / "f.run.gz", **written)
     for name in ("r", "f"):

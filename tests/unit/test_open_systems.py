@@ -31,7 +31,8 @@ from beirgrid.graph.rules import Rules
 from beirgrid.graph.stage import jobs_behind
 from beirgrid.runs import runs
 from beirgrid.search import lucene
-from beirgrid.stages import retrieve, score
+from beirgrid.stages.retrieve import work as retrieve
+from beirgrid.stages.score import work as score
 from beirgrid.tools import open_systems
 
 SYSTEMS = {
@@ -138,8 +139,8 @@ def plant(site, monkeypatch) -> Iterator[Plant]:
     """Return a function that runs a retrieval of the site again, as a copied stage that drops the best document."""
     module = types.ModuleType("beirgrid.stages.feedback")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    known = job.functions() | {"feedback": "stages.feedback:feedback"}
-    monkeypatch.setattr(job, "functions", lambda: known)
+    known = job.by_function() | {"feedback": types.SimpleNamespace(module=module.__name__, stamp=Stamp("feedback", 1))}
+    monkeypatch.setattr(job, "by_function", lambda: known)
 
     def run_again(system: str, **names: str) -> None:
         source = Path(str(retrieve.__file__)).read_text()
@@ -149,7 +150,7 @@ def plant(site, monkeypatch) -> Iterator[Plant]:
         source += (
             "\n\ndef _shifted(run):\n    return {q: runs.Ranking(r.ids[1:], r.scores[1:]) for q, r in run.items()}\n"
         )
-        source = source.replace("from ..", "from beirgrid.")
+        source = source.replace("from ...", "from beirgrid.")
         exec(compile(source, "feedback.py", "exec"), module.__dict__)
         made = json.loads(_record(system).read_text())["job"]
         job.run("feedback", json.dumps({name: part for name, part in made.items() if name != "stage"}).encode())

@@ -9,18 +9,18 @@ from pathlib import Path
 import pages
 import pandas as pd
 import pytest
-from helpers import ROOT, main, tracked_configuration
+from helpers import ROOT, main, tracked_configuration, write_record
 
 from beirgrid import config
-from beirgrid.core import files, paths, provenance
-from beirgrid.page import sections, texts
-from beirgrid.page.render import render
-from beirgrid.graph.aggregate import Analyse
+from beirgrid.core import files, paths
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.summaries import Summary
+from beirgrid.page import sections, texts
+from beirgrid.page.render import render
 from beirgrid.results import answers
 from beirgrid.results.summary import GridSummary
-from beirgrid.stages import report
+from beirgrid.stages.aggregate.plan import Analyse
+from beirgrid.stages.report import work as report
 
 
 def images(page: str) -> list[str]:
@@ -163,8 +163,7 @@ def test_analyses_of_other_scores_say_so(tmp_path):
     scores = tmp_path / "scores.csv"
     scores.write_text(answers.to_csv("scores", tables.scores))
     record = paths.ANALYSES_RECORD.format(grid=grid.name)
-    with provenance.record(Analyse.stamp, record, {}) as facts:
-        facts["scores"] = files.sha256(scores)  # as the stage writes it
+    write_record(Analyse(), record, settings={}, facts={"scores": files.sha256(scores)})  # as the stage writes it
     said = "These analyses were made from other scores than those above."
     assert said not in render(grid, tables)
     changed = tables.scores.assign(value=tables.scores["value"] / 2)

@@ -24,8 +24,8 @@ from beirgrid import config
 from beirgrid.config import lock
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
-from beirgrid.models import convert
 from beirgrid.graph.grid import Grid
+from beirgrid.models import convert
 
 OTHERS = {"config.json": b"{}", "tokenizer.json": b"{}"}
 PLAIN = {**OTHERS, "model.safetensors": b"weights"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers import write_record
 
-from beirgrid.core import provenance
 from beirgrid.core.checkout import portable, without_folders
-from beirgrid.graph.aggregate import Aggregate
+from beirgrid.stages.aggregate.plan import Aggregate
 
 
 @pytest.fixture
@@ -45,12 +45,10 @@ def test_settings_are_searched(work):
 
 def test_records_name_no_folder_of_this_machine(work, root):
     published = str(root / "config/published/mteb.csv")
-    provenance.use_command(["aggregate", "--published", published, "--output", str(work / "notes")])
-    with provenance.record(Aggregate.stamp, "record.json", {"path": str(work / "notes")}):
-        pass
-    provenance.use_command([])
+    settings = {"path": str(work / "notes"), "published": published}
+    write_record(Aggregate(), work / "record.json", settings=settings)
     text = (work / "record.json").read_text()
-    assert "--published config/published/mteb.csv --output notes" in text
+    assert '"published": "config/published/mteb.csv"' in text
     assert str(work.parent) not in text
     assert f"{root}/" not in text
 

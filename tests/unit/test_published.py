@@ -29,7 +29,8 @@ from beirgrid.page import sections
 from beirgrid.results import cells, published, table_files
 from beirgrid.results.answers import read_answers, typed, write_answers
 from beirgrid.results.summary import DatasetSummary, GridSummary, ModelFacts, ModelNote
-from beirgrid.stages import aggregate, report
+from beirgrid.stages.aggregate import work as aggregate
+from beirgrid.stages.report import work as report
 
 # Files of published values, and those whose datasets are named as mteb's tasks.
 FILES = sorted((ROOT / "config/published").glob("*.csv"))

@@ -11,7 +11,7 @@ from beirgrid.config.entries import TOLERANCES
 from beirgrid.graph.summaries import PUBLISHED
 from beirgrid.results import published
 from beirgrid.results.answers import Answers
-from beirgrid.stages.aggregate import judge
+from beirgrid.stages.aggregate.work import judge
 from beirgrid.tools.reproduce import _datasets, report
 
 VALUES = list(published.read(PUBLISHED, TOLERANCES))

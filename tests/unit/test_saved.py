@@ -14,7 +14,7 @@ from beirgrid.config.models import DenseModel, Prompts
 from beirgrid.core.errors import DataError
 from beirgrid.models import saved
 from beirgrid.models.checkpoints import CheckpointEntry
-from beirgrid.stages import fetch
+from beirgrid.stages.fetch import work as fetch
 
 QWEN = {"prompts": {"query": "Instruct: …\nQuery:", "document": ""}, "default_prompt_name": None}
 NAMED = {"prompts": {"s2p_query": "Retrieve: ", "passage": ""}}
@@ -94,7 +94,7 @@ def test_a_cross_encoder_with_prompts_is_refused(tmp_path):
 
 def _fetch(folder: Path, checkpoint: Path, *prompts: Literal["query", "document"]) -> None:
     entry = CheckpointEntry(path=str(checkpoint))
-    fetch.fetch_model(name="toy", entry=entry, prompts=prompts, output=folder / "out", record=folder / "model.json")
+    fetch.fetch_model(name="toy", entry=entry, prompts=prompts, output=folder / "out")
 
 
 def test_a_fetched_model_with_prompts_of_its_own_is_refused(tiny_models, tmp_path):

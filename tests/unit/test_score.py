@@ -14,7 +14,7 @@ from helpers import fetch_collection, main
 
 from beirgrid.encoders.guards import check_scores_differ
 from beirgrid.runs import pairs, runs
-from beirgrid.stages import score
+from beirgrid.stages.score import work as score
 
 QUERIES, DOCUMENTS = 12, 40
 

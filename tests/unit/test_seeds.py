@@ -18,13 +18,13 @@ from beirgrid import config
 from beirgrid.config.entries import Repeated
 from beirgrid.core import paths
 from beirgrid.core.errors import ConfigError
-from beirgrid.page.render import render
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.summaries import Summary
+from beirgrid.page.render import render
 from beirgrid.results import cells, table_files
 from beirgrid.results.answers import Answers, write_answers
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
-from beirgrid.stages import aggregate
+from beirgrid.stages.aggregate import work as aggregate
 from beirgrid.tools import reporting
 
 _TAUGHT = {"recipe": "gpl", "base": "minilm-tsdae", "derive": ["titles"], "teacher": "demo-reranker", "seed": 7}

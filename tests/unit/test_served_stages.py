@@ -24,7 +24,7 @@ from beirgrid.core.errors import ConfigError
 from beirgrid.encoders.served import Listwise, messages, windows
 from beirgrid.models import endpoints
 from beirgrid.runs import runs
-from beirgrid.stages import score
+from beirgrid.stages.score import work as score
 
 QUERIES, DOCUMENTS = 6, 40
 TEXTS = [f"document {row} of {'abcdefghij'[row % 10] * 3}" for row in range(DOCUMENTS)]

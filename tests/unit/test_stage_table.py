@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, rules
 
-from beirgrid.graph.stage import functions, stages
+from beirgrid.graph.stage import by_function, stages
 
 
 def test_every_rule_has_a_stage_and_every_stage_a_rule():
@@ -49,10 +49,10 @@ def test_the_rule_of_a_stage_is_whole(stage):
         assert outputs == stage.outputs
 
 
-@pytest.mark.parametrize("function", functions().values())
+@pytest.mark.parametrize("function", by_function())
 def test_the_function_of_a_stage_is_there(function):
-    module, _, name = function.partition(":")
-    assert callable(getattr(importlib.import_module(f"beirgrid.{module}"), name))
+    module = importlib.import_module(by_function()[function].module)
+    assert callable(getattr(module, function))
 
 
 def test_only_its_plan_and_its_work_name_a_stage():
@@ -60,12 +60,11 @@ def test_only_its_plan_and_its_work_name_a_stage():
     words = {"analyse", "encode", "evaluate", "index", "label", "mine", "page", "report", "rerank", "retrieve"}
     words |= {"score", "train"}
     own: dict[str, set[str]] = {}
-    for stage in stages().values():
-        work, _, function = stage.run.partition(":")
-        plan = Path(str(sys.modules[type(stage).__module__].__file__)).stem
-        for name in {stage.rule, stage.stamp.name, function} - words:
-            own.setdefault(name, set()).update((f"pipeline/{plan}.py", f"{work.replace('.', '/')}.py"))
     package = ROOT / "workflow" / "beirgrid"
+    for stage in stages().values():
+        room = Path(str(sys.modules[type(stage).__module__].__file__)).parent
+        for name in {stage.rule, stage.name, stage.function} - words:
+            own.setdefault(name, set()).update(str(path.relative_to(package)) for path in room.glob("*.py"))
     for path in package.rglob("*.py"):
         text, place = path.read_text(encoding="utf-8"), str(path.relative_to(package))
         for name, places in own.items():

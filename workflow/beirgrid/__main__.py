@@ -57,7 +57,7 @@ COMMANDS = {
     "latency": ("tools.latency:latency", "measure the latency of systems per query"),
     "doctor": ("tools.doctor:doctor", "check disk, Java, SLURM, PyTorch and GPU"),
     "evaluate": ("stages.evaluate.work:show_metrics", "compute the metrics of a run"),
-    "analyse": ("paper.analyse:analyse", "make the BEIR paper's analyses from the runs of a grid"),
+    "analyse": ("tools.reporting:analyse", "make the BEIR paper's analyses from the runs of a grid"),
     "stage": ("graph.job:stage", "run one job by hand: a JSON object on standard input, as why prints it"),
     "why": ("tools.why:why", "show which job made a file, and whether the next run makes it again"),
 }

@@ -5,6 +5,7 @@ It prints at most 25 lines: main table, verdicts, failures, the answer, and the 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import textwrap
@@ -21,6 +22,7 @@ from ..config.metric_names import written
 from ..core import files, paths
 from ..core.errors import BeirgridError, DataError, show, warn
 from ..graph.grid import Grid
+from ..graph.job import run as run_job
 from ..graph.summaries import PUBLISHED, Summary
 from ..page.answer import all_published, answer
 from ..results import cells, published, results_folder, summary, table_files
@@ -83,6 +85,21 @@ def refresh(grid: GridSummary) -> Answers:
         if files.replace(page, illustrated(grid, answers)):
             of_page.unlink(missing_ok=True)
     return answers
+
+
+def analyse(
+    *,
+    grid: Annotated[Path, "summary of the grid, grid.json"],
+    output: Annotated[Path, "folder of the grid, with its tables"],
+    record: Annotated[Path, "record to write, .json"],
+) -> None:
+    """Compute the BEIR paper's analyses from the runs of a grid. Unfinished cells are skipped with a warning.
+
+    Raises:
+        DataError: an input is missing or damaged.
+    """
+    given = {"outputs": {"record": str(record)}, "options": {"grid": str(grid), "output": str(output)}}
+    run_job("analyse", json.dumps(given).encode())
 
 
 def _last_run() -> tuple[dict[str, str], bool]:
