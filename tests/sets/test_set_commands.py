@@ -181,7 +181,11 @@ def test_status_says_what_is_open_and_what_was_planned(made, told):
     assert best.startswith("bm25+minilm has the highest ndcg@10, ")
     assert state.startswith("Open: whether it is better than ")
     assert step == "Next: judge more queries, since of each system's top 10 at least 100% are judged."
-    assert "p corrected for 5 comparisons (Holm), but not if planned:" in said
+    assert (
+        "Paired t tests, with Bonferroni's correction for the differences of the plan, or for the pairs without" in said
+    )
+    (planned,) = [line for line in said.splitlines() if " (planned): " in line]
+    assert {*planned.partition(" (planned)")[0].split(" − ")} == {"minilm", "bm25"}
 
 
 @pytest.mark.parametrize(

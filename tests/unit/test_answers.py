@@ -129,7 +129,7 @@ def test_the_report_command_makes_tables_and_page(grid, capsys):
     assert against.loc[("x", "ndcg@10", "b"), "p_randomisation"] == 2 / 256
     assert set(answers.across["names"]) == {"x, y"}
     said = capsys.readouterr().out
-    assert "25 % of the top ten documents of b are not judged" in " ".join(said.split())
+    assert "25 % of the top ten documents of b on x and y are not judged" in " ".join(said.split())
     assert "mean of x, y (without z)" in said
     assert f"Report: {Path.cwd() / PAGE}" in said
     assert PAGE.is_file()

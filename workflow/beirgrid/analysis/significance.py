@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..results.comparisons import ROUNDING
+from ..results.comparisons import ROUNDING, Student, student
 from ..results.permutations import PERMUTATIONS, permutations_of
 
 RESAMPLES = 10_000
@@ -143,60 +143,19 @@ def _mean_influence(values: np.ndarray, parts: Sequence[int] | None) -> np.ndarr
     return influence
 
 
-class Effects(NamedTuple):
-    """Effect sizes of pairs, float64 [pairs], with BCa intervals."""
-
-    effect: np.ndarray
-    interval: Interval
-
-
-def paired_effects(
-    scores: np.ndarray,
-    pairs: Pairs,
-    rng: np.random.Generator,
-    *,
-    parts: Sequence[int] | None = None,
-    resamples: int = RESAMPLES,
-) -> Effects:
-    """Return effect sizes of pairs of columns of float64 [queries, columns], with BCa bootstrap intervals.
+def effect_sizes(differences: np.ndarray) -> Student:
+    """Return effect sizes of float64 [queries, pairs], with the standard errors of the delta method.
 
     The effect size is Cohen's d of paired samples (d_z): the mean difference divided by the standard deviation of the
     differences (denominator queries - 1). It is 0 where all differences are 0, and NaN where they all equal another
-    value, where there is a single query, and for a mean of datasets (``parts``), whose queries do not weigh the same.
+    value and where there is a single query.
     """
-    first, second = pairs
-    differences, count = scores[:, first] - scores[:, second], len(scores)
-    difference = mean(differences, parts)
-    none = Interval(*np.full((2, len(first)), np.nan))
-    if min(parts or [count]) < 2:
-        same = (np.abs(differences) <= ROUNDING).all(axis=0)
-        return Effects(np.where(same, 0.0, np.nan), none)
-    if parts and len(parts) > 1:
-        return Effects(np.full(len(first), np.nan), none)
-    squares = (differences - difference) ** 2  # around the mean, they lose no digits
-    effect = _standardised(difference, squares.mean(axis=0), count)
-    if count < 3:
-        return Effects(effect, none)
-    resampled = resampled_means(np.hstack([scores, squares]), rng, parts=parts, resamples=resamples)
-    of_scores, of_squares = np.hsplit(resampled, [scores.shape[1]])
-    means = of_scores[:, first] - of_scores[:, second]
-    effects = _standardised(means, of_squares - (means - difference) ** 2, count)
-    left = (differences - difference) / (count - 1)  # what the mean loses with each query
-    variances = (count * squares.mean(axis=0) - squares) / (count - 1) - left**2
-    jackknife = _standardised(difference - left, variances, count - 1)
-    return Effects(effect, bca_interval(effects, effect, jackknife.mean(axis=0) - jackknife))
-
-
-def _zero_only(means: np.ndarray) -> np.ndarray:
-    """Return 0 where a mean is 0, otherwise NaN."""
-    return np.where(np.abs(means) <= ROUNDING, 0.0, np.nan)
-
-
-def _standardised(means: np.ndarray, variances: np.ndarray, count: int) -> np.ndarray:
-    """Return mean / standard deviation (denominator count - 1) from means and variances (denominator count)."""
-    varies = variances > ROUNDING * np.maximum(means**2, ROUNDING)
-    deviations = np.sqrt(np.where(varies, variances, 1) * count / (count - 1))
-    return np.where(varies, means / deviations, _zero_only(means))
+    means, count = differences.mean(axis=0), len(differences)
+    deviations = differences.std(axis=0, ddof=1) if count > 1 else np.zeros(len(means))
+    varies = deviations > ROUNDING
+    standard = (differences - means) / np.where(varies, deviations, 1)
+    effects = np.where(varies, means / np.where(varies, deviations, 1), np.where(np.abs(means) <= ROUNDING, 0, np.nan))
+    return student(standard - effects * (standard**2 - 1) / 2)._replace(mean=effects)
 
 
 # Tests ----------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from ..core.errors import DataError
 from ..results import comparisons
 from ..results.answers import ALL, LEAST_DATASETS, ZERO_SHOT, both_ways, columns, typed
 from ..results.cells import Cells
-from ..results.comparisons import ALPHA, ESTIMATE, ROUNDING, student
+from ..results.comparisons import ALPHA, ESTIMATE, ROUNDING, Student, student
 from ..results.permutations import PERMUTATIONS
 from ..results.scores import read_per_query
 from ..results.summary import GridSummary
@@ -152,7 +152,7 @@ def compare(
     for the systems of that metric, in ``pairs`` for all pairs of it. ``in_best_group`` says whether the Tukey HSD test
     does not distinguish the system from the best at 0.05.
     """
-    pairs = pd.concat([_pairs(units, seed, resamples, permutations) for (units,) in by_units([dataset])])
+    pairs = pd.concat([_pairs(units, seed, permutations) for (units,) in by_units([dataset])])
     tests = _tests(intervals(dataset, seed=seed, resamples=resamples), pairs, baseline)
     tables = zip(Comparison._fields, (tests, pairs), strict=True)
     return Comparison(*(_by_metric(table, dataset.metrics)[columns(name)] for name, table in tables))
@@ -183,19 +183,20 @@ def intervals(dataset: EvaluatedDataset, *, seed: int = 0, resamples: int = sign
     return pd.concat(tables, ignore_index=True)
 
 
-def _pairs(dataset: EvaluatedDataset, seed: int, resamples: int, permutations: int | None) -> pd.DataFrame:
+def _pairs(dataset: EvaluatedDataset, seed: int, permutations: int | None) -> pd.DataFrame:
     """Return the pairs of a dataset whose rows are the units of all its metrics."""
     scores, parts, count = dataset.scores, dataset.parts, len(dataset.metrics)
     flat = scores.reshape(len(scores), -1)
-    tukey, signs, bootstrap = (
-        significance.generator(seed, dataset.name, use) for use in ("tukey", "randomisation", "bootstrap")
-    )
+    tukey, signs = (significance.generator(seed, dataset.name, use) for use in ("tukey", "randomisation"))
     p_tukey = significance.tukey(scores, tukey, parts=parts, permutations=permutations)
     p = significance.randomisation(scores, signs, parts=parts, permutations=permutations or PERMUTATIONS)
     first, second = significance.pairs_of_each(len(dataset.systems), count)
-    effects = significance.paired_effects(flat, (first, second), bootstrap, parts=parts, resamples=resamples)
     differences = student(flat[:, first] - flat[:, second], parts)
     low, high = differences.interval()
+    effects = significance.effect_sizes(flat[:, first] - flat[:, second])
+    if parts and len(parts) > 1:  # whose queries do not weigh the same: they have no standard deviation
+        effects = Student(*np.full((3, len(first)), np.nan))
+    effect_low, effect_high = effects.interval()
     table = pd.DataFrame(
         {
             "dataset": dataset.name,
@@ -209,9 +210,9 @@ def _pairs(dataset: EvaluatedDataset, seed: int, resamples: int, permutations: i
             "p_randomisation": p.ravel(),
             "p_tukey": p_tukey.ravel(),
             "p_t": differences.p(),
-            "effect": effects.effect,
-            "effect_low": effects.interval.low,
-            "effect_high": effects.interval.high,
+            "effect": effects.mean,
+            "effect_low": effect_low,
+            "effect_high": effect_high,
             "standard_error": differences.error,
             "degrees_of_freedom": differences.freedom,
         }

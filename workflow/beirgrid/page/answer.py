@@ -67,7 +67,7 @@ def _planned(grid: GridSummary, answers: Answers) -> Answer:
     if not sentences:
         return Answer([], [], [])
     correction = f", Bonferroni's correction for {tests} planned differences" if tests > 1 else ""
-    p = [f"{row.other} {_place(row)} {texts.number(row.p, '.2g')}" for row in texts.rows(rows)]
+    p = [f"{row.other} on {row.dataset or 'average'} {texts.number(row.p, '.2g')}" for row in texts.rows(rows)]
     more = [f"Planned: paired t test{correction}. p of {grid.compare[0]} minus {', '.join(p)}."]
     if grid.margin:
         more.append(f"Equivalent: the whole interval lies within ±{grid.margin:g}.")
@@ -93,10 +93,6 @@ def _told(row: Any, lower: bool) -> str:
     """Format a planned difference with its interval and verdict."""
     size = f"{texts.difference(row.difference)} {texts.interval(row.low, row.high)}".rstrip()
     return f"{size}, {comparisons.said(row, lower)}"
-
-
-def _place(row: Any) -> str:
-    return f"on {row.dataset}" if row.dataset else "on average"
 
 
 def _unjudged(scores: pd.DataFrame, systems: Collection[str], grid: GridSummary) -> Iterator[str]:

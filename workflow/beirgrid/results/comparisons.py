@@ -24,13 +24,8 @@ ALPHA = 0.05
 POWER = 0.8
 # Tolerance between sums of the same values in another order.
 ROUNDING = 1e-12
-# More queries than anybody has.
-_MOST_QUERIES = 10**12
 # The columns of ``Student`` in tables.
 ESTIMATE = ["difference", "standard_error", "degrees_of_freedom"]
-
-# Number of comparisons in a family, for all columns or for each.
-Tests = int | np.ndarray
 
 
 class Student(NamedTuple):
@@ -47,7 +42,7 @@ class Student(NamedTuple):
         """Return the columns ``ESTIMATE`` of a table."""
         return dict(zip(ESTIMATE, self, strict=True))
 
-    def interval(self, tests: Tests = 1) -> tuple[np.ndarray, np.ndarray]:
+    def interval(self, tests: int | np.ndarray = 1) -> tuple[np.ndarray, np.ndarray]:
         """Return low and high ends of the intervals; with ``tests`` of them, all hold together with 0.95.
 
         Values that all equal another value than 0 have no interval (NaN), as they have no test.
@@ -57,7 +52,7 @@ class Student(NamedTuple):
         half = np.where(self._is_defined(), self.error, np.nan) * stdtrit(self.freedom, 1 - ALPHA / (2 * tests))
         return self.mean - half, self.mean + half
 
-    def p(self, tests: Tests = 1) -> np.ndarray:
+    def p(self, tests: int | np.ndarray = 1) -> np.ndarray:
         """Return two-sided p values, corrected for the number of tests: 1 where all values are 0, NaN as above."""
         from scipy.special import stdtr
 
@@ -109,8 +104,8 @@ def queries_needed(difference: float, deviation: float, alpha: float = ALPHA) ->
 
     ``deviation`` is the standard deviation of the queries' differences.
     """
-    wanted = -abs(difference) / deviation
-    return bisect_left(range(_MOST_QUERIES), wanted, lo=2, key=lambda queries: -smallest_effect(queries, alpha))
+    sizes = range(10**12)  # more queries than anybody has
+    return bisect_left(sizes, -abs(difference) / deviation, lo=2, key=lambda size: -smallest_effect(size, alpha))
 
 
 def smallest_effect(queries: int, alpha: float = ALPHA) -> float:
@@ -127,7 +122,7 @@ def smallest_effect(queries: int, alpha: float = ALPHA) -> float:
 # Planned comparisons --------------------------------------------------------------------------------------------------
 
 
-def decided(table: pd.DataFrame, tests: Tests = 1, margin: float | np.ndarray = 0.0) -> pd.DataFrame:
+def decided(table: pd.DataFrame, tests: int | np.ndarray = 1, margin: float | np.ndarray = 0.0) -> pd.DataFrame:
     """Return differences with ``low``, ``high``, ``p``, ``verdict`` and, where it is open, the queries ``needed``.
 
     Args:
@@ -137,10 +132,8 @@ def decided(table: pd.DataFrame, tests: Tests = 1, margin: float | np.ndarray = 
     """
     of = Student(*table[ESTIMATE].to_numpy(np.float64).T)
     low, high = of.interval(tests)
-    better, equivalent = (low > 0) | (high < 0), (low > -margin) & (high < margin)
-    table = table.assign(low=low, high=high, p=of.p(tests), verdict=OPEN)
-    table.loc[equivalent, "verdict"] = EQUIVALENT
-    table.loc[better, "verdict"] = BETTER
+    kinds = [(low > 0) | (high < 0), (low > -margin) & (high < margin)]
+    table = table.assign(low=low, high=high, p=of.p(tests), verdict=np.select(kinds, [BETTER, EQUIVALENT], OPEN))
     effect = np.maximum(np.abs(of.mean), margin - np.abs(of.mean))
     deviation = of.error * np.sqrt(table["queries"].to_numpy(np.float64))
     countable = (table["verdict"] == OPEN) & (deviation > 0) & (effect > ROUNDING)

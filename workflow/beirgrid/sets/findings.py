@@ -106,11 +106,18 @@ def paired_tests(
     pairs = pd.DataFrame([*itertools.combinations(order, 2)], columns=["system", "other"])
     estimate = student(measured[pairs["system"]].to_numpy() - measured[pairs["other"]].to_numpy())
     table = pairs.assign(queries=len(measured), **estimate.columns())
-    plans = [comparisons.plan(grids, pair, name, METRIC) for pair in pairs.itertuples(index=False)]
+    judged = [_as_judged(grid, name) for grid in grids if name in grid.rows]
+    plans = [comparisons.plan(judged, pair, name, METRIC) for pair in pairs.itertuples(index=False)]
     tests, margins = np.array(plans).reshape(-1, 2).T
     planned = tests > 0
     tests = np.where(planned, tests, (~planned).sum())
     return comparisons.decided(table.assign(planned=planned, tests=tests), tests, margins)
+
+
+def _as_judged(grid: GridSummary, name: str) -> GridSummary:
+    """Return a grid with the qrels of the set of this name, which may have run before there were any."""
+    judged = grid.datasets[name].model_copy(update={"not_judged": False})
+    return grid.model_copy(update={"datasets": {**grid.datasets, name: judged}})
 
 
 def opening(grades: Grades, rankings: pools.Rankings, tested: pd.DataFrame) -> list[str]:
