@@ -166,6 +166,13 @@ def test_words_that_a_command_does_not_know_are_refused(capsys):
     assert "unrecognized arguments: --cores 1" in capsys.readouterr().err
 
 
+def test_without_words_there_is_the_help(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 0
+    assert "examples:" in capsys.readouterr().out
+
+
 def test_the_shell_completes_commands_and_options(tmp_path):
     script = "import sys; sys.argv = ['beirgrid']; from beirgrid.__main__ import main; main()"
 

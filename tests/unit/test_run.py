@@ -44,6 +44,22 @@ def test_systems_and_datasets_need_no_file(tmp_path):
     assert "nonsense" in named.stdout + named.stderr
 
 
+@pytest.mark.parametrize(("typed", "meant"), [("--systms", "--systems"), ("--keep-giong", "--keep-going")])
+def test_an_unknown_option_is_one_line_with_the_nearest_one(tmp_path, typed, meant):
+    done = beirgrid("run", "demo", typed, "-n", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == f"beirgrid: error: unrecognized arguments: {typed}; did you mean '{meant}'?\n"
+
+
+@pytest.mark.parametrize("more", [[], ["--config", "seed=3"]])
+def test_a_device_is_an_option(tmp_path, monkeypatch, more):
+    started = []
+    monkeypatch.setattr("os.execv", lambda program, words: started.append(words))
+    main(["run", "demo", "all", "--device", "cpu", *more])
+    (words,) = started
+    assert words[words.index("all") :] == ["all", "--config", "device=cpu", *more[1:]]
+
+
 @pytest.mark.slow
 def test_options_and_targets_of_snakemake_are_passed_on(tmp_path):
     """A file after --configfile is merged over the grid."""
@@ -165,6 +181,8 @@ def test_a_model_that_cannot_be_one_is_refused(model, content, said, tmp_path, m
         (["paper", "--datasets", "demo"], "which grid? Name a configfile"),
         (["--datasets", "demo"], "grid.systems"),
         (["--configfile", "gone.yaml"], "there is no configfile gone.yaml\n"),
+        (["--systems", "bm25", "--datasets", "./nosuch"], "there is no folder ./nosuch\n"),
+        (["--model", "./nosuch"], "there is no folder ./nosuch\n"),
     ],
     ids=" ".join,
 )

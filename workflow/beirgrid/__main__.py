@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status. A BeirgridError prints one message and sets the status."""
     log_to_standard_error()
     status = 1
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         args = _parse(arguments)
         ended = int(args.call(args) or 0)

@@ -40,7 +40,8 @@ def handle_signals() -> None:
 
 if __name__ == "__main__":
     show_interrupts("stopped before any job began")
-    sys.argv.remove("snakemake")  # by which ``events.refuse_beside_others`` knows it
+    sys.argv.remove("snakemake")  # which tells people what the process is
+    sys.argv[0] = "beirgrid"
     # By name, because jobs import this module where Snakemake is not installed.
     snakemake = importlib.import_module("snakemake.cli")
     # As ``snakemake.main``, without the line "Using profiles …".
@@ -50,7 +51,8 @@ if __name__ == "__main__":
             parser, arguments = snakemake.parse_args(sys.argv[1:])
         succeeded = snakemake.args_to_api(arguments, parser)
     except SystemExit:
-        sys.stderr.write(said.getvalue())
+        if text := said.getvalue():
+            sys.stderr.write(importlib.import_module("beirgrid.tools.run").explain(text))
         raise
     except Exception as error:
         snakemake.print_exception(error)

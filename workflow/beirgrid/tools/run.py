@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import yaml
 
@@ -23,7 +24,7 @@ from ..core.checkout import CHECKOUT, is_folder
 from ..core.errors import BeirgridError, ConfigError, nearest, say, warn
 from ..core.families import families_with_role
 from ..models import saved
-from .options import ConfigFiles, Directory, Names
+from .options import ConfigFiles, Directory, Names, add_options
 
 _GRIDS = CHECKOUT / "config" / "grids"
 _PROFILES = CHECKOUT / "profiles"
@@ -87,6 +88,9 @@ def run(
     against: Annotated[Names, "systems to compare the model with"] = ("bm25",),
     metrics: Annotated[Names, "metrics, such as nDCG@10,R@100"] = (),
     name: Annotated[str, "name of the grid (default: made of systems and datasets)"] = "",
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"] | None, "where models run, in place of the configuration's"
+    ] = None,
     configfile: ConfigFiles = (),
     how: Snakemake,
 ) -> NoReturn:
@@ -114,7 +118,22 @@ def run(
     if described:
         content = describe(systems, datasets or ("scifact",), metrics, name, model, family, against)
         configfiles = [keep_grid(content, how.directory)]
+    if device:  # the last --config is Snakemake's only one
+        at = words.index("--config") + 1 if "--config" in words else len(words)
+        words[at:at] = [*["--config"] * ("--config" not in words), f"device={device}"]
     replace(how, snakemake=tuple(words)).replace_this_process(configfiles)
+
+
+def explain(said: str) -> str:
+    """Return the last line of an error of Snakemake's command line, without its usage of 200 lines.
+
+    An unknown option has the nearest one beside it, of Snakemake's and of ``run``'s.
+    """
+    usage, _, error = said.rstrip().rpartition("\n")
+    add_options(parser := argparse.ArgumentParser(), run)
+    known = re.findall(r"--[a-z-]+", usage + parser.format_usage())
+    unknown = re.search(r"unrecognized arguments: .*?(--[\w-]+)", error)
+    return f"{error}{nearest(unknown[1], known) if unknown else ''}\n"
 
 
 # Grids and profiles
@@ -186,6 +205,7 @@ def describe(
         system, content = describe_model(model, family)
         columns = [*dict.fromkeys([*against, *systems]), system]
     for row in datasets:
+        _refuse_missing(row)
         if is_own_collection(row):
             row, entries = describe_collection(row)
             content |= {key: {**content.get(key, {}), **of} for key, of in entries.items()}
@@ -218,6 +238,7 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
     Raises:
         ConfigError: there is no such model, or its family is not known.
     """
+    _refuse_missing(model)
     folder, config, entry, name = Path(model).expanduser(), merged(), dict[str, Any](), model
     if is_folder(folder):
         entry, name = _of_folder(folder.resolve(), family), folder.resolve().name
@@ -240,6 +261,12 @@ def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
     if family in families_with_role("reranker"):
         system, parts = f"bm25+{name}", {"first_stage": "bm25", "reranker": name}
     return system, {**({"models": {name: entry}} if entry else {}), "systems": {system: parts}}
+
+
+def _refuse_missing(text: str) -> None:
+    """Raise ConfigError if a text is the path of a folder that there is not."""
+    if text.startswith((".", "/", "~")) and not is_folder(Path(text).expanduser()):
+        raise ConfigError(f"there is no folder {text}")
 
 
 def is_own_collection(row: str) -> bool:
