@@ -19,7 +19,8 @@ import numpy as np
 from scipy import stats
 
 from beirgrid.collections import qrels
-from beirgrid.runs import metrics, runs
+from beirgrid.measures import per_query
+from beirgrid.runs import runs
 from beirgrid.sets import pools
 
 BUDGETS = (100, 300, 1000, 3000)
@@ -32,7 +33,7 @@ Grades = dict[str, dict[str, int]]
 
 def values(found: dict[str, runs.Run], grades: Grades) -> Values:
     """Compute nDCG@10 of each system per query: float64 [queries]."""
-    return {system: metrics.per_query(run, grades, ["ndcg@10"])["ndcg@10"] for system, run in found.items()}
+    return {system: per_query(run, grades, ["ndcg@10"])["ndcg@10"] for system, run in found.items()}
 
 
 def compared(by_pool: Values, truth: Values) -> tuple[float, float, float, float]:

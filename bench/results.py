@@ -16,9 +16,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from beirgrid.config.metric_names import written
 from beirgrid.core import files, paths
 from beirgrid.core.checkout import CHECKOUT
+from beirgrid.measures import written
 from beirgrid.results.answers import DONE, Answers, read_answers
 from beirgrid.tools.open_systems import cpu_name
 

@@ -13,7 +13,7 @@ import pages
 import pandas as pd
 import pytest
 
-from beirgrid.config.metric_names import written
+from beirgrid.measures import written
 from beirgrid.page.analyses import Figure
 from beirgrid.results import comparisons
 from beirgrid.results.answers import typed

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
+import ir_measures
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -21,10 +22,11 @@ import pytrec_eval
 from beir.retrieval import custom_metrics
 from helpers import main
 
+from beirgrid import measures
 from beirgrid.collections.qrels import read as read_qrels
-from beirgrid.config.metric_names import written
 from beirgrid.core.errors import DataError
-from beirgrid.runs import metrics, runs
+from beirgrid.measures import written
+from beirgrid.runs import runs
 
 Grades = dict[str, dict[str, int]]
 Scores = dict[str, dict[str, float]]
@@ -194,12 +196,12 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_metrics_equal_trec_eval(case: Case) -> None:
-    got = metrics.per_query(case.read, case.qrels, TREC_METRICS)
+    got = measures.per_query(case.read, case.qrels, TREC_METRICS)
     assert_equal(got, trec_values(case.qrels, case.run), list(case.qrels))
 
 
 def test_metrics_that_trec_eval_lacks_equal_their_definitions(case: Case) -> None:
-    got = metrics.per_query(case.read, case.qrels, OWN_METRICS)
+    got = measures.per_query(case.read, case.qrels, OWN_METRICS)
     assert_equal(got, slow_values(case.qrels, case.run), list(case.qrels))
 
 
@@ -207,7 +209,7 @@ def test_holes_of_the_corpus_are_those_of_beir(case: Case) -> None:
     """beir rounds to five digits, and sorts by score only, so it gets ranks."""
     ranks = {q: {document: -float(rank) for rank, document in enumerate(case.read[q].ids)} for q in case.read}
     expected = custom_metrics.hole(case.qrels, ranks, list(CUTOFFS))
-    got = metrics.per_query(case.read, case.qrels, [f"hole_corpus@{k}" for k in CUTOFFS])
+    got = measures.per_query(case.read, case.qrels, [f"hole_corpus@{k}" for k in CUTOFFS])
     assert [values.mean() for values in got.values()] == pytest.approx([*expected.values()], abs=5.1e-6)
     assert [*expected] == [f"Hole@{k}" for k in CUTOFFS]
     assert got["hole_corpus@10"].mean() > 0
@@ -237,8 +239,6 @@ def test_command_line_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("name", ["ndcg", "ndcg_burges", "ndcg_judged", "recall", "mrr", "map", "p", "success"])
 def test_a_metric_has_the_name_and_the_values_of_ir_measures(name):
-    import ir_measures
-
     rng = np.random.default_rng(5)
     queries = [str(query) for query in range(1, 13)]
     qrels = {query: {f"d{n}": int(rng.integers(4)) for n in rng.choice(40, 15, replace=False)} for query in queries}
@@ -247,9 +247,28 @@ def test_a_metric_has_the_name_and_the_values_of_ir_measures(name):
     assert str(measure) == written(f"{name}@10")
     expected = {found.query_id: found.value for found in ir_measures.iter_calc([measure], qrels, run)}
     ranked = {query: runs.canonical(query, scores, list(scores.values())) for query, scores in run.items()}
-    got = metrics.per_query(ranked, qrels, [str(measure)])[str(measure)]
+    got = measures.per_query(ranked, qrels, [str(measure)])[str(measure)]
     # gdeval, which computes nDCG(dcg='exp-log2'), prints five digits.
     assert got == pytest.approx([expected[query] for query in queries], abs=1e-5 if name == "ndcg_burges" else 1e-9)
+
+
+OTHERS = ["Bpref", "Rprec", "infAP", "Judged@10", "P(rel=2)@10", "RR", "nDCG", "IPrec@0.1"]
+OTHERS += [f"nDCG(gains={{1:5}})@{k}" for k in range(1, 31)]  # ir_measures takes its measures in random order
+
+
+def test_other_measures_of_ir_measures_have_its_values():
+    """Several at once: ir_measures would compute nDCG with the gains that another measure has."""
+    rng = np.random.default_rng(5)
+    queries = [str(query) for query in range(1, 13)]
+    qrels = {query: {f"d{n}": int(rng.integers(-1, 4)) for n in rng.choice(40, 15, replace=False)} for query in queries}
+    run = {query: {f"d{n}": float(score) for n, score in enumerate(rng.permutation(40))} for query in queries}
+    ranked = {query: runs.canonical(query, scores, list(scores.values())) for query, scores in run.items()}
+    got = measures.per_query(ranked, qrels, [*OTHERS, "ndcg@10"])
+    for name in (*OTHERS, "nDCG@10"):
+        found = ir_measures.iter_calc([ir_measures.parse_measure(name)], qrels, run)
+        expected = {one.query_id: one.value for one in found}
+        assert got[measures.metric_key(name)] == pytest.approx([expected[query] for query in queries], abs=1e-12), name
+        assert len({*expected.values()}) > 1
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -277,7 +296,7 @@ def test_p_mrr_is_that_of_mteb(listed):
     expected = evaluate_p_mrr_change(qrels, found, changed, [1, 3, 5, 10, 20, 100, 1000])["p-MRR"]
     run = {query: runs.canonical(query, scores, list(scores.values())) for query, scores in found.items()}
     changes = {f"{number}-{kind}": of for number, of in changed.items() for kind in ("og", "changed")}
-    values = metrics.per_query(run, qrels, ["p_mrr@1000", "ndcg@10"], changes if listed else None)["p_mrr@1000"]
+    values = measures.per_query(run, qrels, ["p_mrr@1000", "ndcg@10"], changes if listed else None)["p_mrr@1000"]
     assert np.mean(values) == pytest.approx(expected, abs=1e-12)
     assert abs(expected) > 0.001
     for others, message in (
@@ -285,7 +304,7 @@ def test_p_mrr_is_that_of_mteb(listed):
         ({"1-og": {"d1": 1}, "1-changed": {"d1": 2}}, "no pair of queries has one"),
     ):
         with pytest.raises(DataError, match=message):
-            metrics.per_query({}, others, ["p_mrr@1000"])
+            measures.per_query({}, others, ["p_mrr@1000"])
 
 
 def test_metrics_over_groups_of_queries_are_those_of_mteb():
@@ -315,10 +334,10 @@ def test_metrics_over_groups_of_queries_are_those_of_mteb():
         else:
             merged = mteb_metrics.max_over_subqueries(qrels, found, [1, 3, 5, 10, 20, 100, 1000])
             expected["map_subqueries@1000"] = merged["max_over_subqueries_map_at_1000"]
-        got = metrics.per_query(run, qrels, list(expected))
+        got = measures.per_query(run, qrels, list(expected))
         for name, value in expected.items():
             # mteb rounds what it merges to five decimals.
             assert np.mean(got[name]) == pytest.approx(value, abs=1e-5 if name.startswith("map") else 1e-12), name
             assert 0.001 < value < 0.999
     with pytest.raises(DataError, match="compares queries ID_q1 and ID_q2; 'q_q1' is in no such pair"):
-        metrics.per_query({}, {"q_q1": {"d1": 1}}, ["paired_accuracy@1"])
+        measures.per_query({}, {"q_q1": {"d1": 1}}, ["paired_accuracy@1"])

@@ -16,12 +16,13 @@ import pandas as pd
 import pytest
 from helpers import main, run_work
 
+from beirgrid import measures
 from beirgrid.core import files, paths
 from beirgrid.page import documents
 from beirgrid.paper import work as analyse
 from beirgrid.results import answers
 from beirgrid.results.summary import DatasetSummary
-from beirgrid.runs import metrics, runs
+from beirgrid.runs import runs
 from beirgrid.stages.aggregate import work as aggregate
 from beirgrid.stages.report import work as report
 
@@ -100,7 +101,7 @@ def test_the_tables_of_a_grid(analysed):
     assert holes.loc[("both", "dense"), "queries"] == 16
     for (system, dataset), found in grid.runs.items():
         run = {query: runs.canonical(query, ids, range(len(ids), 0, -1)) for query, ids in found.items()}
-        whole = metrics.per_query(run, grid.qrels[dataset], [f"{name}@10" for name in analyse.METRICS])
+        whole = measures.per_query(run, grid.qrels[dataset], [f"{name}@10" for name in analyse.METRICS])
         values = [of.mean() for of in whole.values()]
         assert holes.loc[(dataset, system), list(analyse.METRICS)].tolist() == pytest.approx(values)
     assert ((holes["hole_corpus"] > 0) & (holes["hole_corpus"] < holes["hole"])).all()

@@ -12,12 +12,13 @@ import pytest
 import scipy.stats
 from statsmodels.stats.weightstats import DescrStatsW
 
+from beirgrid import measures
 from beirgrid.analysis import across, tables
 from beirgrid.core.errors import DataError
 from beirgrid.results.cells import CellState
 from beirgrid.results.comparisons import ESTIMATE
 from beirgrid.results.summary import DatasetSummary, GridSummary
-from beirgrid.runs import metrics, runs
+from beirgrid.runs import runs
 
 FEW = {"resamples": 400, "permutations": 500}
 METRICS = ("ndcg@10", "hole@10")
@@ -272,12 +273,12 @@ def test_a_group_has_the_value_that_its_queries_have_by_themselves(metric):
     run = {query: runs.canonical(query, documents, list(numbers.random(12))) for query in queries}
     judged = {query: dict.fromkeys(numbers.choice(documents, 2), 1) for query in queries}
     judged |= {query: {document: 1} for query in queries for document in run[query].ids[:1] if numbers.random() < 0.6}
-    of_queries = pd.DataFrame(metrics.per_query(run, judged, [metric]), queries)
+    of_queries = pd.DataFrame(measures.per_query(run, judged, [metric]), queries)
     ((found,),) = tables.by_units([tables.stack("x", {"s": of_queries})])
     groups, expected = group_of(metric, queries), []
     for group in groups.unique():
         own = {query: judged[query] for query in queries[groups == group]}
-        expected.append(metrics.per_query(run, own, [metric])[metric].mean())
+        expected.append(measures.per_query(run, own, [metric])[metric].mean())
     assert found.scores[:, 0, 0].tolist() == pytest.approx(expected)
     assert found.scores.mean() == pytest.approx(of_queries[metric].mean())
     assert len({*expected}) > 1

@@ -222,7 +222,7 @@ def test_a_folder_that_cannot_be_read_is_no_missing_system(copy):
         (["{a}:t", "{b}"], "has no system 't' (it has base, s)"),
         (["{a}:base", "{b}:s", "--datasets", "y"], "have no cell in common"),
         (["{a}", "{b}", "--tolerance", "-1"], "tolerance: Input should be greater than or equal to 0 (here '-1')"),
-        (["{a}", "{b}", "--metrics", "query"], "'query' is not a metric of the form name@k"),
+        (["{a}", "{b}", "--metrics", "query"], "there is no metric 'query'"),
         (["{a}", "{b}", "--datasets", "x,z"], "--datasets: neither A nor B has 'z'"),
         (["{a}", "{b}", "--output", "{a}/v.json"], "v.json is written as CSV: name a file .csv"),
     ],

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import zipfile
 from typing import Any
 
+import ir_measures
 import pytest
 import yaml
 from graph import everything, inputs, settings
@@ -16,7 +19,6 @@ from beirgrid import config
 from beirgrid.collections.sources import open_source
 from beirgrid.config import checks, values
 from beirgrid.config.datasets import Corpus, Dataset
-from beirgrid.config.metric_names import written
 from beirgrid.core.checkout import CHECKOUT, resolve_path
 from beirgrid.core.errors import BeirgridError, ConfigError
 from beirgrid.graph.grid import Grid
@@ -24,8 +26,8 @@ from beirgrid.graph.resources import Resources
 from beirgrid.graph.sizes import Sizes
 from beirgrid.graph.stage import Job, stages
 from beirgrid.graph.summaries import Summary
+from beirgrid.measures import MEASURES, parse_metric, written
 from beirgrid.results.summary import GridSummary
-from beirgrid.runs import metrics
 from beirgrid.search import lucene
 
 
@@ -272,13 +274,57 @@ def test_ids_and_counts_are_those_of_ir_datasets(raw, tmp_path, monkeypatch):
 
 
 def test_metrics_are_read():
-    assert metrics.parse_metric("recall_cap@100") == ("recall_cap", 100)
+    assert parse_metric("recall_cap@100") == (MEASURES["recall_cap"], 100)
     for measure, name in {"nDCG@10": "ndcg", "R@10": "recall", "RR@10": "mrr", "AP@10": "map", "P@10": "p"}.items():
-        assert metrics.parse_metric(measure) == metrics.parse_metric(f"{name}@10") == (name, 10)
+        assert parse_metric(measure) == parse_metric(f"{name}@10") == (MEASURES[name], 10)
         assert written(f"{name}@10") == measure
-    for wrong in ("ndcg@0", "ndcg@", "NDCG@10", "ndcg@10\n", "ndcg@ten", "@10"):
+    for measure, name in {
+        "NDCG@10": "ndcg@10",
+        'nDCG(dcg="exp-log2")@5': "ndcg_burges@5",
+        "AP(cutoff=5)": "map@5",
+        "P(rel = 2)@10": "P(rel=2)@10",
+        "Bpref(rel=1)": "Bpref",
+        "Judged@10": "Judged@10",
+        "nDCG": "nDCG",
+    }.items():
+        assert parse_metric(measure).name == name
+        assert written(name) == str(ir_measures.parse_measure(measure))
+    for wrong in ("ndcg@0", "ndcg@", "ndcg@10\n", "ndcg@ten", "@10"):
         with pytest.raises(BeirgridError):
-            metrics.parse_metric(wrong)
+            parse_metric(wrong)
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("bpref", "there is no metric 'bpref'; did you mean 'BPref'?"),
+        ("rpb(p=0.8)", "there is no metric 'rpb'; did you mean 'RBP'?"),
+        ("nDCG@0", "'nDCG@0' is not a metric of the form name@k, such as nDCG@10"),
+        ("P", "'P' is not a metric of the form name@k, such as P@10"),
+        ("P(rel='a')@5", "ir_measures refuses the metric \"P(rel='a')@5\": invalid param rel='a'"),
+        ("P(level=2)@5", "ir_measures refuses the metric 'P(level=2)@5': unsupported params found: ['level']"),
+        ("INSQ", "ir_measures refuses the metric 'INSQ': invalid param max_rel"),
+        ("alpha_nDCG@10", "ir_measures cannot compute 'alpha_nDCG@10' here: pip install ir-measures[pyndeval]"),
+        ("RBP", "ir_measures cannot compute 'RBP' here: it takes other parameters, or needs more of them"),
+        ("P(rel=2)@2000000", "looks deeper than any run"),
+        ("P(rel=2)@1000", "metrics: P(rel=2)@1000 looks deeper than the runs are (retrieve.depth is 200)"),
+    ],
+)
+def test_a_metric_that_cannot_be_computed_is_refused_with_the_configuration(raw, metric, message):
+    raw["metrics"] = ["ndcg@10", metric]
+    raw["retrieve"]["depth"] = 200
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        config.load(raw)
+
+
+def test_only_a_metric_of_ir_measures_imports_it():
+    """Each job and Snakemake read the configuration."""
+    code = "import sys; from beirgrid.measures import parse_metric; parse_metric({!r}); print(*sys.modules)"
+    for metric, imported in (("nDCG@10", False), ("Bpref", True)):
+        command = [sys.executable, "-c", code.format(metric)]
+        modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        assert ("ir_measures" in modules) == imported
+        assert not {"torch", "pandas", "pyarrow"} & {*modules}
 
 
 def test_short_stages_of_a_small_corpus_share_a_job(raw):

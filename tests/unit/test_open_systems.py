@@ -23,6 +23,7 @@ from helpers import made_once, main, run_job
 from beirgrid import config
 from beirgrid.collections.collection import read_queries
 from beirgrid.core import files, paths
+from beirgrid.core.provenance import Stamp
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.graph import artifacts, job

@@ -21,10 +21,10 @@ from helpers import ROOT, tracked_configuration
 from pages import answers_of
 
 from beirgrid.config.entries import TOLERANCES
-from beirgrid.config.metric_names import NAMES, parse_metric
 from beirgrid.config.names import local_name
 from beirgrid.core.errors import ConfigError
 from beirgrid.exchange import exports
+from beirgrid.measures import MEASURES, parse_metric
 from beirgrid.page import sections
 from beirgrid.results import cells, published, table_files
 from beirgrid.results.answers import read_answers, typed, write_answers
@@ -75,7 +75,7 @@ def test_each_published_value_is_of_a_known_system_and_a_registered_dataset():
     # tests/unit/test_collection_names.py compares the names in these files with mteb's tasks.
     named = {value.dataset for value in _tracked(*OF_TASKS)}
     assert {value.dataset for value in values} - named <= set(registered["datasets"])
-    assert {parse_metric(value.metric).name for value in values} <= set(NAMES)
+    assert {parse_metric(value.metric).measure.name for value in values} <= MEASURES.keys()
 
 
 def test_values_of_another_protocol_are_marked():

@@ -10,8 +10,8 @@ import yaml
 from helpers import ROOT
 
 from beirgrid.__main__ import main
-from beirgrid.config.metric_names import metric_key
 from beirgrid.core.errors import DataError
+from beirgrid.measures import metric_key
 from beirgrid.runs import runs
 
 ZIPPED = gzip.compress(b"".join(b"1 Q0 d%d %d %d t\n" % (i, i, 900 - i) for i in range(900)))

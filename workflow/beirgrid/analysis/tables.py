@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..config import metric_names
+from .. import measures
 from ..core.errors import DataError
 from ..results import comparisons
 from ..results.answers import ALL, LEAST_DATASETS, ZERO_SHOT, both_ways, columns, typed
@@ -24,7 +24,6 @@ from ..results.comparisons import ALPHA, ESTIMATE, ROUNDING, Student, student
 from ..results.permutations import PERMUTATIONS
 from ..results.scores import read_per_query
 from ..results.summary import GridSummary
-from ..runs.metrics import STEMS
 from . import across as over_datasets
 from . import significance
 
@@ -71,7 +70,7 @@ class Comparison(NamedTuple):
 
 
 def read_dataset(
-    name: str, paths: Mapping[str, Path], metrics: Sequence[str], main: str = metric_names.USUAL
+    name: str, paths: Mapping[str, Path], metrics: Sequence[str], main: str = measures.USUAL
 ) -> EvaluatedDataset:
     """Read the scores of one dataset: per system, its per-query file. ``main`` is the dataset's main metric.
 
@@ -91,16 +90,16 @@ def read_dataset(
     return stack(name, tables, main)
 
 
-def stack(name: str, tables: Mapping[str, pd.DataFrame], main: str = metric_names.USUAL) -> EvaluatedDataset:
+def stack(name: str, tables: Mapping[str, pd.DataFrame], main: str = measures.USUAL) -> EvaluatedDataset:
     """Return a dataset from queries × metrics of each system; all tables have the same queries and metrics."""
     systems = tuple(sorted(tables))
     first = tables[systems[0]]
     ordered = [tables[system].reindex(index=first.index, columns=first.columns) for system in systems]
     scores = np.stack([table.to_numpy(np.float64) for table in ordered], axis=1)
     for column, metric in enumerate(first.columns):
-        meant = main if metric == metric_names.MAIN else metric
-        if stem := STEMS.get(meant.partition("@")[0]):
-            scores[:, :, column] = _of_groups(scores[:, :, column], [stem(str(query)) for query in first.index])
+        meant = main if metric == measures.MAIN else metric
+        if group := measures.parse_metric(str(meant)).measure.group:
+            scores[:, :, column] = _of_groups(scores[:, :, column], [group(str(query)) for query in first.index])
     return EvaluatedDataset(name, systems, tuple(first.columns), scores)
 
 
@@ -233,7 +232,7 @@ def _corrected(tests: pd.DataFrame) -> pd.DataFrame:
 def _tests(means: pd.DataFrame, pairs: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
     """Return the means with the tests of each system against the best and against the baseline."""
     both, of_metric = both_ways(pairs), means["metric"]
-    better = means["mean"].where(~of_metric.map(metric_names.lower_is_better), -means["mean"])
+    better = means["mean"].where(~of_metric.map(measures.lower_is_better), -means["mean"])
     leaders = means.loc[better.groupby(of_metric).idxmax()].set_index("metric")
     table = means.assign(best=of_metric.map(leaders["system"]))
     to_best = both.rename(columns={"other": "best"})[["metric", "system", "best", "p_tukey"]]
@@ -332,7 +331,7 @@ def _across(datasets: Sequence[EvaluatedDataset], systems: Sequence[str], baseli
     tables, count, width = [], len(systems), len(systems) * (1 if reference is None else 2)
     for start, metric in zip(range(0, means.shape[1], width), metrics, strict=True):
         own, differences = slice(start, start + count), slice(start + count, start + width)
-        lower = metric_names.lower_is_better(metric)
+        lower = measures.lower_is_better(metric)
         table = summarise(means[:, own], systems, baseline, lower_is_better=lower)
         table["p_best"] = over_datasets.against_best(means[:, own], lower_is_better=lower)
         for resampled, interval in zip(("queries", "datasets"), intervals, strict=True):
@@ -381,7 +380,7 @@ def zero_shot_pairs(
     for (metric, system, other), of in table.groupby(["metric", "system", "other"], sort=False):
         names = sorted(of["dataset"])
         mean, other_mean = (np.mean([means[metric, name, on] for on in names]) for name in (system, other))
-        better = -of["difference"] if metric_names.lower_is_better(str(metric)) else of["difference"]
+        better = -of["difference"] if measures.lower_is_better(str(metric)) else of["difference"]
         wins, losses = (int((sign * better > ROUNDING).sum()) for sign in (1, -1))
         average = comparisons.over_datasets(of)
         p = average.p() if len(of) >= LEAST_DATASETS else [math.nan]
@@ -435,7 +434,7 @@ def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str])
         done = {system: state.per_query for system, state in states.items() if state.per_query is not None}
         if not done:
             return None
-        measured.append(stack(part, done, grid.meant(metric_names.MAIN, part)))
+        measured.append(stack(part, done, grid.meant(measures.MAIN, part)))
     if not grid.datasets[name].mean_of:
         return measured[0]
     whole = mean_of(name, measured)

@@ -9,9 +9,9 @@ from pathlib import Path
 from ..core import files, paths
 from ..core.checkout import is_folder, resolve_path
 from ..core.families import RERANKERS
+from ..measures import parse_metric
 from . import entries, lock
 from .entries import Config
-from .metric_names import parse_metric
 from .values import unread_by_bm25
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from ..core.checkout import resolve_path
-from .metric_names import USUAL, registered_metric
+from ..measures import USUAL, metric_key
 from .values import LIST, Count, Entry, Language, Name, Names, PathName, Positive, Refers, Revision
 
 
@@ -97,7 +97,7 @@ class Dataset(Entry):
     )
     task: str = Field("", description="Task, as in the BEIR paper. Tables show it.")
     domain: str = Field("", description="Domain, as in the BEIR paper. Tables show it.")
-    metric: Annotated[str, Field(pattern="@"), AfterValidator(registered_metric)] = Field(
+    metric: Annotated[str, Field(pattern="@"), AfterValidator(metric_key)] = Field(
         USUAL, description="Main metric, name@k: what main stands for among metrics."
     )
     relevance: Literal["", "binary", "3-level", "4-level", "5-level", "6-level"] = Field(

@@ -14,9 +14,9 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from ..core.compute import Device, Kernels, Precision
 from ..core.errors import nearest
+from ..measures import metric_key
 from .datasets import *
 from .datasets import Corpus, Dataset
-from .metric_names import registered_metric
 from .models import *
 from .models import Model
 from .recipes import *
@@ -104,7 +104,7 @@ class EncodeSettings(Entry):
 
 
 def _keys(metrics: tuple[str, ...]) -> tuple[str, ...]:
-    return once(tuple(map(registered_metric, metrics)))
+    return once(tuple(map(metric_key, metrics)))
 
 
 # In configfiles, models also stand under ids of the hub, so the schema takes any text.

@@ -14,9 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from ..core.checkout import CHECKOUT
 from ..core.errors import ConfigError, printable, quoted
+from ..measures import MAIN
 from . import checks, entries, names, seeds
 from .entries import Config
-from .metric_names import MAIN
 from .values import explain
 
 # The keys of all entries.

@@ -8,13 +8,11 @@ from functools import cache
 from itertools import product
 from typing import Any, cast
 
-from ..core.errors import BeirgridError, ConfigError
-from .metric_names import USUAL, parse_metric
+from ..core.errors import ConfigError
+from ..measures import MEASURES, USUAL
 from .registry import KINDS, mteb, mteb_names, mteb_version
 from .values import COMMIT
 
-# mteb's names of metrics that differ from ours.
-_METRICS = {"precision": "p", "hit_rate": "success", "max_over_subqueries_map": "map_subqueries"}
 # Main metrics that have no cut: accuracy is recall at 1, and p-MRR compares whole rankings of 1,000 documents.
 _WITHOUT_CUT = {"accuracy": "recall@1", "p-MRR": "p_mrr@1000", "paired_accuracy": "paired_accuracy@1"}
 # Mean bytes of a word and the space after it, in English.
@@ -188,12 +186,8 @@ def _is_loaded_by_mteb(task: Any, figures: Mapping[str, Any]) -> bool:
 def main_metric(score: str) -> str:
     """Return our name of a main metric of mteb; empty if beirgrid does not compute it."""
     name, _, k = score.partition("_at_")
-    metric = _WITHOUT_CUT.get(score, f"{_METRICS.get(name, name)}@{k}")
-    try:
-        parse_metric(metric)
-    except BeirgridError:
-        return ""
-    return metric
+    ours = next((measure.name for measure in MEASURES.values() if name in (measure.mteb, measure.name)), None)
+    return _WITHOUT_CUT.get(score, f"{ours}@{k}" if ours and k.isdecimal() else "")
 
 
 def _language(meta: Any, subset: str) -> str:

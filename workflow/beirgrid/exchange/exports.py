@@ -13,12 +13,12 @@ import pandas as pd
 import yaml
 
 from ..collections import qrels
-from ..config.metric_names import MAIN, USUAL, lower_is_better, metric_key, parse_metric, written
 from ..config.mteb_collections import ISO_639_1
 from ..config.registry import tasks
 from ..core import files, provenance
 from ..core.checkout import full_version
 from ..core.errors import BeirgridError, DataError, nearest, show, warn
+from ..measures import MAIN, USUAL, lower_is_better, metric_key, parse_metric, written
 from ..results import results_folder, scores, summary, table_files
 from ..results.answers import REPLACED, Answers
 from ..results.cells import precisions
@@ -103,8 +103,6 @@ def export_trec(*, output: Output, directory: Directory = Path(), grid: GridName
 
 # mteb's JSON and the hub's YAML
 
-# mteb's names of our metrics, where they differ.
-_METRICS = {"p": "precision", "success": "hit_rate"}
 # Languages as mteb writes them: ISO 639-3 (of several, the first) and script, by ISO 639-1 code.
 _SCRIPTS = {"ar": "Arab", "fa": "Arab", "bn": "Beng", "hi": "Deva", "ja": "Jpan", "ko": "Hang", "ru": "Cyrl"}
 _SCRIPTS |= {"uk": "Cyrl", "te": "Telu", "th": "Thai", "zh": "Hans"}
@@ -174,7 +172,8 @@ def main_score(cell: ExportedCell) -> float:
 
 def _metric(name: str) -> str:
     metric = parse_metric(name)
-    return f"{_METRICS.get(metric.name, metric.name)}_at_{metric.k}"
+    base = metric.measure.mteb or metric.measure.name
+    return f"{base}_at_{metric.k}" if metric.k else base
 
 
 def _split(settings: dict[str, Any]) -> str:
@@ -239,7 +238,7 @@ def export_table(
     """
     place = results_folder.only_grid(directory, grid)
     of_grid = summary.read(place)
-    metric = metric_key(metric) or of_grid.metrics[0]
+    metric = metric_key(metric) if metric else of_grid.metrics[0]
     if metric not in of_grid.metrics:
         raise BeirgridError(f"the grid {of_grid.name} has no metric {metric!r}{nearest(metric, of_grid.metrics)}")
     answers = table_files.read(of_grid, place.parent / "tables")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..config.metric_names import lower_is_better, written
+from ..measures import lower_is_better, written
 from ..results import answers as grid_tables
 from ..results import comparisons
 from ..results.answers import DONE, LEAST_DATASETS, STATUSES, ZERO_SHOT, Answers, both_ways

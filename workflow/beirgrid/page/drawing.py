@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..config.metric_names import written
+from ..measures import written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,8 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup, escape
 
-from ..config.metric_names import written
 from ..core.checkout import CHECKOUT, full_version
+from ..measures import written
 from ..results import table_files as data_tables
 from ..results.answers import Answers, verdict_counts
 from ..results.summary import GridSummary

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from ..collections import collection
-from ..config.metric_names import MAIN, lower_is_better, written
 from ..core import paths, provenance
 from ..core.errors import DataError
+from ..measures import MAIN, lower_is_better, written
 from ..results import comparisons, table_files
 from ..results.answers import DONE, FAILED, LEAST_DATASETS, PENDING, REPLACED, ZERO_SHOT, Answers, both_ways
 from ..results.comparisons import ALPHA

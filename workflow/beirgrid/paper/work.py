@@ -16,12 +16,13 @@ from ..core import files, paths, provenance
 from ..core.errors import warn
 from ..core.progress import Progress
 from ..core.provenance import Made
+from ..measures import per_query
 from ..page import drawing
 from ..results import efficiency, table_files
 from ..results.answers import DONE, against_baseline, guarded
 from ..results.cells import Cells, find
 from ..results.summary import Cell, GridSummary, SummaryFile
-from ..runs import metrics, runs
+from ..runs import runs
 from . import figures, words
 
 # Depth of the length analysis, and the cut-off of hole@k.
@@ -117,7 +118,7 @@ def holes(run: runs.Run, qrels: Mapping[str, Mapping[str, int]], k: int = 10) ->
         ranking = run.get(query, runs.EMPTY)
         places = [place for place, document in enumerate(ranking.ids) if place < k or document in judged]
         needed[query] = runs.Ranking([ranking.ids[place] for place in places], ranking.scores[places])
-    values = metrics.per_query(needed, qrels, [f"{name}@{k}" for name in METRICS])
+    values = per_query(needed, qrels, [f"{name}@{k}" for name in METRICS])
     return {name: float(values[f"{name}@{k}"].mean()) for name in METRICS}
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple, TextIO
 
 import pandas as pd
 
-from ..config.metric_names import lower_is_better
 from ..core import files
+from ..measures import lower_is_better
 
 # The columns of each table. A column has the same type in all tables.
 _COLUMNS = {

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..config.entries import TOLERANCES
-from ..config.metric_names import registered_metric
 from ..config.names import local_name
 from ..core.errors import ConfigError, nearest, quoted
+from ..measures import metric_key
 
 COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note", "protocol"]
 # Optional further columns: what the value was measured on, if its source says so.
@@ -111,7 +111,7 @@ def _values(path: Path, rows: csv.DictReader[str], tolerances: Mapping[str, floa
             raise ConfigError(f"{line}: the line must have {len(names)} values (quote those with a comma)")
         if any("\n" in value for value in row.values()):  # the rows up to the next quote would be lost
             raise ConfigError(f"{line}: a line break within a value. Does it begin with a quote?")
-        tolerance_class, text, row["metric"] = row.pop("class"), row.pop("value"), registered_metric(row["metric"])
+        tolerance_class, text, row["metric"] = row.pop("class"), row.pop("value"), metric_key(row["metric"])
         if tolerance_class not in tolerances:
             hint = nearest(tolerance_class, tolerances)
             raise ConfigError(f"{line}: no tolerance class {tolerance_class!r}{hint} (config: tolerances)")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from ..config.metric_names import USUAL
 from ..core import files, provenance
 from ..core.errors import DataError, quoted
+from ..measures import USUAL
 from . import results_folder
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from pydantic import Field, PlainValidator, ValidationError
 
 from ..config.datasets import Statistics
 from ..config.entries import TOLERANCES
-from ..config.metric_names import MAIN, USUAL
 from ..config.values import LIST, Entry, NotNegative, Seed
 from ..core import files, provenance
 from ..core.errors import DataError
+from ..measures import MAIN, USUAL
 from . import results_folder
 
 Texts = Annotated[tuple[str, ...], LIST]

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..config.metric_names import lower_is_better, written
 from ..core import files, provenance
 from ..core.errors import DataError
+from ..measures import lower_is_better, written
 from .answers import (
     DONE,
     FAILED,

@@ -16,10 +16,11 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import table_lines
+from ..measures import per_query
 from ..results import comparisons
 from ..results.comparisons import ROUNDING, student
 from ..results.summary import GridSummary
-from ..runs import metrics, runs
+from ..runs import runs
 from . import agreement, pools
 from .evaluation_set import EvaluationSet
 
@@ -40,7 +41,7 @@ def values(grades: Grades, rankings: pools.Rankings, name: str = METRIC) -> pd.D
         system: {query: runs.EMPTY._replace(ids=list(ids)) for query, ids in of_queries.items()}
         for system, of_queries in rankings.items()
     }
-    return pd.DataFrame({system: metrics.per_query(run, grades, [name])[name] for system, run in run_of.items()})
+    return pd.DataFrame({system: per_query(run, grades, [name])[name] for system, run in run_of.items()})
 
 
 def judge_agreement(made: EvaluationSet) -> list[str]:

@@ -12,13 +12,13 @@ from ..config import registry
 from ..config.checks import absent_folder, models_behind
 from ..config.entries import LocalCorpus, Reranked, Retriever
 from ..config.load import merged
-from ..config.metric_names import NAMES, STANDARD, lower_is_better, written
 from ..config.names import local_name
 from ..core import paths
 from ..core.checkout import resolve_path
 from ..core.errors import show, table_lines
 from ..graph.grid import Grid
 from ..graph.resources import Resources
+from ..measures import MEASURES, STANDARD, written
 from ..results import results_folder, scores
 from .options import ConfigFiles
 from .run import ready_made
@@ -135,10 +135,10 @@ def _datasets(grid: Grid, folder: Path) -> Iterator[Row]:
 
 def _metrics(grid: Grid, folder: Path) -> Iterator[Row]:
     """Yield the metrics."""
-    for name in NAMES:
+    for name, measure in MEASURES.items():
         used = [written(metric) for metric in STANDARD if metric.split("@")[0] == name]
-        row = {"metric": f"{name}@k", "written": written(f"{name}@k"), "by default": used}
-        yield row | {"less is better": lower_is_better(f"{name}@1")}
+        row = {"metric": f"{name}@k", "written": written(f"{name}@k"), "source": measure.source, "by default": used}
+        yield row | {"less is better": measure.lower_is_better}
 
 
 def _grids(grid: Grid, folder: Path) -> Iterator[Row]:

@@ -14,10 +14,10 @@ import pandas as pd
 from pydantic import AfterValidator
 
 from ..analysis.tables import EvaluatedDataset, by_units, read_dataset
-from ..config.metric_names import lower_is_better, registered_metric, written
 from ..config.values import NotNegative
 from ..core import files, paths, provenance
 from ..core.errors import BeirgridError, DataError, say, show
+from ..measures import lower_is_better, metric_key, written
 from ..results import comparisons, results_folder, scores, summary
 from ..results.answers import guarded
 from ..results.comparisons import ROUNDING, student
@@ -64,7 +64,7 @@ def compare(
     directory: Annotated[Path, "base folder of A and B"] = Path(),
     metrics: Annotated[
         NameLists,
-        AfterValidator(lambda names: tuple(dict.fromkeys(map(registered_metric, names)))),
+        AfterValidator(lambda names: tuple(dict.fromkeys(map(metric_key, names)))),
         "metrics, such as nDCG@10 (default: all that both have)",
     ] = (),
     datasets: Annotated[NameLists, "datasets (default: all)"] = (),

@@ -13,14 +13,13 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 
 from ..collections import collection, qrels
 from ..config.load import merged
-from ..config.metric_names import parse_metric
 from ..core import files, paths, provenance
 from ..core.errors import BeirgridError
 from ..graph import artifacts
 from ..graph.grid import Grid
 from ..graph.rules import Rules
 from ..graph.stage import jobs_behind
-from ..runs import metrics as measures
+from ..measures import parse_metric, per_query
 from ..runs import runs
 from ..runs.limits import Limits
 from .run import describe, is_own_collection
@@ -74,7 +73,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
         """Return the mean of each metric, as ``{dataset}_{metric}``, and store it in the model's card if it has one."""
-        values = measures.per_query(self.rank(model), self.qrels, self.metrics)
+        values = per_query(self.rank(model), self.qrels, self.metrics)
         means = {f"{self.dataset}_{metric}": float(np.mean(of_queries)) for metric, of_queries in values.items()}
         if hasattr(model, "model_card_data"):
             self.store_metrics_in_model_card_data(model, means, epoch, steps)

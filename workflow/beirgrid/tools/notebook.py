@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from ..config.metric_names import STANDARD, metric_key
 from ..core.checkout import is_file
 from ..core.errors import BeirgridError
+from ..measures import STANDARD, metric_key
 from ..results.scores import load_scores
 from .run import Snakemake, describe, keep_grid
 

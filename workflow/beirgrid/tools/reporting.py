@@ -18,12 +18,12 @@ import pandas as pd
 
 from ..analysis.tables import EvaluatedDataset, compare_across
 from ..config.load import merged
-from ..config.metric_names import written
 from ..core import files, paths
 from ..core.errors import BeirgridError, DataError, show, warn
 from ..graph.grid import Grid
 from ..graph.job import run as run_job
 from ..graph.summaries import PUBLISHED, Summary
+from ..measures import written
 from ..page.answer import all_published, answer
 from ..results import cells, published, results_folder, summary, table_files
 from ..results.answers import DONE, FAILED, NOT_JUDGED, REPLACED, Answers, typed, verdict_counts

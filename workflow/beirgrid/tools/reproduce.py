@@ -9,11 +9,11 @@ import pandas as pd
 from pydantic import AfterValidator
 
 from ..config.load import merged
-from ..config.metric_names import metric_key, written
 from ..config.names import local_name
 from ..core import paths
 from ..core.errors import BeirgridError, nearest
 from ..graph.summaries import PUBLISHED
+from ..measures import metric_key, written
 from ..results import published
 from ..results.answers import read_answers
 from .run import Snakemake, describe, describe_model, keep_grid

@@ -8,10 +8,10 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..config.metric_names import metric_key, written
 from ..config.values import SizeOrZero
 from ..core import paths, provenance
 from ..core.errors import BeirgridError, column_lines, nearest, show
+from ..measures import metric_key, written
 from ..results import results_folder, scores
 from ..results.results_folder import Result, Results
 

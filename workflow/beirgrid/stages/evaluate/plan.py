@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...config.metric_names import MAIN
 from ...core import paths
 from ...graph import artifacts
 from ...graph.grid import Grid
 from ...graph.stage import Cost, Inputs, Settings, Stage
+from ...measures import MAIN
 
 
 class Evaluate(Stage):

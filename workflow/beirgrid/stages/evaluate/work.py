@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...collections import qrels as judgements
-from ...config.metric_names import MAIN, STANDARD, USUAL, metric_key, parse_metric, written
 from ...core import files
 from ...core.errors import DataError, quoted, warn
 from ...core.provenance import Artifact, Made
+from ...measures import MAIN, STANDARD, USUAL, metric_key, written
+from ...measures import per_query as metrics_per_query
 from ...results.scores import Scores
 from ...runs import runs
-from ...runs.metrics import per_query as metrics_per_query
 
 # The share of the top ten documents that is not judged.
 HOLES = "hole@10"
@@ -110,8 +110,6 @@ def measure(run: Path, qrels: Path, metrics: tuple[str, ...], main: str) -> Meas
         DataError: run or qrels cannot be read, or no query of the run has qrels.
     """
     metrics, main = tuple(map(metric_key, metrics)), metric_key(main)
-    for name in (*metrics, main):
-        parse_metric(name)
     meant = {name: main if name == MAIN else name for name in metrics}
     (grades, changes), found = judgements.read_with_changes(qrels), runs.read(run)
     if look_alikes := [document for query in grades for document in _look_alikes(found.get(query), grades[query])]:
