@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -136,14 +136,16 @@ def test_a_system_ranks_as_its_run(site, system):
 
 
 @pytest.fixture
-def plant(site, monkeypatch) -> Iterator[Plant]:
+def plant(site, monkeypatch) -> Plant:
     """Return a function that runs a retrieval of the site again, as a copied stage that drops the best document."""
     module = types.ModuleType("beirgrid.stages.feedback")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    known = job.by_function() | {"feedback": types.SimpleNamespace(module=module.__name__, stamp=Stamp("feedback", 1))}
+    outputs = {"run": "", "record": ""}
+    known = dict(job.by_function())
     monkeypatch.setattr(job, "by_function", lambda: known)
 
-    def run_again(system: str, **names: str) -> None:
+    def run_again(system: str, stage: str = "feedback", learned: str = "", **names: str) -> None:
+        known[stage] = types.SimpleNamespace(module=module.__name__, stamp=Stamp("feedback", 1), outputs=outputs)
         source = Path(str(retrieve.__file__)).read_text()
         for name, other in names.items():
             source = source.replace(f"def {name}(", f"def {other}(")
@@ -152,9 +154,12 @@ def plant(site, monkeypatch) -> Iterator[Plant]:
             "\n\ndef _shifted(run):\n    return {q: runs.Ranking(r.ids[1:], r.scores[1:]) for q, r in run.items()}\n"
         )
         source = source.replace("from ...", "from beirgrid.")
+        if learned:
+            source = source.replace("    depth: Depth = 1000,", f"    {learned}: Any = None,\n    depth: Depth = 1000,")
         exec(compile(source, "feedback.py", "exec"), module.__dict__)
         made = json.loads(_record(system).read_text())["job"]
-        job.run("feedback", json.dumps({name: part for name, part in made.items() if name != "stage"}).encode())
+        made["settings"] |= {learned: {"terms": 10}} if learned else {}
+        job.run(stage, json.dumps({name: part for name, part in made.items() if name != "stage"}).encode())
 
     return run_again
 
@@ -172,6 +177,15 @@ def test_a_copied_stage_is_never_answered_with_the_ranking_of_the_first(plant, c
     assert shown.out == ""
     assert f"{system!r} cannot be searched: opened again, it ranks d" in shown.err
     assert f"for query 'q0', and its run results/runs/{system}/small.run.gz {first} " in shown.err
+
+
+def test_a_key_that_a_stage_learns_is_refused_until_its_opener_takes_it(plant, capsys):
+    plant("bm25", "retrieve_lexical", learned="rm3")
+    assert main(["search", "bm25", "small", "text"]) == 1
+    shown = capsys.readouterr()
+    message = "'bm25' cannot be searched: its stage retrieve_lexical was given rm3, which its opener does not take"
+    assert message in shown.err
+    assert shown.out == ""
 
 
 @pytest.mark.parametrize(

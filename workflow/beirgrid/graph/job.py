@@ -43,13 +43,14 @@ def run(name: str, text: bytes) -> None:
     try:
         job = {"stage": name, **json.loads(text, object_pairs_hook=files.distinct)}
         values = options(job)
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise ConfigError(f"standard input is not a job, a JSON object of {', '.join(_PARTS)}: {error}") from None
-    record = Path(values.pop("record", None) or values.pop("output"))
     validated = arguments(function, values)
+    if not (record := job.get("outputs", {}).get(_record_name(name))):
+        raise ConfigError(f"outputs.{_record_name(name)}: Missing: the record to write")
     recorder = provenance.Recorder(by_function()[name].stamp, job)
     made = function(**validated)
-    recorder.write(record, made if isinstance(made, Made) else Made(made))
+    recorder.write(Path(record), made if isinstance(made, Made) else Made(made))
 
 
 def stage_function(name: str) -> Callable[..., Any]:
@@ -71,8 +72,18 @@ def opener(name: str) -> Callable[..., Any] | None:
 
 
 def options(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a job, of all its parts, by the names of the function's arguments."""
-    return {name: value for part in _PARTS for name, value in job.get(part, {}).items()}
+    """Return the values of a job, of all its parts, by the names of its function's arguments.
+
+    The record is the runner's, and no argument.
+    """
+    values = {name: value for part in _PARTS for name, value in job.get(part, {}).items()}
+    values.pop(_record_name(job["stage"]), None)
+    return values
+
+
+def _record_name(function: str) -> str:
+    """Return the name of the record among the outputs of a job. The record of an evaluation is its scores."""
+    return "record" if "record" in by_function()[function].outputs else "output"
 
 
 def arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
