@@ -29,11 +29,11 @@ def stage_job(*words: str | Path) -> tuple[list[str], str]:
     else:
         return [*map(str, words)], ""
     function = job.stage_function(name)
-    parts: dict[str, dict[str, Any]] = {"inputs": {}, "outputs": {}, "options": {}}
+    parts: dict[str, dict[str, Any]] = {"inputs": {}, "outputs": {}, "settings": {}}
     outputs = {"record", "output", *by_function()[name].outputs}
     for option, value in _options(function, filter(None, others)).items():
         is_input = str(get_type_hints(function, include_extras=True).get(option)).find("function artifact") > 0
-        parts["inputs" if is_input else "outputs" if option in outputs else "options"][option] = value
+        parts["inputs" if is_input else "outputs" if option in outputs else "settings"][option] = value
     return ["stage", name], json.dumps(parts)
 
 

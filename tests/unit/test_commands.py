@@ -93,7 +93,7 @@ def test_the_job_of_each_rule_fits_its_function(rules_of_paper, rule, tmp_path, 
     outputs = dict.fromkeys(each.stage.outputs, "out")
     command = rules_of_paper.command(each, rules_of_paper.inputs(each), outputs, 1, SimpleNamespace(mem_mb=2000))
     *_, name, _, text = shlex.split(command)
-    made, function = json.loads(text), job.stage_function(name)
+    made, function = {"stage": name, **json.loads(text)}, job.stage_function(name)
     if rule in ("aggregate", "report", "analyses"):
         with pytest.raises(DataError, match=r"grid.json is missing"):
             job.arguments(function, job.options(made))

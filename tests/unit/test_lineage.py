@@ -231,6 +231,7 @@ def test_a_query_tower_is_another_model(site, monkeypatch, tmp_path):
     monkeypatch.chdir(site)
     job = _replaced(_job("runs/dense/one"), {CHECKPOINT.format("dense"): CHECKPOINT.format("other")})
     job["settings"]["two_towers"] = True
+    job["inputs"]["query_tower"] = job["inputs"].pop("checkpoint")
     assert run_job(_elsewhere(job, tmp_path)) == 0
 
 
@@ -276,7 +277,7 @@ LISTS = [
     ("runs/late/one", "indexes"),
     ("runs/late/one", "tokens"),
     (EXPANDED, "expansions"),
-    ("training/gpl@one/negatives", "indexes"),
+    ("training/gpl@one/negatives", "dense_indexes"),
 ]
 
 

@@ -145,7 +145,7 @@ class Recorder:
         self.inputs = {name: [*map(Path, [paths] if isinstance(paths, str) else paths)] for name, paths in given}
         self.ancestry = Ancestry()
         self.agreed = job.get("agreed", {})
-        self.behind = check(self.inputs, self.agreed, self.ancestry)
+        self.behind = check(self.inputs, {**self.agreed, **job.get("settings", {})}, self.ancestry)
         _RUNNING.set((str(job.get("digest")), self.inputs))
         self.started = time.monotonic()
 
@@ -337,9 +337,11 @@ class Ancestry:
         known = self.record_of(path)
         with files.reading(known.place or path):
             settings, facts = known.record.get("settings", {}), known.record.get("facts", {})
-            if {"shard", "shard_size"} <= settings.keys() and "documents" in facts:
+            if {"shard", "shard_size"} <= settings.keys() and "rows" not in facts:  # as earlier versions recorded them
                 first = settings["shard"] * settings["shard_size"]
                 return [first, first + facts["documents"]]
+        if "rows" in facts:
+            return list(facts["rows"])
         sources = (self.rows(source) for role, source, _ in known.inputs if role in _OF_SHARDS)
         return known.record.get("behind", {}).get("rows") or next(filter(None, sources), [])
 

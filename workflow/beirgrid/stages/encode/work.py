@@ -60,6 +60,7 @@ def encode(
             written,
             **opened.facts(),
             documents=stop - start,
+            rows=[start, stop],
             documents_per_second=round(progress.rate, 2),
             dimension=opened.dimension,
         )

@@ -65,6 +65,7 @@ def expand(
     facts.update(
         opened.facts(),
         documents=stop - start,
+        rows=[start, stop],
         documents_expanded=progress.done,
         documents_per_second=round(progress.rate if progress.done else 0.0, 2),
         bytes=files.size(output),
