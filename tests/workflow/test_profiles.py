@@ -12,6 +12,8 @@ import yaml
 from helpers import ROOT, snakemake
 from small import SYSTEMS, finish, job_counts
 
+from beirgrid.core import paths
+
 
 @pytest.mark.parametrize(
     "arguments",
@@ -43,6 +45,20 @@ def test_the_slurm_profile_has_options_that_snakemake_knows():
     assert {name for name in settings if name not in options} == set()
     assert settings["slurm-status-command"] == "squeue"  # sacct hangs where accounting is off
     assert "set-resources" not in settings  # partitions come from the configuration
+
+
+@pytest.mark.parametrize(
+    "name", ["Snakefile", "workflow", "config", "envs", "results", "profiles", "tests", "README.md"]
+)
+def test_the_top_level_is_in_git(name):
+    done = subprocess.run(["git", "ls-files", name], cwd=ROOT, text=True, capture_output=True, check=True)
+    assert done.stdout
+
+
+def test_the_page_of_the_results_names_every_folder():
+    written = {path.split("/")[1] for path in vars(paths).values() if str(path).startswith("results/")}
+    assert len(written) > 10
+    assert written <= set(re.findall(r"`(\w+)`", (ROOT / "results" / "README.md").read_text()))
 
 
 def test_parsing_imports_nothing_heavy(tmp_path):
