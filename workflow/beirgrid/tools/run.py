@@ -28,6 +28,7 @@ from .options import ConfigFiles, Directory, Names, add_options
 
 _GRIDS = CHECKOUT / "config" / "grids"
 _PROFILES = CHECKOUT / "profiles"
+SLURM_PLUGIN = "snakemake-executor-plugin-slurm"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +128,13 @@ def run(
 def explain(said: str) -> str:
     """Return the last line of an error of Snakemake's command line, without its usage of 200 lines.
 
-    An unknown option has the nearest one beside it, of Snakemake's and of ``run``'s.
+    An unknown option has the nearest one beside it, of Snakemake's and of ``run``'s. SLURM without its plugin has the
+    command that installs it.
     """
     usage, _, error = said.rstrip().rpartition("\n")
+    if "--executor/-e: invalid choice: 'slurm'" in error:
+        install = f"{sys.executable} -m pip install {SLURM_PLUGIN}"
+        return f"beirgrid: error: SLURM needs a package that is not installed: {install}\n"
     add_options(parser := argparse.ArgumentParser(), run)
     known = re.findall(r"--[a-z-]+", usage + parser.format_usage())
     unknown = re.search(r"unrecognized arguments: .*?(--[\w-]+)", error)
