@@ -113,6 +113,13 @@ def test_modules_and_settings_that_cannot_be_used_are_told(tiny_models, tmp_path
 OWN = {"similarity": "cosine", "pooling": "own", "prompts": {"query": "", "document": ""}}
 
 
+def test_a_list_of_training_data_is_no_settings(tiny_models, tmp_path):
+    """all-MiniLM-L6-v2 has such a file."""
+    folder = shutil.copytree(tiny_models["dense"], tmp_path / "model")
+    (folder / "data_config.json").write_text('[{"name": "pairs.jsonl.gz", "lines": 3, "weight": 1}]')
+    assert opened("dense", folder, OWN).encode_documents(TEXTS).shape[0] == len(TEXTS)
+
+
 @pytest.mark.parametrize("place", ["dense", "whole", "tokenizer"])
 def test_code_that_transformers_would_leave_out_is_refused(tiny_models, tmp_path, place):
     """The code, a bidirectional mask for example, would be replaced by a class that computes something else."""

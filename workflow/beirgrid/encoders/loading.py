@@ -108,8 +108,9 @@ def _leave_code_out(folder: Path, modules: list[Any], *, allowed: bool) -> None:
 
 def _code_of(path: Path) -> Iterator[tuple[str, str, str]]:
     """Yield code that a file of settings names and its library leaves out: name, key, and what the library does."""
-    settings = saved.read(path)
-    for part in (settings, *(value for value in settings.values() if isinstance(value, dict))):
+    settings = saved.read(path, Any)  # data_config.json, the training data, is a list
+    parts = [settings, *settings.values()] if isinstance(settings, dict) else []
+    for part in (part for part in parts if isinstance(part, dict)):
         if classes := part.get("auto_map"):
             kind = part.get("model_type", "the tokenizer")
             yield ", ".join(map(str, classes.values())), "auto_map", f"transformers has a class for {kind}"
