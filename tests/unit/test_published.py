@@ -22,6 +22,7 @@ from pages import answers_of
 
 from beirgrid.config.entries import TOLERANCES
 from beirgrid.config.names import local_name
+from beirgrid.config.registry import mteb
 from beirgrid.core.errors import ConfigError
 from beirgrid.exchange import exports
 from beirgrid.measures import MEASURES, parse_metric
@@ -126,6 +127,26 @@ def test_values_that_are_judged_agree_with_each_other():
             assert not disputed or first[:2] == ("bge-base-en-v1.5", "scifact")
             most = 0.0041 if disputed else tolerances["commit"]
             assert abs(first.value - other.value) <= min(tolerance, most), (first, other)
+
+
+def test_values_say_how_they_were_made_where_that_moves_them():
+    """This loader of mteb searches with PLAID, an approximate index. XLM-R models had wrong positions for weeks."""
+    loaders = {str(meta.name): getattr(meta.loader, "__name__", "") for meta in mteb().get_model_metas()}
+    measured = [value for value in _tracked() if value.mteb]
+    late = [value for value in measured if loaders.get(value.checkpoint or value.system) == "MultiVectorModel"]
+    assert {value.tolerance_class for value in late} == {"plaid"}
+    assert {value.note.partition(",")[0] for value in late} == {"searched with PLAID"}
+    named = "LateOn", "LateOn-unsupervised", "mLateOn", "ColBERT-Zero", "GTE-ModernColBERT-v1"
+    beir = [value for value in _tracked("mteb") if value.metric == "ndcg@10" and value.tolerance_class == "plaid"]
+    assert sum(value.system in {f"lightonai/{name}" for name in named} for value in beir) == 75
+    flash = [value for value in measured if value.tolerance_class == "flash"]
+    assert {(value.system, value.mteb) for value in flash} == {
+        ("BAAI/bge-m3", "2.18.6"),
+        ("intfloat/multilingual-e5-large", "2.18.6"),
+    }
+    assert all("flash attention" in value.note for value in flash)
+    others = {value.tolerance_class for value in _tracked() if value not in {*late, *flash}}
+    assert others.isdisjoint({"plaid", "flash"})
 
 
 def test_values_that_were_copied_from_model_cards_are_marked():
@@ -284,6 +305,8 @@ def test_a_system_by_its_name_on_the_hub_has_the_values_of_its_checkpoint():
     [
         ("float32", "a" * 12, "checkpoint", 0.0015, "close"),
         ("float32", "a" * 12, "disputed", 0.005, "reproduced"),
+        ("float32", "a" * 12, "plaid", 0.005, "reproduced"),
+        ("float32", "a" * 12, "flash", 0.0125, "reproduced"),
         ("bfloat16", "a" * 12, "checkpoint", 0.005, "reproduced"),
         ("float32", "", "checkpoint", 0.005, "reproduced"),
         ("float32", "b" * 12, "checkpoint", 0.005, "reproduced"),

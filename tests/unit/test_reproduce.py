@@ -8,6 +8,7 @@ from helpers import ROOT
 
 from beirgrid.__main__ import main
 from beirgrid.config.entries import TOLERANCES
+from beirgrid.config.names import local_name
 from beirgrid.graph.summaries import PUBLISHED
 from beirgrid.results import published
 from beirgrid.results.answers import Answers
@@ -17,9 +18,9 @@ from beirgrid.tools.reproduce import _datasets, report
 VALUES = list(published.read(PUBLISHED, TOLERANCES))
 
 
-def judged(system: str, dataset: str, value: float, checkpoints: str) -> pd.DataFrame:
+def judged(system: str, dataset: str, value: float, checkpoints: str, precision: str = "bfloat16") -> pd.DataFrame:
     cell = {"system": system, "dataset": dataset, "metric": "ndcg@10", "value": value, "queries": 300}
-    scores = pd.DataFrame([{**cell, "precision": "bfloat16", "checkpoints": checkpoints, "status": "done"}])
+    scores = pd.DataFrame([{**cell, "precision": precision, "checkpoints": checkpoints, "status": "done"}])
     return judge(scores, VALUES, TOLERANCES)
 
 
@@ -33,6 +34,23 @@ def test_a_model_named_by_its_id_meets_the_values_of_its_id():
     for told in ("checkpoints: MongoDB/mdbr-leaf-ir@aaa", "commit: ", "mteb: ", "dataset_revision: "):
         assert f"\n  {told}" in text
     assert text.endswith("1 another commit")
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset", "reason", "tolerance"),
+    [
+        ("lightonai/mLateOn", "scifact", "searched with PLAID", 0.005),
+        ("BAAI/bge-m3", "BrightProBiologyRetrieval", "degraded XLM-R models under flash attention", 0.0125),
+    ],
+)
+def test_how_a_value_was_made_is_among_the_reasons(model, dataset, reason, tolerance):
+    """Also of a value of our commit, which is held to no more than its making allows."""
+    (value,) = [one for one in VALUES if (one.system, one.dataset, one.metric) == (model, dataset, "ndcg@10")]
+    commit = f"{model}@{value.revision.ljust(40, '0')}"
+    for apart, verdict in ((0.9, "reproduced"), (1.5, "close"), (2.5, "deviates")):
+        found = judged(local_name(model), dataset, value.value + apart * tolerance, commit, "float32")
+        assert list(found["verdict"]) == [verdict]
+        assert (reason in "\n".join(report(found))) == (verdict != "reproduced")
 
 
 def test_a_score_within_the_tolerance_needs_no_explanation():

@@ -26,7 +26,7 @@ from .values import LIST, MOST_COUNTED, Count, Entry, GridName, Name, Names, Not
 
 # Class of published values → the largest difference that counts as reproduced, unless the configuration says otherwise.
 TOLERANCES = {"lucene": 0.0005, "checkpoint": 0.005, "commit": 0.0015, "disputed": 0.005, "mean": 0.0005}
-TOLERANCES |= {"card": 0.01, "own": 0.001, "paper": 0.02}
+TOLERANCES |= {"plaid": 0.005, "flash": 0.0125, "card": 0.01, "own": 0.001, "paper": 0.02}
 
 
 class ShowSettings(Entry):
