@@ -17,10 +17,12 @@ import finished
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from helpers import ROOT, tracked_configuration
 from pages import answers_of
 
 from beirgrid.config.entries import TOLERANCES
+from beirgrid.config.load import merged
 from beirgrid.config.names import local_name
 from beirgrid.config.registry import mteb
 from beirgrid.core.errors import ConfigError
@@ -229,6 +231,12 @@ def test_broken_published_files_are_named(tmp_path, line, message):
         _read(tmp_path, f"system,dataset,metric,value,class,source,note,protocol\n{line}\n")
 
 
+@pytest.mark.parametrize("half", [",bm25,", ",,100", ",bm25,100"])
+def test_a_reranked_system_is_named_whole(tmp_path, half):
+    with pytest.raises(ConfigError, match=r"p\.csv:2: first_stage, checkpoint and depth go together"):
+        _read(tmp_path, f"{HEADER},checkpoint,first_stage,depth\ns,d,ndcg@10,0.1,paper,x,,,{half}\n")
+
+
 def test_files_may_say_what_was_measured(tmp_path):
     """After a byte order mark, which is no column."""
     (value,) = _read(tmp_path, f"\ufeff{HEADER},checkpoint,mteb\ns,d,ndcg@10,0.1,paper,x,,,org/model,2.6.7\n")
@@ -267,9 +275,9 @@ def _grid(systems: Iterable[str], **datasets: dict[str, Any]) -> GridSummary:
 GRID = _grid("ab", x={}, y={})
 
 
-def _judged(*values: published.Published, scores: pd.DataFrame | None = None) -> pd.DataFrame:
+def _judged(*values: published.Published, scores: pd.DataFrame | None = None, **known: Any) -> pd.DataFrame:
     """Return the verdicts on the scores of a and b, or on others, by system and dataset."""
-    verdicts = aggregate.judge(_scores() if scores is None else scores, values, {"paper": 0.02})
+    verdicts = aggregate.judge(_scores() if scores is None else scores, values, {"paper": 0.02}, **known)
     return verdicts.set_index(["system", "dataset"])
 
 
@@ -293,11 +301,83 @@ def test_a_system_by_its_name_on_the_hub_has_the_values_of_its_checkpoint():
     """Also those whose protocol the registered entry does not follow: by its name it runs as mteb runs it."""
     value = _value(0.5, system="registered", checkpoint="org/a")
     other = value._replace(dataset="y", protocol="this entry reads 512")
-    verdicts = _judged(value, other, scores=_scores().replace({"system": {"a": local_name("org/a")}}))
+    on_the_hub = _scores().replace({"system": {"a": local_name("org/a")}})
+    verdicts = _judged(value, other, scores=on_the_hub)
     assert verdicts.loc["org__a", "verdict"].to_dict() == {"x": "reproduced", "y": "deviates"}
     assert set(verdicts["protocol"]) == {""}
     registered = _scores().replace({"system": {"a": "registered"}})
     assert "other protocol" in list(_judged(value, other, scores=registered)["verdict"])
+
+
+# A reranker that has no entry, and systems of the registry and of a user.
+ENTRIES = """
+models:
+  mine: {family: cross-encoder, checkpoint: cross-encoder/ms-marco-MiniLM-L6-v2, revision: resolve}
+  m3: {family: dense, checkpoint: BAAI/bge-m3, revision: resolve, similarity: cosine, pooling: cls}
+systems:
+  words: {retriever: bm25}
+  bm25: {retriever: bm25, fields: flat}
+  e5: {retriever: bge-base-en-v1.5}
+  vectors: {retriever: e5}
+  few: {retriever: e5, dimensions: 64}
+  other: {first_stage: words, reranker: mine, depth: 100}
+  flat: {first_stage: bm25, reranker: mine}
+  shallow: {first_stage: words, reranker: mine, depth: 50}
+  of-dense: {first_stage: vectors, reranker: mine, depth: 100}
+  m3-sparse: {retriever: m3, head: sparse}
+  m3-all: {fusion: rrf, of: [m3-sparse, words]}
+  theirs: {run: "runs/{dataset}.run"}
+  bm25+e5: {of: [few, words]}
+"""
+CROSS = "cross-encoder__ms-marco-MiniLM-L6-v2@100"
+
+
+@pytest.mark.parametrize(
+    ("system", "names"),
+    [
+        ("words", ["bm25"]),
+        ("bm25", ["bm25-flat"]),
+        ("e5", ["bge-base-en-v1.5", "BAAI__bge-base-en-v1.5"]),
+        ("vectors", ["e5", "intfloat__e5-base-v2"]),
+        ("few", []),
+        ("other", [f"bm25+{CROSS}"]),
+        ("flat", [f"bm25-flat+{CROSS}"]),
+        ("bm25+ce@10", [f"bm25-flat+{CROSS.replace('100', '10')}"]),
+        ("shallow", [f"bm25+{CROSS.replace('100', '50')}"]),
+        ("of-dense", [f"e5+{CROSS}", f"intfloat__e5-base-v2+{CROSS}"]),
+        ("m3-sparse", ["BAAI__bge-m3@sparse"]),
+        ("m3-all", ["m3-all"]),
+        ("theirs", ["theirs"]),
+        ("bm25+e5", []),
+        ("colbert", ["colbert", "colbert-ir__colbertv2.0"]),
+        ("colbertv2", ["colbertv2", "colbert-ir__colbertv2.0"]),
+    ],
+)
+def test_a_system_is_known_by_what_it_is_and_not_by_its_name(system, names):
+    """First stage, model and depth; the entry bm25 was replaced, so that bm25+ce@10 reranks other documents."""
+    config = merged(more=yaml.safe_load(ENTRIES))
+    assert sorted(published.names_of(config, system)) == sorted(names)
+
+
+def test_a_reranked_system_has_the_values_of_its_first_stage_model_and_depth():
+    """Those of the BEIR paper's cross-encoder under any name, and none under its name alone."""
+    config = merged(more=yaml.safe_load(ENTRIES))
+    names = {name: published.names_of(config, name) for name in ("other", "shallow", "flat", "bm25+ce")}
+    scores = pd.concat([_scores().head(1).assign(system=name, dataset="scifact", value=0.688) for name in names])
+    found = _judged(*_tracked("beir_paper"), scores=scores, names=names).droplevel("dataset")
+    assert found["published"].dropna().to_dict() == {"other": 0.688}
+    assert found["verdict"].to_dict() == {name: "reproduced" if name == "other" else "no reference" for name in names}
+
+
+def test_each_value_of_a_reranker_names_first_stage_model_and_depth():
+    values = [value for value in _tracked() if value.first_stage]
+    named = {value.system for value in values}
+    assert named == {value.system for value in _tracked("rerankers")} | {"bm25+ce"}
+    written = {f"{value.first_stage}+{value.checkpoint}@{value.depth}" for value in values if value.system != "bm25+ce"}
+    assert written == named - {"bm25+ce"}
+    (paper,) = {(*value[-2:], value.checkpoint) for value in values if value.system == "bm25+ce"}
+    entry = merged().systems["bm25+ce"]
+    assert paper == (entry.first_stage, str(entry.depth), merged().models[entry.reranker].checkpoint)
 
 
 @pytest.mark.parametrize(

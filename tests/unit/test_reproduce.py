@@ -61,13 +61,15 @@ def test_a_score_within_the_tolerance_needs_no_explanation():
 
 
 def test_the_sets_are_those_with_values_and_of_the_benchmark():
-    everywhere = _datasets("minilm", "", "ndcg@10")
+    everywhere = _datasets("minilm", "", "ndcg@10", {})
     assert {"cqadupstack", "demo", "scifact"} <= {*everywhere}
     assert not [row for row in everywhere if row.startswith("cqadupstack-")], "they are in the mean, which has a value"
-    assert {*_datasets("minilm", "BEIR", "ndcg@10")} < {*everywhere}
-    flat = _datasets("bm25-flat", "BEIR", "ndcg@10")
+    assert {*_datasets("minilm", "BEIR", "ndcg@10", {})} < {*everywhere}
+    flat = _datasets("bm25-flat", "BEIR", "ndcg@10", {})
     assert "cqadupstack-android" in flat, "the mean has no value"
-    assert _datasets("bm25-flat", "scifact", "ndcg@10") == ["scifact"]
+    assert _datasets("bm25-flat", "scifact", "ndcg@10", {}) == ["scifact"]
+    mine = {"mine": {"first_stage": "bm25", "reranker": "ms-marco-minilm", "depth": 100}}
+    assert "fiqa" in _datasets("mine", "BEIR", "ndcg@10", {"systems": mine}), "those of bm25+ce"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from ..config.checks import models_behind, with_parts
 from ..config.datasets import say_unjudged
 from ..core import paths
 from ..core.checkout import CHECKOUT, portable, resolve_path
+from ..results.published import names_of
 from ..results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote
 from . import artifacts
 from .grid import Grid
@@ -69,6 +70,7 @@ class Summary:
             training_unknown={system: rows for system, (_, rows) in training.items() if rows},
             tolerances=config.tolerances,
             show_published=config.grid.show.published,
+            published_as={system: names_of(config, system) for system in config.grid.systems},
             notes=tuple(self._notes()),
             cells=tuple(self._cell(system, dataset) for system, dataset in self.grid.cells),
             unjudged=tuple(self._cell(*run) for run in self.grid.runs if run[1] in self.grid.not_judged),

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from ..config.entries import TOLERANCES
+from ..config import entries
+from ..config.checks import models_behind, with_parts
+from ..config.entries import TOLERANCES, Config
+from ..config.load import load, with_defaults
 from ..config.names import local_name
 from ..core.errors import ConfigError, nearest, quoted
 from ..measures import metric_key
 
 COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note", "protocol"]
 # Optional further columns: what the value was measured on, if its source says so.
-MEASURED_ON = ["checkpoint", "revision", "mteb", "dataset_revision"]
+MEASURED_ON = ["checkpoint", "revision", "mteb", "dataset_revision", "first_stage", "depth"]
+# Keys of a model's entry that do not tell what it is.
+_BESIDE = {"revision", "path", "package", "files", "pickled", "precision", "size", "licence", "source", "note"}
+_BESIDE |= {"trained_on"}
 # Classes of values of checkpoints: that of a line, and those that follow from our commit and from several datasets.
 CHECKPOINT, COMMIT, MEAN = "checkpoint", "commit", "mean"
 # Minimum datasets of a mean difference.
@@ -41,6 +50,8 @@ class Published(NamedTuple):
         revision: the commit of the model, possibly abbreviated; empty if the source names none.
         mteb: the version of mteb that measured the value, if any.
         dataset_revision: the commit of the dataset on the hub, like ``revision``.
+        first_stage: of a reranked system, what chose the documents: a registered system, or a model's name on the hub.
+        depth: the number of documents that the checkpoint then reordered.
     """
 
     system: str
@@ -55,6 +66,8 @@ class Published(NamedTuple):
     revision: str = ""
     mteb: str = ""
     dataset_revision: str = ""
+    first_stage: str = ""
+    depth: str = ""
 
     @property
     def measured_on(self) -> str:
@@ -62,12 +75,16 @@ class Published(NamedTuple):
         return "@".join(filter(None, (self.checkpoint, self.revision)))
 
     def by_name(self) -> dict[str, Published]:
-        """Return the value by the local name of each system that it is a value of.
+        """Return the value by the local name of each system that it is a value of, as ``names_of`` gives them.
 
         A model named by its hub id runs as its authors say, so the protocol of a registered entry is not its own.
         """
-        on_the_hub = {local_name(self.checkpoint): self._replace(protocol="")} if self.checkpoint else {}
-        return on_the_hub | {local_name(self.system): self}
+        also = {}
+        if self.first_stage:
+            also = {f"{self.first_stage}+{self.checkpoint}@{self.depth}": self}
+        elif self.checkpoint:
+            also = {self.checkpoint: self._replace(protocol="")}
+        return {local_name(name): value for name, value in (also | {self.system: self}).items()}
 
     @property
     def recorded(self) -> bool:
@@ -117,6 +134,8 @@ def _values(path: Path, rows: csv.DictReader[str], tolerances: Mapping[str, floa
             raise ConfigError(f"{line}: no tolerance class {tolerance_class!r}{hint} (config: tolerances)")
         if not math.isfinite(value := _number(text)):
             raise ConfigError(f"{line}: the value {quoted(text)} is not a number")
+        if bool(row.get("first_stage")) != bool(row.get("depth")) or (row.get("depth") and not row["checkpoint"]):
+            raise ConfigError(f"{line}: first_stage, checkpoint and depth go together: they are a reranked system")
         first = lines.setdefault(tuple(row[name] for name in ("system", "dataset", "metric", "source")), rows.line_num)
         if first != rows.line_num:
             raise ConfigError(f"{line}: line {first} has a value from the same source")
@@ -127,6 +146,49 @@ def _number(text: str) -> float:
     with suppress(ValueError):
         return float(text)
     return math.nan
+
+
+def names_of(config: Config, system: str) -> tuple[str, ...]:
+    """Return the local names under which published values have a system, by what it is and not by its own name.
+
+    They are ``first-stage+checkpoint@depth``, or the checkpoint of a model that retrieves alone (``owner__name``, with
+    ``@sparse`` or ``@tokens`` of a head), and the registered systems with the same keys and models. Nothing else tells
+    what a fusion or a run of other software is, so these have their own names, unless a registered system has them.
+    """
+    entry, registered, names = config.systems[system], _registered(), list[str]()
+    if isinstance(entry, entries.Reranked) and not (entry.head or entry.chunks):
+        checkpoint, depth = config.models[entry.reranker].checkpoint, entry.depth or min(100, config.retrieve.depth)
+        names = [f"{first}+{checkpoint}@{depth}" for first in names_of(config, entry.first_stage)]
+    elif isinstance(entry, entries.Retriever) and not (getattr(entry, "variant", "") or getattr(entry, "chunks", None)):
+        model = config.models[entry.retriever]
+        if model.checkpoint and not (model.adapter or getattr(model, "chunks", None)):
+            names = [f"{model.checkpoint}@{entry.head}" if entry.head else model.checkpoint]
+    elif isinstance(entry, entries.Fused | entries.Foreign) and system not in {*chain(*registered.values())}:
+        names = [system]
+    return tuple(map(local_name, [*names, *registered.get(_description(config, system), ())]))
+
+
+def of_systems(values: Iterable[Published], names: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, Published]]:
+    """Yield each value with each system that it is a value of, by the names of the systems. Their last name counts."""
+    systems = [(name, system) for system, known in names.items() for name in known]
+    for named in map(Published.by_name, values):
+        yield from {system: named[name] for name, system in systems if name in named}.items()
+
+
+def _description(config: Config, system: str) -> str:
+    """Return the keys of a system and of the systems and models behind it, as JSON."""
+    keys = [config.systems[part].model_dump(mode="json") for part in with_parts(config.systems, [system])]
+    models = {name: config.models[name] for name in models_behind(config, [system])}
+    return json.dumps([keys, {name: model.model_dump(mode="json", exclude=_BESIDE) for name, model in models.items()}])
+
+
+@cache
+def _registered() -> Mapping[str, list[str]]:
+    """Return the names of the systems that come with beirgrid, by their descriptions."""
+    config, names = load(with_defaults({})), dict[str, list[str]]()
+    for system in config.systems:
+        names.setdefault(_description(config, system), []).append(system)
+    return names
 
 
 def same_commit(value: Published, checkpoints: Mapping[str, str]) -> bool | None:

@@ -96,6 +96,7 @@ class GridSummary(Entry):
     training_unknown: dict[str, Texts] = Field({}, description="By system: the rows that may be in its training data.")
     tolerances: dict[str, NotNegative] = Field(TOLERANCES, description="Tolerance by class of published values.")
     show_published: Texts = Field((), description="Files of published values, without .csv, whose systems are shown.")
+    published_as: dict[str, Texts] = Field({}, description="By system: its names in published values.")
     notes: Annotated[tuple[ModelNote, ...], LIST] = Field((), description="Notes on models.")
     cells: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells that have scores.")
     unjudged: Annotated[tuple[Cell, ...], LIST] = Field((), description="Cells of datasets without qrels: no scores.")

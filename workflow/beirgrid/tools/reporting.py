@@ -191,7 +191,8 @@ def published_tables(grid: GridSummary, values: Iterable[published.Published]) -
     Of several values of a cell, the first that follows the protocol is the score. The verdicts list all of them. There
     are no tests on a dataset, because nobody publishes the values of single queries. Each dataset counts as one query.
     """
-    table = pd.DataFrame([value._asdict() for value in values if not value.recorded])
+    named = published.of_systems((value for value in values if not value.recorded), grid.published_as)
+    table = pd.DataFrame([value._replace(system=system)._asdict() for system, value in named])
     for column, order in zip(_CELL, (grid.systems, grid.rows, grid.metrics), strict=True):
         table[column] = pd.Categorical(table[column], order)  # others are not of the grid
     table = table.dropna(subset=_CELL).assign(other=table["protocol"] != "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import pandas as pd
@@ -37,7 +37,7 @@ def reproduce(
         BeirgridError: nothing is published of the model on the benchmark.
     """
     system, entries = describe_model(model)
-    rows = _datasets(system, benchmark, metric)
+    rows = _datasets(system, benchmark, metric, entries)
     content = entries | describe([system], rows, [metric])
     name = content["grid"]["name"] = f"reproduce-{content['grid']['name']}"
     path = keep_grid(content, how.directory)
@@ -51,11 +51,16 @@ def reproduce(
     return int(bool((~own["verdict"].isin(_AGREES)).any()))
 
 
-def _datasets(system: str, benchmark: str, metric: str) -> list[str]:
-    """Return the datasets with published values of a system, those of a benchmark alone if one is named."""
-    config = merged()
+def _datasets(system: str, benchmark: str, metric: str, entries: Mapping[str, Any]) -> list[str]:
+    """Return the datasets with published values of a system, those of a benchmark alone if one is named.
+
+    Args:
+        entries: those that the system needs beside the registered ones.
+    """
+    config = merged(more=entries)
     values = list(published.read(PUBLISHED, config.tolerances))
-    own = [named[name] for value in values if (name := local_name(system)) in (named := value.by_name())]
+    names = published.names_of(config, system) if system in config.systems else [local_name(system)]
+    own = [value for _, value in published.of_systems(values, {system: names})]
     if not own:
         known = {name for value in values for name in (value.system, value.checkpoint) if name}
         raise BeirgridError(f"config/published has no values of {system!r}{nearest(system, known)}")

@@ -67,7 +67,9 @@ def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answe
         **compared,
         scores=scores,
         seeds=collect_seeds(grid, scores, compared["across"]),
-        verdicts=judge(scores, chain(*values.values()), grid.tolerances, grid.meant, grid.counted_once),
+        verdicts=judge(
+            scores, chain(*values.values()), grid.tolerances, grid.meant, grid.counted_once, grid.published_as
+        ),
         costs=collect_costs(steps),
         efficiency=efficiency(steps),
         agreement=collect_agreement(grid),
@@ -129,18 +131,19 @@ def judge(
     tolerances: Mapping[str, float],
     meant: Callable[[str, str], str] = lambda metric, dataset: metric,
     averaged: Sequence[str] = (),
+    names: Mapping[str, Iterable[str]] | None = None,
 ) -> pd.DataFrame:
     """Return each score beside each published value of its cell, with the verdict (``published.grade``).
 
     A score that nothing was published for has one row, with the verdict ``no reference``; the verdict on what has no
-    value is its status. ``meant`` gives what a metric is on a dataset. Rows on the means over the datasets in
-    ``averaged`` follow.
+    value is its status. ``meant`` gives what a metric is on a dataset, ``names`` the names of each system in the values
+    (by default its own). Rows on the means over the datasets in ``averaged`` follow.
     """
     known: dict[tuple[str, str, str], list[Published]] = {}
     judged = set(scores["dataset"])
-    for reference in (value for value in values if value.dataset in judged):
-        for name, value in reference.by_name().items():
-            known.setdefault((name, value.dataset, value.metric), []).append(value)
+    given = (value for value in values if value.dataset in judged)
+    for system, value in references.of_systems(given, names or {system: [system] for system in scores["system"]}):
+        known.setdefault((system, value.dataset, value.metric), []).append(value)
     facts = ["system", "dataset", "metric", "value", "queries", "precision", "checkpoints", "status"]
     cells: Any = scores[facts].to_dict("records")
     rows = [
@@ -201,11 +204,12 @@ def _of_means(verdicts: pd.DataFrame, averaged: Sequence[str], tolerances: Mappi
 
 def collect_published(grid: GridSummary, values: Iterable[Published]) -> pd.DataFrame:
     """Tabulate the published values of systems that the grid does not run; if a cell has several, the first."""
+    own = {*chain(grid.systems, *grid.published_as.values())}
     rows = [
         value._replace(metric=metric)
         for value, metric in product(values, grid.metrics)
         if value.dataset in grid.rows and value.metric == grid.meant(metric, value.dataset)
-        if not value.by_name().keys() & {*grid.systems}
+        if not value.by_name().keys() & own
     ]
     table = pd.DataFrame(rows, columns=list(Published._fields)).drop_duplicates(["system", "dataset", "metric"])
     return typed("published", table.rename(columns={"tolerance_class": "class"}))
