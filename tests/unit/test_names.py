@@ -92,6 +92,13 @@ def test_every_model_that_a_job_runs_has_a_valid_entry():
         ("opensearch-project/opensearch-neural-sparse-encoding-doc-v3-distill", "beirgrid", "without code"),
         ("samaya-ai/promptriever-llama3.1-8b-v1", "refused", "an adapter, to a second"),
         ("stephantulkens/NIFE-mxbai-embed-large-v1_as_router", "refused", "not of router"),
+        ("nvidia/llama-embed-nemotron-8b", "refused", "needs transformers ==4.51.0 (an extra of mteb), and "),
+        (
+            "nvidia/Nemotron-3.5-Embed-1B-BF16",
+            "refused",
+            "needs transformers <5.17.0,>=5.12.1 (an extra of mteb), and ",
+        ),
+        ("nvidia/Nemotron-3-Embed-1B-BF16", "beirgrid", "without code"),
     ],
 )
 def test_the_engine_of_a_model(model, engine, why):
@@ -121,6 +128,27 @@ def test_code_that_one_configuration_trusts_is_refused_in_another_one_beside_the
         with pytest.raises(ConfigError, match=f"{model} cannot be used by its name: it brings code of its own"):
             load(model, models=own)
     assert Path(lock.LOCK).read_bytes() == before
+
+
+def test_a_model_whose_publisher_excludes_the_installed_transformers_is_refused_before_a_job():
+    """Also beside a lock file that another version of transformers wrote."""
+    model = "nvidia/llama-embed-nemotron-8b"
+    with pytest.raises(ConfigError, match=f"{model} cannot be used by its name: its publisher needs transformers ==4"):
+        load(model)
+    load(QWEN)
+    known = lock.names()
+    known["models"][QWEN]["transformers"] = "<5"
+    files.write_json(lock.LOCK, {"names": known})
+    with pytest.raises(ConfigError, match=f"{QWEN} cannot be used by its name: .* transformers <5 .* is installed"):
+        load(QWEN)
+
+
+def test_decontaminated_sets_are_no_training_data():
+    """mteb derives them from the sets that a model was trained on."""
+    rows = ("scifact", "quora", "SciFactDecontaminated", "QuoraRetrievalDecontaminated")
+    trained = load("lightonai/LateOn", datasets=rows).models["lightonai__LateOn"].trained_on
+    assert {"scifact", "quora"} <= {*trained.names}
+    assert not {*trained.names} & {*rows[2:]}
 
 
 def test_an_older_lock_file_keeps_its_facts_when_it_learns_of_code():

@@ -159,6 +159,8 @@ def _model_facts(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], ta
 
 def _entry(name: str, facts: Mapping[str, Any], own: Mapping[str, Any], tasks: Mapping[str, str]) -> dict[str, Any]:
     """Return the entry of a model: mteb's facts and, over them, what the configuration says."""
+    if unmet := registry.unmet_need(facts.get("transformers", "")):  # another version wrote the lock file
+        raise ConfigError(f"{name} cannot be used by its name: {unmet}")
     entry = dict(facts["entry"])
     if queries := facts.get("queries"):
         texts = {row: queries[task] for row, task in tasks.items() if task in queries}
@@ -171,7 +173,9 @@ def _entry(name: str, facts: Mapping[str, Any], own: Mapping[str, Any], tasks: M
     if "engine" not in entry and name not in _WITH_CODE:
         entry["trust_remote_code"] = False
     if facts["trained_on"] is not None:
-        rows = [row for row, task in tasks.items() if task in facts["trained_on"]]
+        # mteb counts what is left of a decontaminated set among the training data, too.
+        stated = {task for task in facts["trained_on"] if not task.endswith("Decontaminated")}
+        rows = [row for row, task in tasks.items() if task in stated]
         entry["trained_on"] = {"names": rows, "source": f"mteb {facts['mteb']}, training_datasets of {name}"}
     said = f"; from the configuration: {', '.join(sorted(map(str, own)))}" if own else ""
     return _over({**entry, "source": f"mteb {facts['mteb']}{said}"}, own)

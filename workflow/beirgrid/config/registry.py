@@ -13,10 +13,13 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from ..core.errors import ConfigError, nearest
 from .lock import RESOLVE
@@ -134,6 +137,8 @@ def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
         return "endpoint", "", "its publisher serves it and publishes no weights: write an entry with endpoint"
     if loader in _ADAPTED:
         return "refused", "", "mteb adds it, an adapter, to a second checkpoint (docs/models.md)"
+    if unmet := unmet_need(_need(meta)):
+        return "refused", "", unmet
     unknown = sorted(arguments.keys() - _TAKEN)
     if loader in _FAMILIES and kind in _TYPES and modalities == ["text"] and not unknown and name not in _LEFT_TO_MTEB:
         return "beirgrid", _FAMILIES[loader], "it opens without code from the checkpoint"
@@ -155,6 +160,29 @@ def _runs_code(meta: Any) -> bool:
     return any(one.get("trust_remote_code") for one in (arguments, arguments.get("model_kwargs") or {}))
 
 
+def _need(meta: Any) -> str:
+    """Return the versions of transformers that the publisher of a model allows, as mteb's extras state them."""
+    allowed = [
+        one.specifier
+        for one in _on_transformers()
+        if one.marker and any(one.marker.evaluate({"extra": group}) for group in meta.extra_requirements_groups or ())
+    ]
+    return ",".join(map(str, allowed))
+
+
+@cache
+def _on_transformers() -> list[Requirement]:
+    return [one for one in map(Requirement, requires("mteb") or ()) if one.name == "transformers"]
+
+
+def unmet_need(allowed: str) -> str:
+    """Return why a model does not run with the installed transformers; empty if it does."""
+    installed = version("transformers")
+    if SpecifierSet(allowed).contains(installed, prereleases=True):
+        return ""
+    return f"its publisher needs transformers {allowed} (an extra of mteb), and {installed} is installed"
+
+
 def _loader(meta: Any) -> str:
     return str(getattr(meta.loader, "__name__", ""))
 
@@ -168,7 +196,8 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
 
     Returns:
         ``mteb`` (version), ``entry`` (keys of a model's entry), ``code`` (whether mteb runs the checkpoint's code),
-        ``trained_on`` (tasks, None if they are unknown), and of a model with mteb's prompts ``tasks`` and, where they
+        ``trained_on`` (tasks, None if they are unknown), ``transformers`` (the versions that the publisher allows, if
+        it says so), and of a model with mteb's prompts ``tasks`` and, where they
         differ, ``queries`` (text before them by task).
 
     Raises:
@@ -187,6 +216,8 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     if licence := _licence(meta):
         entry["licence"] = licence
     stated: dict[str, Any] = {"mteb": mteb_version(), "entry": entry, "code": _runs_code(meta)}
+    if need := _need(meta):
+        stated["transformers"] = need
     if runs == "mteb":
         entry["engine"] = "mteb"
     if family == "dense":
