@@ -35,7 +35,8 @@ from snakemake_interface_executor_plugins.settings import ExecMode
 from stage_words import stage_job
 
 from beirgrid import __main__
-from beirgrid.core.provenance import Made, Recorder, read_record
+from beirgrid.core.provenance import Made, read_record
+from beirgrid.graph.job import JobRecord
 from beirgrid.graph.stage import Stage, by_function
 from beirgrid.tools import forks, run
 
@@ -210,7 +211,7 @@ def write_record(stage: Stage, path: str | Path, outputs: Iterable[str | Path] =
     """
     made = Made(of_job.pop("facts", {}), of_job.pop("results", {}))
     job = {"stage": stage.function, "outputs": dict(enumerate(map(str, outputs))), **of_job}
-    Recorder(stage.stamp, job).write(Path(path), made)
+    JobRecord(stage.stamp, job).write(Path(path), made)
 
 
 def run_work(function: Callable[..., Any], record: Path, *inputs: str, **values: Any) -> dict[str, Any]:
@@ -221,7 +222,7 @@ def run_work(function: Callable[..., Any], record: Path, *inputs: str, **values:
     stage = by_function()[function.__name__]
     outputs = [name for name in ("output", *stage.outputs) if name in values and name not in inputs]
     job = {"stage": stage.function, "inputs": _texts(values, inputs), "outputs": _texts(values, outputs)}
-    recorder = Recorder(stage.stamp, job)
+    recorder = JobRecord(stage.stamp, job)
     made = function(**values)
     recorder.write(record, made if isinstance(made, Made) else Made(made))
     return read_record(record)

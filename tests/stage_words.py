@@ -14,7 +14,7 @@ from beirgrid.graph import job
 from beirgrid.graph.stage import by_function
 
 # Stages that are also commands with options.
-_COMMANDS = ("evaluate",)
+_COMMANDS = ("evaluate", "report")
 
 
 def stage_job(*words: str | Path) -> tuple[list[str], str]:

@@ -17,7 +17,7 @@ from small import collection
 
 from beirgrid import config
 from beirgrid.collections import collection as corpus_files
-from beirgrid.core import paths, provenance
+from beirgrid.core import lineage, paths
 from beirgrid.core.errors import DataError
 from beirgrid.graph import artifacts
 from beirgrid.graph.grid import Grid
@@ -320,10 +320,10 @@ MADE_AGAIN = [
 @pytest.mark.parametrize(("change", "record", "named"), MADE_AGAIN)
 def test_what_was_made_of_something_that_was_made_again_since_is_refused(change, record, named):
     for path in Path("results").rglob("*.json"):
-        provenance.check({"record": path})
+        lineage.check({"record": path})
     change()
     with pytest.raises(DataError, match=f"{named} is another one than results/.* was made from"):
-        provenance.check({"record": Path("results", record)})
+        lineage.check({"record": Path("results", record)})
 
 
 @pytest.mark.usefixtures("copied")

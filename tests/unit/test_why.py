@@ -10,7 +10,7 @@ import finished
 import pytest
 from helpers import main
 
-from beirgrid.core import files, provenance
+from beirgrid.core import files, lineage, provenance
 from beirgrid.graph import rules
 from beirgrid.results.summary import GridSummary
 
@@ -121,7 +121,7 @@ def _write_record(model: str, params: dict[str, object], **keys: object) -> str:
 
 
 def _notices(asked: dict[str, dict[str, object]], others: tuple[GridSummary, ...] = ()) -> list[str]:
-    known = provenance.Ancestry()
+    known = lineage.Ancestry()
     reasons = {
         path: rules.reason(Path(path), lambda params=params: params, [], known) for path, params in asked.items()
     }

@@ -15,7 +15,7 @@ import yaml
 from ..collections import qrels
 from ..config.mteb_collections import ISO_639_1
 from ..config.registry import tasks
-from ..core import files, provenance
+from ..core import files, lineage, provenance
 from ..core.checkout import full_version
 from ..core.errors import BeirgridError, DataError, nearest, show, warn
 from ..measures import MAIN, USUAL, lower_is_better, metric_key, parse_metric, written
@@ -70,7 +70,7 @@ def finished_cells(directory: Path, grid: str, output: Path) -> list[ExportedCel
 
 def _read(result: Result) -> ExportedCell:
     of_cell, _ = scores.read_cell(result)
-    provenance.check({"run": provenance.artifact(result.run), "scores": result.scores})
+    lineage.check({"run": provenance.artifact(result.run), "scores": result.scores})
     records = list(map(provenance.read_record, result.records))
     return ExportedCell(result, of_cell, provenance.read_record(result.scores), records)
 

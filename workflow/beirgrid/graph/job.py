@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
 import importlib
 import json
+import os
+import resource
+import shlex
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast, get_type_hints
@@ -14,9 +19,10 @@ from typing import Annotated, Any, cast, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from ..config.values import explain
-from ..core import files, provenance
+from ..core import files, lineage, provenance
+from ..core.checkout import portable
 from ..core.errors import BeirgridError, ConfigError, nearest
-from ..core.provenance import Made
+from ..core.provenance import Made, Stamp
 from .stage import by_function
 
 # The parts of a job that hold arguments of its function.
@@ -48,9 +54,63 @@ def run(name: str, text: bytes) -> None:
     validated = arguments(function, values)
     if not (record := job.get("outputs", {}).get(_record_name(name))):
         raise ConfigError(f"outputs.{_record_name(name)}: Missing: the record to write")
-    recorder = provenance.Recorder(by_function()[name].stamp, job)
+    record_of_job = JobRecord(by_function()[name].stamp, job)
     made = function(**validated)
-    recorder.write(Path(record), made if isinstance(made, Made) else Made(made))
+    record_of_job.write(Path(record), made if isinstance(made, Made) else Made(made))
+
+
+class JobRecord:
+    """Writes the record of a job's artifacts: what the job was, what it read and made, and what that took.
+
+    Raises:
+        DataError: the inputs of the job do not belong together (``check``).
+    """
+
+    def __init__(self, stamp: Stamp, job: Mapping[str, Any]) -> None:
+        self.stamp = stamp
+        self.job = job
+        given = job.get("inputs", {}).items()
+        self.inputs = {name: [*map(Path, [paths] if isinstance(paths, str) else paths)] for name, paths in given}
+        self.ancestry = lineage.Ancestry()
+        self.lineage = job.get("lineage", {})
+        self.behind = lineage.check(self.inputs, {**self.lineage, **job.get("settings", {})}, self.ancestry)
+        provenance.RUNNING.set((str(job.get("digest")), self.inputs))
+        self.started = time.monotonic()
+
+    def write(self, path: Path, made: Made) -> None:
+        """Write the record, with seconds and peak memory in MB since the recorder was made."""
+        seconds, folder = time.monotonic() - self.started, path.parent
+        outputs = [output for output in map(Path, self.job.get("outputs", {}).values()) if output != path]
+        # Of this process, and of its largest child (such as Java).
+        peaks = [resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        command = ["python", "-m", "beirgrid", "stage", self.job["stage"]]
+        files.write_json(
+            path,
+            {
+                "stage": self.stamp.name,
+                "stage_version": self.stamp.version,
+                "kind": self.stamp.kind,
+                "command": shlex.join(command),
+                "job": portable(dict(self.job)),
+                "inputs": {
+                    option: [{"path": os.path.relpath(path, folder), **self.ancestry.identity(path)} for path in paths]
+                    for option, paths in self.inputs.items()
+                },
+                "behind": {**self.behind, **self.lineage},
+                "outputs": {
+                    os.path.relpath(path, folder): {"bytes": path.stat().st_size, "sha256": files.sha256(path)}
+                    for output in [*outputs, *made.outputs]
+                    for path in provenance.files_of(output)
+                },
+                "facts": made.facts,
+                "seconds": round(seconds, 3),
+                "peak_memory_mb": round(sum(peaks) / 1024, 1),
+                "packages": provenance.installed(self.stamp.packages),
+                "cpus": len(os.sched_getaffinity(0)),
+                "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                **made.results,
+            },
+        )
 
 
 def stage_function(name: str) -> Callable[..., Any]:

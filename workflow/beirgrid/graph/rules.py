@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from ..core import files, paths, provenance
+from ..core import files, lineage, paths, provenance
 from ..core.checkout import INSTALLED, MODULES, portable
 from ..core.errors import DataError
 from ..results import summary
@@ -133,7 +133,7 @@ class Rules:
                 "outputs": {name: path for name, path in outputs.items() if name not in options},
                 "settings": json.loads(self.settings(job)),
                 "options": _with_values(options),
-                "agreed": stage.agreed(self.grid, **job.values),
+                "lineage": stage.lineage(self.grid, **job.values),
                 "digest": provenance.digest(self.output_params(job)),
             }
         )
@@ -166,7 +166,7 @@ class Rules:
 
         Snakemake's log names them, without tables and page, which any change of the grid changes.
         """
-        ancestry = provenance.Ancestry()
+        ancestry = lineage.Ancestry()
         reasons = {job: self.reason_of(job, ancestry) for job in self.jobs}
         outdated = {job.record: reason for job, reason in reasons.items() if reason}
         for line in notices(outdated, self.replaced if outdated else {}):
@@ -186,11 +186,11 @@ class Rules:
                 kept = Path(paths.REPLACED.format(grid=name), Path(path).relative_to("results"))
                 files.replace(kept, Path(path).read_bytes())
 
-    def reason_of(self, job: Job, ancestry: provenance.Ancestry | None = None) -> str:
+    def reason_of(self, job: Job, ancestry: lineage.Ancestry | None = None) -> str:
         """Return why a job must run again, or an empty string."""
         record = Path(self.grid.own(job.record))
         sources = self._sources(job) if record.is_file() else []
-        return reason(record, lambda: self.output_params(job), sources, ancestry or provenance.Ancestry())
+        return reason(record, lambda: self.output_params(job), sources, ancestry or lineage.Ancestry())
 
     def _sources(self, job: Job) -> list[list[Path]]:
         """Return the inputs of a job, by option; those of the job behind one that was deleted with its record."""
@@ -265,7 +265,7 @@ def reason(
     record: Path,
     params: Callable[[], Mapping[str, Any]],
     sources: Sequence[Sequence[Path]],
-    ancestry: provenance.Ancestry,
+    ancestry: lineage.Ancestry,
 ) -> str:
     """Return why the artifacts of a record must be made again, or an empty string.
 

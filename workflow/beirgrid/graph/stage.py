@@ -166,7 +166,7 @@ class Stage:
         """Return the options that change the output. A changed one reruns the job."""
         return {}
 
-    def agreed(self, grid: Grid, *_: Any, **wildcards: Any) -> Settings:
+    def lineage(self, grid: Grid, *_: Any, **wildcards: Any) -> Settings:
         """Return values that must be the same behind all inputs of a job, and stand behind its output."""
         return {}
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..collections import qrels as judgements
-from ..core import files, paths, provenance
+from ..core import files, lineage, paths, provenance
 from ..core.checkout import without_folders
 from ..core.errors import DataError
 from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, REPLACED
@@ -120,7 +120,7 @@ class _Look:
         self.grid = grid
         self.failures = failures
         self.running = running
-        self.ancestry = provenance.Ancestry()
+        self.ancestry = lineage.Ancestry()
         self.record = cache(self._record)
         self.judged = cache(self._judged_queries)
         self.others = cache(lambda: others(grid.name))
@@ -186,7 +186,7 @@ class _Look:
         run = Path(cell.records[-1]).with_suffix(".run.gz") if cell.records else None
         inputs = {"qrels": Path(qrels) if qrels else None, "run": run, "scores": Path(cell.scores)}
         try:
-            provenance.check(inputs, ancestry=self.ancestry)
+            lineage.check(inputs, ancestry=self.ancestry)
         except DataError as error:
             yield f"{error}. {files.REMEDY}"
 

@@ -17,7 +17,7 @@ from ..collections import intake
 from ..collections.collection import pick_documents, read_queries
 from ..collections.sources import judged_by
 from ..config.values import Size
-from ..core import files, paths, provenance
+from ..core import files, lineage, paths
 from ..core.errors import BeirgridError, DataError, say, show, table_lines, warn
 from ..results import results_folder, summary
 from ..runs import runs
@@ -319,7 +319,7 @@ def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] = ()) -
     searched: dict[str, str | None] = dict.fromkeys(query for of_system in rankings.values() for query in of_system)
     queries_file = folder / Path(paths.QUERIES.format(dataset=name)).relative_to("results")
     if queries_file.is_file():
-        provenance.check({"queries": queries_file, "runs": [have[system] for system in wanted]})
+        lineage.check({"queries": queries_file, "runs": [have[system] for system in wanted]})
         searched |= read_queries(queries_file)
     if other := [query for query, text in searched.items() if query not in asked or text not in (None, asked[query])]:
         of_set = f"than {made.folder} has, {other[0]!r} first"

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..collections import collection
-from ..core import paths, provenance
+from ..core import lineage, paths, provenance
 from ..core.compute import Compute
 from ..core.errors import BeirgridError, DataError, quoted
 from ..graph import job
@@ -72,7 +72,7 @@ class _Opening(NamedTuple):
         """Open the system of a run, or the reranker of a manifest of pair scores."""
         place = str(path).removesuffix(".run.gz").removesuffix(".json") + ".json"
         record = provenance.read_record(place)
-        provenance.check({"record": Path(place)})
+        lineage.check({"record": Path(place)})
         try:
             made: dict[str, Any] = record["job"]
             opener = job.opener(made["stage"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..config.values import SizeOrZero
-from ..core import paths, provenance
+from ..core import lineage, paths, provenance
 from ..core.errors import BeirgridError, column_lines, nearest, show
 from ..measures import metric_key, written
 from ..results import results_folder, scores
@@ -104,7 +104,7 @@ def show_cell(
     if cell is None:
         names = ", ".join(dict.fromkeys(name for key in results.cells for name in key))
         raise BeirgridError(f"{system!r} has no scores on {dataset!r}; there are scores with {names}")
-    provenance.check({"scores": cell.scores})
+    lineage.check({"scores": cell.scores})
     _, values = scores.read_cell(cell)
     key = metric_key(metric) if metric else str(values.columns[0])
     if key not in values:

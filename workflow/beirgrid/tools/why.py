@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from ..core import provenance
+from ..core import lineage, provenance
 from ..core.errors import DataError, show
 from ..core.provenance import ArtifactRecord
 from ..graph.stage import stamps
@@ -59,7 +59,7 @@ def _reasons(known: ArtifactRecord, place: Path) -> Iterator[str]:
     if stamp and stamp.version != record["stage_version"]:
         yield f"stage version {record['stage_version']} → {stamp.version} (CHANGELOG.md says why)"
     try:
-        provenance.check({"record": place})
+        lineage.check({"record": place})
     except DataError as error:
         yield str(error)
     for option, path, _ in known.inputs:

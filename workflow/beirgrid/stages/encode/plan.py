@@ -32,7 +32,7 @@ class Encode(OfFamily, OfShard):
         self.outputs = {"vectors": paths.EMBEDDINGS + self.family.embeddings, "record": paths.EMBEDDINGS_RECORD}
         self.temporary = not self.family.folder
 
-    def agreed(self, grid: Grid, model: str, corpus: str, shard: str) -> Settings:
+    def lineage(self, grid: Grid, model: str, corpus: str, shard: str) -> Settings:
         return grid.model(model).own_keys("similarity")
 
     def work(self, sizes: Sizes, model: str, corpus: str, shard: str) -> Amounts:

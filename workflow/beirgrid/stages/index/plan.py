@@ -40,7 +40,7 @@ class IndexLexical(Stage):
     def settings(self, grid: Grid, fields: str, expansion: str, corpus: str) -> Settings:
         return {"language": grid.language(corpus)}
 
-    def agreed(self, grid: Grid, fields: str, expansion: str, corpus: str) -> Settings:
+    def lineage(self, grid: Grid, fields: str, expansion: str, corpus: str) -> Settings:
         return {"fields": fields, "language": grid.language(corpus), "expanded": bool(expansion)}
 
     def constraints(self, grid: Grid) -> dict[str, str]:
@@ -113,7 +113,7 @@ class IndexApproximate(Stage):
         similarity = grid.model(model).own_keys("similarity")["similarity"]
         return {"index": entry.index.built(), "dimensions": entry.dimensions, "similarity": similarity}
 
-    def agreed(self, grid: Grid, model: str, **_: str) -> Settings:
+    def lineage(self, grid: Grid, model: str, **_: str) -> Settings:
         return grid.model(model).own_keys("similarity")
 
     def constraints(self, grid: Grid) -> dict[str, str]:

@@ -50,7 +50,7 @@ class Mine(Stage):
         miners = [model_entries.with_prompts(entry, query=entry.prefixes.query) for entry in dense]
         return recipe_settings(grid, model, "negative_depth", language=grid.language(train.corpus), dense=miners)
 
-    def agreed(self, grid: Grid, model: str) -> Settings:
+    def lineage(self, grid: Grid, model: str) -> Settings:
         return {"fields": "flat", "language": grid.language(grid.training(model).corpus), "expanded": False}
 
     def work(self, sizes: Sizes, model: str) -> Amounts:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from ...collections import collection, training_data
 from ...config.models import DenseModel
 from ...config.values import LIST, Entry, Language, Size
-from ...core import files, provenance
+from ...core import files, lineage
 from ...core.compute import Compute
 from ...core.errors import DataError, quoted
 from ...core.provenance import Artifact, Facts
@@ -98,7 +98,7 @@ def _nearest(
     shards = len(indexes) // len(recipe.dense)
     for number, (entry, checkpoint) in enumerate(zip(recipe.dense, checkpoints, strict=True)):
         own = indexes[number * shards : (number + 1) * shards]
-        provenance.check({"checkpoint": checkpoint, "indexes": own, "corpus": corpus})
+        lineage.check({"checkpoint": checkpoint, "indexes": own, "corpus": corpus})
         encoder = open_encoder(checkpoint, entry, runtime)
         vectors = encoder.encode_queries(texts)
         check_finite(vectors, [f"query {quoted(text)}" for text in texts], encoder.precision)

@@ -51,7 +51,7 @@ class RetrieveLexical(Stage):
         depth = grid.config.retrieve.depth
         return {"depth": depth, "fields": entry.fields_, "language": language, "k1": entry.k1, "b": entry.b}
 
-    def agreed(self, grid: Grid, system: str, dataset: str) -> Settings:
+    def lineage(self, grid: Grid, system: str, dataset: str) -> Settings:
         entry, expanded = grid.system_as(entries.Bm25, system), bool(_expansion(grid, system))
         return {"fields": entry.fields_, "language": grid.language(grid.corpus(dataset)), "expanded": expanded}
 
@@ -140,7 +140,7 @@ class RetrieveVectors(OfFamily):
             return settings | {"candidates": entry.candidates}
         return settings
 
-    def agreed(self, grid: Grid, system: str, dataset: str) -> Settings:
+    def lineage(self, grid: Grid, system: str, dataset: str) -> Settings:
         return grid.model(grid.retriever(system)).own_keys("similarity")
 
     def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:

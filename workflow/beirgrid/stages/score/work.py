@@ -48,7 +48,7 @@ def score(
     depth: Annotated[Size, "documents per query to score"] = 100,
     compute: Compute,
     pairs: Annotated[Path, "folder of the stores, in which the record is written"],
-    version: Annotated[int, "version of the stage, which the name of the store covers"],
+    version: Annotated[int, "version of the stage, which the name of the store covers"] = 0,
 ) -> Made:
     """Score the (query, document) pairs of a first stage that have no score yet.
 

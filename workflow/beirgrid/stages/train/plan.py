@@ -51,7 +51,7 @@ class Train(Stage):
             recipe["teacher"] = model_entries.running(teacher) | teacher.own_keys("prompts")
         return {"precision": "auto", "recipe": recipe}  # encode.precision is that of models that are not trained here
 
-    def agreed(self, grid: Grid, model: str) -> Settings:
+    def lineage(self, grid: Grid, model: str) -> Settings:
         return {"fields": "flat", "language": grid.language(grid.training(model).corpus), "expanded": False}
 
     def work(self, sizes: Sizes, model: str) -> Amounts:

@@ -1,0 +1,178 @@
+"""What stands behind the inputs of a job: it must belong together. The record of a job keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from . import files, paths
+from .errors import DataError
+from .provenance import record_of
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+# What must be the same behind the inputs of a job, by option: the hash of an artifact that has this option, or a
+# setting. Of vectors, it is also the model that made them. Other data may stand behind a model.
+_DATA = ("corpus", "queries", "training_queries")
+_VECTORS = ("corpus", "checkpoint", "similarity")
+_SHARED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("checkpoints", "query_tower", "base", "teacher", "generator"), ()),
+    "checkpoint": ("checkpoint",),
+    **dict.fromkeys(("vectors", "exact", "tokens", "indexes", "expansions"), _VECTORS),
+    **dict.fromkeys(("index", "lucene"), ("corpus", "fields", "language", "expanded")),
+    **dict.fromkeys(("scores", "first_stage"), (*_DATA, "run")),
+}
+# Options whose own hash stands behind what is made from them, and settings that a job and its inputs must agree on.
+_SUBJECTS = (*_DATA, "checkpoint", "run")
+_SETTINGS = ("fields", "language", "similarity", "expanded")
+# Options that take all shards of a corpus, and those that take one.
+_LISTS, _OF_SHARDS = ("indexes", "tokens", "expansions"), ("vectors", "exact")
+
+Inputs = Mapping[str, Path | Sequence[Path] | None]
+
+
+class Ancestry:
+    """What stands behind artifacts. Each record, and each file without a recorded hash, is read once."""
+
+    def __init__(self) -> None:
+        self.behind = cache(self._behind)
+        self.rows = cache(self._rows)
+        self.record_of = cache(record_of)
+        self.identity = cache(lambda path: self.record_of(path).identity)
+
+    def _behind(self, option: str, path: Path) -> dict[str, Any]:
+        """Return what an input shares with the others of its job: its own hash, those of its ancestors, and settings.
+
+        Raises:
+            DataError: something behind the input was made again since, with another content.
+        """
+        known = self.record_of(path)
+        behind: dict[str, Any] = {"expanded": False} if known.place else {}
+        for role, source, told in known.inputs:
+            if self.is_another(source, told):
+                raise DataError(f"{source} is another one than {path} was made from: run the grid again")
+            behind |= self.behind(role, source)
+            behind |= {role: told["sha256"]} if role in _SUBJECTS and "sha256" in told else {}
+            behind |= {"expanded": True} if role == "expansions" else {}
+        settings = known.record.get("settings", {})
+        behind |= known.record.get("behind", {}) | {name: settings[name] for name in _SETTINGS if name in settings}
+        if "sha256" in (fetched := known.record.get("outputs", {}).get(Path(paths.QUERIES).name, {})):
+            behind["queries"] = fetched["sha256"]  # those that the qrels were fetched with
+        subject = "run" if option == "first_stage" else option
+        if subject in _SUBJECTS and (path.exists() or known.outputs):  # the stage itself reports a missing file
+            behind[subject] = self.identity(path)["sha256"]
+        return {name: behind[name] for name in _SHARED.get(option, _DATA) if name in behind}
+
+    def _rows(self, path: Path) -> Sequence[int]:
+        """Return the first row of the corpus in a shard, and the row after its last; nothing if no record tells."""
+        known = self.record_of(path)
+        with files.reading(known.place or path):
+            settings, facts = known.record.get("settings", {}), known.record.get("facts", {})
+            if {"shard", "shard_size"} <= settings.keys() and "rows" not in facts:  # as earlier versions recorded them
+                first = settings["shard"] * settings["shard_size"]
+                return [first, first + facts["documents"]]
+        if "rows" in facts:
+            return list(facts["rows"])
+        sources = (self.rows(source) for role, source, _ in known.inputs if role in _OF_SHARDS)
+        return known.record.get("behind", {}).get("rows") or next(filter(None, sources), [])
+
+    def other_source(self, record: Path, lists: Sequence[Sequence[Path]]) -> Path | None:
+        """Return an input that a record does not know or has in another place, or one that the job does not have.
+
+        No artifact is hashed.
+
+        Args:
+            lists: the inputs of the job, by option. What stands behind an input may replace it.
+        """
+        sources = [path for of_option in lists for path in of_option]
+        known = self.record_of(record)
+        told = {path: entry.get("sha256") for _, path, entry in known.inputs}
+        if not told or None in told.values():  # as in records of 0.2.0
+            return None
+        hashed = [path for path in sources if path.suffix == ".json" or self.record_of(path).is_hashed]
+        hashes = {self.identity(path)["sha256"]: path for path in hashed}
+        behind = {*told.values(), *map(str, known.record.get("behind", {}).values())}
+        unknown = next((path for sha256, path in hashes.items() if sha256 not in behind), None)
+        more = next((path for path in told if {*sources} < {*told} and path not in sources), None)
+        moved = (
+            path
+            for of_option in lists
+            for path, there in zip(of_option, [path for path in told if path in of_option], strict=False)
+            if path != there
+        )
+        return unknown or next(moved, None) or (more if "behind" in known.record else None)
+
+    def is_another(self, source: Path, told: Mapping[str, Any]) -> bool:
+        """Tell whether an input differs from what a record says of it. A deleted one is compared by its own record."""
+        if not (source.exists() or self.record_of(source).is_hashed):
+            return False
+        now = self.identity(source) if "sha256" in told or not source.exists() else {"bytes": files.size(source)}
+        return any(now[key] != told[key] for key in told)
+
+
+def check(inputs: Inputs, settings: Mapping[str, Any] = _NOTHING, ancestry: Ancestry | None = None) -> dict[str, Any]:
+    """Refuse inputs that do not belong together, and return what stands behind all of them.
+
+    The corpus, the queries and the model behind them must be the same, and shards must be all those of the corpus, in
+    order. What records do not tell is not compared. Your own files need no record.
+
+    Args:
+        inputs: the artifacts by option, one or several.
+        settings: settings of the job. Those behind its inputs must be the same.
+        ancestry: what is known of the artifacts already.
+
+    Raises:
+        DataError: two inputs have other ancestors, an artifact behind them was made again since, or shards are not all
+            those of the corpus in order.
+    """
+    ancestry = ancestry or Ancestry()
+    holders: dict[str, tuple[Path, Any]] = {}
+    listed = _listed(inputs)
+    for option, paths_of in listed.items():
+        for path in paths_of:
+            for name, of_path in ancestry.behind(option, path).items():
+                holder, first = holders.setdefault(name, (path, of_path))
+                if first != of_path:
+                    raise DataError(
+                        f"{holder} and {path} do not belong together: each has another {name} behind it. Delete the "
+                        "older one and run the grid again"
+                    )
+                if name in _SETTINGS and settings.get(name, of_path) != of_path:
+                    raise DataError(f"{path} was made with {name} {of_path!r}, but the job asks for {settings[name]!r}")
+        if option in _LISTS:
+            _check_shards(paths_of, ancestry, listed.get("corpus", []))
+    rows = [ancestry.rows(path) for option in _OF_SHARDS for path in listed.get(option, [])]
+    return {name: of_holder for name, (_, of_holder) in holders.items()} | ({"rows": rows[0]} if any(rows) else {})
+
+
+def _check_shards(shards: Sequence[Path], ancestry: Ancestry, corpora: Sequence[Path]) -> None:
+    """Refuse shards that are not all those of the corpus, in order. Where a shard has no record, its rows are unknown.
+
+    Raises:
+        DataError: a shard is missing, occurs twice, or is in another place.
+    """
+    end: int | None = 0
+    for shard in shards:
+        if not (rows := ancestry.rows(shard)):
+            end = None
+            continue
+        if end is not None and rows[0] != end:
+            raise DataError(
+                f"{shard} begins with document {rows[0] + 1:,} of the corpus, but document {end + 1:,} comes next: "
+                "name each shard once, in order"
+            )
+        end = rows[1]
+    for corpus in corpora:
+        documents = ancestry.record_of(corpus).record.get("facts", {}).get("documents", end)
+        if end is not None and documents != end:
+            raise DataError(
+                f"{shards[-1]} ends with document {end:,}, but {corpus} has {documents:,}: "
+                "name all shards of the corpus"
+            )
+
+
+def _listed(inputs: Inputs) -> dict[str, list[Path]]:
+    """Return the inputs that there are, as lists."""
+    return {option: [one] if isinstance(one, Path) else [*one] for option, one in inputs.items() if one}
