@@ -377,7 +377,7 @@ def test_every_prompt_is_what_mteb_sends(every, monkeypatch):
     """A recorder replaces the checkpoint of each model's loader, task by task, on both sides."""
     sent: list[str] = []
 
-    class JobRecord:
+    class Recorder:
         modalities = ("text",)
 
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -401,7 +401,7 @@ def test_every_prompt_is_what_mteb_sends(every, monkeypatch):
             named = next((self.prompts[key] for key in ("document", "passage", "corpus") if key in self.prompts), None)
             return self.encode(texts, named if prompt is None else prompt)
 
-    monkeypatch.setattr(sentence_transformers, "SentenceTransformer", JobRecord)
+    monkeypatch.setattr(sentence_transformers, "SentenceTransformer", Recorder)
     logging.getLogger("mteb").setLevel(logging.ERROR)
     texts, compared = loaded(TEXTS), 0
     for name in _instructed():

@@ -139,7 +139,7 @@ def _mine(corpus: Path, queries: Path, model: Path, folder: Path) -> Path:
     shard, made = str(folder / "0.faiss"), str(folder / "0.json")
     assert main(["index", "dense", "--vectors", str(folder / "vectors.npy"), "--output", shard, "--record", made]) == 0
     recipe = {"negative_depth": 5, "language": "en", "dense": [{"family": "dense", "similarity": "cosine"}]}
-    inputs = {"queries": queries, "corpus": corpus, "checkpoints": model, "indexes": shard}
+    inputs = {"queries": queries, "corpus": corpus, "checkpoints": model, "dense_indexes": shard}
     output = stage("mine", folder, "negatives.parquet", recipe, **inputs)
     # By hand: the five nearest, without documents that the query is from.
     rows = pq.read_table(queries).to_pylist()

@@ -409,7 +409,7 @@ def test_a_refresh_waits_for_another(grid):
 def _recorded(*rules: str, failed: bool = False) -> None:
     """Follow a run of jobs of these rules to its end."""
     logger = logging.Logger("snakemake")
-    logger.addHandler(recorder := events.JobRecord("test", lambda: None))
+    logger.addHandler(recorder := events.Recorder("test", lambda: None))
     logger.info("stats", extra={"event": "run_info", "stats": dict.fromkeys(rules, 1)})
     for number, rule in enumerate(rules):
         job = {"rule_name": rule, "jobid": number, "wildcards": {}, "log": [], "output": []}

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import forked_snakemake, main
+from helpers import forked_snakemake, main, run_work
 
 import beirgrid
 from beirgrid.core import files
 from beirgrid.core.compute import Compute
 from beirgrid.core.errors import BeirgridError, ConfigError, DataError
 from beirgrid.results import results_folder, scores
-from beirgrid.stages.evaluate.work import evaluate
+from beirgrid.stages.evaluate.work import evaluate, show_metrics
 
 QRELS = {"q1": {"d1": 1, "d2": 0}, "q2": {"d3": 2}, "q3": {"d1": 1}}
 RUN = {"q1": {"d2": 3.0, "d1": 2.0}, "q2": {"d3": 1.0}}
@@ -67,7 +67,7 @@ def test_runs_of_ones_own_are_evaluated_from_files_or_in_memory(tmp_path):
 
 def test_the_command_prints_scores_without_an_output(tmp_path, capsys):
     run, qrels = _write(tmp_path)
-    evaluate(run=run, qrels=qrels, metrics=["mrr@10", "recall@1"])
+    show_metrics(run=run, qrels=qrels, metrics=["mrr@10", "recall@1"])
     assert capsys.readouterr().out == "RR@10\t0.5000\nR@1\t0.3333\nqueries\t3\n"
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -80,7 +80,7 @@ def folder(tmp_path) -> Path:
     for system in ("a", "b"):
         output = folder / f"results/metrics/{system}/x.json"
         names = {"system": system, "dataset": "x", "per_query": output.with_suffix(".per-query.parquet")}
-        evaluate(run=run, qrels=qrels, metrics=["mrr@10"], output=output, **names)
+        run_work(evaluate, output, "run", "qrels", run=run, qrels=qrels, metrics=["mrr@10"], **names)
     files.write_json(folder / "results/grids/mine/grid.json", {"cells": [{"system": "b", "dataset": "x"}]})
     return folder
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers import run_work
 
 from beirgrid.__main__ import main
 from beirgrid.core import files
@@ -24,7 +25,9 @@ def folder(tmp_path, monkeypatch) -> Path:
     (tmp_path / "run").write_text("q Q0 d 1 1.0 x\n")
     (tmp_path / "qrels").write_text("q 0 d 1\n")
     output = tmp_path / "results/metrics/bm25/demo.json"
-    evaluate(run=Path("run"), qrels=Path("qrels"), metrics=["mrr@10"], system="bm25", dataset="demo", output=output)
+    output.parent.mkdir(parents=True)
+    of_cell = {"system": "bm25", "dataset": "demo", "per_query": output.with_suffix(".per-query.parquet")}
+    run_work(evaluate, output, run=Path("run"), qrels=Path("qrels"), metrics=["mrr@10"], **of_cell)
     files.write_json(tmp_path / "results/models/minilm/model.json", {})
     return tmp_path
 

@@ -81,7 +81,8 @@ def test_an_interrupted_shard_goes_on_and_ends_with_the_same_file(corpus, tiny_m
     record = json.loads(output.with_suffix(".json").read_text())
     assert record["facts"]["documents_expanded"] == 5
     own = {"family": "query-generator", "queries_per_document": 2, "seed": 0}
-    assert record["settings"] == {**own, "shard": 0, "shard_size": DOCUMENTS}
+    assert record["job"]["settings"]["model"] == own
+    assert record["facts"]["rows"] == [0, DOCUMENTS]
     assert not state.exists()
     whole = _expand(corpus, tiny_models["query-generator"], "whole")
     assert output.read_bytes() == whole.read_bytes()

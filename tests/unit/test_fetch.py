@@ -458,7 +458,7 @@ def test_what_made_it_is_written_beside_it(good):
     assert rows(good, "queries") == QUERIES[:2]
     assert (good / "qrels.tsv").read_text() == HEADER + "q2\td3\t2\nq2\td1\t0\nq1\td1\t1\n"
     assert names(good) == ["corpus.json", "corpus.parquet", "dataset.json", "qrels.tsv", "queries.parquet"]
-    settings = files.read_json(good / "corpus.json")["settings"]
+    settings = files.read_json(good / "corpus.json")["job"]["settings"]
     assert settings == {"source": "local", "path": os.path.relpath(good.with_name("folder"))}
     digests = {name: hashlib.sha256((good / name).read_bytes()).hexdigest() for name in ARTIFACTS}
     assert facts(good, "corpus") == {

@@ -17,9 +17,9 @@ from beirgrid.graph.grid import Grid
 from beirgrid.graph.summaries import Summary
 from beirgrid.page import sections, texts
 from beirgrid.page.render import render
+from beirgrid.paper.plan import Analyse
 from beirgrid.results import answers
 from beirgrid.results.summary import GridSummary
-from beirgrid.stages.aggregate.plan import Analyse
 from beirgrid.stages.report import work as report
 
 

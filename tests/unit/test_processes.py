@@ -31,7 +31,7 @@ def begin():
     events.refuse_the_future(workflow.dag.needrun_jobs())
 
 if workflow.is_main_process:
-    logger.addHandler(events.JobRecord("grid", begin, quiet=True))
+    logger.addHandler(events.Recorder("grid", begin, quiet=True))
     while "SLOW" in os.environ and not Path("begun").exists():
         time.sleep(0.05)
 

@@ -83,7 +83,7 @@ def test_a_program_gets_the_collection_without_qrels_and_its_run_is_checked(stag
     stage("index", python(INDEX, "{corpus}", "{index}"), "--version", "1.5")
     made = json.loads((tmp_path / "index.json").read_text())
     assert (tmp_path / "index/a").read_text() == "3"
-    assert made["settings"]["version"] == "1.5"
+    assert made["job"]["settings"]["version"] == "1.5"
     assert (made["facts"]["documents"], made["facts"]["bytes"]) == (3, 1)
 
     command = python(SEARCH, "{queries}", "{corpus}", "{run}", "{index}", "{depth}", "{threads}")

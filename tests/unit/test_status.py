@@ -31,7 +31,7 @@ def told(tmp_path, monkeypatch):
     """A run that has begun in the working directory: its logger, its recorder, and the file of its events."""
     monkeypatch.chdir(tmp_path)
     logger = logging.Logger("snakemake")
-    logger.addHandler(recorder := events.JobRecord("grid", lambda: None))
+    logger.addHandler(recorder := events.Recorder("grid", lambda: None))
     recorder.results = lambda written: None  # prints no tables
     logger.info("before the start", extra=_info(9))
     logger.info("stats", extra=STATS)
@@ -251,7 +251,7 @@ def test_a_job_that_slurm_refuses_has_the_reason(told, begun):
 
 def test_a_run_says_that_the_checkout_changed_since_it_began(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(events, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(events.JobRecord, "results", lambda recorder, written: None)
+    monkeypatch.setattr(events.Recorder, "results", lambda recorder, written: None)
     monkeypatch.chdir(tmp_path)
 
     def commit_all() -> str:
@@ -260,7 +260,7 @@ def test_a_run_says_that_the_checkout_changed_since_it_began(tmp_path, monkeypat
         return checkout.commit(tmp_path)
 
     def said(act: Callable[[], object]) -> str:
-        recorder = events.JobRecord("grid", lambda: None)
+        recorder = events.Recorder("grid", lambda: None)
         recorder.emit(logging.makeLogRecord(STATS))
         act()
         recorder.close()

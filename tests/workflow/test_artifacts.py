@@ -338,5 +338,5 @@ def test_a_grid_recovers_from_damage_and_from_settings_that_only_records_know(gr
     damaged.write_bytes(b"")
     finish(grid / "grid.yaml", grid)
     assert damaged.read_bytes() == (lexical / "results/runs/multi/c.run.gz").read_bytes()
-    assert json.loads((grid / "results/runs/flat/c.json").read_text())["settings"]["k1"] == 1.2
+    assert json.loads((grid / "results/runs/flat/c.json").read_text())["job"]["settings"]["k1"] == 1.2
     assert _planned(grid) == {}

@@ -106,7 +106,7 @@ def test_costs_count_the_expansion_and_the_report_tells_the_model(expanded):
     stages = [(row["system"], row["unit"]) for row in table(expanded, "costs") if row["stage"] == "expand"]
     assert stages == [("doct5query", "documents/s")] * 2 + [("deepct", "documents/s")] * 2
     made = json.loads((expanded / "results/expansions/tiny-t5/small/1.json").read_text())
-    assert made["settings"]["queries_per_document"] == 2
+    assert made["job"]["settings"]["model"]["queries_per_document"] == 2
     assert made["facts"]["documents"] == 20
 
 

@@ -54,10 +54,10 @@ def test_token_vectors_are_kept_and_say_how_many(finished):
         assert made["dimension"] == 16
         tokens += made["tokens"]
         index = files.read_json(finished / f"results/indexes/tiny-colbert/small/{shard}.json")
-        assert (index["settings"]["index"], index["facts"]["tokens"]) == ("Flat", made["tokens"])
+        assert (index["facts"]["index"], index["facts"]["tokens"]) == ("Flat", made["tokens"])
     assert tokens == 60 * (12 * 4 + 3)  # 12 words of 4 pieces, [CLS], [D] and [SEP]
     retrieved = files.read_json(finished / "results/runs/tiny-late/small.json")
-    assert retrieved["settings"]["candidates"] == 20
+    assert retrieved["job"]["settings"]["candidates"] == 20
 
 
 def test_runs_leave_out_the_query_itself(finished):
@@ -71,7 +71,7 @@ def test_runs_leave_out_the_query_itself(finished):
 
 def test_every_artifact_says_what_made_it(finished):
     made = files.read_json(finished / "results/embeddings/tiny-dense/small/0.json")
-    assert made["settings"]["similarity"] == "cosine"
+    assert made["job"]["settings"]["model"]["similarity"] == "cosine"
     facts = {"device": "cpu", "precision": "float32", "kernels": "auto", "documents": 25, "dimension": 32}
     assert made["facts"] | {"documents_per_second": 0} == {**facts, "documents_per_second": 0}
     assert made["packages"]["sentence-transformers"]

@@ -89,10 +89,10 @@ def test_each_tower_of_dpr_encodes_its_side(finished, tiny_models):
 def test_a_dataset_has_its_own_query_prompt(finished):
     for dataset, prompt in (("small", "q: "), ("other", "other: ")):
         made = json.loads((finished / f"results/runs/decoder/{dataset}.json").read_text())
-        assert made["settings"]["prompts"] == {"query": prompt}
+        assert made["job"]["settings"]["model"]["prompts"] == {"query": prompt}
     assert _scores(finished, "decoder", "small", "q0") != _scores(finished, "decoder", "other", "q0")
     made = json.loads((finished / "results/embeddings/tiny-decoder/small/0.json").read_text())
-    assert "prompts" not in made["settings"]
+    assert "prompts" not in made["job"]["settings"]["model"]
 
 
 def test_depths_of_a_reranker_come_from_one_scoring_pass(finished):

@@ -38,7 +38,7 @@ def test_what_a_dataset_says_of_its_queries_decides_what_is_ranked(tmp_path):
     assert "10 queries that are documents and do not retrieve themselves" in page
     assert "10 queries with the id of another document" in page
     made = json.loads((tmp_path / "results/datasets/chance/dataset.json").read_text())
-    assert "queries_are_documents" not in made["settings"]
+    assert "queries_are_documents" not in made["job"]["settings"]["entry"]
 
     settings["datasets"]["chance"]["queries_are_documents"] = True
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))

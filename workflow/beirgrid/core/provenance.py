@@ -29,8 +29,9 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 # Names of records of several files.
 _RECORDS = (paths.DATASET_RECORD, paths.MODEL_RECORD, paths.TABLES_RECORD, paths.REPORT_RECORD, paths.ANALYSES_RECORD)
 _OF_SEVERAL = [Path(pattern).stem for pattern in _RECORDS]
-# The digest of the running job, and its inputs.
-RUNNING: ContextVar[tuple[str, Mapping[str, Sequence[Path]]]] = ContextVar("running", default=("", _NOTHING))
+# The version and settings of the running job, and its inputs.
+RUNNING: ContextVar[tuple[Mapping[str, Any], Mapping[str, Sequence[Path]]]]
+RUNNING = ContextVar("running", default=(_NOTHING, _NOTHING))
 
 
 class Stamp(NamedTuple):
@@ -299,7 +300,7 @@ def state_folder(output: Path, **computed: Any) -> Path:
     """
     asked, inputs = RUNNING.get()
     contents = {option: [record_of(path).identity for path in paths] for option, paths in inputs.items()}
-    key = json.dumps({"job": asked, "inputs": contents, **computed}, sort_keys=True)
+    key = json.dumps({**asked, "inputs": contents, **computed}, sort_keys=True)
     folder = output.parent / f".{output.name}-state-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     for other in output.parent.glob(f".{output.name}-state-*"):
         if other != folder:

@@ -74,7 +74,8 @@ class JobRecord:
         self.ancestry = lineage.Ancestry()
         self.lineage = job.get("lineage", {})
         self.behind = lineage.check(self.inputs, {**self.lineage, **job.get("settings", {})}, self.ancestry)
-        provenance.RUNNING.set((str(job.get("digest")), self.inputs))
+        asked = {"version": stamp.version, "settings": job.get("settings")}
+        provenance.RUNNING.set((asked, self.inputs))
         self.started = time.monotonic()
 
     def write(self, path: Path, made: Made) -> None:

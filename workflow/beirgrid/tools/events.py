@@ -193,7 +193,7 @@ def read(path: Path) -> Execution:
     return run
 
 
-class JobRecord(logging.Handler):
+class Recorder(logging.Handler):
     """Writes the events of a run to a file, and prints the grid's tables at its end.
 
     The Snakefile adds it to Snakemake's logger: so it hears each run, with or without the plugin, also where another
