@@ -30,7 +30,7 @@ def record(stage: str, **keys: Any) -> dict[str, Any]:
     """Return the content of a record with all keys that readers take."""
     of_none = {"settings": {}, "settings_key": None, "outputs": {}, "facts": {}, "packages": {"beirgrid": "0.2.0"}}
     costs = {"seconds": 1.0, "peak_memory_mb": 1.0, "finished": "2026-11-21T19:20:09+00:00"}
-    return {"stage": stage, "stage_version": 1, **of_none, **costs, **keys}
+    return {"stage": stage, "kind": "encode", "stage_version": 1, **of_none, **costs, **keys}
 
 
 def rankings(seed: int, better: int = 0) -> dict[str, list[str]]:

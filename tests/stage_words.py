@@ -30,7 +30,7 @@ def stage_job(*words: str | Path) -> tuple[list[str], str]:
         return [*map(str, words)], ""
     function = job.stage_function(name)
     parts: dict[str, dict[str, Any]] = {"inputs": {}, "outputs": {}, "settings": {}}
-    outputs = {"record", "output", *by_function()[name].outputs}
+    outputs = {"record", "output", *by_function()[name].outputs} - {by_function()[name].main}
     for option, value in _options(function, filter(None, others)).items():
         is_input = str(get_type_hints(function, include_extras=True).get(option)).find("function artifact") > 0
         parts["inputs" if is_input else "outputs" if option in outputs else "settings"][option] = value

@@ -164,13 +164,13 @@ def test_tables_of_an_interrupted_aggregate_are_not_shown(grid, monkeypatch):
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    given = {"grid": grid, "output": TABLES, "record": RECORD}
-    aggregate(**given)
+    given = {"grid": grid, "output": TABLES}
+    run_work(aggregate, RECORD, **given)
     write_cell("a", "y", 0.6)
     with monkeypatch.context() as patch:
         patch.setattr(table_files, "write_wide", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            aggregate(**given)
+            run_work(aggregate, RECORD, **given)
     assert pd.read_csv(TABLES / "ndcg@10.csv", index_col=0).loc["y", "a"] == pytest.approx(0.4)
     with pytest.raises(DataError, match=r"scores\.csv is damaged"):
         run_work(report.report, PAGE_RECORD, grid=grid, tables=TABLES, output=PAGE)

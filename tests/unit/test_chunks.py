@@ -209,7 +209,7 @@ def test_shards_that_do_not_belong_together_and_damaged_ones_are_refused(tmp_pat
     flat.write_index(vectors, tmp_path / "single.faiss")
     with pytest.raises(DataError, match=r"single.faiss has one vector of each document, and other shards have several"):
         flat.search_shards([tmp_path / "several.faiss", tmp_path / "single.faiss"], vectors, 2)
-    built = {"output": tmp_path / "int8.faiss", "record": tmp_path / "int8.json"}
+    built = {"output": tmp_path / "int8.faiss"}
     with pytest.raises(DataError, match="searched exactly only"):
         index_approximate(exact=tmp_path / "several.faiss", index=Int8(kind="int8"), similarity="dot", **built)
     flat.write_vectors(tmp_path / "wrong.npy", [(vectors, np.array([1, 3, 1]))], 3, 6)

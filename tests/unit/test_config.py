@@ -447,7 +447,7 @@ def test_gpl_and_genq_are_registered_as_published(raw):
     ]
     mined = inputs(plan, "mine", model="gpl-distilbert@demo")
     assert "index" not in mined
-    assert len(mined["checkpoints"]) == len(mined["indexes"]) == 2
+    assert len(mined["checkpoints"]) == len(mined["dense_indexes"]) == 2
 
 
 def test_notes_reach_every_system_that_a_model_is_behind(raw):

@@ -355,8 +355,8 @@ OUTSIDE = [
     (SAFETENSORS_INDEX, _index("/tmp/x.safetensors"), "'/tmp/x.safetensors', which is outside"),
     ("pytorch_model.bin.index.json", _index("a/../../x.bin"), "'a/../../x.bin', which is outside"),
     (f"1_Dense/{SAFETENSORS_INDEX}", _index("../../x.safetensors"), "'../../x.safetensors', which is"),
-    ("modules.json", b'[{"path": "../other"}]', "'../other', which is outside of the checkpoint"),
-    (SAFETENSORS_INDEX, b"[]", "is damaged (list indices must be integers"),
+    ("modules.json", b'[{"path": "../other", "type": "x"}]', "'../other', which is outside of the checkpoint"),
+    (SAFETENSORS_INDEX, b"[]", "is damaged (top level: Input should be an object"),
     ("adapter_config.json", b'{"base_model_name_or_path": "/tmp"}', "makes the checkpoint an adapter of another one"),
 ]
 
@@ -459,7 +459,7 @@ def test_what_made_it_is_written_beside_it(good):
     assert (good / "qrels.tsv").read_text() == HEADER + "q2\td3\t2\nq2\td1\t0\nq1\td1\t1\n"
     assert names(good) == ["corpus.json", "corpus.parquet", "dataset.json", "qrels.tsv", "queries.parquet"]
     settings = files.read_json(good / "corpus.json")["job"]["settings"]
-    assert settings == {"source": "local", "path": os.path.relpath(good.with_name("folder"))}
+    assert settings["entry"] == {"source": "local", "path": os.path.relpath(good.with_name("folder"))}
     digests = {name: hashlib.sha256((good / name).read_bytes()).hexdigest() for name in ARTIFACTS}
     assert facts(good, "corpus") == {
         "documents": 3,

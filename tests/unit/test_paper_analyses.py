@@ -81,7 +81,9 @@ def test_the_zero_shot_datasets_count_where_there_are_some():
 
 def step(path: str, seconds: float, memory: float, settings: dict | None = None, **facts: Any) -> dict[str, Any]:
     """Return a step by the path of its record. A search reads the index beside it."""
-    record = {"settings": settings or {}, "facts": facts, "seconds": seconds, "peak_memory_mb": memory}
+    kinds = {"embeddings": "encode", "indexes": "index", "runs": "search", "pairs": "score"}
+    kind = facts.pop("kind", kinds.get(path.partition("/")[0], "train"))
+    record = {"kind": kind, "settings": settings or {}, "facts": facts, "seconds": seconds, "peak_memory_mb": memory}
     inputs = {"inputs": {"indexes": [{"path": "../indexes/all.faiss"}]}} if "query_seconds" in facts else {}
     return {f"results/{path}.json": record | inputs}
 
@@ -94,11 +96,11 @@ def test_efficiency_from_records():
     searched = {"queries": 200, "device": "cpu"}
     scored = {"queries": 200, "pairs": 18_000, "device": "cuda"}
     bm25 = step("indexes/all", 2, 90, bytes=300) | step("runs/bm25", 2, 250, query_seconds=2.0, **searched)
-    reranked = step("runs/reranked", 9, 950, {"depth": 20}, queries=200, reranker={})
+    reranked = step("runs/reranked", 9, 950, {"depth": 20}, queries=200, kind="rerank")
     cells = {
         "bm25": bm25,
         "stored": bm25 | step("pairs/p", 9, 800, pairs_per_second=0.0, **scored) | reranked,
-        "brought": step("runs/brought", 9, 950, {"depth": 20}, queries=200, source_sha256="0"),
+        "brought": step("runs/brought", 9, 950, {"depth": 20}, queries=200, kind="adopt"),
         "s": step("embeddings/0", 100, 900, device="cuda")
         | step("embeddings/1", 50, 900, device="cuda")
         | step("indexes/all", 7, 100, bytes=1500)
@@ -111,7 +113,7 @@ def test_efficiency_from_records():
         | step("runs/s", 9, 800, query_seconds=1.0, queries=200, tokens=10, price=0.5, device="endpoint")
         | step("pairs/p", 9, 800, queries=100, pairs=9, pairs_per_second=0.0, tokens=20, price=2.0),
         "unfinished": {},
-        "program": step("runs/program", 2, 250, search_seconds=2.0, queries=200, source_sha256="0"),
+        "program": step("runs/program", 2, 250, search_seconds=2.0, queries=200),
         "earlier": step("runs/earlier", 2, 250, search_seconds=2.0, **searched),
     }
     found = efficiency.efficiency({(system, "d"): steps for system, steps in cells.items()}).set_index("system")

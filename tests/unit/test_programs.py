@@ -104,7 +104,7 @@ def test_a_program_gets_the_collection_without_qrels_and_its_run_is_checked(stag
     record = json.loads((tmp_path / "x.run.gz.json").read_text())
     assert record["stage"] == "retrieve_program"
     assert record["facts"]["search_seconds"] > 0
-    assert record["inputs"]["program"][0]["bytes"] == 1
+    assert record["inputs"]["index"][0]["bytes"] == 1
     assert record["peak_memory_mb"] > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "index.json", "x.run.gz", "x.run.gz.json"]
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]

@@ -600,9 +600,8 @@ def test_scores_say_in_which_precision_their_models_read():
     """That of encoding, searching and scoring, not that of training; the precisions of all parts of a mean."""
 
     def state(*read: dict[str, str]) -> cells.CellState:
-        of_records = [({"base": {"family": "dense"}}, {"precision": "float16"})]
-        of_records += [({"family": "dense"}, facts) for facts in read]
-        steps = {str(n): finished.record("", settings=of, facts=facts) for n, (of, facts) in enumerate(of_records)}
+        of_records = [("train", {"precision": "float16"}), *(("encode", facts) for facts in read)]
+        steps = {str(n): finished.record("", kind=kind, facts=facts) for n, (kind, facts) in enumerate(of_records)}
         return cells.CellState("done", "", pd.DataFrame({"ndcg@10": [0.5]}), steps)
 
     float32, bfloat16 = {"precision": "float32"}, {"precision": "bfloat16"}
@@ -621,15 +620,20 @@ def test_scores_say_in_which_precision_their_models_read():
 def test_checkpoints_of_a_cell_have_the_commit_that_was_fetched():
     """What the hub gave, or what the entry says of a package; nothing for a folder."""
 
-    def fetched(settings: dict[str, str], **facts: str) -> dict[str, Any]:
-        return {"stage": "fetch", "settings": settings, "facts": {"files": {}, **facts}}
+    def fetched(settings: dict[str, Any], **facts: str) -> dict[str, Any]:
+        return {"stage": "fetch", "kind": "fetch", "settings": settings, "facts": {"files": {}, **facts}}
 
     records = [
         fetched({"checkpoint": "o/hub", "revision": "resolve"}, commit="a1"),
-        fetched({"checkpoint": "o/package", "revision": "b2", "package": "p"}),
+        fetched({"entry": {"checkpoint": "o/package", "revision": "b2", "package": "p"}}),
         fetched({"checkpoint": "o/folder", "revision": "c3", "path": "/models/x"}),
         fetched({"source": "local"}),
-        {"stage": "encode", "settings": {"family": "dense", "engine": "mteb", "checkpoint": "o/own"}, "facts": {}},
+        {
+            "stage": "encode",
+            "kind": "encode",
+            "settings": {"family": "dense", "engine": "mteb", "checkpoint": "o/own"},
+            "facts": {},
+        },
     ]
     assert cells.checkpoints(records) == {"o/hub": "a1", "o/package": "b2", "o/folder": ""}
 

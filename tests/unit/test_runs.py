@@ -7,9 +7,8 @@ import gzip
 import numpy as np
 import pytest
 import yaml
-from helpers import ROOT
+from helpers import ROOT, main
 
-from beirgrid.__main__ import main
 from beirgrid.core.errors import DataError
 from beirgrid.measures import metric_key
 from beirgrid.runs import runs

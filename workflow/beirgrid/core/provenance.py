@@ -81,7 +81,7 @@ class _Record(_Model):
         job = record.get("job") if isinstance(record, dict) else None
         if not isinstance(job, dict) or "settings" in record:
             return record
-        return {**record, "settings": job.get("settings", {}), "settings_key": job.get("digest")}
+        return {"settings": job.get("settings", {}), "settings_key": job.get("digest"), **record}
 
 
 @cache
