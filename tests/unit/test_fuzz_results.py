@@ -356,7 +356,7 @@ def test_a_metric_that_is_named_twice_is_one_test(here, call):
     "words",
     [
         ["analyse", "--output", "results/grids/g", "--record", "analyses.json"],
-        ["page", "--tables", str(Path(TABLE).parent), "--output", "page.html", "--record", "page.json"],
+        ["report", "--tables", str(Path(TABLE).parent), "--output", "page.html", "--record", "page.json"],
     ],
 )
 def test_tables_of_another_grid_are_neither_analysed_nor_shown(here, call, words):
