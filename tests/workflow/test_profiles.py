@@ -12,6 +12,7 @@ import yaml
 from helpers import ROOT, snakemake
 from small import SYSTEMS, finish, job_counts
 
+from beirgrid.config.load import merged
 from beirgrid.core import paths
 
 
@@ -34,6 +35,19 @@ def test_a_dry_run_schedules_the_grid(arguments, tmp_path):
     assert done.returncode == 0, done.stdout
     assert int(re.search(r"^encode_dense +(\d+)$", done.stdout, re.MULTILINE)[1]) > 0
     assert not (tmp_path / "results").exists()
+
+
+def test_the_default_grid_has_a_system_of_each_kind_on_the_public_collections(tmp_path):
+    """As typed in a fresh clone."""
+    done = snakemake("-n", "--profile", "slurm", "--directory", tmp_path, "--quiet", "rules")
+    kinds = ("lexical", "dense", "sparse", "late_interaction")
+    # 13 datasets, and the 12 forums of CQADupStack.
+    expected = {**{f"retrieve_{kind}": 25 for kind in kinds}, "rerank": 25, "fuse": 25, "evaluate": 6 * 25}
+    assert job_counts(done).items() >= expected.items()
+    config = merged()
+    reranked = config.systems["bm25+ce"]
+    assert (config.retrieve.depth, reranked.first_stage, reranked.depth) == (1000, "bm25", 100)
+    assert config.models[reranked.reranker].family == "cross-encoder"
 
 
 def test_the_slurm_profile_has_options_that_snakemake_knows():
