@@ -14,6 +14,7 @@ import pytest
 from helpers import ROOT, beirgrid, python
 from small import job_counts, run
 
+from beirgrid.__main__ import main
 from beirgrid.core.compute import has_gpu_driver
 from beirgrid.graph import artifacts
 from beirgrid.graph.grid import Grid
@@ -159,3 +160,32 @@ def test_the_jobs_behind_the_cells_of_a_grid_are_those_of_a_dry_run(grid, tmp_pa
     if "demo" not in grid:
         assert total["gpu_hours"] > 0
         assert total["kept_mb"] > 1000
+
+
+# Where the documentation has the GPU hours, and mostly the CPU hours, of a grid.
+HOURS: dict[str, dict[str, str]] = {
+    **{
+        name: {"docs/datasets.md": rf"`{name}` \|.*\| ([\d.]+) \| ([\d.]+) \| .*\|"}
+        for name in ("nano", "long", "reasoning", "multilingual", "today")
+    },
+    str(ROOT / "config/config.yaml"): {
+        "README.md": r"estimates ([\d.]+) GPU hours, (\d+) CPU hours and",
+        "docs/cluster.md": r"826 jobs, ([\d.]+) GPU hours, (\d+) core hours",
+    },
+    "paper": {
+        "README.md": r"estimates (\d+) GPU hours, (\d+) CPU hours,\n",
+        "docs/cluster.md": r"GPU \| (\d+) hours.*\n.* (\d+) core hours",
+    },
+    "adaptation": {"README.md": r"`adaptation` .*: (\d+) GPU hours"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grid", HOURS)
+def test_the_hours_of_the_documentation_are_those_of_plan(grid, tmp_path, capsys):
+    assert main(["plan", grid, "--device", "cuda", "--format", "json", "--directory", str(tmp_path)]) == 0
+    total = json.loads(capsys.readouterr().out)["total"]
+    for page, told in HOURS[grid].items():
+        hours = [float(text) for text in re.search(told, (ROOT / page).read_text()).groups()]
+        planned = [total["gpu_hours"], total["cpu_hours"]][: len(hours)]
+        assert hours == pytest.approx(planned, rel=0.03, abs=0.06), page
