@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from beirgrid.collections import collection
 from beirgrid.collections.sources import open_source
 from beirgrid.config import lock, mteb_collections, registry
 from beirgrid.config.entries import TOLERANCES, Dataset, HubCorpus, MtebCorpus, Name
+from beirgrid.config.names import local_name
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.results import published
@@ -238,7 +240,14 @@ def test_every_main_metric_has_our_name():
 
 @pytest.mark.parametrize(
     ("name", "sizes"),
-    [("nano", (13, 6)), ("today", (15, 24)), ("multilingual", (16, 10)), ("reasoning", (12, 9)), ("long", (6, 7))],
+    [
+        ("nano", (13, 6)),
+        ("today", (15, 40)),
+        ("today-small", (9, 18)),
+        ("multilingual", (16, 10)),
+        ("reasoning", (12, 9)),
+        ("long", (6, 7)),
+    ],
 )
 def test_the_ready_made_grids_read_the_lock_file_of_the_checkout(monkeypatch, name, sizes):
     """Without mteb: their names are all in the lock file that is committed."""
@@ -247,6 +256,19 @@ def test_the_ready_made_grids_read_the_lock_file_of_the_checkout(monkeypatch, na
         monkeypatch.setattr(module, "mteb", None)
     grid = config.load(config.with_defaults(yaml.safe_load((ROOT / f"config/grids/{name}.yaml").read_text()))).grid
     assert (len(grid.datasets), len(grid.systems)) == sizes
+
+
+@pytest.mark.parametrize("name", ["today", "today-small"])
+def test_the_models_of_today_have_their_commits_in_the_grid(monkeypatch, name):
+    """A newer mteb, whose commits may be others, measures the same models."""
+    content = yaml.safe_load((ROOT / f"config/grids/{name}.yaml").read_text())
+    rerankers = {system["reranker"] for system in content["systems"].values()}
+    assert {*content["models"]} == {one for one in content["grid"]["systems"] if "/" in one} | rerankers
+    monkeypatch.chdir(ROOT)
+    models = config.load(config.with_defaults(content)).models
+    for model, entry in content["models"].items():
+        assert models[local_name(model)].revision == entry["revision"]
+        assert re.fullmatch("[0-9a-f]{40}", entry["revision"])
 
 
 def test_every_collection_of_the_ready_made_grids_has_a_number_of_documents():

@@ -369,6 +369,25 @@ def test_a_reranked_system_has_the_values_of_its_first_stage_model_and_depth():
     assert found["verdict"].to_dict() == {name: "reproduced" if name == "other" else "no reference" for name in names}
 
 
+@pytest.mark.parametrize(
+    ("grid", "cells", "judged", "reranked"),
+    [("today", 345, 323, 37), ("modern", 137, 133, 14), ("paper", 190, 189, 19)],
+)
+def test_the_cells_of_a_ready_made_grid_meet_their_values(monkeypatch, grid, cells, judged, reranked):
+    """By nDCG@10: those with a value, of these those with one that follows the protocol, and those of rerankers."""
+    monkeypatch.chdir(ROOT)
+    config = merged([ROOT / f"config/grids/{grid}.yaml"])
+    names = {system: published.names_of(config, system) for system in config.grid.systems}
+    found = [
+        (system, value)
+        for system, value in published.of_systems(_tracked(), names)
+        if value.metric == "ndcg@10" and value.dataset in config.grid.datasets and not value.recorded
+    ]
+    assert len({(system, value.dataset) for system, value in found}) == cells
+    assert len({(system, value.dataset) for system, value in found if not value.protocol}) == judged
+    assert len({(system, value.dataset) for system, value in found if value.first_stage}) == reranked
+
+
 def test_each_value_of_a_reranker_names_first_stage_model_and_depth():
     values = [value for value in _tracked() if value.first_stage]
     named = {value.system for value in values}
