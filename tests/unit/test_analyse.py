@@ -19,6 +19,7 @@ from helpers import main, run_work
 from beirgrid import measures
 from beirgrid.core import files, paths
 from beirgrid.page import documents
+from beirgrid.paper import figures, published
 from beirgrid.paper import work as analyse
 from beirgrid.results import answers
 from beirgrid.results.summary import DatasetSummary
@@ -27,6 +28,7 @@ from beirgrid.stages.aggregate import work as aggregate
 from beirgrid.stages.report import work as report
 
 SYSTEMS, DATASETS = ("bm25", "dense", "bm25+ce"), ("one", "two")
+FAMILIES = {"bm25": "lexical", "dense": "dense", "bm25+ce": "cross-encoder"}
 
 
 class Grid:
@@ -40,7 +42,7 @@ class Grid:
             self.write_dataset(dataset, random.Random(seed))
         cells = [finished.cell(system, dataset) for dataset in DATASETS for system in SYSTEMS]
         both = {"both": DatasetSummary(mean_of=DATASETS)}
-        self.summary = finished.summary(cells, both, name="small", trained_on={"dense": ("two",)})
+        self.summary = finished.summary(cells, both, name="small", trained_on={"dense": ("two",)}, families=FAMILIES)
         self.folder = Path("results/grids/small")
         files.write_text(self.folder / "grid.json", self.summary.model_dump_json())
         tables = self.folder / "tables"
@@ -55,7 +57,8 @@ class Grid:
         finished.collection(Path(), name, documents, queries, qrels)
         for system in SYSTEMS:
             self.runs[system, name] = {query: choose.sample(list(documents), 30) for query in queries}
-            finished.searched(system, name, self.runs[system, name], "float32")
+            model = {"similarity": "cosine" if system == "dense" else "dot"}
+            finished.searched(system, name, self.runs[system, name], "float32", model=model)
 
     def analyse(self) -> int:
         options = ["--grid", self.folder / "grid.json", "--output", self.folder]
@@ -118,6 +121,11 @@ def test_the_tables_of_a_grid(analysed):
         for dataset in DATASETS
     }
     assert retrieved.loc["dense", "median"] == statistics.median(words["one"])
+    assert retrieved["similarity"].dropna().to_dict() == {"dense": "cosine"}
+    bins = grid.table("length_histogram").set_index(["dataset", "system"]).loc[("one", "dense")]
+    assert bins["documents"].sum() == len(words["one"])
+    counted = [sum(low <= length <= high for length in words["one"]) for low, high in bins[["low", "high"]].to_numpy()]
+    assert bins["documents"].tolist() == counted
     both = lengths[(lengths["dataset"] == "both") & (lengths["system"] == "dense")]
     assert both["median"].tolist() == [statistics.median([*words["one"], *words["two"]])]
 
@@ -125,12 +133,50 @@ def test_the_tables_of_a_grid(analysed):
 def test_the_figures_of_a_grid(analysed):
     folder = analysed.folder
     captions = json.loads((folder / "figures" / "captions.json").read_text())
-    assert captions.keys() == {"lengths_retrieved", "lengths_judged", "overlap"}
+    assert captions.keys() == {"effectiveness", "lengths_retrieved", "lengths_judged", "overlap", "overlap_map"}
     files = {f"{name}.{suffix}" for name in captions for suffix in ("svg", "pdf", "png")} | {"captions.json"}
     assert {path.name for path in (folder / "figures").iterdir()} == files
     for caption in captions.values():
-        table = caption.rpartition("Numbers: ")[2].removesuffix(".")
-        assert (folder / "tables" / table).is_file()
+        for table in caption.rpartition("Numbers: ")[2].removesuffix(".").split(" and "):
+            assert (folder / "tables" / table).is_file()
+
+
+def test_wins_are_counted_as_in_the_table(grid):
+    """Over the datasets that no system was trained on, if there are some."""
+    folder = grid.folder / "tables"
+    for trained, counted in (({"dense": ("two",)}, ["one"]), ({}, ["one", "two"])):
+        summary = grid.summary.model_copy(update={"trained_on": trained, "rows": DATASETS})
+        run_work(aggregate.aggregate, folder / "aggregate.json", grid=summary, output=folder)
+        found = answers.read_answers(folder)
+        differences = figures.against(found.scores[found.scores["metric"] == "ndcg@10"], found.across, summary)
+        assert differences.index.tolist() == counted
+        table = answers.against_baseline(found.across).set_index("system")
+        for system, of in differences.items():
+            assert table.loc[system, ["wins", "losses"]].tolist() == [(of > 0).sum(), (of < 0).sum()]
+
+
+def test_the_papers_values_stand_beside_those_of_the_grid():
+    """Of the systems with the paper's names, on its datasets."""
+    grid = finished.summary([finished.cell(system, "trec-covid") for system in ("bm25", "tas-b")])
+    holes = pd.DataFrame(
+        {"dataset": "trec-covid", "system": ["bm25", "tas-b"], "hole_corpus": 0.07, "ndcg": [0.6, 0.5]}
+    )
+    sizes = pd.DataFrame({"dataset": "dbpedia-entity", "system": ["bm25"], "index_bytes": [5e8]})
+    table = published.beside(grid, holes, sizes, None)
+    assert set(table["table"]) == {"Table 4", "Table 10"}
+    here = table.dropna(subset="here").set_index(["measure", "system"])[["published", "here"]]
+    assert here.loc[("hole_corpus@10", "tas-b")].tolist() == [0.318, 0.07]
+    assert here.loc[("ndcg@10", "bm25")].tolist() == [0.656, 0.6]
+    assert len(here) == 4
+    latency = pd.DataFrame({"system": "tas-b", "dataset": "dbpedia-entity", "device": ["cpu", "cuda:0"]})
+    latency = latency.assign(as_run=True, p50_ms=[90.0, 9.0])
+    grid = finished.summary([finished.cell("bm25", "dbpedia-entity")])
+    table = published.beside(grid, holes, sizes, latency).dropna(subset="here").set_index(["measure", "system"])
+    assert table["here"].to_dict() == {
+        ("index_gb", "bm25"): 0.5,
+        ("latency_ms (GPU)", "tas-b"): 9,
+        ("latency_ms (CPU)", "tas-b"): 90,
+    }
 
 
 def test_cells_that_are_not_done_are_left_out(grid, capsys):

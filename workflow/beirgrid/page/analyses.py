@@ -24,6 +24,7 @@ CAPTIONS = {
     "holes": "Retrieved documents without a judgement, and nDCG of judged documents alone",
     "lengths": "Lengths of retrieved and of relevant documents, in words",
     "overlap": "Weighted Jaccard similarity of the vocabularies",
+    "paper": "Values of the BEIR paper's Tables 3, 4 and 10, with those of this grid (here)",
 }
 # Columns of names, which may look like numbers.
 NAMES = ("system", "dataset", "other")

@@ -17,7 +17,6 @@ from ..measures import written
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.transforms import Bbox
 
 FORMATS = ("svg", "pdf", "png")
 # Texts and axes, and lines behind the data. An SVG has them in the reader's colour scheme.
@@ -31,6 +30,8 @@ _STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.size": 8,
     "axes.titlesize": 8,
+    "figure.labelsize": 8,
+    "figure.constrained_layout.w_pad": 0.08,  # inches; a name is up to 3 % wider in one format than in another
     "axes.titleweight": "bold",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -110,8 +111,8 @@ def panels(
         height: of a panel, in inches; by default, as the lines need.
     """
     names = unique_names(table["dataset"])
-    columns = min(_COLUMNS, len(names))
-    rows = math.ceil(len(names) / columns)
+    rows = math.ceil(len(names) / _COLUMNS)
+    columns = math.ceil(len(names) / rows)
     height = height or 0.2 * len(lines) + 0.5
     figure = new_figure(WIDTH if columns > 1 else WIDTH / 1.6, rows * height + 0.4)
     axes = figure.subplots(rows, columns, sharex=sharex, sharey=True, squeeze=False).ravel()
@@ -121,6 +122,7 @@ def panels(
         axis.set_title(name)
         if lines:
             axis.set_yticks(range(len(lines)), lines[::-1])
+            axis.set_ylim(-0.6, len(lines) - 0.4)
             axis.grid(visible=False, axis="y")
         draw(axis, table[table["dataset"] == name])
     for place, unused in enumerate(axes[len(names) :], len(names)):
@@ -140,11 +142,14 @@ def unique_names(column: pd.Series) -> list[str]:
 
 
 def write_names(axis: Axes, points: pd.DataFrame) -> None:
-    """Write the names of points (columns name, x, y) beside the points, each above the names that it would cover."""
+    """Write the names of points (columns name, x, y) beside them, above all that they would cover."""
+    from matplotlib.transforms import Bbox
+
     figure = axis.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # fixes the positions of points
-    boxes: list[Bbox] = []
+    reach = _STEP * figure.dpi / 72  # of a marker, in pixels
+    boxes = [Bbox([place, place]).padded(reach) for place in axis.transData.transform(points.iloc[:, 1:])]
     for name, x, y in points.itertuples(index=False):
         note = axis.annotate(name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
         while any(note.get_window_extent().overlaps(box) for box in boxes):

@@ -13,7 +13,7 @@ class Analyse(Stage):
 
     rule = "analyses"
     name = "analyse"
-    version = 10
+    version = 11
     packages = ("ir-measures", "pytrec-eval-terrier", "matplotlib")
     kind = "report"
     of_grid = True

@@ -23,7 +23,9 @@ from ..core import files
 # Kinds of documents: retrieved by a system, or judged with a grade.
 RETRIEVED, JUDGED = "retrieved", "judged"
 QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
-_GROUP = ["dataset", "kind", "system", "grade"]
+GROUP = ["dataset", "kind", "system", "grade"]
+# Lengths at which the bins of a histogram begin: 0, 1, 2 and so on, then ten for each power of ten.
+_BEGINS = np.append(0, np.unique(np.geomspace(1, 1e7, 71).round())).astype(np.int64)
 # Counts that are held before they are added up.
 HELD = 2**22
 _NO_WORD = r"[^\p{L}\p{M}\p{N}]+"
@@ -55,7 +57,7 @@ def lengths(
     ]
     judged = sorted((grade, document) for grades in qrels.values() for document, grade in grades.items())
     rows += [(dataset, JUDGED, "", grade, words.get(document)) for grade, document in judged]
-    return pd.DataFrame(rows, columns=[*_GROUP, "words"]).astype({"grade": "Int64", "words": "float64"})
+    return pd.DataFrame(rows, columns=[*GROUP, "words"]).astype({"grade": "Int64", "words": "float64"})
 
 
 def together(name: str, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -68,11 +70,28 @@ def together(name: str, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def describe(measured: pd.DataFrame) -> pd.DataFrame:
     """Return documents, ``unknown`` ones, mean and quantiles of lengths, a row for each dataset and system or grade."""
-    groups = measured.groupby(_GROUP, sort=False, dropna=False)["words"]
+    groups = measured.groupby(GROUP, sort=False, dropna=False)["words"]
     measures: dict[str, Any] = {"documents": "count", "unknown": lambda words: words.isna().sum(), "mean": "mean"}
     measures |= {name: functools.partial(pd.Series.quantile, q=share) for name, share in QUANTILES.items()}
     described: pd.DataFrame = groups.agg(**measures).reset_index()
     return described
+
+
+def histogram(measured: pd.DataFrame) -> pd.DataFrame:
+    """Count the documents of each dataset and system or grade in bins: ``low`` to ``high`` words, both included.
+
+    Bins without documents are left out, and so are documents of unknown length.
+    """
+    known = measured.dropna(subset=["words"])
+    bins = np.searchsorted(_BEGINS, known["words"], side="right") - 1
+    known = known.assign(low=_BEGINS[bins], high=np.append(_BEGINS[1:], _BEGINS[-1] + 1)[bins] - 1)
+    counts = known.groupby([*GROUP, "low", "high"], sort=False, dropna=False).size()
+    return counts.rename("documents").reset_index().sort_values([*GROUP, "low"], kind="stable", ignore_index=True)
+
+
+def with_similarity(lengths: pd.DataFrame, similarities: Mapping[str, str]) -> pd.DataFrame:
+    """Add how each system compares vectors: cosine, dot, or an empty text for systems without dense vectors."""
+    return lengths.assign(similarity=lengths["system"].map(similarities).fillna(""))
 
 
 # Vocabularies ---------------------------------------------------------------------------------------------------------
@@ -134,3 +153,17 @@ def matrix(overlap: pd.DataFrame) -> pd.DataFrame:
     both = pd.concat([overlap, overlap.rename(columns={"dataset": "other", "other": "dataset"})])
     names = list(dict.fromkeys([*overlap["dataset"], *overlap["other"]]))
     return both.pivot(index="dataset", columns="other", values="similarity").loc[names, names]
+
+
+def places(overlap: pd.DataFrame) -> pd.DataFrame:
+    """Return a place in the plane for each dataset, by classical multidimensional scaling of 1 - similarity.
+
+    The columns are ``dataset``, ``x`` and ``y``. Only distances mean something, in units of 1 - similarity.
+    """
+    similarities = matrix(overlap)
+    distances = 1 - similarities.fillna(1).to_numpy(np.float64)
+    centring = np.eye(len(distances)) - 1 / max(len(distances), 1)
+    values, vectors = np.linalg.eigh(-0.5 * centring @ distances**2 @ centring)  # in ascending order
+    at = vectors[:, :-3:-1] * np.sqrt(values[:-3:-1].clip(min=0))
+    at *= np.where(at[:1] < 0, -1, 1)  # the sign of a vector is arbitrary
+    return pd.DataFrame({"dataset": similarities.index, "x": at[:, :1].ravel(), "y": at[:, 1:].ravel()})

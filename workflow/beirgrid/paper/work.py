@@ -17,18 +17,17 @@ from ..core.errors import warn
 from ..core.progress import Progress
 from ..core.provenance import Made
 from ..measures import per_query
-from ..page import drawing
 from ..results import efficiency, table_files
 from ..results.answers import DONE, against_baseline, guarded
 from ..results.cells import Cells, find
 from ..results.summary import Cell, GridSummary, SummaryFile
 from ..runs import runs
-from . import figures, words
+from . import figures, published, words
 
 # Depth of the length analysis, and the cut-off of hole@k.
 TOP = 10
 # Tables to write, {name}.csv.
-TABLES = ("against_baseline", "trade_offs", "holes", "lengths", "overlap")
+TABLES = ("against_baseline", "trade_offs", "holes", "lengths", "length_histogram", "overlap", "map", "paper")
 # Table written by the command ``latency``, if it was run.
 LATENCY = "latency.csv"
 METRICS = ("hole", "hole_corpus", "ndcg", "ndcg_judged")
@@ -50,31 +49,32 @@ def analyse(
     cells = find(grid)
     done = list(_finished_cells(grid, cells))
     latency = efficiency.read_latency(folder / LATENCY) if (folder / LATENCY).is_file() else None
+    overlap = words.overlaps(_word_counts(grid))
     tables = {
         **_with_means(grid, *_measure(grid, done)),
+        "overlap": overlap,
+        "map": words.places(overlap),
         "against_baseline": against_baseline(answers.across),
         "trade_offs": efficiency.trade_offs(answers, grid, latency),
-        "overlap": words.overlaps(_word_counts(grid)),
     }
+    tables["lengths"] = words.with_similarity(tables["lengths"], _similarities(grid, done, cells))
+    tables["paper"] = published.beside(grid, tables["holes"], answers.efficiency, latency)
     for name in TABLES:
         files.write_text(folder / f"{name}.csv", guarded(tables[name]).to_csv(index=False, lineterminator="\n"))
-    drawn = draw(grid, tables)
+    drawn = figures.draw(grid, answers, tables)
     figures.write(drawn, output / "figures")
     facts = {"cells": len(done), "figures": list(drawn), "scores": files.sha256(folder / "scores.csv")}
     return Made(facts, outputs=[*(folder / f"{name}.csv" for name in TABLES), output / "figures"])
 
 
-def draw(grid: GridSummary, tables: Mapping[str, pd.DataFrame]) -> dict[str, drawing.DrawnFigure]:
-    """Draw the figures for which a grid has data, by name."""
-    measured = tables["lengths"][tables["lengths"]["dataset"].isin(list(grid.rows))]
-    with drawing.style():
-        drawn: dict[str, drawing.DrawnFigure] = {}
-        if len(measured):
-            drawn["lengths_retrieved"] = figures.retrieved_lengths(measured)
-            drawn["lengths_judged"] = figures.judged_lengths(measured)
-        if len(tables["overlap"]):
-            drawn["overlap"] = figures.overlap_heatmap(tables["overlap"])
-    return drawn
+def _similarities(grid: GridSummary, done: Sequence[Cell], cells: Cells) -> dict[str, str]:
+    """Return how each dense system compares vectors, from the record of its search."""
+    records = {cell.system: cells[cell.system, cell.dataset].steps[cell.records[-1]] for cell in done}
+    owners = {member: system for system, members in grid.seeds.items() for member in members}
+    dense = [system for system in records if grid.families.get(owners.get(system, system)) == "dense"]
+    settings = {system: records[system]["settings"] for system in dense}
+    # Earlier versions recorded the model's keys among the settings.
+    return {system: of.get("model", of).get("similarity", "") for system, of in settings.items()}
 
 
 def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[Cell]:
@@ -140,7 +140,8 @@ def _with_means(grid: GridSummary, unjudged: pd.DataFrame, measured: pd.DataFram
     of_means = [_mean_holes(unjudged, row, parts) for row, parts in means.items()]
     of_parts = [words.together(row, [of_dataset[part] for part in parts]) for row, parts in means.items()]
     whole = pd.concat([unjudged, *of_means], ignore_index=True)[HOLE_COLUMNS]
-    return {"holes": whole, "lengths": words.describe(pd.concat([measured, *of_parts], ignore_index=True))}
+    lengths = pd.concat([measured, *of_parts], ignore_index=True)
+    return {"holes": whole, "lengths": words.describe(lengths), "length_histogram": words.histogram(lengths)}
 
 
 def _mean_holes(table: pd.DataFrame, row: str, parts: Sequence[str]) -> pd.DataFrame:
