@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from graph import settings
 from helpers import ROOT, tracked_configuration
 from pydantic import TypeAdapter
@@ -105,6 +106,49 @@ def test_the_engine_of_a_model(model, engine, why):
     found, _, reason = registry.engine(model)
     assert found == engine
     assert why in reason
+
+
+def test_every_registered_checkpoint_opens_by_its_id():
+    """By mteb's facts or, if mteb does not list it, by its entry."""
+    registered = {
+        entry["checkpoint"]: entry for entry in tracked_configuration()["models"].values() if "checkpoint" in entry
+    }
+    others = {"cross-encoder", "seq2seq-reranker", "query-generator", "term-weights"}
+    retrievers = [name for name, entry in registered.items() if entry["family"] not in others]
+    rerankers = [name for name, entry in registered.items() if entry["family"] in ("cross-encoder", "seq2seq-reranker")]
+    reranked = {f"r{i}": {"first_stage": "bm25", "reranker": name} for i, name in enumerate(rerankers)}
+    found = load(*retrievers, *reranked, systems=reranked)
+    assert len(retrievers) > 20
+    assert {found.models[names.local_name(name)].checkpoint for name in (*retrievers, *rerankers)} <= {*registered}
+    contriever = load("facebook/contriever", models={"facebook/contriever": {"max_length": 99}})
+    entry = contriever.models["contriever"].model_dump() | {"max_length": 99}
+    assert contriever.models["facebook__contriever"].model_dump() == entry
+
+
+def test_what_the_lock_file_has_of_a_registered_checkpoint_follows_its_entry():
+    """It only says that mteb does not list the model, so that mteb is imported once."""
+    name = "facebook/contriever"
+    load(name)
+    assert lock.names()["models"][name]["entry"] == {}
+    entry = {"family": "dense", "revision": "resolve", "similarity": "cosine"}
+    found = load(name, models={"contriever": {**entry, "checkpoint": name}})
+    assert found.models["facebook__contriever"].similarity == "cosine"
+    with pytest.raises(ConfigError, match="lists no model"):
+        load(name, models={"contriever": {**entry, "checkpoint": "a/b"}})
+
+
+@pytest.mark.parametrize("model", ["NovaSearch/stella_en_1.5B_v5", "nvidia/NV-Embed-v2", "jinaai/jina-embeddings-v3"])
+def test_a_model_with_code_of_its_own_says_the_key_that_opens_it(model):
+    with pytest.raises(ConfigError, match="let it run: models: ") as refused:
+        load(model)
+    key = yaml.safe_load(str(refused.value).partition("let it run: ")[2])
+    assert names.local_name(model) in load(model, **key).models
+
+
+def test_no_key_is_named_where_it_would_not_help():
+    told = [model for model in registry.models() if "let it run" in model["reason"]]
+    assert len(told) > 100
+    assert all(registry.engine(model["name"], trusted=True)[1] for model in told)
 
 
 def test_an_entry_that_trusts_the_code_of_a_checkpoint_makes_a_model_usable():

@@ -7,7 +7,7 @@ Names that the lock file lacks are resolved once, which imports mteb.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +103,16 @@ def _with_models(raw: Mapping[str, Any], task_of: Mapping[str, str]) -> Mapping[
                 "an entry under another name, with the key checkpoint"
             )
     tasks = {row: task_of[row] for row in raw["datasets"] if row in task_of}
-    locked = _model_facts(wanted, own, {task for row, task in tasks.items() if row not in mteb_names()})
+    registered = _by_checkpoint(raw["models"])
+    new_tasks = {task for row, task in tasks.items() if row not in mteb_names()}
+    locked = _model_facts(wanted, own, new_tasks, registered.keys())
     models = {name: entry for name, entry in raw["models"].items() if name not in own}
     models |= {local_name(name): {"checkpoint": name, **entry} for name, entry in own.items()}
     for name in wanted:
-        models[local_name(name)] = _entry(name, locked[name], own.get(name, {}), tasks)
+        if locked[name]["entry"]:
+            models[local_name(name)] = _entry(name, locked[name], own.get(name, {}), tasks)
+        else:
+            models[local_name(name)] = _over(registered[name], own.get(name, {}))
     systems = {name: _with_local_names(entry) for name, entry in raw["systems"].items()}
     for name in columns:
         system = {"retriever": local_name(name)}
@@ -138,17 +143,32 @@ def _with_local_names(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _local(value) if key in (*_MODELS, *_SYSTEMS) else value for key, value in entry.items()}
 
 
-def _model_facts(wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: set[str]) -> Mapping[str, Any]:
-    """Return mteb's facts of models from the lock file, after adding missing models and prompts."""
+def _by_checkpoint(models: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first entry of each checkpoint."""
+    entries = [entry for entry in models.values() if isinstance(entry, Mapping) and "family" in entry]
+    return {str(entry["checkpoint"]): entry for entry in reversed(entries) if "checkpoint" in entry}
+
+
+def _model_facts(
+    wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: set[str], registered: Collection[str]
+) -> Mapping[str, Any]:
+    """Return mteb's facts of models from the lock file, after adding missing models and prompts.
+
+    The facts of a registered checkpoint that mteb does not list have no entry: it is that of the configuration.
+    """
     known = lock.names()["models"] if wanted else {}
     # Facts of an earlier version with several texts before documents: mteb's loader runs these models now.
     known = {name: facts for name, facts in known.items() if "documents" not in facts}
     trusted = {name for name in wanted if own.get(name, {}).get("trust_remote_code") is True}
+    known = {name: facts for name, facts in known.items() if facts["entry"] or name in registered}
     missing = [name for name in wanted if name not in known or not tasks <= set(known[name].get("tasks", tasks))]
     # The look-up refuses a model whose code another grid trusts and this one does not. Older facts do not say.
     missing += [name for name in wanted if name not in {*missing, *trusted} and known[name].get("code") is not False]
     new = {}
     for name in missing:
+        if name in registered and not registry.lists(name):
+            new[name] = {"mteb": registry.mteb_version(), "entry": {}, "code": False, "trained_on": None}
+            continue
         before = known.get(name, {})
         facts = registry.facts(name, sorted(tasks | set(before.get("tasks", ()))), name in trusted)
         new[name] = facts | before | {key: facts[key] for key in ("tasks", "code") if key in facts}

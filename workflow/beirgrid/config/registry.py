@@ -131,8 +131,6 @@ def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
     served, arguments = "API" in meta.framework, meta.loader_kwargs
     if "text" not in modalities or meta.loader is None or not (served or meta.open_weights):
         return "refused", "", "mteb opens no public weights of it that read text"
-    if _runs_code(meta) and not trusted:
-        return "refused", "", "it brings code of its own, which runs only if its entry says trust_remote_code: true"
     if served:
         return "endpoint", "", "its publisher serves it and publishes no weights: write an entry with endpoint"
     if loader in _ADAPTED:
@@ -140,12 +138,23 @@ def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
     if unmet := unmet_need(_need(meta)):
         return "refused", "", unmet
     unknown = sorted(arguments.keys() - _TAKEN)
-    if loader in _FAMILIES and kind in _TYPES and modalities == ["text"] and not unknown and name not in _LEFT_TO_MTEB:
-        return "beirgrid", _FAMILIES[loader], "it opens without code from the checkpoint"
+    ours = loader in _FAMILIES and kind in _TYPES and modalities == ["text"] and not unknown
+    ours = ours and name not in _LEFT_TO_MTEB
     reason = f"mteb opens it by {loader}" + f" with {', '.join(unknown)}" * bool(unknown)
-    if kind in _LOADED:
+    if not ours and kind not in _LOADED:
+        run_here = " and ".join(_LOADED)
+        return "refused", "", f"{reason}; of mteb's loaders, only those of {run_here} run here, not of {kind}"
+    if _runs_code(meta) and not trusted:
+        key = f"models: {{{name}: {{trust_remote_code: true}}}}"
+        return "refused", "", f"it brings code of its own. Read the code, then let it run: {key}"
+    if not ours:
         return "mteb", kind, reason
-    return "refused", "", f"{reason}; of mteb's loaders, only those of {' and '.join(_LOADED)} run here, not of {kind}"
+    return "beirgrid", _FAMILIES[loader], f"it opens with{'' if _runs_code(meta) else 'out'} code from the checkpoint"
+
+
+def lists(name: str) -> bool:
+    """Tell whether mteb lists a model."""
+    return name in _metas()
 
 
 def _meta(name: str) -> Any:
