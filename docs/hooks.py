@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from beirgrid.config.entries import Config
+from beirgrid.config.keys import default_of, value_of
 from beirgrid.core.checkout import CHECKOUT
 
 SCHEMA = CHECKOUT / "config.schema.json"
 _PLACE = "<!-- make docs puts the tables of all keys here -->"
-_TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "`true`, `false`"}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -67,20 +67,10 @@ def _table(keys: dict[str, Any]) -> Iterator[str]:
 
 
 def _row(key: str, value: dict[str, Any]) -> str:
-    default = value.get("default", "required")
-    shown = "" if isinstance(default, dict) or default in (None, [], "") else f"`{json.dumps(default)}`"
+    default = default_of(value)
+    shown = f"`{default}`" if default not in ("", "required") else default
     meaning = value.get("description", "A mapping, described below.").replace("|", "\\|")
-    return f"| `{key}` | {_type(value)} | {'required' if default == 'required' else shown} | {meaning} |"
-
-
-def _type(value: dict[str, Any]) -> str:
-    if choices := value.get("anyOf") or value.get("oneOf"):
-        return " or ".join(dict.fromkeys(_type(choice) for choice in choices if choice.get("type") != "null"))
-    if choices := value.get("enum") or [value[key] for key in ("const",) if key in value]:
-        return ", ".join(f"`{choice}`" for choice in choices if choice != "")
-    if value.get("type") == "array":
-        return f"list of {_type(value.get('items') or value['prefixItems'][0])}"
-    return _TYPES.get(value.get("type", ""), "mapping")
+    return f"| `{key}` | {value_of(value)} | {shown} | {meaning} |"
 
 
 if __name__ == "__main__":

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from helpers import run_work
+from helpers import run_work, tracked_configuration
 
 from beirgrid.__main__ import main
+from beirgrid.config import mteb_collections
 from beirgrid.core import files
+from beirgrid.core.errors import ConfigError
 from beirgrid.stages.evaluate.work import evaluate
 
 
@@ -73,6 +77,43 @@ def test_datasets_name_licences_and_what_their_user_supplies(folder, capsys):
     assert rows["cqadupstack"]["corpus"] == "mean of 12"
 
 
+def test_tasks_and_benchmarks_of_mteb_are_listed_with_the_reason_where_one_is_refused(folder, capsys):
+    files.write_json(folder / "results/datasets/MIRACLRetrieval-sw/dataset.json", {})
+    rows = [row for row in listed(capsys, "datasets") if row.get("from") == "mteb"]
+    benchmarks = [row for row in rows if row["task"] == "benchmark"]
+    assert (len(rows) - len(benchmarks), len(benchmarks)) == (581, 78)
+    named = {row["dataset"]: row for row in rows}
+    assert named["MIRACLRetrieval"]["corpus"] == "18 datasets"
+    assert named["SciFact"]["corpus"] == "scifact"
+    assert [row["dataset"] for row in rows if row["here"]] == ["MIRACLRetrieval"]
+    for row in [*rows[::9], *benchmarks, *(row for row in rows if row["reason"])]:
+        reason = ""
+        try:
+            mteb_collections.collection(row["dataset"])
+        except ConfigError as error:
+            reason = str(error).removeprefix(row["dataset"]).lstrip(": ")
+        assert row["reason"] == reason, row
+
+
+def test_every_key_of_the_configuration_is_listed(capsys):
+    rows = listed(capsys, "keys")
+    found = {row["key"] for row in rows}
+    assert all(row["value"] and row["meaning"] for row in rows)
+    used = {key for key in keys_of(tracked_configuration()) if not key.startswith(("models", "systems", "corpora"))}
+    assert len(used) > 35
+    assert {key for key in used if key.removesuffix(".{name}") not in found} == set()
+    precision = listed(capsys, "keys", "encode.precision")[0]
+    assert precision["default"] == '"auto"'
+    assert precision["value"].startswith("auto, ")
+
+
+def keys_of(content: Any, path: str = "") -> Iterator[str]:
+    for key, value in content.items() if isinstance(content, dict) else ():
+        place = f"{path}.{key}".strip(".") if path not in ("datasets", "tolerances") else f"{path}.{{name}}"
+        yield place
+        yield from keys_of(value, place)
+
+
 def test_grids_and_runs_of_a_folder(folder, capsys):
     names = {row["grid"]: row for row in listed(capsys, "grids")}
     assert {"paper", "demo"} <= set(names)
@@ -96,6 +137,6 @@ def test_a_table_is_for_people(folder, capsys):
     head, _, *rows = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["dataset", "corpus", "task"]
     assert "scifact" in {row.split()[0] for row in rows}
-    assert all("scifact" in row for row in rows)
+    assert all("scifact" in row.lower() for row in rows)
     assert main(["list", "datasets", "no-such-word"]) == 0
     assert capsys.readouterr().out == "no datasets with no-such-word\n"

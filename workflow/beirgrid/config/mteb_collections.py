@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from itertools import product
 from typing import Any, cast
@@ -67,6 +67,43 @@ def collection_names() -> list[str]:
     return [*task_names(), *(benchmark.name for benchmark in mteb().get_benchmarks())]
 
 
+def listed() -> Iterator[dict[str, Any]]:
+    """Yield mteb's retrieval tasks, then its benchmarks, each with the reason why it is refused, if it is."""
+    registered = {known: row for row, known in mteb_names().items()}
+    for name in task_names():
+        meta = mteb().get_task(name).metadata
+        whole = name in registered or hasattr(meta, "tasks")
+        rows = len(meta.hf_subsets) * len(meta.eval_splits)
+        yield {
+            "dataset": name,
+            "corpus": registered.get(name, f"{rows} datasets" if rows > 1 else name),
+            "task": meta.type.lower(),
+            "language": _spoken(meta.languages),
+            "licence": str(meta.license or "").replace("not specified", ""),
+            "reason": "" if whole else _refusal(meta),
+        }
+    for benchmark in mteb().get_benchmarks():
+        row = {"dataset": benchmark.name, "task": "benchmark", "corpus": f"{len(benchmark.tasks)} tasks"}
+        spoken = {language for task in benchmark.tasks for language in task.metadata.languages}
+        yield row | {"language": _spoken(spoken), "licence": "", "reason": _refusal_of_members(benchmark, registered)}
+
+
+def _spoken(languages: Collection[str]) -> str:
+    """Return a language as ISO 639-1 has it, or the number of several."""
+    codes = sorted(languages)
+    return ISO_639_1.get(codes[0], codes[0]) if len(codes) == 1 else f"{len(codes)} languages"
+
+
+def _refusal_of_members(benchmark: Any, registered: Collection[str]) -> str:
+    """Return why a benchmark cannot be run by its name; an empty text if it can."""
+    try:
+        metas = [task.metadata for task in _members(benchmark)]
+    except ConfigError as error:
+        return str(error).removeprefix(f"{benchmark.name} ")
+    own = (meta for meta in metas if meta.name not in registered and not hasattr(meta, "tasks"))
+    return next((f"{meta.name}: {reason}" for meta in own if (reason := _refusal(meta))), "")
+
+
 def _members(benchmark: Any) -> list[Any]:
     """Return the tasks that a benchmark's name stands for.
 
@@ -107,16 +144,21 @@ def _rows(task: Any, datasets: dict[str, Any]) -> list[str]:
         rows = [row for part in parts for row in _rows(part, datasets)]
         datasets[meta.name] = {"mteb": mteb_version(), "task": meta.name, "dataset": {"mean_of": rows}}
         return [meta.name]
-    if meta.type not in KINDS or list(meta.modalities) != ["text"]:
-        raise ConfigError(f"{meta.name} is a task of type {meta.type} over {', '.join(meta.modalities)}: not of texts")
-    if not re.match(COMMIT, str(meta.dataset.get("revision"))):
-        raise ConfigError(f"{meta.name}: mteb pins no commit of its data")
+    if reason := _refusal(meta):
+        raise ConfigError(f"{meta.name}: {reason}")
     rows = []
     for subset, split in product(task.hf_subsets, meta.eval_splits):
         several = [subset] * (len(meta.hf_subsets) > 1) + [split] * (len(meta.eval_splits) > 1)
         rows.append("-".join([meta.name, *several]))
         datasets[rows[-1]] = _dataset(task, rows[-1], subset, split)
     return rows
+
+
+def _refusal(meta: Any) -> str:
+    """Return why a task cannot be a dataset; an empty text if it can."""
+    if meta.type not in KINDS or list(meta.modalities) != ["text"]:
+        return f"it is a task of type {meta.type} over {', '.join(meta.modalities)}: not of texts"
+    return "" if re.match(COMMIT, str(meta.dataset.get("revision"))) else "mteb pins no commit of its data"
 
 
 def _dataset(task: Any, row: str, subset: str, split: str) -> dict[str, Any]:

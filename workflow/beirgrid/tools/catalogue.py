@@ -1,4 +1,4 @@
-"""``beirgrid list``: list registered systems, models, datasets, metrics and grids, with their needs and local state."""
+"""``beirgrid list``: list systems, models, datasets, metrics, keys of the configuration, grids and runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from ..config import registry
+from ..config import mteb_collections, registry
 from ..config.checks import absent_folder, models_behind
 from ..config.entries import LocalCorpus, Reranked, Retriever
+from ..config.keys import keys
 from ..config.load import merged
 from ..config.names import local_name
 from ..core import paths
@@ -29,7 +30,7 @@ _NAMED = 3
 
 
 def catalogue(
-    kind: Annotated[Literal["systems", "models", "datasets", "metrics", "grids", "runs"], "what to list"],
+    kind: Annotated[Literal["systems", "models", "datasets", "metrics", "keys", "grids", "runs"], "what to list"],
     words: Annotated[tuple[str, ...], "show only rows that contain it"] = (),
     *,
     here: Annotated[bool, "show only what this folder already has"] = False,
@@ -37,12 +38,14 @@ def catalogue(
     directory: results_folder.Directory = Path(),
     json: Annotated[bool, "print JSON"] = False,
 ) -> None:
-    """List registered systems, datasets and models, and what is on this disk.
+    """List systems, datasets, models, metrics and keys, and what is on this disk.
 
     examples:
       beirgrid list models                    registered models, and those that mteb lists
       beirgrid list models qwen reranker      rows that contain all of these words
+      beirgrid list datasets miracl           registered datasets, and mteb's tasks and benchmarks
       beirgrid list datasets --here           what was fetched in this folder
+      beirgrid list keys prompts              keys of the configuration, with their defaults and meanings
       beirgrid list runs --json               for programs
       beirgrid list systems --configfile grid.yaml
 
@@ -112,7 +115,9 @@ def _models(grid: Grid, folder: Path) -> Iterator[Row]:
 
 
 def _datasets(grid: Grid, folder: Path) -> Iterator[Row]:
-    """Yield the datasets: their sizes, their licence, what they download, and whether they are supplied."""
+    """Yield the registered datasets, then mteb's tasks and benchmarks: their sizes, their licence, what they download,
+    whether they are supplied, and why one is refused.
+    """
     config, sizes = grid.config, Resources(grid).sizes
     for name, entry in config.datasets.items():
         row: Row = {"dataset": name, "corpus": f"mean of {len(entry.mean_of)}", "task": entry.task, "here": False}
@@ -131,6 +136,16 @@ def _datasets(grid: Grid, folder: Path) -> Iterator[Row]:
                 and (folder / paths.DATASET_RECORD.format(dataset=name)).is_file(),
             }
         yield row
+
+    for listed in mteb_collections.listed():
+        names = (listed["dataset"], f"{listed['dataset']}-*")  # a task, or one of its subsets or splits
+        here = any(any(folder.glob(paths.DATASET_RECORD.format(dataset=name))) for name in names)
+        yield {**listed, "from": "mteb", "here": here}
+
+
+def _keys(grid: Grid, folder: Path) -> Iterator[Row]:
+    """Yield the keys of the configuration."""
+    yield from keys()
 
 
 def _metrics(grid: Grid, folder: Path) -> Iterator[Row]:
@@ -167,6 +182,7 @@ _KINDS = {
     "models": _models,
     "datasets": _datasets,
     "metrics": _metrics,
+    "keys": _keys,
     "grids": _grids,
     "runs": _runs,
 }
