@@ -206,3 +206,21 @@ def test_shards_on_disk_are_searched_as_arrays(tmp_path, monkeypatch):
     shards[1].write_bytes(b"")
     with pytest.raises(DataError, match=r"1\.faiss is damaged"):
         flat.search_shards(shards, queries, 30)
+
+
+@pytest.mark.parametrize("rows", [[], [0], [6, 0, 6, 3], [2, 3], [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]])
+def test_vectors_of_documents_are_read_by_their_rows_over_all_shards(tmp_path, rows):
+    vectors = _integers(10, 30)
+    shards = [tmp_path / "0.faiss", tmp_path / "1.faiss"]
+    flat.write_index(vectors[:3], shards[0])
+    flat.write_index(vectors[3:], shards[1])
+    assert np.array_equal(flat.vectors_of(shards, np.array(rows, np.int64)), vectors[rows])
+
+
+def test_vectors_of_documents_that_no_shard_has_are_refused(tmp_path):
+    flat.write_index(_integers(3, 30), tmp_path / "0.faiss")
+    with pytest.raises(DataError, match="the indexes have 3 documents, and not document 4"):
+        flat.vectors_of([tmp_path / "0.faiss"], np.array([0, 3]))
+    flat.write_index(_integers(3, 30), tmp_path / "1.faiss", np.array([2, 1]))
+    with pytest.raises(DataError, match="has several vectors of each document"):
+        flat.vectors_of([tmp_path / "1.faiss"], np.array([0]))

@@ -76,6 +76,9 @@ def _unfit(key: str, other: entries.ModelEntry, train: entries.Training) -> Iter
 
 
 def _system_problems(where: str, system: entries.SystemEntry, config: Config) -> Iterator[str]:
+    for key, part in system.references("systems"):
+        if system.over and (kind := config.systems[part].kind) not in system.over:
+            yield f"{where}.{key}: {part!r} is a {kind} system; a {' or '.join(system.over)} system is needed here"
     name = str(getattr(system, "reranker", None) or getattr(system, "retriever", ""))
     if not (model := config.models.get(name)):
         return

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError, nearest, say
 from . import lock, mteb_collections, registry
 from .registry import mteb_names
-from .systems import KINDS
+from .systems import kinds
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
-# Keys of a system that name models, and keys of the grid and of a system that name systems.
+# Keys of a system that name models.
 _MODELS = ("retriever", "reranker")
-_SYSTEMS = ("systems", "baseline", "compare", *(key for kind in KINDS for key in kind.keys_to("systems")))
 _LONGEST = 80  # characters of a name
 # Models that mteb loads without the code of their checkpoints, but whose published scores were measured before mteb had
 # a loader for them. Their authors describe attention in both directions, which is in that code.
@@ -91,7 +91,7 @@ def _with_models(raw: Mapping[str, Any], task_of: Mapping[str, str]) -> Mapping[
     """Return a configuration with entries for the models that it names by ids, and systems where it needs them."""
     own = {name: entry for name, entry in raw["models"].items() if _is_id(name)}
     naming = (raw["grid"], *raw["systems"].values())
-    columns, parts = ([name for entry in naming for name in _ids(entry, keys)] for keys in (_SYSTEMS, _MODELS))
+    columns, parts = ([name for entry in naming for name in _ids(entry, keys)] for keys in (_systems(), _MODELS))
     wanted = dict.fromkeys(name for name in [*own, *columns, *parts] if "family" not in own.get(name, ()))
     if not wanted and not own:
         return raw
@@ -121,6 +121,12 @@ def _with_models(raw: Mapping[str, Any], task_of: Mapping[str, str]) -> Mapping[
     return {**raw, "models": models, "systems": systems, "grid": _with_local_names(raw["grid"])}
 
 
+@cache
+def _systems() -> tuple[str, ...]:
+    """Return the keys of the grid and of a system that name systems."""
+    return ("systems", "baseline", "compare", *(key for kind in kinds() for key in kind.keys_to("systems")))
+
+
 def _is_id(name: Any) -> bool:
     return isinstance(name, str) and bool(_ID.fullmatch(name))
 
@@ -140,7 +146,7 @@ def _local(value: Any) -> Any:
 
 def _with_local_names(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entry of the grid or a system with ids in their local form."""
-    return {key: _local(value) if key in (*_MODELS, *_SYSTEMS) else value for key, value in entry.items()}
+    return {key: _local(value) if key in (*_MODELS, *_systems()) else value for key, value in entry.items()}
 
 
 def _by_checkpoint(models: Mapping[str, Any]) -> dict[str, Any]:

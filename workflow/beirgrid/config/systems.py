@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Union
 
-from pydantic import Field, TypeAdapter, ValidationInfo, WrapValidator
+from pydantic import Field, GetCoreSchemaHandler, TypeAdapter, ValidationInfo, WrapValidator
+from pydantic_core import CoreSchema
 
 from ..core.families import RETRIEVERS, families_with_role
 from .models import HEADS, Chunks, Head, TrainedOn
@@ -103,9 +105,15 @@ AnyIndex = Annotated[Flat | Hnsw | Int8, Field(discriminator="kind")]
 
 
 class SystemEntry(Entry):
-    """A column of the grid."""
+    """A column of the grid.
+
+    Attributes:
+        kind: its name in plans and in messages.
+        over: kinds that its component systems may have; empty for all.
+    """
 
     kind: ClassVar[str]
+    over: ClassVar[tuple[str, ...]] = ()
     seeds: Seeds | None = Field(None, description="Runs of the system, each with other seeds. Tables show the mean.")
 
     @property
@@ -277,28 +285,51 @@ class WeightedSum(Fused):
 @cache
 def retriever_of(family: str) -> type[Retriever]:
     """Return the class of the systems that retrieve with models of a family."""
-    own: dict[str, type[Retriever]] = {kind.kind: kind for kind in Retriever.__subclasses__() if kind in KINDS}
+    own: dict[str, type[Retriever]] = {kind.kind: kind for kind in Retriever.__subclasses__() if kind in _KINDS}
     return own.get(family) or type(Retriever.__name__, (Retriever,), {"kind": family, "__module__": __name__})
 
 
-_Searched = Bm25 | DenseRetriever | LateInteractionRetriever | Retriever | External | Program
-_System = _Searched | Reranked | Rrf | WeightedSum
-KINDS: tuple[type[SystemEntry], ...] = get_args(_System)
-# Keys that a system needs, by kind. Those of retrievers come last.
-_NEEDED = {
-    kind: {key for key, field in kind.model_fields.items() if field.is_required()}
-    for kind in sorted(KINDS, key=lambda kind: issubclass(kind, Bm25 | Retriever))
-}
+_KINDS = (
+    Bm25,
+    DenseRetriever,
+    LateInteractionRetriever,
+    Retriever,
+    External,
+    Program,
+    Reranked,
+    Rrf,
+    WeightedSum,
+)
+
+
+@cache
+def kinds() -> tuple[type[SystemEntry], ...]:
+    """Return the classes of all kinds of systems: those above, and those that stand in the plans of stages.
+
+    Plans import the configuration, so this asks for them when the first configuration is read.
+    """
+    stages = importlib.import_module(f"{__name__.partition('.')[0]}.graph.stage").stages().values()
+    return (*_KINDS, *dict.fromkeys(stage.entry for stage in stages if stage.entry))
+
+
+@cache
+def _needed() -> dict[type[SystemEntry], set[str]]:
+    """Return the keys that a system needs, by kind. Those of retrievers come last."""
+    ordered = sorted(kinds(), key=lambda kind: issubclass(kind, Bm25 | Retriever))
+    return {kind: {key for key, field in kind.model_fields.items() if field.is_required()} for kind in ordered}
+
+
 _FUSION: TypeAdapter[Any] = TypeAdapter(Annotated[Rrf | WeightedSum, Field(discriminator="fusion")])
 
 
 def _of_its_kind(entry: dict[str, Any], _: Any, info: ValidationInfo) -> Any:
     """Validate a system as the class that needs most of its keys; a retriever, as that of its model's family."""
     models: dict[str, Any] = info.context["models"] if info.context else {}
-    kind = max(_NEEDED, key=lambda kind: len(_NEEDED[kind].intersection(entry)))
+    needed = _needed()
+    kind = max(needed, key=lambda kind: len(needed[kind].intersection(entry)))
     if issubclass(kind, Fused):
         return _FUSION.validate_python(entry, context=info.context)
-    if issubclass(kind, Bm25 | Retriever) or not _NEEDED[kind].intersection(entry):
+    if issubclass(kind, Bm25 | Retriever) or not needed[kind].intersection(entry):
         name, kind = str(entry.get("retriever")), Bm25
         if name != "bm25":
             family = str(HEADS.get(str(entry.get("head")), models.get(name, {}).get("family", "dense")))
@@ -306,4 +337,11 @@ def _of_its_kind(entry: dict[str, Any], _: Any, info: ValidationInfo) -> Any:
     return kind.model_validate(entry, context=info.context)
 
 
-System = Annotated[_System, WrapValidator(_of_its_kind)]
+class _OfAnyKind:
+    """Marks a system of any kind. pydantic asks for its schema when the first configuration is read."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(Annotated[Union[kinds()], WrapValidator(_of_its_kind)])  # noqa: UP007
+
+
+System = Annotated[SystemEntry, _OfAnyKind()]

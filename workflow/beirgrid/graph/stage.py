@@ -14,6 +14,7 @@ from ..core.provenance import Stamp
 from .grid import fill
 
 if TYPE_CHECKING:
+    from ..config.systems import SystemEntry
     from .grid import Grid
     from .sizes import Amounts, Sizes
 
@@ -110,6 +111,7 @@ class Stage:
         downloads: whether its jobs download. Profiles limit how many of them run at the same time.
         group: which jobs of small corpora share a cluster job: those of shards or those of cells.
         named: wildcards that the function takes.
+        entry: the kind of system whose runs it makes, if its class stands in the plan.
         systems, families, recipes: kinds of systems, families of models, or recipes that the rule is for.
         takes: options that follow from what a job was given: its threads, and the heap of its Java.
         temporary: whether its output is deleted after its last use, unless ``encode.keep`` keeps it.
@@ -129,6 +131,7 @@ class Stage:
     downloads: ClassVar[bool] = False
     group: ClassVar[Literal["shard", "cell", ""]] = ""
     named: ClassVar[tuple[str, ...]] = ()
+    entry: ClassVar[type[SystemEntry] | None] = None
     systems: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
     recipes: tuple[str | None, ...] = ()
@@ -139,6 +142,7 @@ class Stage:
     def __init_subclass__(cls) -> None:
         cls.rule = vars(cls).get("rule", cls.function_name())
         cls.name = vars(cls).get("name", cls.__module__.split(".")[-2])
+        cls.systems = (cls.entry.kind,) if cls.entry else cls.systems
 
     @classmethod
     def function_name(cls) -> str:

@@ -80,11 +80,13 @@ class Summary:
         return summary.model_dump_json(exclude_defaults=True, ensure_ascii=True)
 
     def _model_of(self, system: str) -> str:
-        """Return the name of a system's model, the reranker's of a reranked system; empty without one."""
+        """Return the name of a system's model: the reranker's of a reranked system, that of its only part for a system
+        over another; empty without one.
+        """
         entry = self.grid.system(self.grid.members(system)[0])
         if isinstance(entry, entries.Retriever | entries.Reranked):
             return entry.retriever if isinstance(entry, entries.Retriever) else entry.reranker
-        return ""
+        return self._model_of(entry.parts[0]) if len(entry.parts) == 1 else ""
 
     def _family(self, system: str) -> str:
         """Return the family of a system's model; lexical or fusion without one."""

@@ -171,6 +171,30 @@ def find(shards: Iterable[Path], queries: np.ndarray, depth: int, compute: Compu
     return search_shards(shards, queries, depth, compute.start().device)
 
 
+def vectors_of(shards: Iterable[Path], rows: np.ndarray) -> np.ndarray:
+    """Read the vectors of documents by their rows in the corpus, int64: float32 [rows, dimension].
+
+    Args:
+        shards: files of ``write_index``, in corpus order.
+
+    Raises:
+        DataError: an index is damaged, has several vectors of each document, or the shards have fewer documents.
+    """
+    wanted = np.unique(rows)
+    parts: list[np.ndarray] = []
+    first = 0
+    for path in shards:
+        with opened(path) as (vectors, ids):
+            if ids is not None:
+                raise DataError(f"{path} has several vectors of each document")
+            here = wanted[(wanted >= first) & (wanted < first + len(vectors))]
+            parts.append(vectors[here - first])
+            first += len(vectors)
+    if len(wanted) and wanted[-1] >= first:
+        raise DataError(f"the indexes have {first:,} documents, and not document {wanted[-1] + 1:,}")
+    return np.concatenate(parts)[np.searchsorted(wanted, rows)]
+
+
 def read_index(path: Path, *kinds: str, flags: int = 0) -> Any:
     """Read a faiss index.
 
