@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from helpers import ROOT, copy_checkout, run_copy
+
+from beirgrid.runs import runs
 
 pytestmark = pytest.mark.slow  # whole workflows
 
@@ -21,61 +26,156 @@ PAGE = ROOT / "docs" / "extending.md"
 BEHIND = """
 import sys
 from pathlib import Path
+from beirgrid.graph import artifacts
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.resources import Resources
-from beirgrid.graph.stage import Job, jobs_behind, output
+from beirgrid.graph.stage import Job, jobs_behind
 from beirgrid.config.load import merged
 grid = Grid(merged([Path(sys.argv[1])]))
-cell = {"system": "minilm", "dataset": "demo"}
-print(*(job.record for job in jobs_behind(grid, output("results/spread/{system}/{dataset}.tsv", **cell))))
-print(Resources(grid).need(Job.of("spread", cell)).memory)
+cell = {"system": "minilm-prf", "dataset": "demo"}
+print(*(job.record for job in jobs_behind(grid, artifacts.run(grid, **cell))))
+print(Resources(grid).need(Job.of("feedback", cell)).memory)
 """
+GRID = """
+systems: {minilm-prf: {first_stage: minilm, feedback: 3}}
+grid: {systems: [minilm, minilm-prf], datasets: [demo]}
+encode: {shard: 100, keep: true}
+"""
+
+
+def _extended(target: Path, heading: str) -> tuple[Path, list[str]]:
+    """Apply the diff under a heading of the page to a copy of the checkout; return it, and the files that changed."""
+    checkout = copy_checkout(target)
+    section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    (diff,) = re.findall(r"^```diff\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    subprocess.run(["git", "apply", "-p1", "-"], cwd=checkout, input=diff, text=True, check=True)
+    return checkout, re.findall(r"^\+\+\+ b/(\S+)$", diff, re.MULTILINE)
 
 
 @pytest.fixture
 def extended(tmp_path: Path) -> Callable[[str], tuple[Path, list[str]]]:
-    """Return a function that applies the diff under a heading of the page to a copy of the checkout.
-
-    The function returns the copy and the files that the diff changes.
-    """
-
-    def extend(heading: str) -> tuple[Path, list[str]]:
-        checkout = copy_checkout(tmp_path / "checkout")
-        section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
-        (diff,) = re.findall(r"^```diff\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-        subprocess.run(["git", "apply", "-p1", "-"], cwd=checkout, input=diff, text=True, check=True)
-        return checkout, re.findall(r"^\+\+\+ b/(\S+)$", diff, re.MULTILINE)
-
-    return extend
+    """Return a function that applies the diff under a heading of the page to a copy of the checkout."""
+    return functools.partial(_extended, tmp_path / "checkout")
 
 
-def test_a_stage_takes_three_files(extended, tmp_path):
-    """The stage reads all shards of an index, and has a setting and a cost."""
-    checkout, changed = extended("A stage")
-    assert len(changed) == 3, changed
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "grid.yaml").write_text("grid: {systems: [minilm], datasets: [demo]}\nencode: {shard: 100}\n")
-    record = "results/spread/minilm/demo.json"
-    grid = ("--configfile", str(folder / "grid.yaml"), "--directory", str(folder))
-    run_copy(checkout, "snakemake", "--cores", "2", *grid, record)
-    made = json.loads((folder / record).read_text())
-    assert (made["stage"], made["stage_version"], made["settings"]) == ("spread", 1, {"depth": 10})
-    assert made["job"]["settings"] == {"depth": 10, "shard_size": 100}
-    rows = [line.split("\t") for line in (folder / record.replace(".json", ".tsv")).read_text().splitlines()]
-    assert [number for number, _ in rows] == ["0", "1", "2", "3"]
-    assert sum(int(count) for _, count in rows) == 50 * 10
-    assert "Nothing to be done" in run_copy(checkout, "snakemake", "--cores", "2", *grid, record)
-    job = json.loads(run_copy(checkout, "beirgrid", "why", str(folder / record), "--job"))
-    assert (job["stage"], job["settings"]) == ("spread", {"depth": 10, "shard_size": 100})
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory) -> tuple[Path, Path, list[str]]:
+    """Return a checkout with the page's stage, a folder with a finished grid of its system, and the grid's options."""
+    folder = tmp_path_factory.mktemp("stage")
+    checkout, changed = _extended(folder / "checkout", "A stage")
+    rooms = "workflow/beirgrid/stages/feedback/"
+    assert {*changed} == {f"{rooms}__init__.py", f"{rooms}plan.py", f"{rooms}work.py", "workflow/rules/retrieve.smk"}
+    work = folder / "work"
+    work.mkdir()
+    (work / "grid.yaml").write_text(GRID)
+    grid = ["--configfile", str(work / "grid.yaml"), "--directory", str(work)]
+    run_copy(checkout, "snakemake", "--cores", "2", *grid)
+    return checkout, work, grid
+
+
+def test_a_stage_with_its_system_takes_its_room_and_its_rule(ran):
+    """A score is that of the query, which the first run has, and half the mean of the products with its best three."""
+    checkout, work, grid = ran
+    results = work / "results"
+    vectors = np.concatenate([np.load(results / f"embeddings/minilm/demo/{shard}.npy") for shard in range(4)])
+    names = pq.read_table(results / "corpora/demo/corpus.parquet")["_id"].to_pylist()
+    of_name = dict(zip(names, vectors, strict=True))
+    first, moved = (runs.read(results / f"runs/{system}/demo.run.gz") for system in ("minilm", "minilm-prf"))
+    assert len(moved) == 50
+    for query, ranking in moved.items():
+        mean = np.mean([of_name[name] for name in first[query].ids[:3]], axis=0)
+        own = dict(zip(*first[query], strict=True))
+        expected = [own[name] + 0.5 * float(of_name[name] @ mean) for name in ranking.ids]
+        assert ranking.scores.tolist() == pytest.approx(expected, abs=1e-5)
+        assert {*ranking.ids} == {*own}
+    scores = pd.read_csv(results / "grids/grid/tables/scores.csv").query("metric == 'ndcg@10'")
+    ours = scores.set_index("system")["value"]
+    assert ours["minilm-prf"] == pytest.approx(0.8172, abs=5e-5)
+    assert ours["minilm"] == pytest.approx(0.8048, abs=5e-5)
+    assert "Nothing to be done" in run_copy(checkout, "snakemake", "--cores", "2", *grid)
+
+
+def test_the_system_of_a_new_stage_is_everywhere(ran, tmp_path):
+    checkout, work, grid = ran
+    tables = work / "results/grids/grid/tables"
+    costs = pd.read_csv(tables / "costs.csv").query("system == 'minilm-prf'")
+    assert {"encode", "index", "retrieve", "feedback"} <= {*costs["stage"]}
+    page = (tables.parent / "report/index.html").read_text()
+    assert page.count("minilm-prf") > 5
+    summary = json.loads((tables.parent / "grid.json").read_text())
+    assert summary["families"]["minilm-prf"] == "dense"
+    assert summary["models"]["minilm-prf"] == summary["models"]["minilm"]
+    unfinished = (*grid[:2], "--directory", str(tmp_path), "--format", "json")
+    plan = json.loads(run_copy(checkout, "beirgrid", "plan", *unfinished))
+    assert plan["rules"]["feedback"]["jobs"] == 1
+    job = json.loads(run_copy(checkout, "beirgrid", "why", str(work / "results/runs/minilm-prf/demo.json"), "--job"))
+    assert (job["stage"], job["settings"]["feedback"], job["settings"]["weight"]) == ("feedback", 3, 0.5)
+    place = ("--directory", str(work))
+    found = run_copy(checkout, "beirgrid", "search", "minilm-prf", "demo", "how do bees keep warm in winter", *place)
+    assert re.search(r"^ *1 +1\.\d+ +bee-024 ", found, re.MULTILINE)  # the first system's scores are below 1
+    timed = run_copy(checkout, "beirgrid", "latency", "--dataset", "demo", "--queries", "3", "--warm-up", "1", *place)
+    assert re.search(r"^minilm-prf +retrieve ", timed, re.MULTILINE)
     (checkout / "workflow/behind.py").write_text(BEHIND)
-    *records, memory = run_copy(checkout, "behind", str(folder / "grid.yaml")).split()
+    *records, memory = run_copy(checkout, "behind", str(work / "grid.yaml")).split()
     encoded = [path for path in records if path.startswith("results/embeddings")]
     assert encoded == [f"results/embeddings/minilm/demo/{shard}.json" for shard in range(4)]
-    assert float(memory) == pytest.approx(200 + 336 * 200e-6 + 50_000 * 240e-6)
-    plan = checkout / "workflow/beirgrid/pipeline/spread.py"
-    plan.write_text(plan.read_text().replace('Stamp("spread", 1)', 'Stamp("spread", 2)'))
-    assert re.search(r"^spread +1$", run_copy(checkout, "snakemake", "-n", *grid, record), re.MULTILINE)
+    assert records[-2:] == ["results/runs/minilm/demo.json", "results/runs/minilm-prf/demo.json"]
+    assert float(memory) > 200 + 336 * 200e-6 + 50_000 * 300e-6
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("first_stage: bm25", "systems.minilm-prf.first_stage: 'bm25' is a lexical system; a dense system is needed"),
+        ("first_stage: minilm, weight: 0", "systems.minilm-prf.weight: Input should be greater than 0"),
+    ],
+)
+def test_the_keys_of_a_new_system_are_checked(ran, tmp_path, keys, message):
+    (tmp_path / "grid.yaml").write_text(GRID.replace("first_stage: minilm", keys))
+    assert message in run_copy(ran[0], "beirgrid", "plan", "--configfile", tmp_path / "grid.yaml", status=1)
+
+
+def test_a_raised_version_makes_the_runs_of_a_new_stage_again(ran, tmp_path):
+    checkout, _, grid = ran
+    plan = checkout / "workflow/beirgrid/stages/feedback/plan.py"
+    plan.write_text(plan.read_text().replace("version = 1\n", "version = 2\n"))
+    planned = run_copy(checkout, "snakemake", "-n", *grid)
+    assert re.search(r"^feedback +1$", planned, re.MULTILINE)
+    assert not re.search(r"^retrieve_dense +1$", planned, re.MULTILINE)
+
+
+def test_a_key_of_bm25_takes_its_entry_its_plan_its_work_and_the_search(extended, tmp_path):
+    checkout, changed = extended("A key of a system")
+    assert len(changed) == 4, changed
+    entry = {"retriever": "bm25", "title": 3.0}
+    systems = {"titled": entry, "plain": {**entry, "title": 1.0}}
+    config = {"systems": systems, "grid": {"systems": ["bm25", "plain", "titled"], "datasets": ["demo"]}}
+    (tmp_path / "grid.yaml").write_text(json.dumps(config))
+    grid = ("--configfile", str(tmp_path / "grid.yaml"), "--directory", str(tmp_path))
+    targets = [f"results/runs/{system}/demo.json" for system in config["grid"]["systems"]]
+    run_copy(checkout, "snakemake", "--cores", "2", *grid, *targets)
+    bm25, plain, titled = (runs.read(tmp_path / path.replace(".json", ".run.gz")) for path in targets)
+    rankings = [{query: (one.ids, one.scores.tolist()) for query, one in run.items()} for run in (bm25, plain, titled)]
+    assert rankings[0] == rankings[1]
+    # Of each document, the score is that of its text and so many times that of its title.
+    corpus = pq.read_table(tmp_path / "results/corpora/demo/corpus.parquet").to_pylist()
+    untitled = {row["_id"] for row in corpus if not row["title"]}
+    more = 0
+    for query, ranking in titled.items():
+        own = dict(zip(*bm25[query], strict=True))
+        for name, score in zip(*ranking, strict=True):
+            assert own[name] - 1e-3 <= score <= 3 * own[name] + 1e-3
+            assert name not in untitled or score == pytest.approx(own[name], abs=1e-3)
+            more += score > own[name] + 1e-3
+    assert more > 50
+    settings = [json.loads((tmp_path / path).read_text())["job"]["settings"] for path in targets]
+    assert [given.get("title") for given in settings] == [None, 1.0, 3.0]
+    found = run_copy(checkout, "beirgrid", "search", "titled", "demo", "bees in winter", "--directory", str(tmp_path))
+    assert "cannot be searched" not in found
+    wrong = {**config, "systems": {**systems, "titled": {**entry, "fields": "flat"}}}
+    (tmp_path / "grid.yaml").write_text(json.dumps(wrong))
+    refused = run_copy(checkout, "beirgrid", "plan", *grid, status=1)
+    assert "title: does not go with fields: flat" in refused
 
 
 def test_a_metric_takes_a_function_and_a_row(extended, tmp_path):

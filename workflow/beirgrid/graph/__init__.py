@@ -1,5 +1,5 @@
-"""The job graph: one module per stage, which says what its jobs read, what decides them and what they take.
+"""The job graph: what a plan says of its jobs, and what follows from the plans of all stages.
 
-All else follows from that: Snakemake's inputs, params and resources, the records behind a cell, and the plan of a grid.
-No module here imports torch, pandas or pyarrow, because every job of Snakemake imports them all.
+These are Snakemake's inputs, params and resources, the records behind a cell, the estimates of a grid, and the runner
+of a job. No module here imports torch, pandas or pyarrow, because every job of Snakemake imports them all.
 """

@@ -1,4 +1,4 @@
-"""What a stage says of its jobs. The modules beside this one have a class for each stage."""
+"""What a plan says of the jobs of its stage. Each plan has a class below ``Stage``."""
 
 from __future__ import annotations
 

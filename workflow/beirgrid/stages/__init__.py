@@ -1,1 +1,5 @@
-"""One module per stage of the workflow."""
+"""One folder per stage of the workflow: its plan, and its work.
+
+Plans import no torch, pandas or pyarrow, because every job of Snakemake imports them all. Only the jobs of a stage
+import its work.
+"""
