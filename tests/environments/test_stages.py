@@ -15,6 +15,7 @@ from collections import defaultdict
 from importlib.metadata import distribution, distributions
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from helpers import ROOT, fetch_corpus, fetch_dataset, install_beside
@@ -130,5 +131,10 @@ def test_neural_encodes_and_retrieves(folder):
         *(python, folder, "retrieve", "dense", "--system", "minilm", *model, "--indexes", "0.faiss"),
         *("--queries", "queries.parquet", "--output", "minilm.run.gz", "--record", "minilm.json"),
     )
+    # A loader of mteb that puts nothing before documents: the vectors are those of our engine.
+    of_mteb = {"family": "dense", "similarity": "cosine", "engine": "mteb", "checkpoint": "WhereIsAI/UAE-Large-V1"}
+    model = ("--model", json.dumps(of_mteb | {"revision": "0" * 40}), *model[2:])
+    _stage(python, folder, "encode", *model, "--shard-size", "40", "--output", "1.npy", "--record", "1.json")
+    np.testing.assert_allclose(np.load(folder / "1.npy"), np.load(folder / "0.npy"), atol=1e-5)
     others = ("expand", "score", "rerank", "train", "adapt", "generate", "mine", "label")
     _run(folder, python, "-P", "-c", IMPORT, *others)

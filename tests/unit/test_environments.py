@@ -68,13 +68,13 @@ def test_the_cpu_environment_is_the_other_but_for_torch(root):
 
 # Imports
 
-# Imported where it is used only: BM25 opens no model, and a model needs no ir_datasets. mteb needs torch: names are
-# resolved before the first job, and fetch refuses `source: mteb` where mteb is absent. No job merges configfiles, as
+# Imported where it is used only: BM25 opens no model, and a model needs no ir_datasets. mteb needs torch: fetch refuses
+# `source: mteb` where mteb is absent. No job merges configfiles, as
 # Snakemake does.
 _SNAKEMAKE = ("snakemake", "snakemake_interface_common")
 _LAZY = {
     "lexical": ("sentence_transformers", "faiss", "ir_datasets", "mteb", *_SNAKEMAKE),
-    "neural": ("ir_datasets", "mteb", *_SNAKEMAKE),
+    "neural": ("ir_datasets", *_SNAKEMAKE),
     # torch and the next three: fetch model alone, whose environment is neural.
     "evaluate": ("mteb", "torch", "safetensors", "sentence_transformers", "openai", *_SNAKEMAKE),
 }
