@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import yaml
@@ -59,6 +62,34 @@ def test_the_slurm_profile_has_options_that_snakemake_knows():
     assert {name for name in settings if name not in options} == set()
     assert settings["slurm-status-command"] == "squeue"  # sacct hangs where accounting is off
     assert "set-resources" not in settings  # partitions come from the configuration
+
+
+@pytest.mark.slow
+def test_the_workflow_for_ci_runs_a_grid_and_then_what_is_new(tmp_path):
+    """Its own commands, but for the installation. The second machine has the cached results alone."""
+    page = (ROOT / "docs" / "quickstart.md").read_text()
+    ci = yaml.safe_load(re.search(r"```yaml\n(name: Grid\n.*?)```", page, re.DOTALL)[1])
+    steps = ci["jobs"]["grid"]["steps"]
+    commands = [step["run"] for step in steps if "run" in step and not step["run"].startswith("pip ")]
+    (cached,) = [step["with"]["path"] for step in steps if "cache" in step.get("uses", "")]
+    (kept,) = [step["with"]["path"] for step in steps if "artifact" in step.get("uses", "")]
+    machines = [tmp_path / "first", tmp_path / "second"]
+    said = []
+    for machine in machines:
+        machine.mkdir()
+        if machine == machines[1]:
+            shutil.copytree(machines[0] / cached, machine / cached)
+        (machine / "grid.yaml").write_text("grid: {name: g, systems: [bm25-flat], datasets: [demo]}\n")
+        folders = f"{ROOT / '.venv/bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": folders, "GITHUB_STEP_SUMMARY": str(machine / "summary.md")}
+        script = ["bash", "-euo", "pipefail", "-c", "\n".join(commands)]
+        done = subprocess.run(script, cwd=machine, env=environment, text=True, capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "| demo | " in (machine / "summary.md").read_text()
+        assert [path.name for path in machine.glob(f"{kept}/*.html")] == ["index.html"]
+        said.append(done.stdout + done.stderr)
+    assert "Nothing to be done" in said[1]
+    assert "Nothing to be done" not in said[0]
 
 
 @pytest.mark.parametrize(
