@@ -69,12 +69,11 @@ def test_the_cpu_environment_is_the_other_but_for_torch(root):
 # Imports
 
 # Imported where it is used only: BM25 opens no model, and a model needs no ir_datasets. mteb needs torch: fetch refuses
-# `source: mteb` where mteb is absent. No job merges configfiles, as
-# Snakemake does.
+# `source: mteb` where mteb is absent. No job merges configfiles, or reads the names of metrics, as Snakemake does.
 _SNAKEMAKE = ("snakemake", "snakemake_interface_common")
 _LAZY = {
-    "lexical": ("sentence_transformers", "faiss", "ir_datasets", "mteb", *_SNAKEMAKE),
-    "neural": ("ir_datasets", *_SNAKEMAKE),
+    "lexical": ("sentence_transformers", "faiss", "ir_datasets", "ir_measures", "mteb", *_SNAKEMAKE),
+    "neural": ("ir_datasets", "ir_measures", *_SNAKEMAKE),
     # torch and the next three: fetch model alone, whose environment is neural.
     "evaluate": ("mteb", "torch", "safetensors", "sentence_transformers", "openai", *_SNAKEMAKE),
 }
@@ -105,12 +104,16 @@ def _provided(path: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_each_environment_has_what_its_stages_import(root):
-    jobs = {(Path(rule.conda_env).stem.removesuffix("-cpu"), stages()[rule.name].run) for rule in rules().values()}
+    plans = {rule.name: type(stages()[rule.name]).__module__ for rule in rules().values()}
+    jobs = {
+        (Path(rule.conda_env).stem.removesuffix("-cpu"), plans[rule.name].replace(".plan", ".work"))
+        for rule in rules().values()
+    }
     environments = {environment for environment, _ in jobs}
     assert environments == {"lexical", "neural", "evaluate"}
     provided = {name: _provided(root / f"envs/{name}.yaml") for name in environments}
     for environment, stage in sorted(jobs):
-        imported = _packages(_imports().find_upstream_modules(f"beirgrid.{stage.partition(':')[0]}"))
+        imported = _packages(_imports().find_upstream_modules(stage))
         missing = imported - provided[environment] - {*_LAZY[environment]}
         assert not missing, f"envs/{environment}.yaml lacks what {stage} imports"
 
