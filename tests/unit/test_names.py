@@ -137,7 +137,9 @@ def test_what_the_lock_file_has_of_a_registered_checkpoint_follows_its_entry():
         load(name, models={"contriever": {**entry, "checkpoint": "a/b"}})
 
 
-@pytest.mark.parametrize("model", ["NovaSearch/stella_en_1.5B_v5", "nvidia/NV-Embed-v2", "jinaai/jina-embeddings-v3"])
+@pytest.mark.parametrize(
+    "model", ["NovaSearch/stella_en_1.5B_v5", "Alibaba-NLP/gte-multilingual-base", "Salesforce/SFR-Embedding-2_R"]
+)
 def test_a_model_with_code_of_its_own_says_the_key_that_opens_it(model):
     with pytest.raises(ConfigError, match="let it run: models: ") as refused:
         load(model)
