@@ -38,6 +38,8 @@ def test_names_of_near_points_do_not_cover_each_other():
     boxes = {note.get_text(): note.get_window_extent() for note in axis.texts}
     assert set(boxes) == set(systems)
     assert not [pair for pair in itertools.combinations(systems, 2) if boxes[pair[0]].overlaps(boxes[pair[1]])]
+    places = axis.transData.transform(points[["index_bytes", "mean"]])
+    assert not [name for name, box in boxes.items() if any(box.contains(*place) for place in places)]
 
 
 def test_a_trade_off_joins_its_front():
