@@ -1,7 +1,8 @@
 """Compare lines of code with their ceilings in pyproject.toml: ``python tests/lines.py``, in ``make lint``.
 
-The folders of the package have ceilings, and so have the rules, the page's script, the plugin, the bench and the set-up.
-Ceilings are 1 % above the lines, so that a sentence can be mended. Who adds a feature shows what went in exchange, or raises a ceiling in a commit that says why.
+The folders of the package have ceilings, and so have the rules, the page's script, the plugin, the bench and the
+requirements. Ceilings are 1 % above the lines, so that a sentence can be mended. Who adds a feature shows what went in
+exchange, or raises a ceiling in a commit that says why.
 """
 
 from __future__ import annotations
