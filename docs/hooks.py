@@ -21,8 +21,12 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of the merged configuration."""
-    return Config.model_json_schema(by_alias=True)
+    """Return the JSON schema of the merged configuration. The entry of a hub id may leave out its family."""
+    top = Config.model_json_schema(by_alias=True)
+    models = top["properties"]["models"]
+    without_family = {"type": "object", "not": {"required": ["family"]}}
+    models["patternProperties"] = {"/": {"anyOf": [models["additionalProperties"], without_family]}}
+    return top
 
 
 def tables() -> str:

@@ -73,6 +73,7 @@ def test_every_artifact_says_what_made_it(finished):
     made = files.read_json(finished / "results/embeddings/tiny-dense/small/0.json")
     assert made["job"]["settings"]["model"]["similarity"] == "cosine"
     facts = {"device": "cpu", "precision": "float32", "kernels": "auto", "documents": 25, "dimension": 32}
+    facts["rows"] = [0, 25]
     assert made["facts"] | {"documents_per_second": 0} == {**facts, "documents_per_second": 0}
     assert made["packages"]["sentence-transformers"]
     assert made["seconds"] > 0

@@ -113,7 +113,7 @@ def test_a_configfile_that_does_not_exist_is_named(tmp_path):
         ("- a", [], "grid.yaml: Config file must be given as JSON or YAML with keys at top level"),
         ("grid:\n\tsystems: []", [], "grid.yaml cannot be read as YAML: while scanning for the next token"),
         ("device: \udcff", [], "grid.yaml cannot be read as YAML: 'utf-8' codec can't decode byte 0xff"),
-        ("grid: {datasets: {}}", [], "grid.yaml: grid.datasets: {} has no key to merge, so ['scifact', 'nfcorpus'"),
+        ("grid: {datasets: {}}", [], "grid.yaml: grid.datasets: {} has no key to merge, so ['trec-covid', 'nfcorpus'"),
         ("device: cpu", ["--config", "grid={datasets: {}}"], "--config: grid.datasets: {} has no key to merge"),
         ("device: cpu\ndevice: cuda", [], "grid.yaml cannot be read as YAML: device stands twice"),
         ("device: cpu", ["--config", "foo"], "--config: Invalid config definition"),
