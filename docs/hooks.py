@@ -24,7 +24,7 @@ def schema() -> dict[str, Any]:
     """Return the JSON schema of the merged configuration. The entry of a hub id may leave out its family."""
     top = Config.model_json_schema(by_alias=True)
     models = top["properties"]["models"]
-    without_family = {"type": "object", "not": {"required": ["family"]}}
+    without_family = {"type": "object", "additionalProperties": True, "not": {"required": ["family"]}}
     models["patternProperties"] = {"/": {"anyOf": [models["additionalProperties"], without_family]}}
     return top
 

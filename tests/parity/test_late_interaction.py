@@ -333,7 +333,7 @@ def test_a_changed_checkpoint_is_refused_in_one_message(tiny_models, tmp_path, c
         capsys.readouterr()
         assert main([*retrieve, *search, "--checkpoint", wider]) == 1
         message = capsys.readouterr().err
-        assert f"{wider} and {tokens} do not belong together: each has another checkpoint behind it" in message
+        assert f"{tokens} and {wider} do not belong together: each has another checkpoint behind it" in message
         assert "Traceback" not in message
     assert found[0].ids == found[1].ids
     assert len(found[0].ids) == 20
