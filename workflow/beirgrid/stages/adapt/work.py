@@ -81,7 +81,6 @@ def adapt(
     Raises:
         DataError: an input is damaged, or the base has no decoder (TSDAE) or is not a masked language model (MLM).
     """
-    facts: Facts = {}
     runtime = compute.start()
     precision = runtime.resolve(recipe.precision, wide=True)
     state = provenance.state_folder(output, precision=precision)
@@ -89,12 +88,12 @@ def adapt(
         set_seed(recipe.seed)
         model = _open(base, recipe, runtime)
         rows, loss = _examples(recipe, examples, cache), _loss(model, recipe, base)
-        facts.update(_adapt(model, loss, rows, recipe, runtime, precision, state))
+        facts = _adapt(model, loss, rows, recipe, runtime, precision, state)
         model.save_pretrained(str(temporary), create_model_card=False)
-        facts["files"] = checkpoints.digests(temporary)
+        digests = checkpoints.digests(temporary)
     shutil.rmtree(state)
-    facts.update(device=runtime.kind, precision=precision, bytes=files.size(output))
-    return facts
+    size = files.size(output)
+    return {**facts, "files": digests, "device": runtime.kind, "precision": precision, "bytes": size}
 
 
 def _open(base: Path, recipe: AdaptRecipe, runtime: Runtime) -> SentenceTransformer:

@@ -47,7 +47,6 @@ def encode(
             values that are not finite, or one vector for all texts.
     """
     start, stop = collection.shard_rows(corpus, shard, shard_size, last)
-    facts: Facts = {}
     with kept_answers(output) as answers, files.atomic(output, directory=FAMILIES[model.family].folder) as temporary:
         progress = Progress(f"encode shard {shard}", stop - start, "documents")
         opened = open_encoder(checkpoint, model, compute.start(), answers)
@@ -56,15 +55,14 @@ def encode(
         write = search.module(model.family).write_vectors
         with closing(_encoded(opened, documents, separator, progress)) as encoded:
             written = write(temporary, encoded, stop - start, opened.dimension)
-        facts.update(
-            written,
+        return {
+            **written,
             **opened.facts(),
-            documents=stop - start,
-            rows=[start, stop],
-            documents_per_second=round(progress.rate, 2),
-            dimension=opened.dimension,
-        )
-    return facts
+            "documents": stop - start,
+            "rows": [start, stop],
+            "documents_per_second": round(progress.rate, 2),
+            "dimension": opened.dimension,
+        }
 
 
 def _encoded(

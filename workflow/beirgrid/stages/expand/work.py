@@ -44,7 +44,6 @@ def expand(
         DataError: the shard does not fit the corpus, or the checkpoint does not match the entry.
     """
     start, stop = collection.shard_rows(corpus, shard, shard_size, last)
-    facts: Facts = {}
     runtime = compute.start()
     opened = open_model(checkpoint, model, runtime)
     state = provenance.state_folder(output, precision=opened.precision)
@@ -62,12 +61,11 @@ def expand(
         write_part(part, pa.table(rows, schema))
     join_parts(parts, output, schema)
     shutil.rmtree(state)
-    facts.update(
-        opened.facts(),
-        documents=stop - start,
-        rows=[start, stop],
-        documents_expanded=progress.done,
-        documents_per_second=round(progress.rate if progress.done else 0.0, 2),
-        bytes=files.size(output),
-    )
-    return facts
+    return {
+        **opened.facts(),
+        "documents": stop - start,
+        "rows": [start, stop],
+        "documents_expanded": progress.done,
+        "documents_per_second": round(progress.rate if progress.done else 0.0, 2),
+        "bytes": files.size(output),
+    }

@@ -32,12 +32,9 @@ def fetch_corpus(
         DataError: the corpus cannot be read, is empty, has duplicate ids, or differs from its entry in the number of
             documents.
     """
-    facts: Facts = {}
     with files.atomic(output) as temporary:
-        facts.update(intake.write_corpus(name, entry, open_source(entry), temporary))
-    facts["bytes"] = files.size(output)
-    facts["sha256"] = files.sha256(output)
-    return facts
+        facts = intake.write_corpus(name, entry, open_source(entry), temporary)
+    return {**facts, "bytes": files.size(output), "sha256": files.sha256(output)}
 
 
 def fetch_dataset(
@@ -54,15 +51,13 @@ def fetch_dataset(
     Raises:
         DataError: queries, qrels and corpus do not match each other or the dataset's entry.
     """
-    facts: Facts = {}
     found = intake.read_judged(name, entry, corpus_entry, open_source(corpus_entry), corpus)
     # Both files are complete before either is renamed, so that new queries never stand beside old qrels.
     with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
         _write_queries(found, new_queries)
         _write_qrels(found, new_qrels)
     hashes = {path.name: files.sha256(path) for path in (queries, qrels)}
-    facts.update(found.facts, sha256=hashes)
-    return facts
+    return {**found.facts, "sha256": hashes}
 
 
 def _write_queries(found: intake.Judged, path: Path) -> None:
@@ -95,15 +90,13 @@ def fetch_expansion(
     Raises:
         DataError: the files cannot be fetched or read, or do not fit the corpus.
     """
-    facts: Facts = {}
     with files.scratch(f"{output}-files") as folder, files.scratch(f"{output}-buckets") as buckets:
         folder.mkdir()
         buckets.mkdir()
         place = predictions.obtain(entry, folder)
         with files.atomic(output) as temporary:
-            facts.update(predictions.write(entry, predictions.read(place), corpus, temporary, buckets))
-    facts["bytes"] = files.size(output)
-    return facts
+            facts = predictions.write(entry, predictions.read(place), corpus, temporary, buckets)
+    return {**facts, "bytes": files.size(output)}
 
 
 def fetch_model(
@@ -121,12 +114,11 @@ def fetch_model(
         DataError: the checkpoint cannot be fetched, differs from its entry, or has prompts that the entry does not
             mention.
     """
-    facts: Facts = {}
     with files.atomic(output, directory=True) as temporary:
         if entry.endpoint:
-            facts |= endpoints.fetch(entry.family, entry.endpoint.connected(connection), temporary)
+            facts = endpoints.fetch(entry.family, entry.endpoint.connected(connection), temporary)
         else:
-            facts |= checkpoints.fetch(name, entry, temporary)
+            facts = checkpoints.fetch(name, entry, temporary)
             saved.check_prompts(name, temporary, prompts)
     facts |= {"bytes": files.size(output)} | ({} if entry.endpoint else {"states": saved.own_settings(output)})
     facts |= {"entry": source} if source else {}
@@ -148,7 +140,5 @@ def fetch_run(
     Raises:
         DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.
     """
-    facts: Facts = {}
-    facts |= adopt(run, system, queries, corpus, depth, allow, output)
-    facts.update(source=str(run), source_sha256=files.sha256(run))
-    return facts
+    facts = adopt(run, system, queries, corpus, depth, allow, output)
+    return {**facts, "source": str(run), "source_sha256": files.sha256(run)}

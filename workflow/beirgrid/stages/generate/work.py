@@ -47,7 +47,6 @@ def generate(
     Raises:
         DataError: an input is damaged, or no document yields a query.
     """
-    facts: Facts = {}
     runtime = compute.start()
     sampled = min(collection.count(corpus), recipe.documents)
     per_document = queries_for_each(recipe, sampled)
@@ -68,9 +67,12 @@ def generate(
             progress.add(len(documents))
         if not queries:
             raise DataError(f"{corpus} yields no training queries: its documents have no text, titles or sentences")
-    facts.update(documents=sampled, queries_per_document=per_document, queries=queries)
-    facts["documents_per_second"] = round(progress.rate, 2)
-    return facts
+    return {
+        "documents": sampled,
+        "queries_per_document": per_document,
+        "queries": queries,
+        "documents_per_second": round(progress.rate, 2),
+    }
 
 
 def _pairs(

@@ -33,15 +33,13 @@ def index_lexical(
         DataError: corpus or expansions are damaged or do not match, or Lucene writes no index.
         BeirgridError: Java or Lucene fails.
     """
-    facts: Facts = {}
     with files.atomic(output, directory=True) as index, files.scratch(f"{output}-input") as folder:
         folder.mkdir()
         whole = collection.read_documents(corpus)
         documents = collection.read_expanded(corpus, expansions) if expansions else whole
         collection.write_jsonl(documents, folder / "corpus.jsonl")
         lucene.build_index(folder, index, fields, language, threads, memory)
-    facts.update(documents=collection.count(corpus), bytes=files.size(output))
-    return facts
+    return {"documents": collection.count(corpus), "bytes": files.size(output)}
 
 
 def index_vectors(
@@ -56,13 +54,11 @@ def index_vectors(
         DataError: the vectors are damaged.
     """
     row = FAMILIES[family]
-    facts: Facts = {}
     with files.atomic(output, directory=row.index_folder) as temporary:
         described, counts = search.module(family).index_vectors(vectors, temporary)
-    facts |= described
     # For a family whose shards are folders, the search also reads the vectors.
-    facts.update(counts, bytes=files.size(output) + (files.size(vectors) if row.folder else 0))
-    return facts
+    size = files.size(output) + (files.size(vectors) if row.folder else 0)
+    return {**described, **counts, "bytes": size}
 
 
 def index_approximate(
@@ -78,7 +74,6 @@ def index_approximate(
     Raises:
         DataError: the exact index is damaged, or its vectors do not fit the kind of index.
     """
-    facts: Facts = {}
     with flat.opened(exact) as (stored, owners):
         if owners is not None:
             raise DataError(f"{exact} has several vectors of a document, so that it is searched exactly only")
@@ -86,6 +81,7 @@ def index_approximate(
         started = time.monotonic()
         with files.atomic(output) as temporary:
             approximate.write_index(vectors, index, temporary)
-        facts["build_seconds"] = round(time.monotonic() - started, 3)
-        facts.update(documents=len(vectors), dimension=vectors.shape[1], bytes=files.size(output))
-    return facts
+        seconds = round(time.monotonic() - started, 3)
+        documents, dimension = vectors.shape
+    size = files.size(output)
+    return {"build_seconds": seconds, "documents": documents, "dimension": dimension, "bytes": size}

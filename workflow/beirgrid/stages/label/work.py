@@ -48,7 +48,6 @@ def label(
     Raises:
         DataError: an input is damaged, or a score is not finite.
     """
-    facts: Facts = {}
     scorer = open_model(teacher, recipe.teacher, compute.start())
     with files.reading(queries):
         positives = pq.ParquetFile(queries)
@@ -64,8 +63,7 @@ def label(
             table = _margins(scorer, pairs, chosen, corpus, progress)
             parquet.write_table(table)
             triplets += table.num_rows
-    facts.update(scorer.facts(), triplets=triplets, pairs_per_second=round(progress.rate, 2))
-    return facts
+    return {**scorer.facts(), "triplets": triplets, "pairs_per_second": round(progress.rate, 2)}
 
 
 def _margins(

@@ -50,7 +50,6 @@ def mine(
     Raises:
         DataError: an input is damaged, or no retriever finds a negative.
     """
-    facts: Facts = {}
     with files.reading(queries):
         table = pq.read_table(queries, columns=["query", "document"])
     texts = table["query"].to_pylist()
@@ -77,8 +76,7 @@ def mine(
             raise DataError(
                 f"no negatives: for the queries of {queries}, the retrievers find only documents that answer them"
             )
-    facts.update(queries=len(texts), negatives=mined)
-    return facts
+    return {"queries": len(texts), "negatives": mined}
 
 
 def _nearest(

@@ -41,14 +41,12 @@ def index_program(
     Raises:
         BeirgridError: the command cannot start, fails, or leaves the folder empty.
     """
-    facts: Facts = {}
     with files.atomic(output, directory=True) as index, files.scratch(f"{output}-input") as folder:
         folder.mkdir()
-        facts["build_seconds"] = run_command(command, folder, corpus, {}, {"index": index, "threads": threads})
+        seconds = run_command(command, folder, corpus, {}, {"index": index, "threads": threads})
         if not index.is_dir() or not files.size(index):
             raise BeirgridError("the index_command wrote nothing to the folder {index}, or replaced it by a file")
-    facts.update(documents=collection.count(corpus), bytes=files.size(output))
-    return facts
+    return {"build_seconds": seconds, "documents": collection.count(corpus), "bytes": files.size(output)}
 
 
 def retrieve_program(
@@ -70,7 +68,6 @@ def retrieve_program(
         BeirgridError: the command cannot start, fails, writes no run, or changes its index.
         DataError: the run cannot be read, or does not match the dataset and its corpus.
     """
-    facts: Facts = {}
     texts, limits = collection.read_queries(queries), Limits(queries, depth)
     with files.scratch(f"{output}-input") as folder:
         folder.mkdir()
@@ -78,17 +75,16 @@ def retrieve_program(
         places = {"run": run, "depth": limits.searched(collection.count(corpus)), "threads": threads} | (
             {"index": index} if index else {}
         )
-        facts["search_seconds"] = run_command(command, folder, corpus, texts, places)
+        seconds = run_command(command, folder, corpus, texts, places)
         if index:
             _check_unchanged(index)
         if not run.is_file():
             raise BeirgridError("the command wrote no file {run}")
         try:
-            facts |= adopt(run, system, queries, corpus, depth, allow, output)
+            facts = adopt(run, system, queries, corpus, depth, allow, output)
         except DataError as error:
             raise DataError(str(error).replace(str(run), f"the run of {system!r}")) from None
-    facts["source"] = system
-    return facts
+    return {"search_seconds": seconds, **facts, "source": system}
 
 
 def _check_unchanged(index: Path) -> None:

@@ -34,8 +34,10 @@ System = Annotated[str, "name of the system, used as the tag of the run"]
 Queries = Annotated[Artifact, "queries.parquet"]
 Depth = Annotated[Size, "documents per query"]
 Output = Annotated[Path, "run to write, .run.gz"]
-# Where queries have candidates, each search finds all documents: pairs of both at a time, and queries with BM25.
-_PAIRS, _WITH_CANDIDATES = 4_000_000, 64
+# A search finds all documents for queries that have candidates. It takes so many pairs of query and document at a time:
+_PAIRS = 4_000_000
+# With BM25, it takes so many such queries at a time:
+_WITH_CANDIDATES = 64
 # More hits than Lucene can find.
 _EVERY = 2**31 - 1
 
@@ -61,7 +63,6 @@ def retrieve_lexical(
         BeirgridError: Java or Lucene fails.
     """
     bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b}
-    facts: Facts = {}
     texts, limits = collection.read_queries(queries), Limits(queries, depth)
     run: runs.Run = {}
     with closing(lucene.Searcher(index, **bm25, memory_mb=memory)) as searcher:
@@ -70,10 +71,9 @@ def retrieve_lexical(
             block = dict(islice(texts.items(), start, stop))
             hits = searcher.search_all(block, limits.searched(_EVERY), threads)
             run |= {query: limits.ranking(query, *found) for query, found in hits.items()}
-        facts["query_seconds"] = round(time.monotonic() - started, 3)
+        seconds = round(time.monotonic() - started, 3)
     runs.write(output, run, system)
-    facts.update(queries=len(texts), device="cpu")
-    return facts
+    return {"query_seconds": seconds, "queries": len(texts), "device": "cpu"}
 
 
 def retrieve_vectors(
@@ -103,7 +103,6 @@ def retrieve_vectors(
     """
     texts, limits = collection.read_queries(queries), Limits(queries, depth)
     documents = collection.count(corpus)
-    facts: Facts = {}
     with kept_answers(output) as answers:
         encoder = open_encoder(_of_queries(checkpoint, query_tower), model, compute.start(), answers)
         shards: dict[str, Any] = {"indexes": indexes, "tokens": tokens, "candidates": candidates}
@@ -114,11 +113,10 @@ def retrieve_vectors(
         started = time.monotonic()  # the model is open
         ids_of = partial(collection.read_ids, corpus)
         run = _ranked(texts, encoder, limits, ids_of, documents, model, compute, **shards)
-        facts["query_seconds"] = round(time.monotonic() - started, 3)
-        facts |= encoder.facts()
+        seconds = round(time.monotonic() - started, 3)
+        facts = encoder.facts()
         runs.write(output, run, system)
-        facts["queries"] = len(texts)
-    return facts
+    return {"query_seconds": seconds, **facts, "queries": len(texts)}
 
 
 def _ranked(

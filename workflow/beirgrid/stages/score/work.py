@@ -26,7 +26,7 @@ from ...core import provenance
 from ...core.compute import Compute
 from ...core.errors import quoted
 from ...core.progress import Progress
-from ...core.provenance import Artifact, Facts, Made
+from ...core.provenance import Artifact, Made
 from ...encoders import open_model, served
 from ...encoders.guards import check_finite, check_scores_differ
 from ...encoders.protocol import Scorer
@@ -64,7 +64,6 @@ def score(
     # A listwise order depends on all of its documents.
     ordered = (run, depth) if isinstance(model, ListwiseReranker) else None
     store = pairs / _fingerprint(version, settings, checkpoint, corpus, queries, ordered)
-    facts: Facts = {}
     store.mkdir(parents=True, exist_ok=True)
     ranked = runs.read(run)
     top = [(query, document) for query, ranking in ranked.items() for document in ranking.ids[:depth]]
@@ -93,14 +92,14 @@ def score(
     if model.endpoint or getattr(model, "chunks", None):
         # For all pairs, including those that other jobs scored.
         about_model |= spent_on(parts, set(top))
-    facts.update(
-        about_model,
-        store=store.name,
-        queries=len(ranked),
-        pairs=len(top),
-        pairs_scored=progress.done,
-        pairs_per_second=round(progress.rate if progress.done else 0.0, 2),
-    )
+    facts = {
+        **about_model,
+        "store": store.name,
+        "queries": len(ranked),
+        "pairs": len(top),
+        "pairs_scored": progress.done,
+        "pairs_per_second": round(progress.rate if progress.done else 0.0, 2),
+    }
     return Made(facts, {"pairs": manifest}, parts)
 
 

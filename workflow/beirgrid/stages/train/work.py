@@ -79,7 +79,6 @@ def train(
     Raises:
         DataError: an input is damaged, or there are no training pairs.
     """
-    facts: Facts = {}
     runtime = compute.start()
     documents = {d.id: d for rows in collection.read_documents(corpus) for d in rows}
     positives, choose = _judged(queries, qrels, documents), random.Random(recipe.seed)
@@ -95,11 +94,16 @@ def train(
         _label(examples, teacher, recipe.teacher, runtime)
     with files.atomic(output, directory=True) as temporary:
         seconds = fit_cross_encoder(examples, base, recipe, runtime, temporary)
-        facts["files"] = checkpoints.digests(temporary)
+        digests = checkpoints.digests(temporary)
     pairs = sum(len(example["labels"]) for example in examples)
-    facts.update(queries=len(positives), pairs=pairs, training_seconds=seconds)
-    facts.update(device=runtime.kind, bytes=files.size(output))
-    return facts
+    return {
+        "files": digests,
+        "queries": len(positives),
+        "pairs": pairs,
+        "training_seconds": seconds,
+        "device": runtime.kind,
+        "bytes": files.size(output),
+    }
 
 
 def _judged(queries: Path | None, qrels: Path | None, documents: dict[str, collection.Document]) -> list[Positive]:
