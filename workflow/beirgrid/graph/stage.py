@@ -257,10 +257,10 @@ class OfFamily(Stage):
 
 @cache
 def stages() -> dict[str, Stage]:
-    """Return the stages of all rooms, by rule: those of the folders of ``stages``, and that of the paper's analyses."""
+    """Return all stages, by rule: those of the folders of ``stages``, and that of the paper's analyses."""
     root = __name__.rpartition(".graph")[0]
     folder = importlib.import_module(f"{root}.stages").__path__
-    plans = [*(f"stages.{room.name}" for room in pkgutil.iter_modules(folder)), "paper"]
+    plans = [*(f"stages.{package.name}" for package in pkgutil.iter_modules(folder)), "paper"]
     classes = [one for plan in plans for one in vars(importlib.import_module(f"{root}.{plan}.plan")).values()]
     kinds = [one for one in classes if isinstance(one, type) and issubclass(one, Stage) and hasattr(one, "version")]
     return {stage.rule: stage for kind in kinds for stage in kind.variants()}
