@@ -27,8 +27,10 @@ _SHARED: Mapping[str, tuple[str, ...]] = {
 # Options whose own hash stands behind what is made from them, and settings that a job and its inputs must agree on.
 _SUBJECTS = (*_DATA, "checkpoint", "run")
 _SETTINGS = ("fields", "language", "similarity", "expanded")
-# Options that take all shards of a corpus, and those that take one.
-_LISTS, _OF_SHARDS = ("indexes", "tokens", "expansions"), ("vectors", "exact")
+# Options that take all shards of a corpus.
+_LISTS = ("indexes", "tokens", "expansions")
+# Options that take one shard.
+_OF_SHARDS = ("vectors", "exact")
 
 Inputs = Mapping[str, Path | Sequence[Path] | None]
 

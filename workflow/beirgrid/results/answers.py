@@ -56,9 +56,13 @@ _KINDS = {name: {of: _TYPE_OF.get(of, "float64") for of in listed.split()} for n
 _FORMULA = re.compile(r"'*(?![+-](inf|nan|[\d.]+(e[+-]?\d+)?)$)[=+\-@\t\r\n]", re.IGNORECASE)
 
 # States of a cell. Only a finished cell has a value.
-DONE, PENDING, FAILED, REPLACED, NOT_SUPPLIED, NOT_JUDGED = STATUSES = (
-    *("done", "pending", "failed", "replaced", "not supplied", "not judged"),
-)
+DONE = "done"
+PENDING = "pending"
+FAILED = "failed"
+REPLACED = "replaced"
+NOT_SUPPLIED = "not supplied"
+NOT_JUDGED = "not judged"
+STATUSES = (DONE, PENDING, FAILED, REPLACED, NOT_SUPPLIED, NOT_JUDGED)
 
 # Sets of datasets for means: all datasets, or those that no system of the table was trained on.
 ALL, ZERO_SHOT = "all", "zero-shot"

@@ -18,7 +18,10 @@ import pandas as pd
 from .answers import LEAST_DATASETS, both_ways
 from .summary import GridSummary
 
-BETTER, EQUIVALENT, OPEN = "better", "equivalent", "open"
+# The verdicts on a difference.
+BETTER = "better"
+EQUIVALENT = "equivalent"
+OPEN = "open"
 ALPHA = 0.05
 # Probability with which a number of queries decides.
 POWER = 0.8

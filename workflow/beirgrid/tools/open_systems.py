@@ -30,9 +30,12 @@ from ..runs.opened import OpenSystem
 # A key of a model's entry, in settings as JSON. Within a text, its quotes would be escaped.
 _RUNS_CODE = '"trust_remote_code": true'
 _COMPUTE = {field.name for field in dataclasses.fields(Compute)}
-# Documents that are compared, and how far their scores in float32 may lie from those of the run: in all, and as a share
-# of the largest one. Batches and processors round otherwise.
-_TOP, _LEAST, _SHARE = 10, 1e-5, 2e-3
+# Documents that are compared.
+_TOP = 10
+# How far their scores in float32 may lie from those of the run, because batches and processors round otherwise: at
+# least so far, or so large a share of the largest score.
+_LEAST = 1e-5
+_SHARE = 2e-3
 
 
 class NotSearchable(BeirgridError):
