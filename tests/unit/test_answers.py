@@ -469,9 +469,9 @@ def test_a_run_ends_in_25_lines(systems, datasets, width):
         for i, system in enumerate(grid.systems)
         for j, row in enumerate(grid.rows)
     }
-    lines = list(outline(grid, pages.tables(grid, states), Path("/work/index.html"), width))
+    lines = list(outline(grid, pages.tables(grid, states), Path("/home/index.html"), width))
     assert len(lines) <= LINES
-    assert lines[-1] == "Report: /work/index.html"
+    assert lines[-1] == "Report: /home/index.html"
     assert all(len(line) <= 2 * width for line in lines)
     assert any(line.startswith("Failed, ") for line in lines)
     assert sum(any(name in line for name in grid.systems) for line in lines) >= min(systems, 2) - 1
@@ -486,7 +486,7 @@ def test_all_that_a_run_has_to_say_at_its_end_fits_in_25_lines():
     tables = pages.tables(grid, states)
     recorded = pd.DataFrame([{"published": 0.1, "verdict": "reproduced", "recorded": True}])
     verdicts = typed("verdicts", pd.concat([tables.verdicts, recorded]))
-    lines = list(outline(grid, tables._replace(verdicts=verdicts), Path("/work/index.html"), 160))
+    lines = list(outline(grid, tables._replace(verdicts=verdicts), Path("/home/index.html"), 160))
     assert len(lines) <= LINES
     for start in (
         "Against published",
