@@ -63,9 +63,9 @@ def test_only_its_plan_and_its_work_name_a_stage():
     own: dict[str, set[str]] = {}
     package = ROOT / "workflow" / "beirgrid"
     for stage in stages().values():
-        room = Path(str(sys.modules[type(stage).__module__].__file__)).parent
+        folder = Path(str(sys.modules[type(stage).__module__].__file__)).parent
         for name in {stage.rule, stage.name, stage.function} - words:
-            own.setdefault(name, set()).update(str(path.relative_to(package)) for path in room.glob("*.py"))
+            own.setdefault(name, set()).update(str(path.relative_to(package)) for path in folder.glob("*.py"))
     for path in package.rglob("*.py"):
         text, place = path.read_text(encoding="utf-8"), str(path.relative_to(package))
         for name, places in own.items():

@@ -63,8 +63,8 @@ def ran(tmp_path_factory) -> tuple[Path, Path, list[str]]:
     """Return a checkout with the page's stage, a folder with a finished grid of its system, and the grid's options."""
     folder = tmp_path_factory.mktemp("stage")
     checkout, changed = _extended(folder / "checkout", "A stage")
-    rooms = "workflow/beirgrid/stages/feedback/"
-    assert {*changed} == {f"{rooms}__init__.py", f"{rooms}plan.py", f"{rooms}work.py", "workflow/rules/retrieve.smk"}
+    own = "workflow/beirgrid/stages/feedback/"
+    assert {*changed} == {f"{own}__init__.py", f"{own}plan.py", f"{own}work.py", "workflow/rules/retrieve.smk"}
     work = folder / "work"
     work.mkdir()
     (work / "grid.yaml").write_text(GRID)
@@ -73,7 +73,7 @@ def ran(tmp_path_factory) -> tuple[Path, Path, list[str]]:
     return checkout, work, grid
 
 
-def test_a_stage_with_its_system_takes_its_room_and_its_rule(ran):
+def test_a_stage_with_its_system_takes_its_folder_and_its_rule(ran):
     """A score is that of the query, which the first run has, and half the mean of the products with its best three."""
     checkout, work, grid = ran
     results = work / "results"

@@ -154,8 +154,8 @@ def test_modules_and_rules_stay_short():
 def test_no_two_modules_and_no_two_public_classes_have_one_name():
     paths = [path for path in (ROOT / "workflow" / "beirgrid").rglob("*.py") if path.stem != "__init__"]
     # Each stage has a plan and a work module. Products beside the grid name their modules as the grid does.
-    rooms = [path.parent for path in paths if path.stem == "plan"]
-    modules = Counter(path.stem for path in paths if path.parent not in rooms and path.parent.name != "sets")
+    stages = [path.parent for path in paths if path.stem == "plan"]
+    modules = Counter(path.stem for path in paths if path.parent not in stages and path.parent.name != "sets")
     found = (re.findall(r"^class ([A-Z]\w*)", path.read_text(), re.MULTILINE) for path in paths)
     classes = Counter(name for names in found for name in names)
     assert [name for name, count in (modules + classes).items() if count > 1] == []
