@@ -212,7 +212,7 @@ WRITTEN = SCORES | {"outputs": {"output": "scores.json", "per_query": "queries.p
 
 @pytest.mark.slow
 def test_commands_are_forked_as_they_start_by_themselves(tmp_path):
-    """Help, an error's message and status, and a record are the same, except times and memory."""
+    """Help, an error's message and status, and a record are the same, except times and memory. A job needs a record."""
     folder = tmp_path / "forks"
     folder.mkdir()
     (folder / "owner").write_text(str(os.getpid()))
@@ -227,7 +227,7 @@ def test_commands_are_forked_as_they_start_by_themselves(tmp_path):
         kept = json.loads((tmp_path / "scores.json").read_text())
         found[place].append({key: kept[key] for key in kept.keys() - {"finished", "seconds", "peak_memory_mb"}})
     assert found[folder] == found[""]
-    assert [status for status, *_ in found[""][:-1]] == [0, 1, 0, 0]
+    assert [status for status, *_ in found[""][:-1]] == [1, 1, 0, 0]
     assert [path.suffix for path in folder.glob("light-*")].count("") == 1  # one server's socket
 
 

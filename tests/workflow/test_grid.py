@@ -173,7 +173,7 @@ MODEL_CHANGES = {
         _REVISION,
         {**_DENSE, "fetch_model": 1, "train": 1, "score": 1, "rerank": 1, "evaluate": 3},  # it is a base, too
     ),
-    "revision beside a folder": ("tiny-dense", {"checkpoint": "example/tiny", "revision": "1" * 40}, {}),
+    "revision beside a folder": ("tiny-dense", {"checkpoint": "example/tiny", "revision": "1" * 40}, _TABLES),
     "precision of a retriever": ("tiny-dense", {"precision": "bfloat16"}, _DENSE),
     "prompt of a retriever": ("tiny-dense", {"prompts": {"document": "passage: "}}, _DENSE),
     "prompt of its queries": (

@@ -607,6 +607,7 @@ def _link(where: Path, *places: str) -> None:
 def _without_hashes(record: dict[str, Any]) -> dict[str, Any]:
     """Return a record as version 0.2.0 wrote it: it has the hashes of small files only, and no job."""
     old = {key: value for key, value in record.items() if key not in ("job", "behind")}
+    old |= {"settings": record["job"].get("settings", {}), "settings_key": record["job"].get("digest")}
     old["inputs"] = {
         option: [{key: value for key, value in one.items() if key != "sha256"} for one in of]
         for option, of in record.get("inputs", {}).items()

@@ -65,7 +65,8 @@ class Ancestry:
         subject = "run" if option == "first_stage" else option
         if subject in _SUBJECTS and (path.exists() or known.outputs):  # the stage itself reports a missing file
             behind[subject] = self.identity(path)["sha256"]
-        return {name: behind[name] for name in _SHARED.get(option, _DATA) if name in behind}
+        names = {*_SHARED.get(option, _DATA), *({subject} & {*_SUBJECTS})}
+        return {name: behind[name] for name in behind if name in names}
 
     def _rows(self, path: Path) -> Sequence[int]:
         """Return the first row of the corpus in a shard, and the row after its last; nothing if no record tells."""
@@ -97,7 +98,9 @@ class Ancestry:
         hashes = {self.identity(path)["sha256"]: path for path in hashed}
         behind = {*told.values(), *map(str, known.record.get("behind", {}).values())}
         unknown = next((path for sha256, path in hashes.items() if sha256 not in behind), None)
-        more = next((path for path in told if {*sources} < {*told} and path not in sources), None)
+        read = [path for _, path, _ in known.inputs]
+        is_more = {*sources} <= {*read} and len(read) > len(sources)
+        more = next((path for path in read if is_more and read.count(path) > sources.count(path)), None)
         moved = (
             path
             for of_option in lists

@@ -52,7 +52,9 @@ class Student(NamedTuple):
         """
         from scipy.special import stdtrit
 
-        half = np.where(self._is_defined(), self.error, np.nan) * stdtrit(self.freedom, 1 - ALPHA / (2 * tests))
+        half = np.where(self._is_defined(), self.error, np.nan) * stdtrit(
+            self.freedom, 1 - ALPHA / (2 * np.maximum(tests, 1))
+        )
         return self.mean - half, self.mean + half
 
     def p(self, tests: int | np.ndarray = 1) -> np.ndarray:

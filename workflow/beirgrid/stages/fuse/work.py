@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Json
 
 from ...config.values import Norm, Size
+from ...core.errors import DataError
 from ...core.provenance import Artifact, Facts
 from ...runs import fusion
 from ...runs.fusion import Method
@@ -30,8 +31,10 @@ def fuse(
     """Fuse several runs into one.
 
     Raises:
-        DataError: a run cannot be read.
+        DataError: a run cannot be read, or there is not a weight for each run.
     """
+    if weights is not None and len(weights) != len(runs):
+        raise DataError(f"{len(runs)} runs, {runs[0]} first, need as many weights, but there are {len(weights)}")
     fused = fusion.fuse([read(path) for path in runs], method, depth, k=k, norm=norm, weights=weights)
     write(output, fused, system)
     return {"queries": len(fused)}

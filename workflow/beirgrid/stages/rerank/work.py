@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ...config.values import Size
+from ...core.errors import DataError, quoted
 from ...core.provenance import Artifact, Facts
 from ...runs import pairs, runs
 from ...runs.opened import OpenPart, OpenScorer, OpenSystem
@@ -29,6 +30,10 @@ def rerank(
     first = runs.read(first_stage)
     top = {(query, document) for query, ranking in first.items() for document in ranking.ids[:depth]}
     found = pairs.read_parts(parts, top)
+    if missing := top - found.keys():
+        query, document = min(missing)
+        pair = f"query {quoted(query)} with document {quoted(document)}"
+        raise DataError(f"{scores} has no score for {pair}: run the grid again to score it")
     run = {query: runs.reordered(query, ranking, found, depth) for query, ranking in first.items()}
     runs.write(output, run, system)
     return {"queries": len(run), "reranker": settings}
