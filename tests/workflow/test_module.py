@@ -74,5 +74,5 @@ def test_the_module_still_watches_the_records_of_its_own_rules(used):
     finally:
         record.write_text(content)
     assert again.returncode == 0, again.stdout
-    assert f"replacing what is there: {FETCHED} ({FETCHED} is not a record of beirgrid" in again.stdout
+    assert f"replacing what is there: {FETCHED} ({FETCHED} is damaged (" in again.stdout
     assert "beir_fetch_dataset" in again.stdout
