@@ -91,7 +91,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
     assert "5 queries that model:org/judge-1 judged, and people judged all of them: nothing is corrected:" in said
     assert "version 2 has 12 judgements" in told("accept", "notes", "--model", "org/judge-1", "--force", "--yes")
     assert "Kendall's tau" in told("compare", "notes", "1", "2")
-    assert "a paired test finds" in told("status", "notes")
+    assert "the pairs without one:\nbm25 − bm25-flat: " in told("status", "notes")
 
     finish(work / "notes/grid.yaml", work)
     assert table(work, "agreement", "notes") == []
