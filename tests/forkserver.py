@@ -31,7 +31,7 @@ SNAKEMAKE = ["snakemake.cli", "snakemake.workflow", "snakemake.profiles", "snake
 SNAKEMAKE += ["snakemake.storage", "smart_open", "jsonschema", "beirgrid.tools.events"]
 SNAKEMAKE += ["beirgrid.graph.rules"]
 LIBRARIES = {"snakemake": SNAKEMAKE, "light": LIGHT, "models": MODELS}
-NO_MODEL = {"rerank", "fuse", "evaluate", "aggregate", "page", "report", "analyse", "status", "retrieve_lexical"}
+NO_MODEL = {"rerank", "fuse", "evaluate", "aggregate", "report", "analyse", "status", "retrieve_lexical"}
 NO_MODEL |= {f"fetch_{kind}" for kind in ("corpus", "dataset", "expansion", "model", "run")}
 NO_MODEL |= {f"index_{kind}" for kind in ("lexical", "vectors", "approximate")}
 # Libraries read these variables on import, so each number of threads has its own servers.

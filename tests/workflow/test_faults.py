@@ -24,8 +24,8 @@ from small import SYSTEMS, finish, run, table
 
 from beirgrid.tools import forks
 
-QUICK = {"fetch", "index", "rerank", "fuse", "evaluate", "aggregate", "page"}  # done within half a second
-STAGES = ["fetch", "train", "encode", "index", "retrieve", "score", "rerank", "fuse", "evaluate", "aggregate", "page"]
+QUICK = {"fetch", "index", "rerank", "fuse", "evaluate", "aggregate", "report"}  # done within half a second
+STAGES = ["fetch", "train", "encode", "index", "retrieve", "score", "rerank", "fuse", "evaluate", "aggregate", "report"]
 # Systems of the small grid that need all of these stages. Their scores depend on no other system.
 FEW = {name: SYSTEMS[name] for name in ("bm25-flat", "tiny", "bm25+ce", "bm25+trained", "fused")}
 
