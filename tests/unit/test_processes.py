@@ -129,7 +129,10 @@ def test_a_file_from_the_future_is_named_with_the_remedy_before_any_job():
 @pytest.mark.parametrize(
     ("words", "runs"),
     [
-        ("python -P interrupts.py snakemake --snakefile Snakefile", False),  # it holds the lock, or will not get it
+        (
+            "python -P snakemake_command.py snakemake --snakefile Snakefile",
+            False,
+        ),  # it holds the lock, or will not get it
         ("python -m snakemake --snakefile Snakefile --mode subprocess", True),
         ("python -m beirgrid stage encode", True),
         ("python -m beirgrid stage fetch_corpus", True),

@@ -1,11 +1,5 @@
-"""Answer signals, a Ctrl-C with one line. This module imports little, so that a command may begin with it.
+"""Answer signals, a Ctrl-C with one line. This module imports little, so that a command may begin with it."""
 
-``python interrupts.py snakemake OPTIONS`` runs Snakemake, and answers a Ctrl-C with one line during its imports, too.
-"""
-
-import contextlib
-import importlib
-import io
 import signal
 import sys
 
@@ -36,25 +30,3 @@ def handle_signals() -> None:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     show_interrupts("stopped at once. The same command continues the run")
-
-
-if __name__ == "__main__":
-    show_interrupts("stopped before any job began")
-    sys.argv.remove("snakemake")  # which tells people what the process is
-    sys.argv[0] = "beirgrid"
-    # By name, because jobs import this module where Snakemake is not installed.
-    snakemake = importlib.import_module("snakemake.cli")
-    # As ``snakemake.main``, without the line "Using profiles …".
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            parser, arguments = snakemake.parse_args(sys.argv[1:])
-        succeeded = snakemake.args_to_api(arguments, parser)
-    except SystemExit:
-        if text := said.getvalue():
-            sys.stderr.write(importlib.import_module("beirgrid.tools.run").explain(text))
-        raise
-    except Exception as error:
-        snakemake.print_exception(error)
-        succeeded = False
-    sys.exit(not succeeded)

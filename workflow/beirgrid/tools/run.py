@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -19,15 +18,17 @@ import yaml
 from ..config.datasets import say_unjudged, splits
 from ..config.load import merged
 from ..config.models import similarity_of
-from ..core import files, interrupts, paths
+from ..core import files, paths
 from ..core.checkout import CHECKOUT, is_folder
 from ..core.errors import BeirgridError, ConfigError, nearest, say, warn
 from ..core.families import families_with_role
 from ..models import saved
-from .options import ConfigFiles, Directory, Names, add_options
+from .options import ConfigFiles, Directory, Names
 
 _GRIDS = CHECKOUT / "config" / "grids"
 _PROFILES = CHECKOUT / "profiles"
+# Its command line, a program of its own.
+_SNAKEMAKE = Path(__file__).with_name("snakemake_command.py")
 SLURM_PLUGIN = "snakemake-executor-plugin-slurm"
 
 
@@ -42,7 +43,7 @@ class Snakemake:
 
     def command(self, configfiles: Sequence[Path]) -> list[str]:
         """Return the command that runs Snakemake with this workflow."""
-        command = [sys.executable, "-P", interrupts.__file__, "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
+        command = [sys.executable, "-P", str(_SNAKEMAKE), "snakemake", "--snakefile", str(CHECKOUT / "Snakefile")]
         command += ["--logger", "beirgrid"] * (not self.plain)
         command += ["--configfile", *(str(path.absolute()) for path in configfiles)]
         # Otherwise Snakemake would use profiles/default of the working directory.
@@ -123,22 +124,6 @@ def run(
         at = words.index("--config") + 1 if "--config" in words else len(words)
         words[at:at] = [*["--config"] * ("--config" not in words), f"device={device}"]
     replace(how, snakemake=tuple(words)).replace_this_process(configfiles)
-
-
-def explain(said: str) -> str:
-    """Return the last line of an error of Snakemake's command line, without its usage of 200 lines.
-
-    An unknown option has the nearest one beside it, of Snakemake's and of ``run``'s. SLURM without its plugin has the
-    command that installs it.
-    """
-    usage, _, error = said.rstrip().rpartition("\n")
-    if "--executor/-e: invalid choice: 'slurm'" in error:
-        install = f"{sys.executable} -m pip install {SLURM_PLUGIN}"
-        return f"beirgrid: error: SLURM needs a package that is not installed: {install}\n"
-    add_options(parser := argparse.ArgumentParser(), run)
-    known = re.findall(r"--[a-z-]+", usage + parser.format_usage())
-    unknown = re.search(r"unrecognized arguments: .*?(--[\w-]+)", error)
-    return f"{error}{nearest(unknown[1], known) if unknown else ''}\n"
 
 
 # Grids and profiles

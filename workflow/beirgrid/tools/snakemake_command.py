@@ -1,0 +1,57 @@
+"""Run Snakemake for ``beirgrid run``, and answer a wrong option, and a Ctrl-C during its imports, with one line.
+
+``python snakemake_command.py snakemake OPTIONS`` imports little before it listens for a Ctrl-C.
+"""
+
+import argparse
+import contextlib
+import io
+import re
+import sys
+
+from beirgrid.core.interrupts import show_interrupts
+
+
+def usage_error(said: str) -> str:
+    """Return the last line of an error of Snakemake's command line, without its usage of 200 lines.
+
+    An unknown option has the nearest one beside it, of Snakemake's and of ``run``'s. SLURM without its plugin has the
+    command that installs it.
+    """
+    from beirgrid.core.errors import nearest
+    from beirgrid.tools.options import add_options
+    from beirgrid.tools.run import SLURM_PLUGIN, run
+
+    usage, _, error = said.rstrip().rpartition("\n")
+    if "--executor/-e: invalid choice: 'slurm'" in error:
+        install = f"{sys.executable} -m pip install {SLURM_PLUGIN}"
+        return f"beirgrid: error: SLURM needs a package that is not installed: {install}\n"
+    add_options(parser := argparse.ArgumentParser(), run)
+    known = re.findall(r"--[a-z-]+", usage + parser.format_usage())
+    unknown = re.search(r"unrecognized arguments: .*?(--[\w-]+)", error)
+    return f"{error}{nearest(unknown[1], known) if unknown else ''}\n"
+
+
+def main() -> bool:
+    """Do what ``snakemake.main`` does, without the line "Using profiles …"; return whether the run succeeded."""
+    from snakemake import cli
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            parser, arguments = cli.parse_args(sys.argv[1:])
+        return bool(cli.args_to_api(arguments, parser))
+    except SystemExit:
+        if text := said.getvalue():
+            sys.stderr.write(usage_error(text))
+        raise
+    except Exception as error:
+        cli.print_exception(error)
+        return False
+
+
+if __name__ == "__main__":
+    show_interrupts("stopped before any job began")
+    sys.argv.remove("snakemake")  # which tells people what the process is
+    sys.argv[0] = "beirgrid"
+    sys.exit(not main())
