@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -13,20 +13,17 @@ from .errors import DataError
 from .provenance import record_of
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-# What must be the same behind the inputs of a job, by option: the hash of an artifact that has this option, or a
-# setting. Of vectors, it is also the model that made them. Other data may stand behind a model.
+# Options of models. What a model was trained on does not stand behind what it makes.
+_MODELS = ("checkpoint", "checkpoints", "query_tower", "base", "teacher", "generator")
+# Whose hashes must be the same behind the inputs of a job, by option. Of vectors, also the model that made them.
 _DATA = ("corpus", "queries", "training_queries")
-_VECTORS = ("corpus", "checkpoint", "similarity")
 _SHARED: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("checkpoints", "query_tower", "base", "teacher", "generator"), ()),
-    "checkpoint": ("checkpoint",),
-    **dict.fromkeys(("vectors", "exact", "tokens", "indexes", "expansions"), _VECTORS),
-    **dict.fromkeys(("index", "lucene"), ("corpus", "fields", "language", "expanded")),
+    **dict.fromkeys(_MODELS, ()),
+    **dict.fromkeys(("vectors", "exact", "tokens", "indexes", "expansions"), ("corpus", "checkpoint")),
     **dict.fromkeys(("scores", "first_stage"), (*_DATA, "run")),
 }
-# Options whose own hash stands behind what is made from them, and settings that a job and its inputs must agree on.
+# Options whose own hash stands behind what is made from them.
 _SUBJECTS = (*_DATA, "checkpoint", "run")
-_SETTINGS = ("fields", "language", "similarity", "expanded")
 # Options that take all shards of a corpus.
 _LISTS = ("indexes", "tokens", "expansions")
 # Options that take one shard.
@@ -45,21 +42,19 @@ class Ancestry:
         self.identity = cache(lambda path: self.record_of(path).identity)
 
     def _behind(self, option: str, path: Path) -> dict[str, Any]:
-        """Return what an input shares with the others of its job: its own hash, those of its ancestors, and settings.
+        """Return the hashes that an input shares with the others of its job: its own, and those of its ancestors.
 
         Raises:
             DataError: something behind the input was made again since, with another content.
         """
         known = self.record_of(path)
-        behind: dict[str, Any] = {"expanded": False} if known.place else {}
+        behind: dict[str, Any] = {}
         for role, source, told in known.inputs:
             if self.is_another(source, told):
                 raise DataError(f"{source} is another one than {path} was made from: run the grid again")
             behind |= self.behind(role, source)
             behind |= {role: told["sha256"]} if role in _SUBJECTS and "sha256" in told else {}
-            behind |= {"expanded": True} if role == "expansions" else {}
-        settings = known.record.get("settings", {})
-        behind |= known.record.get("behind", {}) | {name: settings[name] for name in _SETTINGS if name in settings}
+        behind |= known.record.get("behind", {})
         if "sha256" in (fetched := known.record.get("outputs", {}).get(Path(paths.QUERIES).name, {})):
             behind["queries"] = fetched["sha256"]  # those that the qrels were fetched with
         subject = "run" if option == "first_stage" else option
@@ -80,6 +75,14 @@ class Ancestry:
             return list(facts["rows"])
         sources = (self.rows(source) for role, source, _ in known.inputs if role in _OF_SHARDS)
         return known.record.get("behind", {}).get("rows") or next(filter(None, sources), [])
+
+    def lineage_of(self, path: Path, asked: Collection[str]) -> dict[str, Any]:
+        """Return the lineage of the job that made an input. Earlier versions recorded these values as settings."""
+        known = self.record_of(path)
+        if "lineage" in (job := known.record.get("job", {})):
+            return dict(job["lineage"])
+        told = {**known.record.get("settings", {}), "expanded": any(role == "expansions" for role, *_ in known.inputs)}
+        return {name: told[name] for name in asked if known.place and name in told}
 
     def other_source(self, record: Path, lists: Sequence[Sequence[Path]]) -> Path | None:
         """Return an input that a record does not know or has in another place, or one that the job does not have.
@@ -117,7 +120,12 @@ class Ancestry:
         return any(now[key] != told[key] for key in told)
 
 
-def check(inputs: Inputs, settings: Mapping[str, Any] = _NOTHING, ancestry: Ancestry | None = None) -> dict[str, Any]:
+def check(
+    inputs: Inputs,
+    lineage: Mapping[str, Any] = _NOTHING,
+    settings: Mapping[str, Any] = _NOTHING,
+    ancestry: Ancestry | None = None,
+) -> dict[str, Any]:
     """Refuse inputs that do not belong together, and return what stands behind all of them.
 
     The corpus, the queries and the model behind them must be the same, and shards must be all those of the corpus, in
@@ -125,14 +133,15 @@ def check(inputs: Inputs, settings: Mapping[str, Any] = _NOTHING, ancestry: Ance
 
     Args:
         inputs: the artifacts by option, one or several.
-        settings: settings of the job. Those behind its inputs must be the same.
+        lineage: values of the job (``Stage.lineage``) that must be the same in the lineage of each input.
+        settings: settings of the job, in place of values of the same name.
         ancestry: what is known of the artifacts already.
 
     Raises:
-        DataError: two inputs have other ancestors, an artifact behind them was made again since, or shards are not all
-            those of the corpus in order.
+        DataError: two inputs have other ancestors, an input has another lineage, an artifact behind them was made again
+            since, or shards are not all those of the corpus in order.
     """
-    ancestry = ancestry or Ancestry()
+    ancestry, asked = ancestry or Ancestry(), {**lineage, **settings}
     holders: dict[str, tuple[Path, Any]] = {}
     listed = _listed(inputs)
     for option, paths_of in listed.items():
@@ -144,8 +153,9 @@ def check(inputs: Inputs, settings: Mapping[str, Any] = _NOTHING, ancestry: Ance
                         f"{holder} and {path} do not belong together: each has another {name} behind it. Delete the "
                         "older one and run the grid again"
                     )
-                if name in _SETTINGS and settings.get(name, of_path) != of_path:
-                    raise DataError(f"{path} was made with {name} {of_path!r}, but the job asks for {settings[name]!r}")
+            for name, value in ancestry.lineage_of(path, lineage).items():
+                if option not in _MODELS and asked.get(name, value) != value:
+                    raise DataError(f"{path} was made with {name} {value!r}, but the job asks for {asked[name]!r}")
         if option in _LISTS:
             _check_shards(paths_of, ancestry, listed.get("corpus", []))
     rows = [ancestry.rows(path) for option in _OF_SHARDS for path in listed.get(option, [])]

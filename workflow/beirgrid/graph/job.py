@@ -73,7 +73,7 @@ class JobRecord:
         self.inputs = {name: [*map(Path, [paths] if isinstance(paths, str) else paths)] for name, paths in given}
         self.ancestry = lineage.Ancestry()
         self.lineage = job.get("lineage", {})
-        self.behind = lineage.check(self.inputs, {**self.lineage, **job.get("settings", {})}, self.ancestry)
+        self.behind = lineage.check(self.inputs, self.lineage, job.get("settings", {}), self.ancestry)
         asked = {"version": stamp.version, "settings": job.get("settings")}
         provenance.RUNNING.set((asked, self.inputs))
         self.started = time.monotonic()
@@ -97,7 +97,7 @@ class JobRecord:
                     option: [{"path": os.path.relpath(path, folder), **self.ancestry.identity(path)} for path in paths]
                     for option, paths in self.inputs.items()
                 },
-                "behind": {**self.behind, **self.lineage},
+                "behind": self.behind,
                 "outputs": {
                     os.path.relpath(path, folder): {"bytes": path.stat().st_size, "sha256": files.sha256(path)}
                     for output in [*outputs, *made.outputs]

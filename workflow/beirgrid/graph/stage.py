@@ -171,7 +171,7 @@ class Stage:
         return {}
 
     def lineage(self, grid: Grid, *_: Any, **wildcards: Any) -> Settings:
-        """Return values that must be the same behind all inputs of a job, and stand behind its output."""
+        """Return values in which a job and the jobs that made its inputs must agree, as the language of an index."""
         return {}
 
     def options(self, grid: Grid, *_: Any, **wildcards: Any) -> Settings:

@@ -52,9 +52,7 @@ class Student(NamedTuple):
         """
         from scipy.special import stdtrit
 
-        half = np.where(self._is_defined(), self.error, np.nan) * stdtrit(
-            self.freedom, 1 - ALPHA / (2 * np.maximum(tests, 1))
-        )
+        half = np.where(self._is_defined(), self.error, np.nan) * stdtrit(self.freedom, 1 - ALPHA / (2 * tests))
         return self.mean - half, self.mean + half
 
     def p(self, tests: int | np.ndarray = 1) -> np.ndarray:
@@ -162,7 +160,7 @@ def undecided(text: str, needed: Any) -> str:
 def planned_tests(grid: GridSummary) -> int:
     """Count the differences that a planned comparison states: on each dataset and, from five on, on average."""
     datasets = len(grid.counted_once)
-    return (len(grid.compare) - 1) * (datasets + (datasets >= LEAST_DATASETS))
+    return max(len(grid.compare) - 1, 0) * (datasets + (datasets >= LEAST_DATASETS))
 
 
 def is_planned(grid: GridSummary, systems: Collection[str]) -> bool:
@@ -198,4 +196,5 @@ def planned(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
         if len(of_pair) >= LEAST_DATASETS:
             mean = over_datasets(of_pair).columns()
             tables.append(pd.DataFrame({**mean, "system": mine, "other": other, "dataset": ""}))
-    return decided(pd.concat(tables, ignore_index=True), planned_tests(grid), grid.margin)
+    tests = max(planned_tests(grid), 1)  # without a plan, there are no rows
+    return decided(pd.concat(tables, ignore_index=True), tests, grid.margin)

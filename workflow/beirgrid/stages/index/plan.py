@@ -85,6 +85,9 @@ class IndexVectors(OfFamily):
         vectors = paths.EMBEDDINGS + self.family.embeddings
         return {"vectors": output(vectors, grid, model=model, corpus=corpus, shard=shard)}
 
+    def lineage(self, grid: Grid, model: str, **_: str) -> Settings:
+        return grid.model(model).own_keys("similarity")
+
     def options(self, grid: Grid, model: str, **_: str) -> Settings:
         return {"family": grid.model(model).family}
 
