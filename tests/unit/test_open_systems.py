@@ -275,7 +275,7 @@ def test_another_precision_may_rank_half_of_the_documents_otherwise(site, capsys
 
 
 def _slow(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, seconds: float) -> None:
-    """Let a function take longer."""
+    """Delay a function."""
     function = getattr(owner, name)
 
     def slowed(*words: Any, **options: Any) -> Any:
