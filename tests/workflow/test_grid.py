@@ -79,7 +79,7 @@ def test_every_artifact_says_what_made_it(finished):
     assert made["seconds"] > 0
     assert made["peak_memory_mb"] > 50
     assert (made["command"], made["job"]["stage"]) == ("python -m beirgrid stage encode", "encode")
-    assert re.fullmatch("[0-9a-f]{16}", made["settings_key"])
+    assert re.fullmatch("[0-9a-f]{16}", made["job"]["digest"])
     for system in SYSTEMS:
         assert files.read_json(finished / f"results/runs/{system}/small.json")["stage"]
 
