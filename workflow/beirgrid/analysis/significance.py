@@ -150,7 +150,8 @@ def effect_sizes(differences: np.ndarray) -> Student:
     differences (denominator queries - 1). It is 0 where all differences are 0, and NaN where they all equal another
     value and where there is a single query.
     """
-    means, count = differences.mean(axis=0), len(differences)
+    means = differences.mean(axis=0)
+    count = len(differences)
     deviations = differences.std(axis=0, ddof=1) if count > 1 else np.zeros(len(means))
     varies = deviations > ROUNDING
     standard = (differences - means) / np.where(varies, deviations, 1)

@@ -338,7 +338,8 @@ class MtebSource(Source):
     def _of(self, dataset: Dataset) -> dict[str, Any]:
         """Return the data of a dataset's split; raise DataError unless its documents are those of the corpus."""
         _, split = dataset.qrels(self.corpus)
-        loaded, own = self._loaded.get(split, {}), self._loaded.get(self.corpus.split, {})
+        loaded = self._loaded.get(split, {})
+        own = self._loaded.get(self.corpus.split, {})
         if not loaded or (loaded is not own and [*loaded["corpus"]] != [*own.get("corpus", ())]):
             reason = f"mteb has no split {split!r} over the documents of {self.corpus.split!r}"
             raise DataError(f"{self.corpus.task}: {reason} (its splits are {', '.join(self._loaded)})")

@@ -67,7 +67,8 @@ class Ancestry:
         """Return the first row of the corpus in a shard, and the row after its last; nothing if no record tells."""
         known = self.record_of(path)
         with files.reading(known.place or path):
-            settings, facts = known.record.get("settings", {}), known.record.get("facts", {})
+            settings = known.record.get("settings", {})
+            facts = known.record.get("facts", {})
             if {"shard", "shard_size"} <= settings.keys() and "rows" not in facts:  # as earlier versions recorded them
                 first = settings["shard"] * settings["shard_size"]
                 return [first, first + facts["documents"]]
@@ -141,7 +142,8 @@ def check(
         DataError: two inputs have other ancestors, an input has another lineage, an artifact behind them was made again
             since, or shards are not all those of the corpus in order.
     """
-    ancestry, asked = ancestry or Ancestry(), {**lineage, **settings}
+    ancestry = ancestry or Ancestry()
+    asked = {**lineage, **settings}
     holders: dict[str, tuple[Path, Any]] = {}
     listed = _listed(inputs)
     for option, paths_of in listed.items():

@@ -263,8 +263,10 @@ def _cells(grid: GridSummary, answers: Answers, metric: str) -> tuple[pd.DataFra
 
     The superscripts of a score are the letters of the systems that it is significantly better than.
     """
-    wide, lower = table_files.wide(answers, grid, metric), lower_is_better(metric)
-    values, texts_of = wide["value"], wide["text"]
+    wide = table_files.wide(answers, grid, metric)
+    lower = lower_is_better(metric)
+    values = wide["value"]
+    texts_of = wide["text"]
     systems = list(map(str, values))
     letters = dict(zip(systems, string.ascii_lowercase, strict=False)) if len(systems) <= 26 else {}
     better = _better(answers.pairs[answers.pairs["metric"] == metric], lower=lower)

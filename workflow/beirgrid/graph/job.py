@@ -80,7 +80,8 @@ class JobRecord:
 
     def write(self, path: Path, made: Made) -> None:
         """Write the record, with seconds and peak memory in MB since the recorder was made."""
-        seconds, folder = time.monotonic() - self.started, path.parent
+        seconds = time.monotonic() - self.started
+        folder = path.parent
         outputs = [output for output in map(Path, self.job.get("outputs", {}).values()) if output != path]
         # Of this process, and of its largest child (such as Java).
         peaks = [resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

@@ -29,7 +29,8 @@ class Summary:
 
     def notice(self) -> str:
         """Return the notice to print before the grid starts, or an empty string."""
-        config, missing = self.grid.config, self.grid.not_supplied
+        config = self.grid.config
+        missing = self.grid.not_supplied
         told = [
             'Some datasets are not supplied. Their cells will read "not supplied"; everything else runs. To supply '
             f"them, fill their folders as {DATASETS_PAGE} says, and run again:"

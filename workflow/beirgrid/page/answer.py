@@ -62,7 +62,8 @@ def all_published(answers: Answers) -> bool:
 def _planned(grid: GridSummary, answers: Answers) -> Answer:
     """Return the differences of the first planned system to each of the others, per dataset and over them."""
     rows = comparisons.planned(grid, answers.pairs)
-    lower, tests = lower_is_better(grid.metrics[0]), comparisons.planned_tests(grid)
+    lower = lower_is_better(grid.metrics[0])
+    tests = comparisons.planned_tests(grid)
     sentences = [_difference(of_pair, lower) for _, of_pair in rows.groupby("other", sort=False)]
     if not sentences:
         return Answer([], [], [])
@@ -76,8 +77,10 @@ def _planned(grid: GridSummary, answers: Answers) -> Answer:
 
 def _difference(rows: pd.DataFrame, lower: bool) -> str:
     """Phrase the planned difference of two systems: on a dataset, or on average and on each of several."""
-    first, each = rows.iloc[0], [row for row in texts.rows(rows) if row.dataset]
-    subject, told = f"{first['system']} minus {first['other']}", [_told(row, lower) for row in each]
+    first = rows.iloc[0]
+    each = [row for row in texts.rows(rows) if row.dataset]
+    subject = f"{first['system']} minus {first['other']}"
+    told = [_told(row, lower) for row in each]
     if len(each) == 1:
         return f"{subject} on {first['dataset']}: {told[0]}."
     means = [_told(row, lower) for row in texts.rows(rows) if not row.dataset]
@@ -115,7 +118,9 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answ
     metric = grid.metrics[0]
     lead, *others = texts.rows(compared.sort_values("mean", ascending=lower_is_better(metric), kind="stable"))
     best = f"the {'lowest' if lower_is_better(metric) else 'highest'} {written(metric)}" if others else written(metric)
-    sentences, caveats, more = [f"{lead.system} has {best} on {_score(answers, lead)}."], list(_training(lead)), []
+    sentences = [f"{lead.system} has {best} on {_score(answers, lead)}."]
+    caveats = list(_training(lead))
+    more = []
     names = [row.system for row in others if not comparisons.is_planned(grid, {lead.system, row.system})]
     if names:
         told, test = _unplanned(answers.pairs, compared, lead, names)
@@ -141,9 +146,11 @@ def _unplanned(pairs: pd.DataFrame, compared: pd.DataFrame, lead: Any, others: S
     if 1 < lead.datasets < LEAST_DATASETS:
         return _one_by_one(rows, others, lead), f"{test}, Bonferroni's correction for {lead.datasets} datasets"
     if lead.datasets == 1:
-        p, needed = rows["p_tukey"], comparisons.decided(rows, number)["needed"]
+        p = rows["p_tukey"]
+        needed = comparisons.decided(rows, number)["needed"]
     else:  # no number of queries decides
-        p, needed = compared.set_index("system")["p_best"], pd.Series()
+        p = compared.set_index("system")["p_best"]
+        needed = pd.Series()
         test = f"paired t test over the {lead.datasets} datasets"
         test += f", Holm's correction for {number} pairs" if number > 1 else ""
     undecided = [comparisons.undecided(name, needed.get(name)) for name in others if not p[name] <= ALPHA]

@@ -38,7 +38,8 @@ _MARKERS = "osD^vP*X<>"
 def draw(grid: GridSummary, answers: Answers, tables: Mapping[str, pd.DataFrame]) -> dict[str, DrawnFigure]:
     """Draw the figures for which a grid has data, by name."""
     lengths = tables["lengths"][tables["lengths"]["dataset"].isin(list(grid.rows))]
-    histogram, overlap = tables["length_histogram"], tables["overlap"]
+    histogram = tables["length_histogram"]
+    overlap = tables["overlap"]
     metric = grid.metrics[0]
     drawn: dict[str, DrawnFigure] = {}
     with drawing.style():
@@ -104,11 +105,13 @@ def wins(differences: pd.DataFrame, grid: GridSummary) -> DrawnFigure:
     """
     from matplotlib.ticker import MaxNLocator
 
-    size, metric = differences.shape, written(grid.metrics[0])
+    size = differences.shape
+    metric = written(grid.metrics[0])
     tall = max(0.2 * size[0], 1.2)
     figure = drawing.new_figure(max(4.0, 0.42 * size[1] + 2), tall + 2.6)
     counts, cells = figure.subplots(2, 1, sharex=True, height_ratios=[1.2, tall])
-    better, worse = (differences > ROUNDING).sum(), (differences < -ROUNDING).sum()
+    better = (differences > ROUNDING).sum()
+    worse = (differences < -ROUNDING).sum()
     for heights, label, colour in ((better, "better", "C0"), (-worse, "worse", "C1")):
         bars = counts.bar(range(size[1]), heights, label=label, color=colour)
         counts.bar_label(bars, [str(abs(height)) if height else "" for height in heights], padding=1)
@@ -187,7 +190,8 @@ def _violins(lengths: pd.DataFrame, histogram: pd.DataFrame, lines: Sequence[str
 
     def draw(axis: Axes, rows: pd.DataFrame) -> None:
         stats: Any = [shapes[key] for key in zip(rows["dataset"], rows["line"], strict=True)]
-        at, colours = rows["at"].tolist(), rows["colour"].tolist()
+        at = rows["at"].tolist()
+        colours = rows["colour"].tolist()
         axis.violin(stats, at, widths=0.9, orientation="horizontal", showextrema=False, facecolor=colours)
         axis.hlines(at, rows["p25"], rows["p75"], color=drawing.INK, linewidth=2)
         axis.plot(rows["median"], at, "o", color="white", markeredgecolor=drawing.INK, markersize=4)

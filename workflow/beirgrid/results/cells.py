@@ -165,7 +165,8 @@ class _Look:
         for path, now in self.steps(cell).items():
             key = self.grid.settings.get(path, now["settings_key"])
             if key != now["settings_key"]:
-                told, before = "", self.record(str(kept / Path(path).relative_to("results")))
+                told = ""
+                before = self.record(str(kept / Path(path).relative_to("results")))
                 if not isinstance(before, DataError) and before["settings_key"] == key:
                     asked = [
                         {"stage version": record["stage_version"], **record.get("job", {}).get("settings", {})}

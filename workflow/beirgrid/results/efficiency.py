@@ -149,7 +149,8 @@ def on_front(cost: pd.Series, value: pd.Series, highest: pd.Series) -> pd.Series
     not on the front.
     """
     costs, values, most = (of.to_numpy(np.float64) for of in (cost, value, highest))
-    dearer, cheaper = costs[None] > most[:, None], most[None] < costs[:, None]
+    dearer = costs[None] > most[:, None]
+    cheaper = most[None] < costs[:, None]
     better = values[None] > values[:, None]
     beaten = (~dearer & (values[None] >= values[:, None]) & (cheaper | better)).any(axis=1)
     return pd.Series(~beaten & ~np.isnan(costs) & ~np.isnan(values), cost.index)

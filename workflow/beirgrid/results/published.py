@@ -128,7 +128,9 @@ def _values(path: Path, rows: csv.DictReader[str], tolerances: Mapping[str, floa
             raise ConfigError(f"{line}: the line must have {len(names)} values (quote those with a comma)")
         if any("\n" in value for value in row.values()):  # the rows up to the next quote would be lost
             raise ConfigError(f"{line}: a line break within a value. Does it begin with a quote?")
-        tolerance_class, text, row["metric"] = row.pop("class"), row.pop("value"), metric_key(row["metric"])
+        tolerance_class = row.pop("class")
+        text = row.pop("value")
+        row["metric"] = metric_key(row["metric"])
         if tolerance_class not in tolerances:
             hint = nearest(tolerance_class, tolerances)
             raise ConfigError(f"{line}: no tolerance class {tolerance_class!r}{hint} (config: tolerances)")
@@ -155,9 +157,12 @@ def names_of(config: Config, system: str) -> tuple[str, ...]:
     ``@sparse`` or ``@tokens`` of a head), and the registered systems with the same keys and models. Nothing else tells
     what a fusion or a run of other software is, so these have their own names, unless a registered system has them.
     """
-    entry, registered, names = config.systems[system], _registered(), list[str]()
+    entry = config.systems[system]
+    registered = _registered()
+    names = list[str]()
     if isinstance(entry, entries.Reranked) and not (entry.head or entry.chunks):
-        checkpoint, depth = config.models[entry.reranker].checkpoint, entry.depth or min(100, config.retrieve.depth)
+        checkpoint = config.models[entry.reranker].checkpoint
+        depth = entry.depth or min(100, config.retrieve.depth)
         names = [f"{first}+{checkpoint}@{depth}" for first in names_of(config, entry.first_stage)]
     elif isinstance(entry, entries.Retriever) and not (getattr(entry, "variant", "") or getattr(entry, "chunks", None)):
         model = config.models[entry.retriever]
@@ -185,7 +190,8 @@ def _description(config: Config, system: str) -> str:
 @cache
 def _registered() -> Mapping[str, list[str]]:
     """Return the names of the systems that come with beirgrid, by their descriptions."""
-    config, names = load(with_defaults({})), dict[str, list[str]]()
+    config = load(with_defaults({}))
+    names = dict[str, list[str]]()
     for system in config.systems:
         names.setdefault(_description(config, system), []).append(system)
     return names

@@ -188,7 +188,8 @@ def maxsim(queries: TokenVectors, vectors: np.ndarray, first: np.ndarray) -> np.
     Each document has at least one token. A query without tokens scores 0 with each document: its sum is empty.
     """
     best = np.maximum.reduceat(queries.vectors @ vectors.T, first, axis=1)
-    scores, asked = np.zeros((len(queries.counts), len(first)), np.float32), queries.counts > 0
+    scores = np.zeros((len(queries.counts), len(first)), np.float32)
+    asked = queries.counts > 0
     scores[asked] = np.add.reduceat(best, (np.cumsum(queries.counts) - queries.counts)[asked], axis=0)
     return scores
 

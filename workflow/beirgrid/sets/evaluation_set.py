@@ -159,7 +159,8 @@ class EvaluationSet:
 
     def changed_texts(self) -> list[Pair]:
         """Return the judged pairs whose query or document had another text when this was called before."""
-        pool, queries = self.store.pool(), self.queries()
+        pool = self.store.pool()
+        queries = self.queries()
         pooled = {document for _, document in pool}
         texts = {document.id: document[1:3] for document in self.each_document() if document.id in pooled}
         shown = {(query, document): repr((queries.get(query), texts.get(document))) for query, document in pool}

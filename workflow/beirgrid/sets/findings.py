@@ -234,7 +234,8 @@ def _corrections(model: str, people: pd.DataFrame, both: pd.DataFrame, rest: pd.
     columns = ["system", "by the model", "by people", "corrected", f"{best} leads by"]
     if rest.empty:
         how = "and people judged all of them: nothing is corrected"
-        columns, rows = columns[:3], [row[:3] for row in rows]
+        columns = columns[:3]
+        rows = [row[:3] for row in rows]
     lines = [f"{METRIC} of {number + len(rest):,} queries that {model} judged, {how}:", *table_lines(columns, rows)]
     if others:
         tau = both.mean().corr(people.mean(), method="kendall")

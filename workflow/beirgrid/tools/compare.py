@@ -210,7 +210,8 @@ def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0) -> pd.DataFrame:
     """
     first, second = np.moveaxis(cells.scores, 1, 0)
     differences = second - first
-    estimate, rmse = student(differences), np.sqrt((differences**2).mean(axis=0))
+    estimate = student(differences)
+    rmse = np.sqrt((differences**2).mean(axis=0))
     values = {"metric": cells.metrics, "queries": len(first), "rmse": rmse, **estimate.columns()}
     values |= {"first": first.mean(axis=0), "second": second.mean(axis=0)}
     return pd.DataFrame(values | {"same": np.abs(estimate.mean) <= tolerance + ROUNDING})

@@ -95,7 +95,8 @@ def _slurm(config: Config) -> Iterator[Finding]:
 
 def _fit(kind: str, limits: NodeLimits, offers: list[NodeLimits]) -> Finding:
     """Return whether the partition of ``nodes`` has a node for the largest job that ``limits`` allow."""
-    what, named = f"nodes.{kind}", limits.partition or "by default"
+    what = f"nodes.{kind}"
+    named = limits.partition or "by default"
     gpu = f"gpu:{limits.gpu_model}" if kind == "gpu" else ""
     possible = [
         offer

@@ -205,13 +205,16 @@ class Recorder(logging.Handler):
         super().__init__()
         self.grid, self.begin, self.quiet = grid, begin, quiet
         self.run, self.path = Execution(), EVENTS.absolute()
-        self.held, self.commit = contextlib.ExitStack(), commit(CHECKOUT)
+        self.held = contextlib.ExitStack()
+        self.commit = commit(CHECKOUT)
 
     def emit(self, record: LogRecord) -> None:
         """Write the event of a record, if it has one."""
         event = self.run.follow(record)
         if event and event["event"] == "run":
-            self.path, run, self.run = EVENTS.absolute(), self.run, Execution()
+            self.path = EVENTS.absolute()
+            run = self.run
+            self.run = Execution()
             _try(self.begin)
             self.run = run
             with contextlib.suppress(OSError):  # see below
@@ -282,7 +285,8 @@ def locked(grid: str) -> Iterator[None]:
     Raises:
         BeirgridError: another run has the lock, or had it when it was killed on another machine.
     """
-    me, here = psutil.Process(), f" on {socket.gethostname()} since "
+    me = psutil.Process()
+    here = f" on {socket.gethostname()} since "
     LOCK.parent.mkdir(parents=True, exist_ok=True)
     with LOCK.open("a+", encoding="utf-8") as stream:
         stream.seek(0)
@@ -324,7 +328,8 @@ def refuse_beside_others() -> None:
 
     ``refuse_beside_orphans`` sees those of SLURM.
     """
-    here, others = str(Path.cwd()), []
+    here = str(Path.cwd())
+    others = []
     for process in psutil.process_iter(["cwd", "cmdline", "environ"]):
         facts = process.info
         works = facts["cwd"] == here and _works([Path(word).name for word in facts["cmdline"] or ()])

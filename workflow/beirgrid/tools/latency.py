@@ -104,7 +104,8 @@ def measure(opened: OpenSystem, texts: Sequence[str]) -> Iterator[dict[str, Any]
     """
     first = opened.parts[0] if opened.scorer else opened
     timed = [_stopwatch(first.rank, {"": text}) for text in texts]
-    seconds, ids = np.array([of_query for of_query, _ in timed]), [run[""].ids for _, run in timed]
+    seconds = np.array([of_query for of_query, _ in timed])
+    ids = [run[""].ids for _, run in timed]
     if not opened.scorer:
         yield row(RETRIEVE, opened.depth, seconds, ids)
         return

@@ -123,7 +123,8 @@ def _compare(opened: OpenSystem, system: str, dataset: str, *, exact: bool) -> N
         return
     texts = collection.read_queries(paths.QUERIES.format(dataset=dataset))
     scores = {document: score for _, document, score, _ in lines}
-    stored, now = runs.canonical(query, scores, [*scores.values()]), opened.rank({query: texts[query]})[query]
+    stored = runs.canonical(query, scores, [*scores.values()])
+    now = opened.rank({query: texts[query]})[query]
     top = {*stored.ids[:_TOP]}
     if differ(stored, now) and (exact or 2 * len(top & {*now.ids[:_TOP]}) < len(top)):
         of_run, again = (
@@ -135,7 +136,8 @@ def _compare(opened: OpenSystem, system: str, dataset: str, *, exact: bool) -> N
 
 def differ(stored: runs.Ranking, now: runs.Ranking) -> bool:
     """Tell whether the first documents, or the first places, have other scores than they had."""
-    scores, last = dict(zip(*now, strict=True)), now.scores[-1] if now.ids else -np.inf
+    scores = dict(zip(*now, strict=True))
+    last = now.scores[-1] if now.ids else -np.inf
     documents = [scores.get(name, last) for name in stored.ids[:_TOP]]  # one that is not ranked now has less
     places = [*now.scores[:_TOP], *[-np.inf] * _TOP][: len(documents)]
     before = stored.scores[:_TOP]

@@ -87,7 +87,8 @@ def adapt(
     with files.atomic(output, directory=True) as temporary, files.scratch(f"{output}-cache") as cache:
         set_seed(recipe.seed)
         model = _open(base, recipe, runtime)
-        rows, loss = _examples(recipe, examples, cache), _loss(model, recipe, base)
+        rows = _examples(recipe, examples, cache)
+        loss = _loss(model, recipe, base)
         facts = _adapt(model, loss, rows, recipe, runtime, precision, state)
         model.save_pretrained(str(temporary), create_model_card=False)
         digests = checkpoints.digests(temporary)

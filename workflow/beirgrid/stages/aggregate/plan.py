@@ -31,8 +31,10 @@ class Aggregate(Stage):
         return {"grid": grid.own(paths.GRID_SUMMARY), "output": grid.own(paths.TABLES), "published": published}
 
     def work(self, sizes: Sizes) -> Amounts:
-        grid, config = sizes.grid, sizes.config
-        systems, metrics = len(config.grid.systems), len(config.metrics)
+        grid = sizes.grid
+        config = sizes.config
+        systems = len(config.grid.systems)
+        metrics = len(config.metrics)
         supplied = [[part for part in grid.parts(row) if part not in grid.not_supplied] for row in config.grid.datasets]
         rows = [sum(map(sizes.queries, parts)) for parts in supplied]
         pairs = metrics * systems * (systems - 1) // 2

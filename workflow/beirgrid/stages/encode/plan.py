@@ -36,6 +36,7 @@ class Encode(OfFamily, OfShard):
         return grid.model(model).own_keys("similarity")
 
     def work(self, sizes: Sizes, model: str, corpus: str, shard: str) -> Amounts:
-        documents, words = sizes.documents(corpus, int(shard)), sizes.words[corpus]
+        documents = sizes.documents(corpus, int(shard))
+        words = sizes.words[corpus]
         chunks, read = sizes.chunks(model, words)
         return sizes.vector_sizes(model, corpus, int(shard)) | sizes.reading(model, documents * chunks, read)

@@ -109,9 +109,11 @@ def measure(run: Path, qrels: Path, metrics: tuple[str, ...], main: str) -> Meas
         BeirgridError: a metric is unknown.
         DataError: run or qrels cannot be read, or no query of the run has qrels.
     """
-    metrics, main = tuple(map(metric_key, metrics)), metric_key(main)
+    metrics = tuple(map(metric_key, metrics))
+    main = metric_key(main)
     meant = {name: main if name == MAIN else name for name in metrics}
-    (grades, changes), found = judgements.read_with_changes(qrels), runs.read(run)
+    grades, changes = judgements.read_with_changes(qrels)
+    found = runs.read(run)
     if look_alikes := [document for query in grades for document in _look_alikes(found.get(query), grades[query])]:
         warn(
             f"{len(look_alikes)} documents of {run} are not judged, but their ids differ from judged ones only in "

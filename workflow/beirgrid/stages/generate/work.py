@@ -51,7 +51,8 @@ def generate(
     sampled = min(collection.count(corpus), recipe.documents)
     per_document = queries_for_each(recipe, sampled)
     model = open_model(generator, recipe.generator, runtime) if generator and recipe.generator else None
-    choose, queries = random.Random(recipe.seed), 0
+    choose = random.Random(recipe.seed)
+    queries = 0
     progress = Progress("generate", sampled, "documents")
     with training_data.writer(output, training_data.QUERIES) as parquet:
         for documents in training_data.sample_documents(corpus, recipe.documents, recipe.seed):

@@ -42,7 +42,8 @@ class Label(Stage):
         return recipe_settings(grid, model, "steps", "batch", "seed", teacher=model_entries.reading(teacher))
 
     def work(self, sizes: Sizes, model: str) -> Amounts:
-        train, queries = sizes.grid.training(model), sampled(sizes, model)[1]
+        train = sizes.grid.training(model)
+        queries = sampled(sizes, model)[1]
         pairs = min(train.steps * train.batch, queries * 100) + queries
         words = QUERY_WORDS + sizes.words[train.corpus]
         return {"pair_words": pairs * words, **sizes.reading(train.teacher, pairs, words)}

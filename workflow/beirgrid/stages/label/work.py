@@ -54,7 +54,8 @@ def label(
     with files.reading(negatives):
         mined = pq.ParquetFile(negatives)
     per_query = math.ceil(recipe.steps * recipe.batch / positives.metadata.num_rows)
-    choose, triplets = random.Random(recipe.seed), 0
+    choose = random.Random(recipe.seed)
+    triplets = 0
     progress = Progress("label", None, "pairs")
     with training_data.writer(output, training_data.MARGINS) as parquet:
         blocks = positives.iter_batches(training_data.BLOCK), mined.iter_batches(training_data.BLOCK)
@@ -70,7 +71,8 @@ def _margins(
     scorer: Scorer, pairs: pa.RecordBatch, negatives: list[list[str]], corpus: Path, progress: Progress
 ) -> pa.Table:
     """Score pairs and the negatives of each; return a row per negative."""
-    queries, positives = pairs["query"].to_pylist(), pairs["positive"].to_pylist()
+    queries = pairs["query"].to_pylist()
+    positives = pairs["positive"].to_pylist()
     ids = {document for of_query in negatives for document in of_query}
     documents = {document.id: document for document in collection.pick_documents(corpus, ids)}
     collection.refuse_unknown(corpus, "document", sorted(ids), documents)

@@ -35,7 +35,8 @@ class Mine(Stage):
 
     def inputs(self, grid: Grid, model: str) -> Inputs:
         train = grid.training(model)
-        corpus, dense = train.corpus, train.dense_miners
+        corpus = train.corpus
+        dense = train.dense_miners
         return {
             "queries": output(paths.TRAINING_QUERIES, model=model),
             "corpus": artifacts.documents(corpus),
@@ -54,8 +55,11 @@ class Mine(Stage):
         return {"fields": "flat", "language": grid.language(grid.training(model).corpus), "expanded": False}
 
     def work(self, sizes: Sizes, model: str) -> Amounts:
-        train, queries = sizes.grid.training(model), sampled(sizes, model)[1]
-        corpus, documents, dense = train.corpus, sizes.documents(train.corpus), train.dense_miners
+        train = sizes.grid.training(model)
+        queries = sampled(sizes, model)[1]
+        corpus = train.corpus
+        documents = sizes.documents(train.corpus)
+        dense = train.dense_miners
         dimensions = sum(sizes.model(name)["dimensions"] for name in dense)
         # BM25 searches only as deep as negatives are drawn: about a tenth of the work of 1,000 hits.
         postings = met_postings(queries, QUERY_WORDS, documents) / 10 if "bm25" in train.miners else 0.0

@@ -92,7 +92,8 @@ def _nearest(
     Returns:
         rows of the corpus of each model, int64 [queries, depth].
     """
-    runtime, nearest = compute.start(), []
+    runtime = compute.start()
+    nearest = []
     shards = len(indexes) // len(recipe.dense)
     for number, (entry, checkpoint) in enumerate(zip(recipe.dense, checkpoints, strict=True)):
         own = indexes[number * shards : (number + 1) * shards]

@@ -68,7 +68,8 @@ def retrieve_program(
         BeirgridError: the command cannot start, fails, writes no run, or changes its index.
         DataError: the run cannot be read, or does not match the dataset and its corpus.
     """
-    texts, limits = collection.read_queries(queries), Limits(queries, depth)
+    texts = collection.read_queries(queries)
+    limits = Limits(queries, depth)
     with files.scratch(f"{output}-input") as folder:
         folder.mkdir()
         run = folder / "run.trec"

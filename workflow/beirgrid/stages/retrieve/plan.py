@@ -40,7 +40,8 @@ class RetrieveLexical(Stage):
     }
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
-        fields, expansion = grid.system_as(entries.Bm25, system).fields_, _expansion(grid, system)
+        fields = grid.system_as(entries.Bm25, system).fields_
+        expansion = _expansion(grid, system)
         return {
             "index": artifacts.lucene(grid.corpus(dataset), fields, expansion),
             "queries": artifacts.queries(dataset),
@@ -52,7 +53,8 @@ class RetrieveLexical(Stage):
         return {"depth": depth, "fields": entry.fields_, "language": language, "k1": entry.k1, "b": entry.b}
 
     def lineage(self, grid: Grid, system: str, dataset: str) -> Settings:
-        entry, expanded = grid.system_as(entries.Bm25, system), bool(_expansion(grid, system))
+        entry = grid.system_as(entries.Bm25, system)
+        expanded = bool(_expansion(grid, system))
         return {"fields": entry.fields_, "language": grid.language(grid.corpus(dataset)), "expanded": expanded}
 
     def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:

@@ -63,7 +63,8 @@ def retrieve_lexical(
         BeirgridError: Java or Lucene fails.
     """
     bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b}
-    texts, limits = collection.read_queries(queries), Limits(queries, depth)
+    texts = collection.read_queries(queries)
+    limits = Limits(queries, depth)
     run: runs.Run = {}
     with closing(lucene.Searcher(index, **bm25, memory_mb=memory)) as searcher:
         started = time.monotonic()  # Java runs
@@ -101,7 +102,8 @@ def retrieve_vectors(
     Raises:
         DataError: an input is damaged, or an index has another dimension (or vocabulary) than the queries' vectors.
     """
-    texts, limits = collection.read_queries(queries), Limits(queries, depth)
+    texts = collection.read_queries(queries)
+    limits = Limits(queries, depth)
     documents = collection.count(corpus)
     with kept_answers(output) as answers:
         encoder = open_encoder(_of_queries(checkpoint, query_tower), model, compute.start(), answers)
@@ -138,7 +140,8 @@ def _ranked(
     """Encode queries by id, and search all shards. ``ids_of`` returns the ids of rows of the corpus."""
     vectors = encoder.encode_queries(list(texts.values()))
     _check(vectors, texts, encoder.precision)
-    run, deep = dict[str, runs.Ranking](), limits.searched(documents)
+    run = dict[str, runs.Ranking]()
+    deep = limits.searched(documents)
     for start, stop in limits.blocks(len(texts), max(1, _PAIRS // documents)):
         block: Any = vectors.texts(range(start, stop)) if isinstance(vectors, TokenVectors) else vectors[start:stop]
         found: Found
@@ -192,7 +195,9 @@ def open_retrieve_vectors(
     candidates: int | None,
 ) -> OpenSystem:
     """Open the model of the queries, and the indexes, for single queries. All ids of the corpus are in memory."""
-    limits, runtime, documents = Limits(queries, depth), compute.start(), collection.count(corpus)
+    limits = Limits(queries, depth)
+    runtime = compute.start()
+    documents = collection.count(corpus)
     encoder = open_encoder(_of_queries(checkpoint, query_tower), model, runtime)
     ids = collection.read_ids(corpus, np.arange(documents)[None])
     shards: dict[str, Any] = {

@@ -44,7 +44,8 @@ class Train(Stage):
         return inputs
 
     def settings(self, grid: Grid, model: str) -> Settings:
-        train, length = grid.training(model), grid.model(model).max_length
+        train = grid.training(model)
+        length = grid.model(model).max_length
         recipe = {**train.own_keys(), "language": grid.language(train.corpus), "max_length": length}
         if train.teacher:
             teacher = grid.model(train.teacher)
@@ -56,8 +57,10 @@ class Train(Stage):
 
     def work(self, sizes: Sizes, model: str) -> Amounts:
         train = sizes.grid.training(model)
-        corpus, group = train.corpus, 1 + train.hard_negatives + train.random_negatives
-        documents, words = sizes.documents(corpus), sizes.words[corpus]
+        corpus = train.corpus
+        group = 1 + train.hard_negatives + train.random_negatives
+        documents = sizes.documents(corpus)
+        words = sizes.words[corpus]
         pairs = documents * len(train.derive) + (sizes.judged(train.dataset) if train.dataset else 0)
         pairs = min(pairs, train.queries or pairs) * group * train.epochs
         work = sizes.learning(model, pairs, min(words + QUERY_WORDS, words * 2), train.batch * group)

@@ -81,7 +81,8 @@ def train(
     """
     runtime = compute.start()
     documents = {d.id: d for rows in collection.read_documents(corpus) for d in rows}
-    positives, choose = _judged(queries, qrels, documents), random.Random(recipe.seed)
+    positives = _judged(queries, qrels, documents)
+    choose = random.Random(recipe.seed)
     for document in documents.values():
         derived = training_data.derive(document, recipe.derive, 1, choose)
         positives += [Positive(query, document.id, text) for query, text in derived]
