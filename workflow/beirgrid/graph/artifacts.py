@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core import paths
 from ..core.families import FAMILIES
 from .grid import Grid
-from .stage import Output, output
+from .stage import Output, Settings, output
 
 
 def documents(corpus: str) -> Output:
@@ -59,6 +59,11 @@ def vectors(grid: Grid, model: str, corpus: str) -> list[Output]:
 def indexes(grid: Grid, model: str, corpus: str) -> list[Output]:
     """Return the shards of the exact index of a corpus."""
     return shards(grid, paths.INDEXES + FAMILIES[grid.model(model).family].index, model, corpus)
+
+
+def lucene_lineage(grid: Grid, corpus: str, fields: str = "flat", expansion: str = "") -> Settings:
+    """Return what makes two Lucene indexes of a corpus alike, for the jobs that build or search one."""
+    return {"fields": fields, "language": grid.language(corpus), "expanded": bool(expansion)}
 
 
 def lucene(corpus: str, fields: str = "flat", expansion: str = "") -> Output:

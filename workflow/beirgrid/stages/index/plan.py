@@ -41,7 +41,7 @@ class IndexLexical(Stage):
         return {"language": grid.language(corpus)}
 
     def lineage(self, grid: Grid, fields: str, expansion: str, corpus: str) -> Settings:
-        return {"fields": fields, "language": grid.language(corpus), "expanded": bool(expansion)}
+        return artifacts.lucene_lineage(grid, corpus, fields, expansion)
 
     def constraints(self, grid: Grid) -> dict[str, str]:
         return {"fields": "flat|multifield", "expansion": "([@~][^/]+)?"}

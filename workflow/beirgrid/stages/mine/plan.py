@@ -52,7 +52,7 @@ class Mine(Stage):
         return recipe_settings(grid, model, "negative_depth", language=grid.language(train.corpus), dense=miners)
 
     def lineage(self, grid: Grid, model: str) -> Settings:
-        return {"fields": "flat", "language": grid.language(grid.training(model).corpus), "expanded": False}
+        return artifacts.lucene_lineage(grid, grid.training(model).corpus)
 
     def work(self, sizes: Sizes, model: str) -> Amounts:
         train = sizes.grid.training(model)

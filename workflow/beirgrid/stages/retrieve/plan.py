@@ -53,9 +53,8 @@ class RetrieveLexical(Stage):
         return {"depth": depth, "fields": entry.fields_, "language": language, "k1": entry.k1, "b": entry.b}
 
     def lineage(self, grid: Grid, system: str, dataset: str) -> Settings:
-        entry = grid.system_as(entries.Bm25, system)
-        expanded = bool(_expansion(grid, system))
-        return {"fields": entry.fields_, "language": grid.language(grid.corpus(dataset)), "expanded": expanded}
+        fields = grid.system_as(entries.Bm25, system).fields_
+        return artifacts.lucene_lineage(grid, grid.corpus(dataset), fields, _expansion(grid, system))
 
     def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
         documents = sizes.documents(sizes.grid.corpus(dataset))

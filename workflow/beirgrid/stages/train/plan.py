@@ -53,7 +53,7 @@ class Train(Stage):
         return {"precision": "auto", "recipe": recipe}  # encode.precision is that of models that are not trained here
 
     def lineage(self, grid: Grid, model: str) -> Settings:
-        return {"fields": "flat", "language": grid.language(grid.training(model).corpus), "expanded": False}
+        return artifacts.lucene_lineage(grid, grid.training(model).corpus)
 
     def work(self, sizes: Sizes, model: str) -> Amounts:
         train = sizes.grid.training(model)
