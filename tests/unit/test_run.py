@@ -108,6 +108,9 @@ def test_a_folder_without_judgements_is_no_dataset(tmp_path, monkeypatch, capsys
     own = {"corpora": {"own": {"source": "local", "path": str(folder)}}, "datasets": {"own": {"corpus": "own"}}}
     grid = Grid(merged(more={**own, "grid": {"systems": ["bm25"], "datasets": ["own"]}}))
     assert f"{Summary(grid).notice()}\n" == f"own will have no scores: {folder} {lacking}"
+    fiqa = {"corpora": {"fiqa": {"source": "local", "path": str(folder), "documents": None}}}
+    grid = Grid(merged(more={**fiqa, "grid": {"systems": ["bm25"], "datasets": ["fiqa-dev"]}}))
+    assert f"{folder} has no qrels/dev.tsv" in Summary(grid).notice()
     (folder / "qrels").mkdir(exist_ok=True)
     (folder / "qrels/dev.tsv").touch()
     assert describe_collection("notes")[1]["datasets"]["notes"]["split"] == "dev"

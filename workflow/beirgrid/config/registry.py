@@ -206,8 +206,8 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     Returns:
         ``mteb`` (version), ``entry`` (keys of a model's entry), ``code`` (whether mteb runs the checkpoint's code),
         ``trained_on`` (tasks, None if they are unknown), ``transformers`` (the versions that the publisher allows, if
-        it says so), and of a model with mteb's prompts ``tasks`` and, where they
-        differ, ``queries`` (text before them by task).
+        it says so), and of a model with mteb's prompts ``tasks`` and, where they differ, ``queries`` (text before
+        them by task).
 
     Raises:
         ConfigError: mteb lists no such model, or beirgrid's engine does not run it.

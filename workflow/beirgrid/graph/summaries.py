@@ -39,7 +39,8 @@ class Summary:
         for name in sorted(self.grid.not_judged):
             source = config.corpora[self.grid.corpus(name)]
             assert isinstance(source, entries.LocalCorpus), "other sources have qrels"
-            why = say_unjudged(resolve_path(source.path), config.datasets[name].split)
+            _, split = config.datasets[name].qrels(source)
+            why = say_unjudged(resolve_path(source.path), split)
             told.append(f"{name} will have no scores: {source.path} {why}")
         return "\n".join(told)
 
