@@ -17,7 +17,7 @@ from helpers import ROOT, copy_checkout, run_copy
 
 from beirgrid.runs import runs
 
-pytestmark = pytest.mark.slow  # whole workflows
+slow = pytest.mark.slow  # whole workflows
 
 PAGE = ROOT / "docs" / "extending.md"
 
@@ -52,6 +52,13 @@ def _extended(target: Path, heading: str) -> tuple[Path, list[str]]:
     return checkout, re.findall(r"^\+\+\+ b/(\S+)$", diff, re.MULTILINE)
 
 
+def test_each_diff_of_the_page_applies():
+    diffs = re.findall(r"^```diff\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(diffs) == 5
+    for diff in diffs:
+        subprocess.run(["git", "apply", "-p1", "--check", "-"], cwd=ROOT, input=diff, text=True, check=True)
+
+
 @pytest.fixture
 def extended(tmp_path: Path) -> Callable[[str], tuple[Path, list[str]]]:
     """Return a function that applies the diff under a heading of the page to a copy of the checkout."""
@@ -73,6 +80,7 @@ def ran(tmp_path_factory) -> tuple[Path, Path, list[str]]:
     return checkout, work, grid
 
 
+@slow
 def test_a_stage_with_its_system_takes_its_folder_and_its_rule(ran):
     """A score is that of the query, which the first run has, and half the mean of the products with its best three."""
     checkout, work, grid = ran
@@ -95,6 +103,7 @@ def test_a_stage_with_its_system_takes_its_folder_and_its_rule(ran):
     assert "Nothing to be done" in run_copy(checkout, "snakemake", "--cores", "2", *grid)
 
 
+@slow
 def test_the_system_of_a_new_stage_is_everywhere(ran, tmp_path):
     checkout, work, grid = ran
     tables = work / "results/grids/grid/tables"
@@ -123,6 +132,7 @@ def test_the_system_of_a_new_stage_is_everywhere(ran, tmp_path):
     assert float(memory) > 200 + 336 * 200e-6 + 50_000 * 300e-6
 
 
+@slow
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -135,6 +145,7 @@ def test_the_keys_of_a_new_system_are_checked(ran, tmp_path, keys, message):
     assert message in run_copy(ran[0], "beirgrid", "plan", "--configfile", tmp_path / "grid.yaml", status=1)
 
 
+@slow
 def test_a_raised_version_makes_the_runs_of_a_new_stage_again(ran, tmp_path):
     checkout, _, grid = ran
     plan = checkout / "workflow/beirgrid/stages/feedback/plan.py"
@@ -144,6 +155,7 @@ def test_a_raised_version_makes_the_runs_of_a_new_stage_again(ran, tmp_path):
     assert not re.search(r"^retrieve_dense +1$", planned, re.MULTILINE)
 
 
+@slow
 def test_a_key_of_bm25_takes_its_entry_its_plan_its_work_and_the_search(extended, tmp_path):
     checkout, changed = extended("A key of a system")
     assert len(changed) == 4, changed
@@ -178,6 +190,7 @@ def test_a_key_of_bm25_takes_its_entry_its_plan_its_work_and_the_search(extended
     assert "title: does not go with fields: flat" in refused
 
 
+@slow
 def test_a_metric_takes_a_function_and_a_row(extended, tmp_path):
     """Two of three relevant documents are among the first four: precision 1/2, recall 2/3."""
     checkout, changed = extended("A metric")
@@ -188,6 +201,7 @@ def test_a_metric_takes_a_function_and_a_row(extended, tmp_path):
     assert f"f_measure@4\t{2 / (1 / (1 / 2) + 1 / (2 / 3)):.4f}" in run_copy(checkout, "beirgrid", "evaluate", *words)
 
 
+@slow
 def test_a_source_takes_three_files(extended, tmp_path):
     """A replaced file is fetched again, and a line without a tab is refused by its place."""
     checkout, changed = extended("A source of collections")
@@ -213,6 +227,7 @@ def test_a_source_takes_three_files(extended, tmp_path):
     assert "queries.tsv:1: expected an id, a tab and a text" in failed
 
 
+@slow
 def test_a_kernel_takes_a_module_a_switch_and_a_test(extended):
     checkout, changed = extended("A kernel")
     assert len(changed) == 3, changed
