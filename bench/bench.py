@@ -80,7 +80,7 @@ def show(name: str, ours: float, theirs: float, wanted: float, note: str = "") -
 
 def write_table(folder: Path) -> None:
     """Write the comparisons as bench.md and bench.json."""
-    from beirgrid.tools.open_systems import cpu_name
+    from beirgrid.core.compute import cpu_name
 
     machine = f"{cpu_name()}, {len(os.sched_getaffinity(0))} cores"
     lines = [f"Machine: {machine}. {'Small form: no measurement.' if SMALL else f'Medians of {REPEATS} rounds.'}", ""]

@@ -124,7 +124,7 @@ def outcome(check: Callable[[], Result]) -> Result:
 def machine() -> dict[str, Any]:
     """Return card, driver, versions, date and commit."""
     from beirgrid.core.checkout import full_version
-    from beirgrid.tools.open_systems import cpu_name
+    from beirgrid.core.compute import cpu_name
 
     card, driver = f"{cpu_name()}, {len(os.sched_getaffinity(0))} cores", "none"
     if DEVICE == "cuda":

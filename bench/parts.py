@@ -19,10 +19,9 @@ import bench
 import encoding
 
 import beirgrid
-from beirgrid.core.compute import Compute, multiplies_bfloat16
+from beirgrid.core.compute import Compute, cpu_name, multiplies_bfloat16
 from beirgrid.encoders import sparse
 from beirgrid.encoders.kernels import last_layer, linear
-from beirgrid.tools.open_systems import cpu_name
 
 Precision = Literal["float32", "bfloat16"]
 

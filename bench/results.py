@@ -18,9 +18,9 @@ import yaml
 
 from beirgrid.core import files, paths
 from beirgrid.core.checkout import CHECKOUT
+from beirgrid.core.compute import cpu_name
 from beirgrid.measures import written
 from beirgrid.results.answers import DONE, Answers, read_answers
-from beirgrid.tools.open_systems import cpu_name
 
 PAGE = CHECKOUT / "docs" / "results.md"
 SYSTEMS = ["bm25-flat", "bm25", "minilm"]

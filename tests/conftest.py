@@ -17,7 +17,7 @@ import pytest
 from helpers import FORKING, ROOT, made_once, python, set_step
 
 from beirgrid.core import errors
-from beirgrid.tools import forks
+from beirgrid.execution import forks
 
 errors.log_to_standard_error()  # as commands do
 # Tests reach no hub on any machine, and leave no collections in the user's cache.

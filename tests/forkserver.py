@@ -2,7 +2,7 @@
 
 ``install`` writes a program named ``python``. Started with one of these, the program asks a server, which has
 imported the libraries and this checkout's package, to fork, and stands in for the fork: same arguments,
-environment, folder and streams (``beirgrid.tools.forks``). Snakemake, forked, takes the program as its
+environment, folder and streams (``beirgrid.execution.forks``). Snakemake, forked, takes the program as its
 ``sys.executable``, so its jobs are forked too. The program becomes the real Python for all else, and where the
 environment is not the one that the libraries were imported in. A server starts with the first process that needs it and
 ends with the process that called ``install``, whose children may share it.
@@ -28,7 +28,7 @@ LIGHT += [
 LIGHT += ["beirgrid.tools.reporting"]
 MODELS = [*ALL, "datasets", "sentence_transformers", "transformers.models.bert.modeling_bert"]
 SNAKEMAKE = ["snakemake.cli", "snakemake.workflow", "snakemake.profiles", "snakemake.report.html_reporter"]
-SNAKEMAKE += ["snakemake.storage", "smart_open", "jsonschema", "beirgrid.tools.events"]
+SNAKEMAKE += ["snakemake.storage", "smart_open", "jsonschema", "beirgrid.execution.events"]
 SNAKEMAKE += ["beirgrid.graph.rules"]
 LIBRARIES = {"snakemake": SNAKEMAKE, "light": LIGHT, "models": MODELS}
 NO_MODEL = {"rerank", "fuse", "evaluate", "aggregate", "report", "analyse", "status", "retrieve_lexical"}
@@ -72,7 +72,7 @@ def install(folder: Path) -> Path:
 
 def main(folder: str, owner: int) -> None:
     """Run the program ``python``."""
-    from beirgrid.tools import forks
+    from beirgrid.execution import forks
 
     kind, words = "models", set(sys.argv[3:7])
     if sys.argv[1:3] == ["-m", "snakemake"] or "plan" in words:  # which runs Snakemake
@@ -128,7 +128,7 @@ def _run(arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     sys.path.insert(0, OWN)
-    from beirgrid.tools.forks import libraries, prepare, run_fork, serve
+    from beirgrid.execution.forks import libraries, prepare, run_fork, serve
 
     kind, path = sys.argv[1], Path(sys.argv[2])
     run_fork(serve(path, int(sys.argv[3]), partial(_prepare, kind, path.parent / "python")), _run)

@@ -36,9 +36,10 @@ from stage_words import stage_job
 
 from beirgrid import __main__
 from beirgrid.core.provenance import Made, read_record
+from beirgrid.execution import forks
 from beirgrid.graph.job import JobRecord
 from beirgrid.graph.stage import Stage, by_function
-from beirgrid.tools import forks, run
+from beirgrid.tools import run
 
 ROOT = Path(__file__).parent.parent
 Rows = list[dict[str, Any]]

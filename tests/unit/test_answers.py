@@ -22,6 +22,7 @@ from helpers import main, python, quick_first, run_work
 
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import DataError
+from beirgrid.execution import events
 from beirgrid.results import cells as grid_cells
 from beirgrid.results import table_files
 from beirgrid.results.answers import Answers, from_csv, guarded, read_answers, to_csv, typed, write_answers
@@ -29,7 +30,6 @@ from beirgrid.results.scores import load_scores
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages.aggregate.work import aggregate
 from beirgrid.stages.report import work as report
-from beirgrid.tools import events
 from beirgrid.tools.reporting import LINES, PUBLISHED, outline, refresh
 
 QUERIES = [f"q{i}" for i in range(8)]

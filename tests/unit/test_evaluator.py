@@ -41,7 +41,7 @@ def documents(evaluator) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_a_model_in_training_has_the_scores_of_sentence_transformers(evaluator, documents, tiny_models, monkeypatch):
-    monkeypatch.setattr("beirgrid.tools.evaluator._DOCUMENTS", 100)
+    monkeypatch.setattr("beirgrid.api.evaluator._DOCUMENTS", 100)
     model = SentenceTransformer(str(tiny_models["dense"]), device="cpu")
     found = evaluator(model, None, 1, 10)
     assert list(found) == [f"demo_{metric}" for metric in METRICS]
@@ -66,7 +66,7 @@ def test_a_model_in_training_has_the_scores_of_sentence_transformers(evaluator, 
 @pytest.mark.slow
 def test_the_ranking_is_that_of_all_scores(evaluator, documents, tiny_models, monkeypatch):
     """Covers models with token vectors and sparse vectors, and objects that only encode."""
-    monkeypatch.setattr("beirgrid.tools.evaluator._DOCUMENTS", 100)
+    monkeypatch.setattr("beirgrid.api.evaluator._DOCUMENTS", 100)
     late = MultiVectorEncoder(str(tiny_models["late-interaction"]), device="cpu")
     sparse = SparseEncoder(str(tiny_models["splade"]), device="cpu")
     texts, ids = list(documents.values()), list(documents)
@@ -85,7 +85,7 @@ def test_the_ranking_is_that_of_all_scores(evaluator, documents, tiny_models, mo
 def test_documents_with_equal_scores_stand_as_in_a_grid(evaluator, documents, monkeypatch, own):
     """The first documents of the corpus are found, in whatever block they are. Of these, the larger id comes first."""
     assert evaluator.depth == 1000, "nDCG of judged documents needs more than its cut"
-    monkeypatch.setattr("beirgrid.tools.evaluator._DOCUMENTS", 37)
+    monkeypatch.setattr("beirgrid.api.evaluator._DOCUMENTS", 37)
     for place in (evaluator, evaluator.limits):
         monkeypatch.setattr(place, "depth", 10)
     vectors = np.random.default_rng(0).standard_normal((7, 24)).astype(np.float32)

@@ -15,7 +15,7 @@ import pytest
 from helpers import python
 
 from beirgrid.core import compute
-from beirgrid.tools import forks
+from beirgrid.execution import forks
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="jobs are forked on Linux alone")
 
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="jobs are 
 SERVER = """
 import sys
 from pathlib import Path
-from beirgrid.tools.forks import run_fork, serve
+from beirgrid.execution.forks import run_fork, serve
 run_fork(serve(Path(sys.argv[1]), int(sys.argv[2]), lambda: None), lambda words: exec(words[0]))
 """
 CLIENT = """
 import sys
 from pathlib import Path
-from beirgrid.tools import forks
+from beirgrid.execution import forks
 path, owner, server, program = sys.argv[1:]
 forks.act_as_proxy(forks.connect(Path(path), [sys.executable, "-c", server, path, owner]), [program])
 """
@@ -235,7 +235,7 @@ OFFERS = """
 import os
 from pathlib import Path
 from beirgrid.core import compute
-from beirgrid.tools import forks
+from beirgrid.execution import forks
 compute._DRIVERS = ()
 forks.offer()
 folder = Path(os.environ[forks.FOLDER])

@@ -26,6 +26,7 @@ from beirgrid.core import files, paths
 from beirgrid.core.provenance import Stamp
 from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
+from beirgrid.execution import open_systems
 from beirgrid.graph import artifacts, job
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.rules import Rules
@@ -34,7 +35,6 @@ from beirgrid.runs import runs
 from beirgrid.search import lucene
 from beirgrid.stages.retrieve import work as retrieve
 from beirgrid.stages.score import work as score
-from beirgrid.tools import open_systems
 
 SYSTEMS = {
     "bm25": {"retriever": "bm25", "fields": "flat"},

@@ -15,7 +15,7 @@ import pytest
 from helpers import made_once, unpack
 
 from beirgrid.core import checkout
-from beirgrid.tools import forks
+from beirgrid.execution import forks
 
 pytestmark = pytest.mark.slow  # installs
 COPIED = ["pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CITATION.cff", "CHANGELOG.md"]

@@ -10,8 +10,8 @@ import pytest
 
 from beirgrid.__main__ import main
 from beirgrid.core import files
-from beirgrid.exchange import exports
 from beirgrid.results import answers, table_files
+from beirgrid.tools import export
 
 METRIC = "ndcg@10"
 
@@ -33,7 +33,7 @@ def made(grid):
 
 def cells(grid, made, metric: str = METRIC) -> pd.DataFrame:
     """Return the cells of the printed table."""
-    lines = exports.latex(grid, made, metric).splitlines()
+    lines = export.latex(grid, made, metric).splitlines()
     head, *rows = (line.removesuffix(r" \\").split(" & ") for line in lines if line.endswith(r" \\"))
     return pd.DataFrame(rows, columns=head).set_index("system")
 
@@ -68,7 +68,7 @@ def test_systems_stand_in_the_order_of_the_tables(grid, made):
 
 
 def test_latex_has_caption_label_rules_and_the_same_numbers_of_columns(grid, made):
-    text = exports.latex(grid, made, METRIC)
+    text = export.latex(grid, made, METRIC)
     assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
     assert r"\label{tab:grid-ndcg-10}" in text
     caption = text.partition(r"\caption{")[2].partition("}\n")[0]
@@ -83,7 +83,7 @@ def test_cells_without_a_score_and_many_systems_have_no_superscripts(made):
     grid = pages.grid(30, 1)
     some = pages.tables(grid, {("bm25", "trec-covid"): ("failed", "why")})
     assert cells(grid, some).loc["bm25"].to_list() == ["--"]
-    text = exports.latex(grid, some, METRIC)
+    text = export.latex(grid, some, METRIC)
     assert "$^{" not in text
     assert "Superscripts" not in text
 
@@ -94,7 +94,7 @@ def test_the_command_prints_a_table_of_the_only_grid(grid, made, tmp_path, capsy
     table_files.write(made, grid, folder / "tables")
     options = ["export", "table", "--directory", str(tmp_path)]
     assert main(options) == 0
-    assert capsys.readouterr().out == exports.latex(grid, made, METRIC)
+    assert capsys.readouterr().out == export.latex(grid, made, METRIC)
     assert main([*options, "--metric", "ndcg@1"]) == 1
     assert "has no metric 'ndcg@1'" in capsys.readouterr().err
     assert answers.read_answers(folder / "tables").pairs.equals(made.pairs)

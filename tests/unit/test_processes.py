@@ -18,12 +18,12 @@ import pytest
 from helpers import quick_first
 
 from beirgrid.core.errors import BeirgridError
-from beirgrid.tools import events
+from beirgrid.execution import events
 
 SNAKEFILE = """
 import os, time
 from pathlib import Path
-from beirgrid.tools import events
+from beirgrid.execution import events
 from snakemake.logging import logger
 
 def begin():

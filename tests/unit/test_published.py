@@ -26,7 +26,6 @@ from beirgrid.config.load import merged
 from beirgrid.config.names import local_name
 from beirgrid.config.registry import mteb
 from beirgrid.core.errors import ConfigError
-from beirgrid.exchange import exports
 from beirgrid.measures import MEASURES, parse_metric
 from beirgrid.page import sections
 from beirgrid.results import cells, published, table_files
@@ -34,6 +33,7 @@ from beirgrid.results.answers import read_answers, typed, write_answers
 from beirgrid.results.summary import DatasetSummary, GridSummary, ModelFacts, ModelNote
 from beirgrid.stages.aggregate import work as aggregate
 from beirgrid.stages.report import work as report
+from beirgrid.tools import export
 
 # Files of published values, and those whose datasets are named as mteb's tasks.
 FILES = sorted((ROOT / "config/published").glob("*.csv"))
@@ -589,7 +589,7 @@ def test_tables_are_typeset(tmp_path):
     seeded = grid.model_copy(update={"seeds": {"b": ("b.1", "b.2")}})
     row = {"system": "b", "dataset": "x", "metric": "ndcg@10", "deviation": 0.0012, "seeds": 2, "of": 2}
     assert r"\S{} $\pm$ 0.0012" in _written(tmp_path, odd, seeded, seeds=pd.DataFrame([row]))[1]
-    (tmp_path / "paper.tex").write_text(exports.latex(grid, answers_of(scores=plain), "ndcg@10"))
+    (tmp_path / "paper.tex").write_text(export.latex(grid, answers_of(scores=plain), "ndcg@10"))
     inputs = r"\begin{table}\input{ndcg@10.tex}\end{table}\input{paper.tex}"
     text = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
     (tmp_path / "all.tex").write_text(text)

@@ -22,7 +22,8 @@ from beirgrid.__main__ import main
 from beirgrid.core import checkout
 from beirgrid.core.errors import BeirgridError
 from beirgrid.core.progress import Progress
-from beirgrid.tools import events, status
+from beirgrid.execution import events
+from beirgrid.tools import status
 from snakemake_logger_plugin_beirgrid import LogHandler
 
 

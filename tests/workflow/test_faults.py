@@ -22,7 +22,7 @@ import pytest
 from helpers import ROOT, beirgrid, stage_processes
 from small import SYSTEMS, finish, run, table
 
-from beirgrid.tools import forks
+from beirgrid.execution import forks
 
 QUICK = {"fetch", "index", "rerank", "fuse", "evaluate", "aggregate", "report"}  # done within half a second
 STAGES = ["fetch", "train", "encode", "index", "retrieve", "score", "rerank", "fuse", "evaluate", "aggregate", "report"]

@@ -20,9 +20,10 @@ from small import ENCODE, SYSTEMS, collection, finish, job_counts, run, table
 
 from beirgrid.collections.collection import read_queries, read_restrictions
 from beirgrid.core import files, paths, provenance
+from beirgrid.core.compute import cpu_name
+from beirgrid.execution.open_systems import open_system
 from beirgrid.runs import runs
 from beirgrid.tools import latency
-from beirgrid.tools.open_systems import cpu_name, open_system
 
 
 def _scores(folder: Path) -> dict[tuple[str, str], float]:

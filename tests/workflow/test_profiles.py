@@ -112,7 +112,7 @@ def test_parsing_imports_nothing_heavy(tmp_path):
         "from beirgrid import config;"
         "from beirgrid.core import interrupts, paths, provenance;"
         "from beirgrid.graph import rules, stage; stage.stages();"
-        "from beirgrid.tools import events, status;"
+        "from beirgrid.execution import events; from beirgrid.tools import status;"
         "heavy = {'torch', 'datasets', 'pyserini', 'transformers', 'numpy', 'pandas', 'pyarrow',"
         " 'ir_datasets', 'snakemake'};"
         "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"

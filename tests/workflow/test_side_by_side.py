@@ -18,7 +18,7 @@ from helpers import ROOT, hub
 from model_hub import ModelHub, serve
 from small import finish
 
-from beirgrid.tools import forks
+from beirgrid.execution import forks
 
 DOCUMENTS = 1500
 SYSTEMS = {

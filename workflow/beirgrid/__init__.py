@@ -10,19 +10,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .api.evaluator import Evaluator as Evaluator
+    from .api.notebook import evaluate as evaluate
+    from .api.notebook import grid as grid
     from .core.checkout import __version__ as __version__
     from .encoders import open_encoder as open_encoder
     from .results.scores import load_scores as load_scores
     from .runs.metrics import evaluate_run as evaluate_run
-    from .tools.evaluator import Evaluator as Evaluator
-    from .tools.notebook import evaluate as evaluate
-    from .tools.notebook import grid as grid
 
 _MODULES = {
     "__version__": "core.checkout",
-    "Evaluator": "tools.evaluator",
-    "evaluate": "tools.notebook",
-    "grid": "tools.notebook",
+    "Evaluator": "api.evaluator",
+    "evaluate": "api.notebook",
+    "grid": "api.notebook",
     "evaluate_run": "runs.metrics",
     "load_scores": "results.scores",
     "open_encoder": "encoders",

@@ -14,7 +14,7 @@ if sys.excepthook is sys.__excepthook__:
 
 import os
 
-from .tools import forks
+from .execution import forks
 
 if __name__ == "__main__" and os.environ.get(forks.FOLDER) and sys.argv[1:2] == ["stage"]:
     forks.run()
@@ -41,10 +41,10 @@ COMMANDS = {
     "show": ("tools.search:show_cell", "show the scores of a system on a dataset, or what one query found"),
     "search": ("tools.search:search", "search with a system of a finished grid"),
     "compare": ("tools.compare:compare", "compare two systems, grids or results folders, cell by cell"),
-    "export table": ("exchange.exports:export_table", "print a table for a paper, in LaTeX"),
-    "export trec": ("exchange.exports:export_trec", "write runs and qrels in TREC format"),
-    "export mteb": ("exchange.exports:export_mteb", "write scores as MTEB's JSON"),
-    "export huggingface": ("exchange.exports:export_huggingface", "write scores as YAML for model pages of the hub"),
+    "export table": ("tools.export:export_table", "print a table for a paper, in LaTeX"),
+    "export trec": ("tools.export:export_trec", "write runs and qrels in TREC format"),
+    "export mteb": ("tools.export:export_mteb", "write scores as MTEB's JSON"),
+    "export huggingface": ("tools.export:export_huggingface", "write scores as YAML for model pages of the hub"),
     "set init": ("sets.commands:init", "make a set from a folder of documents"),
     "set queries": ("sets.commands:add_queries", "take the queries from a file, sample or generate them"),
     "set pool": ("sets.commands:make_pool", "choose the pairs to judge, from finished runs"),
@@ -90,7 +90,7 @@ class _Parser(argparse.ArgumentParser):
             module, _, name = self.function.partition(":")
             function = getattr(importlib.import_module(f"beirgrid.{module}"), name)
             self.function = ""
-            importlib.import_module("beirgrid.tools.options").add_options(self, function)
+            importlib.import_module("beirgrid.options").add_options(self, function)
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
         self.declare()

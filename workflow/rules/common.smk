@@ -6,7 +6,7 @@ from beirgrid.graph.grid import Grid
 from beirgrid.graph.rules import Rules
 from beirgrid.graph.summaries import PUBLISHED
 from beirgrid.results import published
-from beirgrid.tools import events, forks
+from beirgrid.execution import events, forks
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,15 @@ _DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
 def has_gpu_driver() -> bool:
     """Tell whether a GPU driver is installed, without importing PyTorch, which takes seconds."""
     return any(map(os.path.exists, _DRIVERS))
+
+
+@cache
+def cpu_name() -> str:
+    """Return the name of the processor, as Linux has it."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(filter(None, names), platform.processor() or platform.machine())
 
 
 class TokenBudget(NamedTuple):

@@ -27,7 +27,7 @@ from .summaries import PUBLISHED, Summary
 
 # A folder in the working directory that contains only a link to the package.
 _LINKED = Path(".snakemake/beirgrid/modules")
-KIND = "BEIRGRID_LIBRARIES"  # as tools.forks, which stands above this layer, names it
+KIND = "BEIRGRID_LIBRARIES"  # as execution.forks, which stands above this layer, names it
 
 
 class Rule:

@@ -20,8 +20,8 @@ from ..core.errors import show, table_lines
 from ..graph.grid import Grid
 from ..graph.resources import Resources
 from ..measures import MEASURES, STANDARD, written
+from ..options import ConfigFiles
 from ..results import results_folder, scores
-from .options import ConfigFiles
 from .run import ready_made
 
 Row = dict[str, Any]

@@ -18,12 +18,12 @@ from ..config.values import NotNegative
 from ..core import files, paths, provenance
 from ..core.errors import BeirgridError, DataError, say, show
 from ..measures import lower_is_better, metric_key, written
+from ..options import NameLists
 from ..results import comparisons, results_folder, scores, summary
 from ..results.answers import guarded
 from ..results.comparisons import ROUNDING, student
 from ..results.results_folder import Result, Results
 from ..results.summary import GridSummary
-from .options import NameLists
 
 SAME, DIFFERENT, NOT_COMPARABLE = 0, 1, 2
 # Columns of the values, one row per metric of a pair of cells. Differences are second minus first.

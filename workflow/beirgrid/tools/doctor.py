@@ -16,8 +16,8 @@ from ..config.entries import Config, NodeLimits
 from ..config.load import merged
 from ..core.checkout import CHECKOUT, full_version
 from ..core.errors import BeirgridError, show
+from ..options import ConfigFiles
 from ..search import lucene
-from .options import ConfigFiles
 from .run import SLURM_PLUGIN
 
 # MB of disk with which SciFact's grid fits, and seconds that a program may take to answer.

@@ -14,11 +14,12 @@ import pandas as pd
 from ..collections import collection
 from ..config.values import Size, SizeOrZero
 from ..core import files, paths
+from ..core.compute import cpu_name
 from ..core.errors import BeirgridError, show, table_lines, warn
+from ..execution.open_systems import NotSearchable, hold_back_output, open_system
 from ..results import results_folder, summary
 from ..results.efficiency import LATENCY_COLUMNS, read_latency
 from ..runs.opened import OpenSystem
-from .open_systems import NotSearchable, cpu_name, hold_back_output, open_system
 
 # Reranking depths to measure, in addition to the system's own. Each depth is measured separately.
 DEPTHS = (10, 50, 100, 200)

@@ -22,7 +22,7 @@ from ..graph import artifacts
 from ..graph.grid import Grid
 from ..graph.resources import Resources
 from ..graph.stage import Job, jobs_behind, output
-from .options import ConfigFiles, Directory
+from ..options import ConfigFiles, Directory
 from .run import find_grid
 
 # What the jobs of a stage or a cell take together, with the titles of the table.

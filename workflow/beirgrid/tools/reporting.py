@@ -20,6 +20,7 @@ from ..analysis.tables import EvaluatedDataset, compare_across
 from ..config.load import merged
 from ..core import files, paths
 from ..core.errors import BeirgridError, DataError, show, warn
+from ..execution import events
 from ..graph.grid import Grid
 from ..graph.job import run as run_job
 from ..graph.summaries import PUBLISHED, Summary
@@ -30,7 +31,6 @@ from ..results.answers import DONE, FAILED, NOT_JUDGED, REPLACED, Answers, typed
 from ..results.summary import GridSummary
 from ..stages.aggregate import work as aggregate
 from ..stages.report.work import illustrated
-from . import events
 
 LINES = 25
 # Fewest lines of the table, including its header.

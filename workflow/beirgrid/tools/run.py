@@ -19,16 +19,16 @@ from ..config.datasets import say_unjudged, splits
 from ..config.load import merged
 from ..config.models import similarity_of
 from ..core import files, paths
-from ..core.checkout import CHECKOUT, is_folder
+from ..core.checkout import CHECKOUT, MODULES, is_folder
 from ..core.errors import BeirgridError, ConfigError, nearest, say, warn
 from ..core.families import families_with_role
 from ..models import saved
-from .options import ConfigFiles, Directory, Names
+from ..options import ConfigFiles, Directory, Names
 
 _GRIDS = CHECKOUT / "config" / "grids"
 _PROFILES = CHECKOUT / "profiles"
 # Its command line, a program of its own.
-_SNAKEMAKE = Path(__file__).with_name("snakemake_command.py")
+_SNAKEMAKE = MODULES / "beirgrid" / "snakemake_command.py"
 SLURM_PLUGIN = "snakemake-executor-plugin-slurm"
 
 

@@ -43,7 +43,7 @@ def search(
         DataError: no such system was run on the dataset, or its files are damaged.
     """
     os.chdir(results_folder.working_folder(directory)[0])
-    from .open_systems import hold_back_output, open_system
+    from ..execution.open_systems import hold_back_output, open_system
 
     text = " ".join(query)
     with hold_back_output():

@@ -19,8 +19,8 @@ from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from ..core.errors import column_lines, printable, show
+from ..execution.events import EVENTS, Execution, RunningJob, read, tail
 from ..results import results_folder
-from .events import EVENTS, Execution, RunningJob, read, tail
 
 # Limits of a screen: lines of a failed job's log, and failed or running jobs.
 _LINES, _JOBS = 5, 12

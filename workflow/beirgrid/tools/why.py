@@ -11,7 +11,7 @@ from ..core import lineage, provenance
 from ..core.errors import DataError, show
 from ..core.provenance import ArtifactRecord
 from ..graph.stage import stamps
-from .options import Directory
+from ..options import Directory
 
 _NONE = "the files show no reason. A dry run (beirgrid run … -n) also compares the settings"
 

@@ -13,7 +13,7 @@ from ..core.checkout import is_file
 from ..core.errors import BeirgridError
 from ..measures import STANDARD, metric_key
 from ..results.scores import load_scores
-from .run import Snakemake, describe, keep_grid
+from ..tools.run import Snakemake, describe, keep_grid
 
 
 def grid(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import json
 import os
-import platform
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -164,12 +162,3 @@ def hold_back_output() -> Iterator[None]:
                 stream.flush()
                 os.dup2(copy, number)
                 os.close(copy)
-
-
-@functools.cache
-def cpu_name() -> str:
-    """Return the name of the processor, as Linux has it."""
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(filter(None, names), platform.processor() or platform.machine())

@@ -19,7 +19,7 @@ def usage_error(said: str) -> str:
     command that installs it.
     """
     from beirgrid.core.errors import nearest
-    from beirgrid.tools.options import add_options
+    from beirgrid.options import add_options
     from beirgrid.tools.run import SLURM_PLUGIN, run
 
     usage, _, error = said.rstrip().rpartition("\n")

@@ -22,7 +22,7 @@ from ..graph.stage import jobs_behind
 from ..measures import parse_metric, per_query
 from ..runs import runs
 from ..runs.limits import Limits
-from .run import describe, is_own_collection
+from ..tools.run import describe, is_own_collection
 
 if TYPE_CHECKING:
     import pandas as pd

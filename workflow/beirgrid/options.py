@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic import AfterValidator, BeforeValidator
 
-from ..core.errors import BeirgridError, ConfigError
-from ..graph.job import arguments
+from .core.errors import BeirgridError, ConfigError
+from .graph.job import arguments
 
 
 def names(text: str) -> list[str]:
