@@ -27,7 +27,7 @@ class LogHandler(LogHandlerBase):
     def writes_to_stream(self) -> bool:
         """Whether nobody asked for more or less of Snakemake's own lines, which are shown otherwise."""
         asked = self.common_settings
-        return not (asked.quiet or asked.dryrun or asked.verbose or asked.debug_dag or asked.printshellcmds)
+        return not (asked.quiet or asked.verbose or asked.debug_dag or asked.printshellcmds)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show a record of Snakemake's log if it matters. An error of the screen does not end a run."""
@@ -35,9 +35,10 @@ class LogHandler(LogHandlerBase):
             if self.screen:
                 self.screen.show(record)
             elif self.writes_to_stream and getattr(record, "event", None) == LogEvent.WORKFLOW_STARTED:
-                from beirgrid.tools.status import Screen
+                from beirgrid.tools.status import DryRun, Screen
 
-                self.screen = Screen(self.stream, self.common_settings.nocolor)
+                screen = DryRun if self.common_settings.dryrun else Screen
+                self.screen = screen(self.stream, self.common_settings.nocolor)
             elif self.writes_to_stream and record.levelno >= logging.WARNING:
                 print(record.getMessage(), file=self.stream, flush=True)
         except Exception:

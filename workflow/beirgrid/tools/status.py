@@ -178,3 +178,51 @@ class Screen:
             advice = "" if self.run.succeeded else ". The same command continues the run: finished files stay"
             self._print(f"{counts(self.run)}, {took}{advice}")
             self._print(*warnings(self.run), style="yellow")
+
+
+class DryRun:
+    """Prints the jobs of a dry run: a line for each rule, with why its jobs would run."""
+
+    def __init__(self, stream: TextIO, nocolor: bool) -> None:
+        self.console = Console(file=stream, no_color=nocolor or None, highlight=False, markup=False, emoji=False)
+        self.counts: dict[str, int] = {}
+        self.reasons: dict[str, Counter[str]] = {}
+
+    def show(self, record: LogRecord) -> None:
+        """Count a job, or show a warning."""
+        kind = getattr(record, "event", None)
+        if kind == LogEvent.RUN_INFO:
+            self.counts = vars(record)["stats"]
+        elif kind == LogEvent.JOB_INFO:
+            self.reasons.setdefault(vars(record)["rule_name"], Counter())[_why(vars(record)["reason"])] += 1
+        elif record.levelno >= logging.WARNING or record.getMessage().startswith("Nothing to be done"):
+            self.console.print(printable(record.getMessage()), soft_wrap=True)
+
+    def close(self) -> None:
+        """Print the table."""
+        if not self.counts:
+            return
+        table = [["job", "count", "why"]]
+        for rule, count in self.counts.items():
+            reasons = self.reasons.get(rule, Counter())
+            why = [f"{jobs:,} {reason}" if len(reasons) > 1 else reason for reason, jobs in reasons.most_common()]
+            table += [[rule, str(count), ", ".join(why)]] * (rule != "all")
+        for line in column_lines(table, [True, False, True]):
+            self.console.print(line, soft_wrap=True)
+        self.console.print("A dry run: nothing was made. -v lists each job.")
+
+
+# What Snakemake's reasons begin with, and what they mean. The first that a job has counts.
+_REASONS = {
+    "Missing output files": "new",
+    "Set of input files": "changed: other inputs",
+    "Params": "changed: settings",
+    "Forced execution": "made again",
+    "Updated input files": "its inputs are newer",
+    "Input files updated": "its inputs are made again",
+}
+
+
+def _why(reason: str) -> str:
+    """Return a reason of Snakemake's in a few words."""
+    return next((words for begin, words in _REASONS.items() if begin in reason), reason)
