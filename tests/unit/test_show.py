@@ -41,6 +41,22 @@ def test_a_cell_shows_its_scores_and_its_extreme_queries(folder, capsys):
     assert "q0      1.0000  words of q0" in shown
 
 
+def test_the_queries_that_lose_most_against_another_system_come_first(folder, capsys):
+    """The second system finds the relevant documents of the first three queries, so it wins there alone."""
+    assert main(["show", "first", "notes", "--against", "second", "--directory", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    places = (folder / paths.PER_QUERY.format(system=system, dataset="notes") for system in ("first", "second"))
+    first, second = (scores.read_per_query(place, ["ndcg@10"])["ndcg@10"] for place in places)
+    difference = (first - second).sort_values(kind="stable")
+    assert f"first minus second on notes, nDCG@10: {difference.mean():+.4f}" in shown
+    worse = int((difference < 0).sum())
+    assert worse >= 3
+    assert f"queries: {int((difference > 0).sum())} better, {worse} worse, " in shown
+    lost = re.findall(r"^(q\d+) +(-\d\.\d{4})  words of", shown, re.MULTILINE)
+    assert lost == [(query, f"{value:+.4f}") for query, value in difference[: min(5, worse)].items()]
+    assert "Won most" not in shown or (difference > 0).any()
+
+
 def test_a_query_shows_grades_and_ranks_in_all_systems(folder, capsys):
     assert main(["show", "second", "notes", "q1", "--depth", "2", "--directory", str(folder)]) == 0
     shown = capsys.readouterr().out.splitlines()
@@ -58,6 +74,8 @@ def test_a_query_shows_grades_and_ranks_in_all_systems(folder, capsys):
         (["show", "first", "note"], "'first' has no scores on 'note'; there are scores with first, notes, second"),
         (["show", "first", "notes", "q99"], "'notes' has no judged query 'q99'; did you mean 'q9'?"),
         (["show", "first", "notes", "--metric", "mrr@10"], "has no metric 'mrr@10' (it has nDCG@10, R@5)"),
+        (["show", "first", "notes", "--against", "other"], "'other' has no scores on 'notes'; there are scores with"),
+        (["show", "first", "notes", "q1", "--against", "second"], "--against lists queries: leave out the query"),
         (["search", "first", "notes", "x"], "records a job of another version of beirgrid"),
         (["search", "frist", "notes", "x"], "results/runs/frist/notes.json is missing"),
     ],

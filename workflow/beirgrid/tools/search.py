@@ -89,6 +89,7 @@ def show_cell(
     dataset: Annotated[str, "a dataset on which the system was run"],
     query: Annotated[str | None, "id of a query; without it, the scores and the extreme queries"] = None,
     *,
+    against: Annotated[str, "another system: the queries that lose most against it come first"] = "",
     metric: Annotated[str, "metric that orders the queries (default: the grid's first)"] = "",
     depth: Annotated[SizeOrZero, "documents to print of a query"] = 10,
     directory: results_folder.Directory = Path(),
@@ -100,18 +101,15 @@ def show_cell(
     """
     os.chdir(results_folder.working_folder(directory)[0])
     results = results_folder.find(".")
-    cell = results.cells.get((system, dataset))
-    if cell is None:
-        names = ", ".join(dict.fromkeys(name for key in results.cells for name in key))
-        raise BeirgridError(f"{system!r} has no scores on {dataset!r}; there are scores with {names}")
-    lineage.check({"scores": cell.scores})
-    _, values = scores.read_cell(cell)
-    key = metric_key(metric) if metric else str(values.columns[0])
-    if key not in values:
-        known = ", ".join(written(str(name)) for name in values)
-        raise BeirgridError(f"{cell.scores} has no metric {key!r} (it has {known})")
+    cell, values = _scored(results, system, dataset)
+    key = _metric(cell, values, metric)
+    if against and query is not None:
+        raise BeirgridError("--against lists queries: leave out the query, whose ranks show all systems")
+    if against:
+        other, of_other = _scored(results, against, dataset)
+        difference = values[key] - of_other[_metric(other, of_other, key)]
     if query is None:
-        lines = _cell(cell, values, key)
+        lines = _against(cell, other, difference.dropna(), key) if against else _cell(cell, values, key)
     elif query in values.index:
         of_query = {str(name): value for name, value in values.loc[query].to_dict().items()}
         lines = _query(results, cell, of_query, query, depth)
@@ -120,22 +118,59 @@ def show_cell(
     show(*lines)
 
 
+def _scored(results: Results, system: str, dataset: str) -> tuple[Result, pd.DataFrame]:
+    """Return a finished cell, and its values by query and metric."""
+    cell = results.cells.get((system, dataset))
+    if cell is None:
+        names = ", ".join(dict.fromkeys(name for key in results.cells for name in key))
+        raise BeirgridError(f"{system!r} has no scores on {dataset!r}; there are scores with {names}")
+    lineage.check({"scores": cell.scores})
+    return cell, scores.read_cell(cell)[1]
+
+
+def _metric(cell: Result, values: pd.DataFrame, metric: str) -> str:
+    """Return the column of a metric, or the first column."""
+    key = metric_key(metric) if metric else str(values.columns[0])
+    if key not in values:
+        known = ", ".join(written(str(name)) for name in values)
+        raise BeirgridError(f"{cell.scores} has no metric {key!r} (it has {known})")
+    return key
+
+
+def _against(cell: Result, other: Result, difference: pd.Series[float], metric: str) -> Iterator[str]:
+    """Yield the queries of a cell that lose most against another system, and those that win most."""
+    ordered = difference.sort_values(kind="stable")
+    lost = ordered[ordered < 0]
+    won = ordered[ordered > 0][::-1]
+    yield f"{cell.system} minus {other.system} on {cell.dataset}, {written(metric)}: {difference.mean():+.4f}"
+    yield f"queries: {len(won):,} better, {len(lost):,} worse, {len(ordered) - len(won) - len(lost):,} the same"
+    for title, queries in (("Lost most", lost), ("Won most", won)):
+        if len(queries):
+            yield from ("", f"{title}:", *_queries(cell.dataset, queries[:_QUERIES], "difference", "+.4f"))
+
+
+def _queries(dataset: str, values: pd.Series[float], name: str, form: str) -> Iterator[str]:
+    """Yield queries with a value each, and the beginning of their texts."""
+    from ..collections import collection
+
+    texts = collection.read_queries(paths.QUERIES.format(dataset=dataset))
+    rows = [[str(query), f"{value:{form}}", excerpt(texts.get(str(query), ""), 80)] for query, value in values.items()]
+    yield from column_lines([["query", name, "text"], *rows], [True, False, True])
+
+
 def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:
     """Yield the means of a cell with their intervals, and its lowest and highest queries."""
     from ..analysis.tables import intervals, stack
-    from ..collections import collection
 
     measured = stack(cell.dataset, {cell.system: values}, scores.main_metric(cell.scores))
     ends = intervals(measured).set_index("metric").loc[list(values), ["mean", "low", "high"]]
     yield from (f"{cell.system} on {cell.dataset}, {len(values):,} queries", "")
     yield from ends.rename(index=written).rename_axis(None).to_string(float_format="%.4f").splitlines()
     yield from ("low, high: 95 % interval", "")
-    texts = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset))
     ordered = values[metric].sort_values(kind="stable")
     yield from (f"{written(metric)} is 0 for {int((ordered == 0).sum()):,} queries. The lowest and the highest:", "")
     extremes = ordered if len(ordered) <= 2 * _QUERIES else ordered.iloc[[*range(_QUERIES), *range(-_QUERIES, 0)]]
-    rows = [[str(query), f"{value:.4f}", excerpt(texts.get(str(query), ""), 80)] for query, value in extremes.items()]
-    yield from column_lines([["query", written(metric), "text"], *rows], [True, False, True])
+    yield from _queries(cell.dataset, extremes, written(metric), ".4f")
 
 
 def _query(results: Results, cell: Result, values: dict[str, float], query: str, depth: int) -> Iterator[str]:
