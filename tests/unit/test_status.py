@@ -46,6 +46,7 @@ def _screen(path: Path) -> str:
 
 LOADED = "Loading weights:   0%|          | 0/39 [00:00<?, ?it/s]\rLoading weights: 100%|####| 39/39 [00:00<00:00]"
 STATS = {"event": LogEvent.RUN_INFO, "stats": {"encode": 3, "all": 1, "total": 4}}
+SECONDS = {f"encode tiny {number}": 1.0 for number in range(3)}
 
 
 def _info(number: int, **changes: object) -> dict[str, object]:
@@ -175,7 +176,7 @@ def begun(told, shown_run):
     logger.addHandler(plugin)
     logger.info("held back")
     logger.info("begun", extra={"event": LogEvent.WORKFLOW_STARTED})
-    logger.info("stats", extra=STATS)
+    logger.info("stats", extra=STATS | {"seconds": SECONDS})
     return logger, plugin, shown
 
 
@@ -217,7 +218,27 @@ def test_an_error_before_a_run_is_the_last_line(shown_run):
     assert shown() == "take care\nwrong key\n"
 
 
-@pytest.mark.parametrize("asked", ["quiet", "dryrun", "verbose", "debug_dag", "printshellcmds"])
+def test_a_dry_run_is_a_table_of_the_jobs_of_each_rule_and_why(capsys):
+    logger = logging.Logger("snakemake")
+    logger.addHandler(plugin := LogHandler(OutputSettings(dryrun=True, stdout=True), None))
+    logger.info("begun", extra={"event": LogEvent.WORKFLOW_STARTED})
+    logger.info("stats", extra={"event": LogEvent.RUN_INFO, "stats": {"encode": 3, "report": 1, "all": 1, "total": 5}})
+    for number, why in enumerate(["Missing output files: a", "Missing output files: b", "Params have changed"]):
+        logger.info("job", extra=_info(number, reason=why))
+    logger.info("job", extra=_info(4, rule_name="report", reason="Input files updated by another job: a"))
+    logger.warning("to be replaced")
+    plugin.close()
+    assert capsys.readouterr().out.splitlines() == [
+        "to be replaced",
+        "job     count  why",
+        "encode      3  2 new, 1 changed: settings",
+        "report      1  its inputs are made again",
+        "total       5",
+        "A dry run: nothing was made. -v lists each job.",
+    ]
+
+
+@pytest.mark.parametrize("asked", ["quiet", "verbose", "debug_dag", "printshellcmds"])
 def test_who_asks_for_more_or_less_of_snakemakes_lines_gets_them(shown_run, asked):
     assert shown_run[1].writes_to_stream
     settings = OutputSettings(**{asked: {Quietness.RULES} if asked == "quiet" else True})
@@ -233,7 +254,7 @@ def test_a_file_gets_a_line_at_ends_of_jobs_every_ten_seconds_at_most(begun, mon
         logger.info("done", extra=_done(number))
     plugin.close()
     first, second, last = shown().splitlines()
-    left = r"left at this rate: 0:00:0[0-2]; last: encode tiny 0"
+    left = r"about 0:00:0[0-2] left; last: encode tiny 0"
     assert re.fullmatch(rf"1 of 3 jobs done, .* jobs per minute; {left}", first)
     assert second.startswith("3 of 3 jobs done, ")
     assert last == "3 of 3 jobs done, 0:00:00"
@@ -378,14 +399,25 @@ def test_a_librarys_progress_bar_is_not_the_progress_of_a_job(told, tmp_path):
     assert re.search(r"encode tiny 1 +0:00:00 +0/5,183 documents$", screen, re.MULTILINE)
 
 
-def test_the_time_left_is_known_once_a_job_is_done(told):
-    logger, _, path = told
-    logger.info("job", extra=_info(1))
-    run = events.read(path)
+def test_the_time_left_follows_the_work_and_not_the_number_of_jobs(tmp_path, monkeypatch):
+    """Of 1,000 expected seconds, 10 took 100: a job that is at work counts by its age, up to 0.9 of what it takes."""
+    monkeypatch.chdir(tmp_path)
+    logger = logging.Logger("snakemake")
+    logger.addFilter(events.Expectation(lambda: {"encode tiny 1": 10.0, "encode tiny 2": 90.0, "encode tiny 3": 900.0}))
+    logger.addHandler(recorder := events.Recorder("grid", lambda: None))
+    recorder.results = lambda written: None  # prints no tables
+    logger.info("stats", extra=dict(STATS))
+    for number in (1, 2):
+        logger.info("job", extra=_info(number))
+    run = events.read(tmp_path / events.EVENTS)
     run.facts["time"] -= 100
     assert status.speed(run) == "0.0 jobs per minute"
     run.jobs[1].state = "done"
-    assert status.speed(run) == "0.6 jobs per minute; left at this rate: 0:03:20"
+    assert status.speed(run) == "0.6 jobs per minute; about 2:45:00 left"
+    run.jobs[2].since -= 30
+    assert status.speed(run) == "0.6 jobs per minute; about 0:40:00 left"
+    run.jobs[2].since -= 1000
+    assert status.speed(run) == f"0.6 jobs per minute; about {status.clock(100 * (990 - 81) / 91)} left"
 
 
 def test_progress_says_what_begins_and_shows_no_rate_before_anything_is_done(capsys):

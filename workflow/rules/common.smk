@@ -58,6 +58,7 @@ if workflow.is_main_process:
     stage.workflow = workflow
     if not workflow.output_settings.dryrun:
         quiet = Quietness.ALL in (workflow.output_settings.quiet or ())
+        logger.addFilter(events.Expectation(lambda: stage.expected_seconds(workflow.dag.needrun_jobs())))
         logger.addHandler(events.Recorder(grid.config.grid.name, begin, quiet))
 
 

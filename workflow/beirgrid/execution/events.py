@@ -150,7 +150,8 @@ class Execution:
             me = psutil.Process()
             jobs = {rule: jobs for rule, jobs in told["stats"].items() if rule not in ("all", "total")}
             process = {"pid": me.pid, "began": me.create_time(), "host": socket.gethostname()}
-            self.facts, self.jobs, self.over = {"jobs": jobs, "time": time.time(), **process}, {}, None
+            expected = {"seconds": told.get("seconds", {})}
+            self.facts, self.jobs, self.over = {"jobs": jobs, "time": time.time(), **process, **expected}, {}, None
             return {"event": "run", **self.facts}
         if not self.facts:
             return None
@@ -191,6 +192,20 @@ def read(path: Path) -> Execution:
         raise BeirgridError(f"{path} has no run: a full disk may have cut it off. Delete it and run the grid")
     run.end_jobs()
     return run
+
+
+class Expectation(logging.Filter):
+    """Adds to the beginning of a run the seconds that its jobs are expected to take, for all who follow the run."""
+
+    def __init__(self, seconds: Callable[[], dict[str, float]]) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def filter(self, record: LogRecord) -> bool:
+        """Let each record through."""
+        if getattr(record, "event", None) == LogEvent.RUN_INFO:
+            record.seconds = self.seconds()
+        return True
 
 
 class Recorder(logging.Handler):

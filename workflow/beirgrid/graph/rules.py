@@ -16,6 +16,7 @@ from typing import Any
 
 from ..core import files, lineage, paths, provenance
 from ..core.checkout import INSTALLED, MODULES, portable
+from ..core.compute import has_gpu_driver
 from ..core.errors import DataError
 from ..results import summary
 from . import artifacts
@@ -215,6 +216,17 @@ class Rules:
             return
         if self.outdated[job] if job in self.outdated else self.reason_of(job):
             self.workflow.dag.forcefiles.add(self.grid.own(job.record))
+
+    def expected_seconds(self, jobs: Iterable[Any]) -> dict[str, float]:
+        """Return the seconds that plan expects of jobs of Snakemake, by their rules and wildcards."""
+        here = self.workflow.executor_plugin.name == "local" and not has_gpu_driver()
+        resources = Resources(self.grid, "cpu" if here else "cuda")
+        seconds = {}
+        for job in jobs:
+            if rule := self.rule_of(job.rule):
+                name = " ".join([job.rule.name, *job.wildcards_dict.values()])
+                seconds[name] = resources.need(Job.of(rule.stage.rule, job.wildcards_dict)).seconds
+        return seconds
 
     @cached_property
     def digests(self) -> dict[str, str]:

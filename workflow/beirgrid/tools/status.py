@@ -24,6 +24,8 @@ from ..results import results_folder
 
 # Limits of a screen: lines of a failed job's log, and failed or running jobs.
 _LINES, _JOBS = 5, 12
+# The most of a running job that counts as done: it may take longer than expected.
+_BEGUN = 0.9
 
 
 def status(*, directory: results_folder.Directory = Path()) -> None:
@@ -77,12 +79,18 @@ def _stages(current: Execution) -> Iterator[str]:
 
 
 def speed(current: Execution) -> str:
-    """Return the rate of jobs, and the time that the others take at this rate, whatever their stages."""
-    elapsed, done = max(current.until - current.facts["time"], 1.0), len(current.in_state("done"))
-    rate, others = f"{done / elapsed * 60:,.1f} jobs per minute", sum(current.facts["jobs"].values()) - done
-    if current.alive is False or not done or others <= 0:
+    """Return the rate of jobs, and the time left: the rest of the work, as plan expects it, at the rate so far."""
+    elapsed = max(current.until - current.facts["time"], 1.0)
+    done = current.in_state("done")
+    rate = f"{len(done) / elapsed * 60:,.1f} jobs per minute"
+    expected = current.facts.get("seconds", {})  # none in events of earlier versions
+    finished = sum(expected.get(job.name, 0.0) for job in done)
+    left = sum(expected.values()) - finished
+    if current.alive is False or not finished or left <= 0:
         return rate
-    return f"{rate}; left at this rate: {clock(others * elapsed / done)}"
+    ages = ((job, current.until - job.since) for job in current.in_state("running"))
+    begun = sum(min(age, _BEGUN * expected.get(job.name, 0.0)) for job, age in ages)
+    return f"{rate}; about {clock((left - begun) * elapsed / (finished + begun))} left"
 
 
 def warnings(current: Execution) -> Iterator[str]:
