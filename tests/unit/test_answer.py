@@ -70,7 +70,7 @@ def needed(pair: pd.Series, tests: int) -> str:
 def test_one_dataset_names_who_leads_what_is_open_and_the_difference_to_the_baseline():
     grid, found = made({"d": {"bm25": 0.3, "a": 0.6, "b": 0.599, "c": 0.4}})
     score = of(found.scores, system="a")
-    assert answer(grid, found) == (
+    assert answer(grid, found)[:3] == (
         [
             f"a has the highest nDCG@10 on d (40 queries): 0.6000 [{score['low']:.4f}, {score['high']:.4f}].",
             f"Open: whether it is better than b {needed(of(found.pairs, system='a', other='b'), 6)}.",
@@ -132,28 +132,47 @@ def test_a_planned_comparison_comes_first_and_nothing_else_is_said_of_it(mine, v
     said = answer(grid, found)
     assert said.sentences == [f"z minus bm25 on d: {interval_of(pair, 1)}, {verdict}."]
     assert said.more[0].startswith("best has the highest")
-    assert f"Planned: paired t test. p of z minus bm25 on d {pair['p_t']:.2g}." in said.more
+    assert not said.differences
+    assert f"Planned: paired t test, p of z minus bm25 {pair['p_t']:.2g}." in said.more
     grid, found = made({"d": {"bm25": 0.45, "z": 0.46}}, compare=("z", "bm25"))
     assert [line.partition(" has ")[0] for line in answer(grid, found).more] == [
         "z",
-        f"Planned: paired t test. p of z minus bm25 on d {of(found.pairs, system='bm25')['p_t']:.2g}.",
+        f"Planned: paired t test, p of z minus bm25 {of(found.pairs, system='bm25')['p_t']:.2g}.",
     ]
 
 
-def test_a_planned_comparison_over_datasets_is_told_of_each_and_of_their_mean():
-    levels = {"x": {"bm25": 0.3, "z": 0.6}, "y": {"bm25": 0.4, "z": 0.402}}
+def test_a_planned_comparison_over_datasets_is_a_sentence_and_a_table():
+    levels = {"x": {"bm25": 0.3, "z": 0.6}, "y": {"bm25": 0.4, "z": 0.402}, "w": {"bm25": 0.5, "z": 0.4}}
     grid, found = made(levels, compare=("z", "bm25"))
-    (_, x), (_, y) = found.pairs.iterrows()
+    x, y, w = (of(found.pairs, dataset=name) for name in levels)
     said = answer(grid, found)
-    assert said.sentences == [
-        f"z minus bm25 on average over 2 datasets: +0.1510; on x {interval_of(x, 2)}, z is better; on y "
-        f"{interval_of(y, 2)}, open {needed(y, 2)}."
+    mean = f"{sum(level['z'] - level['bm25'] for level in levels.values()) / 3:+.4f}"
+    verdicts = "better on 1, worse on 1, open on 1"
+    assert said.sentences == [f"z minus bm25 on average over 3 datasets: {mean}; {verdicts}."]
+    decide = re.sub(" queries would decide", "", needed(y, 3))
+    assert said.differences == [
+        ["", "z minus bm25"],
+        ["x", f"{interval_of(x, 3)} better"],
+        ["y", f"{interval_of(y, 3)} open {decide}"],
+        ["w", f"{interval_of(w, 3)} worse"],
     ]
-    assert said.more[0].startswith("z has the highest")
-    p = ", ".join(f"bm25 on {pair['dataset']} {min(1, 2 * pair['p_t']):.2g}" for pair in (x, y))
-    test = "paired t test, Bonferroni's correction for 2 planned differences"
-    assert f"Planned: {test}. p of z minus {p}." in said.more
+    assert said.more[0].startswith("z has the highest") or said.more[0].startswith("bm25 has the highest")
+    assert "Planned: paired t test, Bonferroni's correction for 3 planned differences." in said.more
+    assert "Open: in brackets, the number of queries that would decide." in said.more
     assert said.caveats == []
+
+
+@pytest.mark.parametrize(("datasets", "others", "most"), [(3, 2, 12), (14, 3, 20)])
+def test_an_answer_over_datasets_fits_a_screen(datasets, others, most):
+    names = ["bm25", "second-system", "third-system"][:others]
+    levels = {f"dataset-{n}": dict.fromkeys(names, 0.3 + n / 50) | {"mine": 0.35 + n / 50} for n in range(datasets)}
+    grid, found = made(levels, compare=("mine", *names))
+    lines = [*outline(grid, found, Path("page"), 120)]
+    begin = next(number for number, line in enumerate(lines) if line.startswith("mine minus"))
+    assert len(lines) - begin - 1 <= most  # the last line names the report
+    assert max(map(len, lines)) <= 120
+    assert max(len(sentence.split()) for sentence in answer(grid, found).sentences) <= 25
+    assert any(line.startswith("dataset-2 ") for line in lines[begin:]) == (datasets < 7)
 
 
 def test_one_system_is_compared_with_each_of_several_over_datasets():
@@ -165,12 +184,16 @@ def test_one_system_is_compared_with_each_of_several_over_datasets():
     low, high = differences.tconfint_mean(0.05 / 12)
     first, second = answer(grid, found).sentences
     assert first == (
-        f"z minus bm25 on average over 5 datasets: {differences.mean:+.4f} [{low:.4f}, {high:.4f}], z is better; by "
-        "dataset: z is better on 5."
+        f"z minus bm25 on average over 5 datasets: {differences.mean:+.4f} [{low:.4f}, {high:.4f}], z is better; "
+        "better on 5."
     )
     assert second.startswith("z minus m on average over 5 datasets: +0.0")
-    assert second.endswith(", open; by dataset: open on 1, z is better on 4.")
-    assert f"bm25 on average {12 * differences.ttest_mean()[1]:.2g}" in answer(grid, found).more[-1]
+    assert second.endswith(", open; better on 4, open on 1.")
+    more = " ".join(answer(grid, found).more)
+    assert f"p of z minus bm25 {12 * differences.ttest_mean()[1]:.2g}" in more
+    table = answer(grid, found).differences
+    assert [row[0] for row in table] == ["", *levels, "average"]
+    assert table[-1][1] == f"{differences.mean:+.4f} [{low:.4f}, {high:.4f}] better"
 
 
 def test_planned_systems_are_equivalent_within_the_margin_of_the_grid():
@@ -230,7 +253,7 @@ def test_five_datasets_are_compared_by_their_mean():
     grid, found = made(levels)
     row = of(found.across, system="a")
     test = "paired t test over the 5 datasets, Holm's correction for 6 pairs, 0.05"
-    assert answer(grid, found) == (
+    assert answer(grid, found)[:3] == (
         [
             f"a has the highest nDCG@10 on average over 5 datasets (200 queries): {row['mean']:.4f} "
             f"[{row['low_datasets']:.4f}, {row['high_datasets']:.4f}].",
@@ -250,7 +273,7 @@ def test_fewer_datasets_are_tested_one_by_one_and_the_mean_has_no_p_value():
     grid, found = made({**levels, "z": {"bm25": 0.3, "a": 0.6, "b": 0.2, "c": 0.6}})
     row = of(found.across, system="a")
     test = "randomised Tukey HSD test, Bonferroni's correction for 3 datasets, 0.05"
-    assert answer(grid, found) == (
+    assert answer(grid, found)[:3] == (
         [
             f"a has the highest nDCG@10 on average over 3 datasets (120 queries): 0.6000 [{row['low_queries']:.4f}, "
             f"{row['high_queries']:.4f}].",
@@ -302,7 +325,7 @@ def test_zero_shot_datasets_decide_and_training_is_told():
 
 
 def test_without_a_baseline_or_another_system_nothing_is_compared():
-    ((said,), caveats, _) = answer(*made({"d": {"a": 0.6}}))
+    ((said,), caveats, *_) = answer(*made({"d": {"a": 0.6}}))
     assert re.fullmatch(r"a has nDCG@10 on d \(40 queries\): 0\.6000 \[.+\]\.", said)
     assert caveats == ["No other system is compared."]
     assert "baseline" not in str(answer(*made({"d": {"a": 0.6, "b": 0.3}})))
@@ -318,7 +341,7 @@ def test_without_a_baseline_or_another_system_nothing_is_compared():
 def test_a_grid_without_a_score_says_so(status):
     states = {("a", "d"): status, ("b", "d"): status}
     said = answer(*made({"d": {"a": 0.6, "b": 0.3}}, states=states))
-    assert said == (["No cell has a score yet."], [f"2 cells have no score: 2 {status}."], [])
+    assert said == (["No cell has a score yet."], [f"2 cells have no score: 2 {status}."], [], ())
 
 
 def test_deviations_and_seeds_are_those_of_the_tables():
@@ -341,11 +364,12 @@ def test_deviations_and_seeds_are_those_of_the_tables():
 def test_the_page_and_the_end_of_a_run_have_the_same_sentences(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     grid, found = made({"d<&": {"bm25": 0.3, "a<b>": 0.6, "c": 0.4}})
-    said = str(answer(grid, found))
+    sentences, caveats, more, _ = answer(grid, found)
+    said = " ".join([*sentences, *caveats, *more])
     assert said.startswith("a<b> has the highest nDCG@10 on d<& (40 queries)")
     page = render(grid, found)
     shown = [html.unescape(re.sub(r"</?b>", "", text)) for text in re.findall(r"<(?:p|li)>(.*?)</(?:p|li)>", page)]
-    assert {*answer(grid, found).sentences, *answer(grid, found).caveats, *answer(grid, found).more} <= {*shown}
+    assert {*sentences, *caveats, *more} <= {*shown}
     assert page.index('id="answer"') < page.index("<table")
     assert re.findall(r"<b>(.*?)</b>", page) == ["0.6000"]  # the value, and not its interval
     assert said in " ".join(outline(grid, found, Path("page"), 80))

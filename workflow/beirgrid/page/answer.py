@@ -21,20 +21,18 @@ from .sections import counts
 
 # Share of unjudged documents among the top ten from which on the answer says so.
 _UNJUDGED = 0.2
-# Most datasets whose differences stand in a sentence; of more, it counts the verdicts.
-_LISTED = 3
 
 
 class Answer(NamedTuple):
-    """Sentences on a grid: the answer, what weakens it or is not known yet, and the tests behind it."""
+    """Sentences on a grid: the answer, what weakens it or is not known yet, and the tests behind it.
+
+    ``differences`` are the planned ones if there are several, with a row for each dataset, below a header.
+    """
 
     sentences: list[str]
     caveats: list[str]
     more: list[str]
-
-    def __str__(self) -> str:
-        """Join all sentences."""
-        return " ".join([*self.sentences, *self.caveats, *self.more])
+    differences: Sequence[list[str]] = ()
 
 
 def answer(grid: GridSummary, answers: Answers) -> Answer:
@@ -56,6 +54,10 @@ def all_published(answers: Answers) -> bool:
     return bool((answers.verdicts["verdict"] == SCORE_IS_PUBLISHED).any())
 
 
+_WORSE = "worse"
+_VERDICTS = (comparisons.BETTER, _WORSE, comparisons.EQUIVALENT, comparisons.OPEN)
+
+
 # A planned comparison -------------------------------------------------------------------------------------------------
 
 
@@ -68,34 +70,56 @@ def _planned(grid: GridSummary, answers: Answers) -> Answer:
     if not sentences:
         return Answer([], [], [])
     correction = f", Bonferroni's correction for {tests} planned differences" if tests > 1 else ""
-    p = [f"{row.other} on {row.dataset or 'average'} {texts.number(row.p, '.2g')}" for row in texts.rows(rows)]
-    more = [f"Planned: paired t test{correction}. p of {grid.compare[0]} minus {', '.join(p)}."]
+    whole = rows if rows["dataset"].nunique() == 1 else rows[rows["dataset"] == ""]
+    p = [f"p of {row.system} minus {row.other} {texts.number(row.p, '.2g')}" for row in texts.rows(whole)]
+    more = [f"Planned: {', '.join([f'paired t test{correction}', *p])}."]
+    if len(rows) > 1 and rows["needed"].notna().any():
+        more.append("Open: in brackets, the number of queries that would decide.")
     if grid.margin:
         more.append(f"Equivalent: the whole interval lies within ±{grid.margin:g}.")
-    return Answer(sentences, [*_unjudged(answers.scores, grid.compare, grid)], more)
+    return Answer(sentences, [*_unjudged(answers.scores, grid.compare, grid)], more, _by_dataset(rows, lower))
 
 
 def _difference(rows: pd.DataFrame, lower: bool) -> str:
-    """Phrase the planned difference of two systems: on a dataset, or on average and on each of several."""
+    """Phrase the planned difference of two systems: on a dataset, or on average with the verdicts on several."""
     first = rows.iloc[0]
     each = [row for row in texts.rows(rows) if row.dataset]
     subject = f"{first['system']} minus {first['other']}"
-    told = [_told(row, lower) for row in each]
     if len(each) == 1:
-        return f"{subject} on {first['dataset']}: {told[0]}."
-    means = [_told(row, lower) for row in texts.rows(rows) if not row.dataset]
-    mean = means or [texts.difference(rows["difference"].mean())]
-    counted = Counter(comparisons.said(row._replace(needed=pd.NA), lower) for row in each)
-    by_dataset = [f"on {row.dataset} {text}" for row, text in zip(each, told, strict=True)]
-    if len(each) > _LISTED:
-        by_dataset = [f"by dataset: {', '.join(f'{verdict} on {number}' for verdict, number in counted.items())}"]
-    return f"{subject} on average over {len(each)} datasets: {'; '.join([*mean, *by_dataset])}."
+        return f"{subject} on {first['dataset']}: {_size(each[0])}, {comparisons.said(each[0], lower)}."
+    tested = [f"{_size(row)}, {comparisons.said(row, lower)}" for row in texts.rows(rows) if not row.dataset]
+    mean = tested[0] if tested else texts.difference(rows["difference"].mean())
+    counts = Counter(_verdict(row, lower) for row in each)
+    verdicts = ", ".join(f"{verdict} on {counts[verdict]}" for verdict in _VERDICTS if counts[verdict])
+    return f"{subject} on average over {len(each)} datasets: {mean}; {verdicts}."
 
 
-def _told(row: Any, lower: bool) -> str:
-    """Format a planned difference with its interval and verdict."""
-    size = f"{texts.difference(row.difference)} {texts.interval(row.low, row.high)}".rstrip()
-    return f"{size}, {comparisons.said(row, lower)}"
+def _by_dataset(rows: pd.DataFrame, lower: bool) -> list[list[str]]:
+    """Return a table of planned differences, with a column for each other system; nothing of a single difference."""
+    if len(rows) == 1:
+        return []
+    cells = {(row.dataset, row.other): f"{_size(row)} {_verdict(row, lower)}{_needed(row)}" for row in texts.rows(rows)}
+    others = [*dict.fromkeys(rows["other"])]
+    datasets = sorted(dict.fromkeys(rows["dataset"]), key=lambda dataset: not dataset)  # the average comes last
+    header = ["", *(f"{rows['system'].iloc[0]} minus {other}" for other in others)]
+    return [header, *([name or "average", *(cells.get((name, other), "") for other in others)] for name in datasets)]
+
+
+def _size(row: Any) -> str:
+    """Format a planned difference with its interval."""
+    return f"{texts.difference(row.difference)} {texts.interval(row.low, row.high)}".rstrip()
+
+
+def _needed(row: Any) -> str:
+    """Return the number of queries that would decide, in brackets; nothing where none is known."""
+    return "" if pd.isna(row.needed) else f" ({row.needed:,})"
+
+
+def _verdict(row: Any, lower: bool) -> str:
+    """Return the verdict on the first system in a word."""
+    if row.verdict != comparisons.BETTER:
+        return str(row.verdict)
+    return comparisons.BETTER if (row.difference > 0) != lower else _WORSE
 
 
 def _unjudged(scores: pd.DataFrame, systems: Collection[str], grid: GridSummary) -> Iterator[str]:

@@ -10,6 +10,7 @@ import os
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,13 +20,13 @@ import pandas as pd
 from ..analysis.tables import EvaluatedDataset, compare_across
 from ..config.load import merged
 from ..core import files, paths
-from ..core.errors import BeirgridError, DataError, show, warn
+from ..core.errors import BeirgridError, DataError, column_lines, show, warn
 from ..execution import events
 from ..graph.grid import Grid
 from ..graph.job import run as run_job
 from ..graph.summaries import PUBLISHED, Summary
 from ..measures import written
-from ..page.answer import all_published, answer
+from ..page.answer import Answer, all_published, answer
 from ..results import cells, published, results_folder, summary, table_files
 from ..results.answers import DONE, FAILED, NOT_JUDGED, REPLACED, Answers, typed, verdict_counts
 from ..results.summary import GridSummary
@@ -35,6 +36,8 @@ from ..stages.report.work import illustrated
 LINES = 25
 # Fewest lines of the table, including its header.
 _LEAST = 4
+# Most datasets whose planned differences are printed; the page has those of more.
+_DATASETS = 6
 _COUNTED = {verdict: verdict for verdict in ("reproduced", "close", "deviates")}
 _COUNTED |= {published.OTHER_COMMIT: "not reproduced, but measured on another commit"}
 _COUNTED |= {published.OTHER_PROTOCOL: "not judged, because they follow another protocol"}
@@ -118,8 +121,8 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int = 0) -> 
     notes = [table_files.seed_note(grid), *([] if all_published(answers) else _verdicts(answers.verdicts))]
     more = f" More such notes in the tables: {len(flaws) - 1}." if flaws[1:] else ""
     notes += [*_unfinished(grid, answers.scores), *(f"{flaw}{more}" for flaw in flaws[:1])]
-    said = textwrap.wrap(str(answer(grid, answers)), max(width, 60), break_long_words=False, break_on_hyphens=False)
-    below = ["", *(_cut(line, width) for line in notes if line), *said, f"Report: {page}"]
+    below = ["", *_answer(answer(grid, answers), max(width, 60)), *(_cut(line, width) for line in notes if line)]
+    below.append(f"Report: {page}")
     left = max(LINES - len(below) - 1, _LEAST)
     yield from _table(table_files.wide(answers, grid, grid.metrics[0]), width, left)
     yield from below
@@ -135,8 +138,20 @@ def _table(table: Mapping[str, pd.DataFrame], width: int, most: int) -> Iterator
         if len(lines[0]) <= width and len(lines) <= most:
             break
     yield from lines if len(lines) <= most else [*lines[: most - 1], f"… and {len(lines) - most + 1} more systems"]
-    if group.to_numpy().any():
+    if "†" in "".join(lines):
         yield "†: not distinguishable from the best of its dataset"
+
+
+def _answer(said: Answer, width: int) -> Iterator[str]:
+    """Yield the answer, the table of planned differences if it fits, and a line for each thing to know."""
+    wrapped = partial(textwrap.wrap, width=width, break_long_words=False, break_on_hyphens=False)
+    for sentence in said.sentences:
+        yield from wrapped(sentence)
+    table = [*column_lines([*said.differences], [True] * len(said.differences[0]))] if said.differences else []
+    if len(table) <= _DATASETS + 1 and max(map(len, table), default=0) <= width:
+        yield from table
+    for note in (*said.caveats, *said.more):
+        yield from wrapped(note)
 
 
 def _verdicts(verdicts: pd.DataFrame) -> Iterator[str]:
@@ -144,8 +159,8 @@ def _verdicts(verdicts: pd.DataFrame) -> Iterator[str]:
     for recorded, what in ((False, "published values"), (True, "values recorded by this project")):
         numbers = verdict_counts(verdicts, recorded=recorded)
         counts = [f"{numbers[verdict]} {said}" for verdict, said in _COUNTED.items() if verdict in numbers]
-        if counts or not recorded:
-            yield f"Against {what}: {', '.join(counts) or 'no finished cell has one'}."
+        if counts:
+            yield f"Against {what}: {', '.join(counts)}."
 
 
 def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
