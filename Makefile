@@ -90,9 +90,19 @@ bench-scale: .venv/ready-dev ## measure memory at a million documents and at ten
 
 # A bare machine has no .venv, and no network to make it: there, gpu takes PYTHON and the folder of wheels.
 BARE := $(if $(wildcard .venv/ready),,$(wildcard build/gpu-wheels))
+GPU := $(if $(BARE),$(PYTHON),.venv/bin/python) bench/gpu.py
 
-gpu: $(if $(BARE),,.venv/ready) ## show on a GPU what must hold on one, in nine minutes, and write docs/gpu.md (DEVICE=cpu: a rehearsal)
-	@$(if $(BARE),$(PYTHON),.venv/bin/python) bench/gpu.py --device $(or $(DEVICE),cuda) $(PARTS)
+build/gpu-python: $(wildcard build/gpu-wheels/*.whl)
+	$(PYTHON) -m pip install --quiet --no-index --no-deps --upgrade --target $@ $^
+	@touch $@
+
+# Each part has a process of its own, with a limit of time in which its children end too.
+gpu: export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,workflow bench tests $(if $(BARE),build/gpu-python)))
+gpu: export TOKENIZERS_PARALLELISM := true
+gpu: export BENCH := $(if $(filter cpu,$(DEVICE)),small)
+gpu: $(if $(BARE),build/gpu-python,.venv/ready) ## show on a GPU what must hold on one, in nine minutes, and write docs/gpu.md (DEVICE=cpu: a rehearsal)
+	@$(if $(BENCH),export CUDA_VISIBLE_DEVICES=;) for part in $(or $(PARTS),parity speed workflow costs); do \
+	  timeout --signal INT --kill-after 10 $(if $(BENCH),900,240) $(GPU) $$part; done; $(GPU) page
 
 gpu-wheels: .venv/ready ## collect for `make gpu` what a machine with PyTorch and Python 3.12, but no network, lacks
 	rm -rf build/gpu-wheels

@@ -21,37 +21,69 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import generation
 import torch
+from pydantic import TypeAdapter
 
 from beirgrid.collections import lines
-from beirgrid.config.models import CrossEncoder as CrossEncoderEntry
-from beirgrid.core.compute import Compute, Kernels, Runtime, multiplies_bfloat16
-from beirgrid.encoders import open_encoder, open_model
+from beirgrid.config import models
+from beirgrid.core.compute import Compute, Runtime, multiplies_bfloat16
+from beirgrid.encoders import open_model
 
-KERNELS: Kernels = "plain" if os.environ.get("BENCH_KERNELS") == "plain" else "auto"
 DEVICE: Literal["cuda", "cpu"] = "cuda" if torch.cuda.is_available() else "cpu"
 HALF: Literal["float16", "bfloat16"] = "float16" if DEVICE == "cuda" else "bfloat16"
 SMALL = os.environ.get("BENCH") == "small"
-BASE: dict[str, Any] = {
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-}
+# With this range of weights, all layers move the vectors as much as those of trained models.
+MINILM: dict[str, Any] = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12}
+MINILM |= {"intermediate_size": 1536, "initializer_range": 0.05, "vocab_size": 30_522}
+BASE: dict[str, Any] = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
+BASE |= {"intermediate_size": 3072}
+QWEN: dict[str, Any] = {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "head_dim": 128}
+QWEN |= {"num_key_value_heads": 8, "intermediate_size": 3072, "vocab_size": 151_936}
 if SMALL:
     BASE |= {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
+    QWEN |= {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
+    QWEN |= {"num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 30_000}
+    MINILM |= {**BASE, "initializer_range": 0.1}
+
+
+def save_embedder(folder: Path, model: Any, tokenizer: Any, pooling: str) -> None:
+    """Save a transformer with pooling as sentence-transformers does."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    plain = str(folder / "transformer")
+    model.save_pretrained(plain)
+    tokenizer.save_pretrained(plain)
+    modules = [Transformer(plain), Pooling(model.config.hidden_size, pooling)]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+
+
+def save_minilm(folder: Path, words: list[str]) -> None:
+    """Save a random BERT of MiniLM's shape, whose tokenizer has a token for each word."""
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    tokenizer = BertTokenizer(vocab={piece: row for row, piece in enumerate(pieces)}, model_max_length=512)
+    save_embedder(folder, BertModel(BertConfig(**MINILM)), tokenizer, "mean")
 
 
 def save_base(minilm: Path, folder: Path) -> None:
     """Save a random BERT-base with mean pooling; in the small form, a tiny one."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from transformers import AutoTokenizer, BertConfig, BertModel
 
-    BertModel(BertConfig(**BASE)).save_pretrained(folder / "bert")
-    AutoTokenizer.from_pretrained(minilm).save_pretrained(folder / "bert")
-    modules = [Transformer(str(folder / "bert")), Pooling(BASE["hidden_size"], "mean")]
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+    save_embedder(folder, BertModel(BertConfig(**BASE)), AutoTokenizer.from_pretrained(minilm), "mean")
+
+
+def save_decoder(minilm: Path, folder: Path) -> None:
+    """Save a random decoder of the shape of Qwen3-Embedding-0.6B, in bfloat16 like the published one."""
+    from transformers import AutoTokenizer, Qwen3Config, Qwen3Model
+
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(minilm, padding_side="left")
+    with torch.device(DEVICE):
+        model: Any = Qwen3Model(Qwen3Config(**QWEN))
+    save_embedder(folder, model.to(torch.bfloat16), tokenizer, "lasttoken")
 
 
 def save_with_head(minilm: Path, folder: Path, name: str, **options: Any) -> None:
@@ -107,6 +139,14 @@ MODELS = {
         ("MultiVectorEncoder", "encode_document"),
         save_late_interaction,
     ),
+    "decoder": Model(
+        {"family": "dense", "similarity": "cosine", "max_length": 512}, ("SentenceTransformer", "encode"), save_decoder
+    ),
+    "T5": Model(  # sentence-transformers has no class for it
+        {"family": "seq2seq-reranker", "answers": ("▁w1", "▁w2"), "max_length": 256},
+        ("", ""),
+        lambda minilm, folder: generation.make(folder),
+    ),
 }
 
 
@@ -131,12 +171,12 @@ def open_theirs(model: Model, folder: Path, precision: str) -> Any:
     return theirs
 
 
-def open_ours(model: Model, folder: Path, runtime: Runtime) -> Callable[[list[Any]], object]:
-    """Open our model; return the function that computes texts (or pairs)."""
-    if model.entry["family"] == "cross-encoder":
-        scorer = open_model(folder, CrossEncoderEntry(**model.entry), runtime)
-        return lambda pairs: scorer.score(*map(list, zip(*pairs, strict=True)))
-    return open_encoder(folder, model.entry, runtime).encode_documents
+def open_ours(model: Model, folder: Path, runtime: Runtime) -> tuple[Any, Callable[[list[Any]], Any]]:
+    """Open our model; return it, and the function that computes texts (or pairs)."""
+    opened = open_model(folder, TypeAdapter(models.Model).validate_python(model.entry), runtime)
+    if not hasattr(opened, "score"):
+        return opened, opened.encode_documents
+    return opened, lambda pairs: opened.score(*map(list, zip(*pairs, strict=True)))
 
 
 def read(kind: str, corpus: Path, documents: int | None) -> list[Any]:
@@ -171,7 +211,7 @@ def measure(kind: str, folder: Path, texts: list[Any], rounds: int) -> None:
     for precision in precisions:
         theirs = open_theirs(model, folder, precision)
         contenders[f"theirs {precision}"] = getattr(theirs, model.theirs[1])
-        contenders[f"ours {precision}"] = open_ours(model, folder, Compute(DEVICE, precision, kernels=KERNELS).start())
+        _, contenders[f"ours {precision}"] = open_ours(model, folder, Compute(DEVICE, precision).start())
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for contender in contenders.values():
         contender(texts[:64])  # warm

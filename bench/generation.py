@@ -33,8 +33,8 @@ def make(folder: Path) -> None:
     tokenizer = T5Tokenizer(vocab=[*special, *((f"▁{word}", -5.0) for word in words)], model_max_length=512)
     torch.manual_seed(0)
     options: dict[str, Any] = {"vocab_size": VOCABULARY, "decoder_start_token_id": 0, **(TINY if SMALL else BASE)}
-    T5ForConditionalGeneration(T5Config(**options)).save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
+    T5ForConditionalGeneration(T5Config(**options)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     choose = random.Random(0)  # noqa: S311
     lengths = [max(5, round(choose.gauss(WORDS, WORDS / 3))) for _ in range(DOCUMENTS)]
     (folder / "texts.json").write_text(json.dumps([" ".join(choose.choices(words, k=length)) for length in lengths]))
@@ -48,7 +48,7 @@ def ours(folder: Path, texts: list[str]) -> float:
 
     query_generator.QUERY_LENGTH = PIECES
     entry = Entry(family="query-generator", top_k=10)
-    model = query_generator.GeneratorModel(folder / "model", entry, Compute().start())
+    model = query_generator.GeneratorModel(folder, entry, Compute().start())
     model.generate(texts[:1], per_text=2, seed=0)
     started = time.monotonic()
     model.generate(texts, per_text=QUERIES, seed=0)
@@ -63,9 +63,9 @@ def theirs(folder: Path, texts: list[str], batch: int = 1) -> float:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder / "model", dtype=dtype).to(device).eval()
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=dtype).to(device).eval()
 
     def generate(some: list[str], queries: int) -> None:
         inputs = tokenizer(some, truncation=True, max_length=512, padding=True, return_tensors="pt").to(device)

@@ -56,7 +56,7 @@ Measure = Callable[[], float]
 
 def encodes(kind: str, folder: Path, texts: list[Any], precision: Precision) -> float:
     """Return the seconds in which a kind of model computes texts or pairs, after a first batch."""
-    compute = encoding.open_ours(encoding.MODELS[kind], folder, Compute("cpu", precision).start())
+    _, compute = encoding.open_ours(encoding.MODELS[kind], folder, Compute("cpu", precision).start())
     compute(texts[:64])  # warm
     return encoding.timed(partial(compute, texts))
 

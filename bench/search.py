@@ -81,20 +81,27 @@ def memory(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
 
 
 def torch(folder: Path, queries: np.ndarray) -> Callable[[], Any]:
-    """Search in memory with float32 products and PyTorch's topk, a block at a time."""
+    """Search in memory with float32 products and PyTorch's topk."""
+    vectors = corpus(folder)
+    return lambda: search_by_topk(vectors, queries, DEPTH, 16 * BLOCK)
+
+
+def search_by_topk(vectors: np.ndarray, queries: np.ndarray, depth: int, block: int, device: str = "cpu") -> np.ndarray:
+    """Search a block of vectors at a time; return the rows of the best, int64 [queries, depth]."""
     from torch import cat, from_numpy
 
-    vectors, asked = from_numpy(corpus(folder)), from_numpy(queries)
-
-    def search() -> None:
-        scores, rows = asked.new_zeros(len(asked), 0), asked.new_zeros(len(asked), 0).long()
-        for start in range(0, len(vectors), 16 * BLOCK):
-            found = (asked @ vectors[start : start + 16 * BLOCK].T).topk(min(DEPTH, len(vectors) - start))
-            scores, rows = cat([scores, found.values], 1), cat([rows, found.indices + start], 1)
-            best = scores.topk(min(DEPTH, scores.shape[1]))
-            scores, rows = best.values, rows.gather(1, best.indices)
-
-    return search
+    asked = from_numpy(queries).to(device)
+    scores = asked.new_zeros(len(asked), 0)
+    rows = scores.long()
+    for start in range(0, len(vectors), block):
+        products = asked @ from_numpy(vectors[start : start + block]).to(device).T
+        found = products.topk(min(depth, products.shape[1]))
+        scores = cat([scores, found.values], 1)
+        rows = cat([rows, found.indices + start], 1)
+        best = scores.topk(min(depth, scores.shape[1]))
+        scores = best.values
+        rows = rows.gather(1, best.indices)
+    return np.asarray(rows.cpu())
 
 
 def limit(folder: Path, queries: np.ndarray) -> Callable[[], Any]:

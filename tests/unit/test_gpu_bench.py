@@ -22,9 +22,9 @@ def gpu(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH", "small")  # read when the modules are imported
         patch.syspath_prepend(ROOT / "bench")
-        for name in ("gpu", "encoding", "generation"):
+        for name in ("gpu", "encoding", "generation", "search"):
             patch.delitem(sys.modules, name, raising=False)
-        gpu, *_ = map(importlib.import_module, ("gpu", "encoding", "generation"))
+        gpu = importlib.import_module("gpu")
         patch.undo()
         patch.setattr(gpu, "scratch", partial(tmp_path_factory.getbasetemp().joinpath, "gpu"))
         (tmp_path_factory.getbasetemp() / "gpu").mkdir()
@@ -90,33 +90,25 @@ def test_a_probe_that_lets_everything_through_fails(gpu, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_document_that_a_run_lacks_fails(gpu, tiny_models, tmp_path):
-    from beirgrid.encoders import open_encoder
+def test_a_document_that_a_run_lacks_fails(gpu, monkeypatch):
+    assert gpu.run_workflow()["passed"]
+    right = runs.read
 
-    demo = ROOT / "workflow" / "resources" / "demo"
-    documents, queries = (gpu.json_lines(demo / f"{name}.jsonl") for name in ("corpus", "queries"))
-    judged = {line.split("\t")[0] for line in (demo / "qrels" / "test.tsv").read_text().splitlines()[1:]}
-    encoder = open_encoder(tiny_models["dense"], gpu.DENSE | {"max_length": 96})
-    vectors = encoder.encode_documents([f"{row['title']} {row['text']}".strip() for row in documents])
-    names = [row["_id"] for row in documents]
-    found = {
-        row["_id"]: runs.canonical(row["_id"], names, encoder.encode_queries([row["text"]])[0] @ vectors.T)
-        for row in queries
-        if row["_id"] in judged
-    }
+    def examined(change):
+        def changed(path):
+            run = right(path)
+            query = min(run)
+            return {**run, query: change(query, run[query])}
 
-    def examined(run):
-        for system in ("tiny", "late", "tiny+ce"):
-            (path := tmp_path / "results" / "runs" / system / "demo.run.gz").parent.mkdir(parents=True, exist_ok=True)
-            runs.write(path, run, system)
-        return gpu.examine_runs(tmp_path, tiny_models["dense"], "float32")
+        monkeypatch.setattr(runs, "read", changed)
+        return gpu.examine_runs(gpu.scratch(), gpu.TOLERANCE["float32"])
 
-    assert examined(found)["passed"]
-    query, ranking = next(iter(found.items()))
-    lost = {**found, query: runs.canonical(query, ranking.ids[:-1], np.array(ranking.scores[:-1]))}
-    assert examined(lost)["lost"] == {"late": 1, "tiny": 1, "tiny+ce": 1}
-    off = {**found, query: runs.canonical(query, ranking.ids, np.array(ranking.scores) + 0.01)}
-    assert not examined(off)["passed"]
+    lost = examined(lambda query, ranking: runs.canonical(query, ranking.ids[:-1], np.array(ranking.scores[:-1])))
+    assert lost["lost"] == {"late": 1, "tiny": 1, "tiny+ce": 1}
+    assert not lost["passed"]
+    off = examined(lambda query, ranking: runs.canonical(query, ranking.ids, np.array(ranking.scores) + 0.01))
+    assert off["score_difference"] > gpu.TOLERANCE["float32"]
+    assert not off["passed"]
 
 
 def test_checks_that_passed_do_not_run_again(gpu, tmp_path):
@@ -129,12 +121,21 @@ def test_checks_that_passed_do_not_run_again(gpu, tmp_path):
             raise found
         return {"passed": found}
 
-    checks = [("a", partial(check, "a", True)), ("b", partial(check, "b", ValueError("no memory"), True))]
+    checks = {"a": partial(check, "a", True), "b": partial(check, "b", ValueError("no memory"), True)}
     gpu.Results(tmp_path).run("parity", checks)
     assert "no memory" in "\n".join(gpu.page(gpu.machine(), gpu.Results(tmp_path).checks))
     gpu.Results(tmp_path).run("parity", checks)
     assert calls == ["a", "b", "b"]
     assert "Failed: nothing." in "\n".join(gpu.page(gpu.machine(), gpu.Results(tmp_path).checks))
+
+
+def test_a_part_that_is_ended_fails(gpu, tmp_path):
+    def ended():
+        raise KeyboardInterrupt  # as timeout ends it
+
+    with pytest.raises(KeyboardInterrupt):
+        gpu.Results(tmp_path).run("speed", {"a": ended})
+    assert "Failed: speed, all checks ran." in "\n".join(gpu.page(gpu.machine(), gpu.Results(tmp_path).checks))
 
 
 def test_wheels_have_the_versions_of_the_lock():
