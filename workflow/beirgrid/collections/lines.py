@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,8 @@ from ..core.errors import DataError, quoted, warn
 
 # A text may be longer than Python's limit of 131,072 characters for a column.
 csv.field_size_limit(2**31 - 1)
+# A text as CSV has one with quotes in it: in quotes, and each within it twice.
+_QUOTED = re.compile('"(?=.*"")(?:[^"]|"")*"')
 _LATE_QUOTE = "Does a text begin with a quote that closes in a later row? All rows between are part of it"
 
 
@@ -56,7 +59,8 @@ def table(path: Path) -> Iterator[tuple[dict[str, str], str]]:
     characters. Warns of rows over several lines: a quote that closes too late makes several rows one.
 
     Raises:
-        DataError: the file is no such table, a row has more columns than the header, or its quotes do not close.
+        DataError: the file is no such table, a row has more columns than the header, its quotes do not close, or a TSV
+            file is quoted as CSV is.
     """
     tabbed = kind(path) in (".tsv", ".tab")
     rows: Iterator[list[str]]
@@ -76,6 +80,9 @@ def table(path: Path) -> Iterator[tuple[dict[str, str], str]]:
             if len(row) > len(names) or (tabbed and len(row) < len(names)):
                 remedy = "save texts with line breaks or tabs as CSV" if tabbed else "put texts with ',' in quotes"
                 raise DataError(f"{place} has {len(row)} columns, the header {len(names)}: {remedy}")
+            if tabbed and any(map(_QUOTED.fullmatch, row)):
+                twice = "a text in quotes, and each quote within it twice"
+                raise DataError(f"{place}: {twice}, as in CSV. In TSV, quotes are characters: save it as CSV")
             if any("\n" in cell for cell in row):
                 broken.append(number)
             yield dict(zip(names, row, strict=False)), place

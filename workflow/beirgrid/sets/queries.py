@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ..collections import lines
 from ..collections.sources import json_lines
-from ..core.errors import DataError, warn
+from ..core.errors import DataError, quoted, warn
 from .documents import ROWS, Row, named_rows
 
 _IDS, _TEXTS, _COUNTS = ("_id", "id", "query_id", "qid"), ("query", "text", "q"), ("count", "frequency", "n")
@@ -114,8 +114,17 @@ def without_near_duplicates(queries: Iterable[SetQuery]) -> list[SetQuery]:
     return [*kept.values()]
 
 
+def _plain(path: Path) -> Iterator[Row]:
+    """Yield the lines of a text as rows; refuse a table, JSON or XML, whose ids and marks would be words of queries."""
+    for number, (line, place) in enumerate(lines.read(path)):
+        if "\t" in line or (number == 0 and line.lstrip().startswith(("{", "[{", '["', "<"))):
+            kinds = "a table (.tsv, with names of its columns in the first line), or JSON lines (.jsonl)"
+            raise DataError(f"{place}: in a text, each line is a query, but this is {quoted(line)}: save it as {kinds}")
+        yield {"text": line}, place
+
+
 _READERS: dict[str, Callable[[Path], Iterable[Row]]] = {
     **ROWS,
     ".json": json_lines,
-    **dict.fromkeys((".txt", ".log", ""), lambda path: (({"text": line}, place) for line, place in lines.read(path))),
+    **dict.fromkeys((".txt", ".log", ""), _plain),
 }
