@@ -146,6 +146,6 @@ class StaticEncoder(DenseVectors):
 
     def encoded(self, texts: list[str], role: str) -> np.ndarray:
         """Return the vectors of one block, from sentence-transformers."""
-        options = {"normalize_embeddings": self.unit, "show_progress_bar": False, "batch_size": 256}
+        options = {"normalize_embeddings": self.unit, "show_progress_bar": False, "batch_size": 1024}
         vectors: np.ndarray = self.model.encode(texts, prompt=self.model.prompts.get(role) or "", **options)
         return vectors
