@@ -306,6 +306,22 @@ def test_the_compressed_index_finds_what_an_exact_search_finds(tmp_path, monkeyp
             assert recall >= bound
 
 
+def test_tokens_are_read_bit_by_bit_into_the_room_of_those_before(tmp_path):
+    """Every finite number of float16, in one block after the other."""
+    stored = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    stored = stored[np.isfinite(stored)].reshape(-1, 8)
+    folder = tmp_path / "0"
+    folder.mkdir()
+    block = TokenVectors(stored.astype(np.float32), np.full(len(stored) // 8, 8))
+    maxsim.write_vectors(folder, [block], len(block.counts), 8)
+    shard = TokenShard(folder)
+    every = np.arange(len(stored))
+    rows = [every[::3], every[5:2000], every]
+    for tokens in rows:
+        assert shard.read(tokens).tobytes() == stored[tokens].astype(np.float32).tobytes()
+    assert np.shares_memory(*map(shard.read, rows[:2]))
+
+
 def test_the_index_follows_from_the_number_of_tokens():
     assert maxsim.index_name(0, 128) == maxsim.index_name(2**17 - 1, 128) == "Flat"
     assert maxsim.index_name(2**17, 128) == "IVF1024,PQ32x8np"

@@ -115,6 +115,11 @@ class TokenShard:
             (self.tokens, self.dimension), self.dtype, self.begin = vectors.shape, vectors.dtype, vectors.offset
             if self.offsets[0] or self.offsets[-1] != self.tokens or (np.diff(self.offsets) < 0).any():
                 raise ValueError(f"offsets.npy counts {self.offsets[-1]:,} tokens, and vectors.npy has {self.tokens:,}")
+        self._room = self._new_room(BLOCK + np.diff(self.offsets).max(initial=0))
+
+    def _new_room(self, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return room for tokens as they are stored, and in float32. Memory is taken when it is filled."""
+        return np.empty((tokens, self.dimension), self.dtype), np.empty((tokens, self.dimension), np.float32)
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -127,7 +132,7 @@ class TokenShard:
 
     def blocks(self, documents: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield the non-empty ``documents`` (ascending), BLOCK tokens at a time, with their token vectors (float32
-        [tokens, dimension]) and each document's first row in these.
+        [tokens, dimension]) and each document's first row in these. The next block overwrites the vectors.
         """
         counts = self.offsets[documents + 1] - self.offsets[documents]
         documents, counts = documents[counts > 0], counts[counts > 0]
@@ -139,16 +144,24 @@ class TokenShard:
                 yield part, self.read(tokens), first
 
     def read(self, tokens: np.ndarray) -> np.ndarray:
-        """Read the vectors of tokens (ascending and unique): float32 [tokens, dimension]."""
+        """Read the vectors of tokens (ascending and unique): float32 [tokens, dimension].
+
+        A block has the room of those read before: fresh memory, and numpy's conversion from float16, would
+        take most of the time of a search.
+        """
+        import torch
+
+        room = self._room if len(tokens) <= len(self._room[0]) else self._new_room(len(tokens))
+        rows, vectors = (part[: len(tokens)] for part in room)
         cuts = (np.flatnonzero(np.diff(tokens) != 1) + 1).tolist()  # consecutive tokens are read at once
-        rows = np.empty((len(tokens), self.dimension), self.dtype)
         width = self.dimension * self.dtype.itemsize
         with (self.folder / "vectors.npy").open("rb") as stream:
             for low, high in pairwise([0, *cuts, len(tokens)]):
                 stream.seek(self.begin + int(tokens[low]) * width)
                 if stream.readinto(rows[low:high].data) != (high - low) * width:
                     raise DataError(f"{stream.name} is truncated: delete its folder and run again")
-        return rows.astype(np.float32)
+        torch.from_numpy(vectors).copy_(torch.from_numpy(rows))
+        return vectors
 
 
 def build_index(shard: TokenShard, seed: int = 0) -> Any:
