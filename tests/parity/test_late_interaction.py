@@ -14,15 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from checkpoints import encode_texts, normalised, opened, random_texts, save_pylate, states
-from helpers import main, quick_first
+from graph import inputs, records, settings
+from helpers import main, quick_first, tracked_configuration
 from safetensors.torch import load_file
 from sentence_transformers import MultiVectorEncoder
 from transformers import AutoModel, AutoTokenizer
 
+from beirgrid import config
 from beirgrid.collections import collection
 from beirgrid.core.errors import DataError
 from beirgrid.core.progress import Progress
 from beirgrid.encoders.protocol import parts
+from beirgrid.graph.grid import Grid
 from beirgrid.runs import runs
 from beirgrid.search import maxsim
 from beirgrid.search.maxsim import TokenShard, TokenVectors
@@ -320,6 +323,30 @@ def test_tokens_are_read_bit_by_bit_into_the_room_of_those_before(tmp_path):
     for tokens in rows:
         assert shard.read(tokens).tobytes() == stored[tokens].astype(np.float32).tobytes()
     assert np.shares_memory(*map(shard.read, rows[:2]))
+
+
+@pytest.mark.parametrize(
+    ("documents", "keys", "candidates"),
+    [
+        (2000, {}, None),
+        (2001, {}, 100),
+        (None, {}, 100),
+        (2000, {"candidates": 100}, 100),
+        (9000, {"exhaustive": True}, None),
+    ],
+)
+def test_a_small_corpus_is_searched_without_an_index(documents, keys, candidates):
+    raw = tracked_configuration()
+    raw["corpora"]["demo"] = {key: value for key, value in raw["corpora"]["demo"].items() if key != "documents"}
+    raw["corpora"]["demo"] |= {"documents": documents} if documents else {}
+    raw["systems"]["late"] = {"retriever": "colbertv2", **keys}
+    raw["grid"] = {"systems": ["late"], "datasets": ["demo"]}
+    grid = Grid(config.load(raw))
+    cell = {"system": "late", "dataset": "demo"}
+    assert settings(grid, "retrieve_late_interaction", **cell).get("candidates") == candidates
+    indexes = ["results/indexes/colbertv2/demo/0.faiss"] if candidates else []
+    assert inputs(grid, "retrieve_late_interaction", **cell)["indexes"] == indexes
+    assert ("results/indexes/colbertv2/demo/0.json" in records(grid, "late", "demo")) == bool(candidates)
 
 
 def test_the_index_follows_from_the_number_of_tokens():

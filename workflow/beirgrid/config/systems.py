@@ -17,6 +17,8 @@ from .models import HEADS, Chunks, Head, TrainedOn
 from .values import LIST, Count, Entry, HubId, Norm, PathName, Positive, Refers, Revision, Seeds, Size
 
 _CHUNKS = Field(None, description="Read documents in chunks. By default, as the model's entry says.")
+# Documents of a corpus that late interaction searches without an index: about half a million tokens, at 250 each.
+FEW_DOCUMENTS = 2000
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -175,8 +177,17 @@ class LateInteractionRetriever(Retriever):
     """A late-interaction model: candidates by their nearest tokens, then MaxSim."""
 
     kind: ClassVar[str] = "late-interaction"
-    candidates: Size = Field(100, description="Nearest tokens per query token whose documents are scored.")
+    candidates: Size = Field(
+        100,
+        description="Nearest tokens per query token whose documents are scored. Without this key, every document of a "
+        f"corpus of at most {FEW_DOCUMENTS:,} documents is scored, without an index.",
+    )
     exhaustive: bool = Field(False, description="Score every document, without an index: the slow reference.")
+
+    def scores_all(self, documents: int | None) -> bool:
+        """Tell whether every document is scored, of a corpus with so many documents, or an unknown number of them."""
+        few = documents is not None and documents <= FEW_DOCUMENTS
+        return self.exhaustive or (few and "candidates" not in self.model_fields_set)
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()

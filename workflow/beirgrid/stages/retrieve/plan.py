@@ -123,7 +123,7 @@ class RetrieveVectors(OfFamily):
             inputs["indexes"] = artifacts.shards(grid, paths.VARIANTS, model, corpus, variant=entry.variant)
         if self.family.folder:  # the search also reads the vectors
             inputs["tokens"] = artifacts.vectors(grid, model, corpus)
-        if isinstance(entry, entries.LateInteractionRetriever) and entry.exhaustive:
+        if _scores_all(grid, system, dataset):
             inputs["indexes"] = []
         return inputs
 
@@ -137,7 +137,7 @@ class RetrieveVectors(OfFamily):
         }
         if isinstance(entry, entries.DenseRetriever) and entry.variant:
             return settings | {"index": entry.index.model_dump(mode="json"), "dimensions": entry.dimensions}
-        if isinstance(entry, entries.LateInteractionRetriever) and not entry.exhaustive:
+        if isinstance(entry, entries.LateInteractionRetriever) and not _scores_all(grid, system, dataset):
             return settings | {"candidates": entry.candidates}
         return settings
 
@@ -146,7 +146,7 @@ class RetrieveVectors(OfFamily):
 
     def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
         grid, queries = sizes.grid, sizes.queries(dataset)
-        corpus, model, entry = grid.corpus(dataset), grid.retriever(system), grid.system(system)
+        corpus, model = grid.corpus(dataset), grid.retriever(system)
         shard = sizes.vector_sizes(model, corpus, 0)  # the largest one
         shards = len(grid.shards(corpus))
         work = sizes.reading(grid.query_model(system), queries, sizes.query_words[dataset]) | shard
@@ -155,7 +155,13 @@ class RetrieveVectors(OfFamily):
         if self.family.name != "late-interaction":
             numbers = sizes.vectors(model, corpus) * sizes.model(model)["dimensions"]
             return work | {"search_flops": 2.0 * queries * numbers}
-        if isinstance(entry, entries.LateInteractionRetriever) and entry.exhaustive:
+        if _scores_all(grid, system, dataset):
             # One dot product per query token; a query has about 64 tokens. No token is looked up in an index.
             return work | {"search_flops": queries * shards * shard["token_dimensions_mb"] * 1e6 * 64}
         return work | {"candidate_searches": queries * (shards + 2), "searched_tokens": shard["tokens"]}
+
+
+def _scores_all(grid: Grid, system: str, dataset: str) -> bool:
+    """Tell whether a system scores every document of a dataset by its tokens, without an index."""
+    entry, documents = grid.system(system), grid.config.corpora[grid.corpus(dataset)].documents
+    return isinstance(entry, entries.LateInteractionRetriever) and entry.scores_all(documents)
