@@ -110,7 +110,7 @@ gpu-wheels: .venv/ready ## collect for `make gpu` what a machine with PyTorch an
 	  --requirement bench/gpu-wheels.txt
 	@test $$(du --summarize --block-size 1M build/gpu-wheels | cut --fields 1) -le 60 || { echo "above 60 MiB"; exit 1; }
 
-reproduce: .venv/ready ## write docs/results.md: run BM25 and MiniLM on small public sets (COLLECTIONS=folder of collections)
+reproduce: .venv/ready ## write docs/results.md: run real models on small public sets, in an evening (COLLECTIONS=folder of collections)
 	.venv/bin/python bench/results.py $(or $(WORK),build/results) $(COLLECTIONS)
 
 lock: .venv/ready-dev ## resolve the dependencies in pyproject.toml, and envs/, again

