@@ -109,7 +109,73 @@ def test_the_summary_has_the_systems_as_columns(grid):
     assert metrics[:2] == [f"results/metrics/adapted.seed{i}/scifact.json" for i in (1, 2)]
 
 
-_NOT_RANDOM = "does not depend on a seed: the workflow trains none of its models"
+@pytest.mark.parametrize(
+    ("keys", "names"),
+    [({"path": "m-s{seed}"}, ["m-s1", "m-s2"]), ({"paths": ["first", "m-s42"]}, ["first", "m-s42"])],
+)
+def test_each_member_has_the_folder_of_its_own_training(raw, tmp_path, monkeypatch, keys, names):
+    monkeypatch.chdir(tmp_path)
+    for name in names:
+        Path(name).mkdir()
+    raw["models"] |= {"mine": {"family": "dense", "similarity": "cosine", **keys}}
+    raw["systems"] |= {
+        "mine": {"retriever": "mine", "seeds": 2},
+        "mine+ce": {"first_stage": "mine", "reranker": "ms-marco-minilm", "seeds": 2},
+    }
+    raw["grid"]["systems"] = ["bm25", "mine+ce"]
+    grid = Grid(config.load(raw))
+    stages = [grid.system(f"mine+ce.seed{i}").first_stage for i in (1, 2)]
+    models = [grid.retriever(stage) for stage in stages]
+    assert models == ["mine", "mine.seed2"]
+    assert [settings(grid, "fetch_model", model=model)["entry"]["path"] for model in models] == [
+        str(tmp_path / name) for name in names
+    ]
+    assert {grid.system(f"mine+ce.seed{i}").reranker for i in (1, 2)} == {"ms-marco-minilm"}
+    # The folder alone: the keys of the encoder are those of a model with one folder.
+    one = {**raw, "models": {**raw["models"], "mine": {"family": "dense", "similarity": "cosine", "path": names[1]}}}
+    one["systems"] = {"bm25": raw["systems"]["bm25"], "mine": {"retriever": "mine"}}
+    one["grid"] = {"systems": ["mine"], "datasets": ["scifact"]}
+    plain = Grid(config.load(one))
+    read = [
+        settings(of, "encode_dense", model=model, corpus="scifact", shard=0)
+        for of, model in ((plain, "mine"), (grid, models[1]))
+    ]
+    assert read[0] == read[1]
+
+
+@pytest.mark.parametrize(
+    ("keys", "system", "message"),
+    [
+        ({"path": "m-s{seed}"}, {}, "systems.mine: models.mine.path has {seed}, so it needs seeds: how many there are"),
+        ({"paths": ["a", "b"]}, {}, "systems.mine.seeds: models.mine.paths names 2 folders, so it needs seeds: 2"),
+        (
+            {"paths": ["a", "b"]},
+            {"seeds": 3},
+            "systems.mine.seeds: models.mine.paths names 2 folders, so it needs seeds: 2",
+        ),
+        ({"path": "m-s{seed}"}, {"seeds": 3}, "models.mine.seed3.path: there is no folder {here}/m-s3"),
+        (
+            {"paths": ["a", "b"], "path": "a"},
+            {},
+            "models.mine: the key 'paths' does not go with path: one of them says",
+        ),
+        ({"paths": ["a", "a"]}, {}, "models.mine.paths: 'a' is listed twice"),
+    ],
+)
+def test_folders_that_do_not_fit_the_seeds_are_refused_in_one_line(raw, tmp_path, monkeypatch, keys, system, message):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "m-s1", "m-s2"):
+        Path(name).mkdir()
+    raw["models"]["mine"] = {"family": "dense", "similarity": "cosine", **keys}
+    raw["systems"]["mine"] = {"retriever": "mine", **system}
+    raw["grid"] = {"systems": ["mine"], "datasets": ["scifact"]}
+    with pytest.raises(ConfigError) as refused:
+        config.load(raw)
+    [_, line] = str(refused.value).splitlines()
+    assert message.replace("{here}", str(tmp_path)) in line
+
+
+_NOT_RANDOM = "does not depend on a seed: the workflow trains none of its models, and none has a folder for each"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import checkpoints
 import pytest
 from small import TRAINED, finish, job_counts, run, table
 
@@ -71,3 +72,26 @@ def test_seeds_give_other_scores_and_the_tables_their_mean(small_grid, tiny_mode
     # A third seed runs alone.
     more = job_counts(run(_write(small_grid, tiny_models, tmp_path, 3), tmp_path, "-n"))
     assert (more["adapt"], more["train"], more["evaluate"]) == (1, 1, 3)
+
+
+@pytest.mark.slow
+def test_folders_of_own_trainings_have_the_mean_and_deviation_of_their_systems(small_grid, tmp_path):
+    folders = [checkpoints.save_bert(tmp_path / f"m-s{seed}", seed=seed) for seed in (1, 2)]
+    entry = {"family": "dense", "similarity": "cosine", "pooling": "mean"}
+    models = {f"alone{seed}": {**entry, "path": str(folder)} for seed, folder in enumerate(folders, 1)}
+    models["mine"] = {**entry, "path": str(tmp_path / "m-s{seed}")}
+    models["listed"] = {**entry, "paths": list(map(str, folders))}
+    systems: dict[str, Any] = {name: {"retriever": name} for name in models}
+    for name in ("mine", "listed"):
+        systems[name]["seeds"] = 2
+    configfile = small_grid(tmp_path, models=models, systems=systems, encode={"shard": 60, "precision": "float32"})
+    assert "mine.seed1" in finish(configfile, tmp_path)
+    tables = tmp_path / "results/grids/grid/tables"
+    seeds = from_csv("seeds", tables / "seeds.csv").set_index(["system", "metric"])
+    scores = from_csv("scores", tables / "scores.csv").set_index(["system", "metric"])["value"]
+    for (system, metric), row in seeds.iterrows():
+        alone = [scores[f"alone{seed}", metric] for seed in (1, 2)]
+        assert system in ("mine", "listed")
+        assert row["mean"] == pytest.approx(statistics.mean(alone))
+        assert row["deviation"] == pytest.approx(statistics.stdev(alone))
+    assert seeds["deviation"].max() > 0

@@ -188,7 +188,6 @@ def grid_problems(config: Config) -> Iterator[str]:
         yield from _leakage_problems(config, name)
         if config.models[name].revision == lock.RESOLVE and (checkpoint := config.models[name].checkpoint):
             yield from _lock_problems(name, checkpoint)
-    yield from _absent_folders(config)
 
 
 def _leakage_problems(config: Config, model: str) -> Iterator[str]:
@@ -216,7 +215,7 @@ def _lock_problems(model: str, checkpoint: str) -> Iterator[str]:
         )
 
 
-def _absent_folders(config: Config) -> Iterator[str]:
+def absent_folders(config: Config) -> Iterator[str]:
     """Yield the user's folders that the grid reads and that are not there, or lie where the workflow replaces files."""
     places: dict[str, str | None] = {}
     for corpus in sorted({dataset.corpus or "" for dataset in searched_datasets(config).values()}):

@@ -79,7 +79,9 @@ def load(raw: Mapping[str, Any]) -> Config:
     refuse(checks.entry_problems(config))
     config = config.model_copy(update={"metrics": _metrics(config)})
     refuse([*seeds.problems(config), *checks.grid_problems(config)])
-    config = _with_derived_models(seeds.expand(config))
+    config = seeds.expand(config)
+    refuse(checks.absent_folders(config))
+    config = _with_derived_models(config)
     return config.model_copy(update={"models": _with_models_per_corpus(config)})
 
 

@@ -12,7 +12,7 @@ from ..core.compute import Precision
 from ..core.errors import ConfigError
 from .lock import RESOLVE
 from .recipes import Adaptation, CrossEncoderTraining, Training
-from .values import LIST, Entry, HubId, Length, NotNegative, PathName, Positive, Refers, Seed, Size, once
+from .values import LIST, Entry, Folders, HubId, Length, NotNegative, PathName, Positive, Refers, Seed, Size, once
 
 # A commit, or resolve; a SHA-256; tokens as the vocabulary of a checkpoint spells them.
 Resolvable = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|resolve)$")]
@@ -152,7 +152,12 @@ class ModelEntry(Entry):
 
     checkpoint: HubId | None = Field(None, description="Model id on the Hugging Face hub.")
     revision: Resolvable | None = Field(None, description="Commit of the checkpoint, or resolve (docs/models.md).")
-    path: PathName | None = Field(None, description="Folder with the checkpoint, resolved as that of a corpus.")
+    path: PathName | None = Field(
+        None,
+        description="Folder with the checkpoint, resolved as that of a corpus. {seed} in it stands for 1, 2, … in the "
+        "members of a system with seeds.",
+    )
+    paths: Folders | None = Field(None, description="Folders of trainings of one model: one for each of the seeds.")
     package: str | None = Field(
         None, description="Installed Python package with the checkpoint. Its code does not run."
     )
@@ -188,6 +193,12 @@ class ModelEntry(Entry):
         """How the workflow trains the model, or None if it fetches the model."""
         return getattr(self, "train", None)
 
+    def folder(self, seed: int) -> str | None:
+        """Return the folder of the training of this number, from 1 on; None if the entry names none for each."""
+        if self.paths:
+            return self.paths[seed - 1]
+        return self.path.replace("{seed}", str(seed)) if self.path and "{seed}" in self.path else None
+
     @property
     def query_tower(self) -> str | None:
         """The model that encodes queries in place of this one, if there is one (DPR)."""
@@ -200,8 +211,8 @@ class ModelEntry(Entry):
 
     @property
     def origin(self) -> str:
-        """The key that says where the weights come from: endpoint, train, path, package or checkpoint."""
-        origins = ("endpoint", "train", "path", "package", "checkpoint")
+        """The key that says where the weights come from: endpoint, train, path, paths, package or checkpoint."""
+        origins = ("endpoint", "train", "path", "paths", "package", "checkpoint")
         return next((key for key in origins if getattr(self, key, None) is not None), "")
 
     def _problems(self) -> Iterator[str]:
@@ -210,6 +221,8 @@ class ModelEntry(Entry):
         yield from (f"the key {key!r} does not go with {by}" for key in unread)
         if self.path and self.package:
             yield "the key 'package' does not go with path: 'package: null' takes it out"
+        if self.paths and (self.path or self.package):
+            yield f"the key 'paths' does not go with {'path' if self.path else 'package'}: one of them says where it is"
         if self.revision and not self.checkpoint and "revision" not in unread:
             yield "revision: needs the checkpoint of which it is a commit"
         if by == "endpoint":
@@ -234,9 +247,20 @@ class ModelEntry(Entry):
 _SERVED = ("dense", "cross-encoder", "listwise-reranker")
 # Keys that decide how weights are read, if a model is not a checkpoint that our engine opens, and keys unread then.
 _UNREAD = {
-    "train": ("path", "package", "checkpoint", "endpoint", "engine", "revision", "files", "adapter", "pickled"),
+    "train": (
+        "path",
+        "paths",
+        "package",
+        "checkpoint",
+        "endpoint",
+        "engine",
+        "revision",
+        "files",
+        "adapter",
+        "pickled",
+    ),
     "endpoint": (
-        *("checkpoint", "revision", "path", "package", "files", "pickled", "adapter", "trust_remote_code"),
+        *("checkpoint", "revision", "path", "paths", "package", "files", "pickled", "adapter", "trust_remote_code"),
         *("max_length", "precision", "pooling", "brackets", "special_tokens", "chunks", "engine"),
     ),
     "engine": ("prompts", "pooling", "brackets", "special_tokens", "max_length", "precision", "chunks"),

@@ -1,8 +1,8 @@
-"""Systems with ``seeds``: one member per seed, with models of its own where the workflow trains them.
+"""Systems with ``seeds``: one member per seed, with models of its own where the workflow or the user trained them.
 
 Member 1 has the models of the registry. Each further member has copies of the models that the workflow trains for the
-system, with seeds that are one higher than those of the member before. What no seed changes (other checkpoints,
-corpora, systems without such models) is shared.
+system, with seeds that are one higher than those of the member before. Of a model that the user trained, each member
+has the next folder. What no seed changes (other checkpoints, corpora, systems without such models) is shared.
 """
 
 from __future__ import annotations
@@ -28,12 +28,27 @@ def problems(config: entries.Config) -> Iterator[str]:
                 yield f"systems.{name}.seeds: its part {part!r} has {seeds} seeds, so it needs as many"
     for name, system in config.systems.items():
         if system.seeds and not _is_random(config, name):
-            yield f"systems.{name}.seeds: {name!r} does not depend on a seed: the workflow trains none of its models"
+            why = "the workflow trains none of its models, and none has a folder for each"
+            yield f"systems.{name}.seeds: {name!r} does not depend on a seed: {why}"
+    yield from _folder_problems(config)
     if any(system.seeds for system in config.systems.values()):
         for kind, registry in (("systems", config.systems), ("models", config.models)):
             for name in registry:
                 if re.fullmatch(r".+\.seed\d+", name) and name.rpartition(".")[0] in registry:
                     yield f"{kind}.{name}: seeds need this name; rename the entry"
+
+
+def _folder_problems(config: entries.Config) -> Iterator[str]:
+    """Yield systems whose seeds are not as many as the folders of their models."""
+    for name in checks.with_parts(config.systems, config.grid.systems):
+        system = config.systems[name]
+        for model in checks.models_behind(config, [name]):
+            entry = config.models[model]
+            count = len(entry.paths or ())
+            if count and system.seeds != count:
+                yield f"systems.{name}.seeds: models.{model}.paths names {count} folders, so it needs seeds: {count}"
+            elif not system.seeds and entry.folder(1):
+                yield f"systems.{name}: models.{model}.path has {{seed}}, so it needs seeds: how many there are"
 
 
 def expand(config: entries.Config) -> entries.Config:
@@ -50,11 +65,16 @@ def expand(config: entries.Config) -> entries.Config:
             own["models"] = {model: member(model, number) for model in behind if number > 1}
             for part, copy in own["systems"].items():
                 systems[copy] = _copy(config.systems[part], own, seeds=None)
-            for model, copy in own["models"].items():
-                changes: dict[str, Any] = {"note": ""}
-                if train := config.models[model].training:
+            for model in behind:
+                entry, changes = config.models[model], dict[str, Any]()
+                if folder := entry.folder(number):
+                    changes |= {"path": folder, "paths": None}
+                if number > 1:
+                    changes["note"] = ""
+                if number > 1 and (train := entry.training):
                     changes["train"] = _copy(train, own, seed=(train.seed + number - 1) % SEED_LIMIT)
-                models[copy] = _copy(config.models[model], own, **changes)
+                if changes:
+                    models[own["models"].get(model, model)] = _copy(entry, own, **changes)
         made = tuple(member(name, number) for number in range(1, system.seeds + 1))
         systems[name] = entries.Repeated(members=made)
     return config.model_copy(update={"models": models, "systems": systems})
@@ -68,9 +88,9 @@ def _is_random(config: entries.Config, system: str) -> bool:
 
 
 def _has_seed(config: entries.Config, name: str) -> bool:
-    """Tell whether the workflow trains a model, or the model that encodes its queries."""
+    """Tell whether a model, or the one that encodes its queries, is trained here or has a folder for each seed."""
     model = config.models[name]
-    return bool(model.training or config.models[model.query_tower or name].training)
+    return any(one.training or one.folder(1) for one in (model, config.models[model.query_tower or name]))
 
 
 def _copy(entry: entries.Entry, copies: Mapping[str, Mapping[str, str]], **changes: Any) -> Any:

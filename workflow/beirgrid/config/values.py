@@ -46,6 +46,7 @@ HubId = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,95}/)?[A-Z
 Revision = Annotated[str, Field(pattern=COMMIT)]
 Language = Annotated[str, Field(pattern=r"^[a-z]{2}$")]
 Names = Annotated[tuple[str, ...], LIST, AfterValidator(once), Field(min_length=1)]
+Folders = Annotated[tuple[PathName, ...], LIST, AfterValidator(once), Field(min_length=2)]
 Count = Annotated[int, Field(ge=1, le=MOST_COUNTED)]
 Size = Annotated[int, Field(ge=1, le=MOST_SIZE)]
 SizeOrZero = Annotated[int, Field(ge=0, le=MOST_SIZE)]
