@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -71,6 +72,74 @@ def test_every_value_is_compared_query_by_query(work, tmp_path):
         assert (row["low"], row["high"]) == pytest.approx(tuple(test.confidence_interval(1 - 0.05 / 3)))
         assert row["p"] == pytest.approx(min(1, 3 * test.pvalue))
         assert row["verdict"] == ("open" if row["low"] <= 0 else "B is better")
+
+
+@pytest.fixture
+def reproduced(tmp_path: Path, monkeypatch) -> None:
+    """Work in a folder with an original experiment (base, s) in a, and its reproduction in b, with shorter rankings."""
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("a", 1), ("b", 5)):
+        with finished.at(Path(name)):
+            finished.collection(Path(), "x")
+            finished.searched("base", "x", finished.rankings(seed), "float32")
+            found = finished.rankings(seed + 1, 6)
+            if name == "b":
+                found["q11"] = found["q11"][:4]
+            finished.searched("s", "x", found, "float32")
+
+
+@pytest.mark.usefixtures("reproduced")
+def test_measures_of_a_reproduction_are_those_of_repro_eval(capsys):
+    evaluators = pytest.importorskip("repro_eval.Evaluator")
+    found, qrels = {}, Path("qrels.trec")
+    for side in "ab":
+        for system in ("base", "s"):
+            found[side, system] = Path(f"{side}-{system}.trec")
+            content = gzip.decompress(Path(f"{side}/results/runs/{system}/x.run.gz").read_bytes()).decode()
+            found[side, system].write_text(content)
+    lines = Path("a/results/datasets/x/qrels.tsv").read_text().splitlines()
+    qrels.write_text("".join(f"{q} 0 {d} {g}\n" for q, d, g in (line.split("\t") for line in lines[1:])))
+    given = {
+        f"run_{role}_{which}_path": str(found[side, system])
+        for role, system in (("b", "base"), ("a", "s"))
+        for which, side in (("orig", "a"), ("rep", "b"))
+    }
+    theirs = evaluators.RpdEvaluator(qrels_orig_path=str(qrels), **given)
+    theirs.evaluate()
+    for run in (theirs.run_a_orig, theirs.run_a_rep):
+        run["q11"] = dict(list(run["q11"].items())[:4])  # it takes no rankings of different lengths
+    tau = theirs.ktu()["advanced"]
+    theirs.run_a_orig = evaluators.load_run(str(found["a", "s"]))
+    assert _compare("a:s", "b:s", "--reproduction", "--baseline", "base", "--output", "c.csv") == 1
+    rows = pd.read_csv("c.csv").set_index("metric").to_dict("index")
+    for metric, name in (("ndcg@10", "nDCG@10"), ("recall@5", "R@5")):
+        row = rows[metric]
+        assert row["ktu"] == pytest.approx(tau)
+        assert row["rbo"] == pytest.approx(theirs.rbo()["advanced"])
+        assert row["rmse"] == pytest.approx(theirs.rmse()["advanced"][name])
+        assert row["effect_ratio"] == pytest.approx(theirs.er()[name])
+        assert row["p_paired"] == pytest.approx(theirs.ttest()["advanced"][name])
+    assert "repro_eval's measures of Breuer et al. (2020)" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("reproduced")
+def test_without_a_baseline_there_is_no_effect_and_without_the_option_no_repro_eval(monkeypatch, capsys):
+    _compare("a:s", "b:s", "--reproduction", "--output", "c.csv")
+    assert list(pd.read_csv("c.csv"))[-3:] == ["ktu", "rbo", "p_paired"]
+    _compare("a:s", "a:s", "--reproduction", "--output", "c.csv")
+    same = pd.read_csv("c.csv").iloc[0]
+    assert (same["ktu"], same["rmse"], same["p_paired"]) == (1, 0, 1)
+    assert _compare("a:s", "b:s", "--baseline", "base") == 2
+    assert _compare("a:s", "b:s", "--reproduction", "--baseline", "nosuch") == 2
+    said = capsys.readouterr().err
+    assert "--baseline: only --reproduction reads it" in said
+    assert "--baseline: A has no system 'nosuch' on x" in said
+    for name in [name for name in sys.modules if name.startswith("repro_eval")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "repro_eval", None)
+    assert _compare("a:s", "b:s") == 1
+    assert _compare("a:s", "b:s", "--reproduction") == 2
+    assert "pip install 'beirgrid[reproduction]'" in capsys.readouterr().err
 
 
 def test_a_group_of_queries_counts_once_also_where_main_is_a_metric_of_groups(tmp_path, monkeypatch, capsys):

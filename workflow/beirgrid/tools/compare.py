@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from pydantic import AfterValidator
 
+from ..analysis import reproduction as breuer
 from ..analysis.tables import EvaluatedDataset, by_units, read_dataset
 from ..config.values import NotNegative
 from ..core import files, paths, provenance
@@ -33,7 +34,12 @@ _COLUMNS = [
 ]
 # The printed columns of a value that differs, and the titles of those that are not called by their names.
 _PRINTED = ["dataset", "system", "metric", "first", "second", "difference", "low", "high", "p", "verdict", "rmse"]
-_TITLES = {"first": "A", "second": "B", "difference": "B - A", "rmse": "RMSE"}
+_TITLES = {"first": "A", "second": "B", "difference": "B - A", "rmse": "RMSE", "ktu": "KTU", "rbo": "RBO"}
+_REPRODUCTION = (
+    "KTU, RBO, effect_ratio, p_paired: repro_eval's measures of Breuer et al. (2020) of B as a reproduction of A; "
+    "p_paired is not corrected."
+)
+_P = ("p", "p_paired")
 # Facts of records that are conditions; other facts are outcomes. Paths are no conditions: contents have hashes.
 _FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256")
 # Records that stages of one name may write for a cell.
@@ -46,6 +52,7 @@ class Pair(NamedTuple):
     systems: tuple[str, str]
     dataset: str
     runs: tuple[tuple[Result, ...], tuple[Result, ...]]
+    baselines: tuple[tuple[Result, ...], tuple[Result, ...]] = ((), ())
 
 
 class Differences(NamedTuple):
@@ -69,6 +76,8 @@ def compare(
     ] = (),
     datasets: Annotated[NameLists, "datasets (default: all)"] = (),
     tolerance: Annotated[NotNegative, "largest difference that counts as equal"] = 0.0,
+    reproduction: Annotated[bool, "add repro_eval's measures of B as a reproduction of A"] = False,
+    baseline: Annotated[str, "system of both sides over which --reproduction measures the effect"] = "",
     output: Annotated[Path | None, "CSV file for all values"] = None,
 ) -> int:
     """Compare two systems, grids or results folders, cell by cell.
@@ -87,12 +96,19 @@ def compare(
     try:
         if output and output.suffix != ".csv":
             raise BeirgridError(f"--output: {output} is written as CSV: name a file .csv")
+        if baseline and not reproduction:
+            raise BeirgridError("--baseline: only --reproduction reads it; add that")
+        if reproduction:
+            breuer.require()
         (first, one), (second, other) = _side(a, directory), _side(b, directory)
         pairs = _pairs(first, one, second, other, datasets)
+        if baseline:
+            pairs = [_with_baselines(pair, baseline, first, second) for pair in pairs]
     except BeirgridError as error:
         error.exit_status = NOT_COMPARABLE
         raise
-    differences = _differences(pairs, metrics, tolerance, _plans(first.folder) if first.folder == second.folder else [])
+    grids = _plans(first.folder) if first.folder == second.folder else []
+    differences = _differences(pairs, metrics, tolerance, grids, reproduction)
     if output:
         files.write_text(output, guarded(differences.values).to_csv(index=False))
     show(f"A: {a}", f"B: {b}", *_lines(differences, tolerance))
@@ -134,11 +150,24 @@ def _pairs(first: Results, one: str, second: Results, other: str, datasets: Sequ
     return pairs
 
 
+def _with_baselines(pair: Pair, baseline: str, first: Results, second: Results) -> Pair:
+    """Add the runs of a baseline to a pair of cells; raise DataError if a side has none."""
+    found = tuple(side.runs(baseline).get(pair.dataset, ()) for side in (first, second))
+    for side, name in zip("AB", found, strict=True):
+        if all(pair.runs) and not name:
+            raise DataError(f"--baseline: {side} has no system {baseline!r} on {pair.dataset}")
+    return pair._replace(baselines=(found[0], found[1]))
+
+
 # Differences ----------------------------------------------------------------------------------------------------------
 
 
 def _differences(
-    pairs: list[Pair], metrics: Sequence[str], tolerance: float, grids: Collection[GridSummary]
+    pairs: list[Pair],
+    metrics: Sequence[str],
+    tolerance: float,
+    grids: Collection[GridSummary],
+    reproduction: bool,
 ) -> Differences:
     """Compare the cells that both sides have, which ``grids`` may plan."""
     differences, tables = Differences(pd.DataFrame(columns=_COLUMNS), [], [], Counter()), list[pd.DataFrame]()
@@ -148,7 +177,8 @@ def _differences(
             differences.only.extend(f"only in {side}: {system} on {pair.dataset}" for side, system, of in sides if of)
             continue
         try:
-            values, changed = _compare_cells(pair, metrics, tolerance), _changed_conditions(pair)
+            values = _compare_cells(pair, metrics, tolerance, reproduction)
+            changed = _changed_conditions(pair)
         except DataError as error:
             differences.refused.append(f"{' and '.join(dict.fromkeys(pair.systems))} on {pair.dataset}: {error}")
             continue
@@ -157,7 +187,8 @@ def _differences(
     if not tables:
         return differences
     values = pd.concat(tables, ignore_index=True)
-    return differences._replace(values=_decided(values, grids)[_COLUMNS])
+    columns = [*_COLUMNS, *(name for name in breuer.COLUMNS if name in values)]
+    return differences._replace(values=_decided(values, grids)[columns])
 
 
 def _plans(folder: Path) -> list[GridSummary]:
@@ -180,25 +211,36 @@ def _decided(values: pd.DataFrame, grids: Collection[GridSummary]) -> pd.DataFra
     return values.assign(verdict=values["verdict"].mask(values["verdict"] == comparisons.BETTER, better))
 
 
-def _compare_cells(pair: Pair, metrics: Sequence[str], tolerance: float) -> pd.DataFrame:
+def _compare_cells(pair: Pair, metrics: Sequence[str], tolerance: float, reproduction: bool) -> pd.DataFrame:
     """Return a row per metric of two cells. A query's score is its mean over the seeds.
 
     Raises:
         DataError: a file is missing or damaged, lacks a metric, or has other queries.
     """
     first, second = pair.runs
-    runs = [*first, *second]
+    sides = [side for side in (first, second, *pair.baselines) if side]
+    runs = [of for side in sides for of in side]
     known, *others = [scores.read_cell(of)[0].means for of in runs]
     metrics = metrics or [metric for metric in known if all(metric in means for means in others)]
     if not metrics:
         raise DataError(f"{first[0].per_query} and {second[0].per_query} have no metric in common")
     paths = {f"{i:06}": of.per_query for i, of in enumerate(runs)}  # read_dataset sorts the names
     read = read_dataset(pair.dataset, paths, metrics, scores.main_metric(first[0].scores))
-    parts = np.split(read.scores, [len(first)], axis=1)
-    means = read._replace(systems=("", ""), scores=np.stack([part.mean(axis=1) for part in parts], axis=1))
-    table = pd.concat([measure(of_units, tolerance=tolerance) for (of_units,) in by_units([means])], ignore_index=True)
-    about = {"system": pair.systems[0], "other": pair.systems[1], "dataset": pair.dataset}
+    parts = np.split(read.scores, np.cumsum([len(side) for side in sides])[:-1], axis=1)
+    means = read._replace(systems=("",) * len(sides), scores=np.stack([part.mean(axis=1) for part in parts], axis=1))
+    rows = [_rows(cells, tolerance, reproduction) for (cells,) in by_units([means])]
+    table = pd.concat(rows, ignore_index=True)
+    about: dict[str, Any] = {"system": pair.systems[0], "other": pair.systems[1], "dataset": pair.dataset}
+    if reproduction and len(first) == len(second) == 1:  # the mean of seeds has no ranking
+        about |= breuer.of_rankings(first[0].run, second[0].run)
     return table.assign(**about, first_seeds=len(first), second_seeds=len(second))
+
+
+def _rows(cells: EvaluatedDataset, tolerance: float, reproduction: bool) -> pd.DataFrame:
+    """Return a row per metric of two cells, which the cells of their baselines may follow."""
+    pair, baselines = np.split(cells.scores, [2], axis=1)
+    table = measure(cells._replace(scores=pair), tolerance=tolerance)
+    return table.assign(**breuer.of_scores(pair, baselines if baselines.size else None)) if reproduction else table
 
 
 def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0) -> pd.DataFrame:
@@ -263,11 +305,16 @@ def _lines(differences: Differences, tolerance: float) -> Iterator[str]:
     if len(differing):
         both = differing["system"] + (" / " + differing["other"]).where(differing["system"] != differing["other"], "")
         metrics = differing["metric"].map(written)
-        table = differing.assign(system=both, metric=metrics)[_PRINTED].rename(columns=_TITLES)
+        printed = [*_PRINTED, *(name for name in breuer.COLUMNS if name in values)]
+        table = differing.assign(system=both, metric=metrics)[printed].rename(columns=_TITLES)
         yield ""
-        yield from table.to_string(index=False, float_format="%.4f", formatters={"p": "{:.2g}".format}).splitlines()
+        yield from table.to_string(
+            index=False, float_format="%.4f", formatters=dict.fromkeys(_P, "{:.2g}".format)
+        ).splitlines()
         yield "low, high, p, verdict: paired t test, corrected for all cells of a metric or of a plan (Bonferroni)."
         yield "RMSE: root mean square difference of the queries."
+        if "p_paired" in values:
+            yield _REPRODUCTION
     yield ""
     yield f"Cells compared: {len(values.groupby(['system', 'other', 'dataset'])):,}"
     yield f"Values that are the same within {tolerance:g}: {len(values) - len(differing):,} of {len(values):,}"
