@@ -6,7 +6,9 @@ import csv
 import json
 from pathlib import Path
 
+import finished
 import pytest
+import pytrec_eval
 import yaml
 from helpers import fetch_corpus, fetch_dataset, main, set_step
 
@@ -310,3 +312,76 @@ def test_runs_of_other_queries_or_documents_make_no_pool(made, tmp_path, file, b
     with pytest.raises(DataError, match=message):
         set_step("pool", made.folder)
     assert not made.store.pool()
+
+
+# The holes of a dataset -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def holed(tmp_path, monkeypatch) -> Path:
+    """Work in a folder in which a grid ran two systems over x: ``known`` finds what is judged, ``new`` the others."""
+    monkeypatch.chdir(tmp_path)
+    finished.collection(Path(), "x")
+    judged, others = ["d0", "d1", "d2"], ["d3", "d4", "d5"]
+    for system, first, then in (("known", judged, others), ("new", others, judged)):
+        orders = {query: first[i % 3 :] + first[: i % 3] + then for i, query in enumerate(finished.QUERIES)}
+        finished.searched(system, "x", orders, "float32")
+    return tmp_path
+
+
+def _ndcg(system: str, version: int) -> float:
+    """Compute the mean nDCG@10 of a run under a version of the set's qrels with trec_eval."""
+    grades: dict[str, dict[str, int]] = {}
+    for line in Path(f"filled/versions/{version}.tsv").read_text().splitlines()[1:]:
+        query, document, grade = line.split("\t")
+        grades.setdefault(query, {})[document] = int(grade)
+    ranked = runs.read(Path(f"results/runs/{system}/x.run.gz"))
+    scores = {query: dict(zip(of.ids, of.scores.tolist(), strict=True)) for query, of in ranked.items()}
+    found = pytrec_eval.RelevanceEvaluator(grades, {"ndcg_cut.10"}).evaluate(scores)
+    return sum(of["ndcg_cut_10"] for of in found.values()) / len(found)
+
+
+@pytest.mark.usefixtures("holed")
+def test_holes_of_a_dataset_are_judged_and_the_table_shows_both_versions(told):
+    said = told("init", "filled", "--from", "x")
+    assert "10 documents; version 0 has the 36 judgements of x" in said
+    assert "36 new pairs to judge, of 72 in the top 10 of all runs" in said
+    made = EvaluationSet(Path("filled"))
+    assert made.description.grades == {
+        0: "not relevant: the document has nothing to do with the query",
+        **{grade: f"relevant, grade {grade} of 3" for grade in (1, 2, 3)},
+    }
+    assert {document for _, document in made.store.pool()} == {"d3", "d4", "d5"}
+    while pair := made.store.next("ann"):
+        made.store.judge(Grading("ann", *pair, 3 if pair != ("q0", "d5") else 0))
+    assert "beirgrid set compare filled 0 1 shows the table" in told("accept", "filled")
+    newest = EvaluationSet(Path("filled")).description.versions[-1]
+    assert (newest.number, newest.judgements, newest.judges) == (1, 72, ["ann", "x"])
+    said = told("compare", "filled", 0, 1)
+    for system, ranks in (("known", "1 → 2"), ("new", "2 → 1")):
+        before, after = (_ndcg(system, version) for version in (0, 1))
+        row = next(line.split() for line in said.splitlines() if line.startswith(system))
+        assert row[1:6] == [f"{before:.4f}", f"{after:.4f}", f"{after - before:+.4f}", "30.0%", "0.0%"]
+        assert " ".join(row[6:]) == ranks
+    assert "Verdicts that change: 1 of 1 pairs of systems." in said
+    assert "known and new: known is better than new → new is better than known" in said
+    assert "new has the highest ndcg@10" in told("status", "filled")
+    assert "0 new pairs to judge" in told("pool", "filled", "--depth", "10")
+    assert "72 judgements: a run can read them" in told("check", "filled")
+
+
+@pytest.mark.usefixtures("holed")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--from", "nosuch"), r"results has no dataset 'nosuch': run a grid over it first"),
+        (("--from", "x"), r"^x has no qrels to fill: make a set of its documents"),
+        (("--from", "x", "--documents", "docs"), r"^say where the documents come from"),
+        ((), r"^say where the documents come from"),
+    ],
+)
+def test_a_set_from_no_dataset_with_qrels_is_refused_in_one_sentence(words, message):
+    Path("results/datasets/x/qrels.tsv").write_text("query-id\tcorpus-id\tscore\n")
+    with pytest.raises(BeirgridError, match=message):
+        set_step("init", "filled", *words)
+    assert not Path("filled").exists()

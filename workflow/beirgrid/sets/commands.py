@@ -13,13 +13,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ..collections import intake
-from ..collections.collection import pick_documents, read_queries
+from ..collections import intake, qrels
+from ..collections.collection import pick_documents, read_documents, read_queries
 from ..collections.sources import judged_by
 from ..config.values import Size
-from ..core import files, lineage, paths
+from ..core import files, lineage, paths, provenance
 from ..core.errors import BeirgridError, DataError, say, show, table_lines, warn
 from ..results import results_folder, summary
+from ..results.summary import GridSummary
 from ..runs import runs
 from ..tools.run import as_yaml
 from . import documents, findings, models, pools, queries, server
@@ -31,6 +32,8 @@ from .store import MODEL
 _LEAST_KAPPA = 0.41
 # Queries with personal data, and kinds of flaws of documents, that a warning names.
 _NAMED = 5
+# Depth of the pool of a dataset's holes: that of its main metric.
+HOLES_TO = 10
 Folder = Annotated[Path, "folder of the evaluation set"]
 Results = Annotated[Path, f"{results_folder.PLACE} (default: here)"]
 
@@ -38,21 +41,25 @@ Results = Annotated[Path, f"{results_folder.PLACE} (default: here)"]
 def init(
     folder: Folder,
     *,
-    source: Annotated[Path, "folder or file: md, txt, html, pdf, jsonl, csv, …", "--documents"],
+    source: Annotated[Path | None, "folder or file: md, txt, html, pdf, jsonl, csv, …", "--documents"] = None,
+    dataset: Annotated[str, "a dataset that a grid ran: judge what its qrels lack", "--from"] = "",
     chunk: Annotated[int | None, Field(ge=20), "cut longer documents into chunks of at most N words"] = None,
     licence: Annotated[str, "licence of the documents"] = "",
+    results: Results = Path(),
 ) -> None:
-    """Make a set from a folder of documents, with a grid file that runs it."""
+    """Make a set from a folder of documents, or from a dataset whose qrels have holes, and a grid file that runs it."""
+    if (source is None) == (not dataset) or (dataset and chunk):
+        raise BeirgridError("say where the documents come from: --documents FOLDER [--chunk N], or --from DATASET")
+    if dataset:
+        _fill(folder, dataset, licence, results)
+    elif source:
+        _take(folder, source, chunk, licence)
+
+
+def _take(folder: Path, source: Path, chunk: int | None, licence: str) -> None:
+    """Make a set from documents, and say what is left out of them."""
     texts, flaws = documents.read(source, chunk)
-    made = EvaluationSet.create(folder, texts, str(source), licence, flaws=flaws)
-    name = made.description.name
-    grid = {
-        "grid": {"name": name, "systems": ["bm25", "minilm", "bm25+minilm"], "datasets": [name]},
-        "corpora": {name: {"source": "local", "path": str(folder)}},
-        "datasets": {name: {"corpus": name, "queries_are_documents": False}},
-    }
-    comment = f"# Runs the evaluation set {name}. Until the set has qrels, the grid makes runs only."
-    files.write_text(folder / "grid.yaml", f"{comment}\n{as_yaml(grid)}")
+    _write_grid(EvaluationSet.create(folder, texts, str(source), licence, flaws=flaws))
     show(f"{folder}: {len(texts):,} documents from {source}")
     for flaw, number in Counter(flaws.values()).most_common(_NAMED):
         first = next(document for document, of_document in flaws.items() if of_document == flaw)
@@ -60,6 +67,48 @@ def init(
     if flaws:
         warn(f"{len(flaws):,} files and documents are left out, without text, cut or repeated: set.json names them")
     show(f"Next: beirgrid set queries {folder} --from FILE")
+
+
+def _write_grid(made: EvaluationSet) -> None:
+    """Write the grid file of a set."""
+    name = made.description.name
+    grid = {
+        "grid": {"name": name, "systems": ["bm25", "minilm", "bm25+minilm"], "datasets": [name]},
+        "corpora": {name: {"source": "local", "path": str(made.folder)}},
+        "datasets": {name: {"corpus": name, "queries_are_documents": False}},
+    }
+    comment = f"# Runs the evaluation set {name}. Until the set has qrels, the grid makes runs only."
+    files.write_text(made.folder / "grid.yaml", f"{comment}\n{as_yaml(grid)}")
+
+
+def _fill(folder: Path, dataset: str, licence: str, results: Path) -> None:
+    """Make a set whose version 0 has a dataset's qrels, and whose pool is what systems rank high and nobody judged."""
+    place = results_folder.locate(results).folder
+    queries_file, qrels_file, record = (
+        place / Path(pattern.format(dataset=dataset)).relative_to("results")
+        for pattern in (paths.QUERIES, paths.QRELS, paths.DATASET_RECORD)
+    )
+    if not record.is_file():
+        remedy = f"beirgrid run --systems bm25,minilm --datasets {dataset}"
+        raise DataError(f"{place} has no dataset {dataset!r}: run a grid over it first ({remedy})")
+    if not any(True for _ in qrels.judgements(qrels_file)):
+        raise DataError(f"{dataset} has no qrels to fill: make a set of its documents (set init --documents)")
+    cells = results_folder.find(results).cells
+    systems = tuple(system for (system, name), cell in cells.items() if name == dataset and cell.run.is_file())
+    if not systems:
+        raise DataError(f"{place} has no runs of {dataset}: finish a grid over it first")
+    corpus = provenance.read_record(record)["settings"]["entry"]["corpus"]
+    documents_file = place / Path(paths.CORPUS.format(corpus=corpus)).relative_to("results")
+    texts = [document for rows in read_documents(documents_file) for document in rows]
+    made = EvaluationSet.create(folder, texts, dataset, licence)
+    judged = qrels.read(qrels_file)
+    asked = read_queries(queries_file)
+    made.write_queries((queries.SetQuery(query, asked[query]) for query in judged), **{"from": dataset})
+    made.adopt(dataset, corpus, judged)
+    _write_grid(made)
+    known = sum(map(len, judged.values()))
+    show(f"{folder}: {len(texts):,} documents; version 0 has the {known:,} judgements of {dataset}")
+    make_pool(folder, depth=HOLES_TO, systems=systems, results=results)
 
 
 def add_queries(
@@ -126,7 +175,7 @@ def make_pool(
         for system, of_system in _rankings(made, results, systems).items()
     }
     earlier = made.store.pool()
-    pool = pools.pool(rankings, depth, judgements, earlier)
+    pool = pools.pool(rankings, depth, judgements, earlier.keys() | made.adopted().keys())
     _refuse_other_documents(made, results, {document for _, document in pool.pairs})
     new = made.store.add_pool(pool.pairs, overlap)
     facts = {"depth": depth, "systems": sorted(rankings), "queries": len(some), "candidates": pool.candidates}
@@ -208,11 +257,15 @@ def accept(
         f"by {', '.join(version.judges)} ({version.resolution})"
     )
     if is_by_model:
-        by_people = [one for one in made.description.versions if not one.judges[0].startswith(MODEL)]
+        versions = [one for one in made.description.versions if one.number]
+        by_people = [one for one in versions if not one.judges[0].startswith(MODEL)]
         options = [f" --resolution {one.resolution} --adjudicator {one.adjudicator!r}" for one in by_people]
         show(f"To go back to people's judgements: beirgrid set accept {folder}{['', *options][-1]}")
     else:
         show(*findings.judge_agreement(made))
+    if made.description.dataset:
+        show(f"Next: beirgrid set compare {folder} 0 {version.number} shows the table before and after")
+        return
     show(f"Next: run the grid again (beirgrid run {folder / 'grid.yaml'}), and its tables show this version")
 
 
@@ -242,8 +295,7 @@ def status(
     rankings = _rankings(made, results) if about.versions else {}
     if about.versions:
         judgements = made.qrels(about.versions[-1].number)
-        grids = results_folder.of_grids(results_folder.locate(results).folder, summary.read).values()
-        tested = findings.paired_tests(judgements, rankings, about.name, grids)
+        tested = findings.paired_tests(judgements, rankings, *_plans(made, results))
         show(*findings.opening(judgements, rankings, tested))
     show(f"{about.name}: {texts:,} documents, {asked:,} queries")
     if not (pool := made.store.pool()):
@@ -301,15 +353,25 @@ def compare_versions(
     *,
     results: Results = Path(),
 ) -> None:
-    """Compare the scores and ranks of all systems under two versions of the qrels."""
+    """Compare the scores, ranks and verdicts of all systems under two versions of the qrels."""
     made = EvaluationSet(folder)
     read = [(number, made.qrels(number)) for number in versions]
-    show(*findings.changes(read, _rankings(made, results)))
+    rankings = _rankings(made, results)
+    show(*findings.changes(read, rankings))
+    tested = [findings.paired_tests(judged, rankings, *_plans(made, results)) for _, judged in read]
+    show(*findings.verdict_changes(*tested))
+
+
+def _plans(made: EvaluationSet, results: Path) -> tuple[str, list[GridSummary]]:
+    """Return the name under which grids know a set, and the grids at a place, which may plan comparisons on it."""
+    grids = results_folder.of_grids(results_folder.locate(results).folder, summary.read)
+    return made.description.dataset or made.description.name, list(grids.values())
 
 
 def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] = ()) -> dict[str, Any]:
     """Return the runs of a set: system to query to document ids; refuse runs of other queries than the set has."""
-    name, asked, folder = made.description.name, made.queries(), results_folder.locate(results).folder
+    name = made.description.dataset or made.description.name
+    asked, folder = made.queries(), results_folder.locate(results).folder
     have = {path.parent.name: path for path in sorted(folder.glob(f"runs/*/{name}.run.gz"))}
     wanted = list(systems or have)
     if absent := [system for system in wanted or ["any system"] if system not in have]:
@@ -335,7 +397,7 @@ def _warn_of_changed_texts(made: EvaluationSet) -> None:
 
 def _refuse_other_documents(made: EvaluationSet, results: Path, pooled: set[str]) -> None:
     """Raise DataError if systems found documents that the set lacks, or of which it has another text."""
-    texts, name = made.documents(pooled), made.description.name
+    texts, name = made.documents(pooled), made.description.corpus or made.description.name
     corpus = results_folder.locate(results).folder / Path(paths.CORPUS.format(corpus=name)).relative_to("results")
     for document in pick_documents(corpus, pooled) if corpus.is_file() else ():
         if document != texts[document.id]:

@@ -4,7 +4,7 @@ set.json              name, guideline, grades, origin of documents and queries, 
 corpus.jsonl          documents
 queries.jsonl         queries
 judgements.sqlite     the pool, and all judgements of all judges
-versions/{n}.tsv      the qrels of each version
+versions/{n}.tsv      the qrels of each version; 0 has those of the dataset whose holes the set fills
 qrels/test.tsv        the qrels of the newest version
 """
 
@@ -77,6 +77,9 @@ class Description(BaseModel):
     pools: list[dict[str, Any]] = Field(default_factory=list)
     models: dict[str, dict[str, Any]] = Field(default_factory=dict)
     versions: list[Version] = Field(default_factory=list)
+    # If version 0 has the qrels of a dataset that a grid ran: that dataset, and its corpus.
+    dataset: str = ""
+    corpus: str = ""
     made_with: str = f"beirgrid {__version__}"
 
 
@@ -116,6 +119,22 @@ class EvaluationSet:
             write_jsonl([documents], temporary)
         files.write_text(folder / "set.json", description.model_dump_json(indent=2))
         return cls(folder)
+
+    def adopt(self, dataset: str, corpus: str, judged: qrels.Qrels) -> None:
+        """Take the qrels of a dataset as version 0, and their grades as those of the set."""
+        grades = sorted({grade for of_query in judged.values() for grade in of_query.values() if grade > 0})
+        how = {grade: f"relevant, grade {grade} of {grades[-1]}" if len(grades) > 1 else "relevant" for grade in grades}
+        pairs = {(query, document): grade for query, of in judged.items() for document, grade in of.items()}
+        with self.edit() as description:
+            description.dataset = dataset
+            description.corpus = corpus
+            description.grades = {0: GRADES[0], **how}
+            self._add_version(0, pairs, judges=[dataset], resolution="majority")
+
+    def adopted(self) -> dict[Pair, int]:
+        """Return the grades of version 0, if the set fills the holes of a dataset."""
+        judged = self.qrels(0) if self.description.dataset else {}
+        return {(query, document): grade for query, of in judged.items() for document, grade in of.items()}
 
     @contextmanager
     def edit(self) -> Iterator[Description]:
@@ -210,30 +229,38 @@ class EvaluationSet:
                 f"{document!r} for query {query!r}: beirgrid set status {self.folder} --disagreements FILE lists them, "
                 f"and beirgrid set judge {self.folder} --take-back {adjudicator!r} FILE stores the column grade"
             )
-        if not any(grade > 0 for grade in resolved.values()):
+        if not any(grade > 0 for grade in resolved.values()) and not (resolved and self.description.dataset):
             counted = f"none of the {len(resolved)} judged documents is relevant (judges are {names})"
             raise BeirgridError(f"{self.folder}: {counted}: every score would be 0")
-        lines = (f"{query}\t{document}\t{grade}\n" for (query, document), grade in sorted(resolved.items()))
-        text = "query-id\tcorpus-id\tscore\n" + "".join(lines)
         measured = coefficients(without_adjudicators(people | grades, {adjudicator}))
+        adopted = self.adopted()
         with self.edit() as description:  # or else two commands may take one number
-            number = len(description.versions) + 1
-            path = self.folder / f"versions/{number}.tsv"
-            files.write_text(path, text)
-            version = Version(
-                number=number,
-                date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-                judges=sorted(grades),
-                judgements=len(resolved),
-                queries=len({query for query, _ in resolved}),
+            return self._add_version(
+                1 + max((made.number for made in description.versions), default=0),
+                adopted | resolved,
+                judges=[*sorted(grades), *([description.dataset] if adopted else [])],
                 resolution=how,
                 adjudicator=adjudicator,
-                guideline=description.guideline,
                 agreement=[coefficient._asdict() for coefficient in measured if coefficient.pairs],
-                sha256=files.sha256(path),
             )
-            description.versions.append(version)
-            files.write_text(self.folder / "qrels/test.tsv", text)
+
+    def _add_version(self, number: int, resolved: Mapping[Pair, int], **about: Any) -> Version:
+        """Write the qrels of a version, describe it, and use it as the set's qrels."""
+        lines = (f"{query}\t{document}\t{grade}\n" for (query, document), grade in sorted(resolved.items()))
+        text = "query-id\tcorpus-id\tscore\n" + "".join(lines)
+        path = self.folder / f"versions/{number}.tsv"
+        files.write_text(path, text)
+        version = Version(
+            number=number,
+            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            judgements=len(resolved),
+            queries=len({query for query, _ in resolved}),
+            guideline=self.description.guideline,
+            sha256=files.sha256(path),
+            **about,
+        )
+        self.description.versions.append(version)
+        files.write_text(self.folder / "qrels/test.tsv", text)
         return version
 
     def qrels(self, version: int) -> Mapping[str, Mapping[str, int]]:

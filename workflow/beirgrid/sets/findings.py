@@ -94,6 +94,25 @@ def changes(versions: Sequence[tuple[int, Grades]], rankings: pools.Rankings) ->
     return lines
 
 
+def verdict_changes(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
+    """Report which pairs of systems have another verdict in the second result of ``paired_tests``."""
+    first, second = (
+        {
+            frozenset((row.system, row.other)): f"{row.system} is better than {row.other}"
+            if row.verdict == comparisons.BETTER
+            else row.verdict
+            for row in tested.itertuples()
+        }
+        for tested in (before, after)
+    )
+    changed = [
+        f"  {' and '.join(sorted(pair))}: {first[pair]} → {second[pair]}"
+        for pair in first
+        if first[pair] != second[pair]
+    ]
+    return [f"Verdicts that change: {len(changed):,} of {len(first):,} pairs of systems.", *changed]
+
+
 def paired_tests(
     grades: Grades, rankings: pools.Rankings, name: str = "", grids: Collection[GridSummary] = ()
 ) -> pd.DataFrame:
