@@ -363,7 +363,7 @@ def test_holes_of_a_dataset_are_judged_and_the_table_shows_both_versions(told):
         row = next(line.split() for line in said.splitlines() if line.startswith(system))
         assert row[1:6] == [f"{before:.4f}", f"{after:.4f}", f"{after - before:+.4f}", "30.0%", "0.0%"]
         assert " ".join(row[6:]) == ranks
-    assert "Verdicts that change: 1 of 1 pairs of systems." in said
+    assert "Verdicts that change: 1 of 1 pair of systems." in said
     assert "known and new: known is better than new → new is better than known" in said
     assert "new has the highest ndcg@10" in told("status", "filled")
     assert "0 new pairs to judge" in told("pool", "filled", "--depth", "10")

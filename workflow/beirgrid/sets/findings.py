@@ -97,20 +97,20 @@ def changes(versions: Sequence[tuple[int, Grades]], rankings: pools.Rankings) ->
 def verdict_changes(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
     """Report which pairs of systems have another verdict in the second result of ``paired_tests``."""
     first, second = (
-        {
-            frozenset((row.system, row.other)): f"{row.system} is better than {row.other}"
-            if row.verdict == comparisons.BETTER
-            else row.verdict
-            for row in tested.itertuples()
-        }
+        {frozenset((str(row.system), str(row.other))): _winner(row) for row in tested.itertuples()}
         for tested in (before, after)
     )
-    changed = [
-        f"  {' and '.join(sorted(pair))}: {first[pair]} → {second[pair]}"
-        for pair in first
-        if first[pair] != second[pair]
+    changed = [pair for pair in first if first[pair] != second[pair]]
+    lines = (f"  {' and '.join(sorted(pair))}: {first[pair]} → {second[pair]}" for pair in changed)
+    return [
+        f"Verdicts that change: {len(changed):,} of {len(first):,} pair{'s' * (len(first) != 1)} of systems.",
+        *lines,
     ]
-    return [f"Verdicts that change: {len(changed):,} of {len(first):,} pairs of systems.", *changed]
+
+
+def _winner(row: Any) -> str:
+    """Name the better system of a pair, or its verdict where none is."""
+    return f"{row.system} is better than {row.other}" if row.verdict == comparisons.BETTER else str(row.verdict)
 
 
 def paired_tests(
