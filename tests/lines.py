@@ -3,10 +3,13 @@
 The folders of the package have ceilings, and so have the rules, the page's script, the plugin, the bench and the
 requirements. Ceilings are 1 % above the lines, so that a sentence can be mended. Who adds a feature shows what went in
 exchange, or raises a ceiling in a commit that says why.
+
+Functions have ceilings, too: none has more than 20 branches, and few have more than 15.
 """
 
 from __future__ import annotations
 
+import ast
 import sys
 import tomllib
 from collections import Counter
@@ -23,6 +26,10 @@ BESIDE = {
     "requirements": "requirements/*.py",
     "rules": "workflow/rules/*.smk",
 }
+
+
+# Nodes that are a branch each.
+_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.comprehension, ast.match_case, ast.Assert)
 
 
 def lines_beside(root: Path) -> Counter[str]:
@@ -52,7 +59,46 @@ def excesses(lines: Counter[str], ceilings: dict[str, int]) -> list[str]:
     ]
 
 
+def branches(function: ast.AST) -> int:
+    """Return the branches, boolean operators, conditional expressions and comprehensions of a function.
+
+    Those of functions within it are their own.
+    """
+    count = 0
+    for node in ast.iter_child_nodes(function):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        count += isinstance(node, _BRANCHES)
+        count += len(node.ifs) if isinstance(node, ast.comprehension) else 0
+        count += len(node.values) - 1 if isinstance(node, ast.BoolOp) else 0
+        count += branches(node)
+    return count
+
+
+def tangles(package: Path, some: int = 15, most: int = 20, few: int = 10) -> list[str]:
+    """Return a sentence for each function with more than ``most`` branches, and for all above ``some`` if they are
+    more than ``few``.
+    """
+    counts: dict[str, int] = {}
+    for path in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                counts[f"{path.relative_to(package)}:{node.lineno} {node.name}"] = branches(node)
+    above = {name: count for name, count in counts.items() if count > some}
+    if len(above) > few:
+        return [
+            f"{name} has {count} branches, and {len(above)} functions have more than {some}: make it several"
+            for name, count in above.items()
+        ]
+    return [
+        f"{name} has {count} branches, more than {most}: make it several"
+        for name, count in above.items()
+        if count > most
+    ]
+
+
 if __name__ == "__main__":
     ceilings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["beirgrid"]["lines"]
-    lines = lines_by_folder(ROOT / "workflow" / "beirgrid") + lines_beside(ROOT)
-    sys.exit("\n".join(excesses(lines, ceilings)) or 0)
+    package = ROOT / "workflow" / "beirgrid"
+    lines = lines_by_folder(package) + lines_beside(ROOT)
+    sys.exit("\n".join([*excesses(lines, ceilings), *tangles(package)]) or 0)

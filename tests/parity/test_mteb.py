@@ -305,7 +305,7 @@ def test_t5(tiny_models, model):
     folder = tiny_models["seq2seq"]
     no, yes = prediction_tokens[model]
     wrapper = MonoT5Reranker(str(folder), token_false=no, token_true=yes)
-    entry = registry.facts(model)["entry"] | {"max_length": wrapper.max_length}
+    entry = registry.model_facts(model)["entry"] | {"max_length": wrapper.max_length}
     scores = opened(entry["family"], folder, entry).score(TEXTS, TEXTS[::-1])
     np.testing.assert_allclose(scores, predicted(wrapper, TEXTS, TEXTS[::-1]), atol=1e-4)
 
@@ -326,7 +326,7 @@ def test_a_loader_of_mteb_runs_in_our_encoder(tmp_path, monkeypatch):
     from huggingface_hub import constants
 
     folder, name = save_dense(tmp_path / "model"), "WhereIsAI/UAE-Large-V1"
-    entry = registry.facts(name)["entry"]
+    entry = registry.model_facts(name)["entry"]
     assert (entry["engine"], entry["revision"]) == ("mteb", registry._meta(name).revision)
     wrapper = UAEWrapper(str(folder), device="cpu", **registry._meta(name).loader_kwargs)
     encoder = opened("dense", folder, entry | {"task": "NQ"})
@@ -347,7 +347,7 @@ def test_a_loader_of_mteb_runs_in_our_encoder(tmp_path, monkeypatch):
 def test_a_reranker_of_mteb_runs_in_our_scorer(tmp_path, monkeypatch):
     folder = save_yes_no(tmp_path / "model")
     name = next(one for one, meta in registry._metas().items() if meta.loader is LlamaReranker)
-    entry = registry.facts(name)["entry"] | {"revision": "0" * 40}
+    entry = registry.model_facts(name)["entry"] | {"revision": "0" * 40}
     scorer = opened("cross-encoder", folder, entry)
     wrapper = LlamaReranker(str(folder), **registry._meta(name).loader_kwargs)
     scores = scorer.score(TEXTS, TEXTS[::-1]).astype(float)
@@ -408,11 +408,11 @@ def test_every_prompt_is_what_mteb_sends(every, monkeypatch):
         meta = registry._meta(name)
         tasks = mteb_collections.task_names() if every else TASKS
         try:
-            facts = registry.facts(name, tasks)
+            facts = registry.model_facts(name, tasks)
         except ConfigError:  # documents get another text in some of all tasks
             if not every:
                 raise
-            facts = registry.facts(name, tasks := TASKS)
+            facts = registry.model_facts(name, tasks := TASKS)
         if facts["entry"]["prompts"].get("own"):
             continue
         wrapper = meta.loader(

@@ -69,7 +69,7 @@ def test_every_model_that_a_job_runs_has_a_valid_entry():
     kind, name = TypeAdapter(entries.Model), TypeAdapter(entries.Name)
     usable = [model for model in registry.models() if model["family"]]
     for model in usable:
-        facts = registry.facts(model["name"])
+        facts = registry.model_facts(model["name"])
         entry = kind.validate_python(facts["entry"])
         assert entry.family == model["family"]
         assert entry.revision is not None

@@ -34,7 +34,7 @@ def test_three_lines_give_a_grid(tmp_path, monkeypatch):
     save_static(tmp_path / "static", model2vec=True)
     arguments = ["--configfile", tmp_path / "mine.yaml", "--directory", tmp_path / "work", "--cores", "2"]
     with serve() as loopback:
-        commits = {name: registry.facts(name)["entry"]["revision"] for name in (MODEL, STATIC, LOADED)}
+        commits = {name: registry.model_facts(name)["entry"]["revision"] for name in (MODEL, STATIC, LOADED)}
         commits[data] = task["revision"]
         for repository, folder in ((MODEL, "model"), (STATIC, "static"), (LOADED, "model"), (data, "data")):
             paths = [path for path in (tmp_path / folder).rglob("*") if path.is_file()]

@@ -43,36 +43,16 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -
     takes the words that the command does not know. A parameter that is a dataclass stands for its fields. The
     function's docstring is the description, without its errors.
     """
-    sources: list[Any] = [function, *filter(dataclasses.is_dataclass, get_type_hints(function).values())]
-    annotated = {name: of for source in sources for name, of in get_type_hints(source, include_extras=True).items()}
-    parameters = {name: of for source in sources for name, of in inspect.signature(source).parameters.items()}
-    parameters = {name: of for name, of in parameters.items() if not dataclasses.is_dataclass(annotated[name])}
+    parameters = _parameters(function)
     parser.description, _, parser.epilog = inspect.cleandoc(function.__doc__ or "").replace("``", "`").partition("\n")
     parser.epilog = parser.epilog.partition("Raises:\n")[0].strip()
-    parser.formatter_class, parser.allow_abbrev = argparse.RawDescriptionHelpFormatter, False
-    for name, parameter in parameters.items():
-        if name == "snakemake":
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.allow_abbrev = False
+    for parameter, annotation in parameters.values():
+        if parameter.name == "snakemake":
             parser.set_defaults(snakemake=[])
-            continue
-        kind, *metadata = get_args(annotated[name])
-        kind, default = _without_none(kind), parameter.default
-        texts = [item for item in metadata if isinstance(item, str)]
-        settings: dict[str, Any] = {"help": texts[0].replace("%", "%%"), "default": argparse.SUPPRESS}
-        listed = get_origin(kind) in (list, tuple) and not any(isinstance(item, BeforeValidator) for item in metadata)
-        required = default is parameter.empty
-        if not required and default not in (None, (), "", False, Path()):
-            settings["help"] += f" (default: {' '.join(default) if isinstance(default, tuple) else default})"
-        if get_origin(kind) is Literal:
-            settings["choices"] = get_args(kind)
-        if kind is bool:
-            settings["action"] = "store_true"
-        elif listed:
-            settings["nargs"] = "+" if required else "*"
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            words = texts[1:] or [f"--{name.replace('_', '-')}"]
-            parser.add_argument(*words, dest=name, required=required, **settings)
         else:
-            parser.add_argument(name, **({} if required or listed else {"nargs": "?"}) | settings)
+            _add_option(parser, parameter, annotation)
 
     def run(args: argparse.Namespace) -> Any:
         try:
@@ -86,6 +66,48 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -
     parser.set_defaults(call=run)
 
 
+def _parameters(function: Callable[..., Any]) -> dict[str, tuple[inspect.Parameter, Any]]:
+    """Return the parameters of a function by name, each with its annotation; of a dataclass, those of its fields."""
+    sources: list[Any] = [function, *filter(dataclasses.is_dataclass, get_type_hints(function).values())]
+    parameters: dict[str, tuple[inspect.Parameter, Any]] = {}
+    for source in sources:
+        annotations = get_type_hints(source, include_extras=True)
+        for name, parameter in inspect.signature(source).parameters.items():
+            if not dataclasses.is_dataclass(annotations[name]):
+                parameters[name] = parameter, annotations[name]
+    return parameters
+
+
+def _add_option(parser: argparse.ArgumentParser, parameter: inspect.Parameter, annotation: Any) -> None:
+    """Declare one parameter: its words, values and help."""
+    kind, *metadata = get_args(annotation)
+    kind = _without_none(kind)
+    purpose, *words = [item for item in metadata if isinstance(item, str)]
+    required = parameter.default is parameter.empty
+    takes_list = get_origin(kind) in (list, tuple) and not any(isinstance(item, BeforeValidator) for item in metadata)
+    settings: dict[str, Any] = {"help": _help(purpose, parameter), "default": argparse.SUPPRESS}
+    if get_origin(kind) is Literal:
+        settings["choices"] = get_args(kind)
+    if kind is bool:
+        settings["action"] = "store_true"
+    elif takes_list:
+        settings["nargs"] = "+" if required else "*"
+    if parameter.kind is parameter.KEYWORD_ONLY:
+        words = words or [f"--{parameter.name.replace('_', '-')}"]
+        parser.add_argument(*words, dest=parameter.name, required=required, **settings)
+    else:
+        parser.add_argument(parameter.name, **({} if required or takes_list else {"nargs": "?"}) | settings)
+
+
+def _help(purpose: str, parameter: inspect.Parameter) -> str:
+    """Return the help of a parameter, with its default if that says something."""
+    default = parameter.default
+    purpose = purpose.replace("%", "%%")
+    if default in (parameter.empty, None, (), "", False, Path()):
+        return purpose
+    return f"{purpose} (default: {' '.join(default) if isinstance(default, tuple) else default})"
+
+
 def _without_none(kind: Any) -> Any:
-    others = [one for one in get_args(kind) if one is not type(None)]
+    others = [member for member in get_args(kind) if member is not type(None)]
     return others[0] if get_origin(kind) in (Union, UnionType) else kind

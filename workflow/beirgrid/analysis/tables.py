@@ -272,11 +272,10 @@ def compare_across(
         return pd.DataFrame(columns=columns("across"))
     datasets = sorted(datasets, key=lambda dataset: dataset.name)
     systems = sorted(systems or {system for dataset in datasets for system in dataset.systems})
-    missing = {system: [of.name for of in datasets if system not in of.systems] for system in systems}
+    missing = _lacking(datasets, systems)
     complete = [system for system in systems if not missing[system]]
     trained = _among(datasets, systems, trained_on or {})
     untold = _among(datasets, systems, unknown or {})
-    reasons = {system: f"no scores on {', '.join(names)}" if names else UNTOLD for system, names in missing.items()}
     own = _own_zero_shot(datasets, {system: {*trained[system], *untold[system]} for system in complete})
     tables = []
     for over, (chosen, compared) in _averaged_sets(datasets, complete, trained, untold).items():
@@ -287,16 +286,27 @@ def compare_across(
         rows = rows.assign(over=over, datasets=len(chosen), names=", ".join(dataset.name for dataset in chosen))
         rows["trained_on"] = rows["system"].map(trained).map(", ".join)
         rows["training_unknown"] = rows["system"].map(untold).map(", ".join)
-        rows["note"] = rows["note"].where(rows["system"].isin(compared), rows["system"].map(reasons))
+        rows["note"] = rows["note"].where(rows["system"].isin(compared), rows["system"].map(missing).map(_reason))
         tables.append(rows)
     return _by_metric(pd.concat(tables, ignore_index=True), datasets[0].metrics)
+
+
+def _reason(missing: Sequence[str]) -> str:
+    """Return why a system has no mean, from the datasets on which it has no scores."""
+    return f"no scores on {', '.join(missing)}" if missing else UNTOLD
+
+
+def _lacking(datasets: Sequence[EvaluatedDataset], systems: Sequence[str]) -> dict[str, list[str]]:
+    """Return the datasets on which each system has no scores."""
+    return {system: [dataset.name for dataset in datasets if system not in dataset.systems] for system in systems}
 
 
 def _among(
     datasets: Sequence[EvaluatedDataset], systems: Sequence[str], names: Mapping[str, Collection[str]]
 ) -> dict[str, list[str]]:
     """Return which of the datasets each system has among its names."""
-    return {system: [of.name for of in datasets if of.name in names.get(system, ())] for system in systems}
+    known = [dataset.name for dataset in datasets]
+    return {system: [name for name in known if name in names.get(system, ())] for system in systems}
 
 
 def _averaged_sets(
@@ -406,14 +416,14 @@ def compare_grid(grid: GridSummary, cells: Cells) -> tuple[dict[str, pd.DataFram
     """Return the tables significance, pairs, across and zero_shot of the finished cells of a grid, as in ``answers``;
     and the intervals of all cells, parts of averaged datasets and single seeds too.
     """
-    measured = {name: dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.systems))}
-    of_seeds = [dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, grid.members))]
+    measured = {dataset.name: dataset for dataset in _datasets(grid, cells, grid.systems)}
+    of_seeds = _datasets(grid, cells, grid.members)
     rows = {name: measured[name] for name in grid.rows if name in measured}
     baseline, seed, counted = grid.baseline or None, grid.seed, [name for name in grid.counted_once if name in rows]
     training: dict[str, Any] = {"trained_on": grid.trained_on, "unknown": grid.training_unknown}
     compared = [compare(dataset, baseline=baseline, seed=seed)._asdict() for dataset in rows.values()]
     made = {
-        kind: typed(kind, pd.concat([pd.DataFrame(), *(of[kind] for of in compared)], ignore_index=True))
+        kind: typed(kind, pd.concat([pd.DataFrame(), *(tables[kind] for tables in compared)], ignore_index=True))
         for kind in Comparison._fields
     }
     over = [table[table["dataset"].isin(counted)] for table in (made["pairs"], made["significance"])]
@@ -424,6 +434,11 @@ def compare_grid(grid: GridSummary, cells: Cells) -> tuple[dict[str, pd.DataFram
     others = [dataset for name, dataset in measured.items() if name not in rows] + of_seeds
     of_cells = [made["significance"], *(intervals(dataset, seed=seed) for dataset in others)]
     return made, pd.concat([table[["system", "dataset", "metric", "low", "high"]] for table in of_cells])
+
+
+def _datasets(grid: GridSummary, cells: Cells, systems: Sequence[str]) -> list[EvaluatedDataset]:
+    """Return the scores of each dataset, averaged ones too, on which systems are finished."""
+    return [dataset for name in grid.datasets if (dataset := _dataset(grid, cells, name, systems))]
 
 
 def _dataset(grid: GridSummary, cells: Cells, name: str, systems: Iterable[str]) -> EvaluatedDataset | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,26 +64,30 @@ def judgements(path: Path) -> Iterator[Judgement]:
         yield Judgement(row["query-id"], row["corpus-id"], int(row["score"]), place, row.get("changed") == "1")
 
 
-def by_query(judged: Iterable[Judgement]) -> tuple[Qrels, Changes, int]:
-    """Collect judgements by query. If a pair has several grades, the last counts; the number of such pairs is returned.
+@dataclass
+class ByQuery:
+    """Judgements by query. If a pair has several grades, the last counts; ``overruled`` is the number of such pairs."""
 
-    Raises:
-        DataError: an id cannot be in a run, or a grade is not valid.
-    """
-    grades: Qrels = {}
-    changes: Changes = {}
-    overruled = 0
-    for query, document, grade, place, changed in judged:
+    grades: Qrels = field(default_factory=dict)
+    changes: Changes = field(default_factory=dict)
+    overruled: int = 0
+
+    def add(self, judgement: Judgement) -> None:
+        """Add a judgement.
+
+        Raises:
+            DataError: an id cannot be in a run, or the grade is not valid.
+        """
+        query, document, grade, place, changed = judgement
         lines.check_id(query, place)
         lines.check_id(document, place)
         if abs(grade) > MAX_GRADE:
             raise DataError(f"{place}: {grade} is not a relevance grade (at most {MAX_GRADE})")
-        of_query = grades.setdefault(query, {})
-        overruled += of_query.get(document, grade) != grade
+        of_query = self.grades.setdefault(query, {})
+        self.overruled += of_query.get(document, grade) != grade
         of_query[document] = grade
         if changed:
-            changes.setdefault(query, set()).add(document)
-    return grades, changes, overruled
+            self.changes.setdefault(query, set()).add(document)
 
 
 def read(path: str | Path) -> Qrels:
@@ -96,17 +101,19 @@ def read(path: str | Path) -> Qrels:
 
 def read_with_changes(path: str | Path) -> tuple[Qrels, Changes]:
     """Return what ``read`` does, and query id to the documents whose column ``changed`` is 1; no query without it."""
+    judged = ByQuery()
     with files.reading(path):
-        grades, changes, overruled = by_query(judgements(Path(path)))
-    if not grades:
+        for judgement in judgements(Path(path)):
+            judged.add(judgement)
+    if not judged.grades:
         raise DataError(f"{path} has no judgements. {files.REMEDY}")
-    if overruled:
-        warn(f"{path}: {say_overruled(overruled)}")
-    return grades, changes
+    if judged.overruled:
+        warn(f"{path}: {overruling(judged.overruled)}")
+    return judged.grades, judged.changes
 
 
-def say_overruled(pairs: int) -> str:
-    """Phrase how many pairs of a query and a document have several grades."""
+def overruling(pairs: int) -> str:
+    """Return a sentence that says how many pairs of a query and a document have several grades."""
     return f"qrels judge {pairs} (query, document) pairs again with another grade; the last one counts"
 
 

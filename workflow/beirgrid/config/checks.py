@@ -86,15 +86,21 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
     if getattr(system, "chunks", None) and whole:
         yield f"{where}.chunks: {name!r} reads whole documents, or its tokens are not known here: leave chunks out"
     if isinstance(system, entries.Reranked) and not system.head:
-        if model.family not in RERANKERS:
-            yield f"{where}.reranker: {name!r} is a {model.family} model; a cross-encoder model is needed here"
-        elif model.query_tower:
-            yield f"{where}.reranker: {name!r} has a query_model; a reranker reads both texts with one model"
-        if isinstance(model, entries.ListwiseReranker):  # its order depends on the number of documents
-            others = [one for one in config.systems.values() if isinstance(one, entries.Reranked)]
-            depths = {one.depth for one in others if (one.first_stage, one.reranker) == (system.first_stage, name)}
-            if len(depths) > 1:
-                yield f"{where}.depth: systems let one listwise model order other numbers of documents"
+        yield from _reranker_problems(where, system, model, config)
+
+
+def _reranker_problems(
+    where: str, system: entries.Reranked, model: entries.ModelEntry, config: Config
+) -> Iterator[str]:
+    if model.family not in RERANKERS:
+        yield f"{where}.reranker: {system.reranker!r} is a {model.family} model; a cross-encoder model is needed here"
+    elif model.query_tower:
+        yield f"{where}.reranker: {system.reranker!r} has a query_model; a reranker reads both texts with one model"
+    if isinstance(model, entries.ListwiseReranker):  # its order depends on the number of documents
+        pair = (system.first_stage, system.reranker)
+        reranked = [other for other in config.systems.values() if isinstance(other, entries.Reranked)]
+        if len({other.depth for other in reranked if (other.first_stage, other.reranker) == pair}) > 1:
+            yield f"{where}.depth: systems let one listwise model order other numbers of documents"
 
 
 def _without_heads(model: entries.ModelEntry) -> Iterator[str]:
@@ -165,22 +171,9 @@ def absent_folder(corpus: entries.CorpusEntry) -> Path | None:
 
 def grid_problems(config: Config) -> Iterator[str]:
     """Yield problems of the combination of the grid's systems, datasets, metrics and models."""
-    deepest, datasets = config.retrieve.depth, searched_datasets(config)
+    deepest = config.retrieve.depth
     for name in with_parts(config.systems, config.grid.systems):
-        where, system = f"systems.{name}", config.systems[name]
-        if getattr(system, "head", None):  # a registered model may have other keys than the grids with its heads need
-            model = models_of(config, system)[0]
-            yield from (f"{where}.head: {model!r} {why}" for why in _without_heads(config.models[model]))
-        if isinstance(system, entries.External) and "{dataset}" not in system.run and len(datasets) > 1:
-            yield f"{where}.run: {system.run!r} names one file for {len(datasets)} datasets; put {{dataset}} in it"
-        if isinstance(system, entries.DenseRetriever) and system.variant:
-            chunks = system.chunks or getattr(config.models[system.retriever], "chunks", None)
-            if chunks and chunks.aggregate == "max":
-                exact = "with aggregate: max, the search is exact, in all dimensions"
-                yield f"{where}.chunks: {exact}: leave out index and dimensions, or take aggregate: mean"
-        for corpus in sorted({dataset.corpus or "" for dataset in datasets.values()}):
-            if isinstance(system, entries.Bm25) and (why := unread_by_bm25(config.corpora[corpus].language)):
-                yield f"corpora.{corpus}.language: {name!r} cannot read {config.corpora[corpus].language!r}: {why}"
+        yield from _column_problems(name, config.systems[name], config)
     for metric in config.metrics:
         if parse_metric(metric).k > deepest:
             yield f"metrics: {metric} looks deeper than the runs are (retrieve.depth is {deepest})"
@@ -188,6 +181,25 @@ def grid_problems(config: Config) -> Iterator[str]:
         yield from _leakage_problems(config, name)
         if config.models[name].revision == lock.RESOLVE and (checkpoint := config.models[name].checkpoint):
             yield from _lock_problems(name, checkpoint)
+
+
+def _column_problems(name: str, system: entries.SystemEntry, config: Config) -> Iterator[str]:
+    """Yield problems of a system with the datasets of the grid, and with models that a grid reads in its own way."""
+    where = f"systems.{name}"
+    datasets = searched_datasets(config)
+    if getattr(system, "head", None):  # a registered model may have other keys than the grids with its heads need
+        model = models_of(config, system)[0]
+        yield from (f"{where}.head: {model!r} {why}" for why in _without_heads(config.models[model]))
+    if isinstance(system, entries.External) and "{dataset}" not in system.run and len(datasets) > 1:
+        yield f"{where}.run: {system.run!r} names one file for {len(datasets)} datasets; put {{dataset}} in it"
+    if isinstance(system, entries.DenseRetriever) and system.variant:
+        chunks = system.chunks or getattr(config.models[system.retriever], "chunks", None)
+        if chunks and chunks.aggregate == "max":
+            exact = "with aggregate: max, the search is exact, in all dimensions"
+            yield f"{where}.chunks: {exact}: leave out index and dimensions, or take aggregate: mean"
+    for corpus in sorted({dataset.corpus or "" for dataset in datasets.values()}):
+        if isinstance(system, entries.Bm25) and (why := unread_by_bm25(config.corpora[corpus].language)):
+            yield f"corpora.{corpus}.language: {name!r} cannot read {config.corpora[corpus].language!r}: {why}"
 
 
 def _leakage_problems(config: Config, model: str) -> Iterator[str]:

@@ -138,8 +138,8 @@ def splits(folder: Path) -> list[str]:
     return sorted(path.name.split(".tsv")[0] for path in folder.glob("qrels/*.tsv*"))
 
 
-def say_unjudged(folder: Path, split: str) -> str:
-    """Phrase that a folder has no qrels: the name that is read, and names like it that are not."""
+def lack_of_qrels(folder: Path, split: str) -> str:
+    """Return that a folder lacks the file of qrels that is read, and its names like that, which are not read."""
     like = {*folder.glob("*[qQ][rR][eE][lL]*"), *folder.glob("qrels/[!.]*")}
     others = like - {folder / "qrels", *folder.glob("qrels/*.tsv*")}
     names = ", ".join(sorted(str(path.relative_to(folder)) for path in others))

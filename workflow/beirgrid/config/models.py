@@ -225,12 +225,19 @@ class ModelEntry(Entry):
             yield f"the key 'paths' does not go with {'path' if self.path else 'package'}: one of them says where it is"
         if self.revision and not self.checkpoint and "revision" not in unread:
             yield "revision: needs the checkpoint of which it is a commit"
-        if by == "endpoint":
-            if self.family not in _SERVED:
-                yield f"endpoint: a server runs {', '.join(_SERVED)} models here, and this is a {self.family} model"
-            if self.prefixes.own:
-                yield "prompts.own: a server does not tell the prompts of a model: name them"
-        elif by == "engine" and (self.checkpoint is None or (self.path is None and self.revision is None)):
+        yield from self._endpoint_problems() if by == "endpoint" else self._origin_problems(by)
+        if self.package and not self.files:
+            yield "weights from a package need their SHA-256 under 'files'"
+
+    def _endpoint_problems(self) -> Iterator[str]:
+        if self.family not in _SERVED:
+            yield f"endpoint: a server runs {', '.join(_SERVED)} models here, and this is a {self.family} model"
+        if self.prefixes.own:
+            yield "prompts.own: a server does not tell the prompts of a model: name them"
+
+    def _origin_problems(self, by: str) -> Iterator[str]:
+        """Yield what is missing to say where the weights of a model come from."""
+        if by == "engine" and (self.checkpoint is None or (self.path is None and self.revision is None)):
             yield "engine: mteb needs the checkpoint, as mteb lists it, and its revision (or a path to its files)"
         elif not self.origin:
             yield "needs a checkpoint with its revision, or a path, package, endpoint or train"
@@ -239,8 +246,6 @@ class ModelEntry(Entry):
                 "needs a revision (40 hex digits), so that the numbers stay the same when the hub changes; "
                 f"'{RESOLVE}' asks the hub for it once"
             )
-        if self.package and not self.files:
-            yield "weights from a package need their SHA-256 under 'files'"
 
 
 # Families of which a server can run models.

@@ -91,21 +91,16 @@ def _with_models(raw: Mapping[str, Any], task_of: Mapping[str, str]) -> Mapping[
     """Return a configuration with entries for the models that it names by ids, and systems where it needs them."""
     own = {name: entry for name, entry in raw["models"].items() if _is_id(name)}
     naming = (raw["grid"], *raw["systems"].values())
-    columns, parts = ([name for entry in naming for name in _ids(entry, keys)] for keys in (_systems(), _MODELS))
-    wanted = dict.fromkeys(name for name in [*own, *columns, *parts] if "family" not in own.get(name, ()))
+    columns = _ids(naming, _systems())
+    named = [*own, *columns, *_ids(naming, _MODELS)]
+    wanted = dict.fromkeys(name for name in named if "family" not in own.get(name, ()))
     if not wanted and not own:
         return raw
-    first: dict[Any, Any] = {}
-    for name in [*raw["models"], *wanted]:
-        if (other := first.setdefault(_local(name), name)) != name:  # one of them would run under both names
-            raise ConfigError(
-                f"models: {other} and {name} have the same name in files and tables, {_local(name)}. Give one of them "
-                "an entry under another name, with the key checkpoint"
-            )
+    _refuse_twins([*raw["models"], *wanted])
     tasks = {row: task_of[row] for row in raw["datasets"] if row in task_of}
     registered = _by_checkpoint(raw["models"])
     new_tasks = {task for row, task in tasks.items() if row not in mteb_names()}
-    locked = _model_facts(wanted, own, new_tasks, registered.keys())
+    locked = _locked_models(wanted, own, new_tasks, registered.keys())
     models = {name: entry for name, entry in raw["models"].items() if name not in own}
     models |= {local_name(name): {"checkpoint": name, **entry} for name, entry in own.items()}
     for name in wanted:
@@ -113,12 +108,29 @@ def _with_models(raw: Mapping[str, Any], task_of: Mapping[str, str]) -> Mapping[
             models[local_name(name)] = _entry(name, locked[name], own.get(name, {}), tasks)
         else:
             models[local_name(name)] = _over(registered[name], own.get(name, {}))
-    systems = {name: _with_local_names(entry) for name, entry in raw["systems"].items()}
+    systems = _with_systems(raw["systems"], columns)
+    return {**raw, "models": models, "systems": systems, "grid": _with_local_names(raw["grid"])}
+
+
+def _refuse_twins(models: Iterable[str]) -> None:
+    """Raise ConfigError if two models have one local name: one of them would run under both names."""
+    named: dict[Any, str] = {}
+    for name in models:
+        if (other := named.setdefault(_local(name), name)) != name:
+            raise ConfigError(
+                f"models: {other} and {name} have the same name in files and tables, {_local(name)}. Give one of them "
+                "an entry under another name, with the key checkpoint"
+            )
+
+
+def _with_systems(entries: Mapping[str, Any], columns: Iterable[str]) -> dict[str, Any]:
+    """Return the entries of systems, with one for each model whose id is a column of the grid."""
+    systems: dict[str, Any] = {name: _with_local_names(entry) for name, entry in entries.items()}
     for name in columns:
         system = {"retriever": local_name(name)}
         if systems.setdefault(local_name(name), system) != system:
             raise ConfigError(f"systems.{local_name(name)} is another system than that of {name}: give it another name")
-    return {**raw, "models": models, "systems": systems, "grid": _with_local_names(raw["grid"])}
+    return systems
 
 
 @cache
@@ -131,9 +143,10 @@ def _is_id(name: Any) -> bool:
     return isinstance(name, str) and bool(_ID.fullmatch(name))
 
 
-def _ids(entry: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
-    """Return the ids on the hub that stand under some keys of an entry, alone or in lists."""
-    values = [value if isinstance(value, list) else [value] for value in map(entry.get, keys)]
+def _ids(entries: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> list[str]:
+    """Return the ids on the hub that stand under some keys of entries, alone or in lists."""
+    found = [entry.get(key) for entry in entries for key in keys]
+    values = [value if isinstance(value, list) else [value] for value in found]
     return [str(name) for value in values for name in value if _is_id(name)]
 
 
@@ -155,32 +168,40 @@ def _by_checkpoint(models: Mapping[str, Any]) -> dict[str, Any]:
     return {str(entry["checkpoint"]): entry for entry in reversed(entries) if "checkpoint" in entry}
 
 
-def _model_facts(
+def _locked_models(
     wanted: Iterable[str], own: Mapping[str, Mapping[str, Any]], tasks: set[str], registered: Collection[str]
 ) -> Mapping[str, Any]:
     """Return mteb's facts of models from the lock file, after adding missing models and prompts.
 
     The facts of a registered checkpoint that mteb does not list have no entry: it is that of the configuration.
     """
-    known = lock.names()["models"] if wanted else {}
-    # Facts of an earlier version with several texts before documents: mteb's loader runs these models now.
-    known = {name: facts for name, facts in known.items() if "documents" not in facts}
+    locked = lock.names()["models"] if wanted else {}
+    # Those with several texts before documents are of an earlier version: mteb's loader runs these models now.
+    current = {name: facts for name, facts in locked.items() if "documents" not in facts}
+    known = {name: facts for name, facts in current.items() if facts["entry"] or name in registered}
     trusted = {name for name in wanted if own.get(name, {}).get("trust_remote_code") is True}
-    known = {name: facts for name, facts in known.items() if facts["entry"] or name in registered}
     missing = [name for name in wanted if name not in known or not tasks <= set(known[name].get("tasks", tasks))]
     # The look-up refuses a model whose code another grid trusts and this one does not. Older facts do not say.
     missing += [name for name in wanted if name not in {*missing, *trusted} and known[name].get("code") is not False]
+    if not missing:
+        return known
     new = {}
     for name in missing:
         if name in registered and not registry.lists(name):
             new[name] = {"mteb": registry.mteb_version(), "entry": {}, "code": False, "trained_on": None}
-            continue
-        before = known.get(name, {})
-        facts = registry.facts(name, sorted(tasks | set(before.get("tasks", ()))), name in trusted)
-        new[name] = facts | before | {key: facts[key] for key in ("tasks", "code") if key in facts}
-        if "queries" in facts:
-            new[name]["queries"] = facts["queries"] | before.get("queries", {})
-    return _kept({"models": new}, missing)["models"] if missing else known
+        else:
+            new[name] = _looked_up(name, known.get(name, {}), tasks, name in trusted)
+    return _kept({"models": new}, missing)["models"]
+
+
+def _looked_up(name: str, before: Mapping[str, Any], tasks: set[str], trusted: bool) -> dict[str, Any]:
+    """Return mteb's facts of a model. What the lock file had before stays; prompts of further tasks join it."""
+    facts = registry.model_facts(name, sorted(tasks | set(before.get("tasks", ()))), trusted)
+    merged = facts | dict(before)
+    merged |= {key: facts[key] for key in ("tasks", "code") if key in facts}
+    if "queries" in facts:
+        merged["queries"] = facts["queries"] | before.get("queries", {})
+    return merged
 
 
 def _entry(name: str, facts: Mapping[str, Any], own: Mapping[str, Any], tasks: Mapping[str, str]) -> dict[str, Any]:
@@ -189,8 +210,8 @@ def _entry(name: str, facts: Mapping[str, Any], own: Mapping[str, Any], tasks: M
         raise ConfigError(f"{name} cannot be used by its name: {unmet}")
     entry = dict(facts["entry"])
     if queries := facts.get("queries"):
-        texts = {row: queries[task] for row, task in tasks.items() if task in queries}
         general = entry["prompts"]["query"]
+        texts = {row: queries.get(task, general) for row, task in tasks.items()}
         differ = {row: {"query": text} for row, text in texts.items() if text != general}
         entry["prompts"] = {**entry["prompts"], "datasets": differ}
     if entry.get("engine") == "mteb" or entry.get("prompts", {}).get("own"):

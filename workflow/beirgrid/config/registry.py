@@ -127,19 +127,19 @@ def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
     whose code the entry allows to run is ``trusted``. Raise ConfigError if mteb lists no such model.
     """
     meta = _meta(name)
-    loader, kind, modalities = _loader(meta), " and ".join(meta.model_type), list(meta.modalities or ())
-    served, arguments = "API" in meta.framework, meta.loader_kwargs
-    if "text" not in modalities or meta.loader is None or not (served or meta.open_weights):
+    loader = _loader(meta)
+    kind = " and ".join(meta.model_type)
+    is_served = "API" in meta.framework
+    if "text" not in (meta.modalities or ()) or meta.loader is None or not (is_served or meta.open_weights):
         return "refused", "", "mteb opens no public weights of it that read text"
-    if served:
+    if is_served:
         return "endpoint", "", "its publisher serves it and publishes no weights: write an entry with endpoint"
     if loader in _ADAPTED:
         return "refused", "", "mteb adds it, an adapter, to a second checkpoint (docs/models.md)"
     if unmet := unmet_need(_need(meta)):
         return "refused", "", unmet
-    unknown = sorted(arguments.keys() - _TAKEN)
-    ours = loader in _FAMILIES and kind in _TYPES and modalities == ["text"] and not unknown
-    ours = ours and name not in _LEFT_TO_MTEB
+    unknown = sorted(meta.loader_kwargs.keys() - _TAKEN)
+    ours = not unknown and _has_our_family(meta)
     reason = f"mteb opens it by {loader}" + f" with {', '.join(unknown)}" * bool(unknown)
     if not ours and kind not in _LOADED:
         run_here = " and ".join(_LOADED)
@@ -150,6 +150,13 @@ def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
     if not ours:
         return "mteb", kind, reason
     return "beirgrid", _FAMILIES[loader], f"it opens with{'' if _runs_code(meta) else 'out'} code from the checkpoint"
+
+
+def _has_our_family(meta: Any) -> bool:
+    """Tell whether our engine has the family of a model that mteb opens, and mteb's loader does nothing beside."""
+    if meta.name in _LEFT_TO_MTEB or [*meta.modalities] != ["text"]:
+        return False
+    return _loader(meta) in _FAMILIES and " and ".join(meta.model_type) in _TYPES
 
 
 def lists(name: str) -> bool:
@@ -196,7 +203,7 @@ def _loader(meta: Any) -> str:
     return str(getattr(meta.loader, "__name__", ""))
 
 
-def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[str, Any]:
+def model_facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[str, Any]:
     """Return mteb's facts of a model: its entry, and facts without a key in entries.
 
     Args:
@@ -215,34 +222,10 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     (runs, family, reason), meta = engine(name, trusted), _meta(name)
     if not family:
         raise ConfigError(f"{name} cannot be used by its name: {reason}")
-    entry: dict[str, Any] = {"family": family, "checkpoint": name}
-    entry["revision"] = meta.revision if re.match(COMMIT, meta.revision or "") else RESOLVE
-    if "safetensors" not in meta.framework:
-        entry["pickled"] = True
-    if runs == "beirgrid" and (length := _max_length(meta, family)):
-        entry["max_length"] = length
-    entry["size"] = _size(meta, family)
-    if licence := _licence(meta):
-        entry["licence"] = licence
+    entry = _entry(meta, runs, family)
     stated: dict[str, Any] = {"mteb": mteb_version(), "entry": entry, "code": _runs_code(meta)}
     if need := _need(meta):
         stated["transformers"] = need
-    if runs == "mteb":
-        entry["engine"] = "mteb"
-    if family == "dense":
-        # A checkpoint that says otherwise is refused when it is opened.
-        entry["similarity"] = similarity_of(getattr(meta.similarity_fn_name, "value", None))
-    if family == "dense" and runs == "beirgrid":
-        entry["pooling"] = "own"
-        if meta.loader_kwargs.get("add_eos_token"):
-            first = (meta.loader_kwargs.get("tokenizer_kwargs") or {}).get("add_bos_token")
-            entry["special_tokens"] = "both" if first else "end"
-    if family == "seq2seq-reranker":
-        from mteb.models.model_implementations.rerankers_monot5_based import prediction_tokens
-
-        irrelevant, relevant = prediction_tokens[name]
-        if (relevant, irrelevant) != Seq2SeqReranker.model_fields["answers"].default:
-            entry["answers"] = [relevant, irrelevant]
     if runs == "beirgrid" and family in ("dense", "sparse"):
         entry["prompts"], queries = _prompts(meta, [*(task.name for task in tasks().values()), *also])
         stated |= {"queries": queries} if queries else {}
@@ -251,6 +234,42 @@ def facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> dict[st
     trained = meta.training_datasets
     stated["trained_on"] = None if trained is None else sorted(meta.get_training_datasets() or trained)
     return stated
+
+
+def _entry(meta: Any, runs: str, family: str) -> dict[str, Any]:
+    """Return the entry of a model of mteb without its prompts, for the engine that runs it."""
+    entry: dict[str, Any] = {"family": family, "checkpoint": str(meta.name)}
+    entry["revision"] = meta.revision if re.match(COMMIT, meta.revision or "") else RESOLVE
+    if "safetensors" not in meta.framework:
+        entry["pickled"] = True
+    if runs == "beirgrid" and (length := _max_length(meta, family)):
+        entry["max_length"] = length
+    entry["size"] = _size(meta, family)
+    if licence := _licence(meta):
+        entry["licence"] = licence
+    if runs == "mteb":
+        entry["engine"] = "mteb"
+    if family == "dense":
+        # A checkpoint that says otherwise is refused when it is opened.
+        entry["similarity"] = similarity_of(getattr(meta.similarity_fn_name, "value", None))
+    if family == "dense" and runs == "beirgrid":
+        entry["pooling"] = "own"
+        entry |= _special_tokens(meta.loader_kwargs)
+    if family == "seq2seq-reranker":
+        from mteb.models.model_implementations.rerankers_monot5_based import prediction_tokens
+
+        irrelevant, relevant = prediction_tokens[str(meta.name)]
+        if (relevant, irrelevant) != Seq2SeqReranker.model_fields["answers"].default:
+            entry["answers"] = [relevant, irrelevant]
+    return entry
+
+
+def _special_tokens(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return the key for the tokens that mteb's loader puts around texts, if it puts any."""
+    if not arguments.get("add_eos_token"):
+        return {}
+    has_first = (arguments.get("tokenizer_kwargs") or {}).get("add_bos_token")
+    return {"special_tokens": "both" if has_first else "end"}
 
 
 def _max_length(meta: Any, family: str) -> int | None:

@@ -103,15 +103,7 @@ class Ancestry:
         behind = {*told.values(), *map(str, known.record.get("behind", {}).values())}
         unknown = next((path for sha256, path in hashes.items() if sha256 not in behind), None)
         read = [path for _, path, _ in known.inputs]
-        is_more = {*sources} <= {*read} and len(read) > len(sources)
-        more = next((path for path in read if is_more and read.count(path) > sources.count(path)), None)
-        moved = (
-            path
-            for of_option in lists
-            for path, there in zip(of_option, [path for path in told if path in of_option], strict=False)
-            if path != there
-        )
-        return unknown or next(moved, None) or (more if "behind" in known.record else None)
+        return unknown or _moved(read, lists) or (_left_out(read, sources) if "behind" in known.record else None)
 
     def is_another(self, source: Path, told: Mapping[str, Any]) -> bool:
         """Tell whether an input differs from what a record says of it. A deleted one is compared by its own record."""
@@ -119,6 +111,23 @@ class Ancestry:
             return False
         now = self.identity(source) if "sha256" in told or not source.exists() else {"bytes": files.size(source)}
         return any(now[key] != told[key] for key in told)
+
+
+def _moved(recorded: Sequence[Path], lists: Sequence[Sequence[Path]]) -> Path | None:
+    """Return the first input of an option that has another place among the recorded ones."""
+    for of_option in lists:
+        places = dict.fromkeys(path for path in recorded if path in of_option)
+        for path, there in zip(of_option, places, strict=False):
+            if path != there:
+                return path
+    return None
+
+
+def _left_out(recorded: Sequence[Path], sources: Sequence[Path]) -> Path | None:
+    """Return a recorded input that a job lacks, where each input of the job is recorded."""
+    if not {*sources} <= {*recorded} or len(recorded) <= len(sources):
+        return None
+    return next((path for path in recorded if recorded.count(path) > sources.count(path)), None)
 
 
 def check(

@@ -68,6 +68,17 @@ def load_checkpoint(
     if not trust_remote_code:
         _leave_code_out(folder, modules, allowed=trust_remote_code is False)
     _put_tokens_around(folder, modules, special_tokens)
+    _refuse_other_weights(folder, model, reports, unused, spare)
+    if not hasattr(model, "named_parameters"):  # a tokenizer
+        return model
+    for name, weight in model.named_parameters():
+        if weight.numel() and not all(bool(end.isfinite()) for end in weight.aminmax()):
+            raise DataError(f"{folder}: the weight {name} has values that are not finite: the checkpoint is damaged")
+    return model.float()  # transformers keeps weights in their stored type
+
+
+def _refuse_other_weights(folder: Path, model: Any, reports: list[Any], unused: str, spare: str) -> None:
+    """Raise DataError if a model lacks weights, or its checkpoint has others, as ``load_checkpoint`` says."""
     missing = sorted(name for report in reports for name in report.missing_keys)
     if lacking := [name for name in missing if not unused or unused not in name]:
         whole = f"{folder} is not a complete {type(model).__name__}"
@@ -79,12 +90,6 @@ def load_checkpoint(
             f"{left_out[0]} first: it is another model, or its head must become a module of its own (docs/models.md, "
             "Converting pickled weights). Remove weights that are not needed from the file."
         )
-    if not hasattr(model, "named_parameters"):  # a tokenizer
-        return model
-    for name, weight in model.named_parameters():
-        if weight.numel() and not all(bool(end.isfinite()) for end in weight.aminmax()):
-            raise DataError(f"{folder}: the weight {name} has values that are not finite: the checkpoint is damaged")
-    return model.float()  # transformers keeps weights in their stored type
 
 
 def _leave_code_out(folder: Path, modules: list[Any], *, allowed: bool) -> None:

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from logging import LogRecord
@@ -145,32 +145,51 @@ class Execution:
 
     def follow(self, record: LogRecord) -> Event | None:
         """Change the state by a record of Snakemake's log; return the run or the job that changed, if any."""
-        kind, told, job = getattr(record, "event", None), vars(record), None
+        kind = getattr(record, "event", None)
+        fields = vars(record)
         if kind == LogEvent.RUN_INFO:
-            me = psutil.Process()
-            jobs = {rule: jobs for rule, jobs in told["stats"].items() if rule not in ("all", "total")}
-            process = {"pid": me.pid, "began": me.create_time(), "host": socket.gethostname()}
-            expected = {"seconds": told.get("seconds", {})}
-            self.facts, self.jobs, self.over = {"jobs": jobs, "time": time.time(), **process, **expected}, {}, None
+            self._begin(fields)
             return {"event": "run", **self.facts}
         if not self.facts:
             return None
-        if kind == LogEvent.JOB_INFO and told["rule_name"] != "all":
-            logs, outputs = (list(map(str, told[files])) for files in ("log", "output"))
-            job = RunningJob(told["jobid"], told["rule_name"], dict(told["wildcards"]), logs, outputs, time.time())
-            self.jobs[job.id] = job
-        elif kind == LogEvent.JOB_FINISHED and (job := self.jobs.get(told["job_id"])):
+        job = None
+        if kind == LogEvent.JOB_INFO and fields["rule_name"] != "all":
+            job = self._begin_job(fields)
+        elif kind == LogEvent.JOB_FINISHED and (job := self.jobs.get(fields["job_id"])):
             job.state, job.since = "done", time.time()
-        elif kind == LogEvent.JOB_ERROR and (job := self.jobs.get(told["jobid"])):
-            more = self._of_groups.pop(job.id, None)
-            job.logs = list(map(str, [*told["log"], *(more or ())]))
-            # The command that submitted the job follows the reason.
-            job.reason = _REFUSED if more == [] else str(told.get("rule_msg") or "").partition("\n    sbatch call:")[0]
-            job.state, job.since = "failed", time.time()
+        elif kind == LogEvent.JOB_ERROR and (job := self.jobs.get(fields["jobid"])):
+            self._fail(job, fields)
         elif kind == LogEvent.GROUP_ERROR:  # those of its jobs follow
-            self._of_groups |= {job["jobid"]: told["aux_logs"] for job in told["job_error_info"]}
+            self._of_groups |= {failed["jobid"]: fields["aux_logs"] for failed in fields["job_error_info"]}
         self.failed |= kind == LogEvent.ERROR
         return {"event": "job", **asdict(job)} if job else None
+
+    def _begin(self, fields: Mapping[str, Any]) -> None:
+        """Begin a run of this process, with its number of jobs per rule and their expected seconds."""
+        me = psutil.Process()
+        process = {"pid": me.pid, "began": me.create_time(), "host": socket.gethostname()}
+        jobs = {rule: number for rule, number in fields["stats"].items() if rule not in ("all", "total")}
+        expected = {"seconds": fields.get("seconds", {})}
+        self.facts = {"jobs": jobs, "time": time.time(), **process, **expected}
+        self.jobs = {}
+        self.over = None
+
+    def _begin_job(self, fields: Mapping[str, Any]) -> RunningJob:
+        """Begin a job of Snakemake's log."""
+        logs, outputs = (list(map(str, fields[files])) for files in ("log", "output"))
+        wildcards = dict(fields["wildcards"])
+        job = RunningJob(fields["jobid"], fields["rule_name"], wildcards, logs, outputs, time.time())
+        self.jobs[job.id] = job
+        return job
+
+    def _fail(self, job: RunningJob, fields: Mapping[str, Any]) -> None:
+        """Mark a job as failed, with its logs and the reason."""
+        of_group = self._of_groups.pop(job.id, None)
+        job.logs = list(map(str, [*fields["log"], *(of_group or ())]))
+        # The command that submitted the job follows the reason.
+        reason = str(fields.get("rule_msg") or "").partition("\n    sbatch call:")[0]
+        job.reason = _REFUSED if of_group == [] else reason
+        job.state, job.since = "failed", time.time()
 
 
 def read(path: Path) -> Execution:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from ..config import entries
 from ..config.checks import models_behind, with_parts
-from ..config.datasets import say_unjudged
+from ..config.datasets import lack_of_qrels
 from ..core import paths
 from ..core.checkout import CHECKOUT, portable, resolve_path
 from ..results.published import names_of
@@ -16,6 +16,7 @@ from . import artifacts
 from .grid import Grid
 from .stage import jobs_behind, stages
 
+_Value = TypeVar("_Value")
 DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"
 # Files of published values.
 PUBLISHED = sorted((CHECKOUT / "config" / "published").glob("*.csv"))
@@ -40,7 +41,7 @@ class Summary:
             source = config.corpora[self.grid.corpus(name)]
             assert isinstance(source, entries.LocalCorpus), "other sources have qrels"
             _, split = config.datasets[name].qrels(source)
-            why = say_unjudged(resolve_path(source.path), split)
+            why = lack_of_qrels(resolve_path(source.path), split)
             told.append(f"{name} will have no scores: {source.path} {why}")
         return "\n".join(told)
 
@@ -51,28 +52,26 @@ class Summary:
             settings: digests of the requested params, by the path of the record or of the scores.
         """
         config = self.grid.config
-        parts = [part for name in config.grid.datasets for part in self.grid.parts(name)]
-        shown = dict.fromkeys([*config.grid.datasets, *parts])
-        training = {system: self._training(system) for system in config.grid.systems}
+        training = self._by_system(self._training)
         summary = GridSummary(
             name=config.grid.name,
             systems=config.grid.systems,
             rows=config.grid.datasets,
-            datasets={name: self._dataset(name) for name in shown},
+            datasets={name: self._dataset(name) for name in self._shown()},
             seeds={system: members for system in config.grid.systems if len(members := self.grid.members(system)) > 1},
-            families={system: self._family(system) for system in config.grid.systems},
-            models={system: facts for system in config.grid.systems if (facts := self._model(system))},
+            families=self._by_system(self._family),
+            models=self._by_system(self._model),
             metrics=config.metrics,
             baseline=self.grid.baseline or "",
             compare=config.grid.compare,
             margin=config.grid.margin,
             order=config.grid.show.order,
             seed=config.seed,
-            trained_on={system: rows for system, (rows, _) in training.items() if rows},
-            training_unknown={system: rows for system, (_, rows) in training.items() if rows},
+            trained_on=self._by_system(lambda system: training[system][0]),
+            training_unknown=self._by_system(lambda system: training[system][1]),
             tolerances=config.tolerances,
             show_published=config.grid.show.published,
-            published_as={system: names_of(config, system) for system in config.grid.systems},
+            published_as=self._by_system(lambda system: names_of(config, system)),
             notes=tuple(self._notes()),
             cells=tuple(self._cell(system, dataset) for system, dataset in self.grid.cells),
             unjudged=tuple(self._cell(*run) for run in self.grid.runs if run[1] in self.grid.not_judged),
@@ -80,6 +79,15 @@ class Summary:
             kinds={stage.name: stage.kind for stage in stages().values()},
         )
         return summary.model_dump_json(exclude_defaults=True, ensure_ascii=True)
+
+    def _shown(self) -> list[str]:
+        """Return the rows of the grid, and the parts of means."""
+        rows = self.grid.config.grid.datasets
+        return [*dict.fromkeys([*rows, *(part for row in rows for part in self.grid.parts(row))])]
+
+    def _by_system(self, described: Callable[[str], _Value | None]) -> dict[str, _Value]:
+        """Return what a function says of each system of the grid, where it says something."""
+        return {system: value for system in self.grid.config.grid.systems if (value := described(system))}
 
     def _model_of(self, system: str) -> str:
         """Return the name of a system's model: the reranker's of a reranked system, that of its only part for a system

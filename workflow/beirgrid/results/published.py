@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..config import entries
 from ..config.checks import models_behind, with_parts
@@ -124,24 +124,30 @@ def _values(path: Path, rows: csv.DictReader[str], tolerances: Mapping[str, floa
     lines: dict[tuple[str, ...], int] = {}
     for row in rows:
         line = f"{path}:{rows.line_num}"
-        if None in row or None in row.values():
-            raise ConfigError(f"{line}: the line must have {len(names)} values (quote those with a comma)")
-        if any("\n" in value for value in row.values()):  # the rows up to the next quote would be lost
-            raise ConfigError(f"{line}: a line break within a value. Does it begin with a quote?")
+        if problem := next(_problems(row, len(names), tolerances), ""):
+            raise ConfigError(f"{line}: {problem}")
+        value = float(row.pop("value"))
         tolerance_class = row.pop("class")
-        text = row.pop("value")
         row["metric"] = metric_key(row["metric"])
-        if tolerance_class not in tolerances:
-            hint = nearest(tolerance_class, tolerances)
-            raise ConfigError(f"{line}: no tolerance class {tolerance_class!r}{hint} (config: tolerances)")
-        if not math.isfinite(value := _number(text)):
-            raise ConfigError(f"{line}: the value {quoted(text)} is not a number")
-        if bool(row.get("first_stage")) != bool(row.get("depth")) or (row.get("depth") and not row["checkpoint"]):
-            raise ConfigError(f"{line}: first_stage, checkpoint and depth go together: they are a reranked system")
         first = lines.setdefault(tuple(row[name] for name in ("system", "dataset", "metric", "source")), rows.line_num)
         if first != rows.line_num:
             raise ConfigError(f"{line}: line {first} has a value from the same source")
         yield Published(value=value, tolerance_class=tolerance_class, **row)
+
+
+def _problems(row: Mapping[str | None, Any], width: int, tolerances: Mapping[str, float]) -> Iterator[str]:
+    """Yield why a row of so many columns is no published value."""
+    if None in row or None in row.values():
+        yield f"the line must have {width} values (quote those with a comma)"
+    if any("\n" in value for value in row.values()):  # the rows up to the next quote would be lost
+        yield "a line break within a value. Does it begin with a quote?"
+    if row["class"] not in tolerances:
+        hint = nearest(row["class"], tolerances)
+        yield f"no tolerance class {row['class']!r}{hint} (config: tolerances)"
+    if not math.isfinite(_number(row["value"])):
+        yield f"the value {quoted(row['value'])} is not a number"
+    if bool(row.get("first_stage")) != bool(row.get("depth")) or (row.get("depth") and not row["checkpoint"]):
+        yield "first_stage, checkpoint and depth go together: they are a reranked system"
 
 
 def _number(text: str) -> float:

@@ -51,36 +51,20 @@ def adopt(
     Raises:
         DataError: a line cannot be read, a document is not in the corpus, or a query with qrels is missing.
     """
-    run, texts, limits = runs.read(path), collection.read_queries(queries), Limits(queries, depth)
-    known = [query for query in texts if query in run]
-    if not known:
-        examples = ", ".join(quoted(query) for query in list(run)[:3]) or "nothing"
-        raise DataError(
-            f"{path} has none of the {len(texts):,} queries of the dataset that have qrels "
-            f"({quoted(next(iter(texts)))}, say). It has {examples}. Is it the run of another dataset?"
-        )
-    if (lacking := [query for query in texts if query not in run]) and "missing-queries" not in allow:
-        raise DataError(
-            f"{path} lacks {len(lacking):,} of the {len(texts):,} queries of the dataset that have qrels "
-            f"({quoted(lacking[0])}, say). Was it cut short? If the system found nothing for them, set "
-            "allow: [missing-queries] in the entry of the system: they then count 0."
-        )
-    ranked = {document for ranking in run.values() for document in ranking.ids}
-    if unknown := ranked - collection.known_ids(corpus, ranked):
-        document, number = next((one, number) for _, one, _, number in runs.lines(path) if one in unknown)
-        raise DataError(
-            f"{path}:{number}: the corpus has no document {quoted(document)}. It lacks {len(unknown):,} of "
-            f"the run's {len(ranked):,} documents. Was the run made over another version of the collection?"
-        )
+    run = runs.read(path)
+    texts = collection.read_queries(queries)
+    limits = Limits(queries, depth)
+    _refuse_other_queries(path, run, texts, allow)
+    _refuse_unknown_documents(path, run, corpus)
     kept = {query: limits.ranking(query, *run[query]) if query in run else runs.EMPTY for query in texts}
+    known = [query for query in texts if query in run]
+    excluded = [limits.excluded.get(query, set()).intersection(run[query].ids) for query in known]
     facts = {
         "queries": len(texts),
-        "queries_lacking": len(lacking),
+        "queries_lacking": len(texts) - len(known),
         "queries_without_documents": sum(not ranking.ids for ranking in kept.values()),
         "queries_without_qrels": len(run) - len(known),
-        "excluded_documents": sum(
-            len(limits.excluded.get(query, set()).intersection(run[query].ids)) for query in known
-        ),
+        "excluded_documents": sum(map(len, excluded)),
     }
     runs.write(output, kept, system)
     if facts["queries_without_qrels"]:
@@ -89,3 +73,31 @@ def adopt(
         count = f"{facts['queries_without_documents']:,} of {facts['queries']:,}"
         warn(f"the run has no documents for {count} queries that have qrels; they count 0")
     return facts
+
+
+def _refuse_other_queries(path: Path, run: runs.Run, texts: Collection[str], allow: Collection[str]) -> None:
+    """Raise DataError if a run has none of the queries, or lacks some of them."""
+    lacking = [query for query in texts if query not in run]
+    if len(lacking) == len(texts):
+        examples = ", ".join(quoted(query) for query in list(run)[:3]) or "nothing"
+        raise DataError(
+            f"{path} has none of the {len(texts):,} queries of the dataset that have qrels "
+            f"({quoted(next(iter(texts)))}, say). It has {examples}. Is it the run of another dataset?"
+        )
+    if lacking and "missing-queries" not in allow:
+        raise DataError(
+            f"{path} lacks {len(lacking):,} of the {len(texts):,} queries of the dataset that have qrels "
+            f"({quoted(lacking[0])}, say). Was it cut short? If the system found nothing for them, set "
+            "allow: [missing-queries] in the entry of the system: they then count 0."
+        )
+
+
+def _refuse_unknown_documents(path: Path, run: runs.Run, corpus: Path) -> None:
+    """Raise DataError if the corpus lacks a document of a run."""
+    ranked = {document for ranking in run.values() for document in ranking.ids}
+    if unknown := ranked - collection.known_ids(corpus, ranked):
+        document, number = next((name, number) for _, name, _, number in runs.lines(path) if name in unknown)
+        raise DataError(
+            f"{path}:{number}: the corpus has no document {quoted(document)}. It lacks {len(unknown):,} of "
+            f"the run's {len(ranked):,} documents. Was the run made over another version of the collection?"
+        )

@@ -6,14 +6,14 @@ import sys
 import tempfile
 import webbrowser
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from ..collections import intake, qrels
+from ..collections import ingest, qrels
 from ..collections.collection import pick_documents, read_documents, read_queries
 from ..collections.sources import judged_by
 from ..config.values import Size
@@ -125,7 +125,7 @@ def add_queries(
     made = EvaluationSet(folder)
     if made.store.pool():
         raise BeirgridError(f"{folder} has a pool for its queries already; make another set for other queries")
-    if bool(source) == bool(generate) or bool(generate) != bool(model) or (sample and not source):
+    if (bool(source), bool(model)) != (not generate, bool(generate)) or (sample and not source):
         raise BeirgridError("say where the queries come from: --from FILE [--sample N], or --generate N --with MODEL")
     facts: dict[str, Any]
     if source:
@@ -134,9 +134,7 @@ def add_queries(
         chosen, facts = models.write_queries(made, generate, model, seed)
         say(f"{facts['passages']:,} passages were read; left out: {facts['left_out']}")
     suspects = queries.personal(chosen)
-    for what, names in suspects.items():
-        more = ", …" * (len(names) > _NAMED)
-        warn(f"{len(names):,} queries seem to hold {what}: {', '.join(names[:_NAMED])}{more}")
+    _warn_of_personal(suspects)
     if suspects and not keep_personal:
         left_out = set().union(*suspects.values())
         chosen = [query for query in chosen if query.id not in left_out]
@@ -155,6 +153,12 @@ def add_queries(
     made.write_queries(chosen, **facts)
     show(f"{folder}: {len(chosen):,} queries")
     show(f"Next: beirgrid run {folder / 'grid.yaml'}, then beirgrid set pool {folder}")
+
+
+def _warn_of_personal(suspects: Mapping[str, Sequence[str]]) -> None:
+    for what, names in suspects.items():
+        more = ", …" * (len(names) > _NAMED)
+        warn(f"{len(names):,} queries seem to hold {what}: {', '.join(names[:_NAMED])}{more}")
 
 
 def make_pool(
@@ -272,7 +276,7 @@ def accept(
 def _confirm(made: EvaluationSet, model: str, force: bool, yes: bool) -> None:
     """Show how far a model agrees with people, and raise BeirgridError if that is too little or nobody says yes."""
     kappa = findings.model_agreement(made, model)
-    show(findings.say_coefficient(kappa))
+    show(findings.coefficient_line(kappa))
     if not (force or kappa.value >= _LEAST_KAPPA):
         limit = f"below {_LEAST_KAPPA}" if kappa.value < _LEAST_KAPPA else f"not known; it should be {_LEAST_KAPPA}"
         raise BeirgridError(f"{model}: its kappa with people is {limit}. --force accepts it all the same")
@@ -335,8 +339,8 @@ def check(folder: Folder) -> None:
     _warn_of_changed_texts(made)
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "corpus.parquet"
-        number = intake.write_corpus(name, made.corpus, made.source, path)["documents"]
-        read = intake.read_judged(name, made.dataset, made.corpus, made.source, path)
+        number = ingest.write_corpus(name, made.corpus, made.source, path)["documents"]
+        read = ingest.read_judged(name, made.dataset, made.corpus, made.source, path)
     facts = f"{number:,} documents, {len(read.texts):,} queries, {read.facts['judgements']:,} judgements"
     show(f"{folder}: {facts}: a run can read them", *read.facts.get("marks", ()))
 

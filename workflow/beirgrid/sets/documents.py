@@ -70,20 +70,14 @@ def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[s
         DataError: a table cannot be read, or no document has a text.
         BeirgridError: the library that reads a kind of file is not installed.
     """
-    root = folder.parent if folder.is_file() else folder
     documents: list[Document] = []
     flaws: dict[str, str] = {}
     left_out: Counter[str] = Counter()
-    for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
-        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if is_hidden or (path.is_dir() and not path.is_symlink()):
+    for path, name in _files(folder):
+        if danger := _danger(path, folder):
+            flaws[name] = f"left out: {danger}"
             continue
-        name = quote(os.fsencode(path.relative_to(root)), safe="/")
-        if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
-            flaws[name] = "left out: a link out of the folder"
-        elif not path.is_file():
-            flaws[name] = "left out: a pipe, a socket or a device"
-        for document in _documents(path, name, flaws, left_out) if name not in flaws else ():
+        for document in _documents(path, name, flaws, left_out):
             lines.check_id(document.id, str(path))
             if not document.text.strip():
                 flaws.setdefault(document.id, "it has no text")
@@ -93,12 +87,36 @@ def read(folder: Path, chunk: int | None = None) -> tuple[list[Document], dict[s
         raise DataError(f"{folder} has no document with text ({reasons})")
     if left_out:
         say(f"left out of the texts: {', '.join(f'{number:,} {what}' for what, number in left_out.most_common())}")
+    for name, repetition in _repetitions(documents).items():
+        flaws.setdefault(name, repetition)
+    return documents, flaws
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the files of a folder that are not hidden, or the one file, each with its id."""
+    root = folder.parent if folder.is_file() else folder
+    for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not is_hidden and (path.is_symlink() or not path.is_dir()):
+            yield path, quote(os.fsencode(path.relative_to(root)), safe="/")
+
+
+def _danger(path: Path, folder: Path) -> str:
+    """Return why a file is not opened, or an empty string."""
+    if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
+        return "a link out of the folder"
+    return "" if path.is_file() else "a pipe, a socket or a device"
+
+
+def _repetitions(documents: Iterable[Document]) -> dict[str, str]:
+    """Return the flaws of documents that have the words of an earlier one."""
+    flaws: dict[str, str] = {}
     originals: dict[str, str] = {}
     for document in documents:
         words = " ".join(f"{document.title} {document.text}".casefold().split())
         if (original := originals.setdefault(words, document.id)) != document.id:
-            flaws.setdefault(document.id, f"it has the same words as {original}")
-    return documents, flaws
+            flaws[document.id] = f"it has the same words as {original}"
+    return flaws
 
 
 def _documents(path: Path, name: str, flaws: dict[str, str], left_out: Counter[str]) -> Iterable[Document]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ def judge_agreement(made: EvaluationSet) -> list[str]:
     """Report people's coefficients of agreement."""
     adjudicators = {version.adjudicator for version in made.description.versions}
     people = agreement.without_adjudicators(made.people(), adjudicators)
-    return [say_coefficient(coefficient) for coefficient in agreement.coefficients(people) if coefficient.pairs]
+    return [coefficient_line(coefficient) for coefficient in agreement.coefficients(people) if coefficient.pairs]
 
 
 def model_agreement(made: EvaluationSet, model: str) -> agreement.Coefficient:
@@ -57,8 +57,8 @@ def model_agreement(made: EvaluationSet, model: str) -> agreement.Coefficient:
     return agreement.coefficients({model: made.grades()[model], "people": of_people})[0]
 
 
-def say_coefficient(coefficient: agreement.Coefficient) -> str:
-    """Phrase a coefficient with its judges and interval."""
+def coefficient_line(coefficient: agreement.Coefficient) -> str:
+    """Return a line with a coefficient, its judges and its interval."""
     name, judges, pairs, value, low, high = coefficient
     measured = "not defined" if math.isnan(value) else _interval(value, low, high)
     return f"  {name} of {', '.join(judges)}: {measured}, {pairs:,} pair{'s' * (pairs != 1)}"
@@ -214,19 +214,24 @@ def calibration(made: EvaluationSet, model: str, rankings: pools.Rankings) -> li
     kappa = model_agreement(made, model)
     if not kappa.pairs:
         return [f"No pair was judged by {model} and by people: nothing says how far the model can be trusted."]
-    counts = Counter((of_people[pair], of_model[pair]) for pair in of_model.keys() & of_people.keys())
-    grades = sorted({grade for pair in counts for grade in pair})
-    rows = [[str(grade), *(f"{counts[grade, other]:,}" for other in grades)] for grade in grades]
-    table = table_lines(["people's grade", *(f"model's {grade}" for grade in grades)], rows)
-    lines = [say_coefficient(kappa), f"Pairs by people's grade and that of {model}:", *table]
+    lines = [coefficient_line(kappa), f"Pairs by people's grade and that of {model}:"]
+    lines += _confusion(of_people, of_model)
     waiting = made.waiting_queries()
     by_model, by_people = _by_query(of_model), _by_query(of_people)
     whole = [query for query in by_model if query in by_people and query not in waiting]
     if len(whole) < 2:
         return [*lines, "People judged fewer than two queries whole: the model's bias cannot be corrected."]
-    rest = {query: of for query, of in by_model.items() if query not in whole}
+    rest = {query: grades for query, grades in by_model.items() if query not in whole}
     parts = ({query: by_people[query] for query in whole}, {query: by_model[query] for query in whole}, rest)
     return lines + _corrections(model, *(values(part, rankings) for part in parts))
+
+
+def _confusion(of_people: Mapping[agreement.Pair, int], of_model: Mapping[agreement.Pair, int]) -> Iterator[str]:
+    """Yield a table that counts the pairs of both by people's grade and the model's."""
+    counts = Counter((of_people[pair], of_model[pair]) for pair in of_model.keys() & of_people.keys())
+    grades = sorted({grade for pair in counts for grade in pair})
+    rows = [[str(grade), *(f"{counts[grade, other]:,}" for other in grades)] for grade in grades]
+    yield from table_lines(["people's grade", *(f"model's {grade}" for grade in grades)], rows)
 
 
 def _by_query(grades: Mapping[agreement.Pair, int]) -> dict[str, dict[str, int]]:

@@ -70,11 +70,8 @@ def latency(
         try:
             with hold_back_output():
                 opened = open_system(name, dataset, device, trust_remote_code=trust_remote_code)
-                if untimed := next((system.untimed for system in opened.whole if system.untimed), ""):
-                    raise NotSearchable(untimed)
                 texts = list(collection.read_queries(paths.QUERIES.format(dataset=dataset)).values())[:queries]
-                for text in texts[:warm_up]:
-                    opened.rank({"": text})
+                _warm_up(opened, texts[:warm_up])
                 steps = pd.DataFrame(measure(opened, texts)).assign(system=name, dataset=dataset, **_where(opened))
         except BeirgridError as error:
             warn(f"{name} is left out: {error}")
@@ -87,6 +84,14 @@ def latency(
         lambda value: f"{value:.1f}" if isinstance(value, float) else str(value)
     )
     show(*table_lines(list(_SHOWN), shown.to_numpy().tolist()))
+
+
+def _warm_up(opened: OpenSystem, texts: Sequence[str]) -> None:
+    """Ask queries that are not counted; raise NotSearchable if a part of the system is not timed."""
+    if untimed := next((system.untimed for system in opened.whole if system.untimed), ""):
+        raise NotSearchable(untimed)
+    for text in texts:
+        opened.rank({"": text})
 
 
 def _where(opened: OpenSystem) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import AfterValidator
 
+from ..config.entries import Config
 from ..config.load import merged
 from ..config.names import local_name
 from ..core import paths
@@ -58,25 +59,31 @@ def _datasets(system: str, benchmark: str, metric: str, entries: Mapping[str, An
         entries: those that the system needs beside the registered ones.
     """
     config = merged(more=entries)
+    values = _values_of(system, config)
+    published_on = {value.dataset for value in values if value.metric == metric and not value.protocol}
+    listed: Iterable[str] = config.datasets
+    if benchmark:
+        grid = {"name": "asked", "systems": ["bm25"], "datasets": [benchmark]}
+        config = merged(more={"grid": grid})
+        listed = config.grid.datasets
+    asked = [name for row in listed for name in (row, *config.datasets[row].mean_of)]
+    in_means = {part for row in published_on & {*config.datasets} for part in config.datasets[row].mean_of}
+    if rows := [*dict.fromkeys(row for row in asked if row in published_on - in_means)]:
+        return rows
+    raise BeirgridError(
+        f"config/published has no {written(metric)} of {system} on {benchmark or 'registered datasets'}"
+    )
+
+
+def _values_of(system: str, config: Config) -> list[published.Published]:
+    """Return the published values of a system; raise BeirgridError if there are none."""
     values = list(published.read(PUBLISHED, config.tolerances))
     names = published.names_of(config, system) if system in config.systems else [local_name(system)]
     own = [value for _, value in published.of_systems(values, {system: names})]
     if not own:
         known = {name for value in values for name in (value.system, value.checkpoint) if name}
         raise BeirgridError(f"config/published has no values of {system!r}{nearest(system, known)}")
-    rows = dict.fromkeys(value.dataset for value in own if value.metric == metric and not value.protocol)
-    if benchmark:
-        grid = {"name": "asked", "systems": ["bm25"], "datasets": [benchmark]}
-        config = merged(more={"grid": grid})
-    listed = config.grid.datasets if benchmark else config.datasets
-    asked = [one for row in listed for one in (row, *config.datasets[row].mean_of)]
-    parts = {part for row in rows if row in config.datasets for part in config.datasets[row].mean_of}
-    rows = dict.fromkeys(row for row in asked if row in rows and row not in parts)  # a part of a mean is in that mean
-    if not rows:
-        raise BeirgridError(
-            f"config/published has no {written(metric)} of {system} on {benchmark or 'registered datasets'}"
-        )
-    return list(rows)
+    return own
 
 
 def report(verdicts: pd.DataFrame) -> Iterator[str]:

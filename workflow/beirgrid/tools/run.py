@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import yaml
 
-from ..config.datasets import say_unjudged, splits
+from ..config.datasets import lack_of_qrels, splits
 from ..config.load import merged
 from ..config.models import similarity_of
 from ..core import files, paths
@@ -273,13 +273,13 @@ def describe_collection(folder: str) -> tuple[str, dict[str, Any]]:
     path = Path(folder).expanduser().resolve()
     known = splits(path)
     if "test" not in known and len(known) != 1:
-        has = f"has qrels of {' and '.join(known)}, and none of test" if known else say_unjudged(path, "test")
+        has = f"has qrels of {' and '.join(known)}, and none of test" if known else lack_of_qrels(path, "test")
         raise ConfigError(f"{path} needs relevance judgements in qrels/test.tsv: it {has}")
     config = merged()
     name = _free_name(path.name, {*config.datasets, *config.corpora})
     split = "test" if "test" in known else known[0]
     if split != "test":
-        warn(f"{path} {say_unjudged(path, 'test')}: its scores are those of qrels/{split}.tsv")
+        warn(f"{path} {lack_of_qrels(path, 'test')}: its scores are those of qrels/{split}.tsv")
     dataset = {"corpus": name, "split": split}
     return name, {"corpora": {name: {"source": "local", "path": str(path)}}, "datasets": {name: dataset}}
 

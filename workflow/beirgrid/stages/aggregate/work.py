@@ -89,19 +89,29 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
         status, detail = grid_cells.combined(parts)
         row: dict[str, Any] = {"system": system, "dataset": dataset, "status": status, "detail": detail}
         tables = [part.per_query for part in parts.values() if part and part.per_query is not None]
-        if done := status == DONE:
-            of_parts = [list(part.steps.values()) for part in parts.values() if part]
-            records = list(chain(*of_parts))
-            row["precision"] = ", ".join(sorted(grid_cells.precisions(records)))
-            commits = sorted({item for of_part in of_parts for item in grid_cells.checkpoints(of_part).items()})
-            row["checkpoints"] = ", ".join(f"{name}@{commit}" for name, commit in commits)
+        if status == DONE:
             row["queries"] = sum(map(len, tables))
-            row["not_judged"] = pd.Series([of["facts"].get("not_judged") for of in records], dtype="float64").mean()
+            row |= _made_by([[*part.steps.values()] for part in parts.values() if part])
         for metric in grid.metrics:
-            value = sum(table[metric].mean() for table in tables) / len(tables) if done else None
+            value = sum(table[metric].mean() for table in tables) / len(tables) if status == DONE else None
             rows.append({**row, "metric": metric, "value": value})
     table = pd.DataFrame(rows, columns=[name for name in columns("scores") if name not in ("low", "high")])
     return typed("scores", table.merge(intervals, "left", ["system", "dataset", "metric"]))
+
+
+def _made_by(parts: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return precisions, commits of checkpoints, and the mean share of documents without a judgement.
+
+    Args:
+        parts: the records behind a cell, for each part of its dataset.
+    """
+    records = list(chain(*parts))
+    commits = {commit for of_part in parts for commit in grid_cells.checkpoints(of_part).items()}
+    return {
+        "precision": ", ".join(sorted(grid_cells.precisions(records))),
+        "checkpoints": ", ".join(f"{name}@{commit}" for name, commit in sorted(commits)),
+        "not_judged": pd.Series([record["facts"].get("not_judged") for record in records], dtype="float64").mean(),
+    }
 
 
 def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame) -> pd.DataFrame:

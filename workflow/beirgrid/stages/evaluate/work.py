@@ -114,24 +114,28 @@ def measure(run: Path, qrels: Path, metrics: tuple[str, ...], main: str) -> Meas
     meant = {name: main if name == MAIN else name for name in metrics}
     grades, changes = judgements.read_with_changes(qrels)
     found = runs.read(run)
-    if look_alikes := [document for query in grades for document in _look_alikes(found.get(query), grades[query])]:
+    look_alikes = [document for query in grades for document in _look_alikes(found.get(query), grades[query])]
+    if look_alikes:
         warn(
             f"{len(look_alikes)} documents of {run} are not judged, but their ids differ from judged ones only in "
             f"Unicode form (NFC or NFD), {look_alikes[0]!a} first",
         )
     computed = metrics_per_query(found, grades, [*dict.fromkeys([*meant.values(), HOLES])], changes)
-    # Where only relevant documents are listed, the others are judged in all but name.
-    are_listed = any(grade <= 0 for of_query in grades.values() for grade in of_query.values())
     measured = Measured(
         grades,
         values={name: computed[metric] for name, metric in meant.items()},
-        holes=float(np.mean(computed[HOLES])) if are_listed else None,
+        holes=float(np.mean(computed[HOLES])) if _has_other_grades(grades) else None,
         unknown=[query for query in found if query not in grades],
         lacking=[query for query in grades if query not in found or not found[query].ids],
     )
     if found and len(measured.unknown) == len(found):
         raise DataError(without_qrels(run, measured))
     return measured
+
+
+def _has_other_grades(grades: judgements.Qrels) -> bool:
+    """Tell whether qrels list documents that are not relevant. Where they do not, all others are judged as such."""
+    return any(grade <= 0 for of_query in grades.values() for grade in of_query.values())
 
 
 def _look_alikes(ranking: runs.Ranking | None, grades: dict[str, int]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...collections import collection, intake, predictions
+from ...collections import collection, ingest, predictions
 from ...collections.sources import open_source
 from ...config.datasets import Corpus, Dataset
 from ...config.systems import Published
@@ -33,7 +33,7 @@ def fetch_corpus(
             documents.
     """
     with files.atomic(output) as temporary:
-        facts = intake.write_corpus(name, entry, open_source(entry), temporary)
+        facts = ingest.write_corpus(name, entry, open_source(entry), temporary)
     return {**facts, "bytes": files.size(output), "sha256": files.sha256(output)}
 
 
@@ -51,7 +51,7 @@ def fetch_dataset(
     Raises:
         DataError: queries, qrels and corpus do not match each other or the dataset's entry.
     """
-    found = intake.read_judged(name, entry, corpus_entry, open_source(corpus_entry), corpus)
+    found = ingest.read_judged(name, entry, corpus_entry, open_source(corpus_entry), corpus)
     # Both files are complete before either is renamed, so that new queries never stand beside old qrels.
     with files.atomic(queries) as new_queries, files.atomic(qrels) as new_qrels:
         _write_queries(found, new_queries)
@@ -60,7 +60,7 @@ def fetch_dataset(
     return {**found.facts, "sha256": hashes}
 
 
-def _write_queries(found: intake.Judged, path: Path) -> None:
+def _write_queries(found: ingest.Judged, path: Path) -> None:
     table = pa.table([list(found.texts), list(found.texts.values())], schema=collection.QUERIES_SCHEMA)
     not_ranked = [found.excluded.get(query, []) for query in found.texts]
     if any(not_ranked):
@@ -70,7 +70,7 @@ def _write_queries(found: intake.Judged, path: Path) -> None:
     pq.write_table(table, path)
 
 
-def _write_qrels(found: intake.Judged, path: Path) -> None:
+def _write_qrels(found: ingest.Judged, path: Path) -> None:
     with path.open("w", encoding="utf-8") as stream:
         stream.write("query-id\tcorpus-id\tscore" + "\tchanged" * bool(found.changes) + "\n")
         for query in found.texts:

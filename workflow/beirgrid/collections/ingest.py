@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -101,6 +101,16 @@ class Judged:
     candidates: dict[str, list[str]]
     facts: dict[str, Any] = field(default_factory=dict)
 
+    @cached_property
+    def in_qrels(self) -> set[str]:
+        """The judged documents."""
+        return {document for of_query in self.grades.values() for document in of_query}
+
+    @cached_property
+    def in_candidates(self) -> set[str]:
+        """The candidates of the judged queries."""
+        return {document for query in self.texts for document in self.candidates.get(query, ())}
+
 
 def read_judged(name: str, dataset: Dataset, corpus: Corpus, source: Source, documents: Path) -> Judged:
     """Read the judged queries and the qrels of a dataset over the fetched corpus.parquet, ``documents``.
@@ -108,72 +118,73 @@ def read_judged(name: str, dataset: Dataset, corpus: Corpus, source: Source, doc
     Raises:
         DataError: queries, qrels and corpus do not match each other or the dataset's entry.
     """
-    excluded: dict[str, list[str]] = {}
-    candidates: dict[str, list[str]] = {}
-    grades, changes, overruled = qrels.by_query(_judgements(source.judgements(dataset), excluded, candidates))
+    by_query, excluded, candidates = _read_qrels(source.judgements(dataset))
     counts: Counter[str] = Counter()
-    queries = [*_judged_queries(dataset, corpus, source, grades, counts)]
+    queries = [*_judged_queries(dataset, corpus, source, by_query.grades, counts)]
     texts = {query.id: query.text for query in queries}
-    judged = Judged(texts, grades, changes, excluded, candidates)
+    judged = Judged(texts, by_query.grades, by_query.changes, excluded, candidates)
     if problem := next(_mismatches(judged, dataset, corpus), ""):
         raise DataError(f"dataset {name!r}: {problem}")
-    in_qrels = {document for of_query in grades.values() for document in of_query}
-    in_candidates = {document for query in texts for document in candidates.get(query, ())}
-    known = collection.known_ids(documents, in_qrels | in_candidates | texts.keys())
-    if in_qrels and known.isdisjoint(in_qrels):
-        raise DataError(
-            f"dataset {name!r}: the corpus {dataset.corpus!r} has none of the {len(in_qrels):,} documents that the "
-            f"qrels judge ({quoted(min(in_qrels))}, say). Do the ids of qrels and corpus agree?"
-        )
-    if lacking := in_candidates - known:
-        raise DataError(f"dataset {name!r}: the corpus lacks the candidate {quoted(min(lacking))} of a query")
-    missing, same_ids = in_qrels - known, known & texts.keys()
+    known = collection.known_ids(documents, judged.in_qrels | judged.in_candidates | texts.keys())
+    if problem := next(_unknown_documents(judged, dataset, known), ""):
+        raise DataError(f"dataset {name!r}: {problem}")
+    missing = sorted(judged.in_qrels - known)
+    same_ids = known & texts.keys()
     own = _own_documents(name, dataset, documents, same_ids, judged)
-    if not in_qrels:
-        warn(f"dataset {name!r} has no qrels: its runs will have no scores")
-    if dropped := counts["duplicates_dropped"]:
-        warn(f"{dropped} duplicate queries are dropped (the first of each id is kept)")
-    if missing:
-        some = ", ".join(map(quoted, sorted(missing)[:5]))
-        warn(f"qrels name {len(missing)} documents that the corpus lacks, [{some}]; they are kept")
-    if overruled:
-        warn(qrels.say_overruled(overruled))
-    if same_ids - own and dataset.queries_are_documents == "auto":
-        warn(
-            f"{len(same_ids - own)} queries have the id of a document with another text, and these documents are "
-            f"ranked. If the queries are documents, set datasets.{name}.queries_are_documents: true."
-        )
     synthetic = sum(query.synthetic for query in queries)
     marks = [f"{synthetic:,} of {len(texts):,} queries are synthetic"] * bool(synthetic)
     marks += filter(None, [source.version(dataset)])
     judged.facts = {
         "queries": len(texts),
-        "judgements": sum(map(len, grades.values())),
-        "relevant": sum(grade > 0 for query in grades.values() for grade in query.values()),
-        "queries_without_relevant": sum(max(query.values()) <= 0 for query in grades.values()),
-        "duplicates_dropped": dropped,
+        "judgements": sum(map(len, judged.grades.values())),
+        "relevant": sum(grade > 0 for query in judged.grades.values() for grade in query.values()),
+        "queries_without_relevant": sum(max(query.values()) <= 0 for query in judged.grades.values()),
+        "duplicates_dropped": counts["duplicates_dropped"],
         "unknown_documents": len(missing),
-        "overruled_judgements": overruled,
+        "overruled_judgements": by_query.overruled,
         "excluded": sum(map(len, excluded.values())),
         "own_documents_dropped": len(own),
         "same_ids_kept": len(same_ids - own),
-        **({"changed": sum(map(len, changes.values()))} if changes else {}),
+        **({"changed": sum(map(len, judged.changes.values()))} if judged.changes else {}),
         **({"candidates": sum(map(len, candidates.values()))} if candidates else {}),
         **({"marks": marks} if marks else {}),
     }
+    _warn(name, dataset, judged.facts, missing)
     judged.excluded = {query: [*excluded.get(query, ()), *({query} & own)] for query in texts}
     return judged
 
 
-def _judgements(
-    rows: Iterator[Judgement | Restriction], excluded: dict[str, list[str]], candidates: dict[str, list[str]]
-) -> Iterator[Judgement]:
-    """Yield the judgements, and sort the other rows into excluded documents and candidates."""
+def _read_qrels(
+    rows: Iterable[Judgement | Restriction],
+) -> tuple[qrels.ByQuery, dict[str, list[str]], dict[str, list[str]]]:
+    """Return the judgements by query, and by query the excluded documents and the candidates."""
+    judged = qrels.ByQuery()
+    excluded: dict[str, list[str]] = {}
+    candidates: dict[str, list[str]] = {}
     for row in rows:
         if isinstance(row, Judgement):
-            yield row
+            judged.add(row)
         else:
             (candidates if row.alone else excluded).setdefault(row.query, []).append(row.document)
+    return judged, excluded, candidates
+
+
+def _warn(name: str, dataset: Dataset, facts: Mapping[str, Any], missing: Sequence[str]) -> None:
+    """Warn of what may be a fault of a dataset, such as documents that the corpus lacks (``missing``)."""
+    if not facts["judgements"]:
+        warn(f"dataset {name!r} has no qrels: its runs will have no scores")
+    if dropped := facts["duplicates_dropped"]:
+        warn(f"{dropped} duplicate queries are dropped (the first of each id is kept)")
+    if missing:
+        some = ", ".join(map(quoted, missing[:5]))
+        warn(f"qrels name {len(missing)} documents that the corpus lacks, [{some}]; they are kept")
+    if pairs := facts["overruled_judgements"]:
+        warn(qrels.overruling(pairs))
+    if (kept := facts["same_ids_kept"]) and dataset.queries_are_documents == "auto":
+        warn(
+            f"{kept} queries have the id of a document with another text, and these documents are "
+            f"ranked. If the queries are documents, set datasets.{name}.queries_are_documents: true."
+        )
 
 
 def _mismatches(judged: Judged, dataset: Dataset, corpus: Corpus) -> Iterator[str]:
@@ -187,16 +198,33 @@ def _mismatches(judged: Judged, dataset: Dataset, corpus: Corpus) -> Iterator[st
         yield f"it has {len(texts):,} queries with qrels; the registry says {dataset.queries:,}"
     if not texts:
         yield "it has no queries"
-    for query, documents in judged.excluded.items():
-        if relevant := [document for document in documents if grades.get(query, {}).get(document, 0) > 0]:
-            yield f"query {quoted(query)} excludes the relevant document {quoted(relevant[0])}"
-    if judged.candidates and (lacking := [query for query in texts if query not in judged.candidates]):
-        yield f"{len(lacking)} queries have no candidates, {quoted(lacking[0])} first"
+    yield from _restriction_mismatches(judged)
     if grades and not any(grade > 0 for of_query in grades.values() for grade in of_query.values()):
         yield (
             f"none of its {sum(map(len, grades.values())):,} judgements is relevant (a grade above 0), so that every "
             f"score would be 0 (split {dataset.qrels(corpus)[1]!r}). Is another column the grade?"
         )
+
+
+def _restriction_mismatches(judged: Judged) -> Iterator[str]:
+    """Yield relevant documents that are not ranked, and queries without candidates where others have some."""
+    for query, documents in judged.excluded.items():
+        grades = judged.grades.get(query, {})
+        if relevant := [document for document in documents if grades.get(document, 0) > 0]:
+            yield f"query {quoted(query)} excludes the relevant document {quoted(relevant[0])}"
+    if judged.candidates and (lacking := [query for query in judged.texts if query not in judged.candidates]):
+        yield f"{len(lacking)} queries have no candidates, {quoted(lacking[0])} first"
+
+
+def _unknown_documents(judged: Judged, dataset: Dataset, known: Collection[str]) -> Iterator[str]:
+    """Yield that qrels and corpus have no document in common, or that the corpus lacks a candidate."""
+    if judged.in_qrels and judged.in_qrels.isdisjoint(known):
+        yield (
+            f"the corpus {dataset.corpus!r} has none of the {len(judged.in_qrels):,} documents that the "
+            f"qrels judge ({quoted(min(judged.in_qrels))}, say). Do the ids of qrels and corpus agree?"
+        )
+    if lacking := judged.in_candidates.difference(known):
+        yield f"the corpus lacks the candidate {quoted(min(lacking))} of a query"
 
 
 def _own_documents(name: str, dataset: Dataset, documents: Path, same_ids: set[str], judged: Judged) -> set[str]:
