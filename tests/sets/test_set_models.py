@@ -23,7 +23,7 @@ from beirgrid.core import files
 from beirgrid.core.errors import BeirgridError, ConfigError, DataError
 from beirgrid.models import endpoints
 from beirgrid.search import lucene
-from beirgrid.sets import documents, findings, models, queries
+from beirgrid.sets import annotator, documents, findings, queries
 from beirgrid.sets.evaluation_set import EvaluationSet
 from beirgrid.sets.store import Grading
 
@@ -81,8 +81,8 @@ def endpoint(served, tmp_path):
 
 def judged(made: EvaluationSet, model: Path, **options: str) -> list[Grading]:
     """Judge a set with a model, as the command does."""
-    with models.open_chat(model, made.folder, "judgements") as opened:
-        return list(models.judge(made, opened, **options))
+    with annotator.open_chat(model, made.folder, "judgements") as opened:
+        return list(annotator.judge(made, opened, **options))
 
 
 def people(made, number: int) -> None:
@@ -104,7 +104,7 @@ def test_a_model_judges_the_whole_pool_and_its_answers_are_kept(made, endpoint, 
         assert stored[f"q{query}", f"{query}/{document}"] == min(3, truth(query, document) + (document == 2))
     assert {judgement.reason for judgement in given} <= {f"##final score: {grade}" for grade in range(4)}
     facts = EvaluationSet(made.folder).description.models[NAME]
-    assert facts["prompt"] == models.JUDGE_PROMPT
+    assert facts["prompt"] == annotator.JUDGE_PROMPT
     assert facts["endpoint"] == {"model": "org/judge-1"}
     assert len((made.folder / "spent.tsv").read_text().splitlines()) == 2 * 48  # entered, then corrected
     prompt = served.asked[0][1]["messages"][0]["content"]
@@ -147,7 +147,7 @@ def test_a_model_that_stops_goes_on_where_it_stopped(made, endpoint, served):
     ],
 )
 def test_grades_are_read_from_answers(answer, grade):
-    assert models.grade(answer) == grade
+    assert annotator.grade(answer) == grade
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_another_prompt_or_model_needs_another_name(made, endpoint, monkeypatch)
     with pytest.raises(BeirgridError, match="has judged with other settings or another prompt"):
         judged(made, endpoint(revision="2026-01"))
     judged(made, endpoint(revision="2026-01"), name="second")
-    monkeypatch.setattr(models, "JUDGE_PROMPT", "Grade {query} and {passage}")
+    monkeypatch.setattr(annotator, "JUDGE_PROMPT", "Grade {query} and {passage}")
     with pytest.raises(BeirgridError, match="--as"):
         judged(made, endpoint())
     assert sorted(made.description.models) == [NAME, "model:second"]
@@ -257,10 +257,10 @@ def test_other_scales_and_bad_files_are_refused(made, endpoint, tmp_path):
     ):
         path.write_text(content)
         with pytest.raises(ConfigError, match=message):
-            models.read_endpoint(path)
+            annotator.read_endpoint(path)
     for place in (tmp_path / "none.yaml", Path("/dev/zero"), tmp_path):
         with pytest.raises(ConfigError, match="is no file"):
-            models.read_endpoint(place)
+            annotator.read_endpoint(place)
 
 
 @pytest.mark.slow
@@ -316,7 +316,7 @@ def test_a_decoder_on_this_machine_judges(tmp_path, told):
     with pytest.raises(DataError, match="without its passage; the model reads 896"):
         set_step("judge", made.folder, "--with", checkpoint, "--prompt", prompt)
     set_step("judge", made.folder, "--with", checkpoint)
-    assert EvaluationSet(made.folder).description.models["model:two"]["prompt"] == models.JUDGE_PROMPT
+    assert EvaluationSet(made.folder).description.models["model:two"]["prompt"] == annotator.JUDGE_PROMPT
 
 
 FILLER = "the passage goes on with words that stand in every other one of these passages as well and say no more"
@@ -378,7 +378,7 @@ def test_queries_that_lead_back_to_their_passage_are_kept_and_marked(passages, s
     assert "short" not in {row["metadata"]["source"] for row in found}
     facts = EvaluationSet(passages.folder).description.queries
     assert facts["endpoint"] == {"model": "writer"}
-    assert facts["prompt"] == models.QUERY_PROMPT
+    assert facts["prompt"] == annotator.QUERY_PROMPT
     assert facts["passages"] == 12 + sum(facts["left_out"].values()) == len(served.asked)
     assert facts["left_out"]["round_trip"] > 0 < facts["left_out"]["empty"]
     assert (passages.folder / "spent.tsv").is_file()
@@ -457,7 +457,7 @@ def test_a_decoder_writes_queries(tmp_path):
     set_step("queries", small.folder, "--generate", 2, "--with", save_fixed_answer(tmp_path / "writer", "rustic"))
     assert [row["text"] for row in rows(small)] == ["rustic"]
     facts = EvaluationSet(small.folder).description.queries
-    assert (facts["checkpoint"], facts["prompt"]) == ("writer", models.QUERY_PROMPT)
+    assert (facts["checkpoint"], facts["prompt"]) == ("writer", annotator.QUERY_PROMPT)
     assert facts["left_out"]["near_duplicates"] == 3
 
 

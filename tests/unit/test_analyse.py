@@ -18,7 +18,7 @@ from helpers import main, run_work
 
 from beirgrid import measures
 from beirgrid.core import files, paths
-from beirgrid.page import documents
+from beirgrid.page import retrieved
 from beirgrid.paper import figures, published
 from beirgrid.paper import work as analyse
 from beirgrid.results import answers
@@ -111,7 +111,7 @@ def test_the_tables_of_a_grid(analysed):
     overlap = grid.table("overlap").set_index(["dataset", "other"])["similarity"]
     assert 0 < overlap["one", "two"] < overlap["one", "both"] < 1
     lengths = grid.table("lengths")
-    retrieved = lengths[(lengths["dataset"] == "one") & (lengths["kind"] == "retrieved")].set_index("system")
+    of_runs = lengths[(lengths["dataset"] == "one") & (lengths["kind"] == "retrieved")].set_index("system")
     words = {
         dataset: [
             len(grid.documents[dataset][document].split())
@@ -120,8 +120,8 @@ def test_the_tables_of_a_grid(analysed):
         ]
         for dataset in DATASETS
     }
-    assert retrieved.loc["dense", "median"] == statistics.median(words["one"])
-    assert retrieved["similarity"].dropna().to_dict() == {"dense": "cosine"}
+    assert of_runs.loc["dense", "median"] == statistics.median(words["one"])
+    assert of_runs["similarity"].dropna().to_dict() == {"dense": "cosine"}
     bins = grid.table("length_histogram").set_index(["dataset", "system"]).loc[("one", "dense")]
     assert bins["documents"].sum() == len(words["one"])
     counted = [sum(low <= length <= high for length in words["one"]) for low, high in bins[["low", "high"]].to_numpy()]
@@ -206,7 +206,7 @@ def test_a_damaged_corpus_is_named(grid, capsys):
 
 def test_a_page_has_the_documents_of_its_queries_with_grades_words_and_ranks(grid, monkeypatch):
     queries = {dataset: list(of) for dataset, of in grid.qrels.items()}
-    found = documents.documents(grid.summary, queries)
+    found = retrieved.documents(grid.summary, queries)
     for dataset in DATASETS:
         assert found[dataset]["systems"] == list(SYSTEMS)
         ranked = {system: grid.runs[system, dataset] for system in SYSTEMS}
@@ -215,17 +215,17 @@ def test_a_page_has_the_documents_of_its_queries_with_grades_words_and_ranks(gri
             assert {of[query][0] for of in ranked.values()} <= {*shown}
             grades = grid.qrels[dataset][query]
             missed = [document for document, grade in grades.items() if grade > 0 and document not in shown]
-            assert not missed or len(shown) == documents.OF_QUERY + documents.MISSED
+            assert not missed or len(shown) == retrieved.OF_QUERY + retrieved.MISSED
             for title, text, grade, words, ranks in rows:
                 assert grade == grades.get(title)
                 assert grid.documents[dataset][title].startswith(text.removesuffix(" …"))
                 assert {*words.split(", ")} - {""} <= {*grid.documents[dataset][title].split()}
                 of_all = [of[query].index(title) + 1 if title in of[query] else 0 for of in ranked.values()]
                 assert ranks == of_all
-    monkeypatch.setattr(documents, "MOST_DOCUMENTS", 3 * 2 * (documents.OF_QUERY + documents.MISSED))
-    assert [len(of["queries"]) for of in documents.documents(grid.summary, queries).values()] == [3, 3]
-    monkeypatch.setattr(documents, "MOST_RUNS", 10)
-    assert documents.documents(grid.summary, queries) == {}
+    monkeypatch.setattr(retrieved, "MOST_DOCUMENTS", 3 * 2 * (retrieved.OF_QUERY + retrieved.MISSED))
+    assert [len(of["queries"]) for of in retrieved.documents(grid.summary, queries).values()] == [3, 3]
+    monkeypatch.setattr(retrieved, "MOST_RUNS", 10)
+    assert retrieved.documents(grid.summary, queries) == {}
 
 
 def test_no_text_is_shown_where_the_licence_forbids_it(grid):

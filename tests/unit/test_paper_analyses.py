@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from beirgrid.core.errors import DataError
-from beirgrid.page import documents
+from beirgrid.page import retrieved
 from beirgrid.paper import words
 from beirgrid.results import answers, efficiency
 
@@ -25,11 +25,11 @@ def test_lengths_of_retrieved_and_judged_documents():
     top = {"bm25": {"q1": [f"d{i}" for i in range(10)], "q2": ["d3", "d39", "d20"]}, "none": {"q1": ["gone"]}}
     qrels = {"q1": {"d0": 0, "d5": 1, "d9": 2, "gone": 2}, "q2": {"d5": 1, "d7": 0, "d8": 1, "d30": 2}}
     summary = words.describe(words.lengths("sets", top, qrels, counts)).set_index(["kind", "system"])
-    retrieved, empty = (summary.loc[("retrieved", system)] for system in top)
+    found, empty = (summary.loc[("retrieved", system)] for system in top)
     values = [counts[document] for documents in top["bm25"].values() for document in documents]
-    assert retrieved[["documents", "unknown", "mean"]].tolist() == [13, 0, pytest.approx(statistics.mean(values))]
+    assert found[["documents", "unknown", "mean"]].tolist() == [13, 0, pytest.approx(statistics.mean(values))]
     twentieths = statistics.quantiles(values, n=20, method="inclusive")
-    quantiles = retrieved[["p5", "p25", "median", "p75", "p95"]].tolist()
+    quantiles = found[["p5", "p25", "median", "p75", "p95"]].tolist()
     assert quantiles == pytest.approx([twentieths[place - 1] for place in (1, 5, 10, 15, 19)])
     assert empty[["documents", "unknown"]].tolist() == [0, 1]
     assert math.isnan(empty["median"])
@@ -59,12 +59,12 @@ def test_lengths_of_several_datasets_together():
     ],
 )
 def test_words_that_matched(query, document, expected):
-    assert documents.matched_words(query, document) == expected
+    assert retrieved.matched_words(query, document) == expected
 
 
 def test_a_text_is_cut_with_a_mark():
-    assert documents.cut("abcdefghij", 10) == "abcdefghij"
-    assert documents.cut("abcdefghijk", 10) == "abcdefgh …"
+    assert retrieved.cut("abcdefghij", 10) == "abcdefghij"
+    assert retrieved.cut("abcdefghijk", 10) == "abcdefgh …"
 
 
 # Costs --------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from graph import records, settings
 from helpers import tracked_configuration
 
 from beirgrid import config
-from beirgrid.config.entries import Repeated
+from beirgrid.config.entries import SeededSystem
 from beirgrid.core import paths
 from beirgrid.core.errors import ConfigError
 from beirgrid.graph.grid import Grid
@@ -55,7 +55,7 @@ def grid(raw) -> Grid:
 
 
 def test_a_system_has_a_member_per_seed(grid):
-    assert grid.config.systems["adapted"] == Repeated(members=tuple(f"adapted.seed{i}" for i in (1, 2, 3)))
+    assert grid.config.systems["adapted"] == SeededSystem(members=tuple(f"adapted.seed{i}" for i in (1, 2, 3)))
     assert [system for system, _ in grid.cells] == [
         *("bm25", "adapted.seed1", "adapted.seed2", "adapted.seed3"),
         *("bm25+adapted.seed1", "bm25+adapted.seed2", "bm25+adapted.seed3"),

@@ -180,7 +180,7 @@ def _by_ir_measures(
         str(i): {names[i].get(document, f"-{n}"): max(grade, -1) for n, (document, grade) in enumerate(grades.items())}
         for i, grades in enumerate(qrels)
     }
-    run = {str(i): {name: -float(name) for name in of.values()} for i, of in enumerate(names) if of}
+    run = {str(i): {name: -float(name) for name in ranks.values()} for i, ranks in enumerate(names) if ranks}
     # trec_eval's RR has no cut-off. That of RR@k in ir_measures takes as long as all other metrics together.
     asked = {m: ir_measures.parse_measure("RR" if m.measure is MEASURES["mrr"] else written(m.name)) for m in metrics}
     # Measures of other parameters are computed apart: ir_measures 0.4.3 would take the gains of one for all.
@@ -188,10 +188,10 @@ def _by_ir_measures(
     for measure in asked.values():
         together.setdefault(str(measure.params | {"cutoff": 0}), []).append(measure)
     found = {measure: np.zeros(len(qrels)) for measure in asked.values()}
-    for query, measure, value, *_ in chain(*(ir_measures.iter_calc(of, judged, run) for of in together.values())):
+    for query, measure, value, *_ in chain(*(ir_measures.iter_calc(alike, judged, run) for alike in together.values())):
         found[measure][int(query)] = value
     cut = {metric: 1 / metric.k if metric.measure is MEASURES["mrr"] else -np.inf for metric in metrics}
-    return {metric: np.where(found[of] < cut[metric], 0, found[of]) for metric, of in asked.items()}
+    return {metric: np.where(found[measure] < cut[metric], 0, found[measure]) for metric, measure in asked.items()}
 
 
 def _by_groups(metric: Metric, run: Ranked, qrels: Qrels, changes: Changes) -> np.ndarray:
@@ -259,7 +259,7 @@ def _p_mrr(groups: Groups, run: Ranked, qrels: Qrels, changes: Changes, k: int) 
         relevant = [{document for document, grade in qrels[query].items() if grade > 0} for query in queries]
         listed = set[str]().union(*(changes.get(query, ()) for query in queries)) if changes else None
         if changed := relevant[0] ^ relevant[1] if listed is None else listed:
-            pairs = [[of_query.get(one, len(of_query) + 1) for of_query in ranks] for one in sorted(changed)]
+            pairs = [[of_query.get(document, len(of_query) + 1) for of_query in ranks] for document in sorted(changed)]
             moves = [after / before - 1 if before >= after else 1 - before / after for before, after in pairs]
             values[stem] = float(np.mean(moves))
     if not values:

@@ -109,7 +109,7 @@ def agreement(rankings: Mapping[str, Mapping[str, Sequence[str]]]) -> Iterator[d
         return [[set(rankings[system].get(query, ())[:depth]) for system in systems] for query in queries]
 
     def row(system: str, other: str, systems: Sequence[str]) -> dict[str, Any]:
-        pools = {f"pool@{depth}": sum(len(set().union(*of)) for of in tops(systems, depth)) for depth in DEPTHS}
+        pools = {f"pool@{depth}": sum(len(set().union(*ids)) for ids in tops(systems, depth)) for depth in DEPTHS}
         return {"system": system, "other": other, "queries": len(queries), **pools}
 
     yield row("all", "", [*rankings])

@@ -258,6 +258,6 @@ def tukey(
     observed = weighted.sum(axis=0)
     least = np.abs(observed[first] - observed[second]) - ROUNDING
     ranges = np.sort(draws.permuted_ranges(np.ascontiguousarray(weighted), _seed(rng), permutations), axis=0)
-    extreme = [permutations - np.searchsorted(of, wanted) for of, wanted in zip(ranges.T, least.T, strict=True)]
+    extreme = [permutations - np.searchsorted(null, wanted) for null, wanted in zip(ranges.T, least.T, strict=True)]
     p: np.ndarray = (np.stack(extreme, axis=1) + 1) / (permutations + 1)
     return p

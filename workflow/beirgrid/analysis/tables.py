@@ -82,7 +82,7 @@ def read_dataset(
     first, *others = tables
     for system in others:
         if not tables[first].index.symmetric_difference(tables[system].index).empty:
-            sides = (f"{paths[of]} ({len(tables[of])} queries)" for of in (first, system))
+            sides = (f"{paths[side]} ({len(tables[side])} queries)" for side in (first, system))
             raise DataError(
                 f"{' and '.join(sides)} should have the same queries of {name}. One of them was evaluated with other "
                 "qrels: delete it and run the workflow again."
@@ -223,7 +223,7 @@ def _corrected(tests: pd.DataFrame) -> pd.DataFrame:
     """Return tests with p values corrected for the number of tests of their metric."""
     by_metric = tests.groupby("metric")
     holm = {
-        corrected: by_metric[p].transform(lambda of: significance.holm(of.to_numpy(np.float64)))
+        corrected: by_metric[p].transform(lambda values: significance.holm(values.to_numpy(np.float64)))
         for p, corrected in (("p_randomisation", "p_holm"), ("p_t", "p_t_holm"))
     }
     return tests.assign(**holm)
@@ -316,12 +316,12 @@ def _averaged_sets(
     untold: Mapping[str, Collection[str]],
 ) -> dict[str, tuple[Sequence[EvaluatedDataset], Sequence[str]]]:
     """Return the sets of datasets with a mean, and the systems that are compared there."""
-    told = [system for system in complete if not untold[system]]
-    seen = {name for system in told for name in trained[system]}
+    stated = [system for system in complete if not untold[system]]
+    seen = {name for system in stated for name in trained[system]}
     zero_shot = [dataset for dataset in datasets if dataset.name not in seen]
     sets = {ALL: (datasets, complete)}
-    if told and zero_shot and (seen or len(told) < len(complete)):
-        sets[ZERO_SHOT] = (zero_shot, told)
+    if stated and zero_shot and (seen or len(stated) < len(complete)):
+        sets[ZERO_SHOT] = (zero_shot, stated)
     return sets
 
 
@@ -387,16 +387,16 @@ def zero_shot_pairs(
     cells = zip(table["system"], table["other"], table["dataset"], strict=True)
     table = table.loc[[places[a] < places[b] and name not in seen[a] | seen[b] for a, b, name in cells]]
     rows = []
-    for (metric, system, other), of in table.groupby(["metric", "system", "other"], sort=False):
-        names = sorted(of["dataset"])
+    for (metric, system, other), pair in table.groupby(["metric", "system", "other"], sort=False):
+        names = sorted(pair["dataset"])
         mean, other_mean = (np.mean([means[metric, name, on] for on in names]) for name in (system, other))
-        better = -of["difference"] if measures.lower_is_better(str(metric)) else of["difference"]
+        better = -pair["difference"] if measures.lower_is_better(str(metric)) else pair["difference"]
         wins, losses = (int((sign * better > ROUNDING).sum()) for sign in (1, -1))
-        average = comparisons.over_datasets(of)
-        p = average.p() if len(of) >= LEAST_DATASETS else [math.nan]
+        average = comparisons.over_datasets(pair)
+        p = average.p() if len(pair) >= LEAST_DATASETS else [math.nan]
         numbers = [float(of_pair[0]) for of_pair in (average.mean, *average.interval(), p)]
-        row = (metric, system, other, len(of), ", ".join(names), mean, other_mean, *numbers)
-        rows.append((*row, wins, len(of) - wins - losses, losses))
+        row = (metric, system, other, len(pair), ", ".join(names), mean, other_mean, *numbers)
+        rows.append((*row, wins, len(pair) - wins - losses, losses))
     return pd.DataFrame(rows, columns=columns("zero_shot"))
 
 

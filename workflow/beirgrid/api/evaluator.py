@@ -21,7 +21,7 @@ from ..graph.rules import Rules
 from ..graph.stage import jobs_behind
 from ..measures import parse_metric, per_query
 from ..runs import runs
-from ..runs.limits import Limits
+from ..runs.restrictions import Restrictions
 from ..tools.run import describe, is_own_collection
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         )
         corpus = provenance.entry_of(provenance.read_record(record))["corpus"]
         self.corpus = provenance.artifact(self.directory / paths.CORPUS.format(corpus=corpus))
-        self.queries, self.limits = collection.read_queries(queries), Limits(queries, self.depth)
+        self.queries, self.limits = collection.read_queries(queries), Restrictions(queries, self.depth)
         self.qrels = qrels.read(grades)
 
     def __call__(

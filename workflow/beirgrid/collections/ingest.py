@@ -40,7 +40,9 @@ def write_corpus(name: str, entry: Corpus, source: Source, path: Path) -> dict[s
             columns = [[getattr(document, key) for document in batch] for key in ("id", "title", "text")]
             writer.write_table(pa.table(columns, schema=collection.CORPUS_SCHEMA))
             counts["documents"] += len(batch)
-            counts["empty_documents"] += sum(not (one.title.strip() or one.text.strip()) for one in batch)
+            counts["empty_documents"] += sum(
+                not (document.title.strip() or document.text.strip()) for document in batch
+            )
             progress.add(len(batch))
     documents, dropped, empty = counts.values()
     if not documents:
@@ -76,7 +78,7 @@ def _distinct(
         elif allowed in corpus.allow:
             counts["duplicates_dropped"] += 1
         else:
-            first = next(one.place for one in read() if one.id == row.id)
+            first = next(earlier.place for earlier in read() if earlier.id == row.id)
             raise DataError(
                 f"duplicate {kind} id {quoted(row.id)}: {first} and {row.place}. To keep the first of each, add "
                 f"allow: [{allowed}] to corpora.{name}."
@@ -235,9 +237,9 @@ def _own_documents(name: str, dataset: Dataset, documents: Path, same_ids: set[s
     own, texts = same_ids if dataset.queries_are_documents is True else set(), judged.texts
     if dataset.queries_are_documents == "auto" and same_ids:
         own = {
-            one.id
-            for one in collection.pick_documents(documents, same_ids)
-            if texts[one.id].split() in (one.text.split(), one.full_text.split())
+            document.id
+            for document in collection.pick_documents(documents, same_ids)
+            if texts[document.id].split() in (document.text.split(), document.full_text.split())
         }
     # With "true", the query's own document may be judged not relevant. It is dropped, as in beir.
     least = 1 if dataset.queries_are_documents is True else -MAX_GRADE

@@ -122,13 +122,13 @@ def _fill_buckets(predicted: Iterable[Predicted], names: pa.ChunkedArray, folder
     progress = Progress("fetch expansion", None, "lines")
     with ExitStack() as stack:
         buckets: dict[int, IO[str]] = {}
-        for one in predicted:
-            if one.id not in rows:
-                raise DataError(f"{one.place}: the corpus has no document {quoted(one.id)}")
-            bucket = rows[one.id] // BUCKET
+        for prediction in predicted:
+            if prediction.id not in rows:
+                raise DataError(f"{prediction.place}: the corpus has no document {quoted(prediction.id)}")
+            bucket = rows[prediction.id] // BUCKET
             if bucket not in buckets:
                 buckets[bucket] = stack.enter_context((folder / str(bucket)).open("w", encoding="utf-8"))
-            buckets[bucket].write(json.dumps(one) + "\n")
+            buckets[bucket].write(json.dumps(prediction) + "\n")
             progress.add(1)
 
 

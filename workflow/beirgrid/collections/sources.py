@@ -289,7 +289,7 @@ class MtebSource(Source):
         qrels: dict[str, dict[str, int]] = loaded["relevant_docs"]
         changes = self._changes()
         for name, documents in changes.items():
-            judged = {document for one in ("og", "changed") for document in qrels.get(f"{name}-{one}", ())}
+            judged = {document for state in ("og", "changed") for document in qrels.get(f"{name}-{state}", ())}
             if lacking := documents - judged:
                 raise DataError(
                     f"{self.corpus.task}: qrel_diff of {name!r} has {quoted(min(lacking))}, not in its qrels"
@@ -369,7 +369,7 @@ def _hub_rows(
     with errors_of_library(f"{identifier} at {revision[:12]}"):
         have = datasets.get_dataset_config_names(identifier, revision=revision)
         name = next((name for name in configurations if name in have), None)
-        if limiting := [one for one in have if one in ("top_ranked", "instruction")]:
+        if limiting := [configuration for configuration in have if configuration in ("top_ranked", "instruction")]:
             raise DataError(
                 f"{identifier} has {' and '.join(limiting)} of its queries, which source: huggingface does not read: "
                 "name its task of mteb, which source: mteb reads"

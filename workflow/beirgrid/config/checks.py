@@ -57,7 +57,7 @@ def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Ite
         for key, other in train.parts:
             yield from (f"{where}.train.{key}: {other!r} {why}" for why in _unfit(key, config.models[other], train))
     pair = (model, config.models[train.base]) if isinstance(train, entries.Adaptive) else ()
-    if any(getattr(one, "brackets", None) for one in pair):
+    if any(getattr(entry, "brackets", None) for entry in pair):
         yield f"{where}.train: training puts no brackets around texts: neither model nor base can have 'brackets'"
 
 

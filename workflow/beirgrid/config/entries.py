@@ -76,7 +76,7 @@ class Nodes(Entry):
     cpu: NodeLimits = Field(NodeLimits(), description="Nodes without a GPU.")
     gpu: NodeLimits = Field(NodeLimits(), description="Nodes with GPUs.")
 
-    def of(self, kind: str) -> NodeLimits:
+    def limits(self, kind: str) -> NodeLimits:
         """Return the limits of a kind of node: cpu or gpu."""
         return self.gpu if kind == "gpu" else self.cpu
 

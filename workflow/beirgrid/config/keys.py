@@ -19,7 +19,7 @@ def keys() -> list[dict[str, str]]:
     for kind, *row in _below(schema, "", schema["$defs"]):
         rows.setdefault(tuple(row), []).append(kind)
     names = ("key", "value", "default", "meaning")
-    return [dict(zip(names, row, strict=True)) | {"of": ", ".join(filter(None, of))} for row, of in rows.items()]
+    return [dict(zip(names, row, strict=True)) | {"of": ", ".join(filter(None, kinds))} for row, kinds in rows.items()]
 
 
 def _below(kind: dict[str, Any], path: str, kinds: dict[str, Any]) -> Iterator[tuple[str, ...]]:

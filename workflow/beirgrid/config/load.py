@@ -102,8 +102,8 @@ def refuse(problems: Iterable[str]) -> None:
 
 
 def _refusal(problems: Iterable[str]) -> ConfigError:
-    shown = (one if len(one) < 1000 else f"{one[:200]} … {one[-300:]}" for one in dict.fromkeys(problems))
-    return ConfigError("\n".join(["the configuration cannot be run:", *("  - " + printable(one) for one in shown)]))
+    shown = (text if len(text) < 1000 else f"{text[:200]} … {text[-300:]}" for text in dict.fromkeys(problems))
+    return ConfigError("\n".join(["the configuration cannot be run:", *("  - " + printable(text) for text in shown)]))
 
 
 def _metrics(config: Config) -> tuple[str, ...]:
@@ -137,8 +137,8 @@ def _with_models_per_corpus(config: Config) -> Mapping[str, entries.ModelEntry]:
     for name, model in config.models.items():
         if (train := model.training) and model.per_corpus:
             for corpus in filter(None, corpora):
-                one = train.model_copy(update={"corpus": corpus})
-                models.setdefault(f"{name}@{corpus}", model.model_copy(update={"train": one}))
+                training = train.model_copy(update={"corpus": corpus})
+                models.setdefault(f"{name}@{corpus}", model.model_copy(update={"train": training}))
     return models
 
 

@@ -219,13 +219,16 @@ class ModelEntry(Entry):
         by = next((key for key in _UNREAD if getattr(self, key, None)), "")
         unread = [key for key in _UNREAD.get(by, ()) if key in self.model_fields_set]
         yield from (f"the key {key!r} does not go with {by}" for key in unread)
+        yield from self._place_problems()
+        if self.revision and not self.checkpoint and "revision" not in unread:
+            yield "revision: needs the checkpoint of which it is a commit"
+        yield from self._endpoint_problems() if by == "endpoint" else self._origin_problems(by)
+
+    def _place_problems(self) -> Iterator[str]:
         if self.path and self.package:
             yield "the key 'package' does not go with path: 'package: null' takes it out"
         if self.paths and (self.path or self.package):
             yield f"the key 'paths' does not go with {'path' if self.path else 'package'}: one of them says where it is"
-        if self.revision and not self.checkpoint and "revision" not in unread:
-            yield "revision: needs the checkpoint of which it is a commit"
-        yield from self._endpoint_problems() if by == "endpoint" else self._origin_problems(by)
         if self.package and not self.files:
             yield "weights from a package need their SHA-256 under 'files'"
 

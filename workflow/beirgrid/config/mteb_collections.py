@@ -205,8 +205,8 @@ def _documents(figures: Mapping[str, Any]) -> int:
 def _words(figures: Mapping[str, Any]) -> dict[str, float]:
     """Estimate the words per query and document, for the sizes of jobs: mteb states characters."""
     lengths = {
-        key: (figures.get(f"{of}_text_statistics") or {}).get("average_text_length") or 0
-        for key, of in (("query_words", "queries"), ("document_words", "documents"))
+        key: (figures.get(f"{texts}_text_statistics") or {}).get("average_text_length") or 0
+        for key, texts in (("query_words", "queries"), ("document_words", "documents"))
     }
     return {key: round(length / WORD_BYTES, 2) for key, length in lengths.items() if length}
 

@@ -50,7 +50,7 @@ def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[s
     if not unknown:
         return raw, mteb_names()
     locked = _collection_facts(unknown, [*map(str, raw["datasets"])])
-    rows = [one for row in rows for one in (locked["benchmarks"].get(row, {}).get("rows", [row]))]
+    rows = [name for row in rows for name in (locked["benchmarks"].get(row, {}).get("rows", [row]))]
     needed, datasets, corpora = list(rows), dict(raw["datasets"]), dict(raw["corpora"])
     for row in needed:
         if row not in raw["datasets"] and (facts := locked["datasets"].get(row)):
@@ -153,7 +153,7 @@ def _ids(entries: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> list[str]
 def _local(value: Any) -> Any:
     """Return a name, or a list of names, with ids in their local form."""
     if isinstance(value, list):
-        return [_local(one) for one in value]
+        return [_local(item) for item in value]
     return local_name(value) if _is_id(value) else value
 
 

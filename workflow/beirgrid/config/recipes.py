@@ -29,7 +29,8 @@ class Training(Entry):
     def parts(self) -> list[tuple[str, str]]:
         """The models that training needs, those that mine negatives among them, with the key that names each."""
         known = ("bm25", self.base)
-        return [one for one in self.references("models") if one[0] != "retrievers" or one[1] not in known]
+        named = self.references("models")
+        return [(key, model) for key, model in named if key != "retrievers" or model not in known]
 
 
 class CrossEncoderTraining(Training):

@@ -173,22 +173,22 @@ def _meta(name: str) -> Any:
 def _runs_code(meta: Any) -> bool:
     """Tell whether mteb opens a model with the code of its checkpoint."""
     arguments = meta.loader_kwargs
-    return any(one.get("trust_remote_code") for one in (arguments, arguments.get("model_kwargs") or {}))
+    return any(options.get("trust_remote_code") for options in (arguments, arguments.get("model_kwargs") or {}))
 
 
 def _need(meta: Any) -> str:
     """Return the versions of transformers that the publisher of a model allows, as mteb's extras state them."""
     allowed = [
-        one.specifier
-        for one in _on_transformers()
-        if one.marker and any(one.marker.evaluate({"extra": group}) for group in meta.extra_requirements_groups or ())
+        need.specifier
+        for need in _on_transformers()
+        if need.marker and any(need.marker.evaluate({"extra": group}) for group in meta.extra_requirements_groups or ())
     ]
     return ",".join(map(str, allowed))
 
 
 @cache
 def _on_transformers() -> list[Requirement]:
-    return [one for one in map(Requirement, requires("mteb") or ()) if one.name == "transformers"]
+    return [need for need in map(Requirement, requires("mteb") or ()) if need.name == "transformers"]
 
 
 def unmet_need(allowed: str) -> str:

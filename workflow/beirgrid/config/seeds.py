@@ -66,18 +66,23 @@ def expand(config: entries.Config) -> entries.Config:
             for part, copy in own["systems"].items():
                 systems[copy] = _copy(config.systems[part], own, seeds=None)
             for model in behind:
-                entry, changes = config.models[model], dict[str, Any]()
-                if folder := entry.folder(number):
-                    changes |= {"path": folder, "paths": None}
-                if number > 1:
-                    changes["note"] = ""
-                if number > 1 and (train := entry.training):
-                    changes["train"] = _copy(train, own, seed=(train.seed + number - 1) % SEED_LIMIT)
-                if changes:
-                    models[own["models"].get(model, model)] = _copy(entry, own, **changes)
+                if changes := _changes(config.models[model], own, number):
+                    models[own["models"].get(model, model)] = _copy(config.models[model], own, **changes)
         made = tuple(member(name, number) for number in range(1, system.seeds + 1))
-        systems[name] = entries.Repeated(members=made)
+        systems[name] = entries.SeededSystem(members=made)
     return config.model_copy(update={"models": models, "systems": systems})
+
+
+def _changes(entry: entries.ModelEntry, own: dict[str, dict[str, str]], number: int) -> dict[str, Any]:
+    """Return the keys of a model that are others for a seed."""
+    changes: dict[str, Any] = {}
+    if folder := entry.folder(number):
+        changes |= {"path": folder, "paths": None}
+    if number > 1:
+        changes["note"] = ""
+    if number > 1 and (train := entry.training):
+        changes["train"] = _copy(train, own, seed=(train.seed + number - 1) % SEED_LIMIT)
+    return changes
 
 
 def _is_random(config: entries.Config, system: str) -> bool:
@@ -90,7 +95,7 @@ def _is_random(config: entries.Config, system: str) -> bool:
 def _has_seed(config: entries.Config, name: str) -> bool:
     """Tell whether a model, or the one that encodes its queries, is trained here or has a folder for each seed."""
     model = config.models[name]
-    return any(one.training or one.folder(1) for one in (model, config.models[model.query_tower or name]))
+    return any(entry.training or entry.folder(1) for entry in (model, config.models[model.query_tower or name]))
 
 
 def _copy(entry: entries.Entry, copies: Mapping[str, Mapping[str, str]], **changes: Any) -> Any:

@@ -195,7 +195,7 @@ class LateInteractionRetriever(Retriever):
             yield "candidates: does not go with exhaustive, which scores every document"
 
 
-class Repeated(SystemEntry):
+class SeededSystem(SystemEntry):
     """A system with seeds after the configuration was loaded: the names of its members, one per seed."""
 
     kind: ClassVar[str] = "seeds"
@@ -217,7 +217,7 @@ class Reranked(SystemEntry):
     chunks: Chunks | None = _CHUNKS
 
 
-class Foreign(SystemEntry):
+class Adopted(SystemEntry):
     """Keys of every system of other software."""
 
     allow: Annotated[tuple[Literal["missing-queries"], ...], LIST] = Field(
@@ -226,7 +226,7 @@ class Foreign(SystemEntry):
     trained_on: TrainedOn | None = Field(None, description="Collections whose judgements trained it, as for a model.")
 
 
-class External(Foreign):
+class External(Adopted):
     """Runs that other software made."""
 
     kind: ClassVar[str] = "external"
@@ -236,7 +236,7 @@ class External(Foreign):
     )
 
 
-class Program(Foreign):
+class Program(Adopted):
     """A program that searches: beirgrid gives it the documents and the queries, and checks the run that it writes."""
 
     kind: ClassVar[str] = "program"

@@ -89,7 +89,7 @@ class Refers:
 
     def _problem(self, name: str, raw: Mapping[str, Any]) -> str:
         """Return why a name cannot stand here, or an empty string."""
-        known = {*self.also, *(str(one) for registry in self.registries for one in raw[registry])}
+        known = {*self.also, *(str(entry) for registry in self.registries for entry in raw[registry])}
         if name not in known:
             kind = " or ".join(REGISTRIES[registry] for registry in self.registries)
             return f"no {kind} is named {name!r}{nearest(name, known)}"
@@ -126,7 +126,8 @@ class Entry(BaseModel):
     def keys_to(cls, registry: str) -> list[str]:
         """Return the keys that name entries of a registry."""
         fields = cls.model_fields.items()
-        return [key for key, field in fields for one in field.metadata if getattr(one, "registries", ()) == (registry,)]
+        marks = ((key, mark) for key, field in fields for mark in field.metadata)
+        return [key for key, mark in marks if getattr(mark, "registries", ()) == (registry,)]
 
     def references(self, registry: str) -> list[tuple[str, str]]:
         """Return the names of a registry's entries that the entry's keys give, each with its key."""

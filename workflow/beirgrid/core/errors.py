@@ -79,6 +79,6 @@ def log_to_standard_error() -> None:
 
 def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str:
     """Return ``"; did you mean 'x'?"`` for the closest known name, or an empty string (difflib's ratio)."""
-    by_case = {one.casefold(): one for one in known}
+    by_case = {candidate.casefold(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.casefold(), by_case, n=1, cutoff=least)
     return f"; did you mean {by_case[matches[0]]!r}?" if matches else ""

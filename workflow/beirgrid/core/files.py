@@ -153,7 +153,7 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def forms(path: Path) -> list[Path]:
     """Return the existing ones of a file and its gzipped form."""
-    return [one for one in (path, path.with_name(f"{path.name}.gz")) if one.is_file()]
+    return [form for form in (path, path.with_name(f"{path.name}.gz")) if form.is_file()]
 
 
 def sha256(path: str | Path) -> str:

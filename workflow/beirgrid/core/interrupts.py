@@ -6,8 +6,8 @@ import sys
 
 def show_interrupts(line: str) -> None:
     """Print one line at a Ctrl-C that nothing handles. The process still ends by the signal (130 in a shell)."""
-    shown = sys.excepthook
-    sys.excepthook = lambda kind, *of: print(line, file=sys.stderr) if kind is KeyboardInterrupt else shown(kind, *of)
+    old = sys.excepthook
+    sys.excepthook = lambda kind, *rest: print(line, file=sys.stderr) if kind is KeyboardInterrupt else old(kind, *rest)
 
 
 def die_with_parent() -> None:

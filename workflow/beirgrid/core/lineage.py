@@ -49,11 +49,11 @@ class Ancestry:
         """
         known = self.record_of(path)
         behind: dict[str, Any] = {}
-        for role, source, told in known.inputs:
-            if self.is_another(source, told):
+        for role, source, recorded in known.inputs:
+            if self.is_another(source, recorded):
                 raise DataError(f"{source} is another one than {path} was made from: run the grid again")
             behind |= self.behind(role, source)
-            behind |= {role: told["sha256"]} if role in _SUBJECTS and "sha256" in told else {}
+            behind |= {role: recorded["sha256"]} if role in _SUBJECTS and "sha256" in recorded else {}
         behind |= known.record.get("behind", {})
         if "sha256" in (fetched := known.record.get("outputs", {}).get(Path(paths.QUERIES).name, {})):
             behind["queries"] = fetched["sha256"]  # those that the qrels were fetched with
@@ -82,8 +82,9 @@ class Ancestry:
         known = self.record_of(path)
         if "lineage" in (job := known.record.get("job", {})):
             return dict(job["lineage"])
-        told = {**known.record.get("settings", {}), "expanded": any(role == "expansions" for role, *_ in known.inputs)}
-        return {name: told[name] for name in asked if known.place and name in told}
+        is_expanded = any(role == "expansions" for role, *_ in known.inputs)
+        values = {**known.record.get("settings", {}), "expanded": is_expanded}
+        return {name: values[name] for name in asked if known.place and name in values}
 
     def other_source(self, record: Path, lists: Sequence[Sequence[Path]]) -> Path | None:
         """Return an input that a record does not know or has in another place, or one that the job does not have.
@@ -95,22 +96,22 @@ class Ancestry:
         """
         sources = [path for of_option in lists for path in of_option]
         known = self.record_of(record)
-        told = {path: entry.get("sha256") for _, path, entry in known.inputs}
-        if not told or None in told.values():  # as in records of 0.2.0
+        recorded = {path: entry.get("sha256") for _, path, entry in known.inputs}
+        if not recorded or None in recorded.values():  # as in records of 0.2.0
             return None
         hashed = [path for path in sources if path.suffix == ".json" or self.record_of(path).is_hashed]
         hashes = {self.identity(path)["sha256"]: path for path in hashed}
-        behind = {*told.values(), *map(str, known.record.get("behind", {}).values())}
+        behind = {*recorded.values(), *map(str, known.record.get("behind", {}).values())}
         unknown = next((path for sha256, path in hashes.items() if sha256 not in behind), None)
         read = [path for _, path, _ in known.inputs]
         return unknown or _moved(read, lists) or (_left_out(read, sources) if "behind" in known.record else None)
 
-    def is_another(self, source: Path, told: Mapping[str, Any]) -> bool:
+    def is_another(self, source: Path, recorded: Mapping[str, Any]) -> bool:
         """Tell whether an input differs from what a record says of it. A deleted one is compared by its own record."""
         if not (source.exists() or self.record_of(source).is_hashed):
             return False
-        now = self.identity(source) if "sha256" in told or not source.exists() else {"bytes": files.size(source)}
-        return any(now[key] != told[key] for key in told)
+        now = self.identity(source) if "sha256" in recorded or not source.exists() else {"bytes": files.size(source)}
+        return any(now[key] != recorded[key] for key in recorded)
 
 
 def _moved(recorded: Sequence[Path], lists: Sequence[Sequence[Path]]) -> Path | None:
@@ -201,4 +202,4 @@ def _check_shards(shards: Sequence[Path], ancestry: Ancestry, corpora: Sequence[
 
 def _listed(inputs: Inputs) -> dict[str, list[Path]]:
     """Return the inputs that there are, as lists."""
-    return {option: [one] if isinstance(one, Path) else [*one] for option, one in inputs.items() if one}
+    return {option: [given] if isinstance(given, Path) else [*given] for option, given in inputs.items() if given}

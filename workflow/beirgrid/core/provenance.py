@@ -155,7 +155,7 @@ class ArtifactRecord(NamedTuple):
     def outputs(self) -> dict[str, dict[str, Any]]:
         """Size and hash of each file of the artifact, by its path from the record's folder."""
         outputs: dict[str, dict[str, Any]] = self.record.get("outputs", {})
-        return {name: told for name, told in outputs.items() if Path(name).parts[0] == self.path.name}
+        return {name: recorded for name, recorded in outputs.items() if Path(name).parts[0] == self.path.name}
 
     @property
     def inputs(self) -> Iterator[tuple[str, Path, dict[str, Any]]]:
@@ -163,13 +163,13 @@ class ArtifactRecord(NamedTuple):
         folder = self.place.parent if self.place else Path()
         for option, entries in self.record.get("inputs", {}).items():
             for entry in entries:
-                told = {key: value for key, value in entry.items() if key != "path"}
-                yield option, Path(os.path.normpath(folder / entry["path"])), told
+                recorded = {key: value for key, value in entry.items() if key != "path"}
+                yield option, Path(os.path.normpath(folder / entry["path"])), recorded
 
     @property
     def is_hashed(self) -> bool:
         """Whether the record has a hash of each file of the artifact."""
-        return bool(self.outputs) and all("sha256" in told for told in self.outputs.values())
+        return bool(self.outputs) and all("sha256" in recorded for recorded in self.outputs.values())
 
     @property
     def misplaced(self) -> str:
@@ -195,7 +195,7 @@ class ArtifactRecord(NamedTuple):
     def identity(self) -> dict[str, Any]:
         """The size of the artifact and its hash, for a folder that of all hashes."""
         hashes = self.hashes
-        size = sum(told["bytes"] for told in self.outputs.values()) if self.outputs else files.size(self.path)
+        size = sum(recorded["bytes"] for recorded in self.outputs.values()) if self.outputs else files.size(self.path)
         of_all = hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
         return {"bytes": size, "sha256": hashes[self.path.name] if [*hashes] == [self.path.name] else of_all}
 
@@ -239,14 +239,14 @@ def mismatches(
     """
     if key and record["settings_key"] != key:
         yield f"{place} was made with other settings than the grid has now. {files.REMEDY}"
-    for name, told in record["outputs"].items():
+    for name, recorded in record["outputs"].items():
         path = place.parent / name
         if not path.is_file():
             if place.parent.joinpath(*Path(name).parts[:1]).is_dir():
                 yield f"{path} is missing, but {place} names it. {files.REMEDY}"
-        elif (size := path.stat().st_size) != told["bytes"]:
-            yield f"{path} is damaged: it has {size:,} bytes, {place} says {told['bytes']:,}. {files.REMEDY}"
-        elif hashed and told.get("sha256") and files.sha256(path) != told["sha256"]:
+        elif (size := path.stat().st_size) != recorded["bytes"]:
+            yield f"{path} is damaged: it has {size:,} bytes, {place} says {recorded['bytes']:,}. {files.REMEDY}"
+        elif hashed and recorded.get("sha256") and files.sha256(path) != recorded["sha256"]:
             yield f"{path} is damaged: its SHA-256 is not the one in {place}. {files.REMEDY}"
 
 

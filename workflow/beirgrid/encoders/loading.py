@@ -131,7 +131,7 @@ def _put_tokens_around(folder: Path, modules: list[Any], of_entry: str | None) -
     transformers 5 takes them from tokenizer.json alone. transformers 4 took them from tokenizer_config.json, as models
     were trained that pool the last token (E5-Mistral).
     """
-    used = {id(one): one for one in (getattr(module, "tokenizer", module) for module in modules)}
+    used = {id(tokenizer): tokenizer for tokenizer in (getattr(module, "tokenizer", module) for module in modules)}
     for tokenizer in used.values():
         if not isinstance(tokenizer, PreTrainedTokenizerBase):
             continue

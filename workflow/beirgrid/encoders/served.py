@@ -172,9 +172,10 @@ def windows(documents: int, window: int, step: int) -> Iterator[tuple[int, int]]
 
 def messages(query: str, documents: list[str]) -> list[dict[str, str]]:
     """Build RankGPT's chat messages for ordering documents."""
-    told = {"query": query, "count": len(documents)}
-    turns = [("system", _SYSTEM), ("user", _BEFORE.format(**told)), ("assistant", "Okay, please provide the passages.")]
+    fields = {"query": query, "count": len(documents)}
+    before = _BEFORE.format(**fields)
+    turns = [("system", _SYSTEM), ("user", before), ("assistant", "Okay, please provide the passages.")]
     for number, text in enumerate(documents, 1):
         turns += [("user", f"[{number}] {text}"), ("assistant", f"Received passage [{number}].")]
-    turns.append(("user", _AFTER.format(**told)))
+    turns.append(("user", _AFTER.format(**fields)))
     return [{"role": role, "content": content} for role, content in turns]

@@ -66,8 +66,8 @@ class RunningJob:
         with contextlib.suppress(OSError):
             if not self.logs or Path(self.logs[0]).stat().st_mtime >= self.since - 1:
                 lines = tail(Path(self.logs[0]), 100) if self.logs else []
-                told = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
-                return told[-1].partition(": ")[2] if told else "begun"
+                progress = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
+                return progress[-1].partition(": ")[2] if progress else "begun"
         return "submitted, not begun"
 
     @property

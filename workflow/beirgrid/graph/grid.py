@@ -113,7 +113,7 @@ class Grid:
     def members(self, system: str) -> tuple[str, ...]:
         """Return the systems behind a column of the grid: one per seed, or the system itself."""
         entry = self.system(system)
-        return entry.members if isinstance(entry, entries.Repeated) else (system,)
+        return entry.members if isinstance(entry, entries.SeededSystem) else (system,)
 
     def training(self, model: str) -> Any:
         """Return the training recipe of a model. Its class follows from the stage's ``recipes``."""
@@ -157,9 +157,10 @@ class Grid:
 
     def program_index(self, system: str) -> str:
         """Return the first system with the same indexing command; the index is stored under its name."""
-        programs = [(name, one) for name, one in self.config.systems.items() if isinstance(one, entries.Program)]
+        systems = self.config.systems.items()
+        programs = [(name, program) for name, program in systems if isinstance(program, entries.Program)]
         index = attrgetter("index_command", "version")
-        return next(name for name, one in programs if index(one) == index(self.program(system)))
+        return next(name for name, program in programs if index(program) == index(self.program(system)))
 
     @cached_property
     def with_published(self) -> dict[str, entries.Bm25]:

@@ -17,7 +17,7 @@ _NOT_RUN = {
 }
 
 
-def running(model: entries.ModelEntry) -> Settings:
+def model_settings(model: entries.ModelEntry) -> Settings:
     """Return the keys that change what a model computes, without prompts and query lengths."""
     entry = {key: value for key, value in model.own_keys().items() if key not in _NOT_RUN}
     if "engine" in entry:  # mteb's loader for this model, which may run the model's code
@@ -30,26 +30,26 @@ def with_prompts(model: entries.ModelEntry, **prompts: str | None) -> Settings:
     sides: dict[str, Any] = {role: prompt for role, prompt in prompts.items() if prompt is not None}
     if model.prefixes.own and len(sides) < len(prompts):
         sides["own"] = True
-    entry = running(model)
+    entry = model_settings(model)
     if "brackets" in entry:
         entry["brackets"] = {role: entry["brackets"][role] for role in prompts}
     return entry | ({"prompts": sides} if sides else {})
 
 
-def reading(model: entries.ModelEntry) -> Settings:
+def document_settings(model: entries.ModelEntry) -> Settings:
     """Return the entry of a model that reads documents."""
     return with_prompts(model, document=model.prefixes.document)
 
 
-def reading_corpus(grid: Grid, model: entries.ModelEntry, corpus: str) -> Settings:
+def corpus_settings(grid: Grid, model: entries.ModelEntry, corpus: str) -> Settings:
     """Return the entry of a model that reads the documents of a corpus."""
     if not model.prefixes.own:
-        return reading(model)
+        return document_settings(model)
     over = [name for name, entry in grid.config.datasets.items() if entry.corpus == corpus]
-    return reading(model) | task_of(grid, model, over)
+    return document_settings(model) | task_of(grid, model, over)
 
 
-def querying(grid: Grid, model: entries.ModelEntry, dataset: str) -> Settings:
+def query_settings(grid: Grid, model: entries.ModelEntry, dataset: str) -> Settings:
     """Return the entry of a model that reads the queries of a dataset."""
     own = _of_dataset(grid, model.prefixes.datasets, dataset)
     entry = with_prompts(model, query=own.query if own else model.prefixes.query)

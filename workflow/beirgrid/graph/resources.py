@@ -111,9 +111,9 @@ class Resources:
         if self._may_use_gpu(stage):
             resources["gpu"] = self.by_kind(stage, lambda kind: int(kind == "gpu"))
             if nodes.gpu.gpu_model:
-                resources["gpu_model"] = self.by_kind(stage, lambda kind: nodes.of(kind).gpu_model)
+                resources["gpu_model"] = self.by_kind(stage, lambda kind: nodes.limits(kind).gpu_model)
         if nodes.cpu.partition or nodes.gpu.partition:
-            resources["slurm_partition"] = self.by_kind(stage, lambda kind: nodes.of(kind).partition)
+            resources["slurm_partition"] = self.by_kind(stage, lambda kind: nodes.limits(kind).partition)
         return resources
 
     def by_kind(self, stage: Stage, value: Callable[[str], Any]) -> Any:
@@ -168,7 +168,7 @@ class Resources:
 
     def limits(self, job: Job) -> NodeLimits:
         """Return the limits of the node that a job runs on."""
-        return self.config.nodes.of(self.kind(job))
+        return self.config.nodes.limits(self.kind(job))
 
     def group(self, job: Job) -> str | None:
         """Return the name of the cluster job that a job shares with others, or None.

@@ -37,7 +37,7 @@ class Rule:
     def __init__(self, rules: Rules, stage: Stage) -> None:
         self.stage = stage
         resources = rules.resources
-        self.inputs = of_jobs(stage, rules.inputs)
+        self.inputs = of_jobs(stage, rules.force_and_give_inputs)
         # The command takes ``output``, so Snakemake does not compare its values.
         command = of_jobs(stage, rules.command, "input", "output", "threads", "resources")
         self.params = {"version": stage.stamp.version, "settings": of_jobs(stage, rules.settings), "command": command}
@@ -46,7 +46,7 @@ class Rule:
         self.constraints = stage.constraints(rules.grid)
         self.resources = resources.directives(stage)
         # All cores that a job may take on its node.
-        self.threads = resources.by_kind(stage, lambda kind: rules.grid.config.nodes.of(kind).cores)
+        self.threads = resources.by_kind(stage, lambda kind: rules.grid.config.nodes.limits(kind).cores)
         self.group = of_jobs(stage, resources.group)
 
 
@@ -61,6 +61,7 @@ class Rules:
         self.own_python = own_python
         self.workflow: Any = None  # Snakemake's, in its main process
         self.settings = cache(self._settings)  # Snakemake and the records ask for them often
+        self.tell_outdated = cache(self._tell_outdated)  # once
         # The folder of an installed package also contains this Python's libraries, which another Python cannot load.
         self.modules = _LINKED if INSTALLED and not own_python else MODULES
         python = shlex.quote(sys.executable if own_python else "python")
@@ -91,12 +92,20 @@ class Rules:
 
     # Jobs
 
+    def force_and_give_inputs(self, job: Job) -> dict[str, Any]:
+        """Force a job to run if it is outdated, and return its inputs.
+
+        Input functions call this: Snakemake has no interface for further reasons to rerun a job. It asks for the inputs
+        of all jobs before it decides which of them run.
+        """
+        self.force_if_outdated(job)
+        return self.inputs(job)
+
     def inputs(self, job: Job) -> dict[str, Any]:
         """Return the inputs of a job by option, and its local files."""
-        self.force_if_outdated(job)
         paths: dict[str, Any] = {
-            name: one.path if isinstance(one, Output) else [each.path for each in one]
-            for name, one in job.inputs(self.grid).items()
+            name: given.path if isinstance(given, Output) else [each.path for each in given]
+            for name, given in job.inputs(self.grid).items()
         }
         # Snakemake would expand {x} and <x> in the names of local files.
         files = [name for name in job.stage.files(self.grid, **job.values) if not re.search(r"\{|<[a-z]", name)]
@@ -126,7 +135,7 @@ class Rules:
         stage = job.stage
         options = {**stage.options(self.grid, **job.values), **(self._compute(job) if stage.runs_models else {})}
         limits = {"threads": threads, "memory": self.resources.heap_mb(mem_mb)}
-        options |= {name: limits[name] for name in stage.takes}
+        options |= {name: limits[name] for name in stage.options_from_job}
         outputs = {"output" if name == stage.main else name: str(output[name]) for name in stage.outputs}
         return json.dumps(
             {
@@ -163,16 +172,9 @@ class Rules:
 
     @cached_property
     def outdated(self) -> dict[Job, str]:
-        """Why the jobs of the grid must run again; empty for a job whose artifacts are as they should be.
-
-        Snakemake's log names them, without tables and page, which any change of the grid changes.
-        """
+        """Why the jobs of the grid must run again; empty for a job whose artifacts are as they should be."""
         ancestry = lineage.Ancestry()
-        reasons = {job: self.reason_of(job, ancestry) for job in self.jobs}
-        outdated = {job.record: reason for job, reason in reasons.items() if reason}
-        for line in notices(outdated, self.replaced if outdated else {}):
-            self.workflow.logger_manager.logger.warning(line)
-        return reasons
+        return {job: self.reason_of(job, ancestry) for job in self.jobs}
 
     @cached_property
     def replaced(self) -> dict[str, set[str]]:
@@ -205,15 +207,12 @@ class Rules:
         return lists
 
     def force_if_outdated(self, job: Job) -> None:
-        """Force a job whose record does not match to run, as ``--forcerun`` does.
-
-        Input functions call this: Snakemake has no interface for further reasons to rerun a job. It asks for the inputs
-        of all jobs before it decides which of them run.
-        """
+        """Force a job whose record does not match to run, as ``--forcerun`` does."""
         from snakemake.settings.types import RerunTrigger
 
         if self.workflow is None or RerunTrigger.PARAMS not in self.workflow.rerun_triggers:
             return
+        self.tell_outdated()
         if self.outdated[job] if job in self.outdated else self.reason_of(job):
             self.workflow.dag.forcefiles.add(self.grid.own(job.record))
 
@@ -227,6 +226,12 @@ class Rules:
                 name = " ".join([job.rule.name, *job.wildcards_dict.values()])
                 seconds[name] = resources.need(Job.of(rule.stage.rule, job.wildcards_dict)).seconds
         return seconds
+
+    def _tell_outdated(self) -> None:
+        """Name outdated jobs in Snakemake's log, without tables and page, which any change of the grid changes."""
+        outdated = {job.record: reason for job, reason in self.outdated.items() if reason}
+        for line in notices(outdated, self.replaced if outdated else {}):
+            self.workflow.logger_manager.logger.warning(line)
 
     @cached_property
     def digests(self) -> dict[str, str]:

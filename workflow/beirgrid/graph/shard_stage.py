@@ -10,7 +10,7 @@ from .stage import Inputs, Settings, Stage
 class OfShard(Stage):
     """A stage in which a model reads the documents of a shard."""
 
-    named = ("shard",)
+    wildcards_passed = ("shard",)
 
     def model(self, grid: Grid, model: str, corpus: str, shard: str) -> str:
         return model
@@ -21,7 +21,7 @@ class OfShard(Stage):
     def settings(self, grid: Grid, model: str, corpus: str, shard: str) -> Settings:
         return {
             "precision": grid.config.encode.precision,
-            "model": model_entries.reading_corpus(grid, grid.model(model), corpus),
+            "model": model_entries.corpus_settings(grid, grid.model(model), corpus),
             "shard_size": grid.config.encode.shard,
             "last": int(shard) == grid.shards(corpus)[-1],
         }

@@ -7,6 +7,7 @@ import pkgutil
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ..core.families import FAMILIES, RETRIEVERS
@@ -86,7 +87,7 @@ def output(pattern: str, grid: Grid | None = None, **wildcards: Any) -> Output:
         grid: decides where several rules write such files.
     """
     rules = _writers()[pattern]
-    rule = next(one for one in rules if len(rules) == 1 or (grid and stages()[one].is_for(grid, **wildcards)))
+    rule = next(name for name in rules if len(rules) == 1 or (grid and stages()[name].is_for(grid, **wildcards)))
     return Output(Job.of(rule, wildcards), fill(pattern, **wildcards))
 
 
@@ -110,10 +111,10 @@ class Stage:
         of_grid: whether its job reads the summary of a whole grid.
         downloads: whether its jobs download. Profiles limit how many of them run at the same time.
         group: which jobs of small corpora share a cluster job: those of shards or those of cells.
-        named: wildcards that the function takes.
+        wildcards_passed: wildcards that the function takes.
         entry: the kind of system whose runs it makes, if its class stands in the plan.
         systems, families, recipes: kinds of systems, families of models, or recipes that the rule is for.
-        takes: options that follow from what a job was given: its threads, and the heap of its Java.
+        options_from_job: options that follow from what a job was given: its threads, and the heap of its Java.
         temporary: whether its output is deleted after its last use, unless ``encode.keep`` keeps it.
         costs: what a job takes for each unit of its work. The unit ``job`` is 1, ``download_mb`` is downloaded, and
             ``scratch_mb`` is on disk while the job runs.
@@ -130,12 +131,12 @@ class Stage:
     of_grid: ClassVar[bool] = False
     downloads: ClassVar[bool] = False
     group: ClassVar[Literal["shard", "cell", ""]] = ""
-    named: ClassVar[tuple[str, ...]] = ()
+    wildcards_passed: ClassVar[tuple[str, ...]] = ()
     entry: ClassVar[type[SystemEntry] | None] = None
     systems: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
     recipes: tuple[str | None, ...] = ()
-    takes: ClassVar[tuple[Literal["threads", "memory"], ...]] = ()
+    options_from_job: ClassVar[tuple[Literal["threads", "memory"], ...]] = ()
     temporary: bool = False
     costs: Mapping[str, Cost] = {}
 
@@ -176,7 +177,7 @@ class Stage:
 
     def options(self, grid: Grid, *_: Any, **wildcards: Any) -> Settings:
         """Return the other options: names, and what does not change the output."""
-        return {name: wildcards[name] for name in self.named}
+        return {name: wildcards[name] for name in self.wildcards_passed}
 
     def constraints(self, grid: Grid) -> dict[str, str]:
         """Return the regular expressions of the rule's wildcards."""
@@ -246,7 +247,7 @@ class OfFamily(Stage):
 
     def __init__(self, family: str) -> None:
         self.family = FAMILIES[family]
-        self.families = tuple(one.name for one in FAMILIES.values() if family in (one.name, one.like))
+        self.families = tuple(other.name for other in FAMILIES.values() if family in (other.name, other.like))
         self.rule = f"{self.name}_{self.family.rule}"
         self.costs = self.costs_of.get(family, self.costs_of["dense"])
 
@@ -261,8 +262,9 @@ def stages() -> dict[str, Stage]:
     root = __name__.rpartition(".graph")[0]
     folder = importlib.import_module(f"{root}.stages").__path__
     plans = [*(f"stages.{package.name}" for package in pkgutil.iter_modules(folder)), "paper"]
-    classes = [one for plan in plans for one in vars(importlib.import_module(f"{root}.{plan}.plan")).values()]
-    kinds = [one for one in classes if isinstance(one, type) and issubclass(one, Stage) and hasattr(one, "version")]
+    members = chain(*(vars(importlib.import_module(f"{root}.{plan}.plan")).values() for plan in plans))
+    classes = (member for member in members if isinstance(member, type) and issubclass(member, Stage))
+    kinds = [kind for kind in classes if hasattr(kind, "version")]
     return {stage.rule: stage for kind in kinds for stage in kind.variants()}
 
 
@@ -296,8 +298,8 @@ def jobs_behind(grid: Grid, *ends: Output) -> list[Job]:
         if job in jobs:
             return
         for given in job.inputs(grid).values():
-            for one in [given] if isinstance(given, Output) else given:
-                walk(one.job)
+            for made in [given] if isinstance(given, Output) else given:
+                walk(made.job)
         jobs[job] = None
 
     for end in ends:

@@ -32,18 +32,18 @@ class Summary:
         """Return the notice to print before the grid starts, or an empty string."""
         config = self.grid.config
         missing = self.grid.not_supplied
-        told = [
+        lines = [
             'Some datasets are not supplied. Their cells will read "not supplied"; everything else runs. To supply '
             f"them, fill their folders as {DATASETS_PAGE} says, and run again:"
         ] * bool(missing)
-        told += [f"  {name}: {folder}" for name, folder in missing.items()]
+        lines += [f"  {name}: {folder}" for name, folder in missing.items()]
         for name in sorted(self.grid.not_judged):
             source = config.corpora[self.grid.corpus(name)]
             assert isinstance(source, entries.LocalCorpus), "other sources have qrels"
             _, split = config.datasets[name].qrels(source)
             why = lack_of_qrels(resolve_path(source.path), split)
-            told.append(f"{name} will have no scores: {source.path} {why}")
-        return "\n".join(told)
+            lines.append(f"{name} will have no scores: {source.path} {why}")
+        return "\n".join(lines)
 
     def as_json(self, settings: Mapping[str, str]) -> str:
         """Return the summary as one line of JSON.
@@ -165,7 +165,7 @@ class Summary:
     def _is_own(self, row: str) -> bool:
         """Tell whether a row has only folders of the user's own, which replace no registered collection."""
         sources = [self.grid.config.corpora[self.grid.corpus(part)] for part in self.grid.parts(row)]
-        return all(isinstance(of, entries.LocalCorpus) and not (of.supplied or of.id) for of in sources)
+        return all(isinstance(source, entries.LocalCorpus) and not (source.supplied or source.id) for source in sources)
 
     def _stated(self, system: str) -> Iterator[entries.TrainedOn | None]:
         """Yield the stated training data of each part of a system; None if unstated."""
@@ -178,7 +178,7 @@ class Summary:
                 yield model.trained_on
         for name in with_parts(config.systems, [system]):
             part = config.systems[name]
-            if isinstance(part, entries.Foreign):
+            if isinstance(part, entries.Adopted):
                 yield part.trained_on
             elif isinstance(part, entries.Bm25) and isinstance(part.expansion, entries.PublishedExpansion):
                 yield None

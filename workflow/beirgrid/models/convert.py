@@ -70,10 +70,12 @@ def _load(path: Path) -> dict[str, torch.Tensor]:
         code = re.search(r"GLOBAL (\S+)", str(error))
         why = f"names {code[1]}" if code else f"{type(error).__name__}; is it whole?"
         raise DataError(f"{path.name} cannot be read as tensors alone ({why})") from None
-    tensors = weights.items() if isinstance(weights, dict) else ()
-    if not tensors or not all(isinstance(one, torch.Tensor) and one.layout == torch.strided for _, one in tensors):
+    tensors = weights.values() if isinstance(weights, dict) else ()
+    if not tensors or not all(
+        isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided for tensor in tensors
+    ):
         raise DataError(f"{path.name} is refused: it holds something else than plain tensors by name")
-    return dict(tensors)
+    return dict(weights)
 
 
 def _without_head(folder: Path, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -248,10 +248,10 @@ class Client:
         """Return a text with *** for the key, also where its letters are escaped as in JSON, an address or a page."""
         if not self.key or not any(mark in text for mark in "\\%&"):  # as in numbers, which a pattern searches slowly
             return text.replace(self.key, "***") if self.key else text
-        codes = ((re.escape(one), re.escape(html.escape(one)), ord(one)) for one in self.key)
+        codes = ((re.escape(character), re.escape(html.escape(character)), ord(character)) for character in self.key)
         letters = (
-            rf"(?:\\*(?:{one}|(?:u00|x){at:02x})|%(?:25)*{at:02x}|{name}|&#(?:0*{at}|x0*{at:x});)"
-            for one, name, at in codes
+            rf"(?:\\*(?:{character}|(?:u00|x){at:02x})|%(?:25)*{at:02x}|{name}|&#(?:0*{at}|x0*{at:x});)"
+            for character, name, at in codes
         )
         # Of a run of backslashes, only the first can begin a match, or else long runs take hours.
         return re.sub(r"(?<!\\)" + "".join(letters), "***", text, flags=re.IGNORECASE)

@@ -135,7 +135,7 @@ def refuse_outside(folder: Path) -> None:
     for path in sorted([*folder.rglob("*.index.json"), *folder.rglob("modules.json")]):
         with files.reading(path):
             listed = path.name == "modules.json"
-            names = [one["path"] for one in modules(path.parent)] if listed else read(path)["weight_map"].values()
+            names = [module["path"] for module in modules(path.parent)] if listed else read(path)["weight_map"].values()
             outside = [name for name in names if not Path(os.path.normpath(path.parent / name)).is_relative_to(root)]
         if outside:
             raise DataError(

@@ -147,8 +147,8 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answ
     more = []
     names = [row.system for row in others if not comparisons.is_planned(grid, {lead.system, row.system})]
     if names:
-        told, test = _unplanned(answers.pairs, compared, lead, names)
-        sentences.append(told)
+        verdict, test = _unplanned(answers.pairs, compared, lead, names)
+        sentences.append(verdict)
         more.append(f"Not planned: {test}, {ALPHA:g}.")
     elif not others:
         caveats.append("No other system is compared.")
@@ -224,11 +224,11 @@ def _one_by_one(pairs: pd.DataFrame, others: Sequence[str], lead: Any) -> str:
     decided = pairs[pairs["other"].isin(list(others)) & (pairs["p_tukey"] * lead.datasets <= ALPHA)]
     ahead = (decided["difference"] > 0) != lower_is_better(lead.metric)
     by_sign = {"better": Counter(decided.loc[ahead, "other"]), "worse": Counter(decided.loc[~ahead, "other"])}
-    named = {sign: [f"{name} on {of[name]}" for name in others if name in of] for sign, of in by_sign.items()}
+    named = {sign: [f"{name} on {on[name]}" for name in others if name in on] for sign, on in by_sign.items()}
     undecided = [name for name in others if name not in set(decided["other"])]
-    told = [f"it is {sign} than {texts.few(names)}" for sign, names in named.items() if names]
-    told += [f"on each it is open whether it is better than {texts.few(undecided)}"] if undecided else []
-    return f"Of the {lead.datasets} datasets, {'; '.join(told)}."
+    phrases = [f"it is {sign} than {texts.few(names)}" for sign, names in named.items() if names]
+    phrases += [f"on each it is open whether it is better than {texts.few(undecided)}"] if undecided else []
+    return f"Of the {lead.datasets} datasets, {'; '.join(phrases)}."
 
 
 # What else to know ----------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def render(
     pictures: Sequence[analyses.Figure] = (),
     documents: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
-    """Return the page of a grid as HTML, with its tables, their pictures, and ``documents.documents``."""
+    """Return the page of a grid as HTML, with its tables, their pictures, and ``retrieved.documents``."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,

@@ -95,7 +95,7 @@ def _table(grid: GridSummary, answers: Answers, metric: str) -> MetricTable:
     cells = _cells(facts).reindex(places, fill_value="").replace({"text": {"": PENDING}})
     values = facts["value"].xs(keys[0]).reindex(list(grid.systems))
     ranks = [texts.number(rank, ".0f") for rank in values.rank(method="min", ascending=lower)]
-    of_systems = (list(texts.rows(of)) for _, of in cells.groupby(level=1, sort=False))
+    of_systems = (list(texts.rows(of_system)) for _, of_system in cells.groupby(level=1, sort=False))
     rows = [Row(*row) for row in zip(grid.systems, ranks, of_systems, strict=True)]
     return MetricTable(metric, lower, columns, rows, _main_metrics(grid, metric), "".join(cells["marks"]))
 
@@ -127,7 +127,7 @@ def _main_metrics(grid: GridSummary, metric: str) -> str:
     rows: dict[str, list[str]] = {}
     for row in grid.rows if metric == MAIN else ():
         rows.setdefault(grid.meant(metric, row), []).append(row)
-    return "; ".join(f"{name} of {', '.join(of)}" for name, of in rows.items())
+    return "; ".join(f"{name} of {', '.join(datasets)}" for name, datasets in rows.items())
 
 
 def _mean_columns(across: pd.DataFrame) -> list[Column]:
@@ -184,7 +184,7 @@ def _by_metric(grid: GridSummary, table: pd.DataFrame) -> dict[str, pd.DataFrame
     by = [column for column in ("dataset", "over", "system") if column in table]
     for column, names in (("system", grid.systems), ("dataset", grid.rows)):
         table = table[table[column].isin(list(names))] if column in table else table
-    table = table.sort_values(by, key=lambda of: of.map(lambda x: places.get(x, x)), kind="stable")
+    table = table.sort_values(by, key=lambda values: values.map(lambda x: places.get(x, x)), kind="stable")
     return {metric: table[table["metric"] == metric] for metric in grid.metrics}
 
 
@@ -290,7 +290,7 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[list[list[Any]], bool]:
 
 def values(table: pd.DataFrame) -> list[list[Any]]:
     """Return the columns of a table for JSON, with None for what is missing."""
-    return [[None if pd.isna(of) else of for of in table[column].tolist()] for column in table]
+    return [[None if pd.isna(value) else value for value in table[column].tolist()] for column in table]
 
 
 def per_query(grid: GridSummary, answers: Answers) -> dict[str, dict[str, Any]]:

@@ -83,14 +83,15 @@ def shown(
     ``default`` formats the numbers of a column that is not in ``FORMATS``.
     """
     texts = {
-        metric: pd.DataFrame({of: _texts(table, of, default) for of in columns}) for metric, table in tables.items()
+        metric: pd.DataFrame({column: _texts(table, column, default) for column in columns})
+        for metric, table in tables.items()
     }
     whole = pd.concat(texts.values())
-    filled = [of for n, of in enumerate(columns) if n < headers or whole.empty or (whole[of] != "").any()]
-    words = [of for of in filled if not any(is_numeric_dtype(table[of]) for table in tables.values())]
+    filled = [column for n, column in enumerate(columns) if n < headers or whole.empty or (whole[column] != "").any()]
+    words = [column for column in filled if not any(is_numeric_dtype(table[column]) for table in tables.values())]
     rows = {metric: of_metric[filled].to_numpy().tolist() for metric, of_metric in texts.items()}
-    titles = {of: TITLES.get(of, of.replace("_", " ").replace("pool@", "pool to depth ")) for of in filled}
-    return Shown(name, list(titles.values()), headers, [titles[of] for of in words], rows)
+    titles = {key: TITLES.get(key, key.replace("_", " ").replace("pool@", "pool to depth ")) for key in filled}
+    return Shown(name, list(titles.values()), headers, [titles[column] for column in words], rows)
 
 
 def _texts(table: pd.DataFrame, column: str, default: Callable[[float], str]) -> list[str]:
@@ -98,8 +99,8 @@ def _texts(table: pd.DataFrame, column: str, default: Callable[[float], str]) ->
     if column.removeprefix("difference_").startswith("low"):
         return list(map(interval, table[column], table[column.replace("low", "high")]))
     if not is_numeric_dtype(table[column]):
-        return ["" if pd.isna(of) else str(of) for of in table[column]]
-    return [number(of, FORMATS[column]) if column in FORMATS else default(of) for of in table[column]]
+        return ["" if pd.isna(value) else str(value) for value in table[column]]
+    return [number(value, FORMATS[column]) if column in FORMATS else default(value) for value in table[column]]
 
 
 def rows(table: pd.DataFrame) -> Iterable[Any]:
@@ -113,6 +114,6 @@ def few(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
 
 
-def quantity(number: int, one: str, several: str) -> str:
+def quantity(number: int, singular: str, plural: str) -> str:
     """Join a number with its noun."""
-    return f"{number} {one if number == 1 else several}"
+    return f"{number} {singular if number == 1 else plural}"

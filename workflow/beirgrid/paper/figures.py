@@ -57,7 +57,8 @@ def draw(grid: GridSummary, answers: Answers, tables: Mapping[str, pd.DataFrame]
         if len(overlap):
             drawn["overlap"] = overlap_heatmap(overlap)
         if len(tables["map"]) > 2:
-            drawn["overlap_map"] = overlap_map(tables["map"], {name: of.domain for name, of in grid.datasets.items()})
+            domains = {name: dataset.domain for name, dataset in grid.datasets.items()}
+            drawn["overlap_map"] = overlap_map(tables["map"], domains)
     return drawn
 
 
@@ -185,7 +186,7 @@ def _violins(lengths: pd.DataFrame, histogram: pd.DataFrame, lines: Sequence[str
     """Draw a distribution for each row (columns line, colour), and a panel for each dataset."""
     lengths = lengths[lengths["documents"] > 0]
     bins = histogram.merge(lengths[[*GROUP, "line"]], on=GROUP)
-    shapes = {key: _density(of) for key, of in bins.groupby(["dataset", "line"])}
+    shapes = {key: _density(rows) for key, rows in bins.groupby(["dataset", "line"])}
     ends = np.array([(shape["min"], shape["max"]) for shape in shapes.values()])
 
     def draw(axis: Axes, rows: pd.DataFrame) -> None:

@@ -137,7 +137,8 @@ def overlaps(counts: Mapping[str, pa.Table]) -> pd.DataFrame:
     With the frequency of a word divided by the occurrences of all words, S_k and T_k, the similarity is
     sum min(S_k, T_k) / sum max(S_k, T_k) over all words. ``counts`` has that of ``count_words`` by dataset.
     """
-    shares = {name: of["count"].to_numpy() / max(pc.sum(of["count"]).as_py() or 0, 1) for name, of in counts.items()}
+    numbers = {name: words["count"] for name, words in counts.items()}
+    shares = {name: number.to_numpy() / max(pc.sum(number).as_py() or 0, 1) for name, number in numbers.items()}
     rows = []
     for dataset, other in combinations(counts, 2):
         places = pc.index_in(counts[dataset]["word"], value_set=counts[other]["word"])

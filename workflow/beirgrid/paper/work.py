@@ -74,7 +74,7 @@ def _similarities(grid: GridSummary, done: Sequence[Cell], cells: Cells) -> dict
     dense = [system for system in records if grid.families.get(owners.get(system, system)) == "dense"]
     settings = {system: records[system]["settings"] for system in dense}
     # Earlier versions recorded the model's keys among the settings.
-    return {system: of.get("model", of).get("similarity", "") for system, of in settings.items()}
+    return {system: keys.get("model", keys).get("similarity", "") for system, keys in settings.items()}
 
 
 def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[Cell]:

@@ -50,7 +50,7 @@ _TYPES = {
     "boolean": "recorded in_best_group",
 }
 _TYPE_OF = {column: kind for kind, of_kind in _TYPES.items() for column in of_kind.split()}
-_KINDS = {name: {of: _TYPE_OF.get(of, "float64") for of in listed.split()} for name, listed in _COLUMNS.items()}
+_KINDS = {name: {key: _TYPE_OF.get(key, "float64") for key in listed.split()} for name, listed in _COLUMNS.items()}
 
 # Texts that spreadsheets would run as formulas: all but numbers, with or without the apostrophes of ``guarded``.
 _FORMULA = re.compile(r"'*(?![+-](inf|nan|[\d.]+(e[+-]?\d+)?)$)[=+\-@\t\r\n]", re.IGNORECASE)

@@ -67,7 +67,9 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     """
     look = _Look(grid, failures or {}, running)
     states = ((cell, look.at(cell)) for cell in grid.cells)
-    cells = {(of.system, of.dataset): state._replace(detail=without_folders(state.detail)) for of, state in states}
+    cells = {
+        (cell.system, cell.dataset): state._replace(detail=without_folders(state.detail)) for cell, state in states
+    }
     for name in (name for name, entry in grid.datasets.items() if entry.not_judged):
         unjudged = CellState(NOT_JUDGED, "; ".join(look.marks(name)))
         cells |= dict.fromkeys(((system, name) for system in (*grid.systems, *grid.members)), unjudged)
@@ -165,16 +167,16 @@ class _Look:
         for path, now in self.steps(cell).items():
             key = self.grid.settings.get(path, now["settings_key"])
             if key != now["settings_key"]:
-                told = ""
+                difference = ""
                 before = self.record(str(kept / Path(path).relative_to("results")))
                 if not isinstance(before, DataError) and before["settings_key"] == key:
                     asked = [
                         {"stage version": record["stage_version"], **record.get("job", {}).get("settings", {})}
                         for record in (before, now)
                     ]
-                    told = f": {', '.join(provenance.changes(asked[0], asked[1])) or 'a local file'}"
+                    difference = f": {', '.join(provenance.changes(asked[0], asked[1])) or 'a local file'}"
                 names = [other.name for other in self.others() if other.settings.get(path) == now["settings_key"]]
-                yield from (f"replaced by grid {name}{told}" for name in names)
+                yield from (f"replaced by grid {name}{difference}" for name in names)
 
     def _mismatches(self, cell: Cell) -> Iterator[str]:
         """Yield what does not match between the records of a cell, its files and what the grid asks for."""

@@ -84,7 +84,7 @@ def student(values: np.ndarray, parts: Sequence[int] | None = None) -> Student:
 
 def mean_of(samples: Sequence[Student]) -> Student:
     """Return the unweighted mean of independent means, with Satterthwaite's degrees of freedom, as in Welch's test."""
-    means, errors, freedoms = (np.stack(of) / 1.0 for of in zip(*samples, strict=True))
+    means, errors, freedoms = (np.stack(values) / 1.0 for values in zip(*samples, strict=True))
     squares = errors**2
     total = squares.sum(axis=0)
     spread = (squares**2 / freedoms).sum(axis=0)
@@ -133,12 +133,12 @@ def decided(table: pd.DataFrame, tests: int | np.ndarray = 1, margin: float | np
         tests: number of differences in the family of each row.
         margin: systems are equivalent if the interval lies between -margin and margin.
     """
-    of = Student(*table[ESTIMATE].to_numpy(np.float64).T)
-    low, high = of.interval(tests)
+    student = Student(*table[ESTIMATE].to_numpy(np.float64).T)
+    low, high = student.interval(tests)
     kinds = [(low > 0) | (high < 0), (low > -margin) & (high < margin)]
-    table = table.assign(low=low, high=high, p=of.p(tests), verdict=np.select(kinds, [BETTER, EQUIVALENT], OPEN))
-    effect = np.maximum(np.abs(of.mean), margin - np.abs(of.mean))
-    deviation = of.error * np.sqrt(table["queries"].to_numpy(np.float64))
+    table = table.assign(low=low, high=high, p=student.p(tests), verdict=np.select(kinds, [BETTER, EQUIVALENT], OPEN))
+    effect = np.maximum(np.abs(student.mean), margin - np.abs(student.mean))
+    deviation = student.error * np.sqrt(table["queries"].to_numpy(np.float64))
     countable = (table["verdict"] == OPEN) & (deviation > 0) & (effect > ROUNDING)
     sizes = zip(effect, deviation, ALPHA / np.broadcast_to(tests, len(table)), countable, strict=True)
     needed = [queries_needed(*size) if counts else None for *size, counts in sizes]

@@ -61,10 +61,12 @@ def _of_cell(steps: Steps) -> dict[str, Any]:
         "index_bytes": _searched_bytes(steps) or np.nan,
         "index_seconds": sum(making) if making else np.nan,
         "query_ms": _query_ms(records),
-        "peak_memory_mb": max((of["peak_memory_mb"] for of in records if of["kind"] in _ANSWERING), default=np.nan),
-        "device": ", ".join(sorted({of["device"] for of in facts if "device" in of})),
-        "tokens": sum(of.get("tokens", 0) for of in facts) or np.nan,
-        "price": sum(of.get("price", 0) for of in facts) or np.nan,
+        "peak_memory_mb": max(
+            (record["peak_memory_mb"] for record in records if record["kind"] in _ANSWERING), default=np.nan
+        ),
+        "device": ", ".join(sorted({step["device"] for step in facts if "device" in step})),
+        "tokens": sum(step.get("tokens", 0) for step in facts) or np.nan,
+        "price": sum(step.get("price", 0) for step in facts) or np.nan,
         "price_per_1000_queries": price_of_queries(records),
     }
 
@@ -148,7 +150,7 @@ def on_front(cost: pd.Series, value: pd.Series, highest: pd.Series) -> pd.Series
     A system is cheaper if the ``highest`` that its cost may be is below the other's cost. One without cost or value is
     not on the front.
     """
-    costs, values, most = (of.to_numpy(np.float64) for of in (cost, value, highest))
+    costs, values, most = (column.to_numpy(np.float64) for column in (cost, value, highest))
     dearer = costs[None] > most[:, None]
     cheaper = most[None] < costs[:, None]
     better = values[None] > values[:, None]

@@ -174,7 +174,7 @@ def names_of(config: Config, system: str) -> tuple[str, ...]:
         model = config.models[entry.retriever]
         if model.checkpoint and not (model.adapter or getattr(model, "chunks", None)):
             names = [f"{model.checkpoint}@{entry.head}" if entry.head else model.checkpoint]
-    elif isinstance(entry, entries.Fused | entries.Foreign) and system not in {*chain(*registered.values())}:
+    elif isinstance(entry, entries.Fused | entries.Adopted) and system not in {*chain(*registered.values())}:
         names = [system]
     return tuple(map(local_name, [*names, *registered.get(_description(config, system), ())]))
 

@@ -101,9 +101,9 @@ def main_metric(path: str | Path) -> str:
 
 def unanswered(evaluation: Mapping[str, Any]) -> str:
     """Phrase how many queries count 0 because the run has no documents for them, from the record of an evaluation."""
-    number, of = (evaluation["facts"].get(name, 0) for name in ("queries_without_documents", "queries"))
+    number, total = (evaluation["facts"].get(name, 0) for name in ("queries_without_documents", "queries"))
     verbs = "has no documents and counts" if number == 1 else "have no documents and count"
-    return f"{number:,} of {of:,} queries {verbs} 0" if number else ""
+    return f"{number:,} of {total:,} queries {verbs} 0" if number else ""
 
 
 def load_scores(grid: str | Path) -> pd.DataFrame:

@@ -114,10 +114,10 @@ def cell_facts(answers: Answers, grid: GridSummary, metric: str) -> pd.DataFrame
     ``text`` is the value with four decimals, or the reason for none. ``best`` tells whether no such text of the dataset
     is better, ``alike`` whether the system is indistinguishable from the best. ``common_notes`` explains ``signs``.
     """
-    of = {name: table[table["metric"] == metric] for name, table in answers._asdict().items() if "metric" in table}
-    of["seeds"] = of["seeds"][of["seeds"]["seeds"] == of["seeds"]["of"]]
-    rows = _dataset_facts(of, grid)
-    rows = pd.concat([rows, _mean_facts(of, grid, rows).reindex(columns=rows.columns)], ignore_index=True)
+    tables = {name: table[table["metric"] == metric] for name, table in answers._asdict().items() if "metric" in table}
+    tables["seeds"] = tables["seeds"][tables["seeds"]["seeds"] == tables["seeds"]["of"]]
+    rows = _dataset_facts(tables, grid)
+    rows = pd.concat([rows, _mean_facts(tables, grid, rows).reindex(columns=rows.columns)], ignore_index=True)
     rows = rows.fillna({"alike": False, "verdict": ""})
     rows["value"] = rows["value"].where(rows["status"] == DONE)
     done = rows["value"].notna()
@@ -139,28 +139,28 @@ def training_sign(grid: GridSummary, system: str, row: str) -> str:
     return _MAYBE_TRAINED if row in grid.training_unknown.get(system, ()) else ""
 
 
-def _dataset_facts(of: Mapping[str, pd.DataFrame], grid: GridSummary) -> pd.DataFrame:
+def _dataset_facts(tables: Mapping[str, pd.DataFrame], grid: GridSummary) -> pd.DataFrame:
     """Join scores, tests, verdicts and deviations over seeds."""
-    verdicts = of["verdicts"].sort_values("verdict", key=lambda names: names.map(VERDICTS.index), kind="stable")
-    rows = shown_scores(of["scores"], grid)[[*_CELL, "value", "low", "high", "status", "detail"]]
+    verdicts = tables["verdicts"].sort_values("verdict", key=lambda names: names.map(VERDICTS.index), kind="stable")
+    rows = shown_scores(tables["scores"], grid)[[*_CELL, "value", "low", "high", "status", "detail"]]
     for table, names in (
-        (of["significance"], {"difference": "difference", "p_holm": "p", "in_best_group": "alike"}),
+        (tables["significance"], {"difference": "difference", "p_holm": "p", "in_best_group": "alike"}),
         (verdicts.drop_duplicates(_CELL), {"verdict": "verdict", "difference": "to_published"}),
-        (of["seeds"][of["seeds"]["mean_of"] == ""], {"deviation": "deviation"}),
+        (tables["seeds"][tables["seeds"]["mean_of"] == ""], {"deviation": "deviation"}),
     ):
         rows = rows.merge(table[[*_CELL, *names]].rename(columns=names), "left", _CELL)
     return rows
 
 
-def _mean_facts(of: Mapping[str, pd.DataFrame], grid: GridSummary, rows: pd.DataFrame) -> pd.DataFrame:
+def _mean_facts(tables: Mapping[str, pd.DataFrame], grid: GridSummary, rows: pd.DataFrame) -> pd.DataFrame:
     """Arrange the means over datasets as rows of facts. Warnings are those about the datasets."""
     titles = {"mean": "value", "low_queries": "low", "high_queries": "high", "note": "detail"}
-    across = of["across"][of["across"]["system"].isin(list(grid.systems))].rename(columns=titles)
+    across = tables["across"][tables["across"]["system"].isin(list(grid.systems))].rename(columns=titles)
     means = [across.assign(dataset=across["over"] + ": " + across["names"])]
     if len(averaged := averaged_rows(grid)) > 1:
         values = rows[rows["dataset"].isin(averaged)].groupby("system")["value"].mean(skipna=False)
         means.append(values.reset_index().assign(dataset=mean_name(grid), names=name_of_mean(averaged), detail=""))
-    of_seeds = of["seeds"].rename(columns={"mean_of": "names"})[["system", "names", "deviation"]]
+    of_seeds = tables["seeds"].rename(columns={"mean_of": "names"})[["system", "names", "deviation"]]
     over = pd.concat(means).merge(of_seeds, "left", ["system", "names"])
     flaws = rows[(rows["status"] == DONE) & (rows["detail"] != "")].set_index(_CELL)["detail"].to_dict()
     warnings = [
@@ -253,7 +253,10 @@ def precision_note(scores: pd.DataFrame, grid: GridSummary) -> str:
     whole, notes = Counter(shown["system"]), []
     for precision, cells in shown[shown["precision"] != "float32"].groupby("precision"):
         of_systems = cells.groupby("system", sort=False)["dataset"].agg(list).items()
-        names = [f"{name}" if len(of) == whole[str(name)] else f"{name} ({', '.join(of)})" for name, of in of_systems]
+        names = [
+            f"{name}" if len(datasets) == whole[str(name)] else f"{name} ({', '.join(datasets)})"
+            for name, datasets in of_systems
+        ]
         notes.append(f"Computed in {precision}: {', '.join(names)}.")
     return " ".join(notes)
 

@@ -37,7 +37,7 @@ BLOCK = 2**14, 2**10
 COMPONENTS = 2**18
 
 
-class Best(NamedTuple):
+class TopK(NamedTuple):
     """The best documents so far: float64 scores, best first, and int64 rows, both [queries, depth].
 
     Scores of places that are not filled are -inf, and their rows are -1.
@@ -54,12 +54,12 @@ class Best(NamedTuple):
         self.scores[number] = scores[order]
 
 
-def empty(queries: int, depth: int) -> Best:
+def empty(queries: int, depth: int) -> TopK:
     """Return room for the best documents."""
-    return Best(np.full((queries, depth), -np.inf), np.full((queries, depth), -1))
+    return TopK(np.full((queries, depth), -np.inf), np.full((queries, depth), -1))
 
 
-def search(shards: Iterable[np.ndarray], queries: np.ndarray, depth: int, device: str = "cpu") -> Best:
+def search(shards: Iterable[np.ndarray], queries: np.ndarray, depth: int, device: str = "cpu") -> TopK:
     """Find the documents with the highest inner products.
 
     Args:
@@ -83,11 +83,11 @@ def search(shards: Iterable[np.ndarray], queries: np.ndarray, depth: int, device
             length = lengths(shard).max(initial=0)
             for start in range(0, len(queries) if len(shard) else 0, QUERIES):
                 part = slice(start, start + QUERIES)
-                of_part = Best(best.scores[part], best.rows[part])
+                of_part = TopK(best.scores[part], best.rows[part])
                 _search_shard(shard, first, length, queries[part], of_part, device, pool)
             first += len(shard)
             del shard  # so that it is unmapped before the next one is mapped
-    return Best(best.scores[:, :first], best.rows[:, :first])
+    return TopK(best.scores[:, :first], best.rows[:, :first])
 
 
 def lengths(vectors: np.ndarray) -> np.ndarray:
@@ -110,7 +110,7 @@ def _search_shard(
     first: int,
     longest: float,
     queries: np.ndarray,
-    best: Best,
+    best: TopK,
     device: str,
     pool: ThreadPoolExecutor,
 ) -> None:

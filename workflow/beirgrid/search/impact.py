@@ -104,7 +104,7 @@ def find(
 
 
 def _search(
-    queries: scipy.sparse.csr_matrix, postings: scipy.sparse.csr_matrix, first: int, best: exact.Best, threads: int
+    queries: scipy.sparse.csr_matrix, postings: scipy.sparse.csr_matrix, first: int, best: exact.TopK, threads: int
 ) -> None:
     """Merge a shard's documents, from corpus row ``first`` on, with float32 ``postings`` [vocabulary, documents]."""
     depth, size = best.rows.shape[1], max(1, SCORES // max(1, postings.shape[1]))

@@ -23,7 +23,7 @@ from ..results import results_folder, summary
 from ..results.summary import GridSummary
 from ..runs import runs
 from ..tools.run import as_yaml
-from . import documents, findings, models, pools, queries, server
+from . import annotator, documents, findings, pools, queries, server
 from .agreement import Resolution
 from .evaluation_set import EvaluationSet
 from .store import MODEL
@@ -131,7 +131,7 @@ def add_queries(
     if source:
         chosen, facts = queries.read(source), {"from": str(source)}
     elif generate and model:
-        chosen, facts = models.write_queries(made, generate, model, seed)
+        chosen, facts = annotator.write_queries(made, generate, model, seed)
         say(f"{facts['passages']:,} passages were read; left out: {facts['left_out']}")
     suspects = queries.personal(chosen)
     _warn_of_personal(suspects)
@@ -210,8 +210,8 @@ def judge(
         raise BeirgridError(f"{folder} has no pool: beirgrid set pool makes it")
     _warn_of_changed_texts(made)
     if model:
-        with models.open_chat(model, folder, "judgements") as chat:
-            graded = [*models.judge(made, chat, name, prompt)]
+        with annotator.open_chat(model, folder, "judgements") as chat:
+            graded = [*annotator.judge(made, chat, name, prompt)]
         skipped = sum(judgement.grade is None for judgement in graded)
         show(f"{folder}: {len(graded):,} new judgements by a model; {skipped:,} answers have no grade")
         then = f"people judge some queries whole (beirgrid set judge {folder}), then " if made.waiting_queries() else ""
@@ -261,9 +261,9 @@ def accept(
         f"by {', '.join(version.judges)} ({version.resolution})"
     )
     if is_by_model:
-        versions = [one for one in made.description.versions if one.number]
-        by_people = [one for one in versions if not one.judges[0].startswith(MODEL)]
-        options = [f" --resolution {one.resolution} --adjudicator {one.adjudicator!r}" for one in by_people]
+        versions = [version for version in made.description.versions if version.number]
+        by_people = [version for version in versions if not version.judges[0].startswith(MODEL)]
+        options = [f" --resolution {version.resolution} --adjudicator {version.adjudicator!r}" for version in by_people]
         show(f"To go back to people's judgements: beirgrid set accept {folder}{['', *options][-1]}")
     else:
         show(*findings.judge_agreement(made))

@@ -124,7 +124,9 @@ class EvaluationSet:
         """Take the qrels of a dataset as version 0, and their grades as those of the set."""
         grades = sorted({grade for of_query in judged.values() for grade in of_query.values() if grade > 0})
         how = {grade: f"relevant, grade {grade} of {grades[-1]}" if len(grades) > 1 else "relevant" for grade in grades}
-        pairs = {(query, document): grade for query, of in judged.items() for document, grade in of.items()}
+        pairs = {
+            (query, document): grade for query, judgements in judged.items() for document, grade in judgements.items()
+        }
         with self.edit() as description:
             description.dataset = dataset
             description.corpus = corpus
@@ -134,7 +136,9 @@ class EvaluationSet:
     def adopted(self) -> dict[Pair, int]:
         """Return the grades of version 0, if the set fills the holes of a dataset."""
         judged = self.qrels(0) if self.description.dataset else {}
-        return {(query, document): grade for query, of in judged.items() for document, grade in of.items()}
+        return {
+            (query, document): grade for query, judgements in judged.items() for document, grade in judgements.items()
+        }
 
     @contextmanager
     def edit(self) -> Iterator[Description]:
@@ -199,7 +203,11 @@ class EvaluationSet:
 
     def waiting_queries(self) -> set[str]:
         """Return the queries of the pool that people have not judged whole."""
-        judged = {(one.query, one.document) for one in self.store.judgements() if not one.judge.startswith(MODEL)}
+        judged = {
+            (judgement.query, judgement.document)
+            for judgement in self.store.judgements()
+            if not judgement.judge.startswith(MODEL)
+        }
         return {query for query, document in self.store.pool() if (query, document) not in judged}
 
     def accept(self, how: Resolution, adjudicator: str = "", without: Iterable[str] = (), model: str = "") -> Version:
@@ -286,7 +294,7 @@ class EvaluationSet:
         if output.exists():
             raise BeirgridError(f"{output} exists already: name a new folder")
         version = self.description.versions[-1]
-        judged = [(query, *pair) for query, of in self.qrels(version.number).items() for pair in of.items()]
+        judged = [(query, *pair) for query, grades in self.qrels(version.number).items() for pair in grades.items()]
         with files.atomic(output, directory=True) as folder:
             shutil.copyfile(self.folder / "corpus.jsonl", folder / "corpus.jsonl")
             # Loaders expect the same keys in each line. The frequency of a query in a log stays private.

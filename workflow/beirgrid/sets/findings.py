@@ -77,8 +77,8 @@ def changes(versions: Sequence[tuple[int, Grades]], rankings: pools.Rankings) ->
     rows = [
         [
             *(system, f"{before[system]:.4f}", f"{after[system]:.4f}", f"{after[system] - before[system]:+.4f}"),
-            *(f"{of[system]:.1%}" for of in holes),
-            " → ".join(f"{of[system]:.0f}" for of in ranks),
+            *(f"{version[system]:.1%}" for version in holes),
+            " → ".join(f"{version[system]:.0f}" for version in ranks),
         ]
         for system in map(str, after.sort_values(ascending=False).index)
     ]
@@ -148,7 +148,7 @@ def opening(grades: Grades, rankings: pools.Rankings, tested: pd.DataFrame) -> l
     unclear = rivals.loc[rivals["verdict"] != comparisons.BETTER, "other"]
     shares = {
         system: np.mean(
-            [document in of for query, of in grades.items() for document in run.get(query, ())[:10]] or [True]
+            [document in judged for query, judged in grades.items() for document in run.get(query, ())[:10]] or [True]
         )
         for system, run in rankings.items()
     }
@@ -248,8 +248,8 @@ def _corrections(model: str, people: pd.DataFrame, both: pd.DataFrame, rest: pd.
     best, *others = whole.index
     rows = []
     for system in whole.index:
-        estimate = prediction_powered_mean(*(of[system].to_numpy() for of in (rest, both, people)))
-        lead = prediction_powered_mean(*((of[best] - of[system]).to_numpy() for of in (rest, both, people)))
+        estimate = prediction_powered_mean(*(sample[system].to_numpy() for sample in (rest, both, people)))
+        lead = prediction_powered_mean(*((sample[best] - sample[system]).to_numpy() for sample in (rest, both, people)))
         means = f"{whole[system]:.4f}", f"{people[system].mean():.4f}"
         rows.append([system, *means, _interval(*estimate, 4), _interval(*lead, 4) if system != best else ""])
     number = len(people)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -100,8 +101,8 @@ def compare(
             raise BeirgridError("--baseline: only --reproduction reads it; add that")
         if reproduction:
             breuer.require()
-        (first, one), (second, other) = _side(a, directory), _side(b, directory)
-        pairs = _pairs(first, one, second, other, datasets)
+        (first, system), (second, other) = _side(a, directory), _side(b, directory)
+        pairs = _pairs(first, system, second, other, datasets)
         if baseline:
             pairs = [_with_baselines(pair, baseline, first, second) for pair in pairs]
     except BeirgridError as error:
@@ -135,9 +136,9 @@ def _side(text: str, directory: Path) -> tuple[Results, str]:
     return here, system
 
 
-def _pairs(first: Results, one: str, second: Results, other: str, datasets: Sequence[str]) -> list[Pair]:
+def _pairs(first: Results, system: str, second: Results, other: str, datasets: Sequence[str]) -> list[Pair]:
     """Pair cells of two sides by dataset, and by system unless a side names one; raise DataError if none is in both."""
-    named = [(one or other, other or one)] if one or other else []
+    named = [(system or other, other or system)] if system or other else []
     pairs = []
     for systems in named or [(name, name) for name in dict.fromkeys([*first.systems, *second.systems])]:
         a, b = first.runs(systems[0]), second.runs(systems[1])
@@ -174,7 +175,7 @@ def _differences(
     for pair in pairs:
         sides = zip("AB", pair.systems, pair.runs, strict=True)
         if not all(pair.runs):
-            differences.only.extend(f"only in {side}: {system} on {pair.dataset}" for side, system, of in sides if of)
+            differences.only.extend(f"only in {side}: {name} on {pair.dataset}" for side, name, cell in sides if cell)
             continue
         try:
             values = _compare_cells(pair, metrics, tolerance, reproduction)
@@ -211,6 +212,11 @@ def _decided(values: pd.DataFrame, grids: Collection[GridSummary]) -> pd.DataFra
     return values.assign(verdict=values["verdict"].mask(values["verdict"] == comparisons.BETTER, better))
 
 
+def _common_metrics(runs: Sequence[Result]) -> list[str]:
+    known, *others = [scores.read_cell(run)[0].means for run in runs]
+    return [metric for metric in known if all(metric in means for means in others)]
+
+
 def _compare_cells(pair: Pair, metrics: Sequence[str], tolerance: float, reproduction: bool) -> pd.DataFrame:
     """Return a row per metric of two cells. A query's score is its mean over the seeds.
 
@@ -219,12 +225,12 @@ def _compare_cells(pair: Pair, metrics: Sequence[str], tolerance: float, reprodu
     """
     first, second = pair.runs
     sides = [side for side in (first, second, *pair.baselines) if side]
-    runs = [of for side in sides for of in side]
-    known, *others = [scores.read_cell(of)[0].means for of in runs]
-    metrics = metrics or [metric for metric in known if all(metric in means for means in others)]
+    runs = [*itertools.chain(*sides)]
+    common = _common_metrics(runs)
+    metrics = metrics or common
     if not metrics:
         raise DataError(f"{first[0].per_query} and {second[0].per_query} have no metric in common")
-    paths = {f"{i:06}": of.per_query for i, of in enumerate(runs)}  # read_dataset sorts the names
+    paths = {f"{i:06}": run.per_query for i, run in enumerate(runs)}  # read_dataset sorts the names
     read = read_dataset(pair.dataset, paths, metrics, scores.main_metric(first[0].scores))
     parts = np.split(read.scores, np.cumsum([len(side) for side in sides])[:-1], axis=1)
     means = read._replace(systems=("",) * len(sides), scores=np.stack([part.mean(axis=1) for part in parts], axis=1))
@@ -270,7 +276,7 @@ def _changed_conditions(pair: Pair) -> set[str]:
     changed = set[str]()
     for first, second in (map(_conditions, runs) for runs in zip(*pair.runs, strict=False)):
         for step, number in first.keys() & second.keys():
-            changed |= {f"{step}: {of}" for of in provenance.changes(first[step, number], second[step, number])}
+            changed |= {f"{step}: {change}" for change in provenance.changes(first[step, number], second[step, number])}
     return changed
 
 

@@ -90,7 +90,7 @@ def _slurm(config: Config) -> Iterator[Finding]:
         offer = NodeLimits.model_construct(partition=partition, gpu_model=gpus)
         offers.append(offer.model_copy(update={"cores": int(cores), "mem_mb": int(mem_mb), "runtime": _minutes(time)}))
     for kind in ("cpu",) if config.device == "cpu" else ("cpu", "gpu"):
-        yield _fit(kind, config.nodes.of(kind), offers)
+        yield _fit(kind, config.nodes.limits(kind), offers)
 
 
 def _fit(kind: str, limits: NodeLimits, offers: list[NodeLimits]) -> Finding:
@@ -110,7 +110,7 @@ def _fit(kind: str, limits: NodeLimits, offers: list[NodeLimits]) -> Finding:
         return Finding(what, f"there is no partition {named}{f' with {gpu}' if gpu else ''}", "PROBLEM", advice)
     keys = ("cores", "mem_mb", "runtime")
     lacks = [[key for key in keys if getattr(offer, key) < getattr(limits, key)] for offer in possible]
-    lack, offer = min(zip(lacks, possible, strict=True), key=lambda of: len(of[0]))
+    lack, offer = min(zip(lacks, possible, strict=True), key=lambda pair: len(pair[0]))
     most = f"{limits.cores} cores, {limits.mem_mb} MB, {limits.runtime} minutes"
     if not lack:
         return Finding(what, f"partition {named}: at most {most} for a job")

@@ -134,14 +134,14 @@ def _jobs(resources: Resources, options: list[str]) -> Iterator[tuple[Job, Row]]
             raise BeirgridError(f"snakemake cannot plan this grid:\n{said.getvalue().strip()}") from None
     finally:
         logger.removeFilter(collect)
-    for told in map(vars, records):
-        if told.get("event") == LogEvent.JOB_INFO and told["rule_name"] != "all":
-            job = Job.of(told["rule_name"], told["wildcards"])
-            on_gpu = resources.device == "cuda" and bool(told["resources"].get("gpu", 0))
-            yield job, _row_of(resources, job, told, on_gpu)
+    for fields in map(vars, records):
+        if fields.get("event") == LogEvent.JOB_INFO and fields["rule_name"] != "all":
+            job = Job.of(fields["rule_name"], fields["wildcards"])
+            on_gpu = resources.device == "cuda" and bool(fields["resources"].get("gpu", 0))
+            yield job, _row_of(resources, job, fields, on_gpu)
 
 
-def _row_of(resources: Resources, job: Job, told: Row, on_gpu: bool) -> Row:
+def _row_of(resources: Resources, job: Job, fields: Row, on_gpu: bool) -> Row:
     """Return the estimates of a job, and the largest share that it takes of what its node allows, in words."""
     need, node = resources.need(job), resources.kind(job)
     expected = {
@@ -150,10 +150,10 @@ def _row_of(resources: Resources, job: Job, told: Row, on_gpu: bool) -> Row:
     }
     advice = "raise it, or set a smaller encode.shard (or small_corpus: 0)"
     return {
-        "name": " ".join([job.rule, *told["wildcards"].values()]),
+        "name": " ".join([job.rule, *fields["wildcards"].values()]),
         "jobs": 1,
         "gpu_hours": need.seconds / 3600 * on_gpu,
-        "cpu_hours": need.seconds / 3600 * told["threads"] * (not on_gpu),
+        "cpu_hours": need.seconds / 3600 * fields["threads"] * (not on_gpu),
         "download_mb": need.download,
         "kept_mb": need.kept,
         "temporary_mb": need.temporary,
@@ -174,8 +174,8 @@ def _text(plan: Row) -> Iterator[str]:
     if plan["not_supplied"]:
         yield f"Not supplied and not planned: {', '.join(plan['not_supplied'])}"
     if total["jobs"]:
-        asked = {rule: [_size(of["mem_mb"]), f"{of['runtime']} min"] for rule, of in plan["rules"].items()}
-        rows = [[rule, *_sum_texts(of), *asked[rule]] for rule, of in plan["rules"].items()]
+        asked = {rule: [_size(sums["mem_mb"]), f"{sums['runtime']} min"] for rule, sums in plan["rules"].items()}
+        rows = [[rule, *_sum_texts(sums), *asked[rule]] for rule, sums in plan["rules"].items()]
         yield ""
         yield from table_lines(
             ["stage", *_SUMS.values(), "memory", "time"], [*rows, ["total", *_sum_texts(total), "", ""]]
@@ -197,7 +197,7 @@ def _sum_texts(sums: dict[str, float]) -> list[str]:
 def _size(mb: float) -> str:
     if not mb:
         return ""
-    for unit, one in (("TB", 1e6), ("GB", 1e3)):
-        if mb >= one:
-            return f"{mb / one:,.1f} {unit}"
+    for unit, divisor in (("TB", 1e6), ("GB", 1e3)):
+        if mb >= divisor:
+            return f"{mb / divisor:,.1f} {unit}"
     return f"{mb:,.0f} MB" if mb >= 1 else "<1 MB"

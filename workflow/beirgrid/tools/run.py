@@ -198,7 +198,7 @@ def describe(
         _refuse_missing(row)
         if is_own_collection(row):
             row, entries = describe_collection(row)
-            content |= {key: {**content.get(key, {}), **of} for key, of in entries.items()}
+            content |= {key: {**content.get(key, {}), **added} for key, added in entries.items()}
         rows.append(row)
     grid: dict[str, Any] = {"name": name or _grid_name(columns, rows), "systems": columns, "datasets": rows}
     if model and len(columns) > 1:

@@ -63,7 +63,7 @@ def search(
 
 def _hits(query: str, ranking: Ranking, dataset: str, depth: int) -> list[dict[str, Any]]:
     """Return the first documents of a ranking with their texts, and the words of the query that each has."""
-    from ..page.documents import matched_words
+    from ..page.retrieved import matched_words
 
     texts, hits = documents(dataset, ranking.ids[:depth]), []
     for rank, (name, score) in enumerate(zip(ranking.ids[:depth], ranking.scores, strict=False), start=1):

@@ -71,8 +71,8 @@ def _stages(current: Execution) -> Iterator[str]:
     rows: list[list[Any]] = []
     for rule in dict.fromkeys([*total, *(job.rule for job in current.jobs.values())]):
         counts = [count[rule] for count in states.values()]
-        of = max(total.get(rule, 0), sum(counts))
-        rows.append([rule, *counts, of - sum(counts), of])
+        all_jobs = max(total.get(rule, 0), sum(counts))
+        rows.append([rule, *counts, all_jobs - sum(counts), all_jobs])
     sums = [sum(column) for column in list(zip(*rows, strict=True))[1:]] or [0] * 5
     cells = [[str(cell or "") for cell in row] for row in [*rows, ["total", *sums]]]
     yield from column_lines([["stage", *states, "waiting", "of"], *cells], [True, *[False] * 5])

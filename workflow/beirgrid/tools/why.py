@@ -45,7 +45,7 @@ def why(
         "settings:",
         *(f"  {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in record["settings"].items()),
         "inputs:",
-        *(f"  {option}: {path} ({told['bytes']:,} bytes)" for option, path, told in known.inputs),
+        *(f"  {option}: {path} ({recorded['bytes']:,} bytes)" for option, path, recorded in known.inputs),
     )
     reasons = list(_reasons(known, known.place or path))
     show(f"made again by the next run: {'yes' if reasons else f'no: {_NONE}'}", *(f"  {why}" for why in reasons))

@@ -38,7 +38,7 @@ class Adapt(Stage):
         return {"base": artifacts.checkpoint(grid, train.base, train.corpus), "examples": examples}
 
     def settings(self, grid: Grid, model: str) -> Settings:
-        base = model_entries.reading(grid.model(grid.training(model).base))
+        base = model_entries.document_settings(grid.model(grid.training(model).base))
         return recipe_settings(grid, model, *_ADAPTATION, **grid.model(model).own_keys(*_OWN), base=base)
 
     def work(self, sizes: Sizes, model: str) -> Amounts:

@@ -124,7 +124,8 @@ def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame)
     rows = [(name, "", [name]) for name in grid.datasets]
     rows += [("", names, names.split(", ")) for names in sets if ", " in names]
     values = {
-        metric: of.pivot(index="system", columns="dataset", values="value") for metric, of in scores.groupby("metric")
+        metric: table.pivot(index="system", columns="dataset", values="value")
+        for metric, table in scores.groupby("metric")
     }
     made: list[dict[str, Any]] = []
     for (system, members), (dataset, mean_of, parts), metric in product(grid.seeds.items(), rows, grid.metrics):
@@ -252,7 +253,7 @@ def collect_agreement(grid: GridSummary) -> pd.DataFrame:
             queries = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset))
             top = runs.read_top(run, queries, max(across.DEPTHS))
             rankings.setdefault(cell.dataset, {})[cell.system] = top
-    rows = [{"dataset": name, **row} for name, of in rankings.items() for row in across.agreement(of)]
+    rows = [{"dataset": name, **row} for name, tops in rankings.items() for row in across.agreement(tops)]
     return typed("agreement", pd.DataFrame(rows)).round(4)
 
 

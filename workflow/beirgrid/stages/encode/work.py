@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,17 +70,24 @@ def _encoded(
 ) -> Generator[Any, None, None]:
     """Encode and check each block of documents; yield its vectors."""
     check = CollapseCheck(encoder.precision)
-    read: deque[tuple[list[collection.Document], list[str]]] = deque()
-
-    def texts_of(documents: list[collection.Document]) -> list[str]:
-        texts = [document.join(separator) for document in documents]
-        read.append((documents, texts))
-        return texts
-
-    for vectors in encoder.vectors(map(texts_of, blocks), "document", progress):
-        documents, texts = read.popleft()
+    for documents, texts, vectors in _with_vectors(encoder, blocks, separator, progress):
         checked = vectors.sums() if isinstance(vectors, TokenVectors) else vectors
         check.add(checked, texts)
         check_finite(checked, [f"document {quoted(document.id)}" for document in documents], encoder.precision)
         yield vectors
     check.check("this shard")
+
+
+def _with_vectors(
+    encoder: Encoder[Any], blocks: Iterable[list[collection.Document]], separator: str, progress: Progress
+) -> Iterator[tuple[list[collection.Document], list[str], Any]]:
+    """Yield each block of documents, which the encoder reads ahead, with its texts and its vectors."""
+    ahead: deque[tuple[list[collection.Document], list[str]]] = deque()
+
+    def texts_of(documents: list[collection.Document]) -> list[str]:
+        texts = [document.join(separator) for document in documents]
+        ahead.append((documents, texts))
+        return texts
+
+    for vectors in encoder.vectors(map(texts_of, blocks), "document", progress):
+        yield *ahead.popleft(), vectors

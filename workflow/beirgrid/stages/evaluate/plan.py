@@ -16,7 +16,7 @@ class Evaluate(Stage):
     packages = ("ir-measures", "pytrec-eval-terrier")
     kind = "evaluate"
     group = "cell"
-    named = ("system", "dataset")
+    wildcards_passed = ("system", "dataset")
     outputs = {"scores": paths.METRICS, "per_query": paths.PER_QUERY}
     main = "scores"
     costs = {

@@ -199,7 +199,7 @@ class FetchRun(Stage):
     packages = ("pyarrow",)
     kind = "adopt"
     group = "cell"
-    named = ("system",)
+    wildcards_passed = ("system",)
     systems = ("external",)
     outputs = {"run": paths.RUN, "record": paths.RUN_RECORD}
     main = "run"
@@ -214,5 +214,5 @@ class FetchRun(Stage):
 
     def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
         [run] = self.files(grid, system, dataset)
-        allow = tuple(grid.system_as(entries.Foreign, system).allow)
+        allow = tuple(grid.system_as(entries.Adopted, system).allow)
         return {"run": run, "depth": grid.config.retrieve.depth, "allow": allow}

@@ -17,7 +17,7 @@ from ...core import files
 from ...core.provenance import Artifact, Facts
 from ...models import checkpoints, endpoints, saved
 from ...models.checkpoints import CheckpointEntry
-from ...runs.limits import Allow, adopt
+from ...runs.restrictions import Allow, adopt
 
 
 def fetch_corpus(

@@ -17,7 +17,7 @@ class Fuse(Stage):
     version = 2
     kind = "fuse"
     group = "cell"
-    named = ("system",)
+    wildcards_passed = ("system",)
     systems = ("fusion",)
     outputs = {"run": paths.RUN, "record": paths.RUN_RECORD}
     main = "run"

@@ -39,7 +39,7 @@ class Generate(Stage):
 
     def settings(self, grid: Grid, model: str) -> Settings:
         generator = grid.training(model).generator
-        entry = {"generator": model_entries.reading(grid.model(generator))} if generator else {}
+        entry = {"generator": model_entries.document_settings(grid.model(generator))} if generator else {}
         return recipe_settings(grid, model, *_QUERIES, **entry)
 
     def work(self, sizes: Sizes, model: str) -> Amounts:

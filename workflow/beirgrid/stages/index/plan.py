@@ -18,8 +18,8 @@ class IndexLexical(Stage):
     version = 1
     packages = _PACKAGES
     kind = "index"
-    takes = ("threads", "memory")
-    named = ("fields",)
+    options_from_job = ("threads", "memory")
+    wildcards_passed = ("fields",)
     outputs = {"index": paths.LUCENE, "record": paths.LUCENE_RECORD}
     main = "index"
     costs = {

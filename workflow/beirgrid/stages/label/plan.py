@@ -39,7 +39,7 @@ class Label(Stage):
 
     def settings(self, grid: Grid, model: str) -> Settings:
         teacher = grid.model(grid.training(model).teacher)
-        return recipe_settings(grid, model, "steps", "batch", "seed", teacher=model_entries.reading(teacher))
+        return recipe_settings(grid, model, "steps", "batch", "seed", teacher=model_entries.document_settings(teacher))
 
     def work(self, sizes: Sizes, model: str) -> Amounts:
         train = sizes.grid.training(model)

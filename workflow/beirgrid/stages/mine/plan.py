@@ -17,7 +17,7 @@ class Mine(Stage):
     packages = ("faiss-cpu", "pyserini", "torch", "sentence-transformers")
     kind = "train"
     recipes = ("gpl",)
-    takes = ("threads",)
+    options_from_job = ("threads",)
     outputs = {"negatives": paths.NEGATIVES, "record": paths.NEGATIVES_RECORD}
     main = "negatives"
     costs = {

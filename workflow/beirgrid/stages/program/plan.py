@@ -24,7 +24,7 @@ def _command_files(command: str) -> list[str]:
 class ProgramStage(Stage):
     """A command of the user's. It asks for a GPU if its entry says so."""
 
-    takes = ("threads",)
+    options_from_job = ("threads",)
     gpu = True
     systems = ("program",)
     # The corpus is written as JSON lines, measured; the index, assumed.
@@ -69,7 +69,7 @@ class RetrieveProgram(ProgramStage):
     version = 1
     packages = ("pyarrow",)
     kind = "search"
-    named = ("system",)
+    wildcards_passed = ("system",)
     outputs = {"run": paths.RUN, "record": paths.RUN_RECORD}
     main = "run"
     costs = {**ProgramStage.costs, **ADOPTED}

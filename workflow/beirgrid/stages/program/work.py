@@ -20,7 +20,7 @@ from ...core import files, provenance
 from ...core.errors import BeirgridError, DataError, quoted, say
 from ...core.interrupts import die_with_parent
 from ...core.provenance import Artifact, Facts
-from ...runs.limits import Allow, Limits, adopt
+from ...runs.restrictions import Allow, Restrictions, adopt
 
 Version = Annotated[str, "version of the program, for the record"]
 Threads = Annotated[Size, "cores that the program may use"]
@@ -69,7 +69,7 @@ def retrieve_program(
         DataError: the run cannot be read, or does not match the dataset and its corpus.
     """
     texts = collection.read_queries(queries)
-    limits = Limits(queries, depth)
+    limits = Restrictions(queries, depth)
     with files.scratch(f"{output}-input") as folder:
         folder.mkdir()
         run = folder / "run.trec"

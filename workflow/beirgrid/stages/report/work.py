@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import files, paths
 from ...core.provenance import Facts
-from ...page import documents, drawing
+from ...page import drawing, retrieved
 from ...page.analyses import Figure
 from ...page.drawing import DrawnFigure
 from ...page.render import render
@@ -39,10 +39,11 @@ def illustrated(grid: GridSummary, answers: Answers) -> str:
     """Render the HTML page of a grid, with the pictures of its first metric."""
     with drawing.style():
         drawn = [
-            Figure(f"{of.title}. {of.caption}", drawing.content(of.figure, "svg")) for of in pictures(grid, answers)
+            Figure(f"{picture.title}. {picture.caption}", drawing.content(picture.figure, "svg"))
+            for picture in pictures(grid, answers)
         ]
-    queries = {name: of["ids"] for name, of in per_query(grid, answers).items()}
-    return render(grid, answers, drawn, documents.documents(grid, queries))
+    queries = {name: scores["ids"] for name, scores in per_query(grid, answers).items()}
+    return render(grid, answers, drawn, retrieved.documents(grid, queries))
 
 
 def pictures(grid: GridSummary, answers: Answers) -> Iterator[DrawnFigure]:

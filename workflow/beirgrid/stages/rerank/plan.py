@@ -15,7 +15,7 @@ class Rerank(Stage):
     version = 1
     kind = "rerank"
     group = "cell"
-    named = ("system",)
+    wildcards_passed = ("system",)
     systems = ("rerank",)
     outputs = {"run": paths.RUN, "record": paths.RUN_RECORD}
     main = "run"

@@ -27,8 +27,8 @@ class RetrieveLexical(Stage):
     packages = _PACKAGES
     kind = "search"
     group = "cell"
-    takes = ("threads", "memory")
-    named = ("system",)
+    options_from_job = ("threads", "memory")
+    wildcards_passed = ("system",)
     systems = ("lexical",)
     outputs = _RUN
     main = "run"
@@ -78,7 +78,7 @@ class RetrieveVectors(OfFamily):
     packages = _PACKAGES
     kind = "search"
     group = "cell"
-    named = ("system",)
+    wildcards_passed = ("system",)
     costs_of = {
         "dense": {
             "search_flops": Cost(seconds=1),
@@ -131,7 +131,7 @@ class RetrieveVectors(OfFamily):
         entry, query_model = grid.system(system), grid.query_model(system)
         settings: Settings = {
             "precision": grid.config.encode.precision,
-            "model": model_entries.querying(grid, grid.model(query_model), dataset),
+            "model": model_entries.query_settings(grid, grid.model(query_model), dataset),
             "depth": grid.config.retrieve.depth,
             "two_towers": query_model != grid.retriever(system),
         }

@@ -25,8 +25,8 @@ from ...encoders.guards import CollapseCheck, check_finite
 from ...encoders.protocol import Encoder
 from ...models.endpoints import kept_answers
 from ...runs import runs
-from ...runs.limits import Limits
 from ...runs.opened import OpenPart, OpenSystem
+from ...runs.restrictions import Restrictions
 from ...search import Found, approximate, lucene, maxsim, module
 from ...search.maxsim import TokenVectors
 
@@ -64,7 +64,7 @@ def retrieve_lexical(
     """
     bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b}
     texts = collection.read_queries(queries)
-    limits = Limits(queries, depth)
+    limits = Restrictions(queries, depth)
     run: runs.Run = {}
     with closing(lucene.Searcher(index, **bm25, memory_mb=memory)) as searcher:
         started = time.monotonic()  # Java runs
@@ -103,7 +103,7 @@ def retrieve_vectors(
         DataError: an input is damaged, or an index has another dimension (or vocabulary) than the queries' vectors.
     """
     texts = collection.read_queries(queries)
-    limits = Limits(queries, depth)
+    limits = Restrictions(queries, depth)
     documents = collection.count(corpus)
     with kept_answers(output) as answers:
         encoder = open_encoder(_of_queries(checkpoint, query_tower), model, compute.start(), answers)
@@ -124,7 +124,7 @@ def retrieve_vectors(
 def _ranked(
     texts: Mapping[str, str],
     encoder: Encoder[Any],
-    limits: Limits,
+    limits: Restrictions,
     ids_of: Callable[..., Any],
     documents: int,
     model: ModelEntry,
@@ -167,7 +167,7 @@ def open_retrieve_lexical(
     _: OpenPart, *, index: Path, queries: Path, fields: str, language: str, k1: float, b: float, depth: int, memory: int
 ) -> OpenSystem:
     """Open a Lucene index for single queries."""
-    limits = Limits(queries, depth)
+    limits = Restrictions(queries, depth)
     searcher = lucene.Searcher(index, fields=fields, language=language, k1=k1, b=b, memory_mb=memory)
 
     def rank(texts: Mapping[str, str]) -> runs.Run:
@@ -195,7 +195,7 @@ def open_retrieve_vectors(
     candidates: int | None,
 ) -> OpenSystem:
     """Open the model of the queries, and the indexes, for single queries. All ids of the corpus are in memory."""
-    limits = Limits(queries, depth)
+    limits = Restrictions(queries, depth)
     runtime = compute.start()
     documents = collection.count(corpus)
     encoder = open_encoder(_of_queries(checkpoint, query_tower), model, runtime)

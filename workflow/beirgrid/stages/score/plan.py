@@ -36,7 +36,7 @@ class Score(Stage):
 
     def settings(self, grid: Grid, reranker: str, dataset: str, first: str) -> Settings:
         model = grid.model(reranker)
-        entry = model_entries.reading(model) | model_entries.task_of(grid, model, [dataset])
+        entry = model_entries.document_settings(model) | model_entries.task_of(grid, model, [dataset])
         entry |= model_entries.query_length(grid, model, dataset)
         depth = grid.score_depth(reranker, first)
         return {"precision": grid.config.encode.precision, "model": entry, "depth": depth}

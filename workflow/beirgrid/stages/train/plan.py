@@ -16,7 +16,7 @@ class Train(Stage):
     version = 4
     packages = LIBRARIES
     kind = "train"
-    takes = ("threads",)
+    options_from_job = ("threads",)
     recipes = ("cross-encoder",)
     outputs = {"checkpoint": paths.CHECKPOINT, "record": paths.MODEL_RECORD}
     main = "checkpoint"
@@ -49,7 +49,7 @@ class Train(Stage):
         recipe = {**train.own_keys(), "language": grid.language(train.corpus), "max_length": length}
         if train.teacher:
             teacher = grid.model(train.teacher)
-            recipe["teacher"] = model_entries.running(teacher) | teacher.own_keys("prompts")
+            recipe["teacher"] = model_entries.model_settings(teacher) | teacher.own_keys("prompts")
         return {"precision": "auto", "recipe": recipe}  # encode.precision is that of models that are not trained here
 
     def lineage(self, grid: Grid, model: str) -> Settings:

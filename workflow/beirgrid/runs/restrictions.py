@@ -18,7 +18,7 @@ Allow = Annotated[
 ]
 
 
-class Limits:
+class Restrictions:
     """The excluded documents and the candidates of a dataset's queries, and the depth of a run."""
 
     def __init__(self, queries: Path, depth: int) -> None:
@@ -53,7 +53,7 @@ def adopt(
     """
     run = runs.read(path)
     texts = collection.read_queries(queries)
-    limits = Limits(queries, depth)
+    limits = Restrictions(queries, depth)
     _refuse_other_queries(path, run, texts, allow)
     _refuse_unknown_documents(path, run, corpus)
     kept = {query: limits.ranking(query, *run[query]) if query in run else runs.EMPTY for query in texts}

@@ -57,13 +57,13 @@ def _of_dataset(grid: GridSummary, dataset: str, queries: Sequence[str]) -> dict
     entry = grid.datasets[dataset]
     judged = qrels.read(paths.QRELS.format(dataset=dataset))
     ranked = {system: runs.read_top(path, queries, DEPTH) for system, path in _runs(grid, dataset).items()}
-    shown = {query: _shown([of[query] for of in ranked.values()], judged.get(query, {})) for query in queries}
+    shown = {query: _shown([ranking[query] for ranking in ranked.values()], judged.get(query, {})) for query in queries}
     corpus = paths.CORPUS.format(corpus=entry.corpus)
-    known = {of.id: of for of in collection.pick_documents(corpus, {*chain(*shown.values())})}
+    known = {document.id: document for document in collection.pick_documents(corpus, {*chain(*shown.values())})}
     texts = collection.read_queries(paths.QUERIES.format(dataset=dataset))
 
     def row(query: str, document: str) -> list[Any]:
-        ranks = [of[query].index(document) + 1 if document in of[query] else 0 for of in ranked.values()]
+        ranks = [ranking[query].index(document) + 1 if document in ranking[query] else 0 for ranking in ranked.values()]
         title, text, words = document, "", list[str]()
         if entry.show_text and document in known:
             shown = known[document]
@@ -71,14 +71,16 @@ def _of_dataset(grid: GridSummary, dataset: str, queries: Sequence[str]) -> dict
             words = matched_words(texts.get(query, ""), shown.full_text)
         return [title, text, judged.get(query, {}).get(document), ", ".join(words), ranks]
 
-    return {"systems": list(ranked), "queries": {query: [row(query, of) for of in shown[query]] for query in queries}}
+    rows = {query: [row(query, document) for document in shown[query]] for query in queries}
+    return {"systems": list(ranked), "queries": rows}
 
 
 def _shown(rankings: Iterable[Sequence[str]], grades: Mapping[str, int]) -> list[str]:
     """Choose the documents of a query to show: those at rank 1 of each system, at rank 2, …, then relevant ones."""
     by_rank = chain.from_iterable(zip_longest(*rankings))
     top = list(dict.fromkeys(document for document in by_rank if document is not None))[:OF_QUERY]
-    relevant = sorted((of for of in grades if grades[of] > 0 and of not in top), key=lambda of: -grades[of])
+    relevant = [document for document in grades if grades[document] > 0 and document not in top]
+    relevant.sort(key=lambda document: -grades[document])
     return [*top, *relevant[:MISSED]]
 
 
