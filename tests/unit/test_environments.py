@@ -54,15 +54,16 @@ def test_conda_environments_have_exact_pins_which_agree_with_the_lock(root, path
         assert locked.get(name, pinned) == pinned.removesuffix("+cpu"), f"{name} is not what requirements/ has"
 
 
-def test_the_cpu_environment_is_the_other_but_for_torch(root):
+def test_the_cpu_environment_is_the_other_but_for_torch_and_faiss(root):
     gpu, cpu = (yaml.safe_load((root / f"envs/{name}.yaml").read_text()) for name in ("neural", "neural-cpu"))
     assert gpu["channels"] == cpu["channels"]
     assert gpu["dependencies"][:-1] == cpu["dependencies"][:-1]
     index, torch, *rest = cpu["dependencies"][-1]["pip"]
     assert index == "--extra-index-url https://download.pytorch.org/whl/cpu"
     cuda = set(re.findall(r"^[a-z0-9-]+==[\d.]+", (root / "requirements/torch-cuda.txt").read_text(), re.MULTILINE))
-    pins = gpu["dependencies"][-1]["pip"]
+    pins = [pin.replace("faiss-gpu", "faiss-cpu") for pin in gpu["dependencies"][-1]["pip"]]
     assert len(cuda & set(pins)) > 10
+    cuda |= {pin for pin in pins if "-cu12==" in pin}  # what faiss-gpu requires: torch has those of CUDA 13
     assert [torch.removesuffix("+cpu"), *rest] == pins[:1] + [pin for pin in pins[1:] if pin not in cuda]
 
 
@@ -98,7 +99,7 @@ def _packages(modules: set[str]) -> set[str]:
 def _provided(path: Path) -> set[str]:
     """Return the modules, as installed here, of an environment's pip packages. It pins what these require, too."""
     pins = [pin for pin in yaml.safe_load(path.read_text())["dependencies"][-1]["pip"] if not pin.startswith("--")]
-    names = {canonicalize_name(Requirement(pin).name) for pin in pins}
+    names = {canonicalize_name(Requirement(pin).name).replace("faiss-gpu", "faiss-cpu") for pin in pins}  # same modules
     return {module for module, owners in _modules().items() if set(map(canonicalize_name, owners)) & names}
 
 

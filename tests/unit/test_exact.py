@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
+from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 import torch
@@ -97,6 +100,43 @@ def test_the_best_are_those_of_float64(monkeypatch, documents, queries, first_pa
         scores, rows = exact.search(np.split(vectors, cuts), asked, 20, first_pass)
         assert (rows == order).all()
         assert (scores == best).all()
+
+
+@pytest.mark.parametrize(
+    ("device", "gpu_search", "depth", "gpus", "used"),
+    [
+        ("cpu", "faiss", 10, 1, exact._nearest),
+        ("cuda:1", "torch", 10, 1, exact._nearest_in_torch),
+        ("cuda:1", "faiss", 1948, 1, exact._nearest_in_faiss),
+        ("cuda:1", "faiss", 1949, 1, exact._nearest_in_torch),
+        ("cuda:1", "faiss", 10, 0, exact._nearest_in_torch),  # faiss-cpu
+    ],
+)
+def test_faiss_multiplies_on_a_gpu_where_it_is_asked_for_and_can(monkeypatch, device, gpu_search, depth, gpus, used):
+    monkeypatch.setattr(faiss, "get_num_gpus", lambda: gpus)
+    first_pass = exact._first_pass(device, gpu_search, depth + exact.SLACK)
+    assert getattr(first_pass, "func", first_pass) is used
+
+
+def test_faiss_is_asked_on_a_gpu_as_it_takes_arguments(monkeypatch):
+    """A stand-in for the GPU computes on the CPU what faiss's own signature was given."""
+    signature = inspect.signature(faiss.knn_gpu)
+    told = []
+
+    def on_cpu(*arguments: Any, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+        given = signature.bind(*arguments, **options).arguments
+        told.append((given["device"], given["use_cuvs"]))
+        return faiss.knn(given["xq"], given["xb"], given["k"], given["metric"])
+
+    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 2)
+    monkeypatch.setattr(faiss, "knn_gpu", on_cpu)
+    monkeypatch.setattr(exact, "_gpu_memory", lambda: None)
+    vectors, queries = DOCUMENTS["duplicates"], QUERIES["ordinary"]
+    best, order = _expected(vectors, queries, 20)
+    scores, rows = exact.search(np.split(vectors, [100]), queries, 20, "cuda:1", "faiss")
+    assert told == [(1, False)] * 2
+    assert (rows == order).all()
+    assert (scores == best).all()
 
 
 @pytest.mark.parametrize("depth", [1, 30])

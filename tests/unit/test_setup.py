@@ -21,12 +21,13 @@ TAG = next(str(tag) for tag in sys_tags())
 
 
 def _wheel(folder: Path, version: str) -> str:
-    """Write an empty package called torch into a folder for one package index; return the hash of its file."""
+    """Write an empty package, called as its folder, for one package index; return the hash of its file."""
     folder.mkdir(parents=True, exist_ok=True)
-    info = f"torch-{version}.dist-info"
-    path = folder / f"torch-{version}-{TAG}.whl"
+    name = folder.name.replace("-", "_")
+    info = f"{name}-{version}.dist-info"
+    path = folder / f"{name}-{version}-{TAG}.whl"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         archive.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {TAG}\n")
         archive.writestr(f"{info}/RECORD", "")
     links = "".join(f'<a href="{file.name.replace("+", "%2B")}">{file.name}</a>' for file in folder.glob("*.whl"))
@@ -34,18 +35,25 @@ def _wheel(folder: Path, version: str) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_extras_choose_the_build_for_uv(root, tmp_path):
-    _wheel(tmp_path / "pypi/torch", "3.0")
+def test_extras_choose_the_builds_for_uv(root, tmp_path):
+    for name in ("torch", "faiss-cpu", "faiss-gpu"):
+        _wheel(tmp_path / "pypi" / name, "3.0")
     _wheel(tmp_path / "pytorch/torch", "3.0+cpu")
     project = (root / "pyproject.toml").read_text()
-    project = re.sub(r"(?m)^dependencies = \[$(?s:.*?)^\]$", 'dependencies = ["torch"]', project)
+    faiss = re.search(r'"faiss-cpu.*"', project)[0]
+    project = re.sub(r"(?m)^dependencies = \[$(?s:.*?)^\]$", f'dependencies = ["torch", {faiss}]', project)
     project = project.replace("https://download.pytorch.org/whl/cpu", (tmp_path / "pytorch").as_uri())
     (tmp_path / "pyproject.toml").write_text(project)
     uv = [Path(sys.executable).with_name("uv"), "pip", "compile", "pyproject.toml", "--python", sys.executable]
     uv += ["--default-index", (tmp_path / "pypi").as_uri(), "--cache-dir", "cache"]
     uv += ["--quiet", "--no-annotate", "--no-header"]
-    for extras, build in (([], "3.0"), (["--extra", "cpu"], "3.0+cpu"), (["--extra", "cuda"], "3.0")):
-        assert subprocess.check_output([*uv, *extras], cwd=tmp_path, text=True) == f"torch=={build}\n"
+    for extra, faiss, build in (
+        ("", "faiss-cpu", "3.0"),
+        ("cpu", "faiss-cpu", "3.0+cpu"),
+        ("cuda", "faiss-gpu", "3.0"),
+    ):
+        words = [*uv, *(["--extra", extra] if extra else [])]
+        assert subprocess.check_output(words, cwd=tmp_path, text=True) == f"{faiss}==3.0\ntorch=={build}\n"
 
 
 @pytest.fixture(scope="module")

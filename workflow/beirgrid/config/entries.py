@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from ..core.compute import Device, Kernels, Precision
+from ..core.compute import Device, GpuSearch, Kernels, Precision
 from ..core.errors import nearest
 from ..measures import metric_key
 from .datasets import *
@@ -121,6 +121,11 @@ class Config(Entry):
     )
     device: Device = Field("auto", description="Where models run. auto: on a GPU if there is one.")
     kernels: Kernels = Field("auto", description="plain: only documented functions of PyTorch, transformers and faiss.")
+    gpu_search: GpuSearch = Field(
+        "torch",
+        description="What multiplies vectors on a GPU: faiss needs faiss-gpu, and PyTorch takes over beyond 1,948 "
+        "documents per query. Runs are the same.",
+    )
     nodes: Nodes = Field(Nodes(), description="Limits of the jobs on CPU nodes and on GPU nodes.")
     retrieve: RetrieveSettings = Field(RetrieveSettings(), description="First-stage retrieval.")
     encode: EncodeSettings = Field(EncodeSettings(), description="Stages that run a model.")

@@ -20,6 +20,7 @@ Kind = Literal["cpu", "cuda"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Kernels = Literal["auto", "plain"]
+GpuSearch = Literal["torch", "faiss"]
 # Device files of the NVIDIA and AMD drivers.
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
 
@@ -55,6 +56,7 @@ class Compute:
         default_factory=TokenBudget
     )
     kernels: Annotated[Kernels, "plain: only documented functions of PyTorch, transformers and faiss"] = "auto"
+    gpu_search: Annotated[GpuSearch, "what multiplies vectors of queries and documents on a GPU"] = "torch"
     connection: Annotated[str, "connection settings of an endpoint's server, JSON"] = ""
 
     def start(self) -> Runtime:
@@ -64,7 +66,7 @@ class Compute:
             raise DataError("device is cuda, but no GPU can be used here (auto uses the CPU if there is no GPU)")
         device = "cpu" if number is None else f"cuda:{number}"
         tokens = self.batch_tokens.cpu if number is None else self.batch_tokens.cuda
-        return Runtime(device, self.precision, tokens, self.kernels, self.connection)
+        return Runtime(device, self.precision, tokens, self.kernels, self.connection, self.gpu_search)
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Runtime:
         batch_tokens: tokens per batch, padding included.
         kernels: ``plain`` rules out faster replacements of documented functions.
         connection: connection settings of an endpoint's server, JSON.
+        gpu_search: library of the first pass of exact search on a GPU.
     """
 
     device: str
@@ -84,6 +87,7 @@ class Runtime:
     batch_tokens: int
     kernels: Kernels = "auto"
     connection: str = ""
+    gpu_search: GpuSearch = "torch"
 
     @property
     def kind(self) -> Kind:

@@ -158,6 +158,7 @@ class Rules:
         """Return the options of a job that runs a model: its device, and how it computes."""
         config = self.grid.config
         options: Settings = {"batch_tokens": config.encode.batch_tokens.model_dump(), "kernels": config.kernels}
+        options["gpu_search"] = config.gpu_search
         model = job.stage.model(self.grid, **job.values)
         if model and (endpoint := self.grid.model(model).endpoint):
             return {"device": "cpu", **options, "connection": json.dumps(endpoint.connection())}

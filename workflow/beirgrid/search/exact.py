@@ -13,17 +13,22 @@ faiss finds the documents with the largest products, ``SLACK`` more than ``depth
 the smallest of these products is below floor - error, so are the products that faiss left out. Otherwise the scores of
 all documents with p >= floor - error are computed: of documents with equal vectors, or of the whole shard where the
 error is infinite.
+
+On a GPU, PyTorch or faiss multiplies. PyTorch is told to round no factor. faiss calls cuBLAS's ``SgemmEx`` for float32,
+with a handle in the default mode, which rounds no factor to TF32 (``gpu/utils/MatrixMult-inl.cuh`` and
+``gpu/StandardGpuResources.cpp`` of faiss 1.15.0). cuVS, which another build of faiss may use, is switched off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import NamedTuple
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.compute import GpuSearch
 from ..core.errors import DataError
 
 # Documents that the first pass finds beyond the depth. About 30 lie within the error at 4,096 dimensions.
@@ -35,6 +40,11 @@ QUERIES, PRODUCTS = 8192, 2**25
 BLOCK = 2**14, 2**10
 # Components of documents that are converted to float64 at a time (2 MB).
 COMPONENTS = 2**18
+# Documents that faiss can find on a GPU (its GPU_MAX_SELECTION_K), and bytes of a shard that it sends there at a time.
+FAISS_DEPTH, FAISS_BYTES = 2048, 2**30
+
+# Finds the largest products of queries and a shard: float32 in descending order, and rows, both [queries, most].
+_Nearest = Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 
 
 class TopK(NamedTuple):
@@ -59,7 +69,13 @@ def empty(queries: int, depth: int) -> TopK:
     return TopK(np.full((queries, depth), -np.inf), np.full((queries, depth), -1))
 
 
-def search(shards: Iterable[np.ndarray], queries: np.ndarray, depth: int, device: str = "cpu") -> TopK:
+def search(
+    shards: Iterable[np.ndarray],
+    queries: np.ndarray,
+    depth: int,
+    device: str = "cpu",
+    gpu_search: GpuSearch = "torch",
+) -> TopK:
     """Find the documents with the highest inner products.
 
     Args:
@@ -67,6 +83,7 @@ def search(shards: Iterable[np.ndarray], queries: np.ndarray, depth: int, device
         queries: float32 [queries, dimension].
         depth: documents per query.
         device: PyTorch's name of the device of the products in float32.
+        gpu_search: library that computes them on a GPU, if it can.
 
     Returns:
         [queries, min(depth, documents)], ties in row order. Scores and rows do not depend on the division into shards,
@@ -78,13 +95,14 @@ def search(shards: Iterable[np.ndarray], queries: np.ndarray, depth: int, device
     import faiss
 
     best, first = empty(len(queries), depth), 0
+    nearest = _first_pass(device, gpu_search, depth + SLACK)
     with ThreadPoolExecutor(faiss.omp_get_max_threads()) as pool:
         for shard in shards:
             length = lengths(shard).max(initial=0)
             for start in range(0, len(queries) if len(shard) else 0, QUERIES):
                 part = slice(start, start + QUERIES)
                 of_part = TopK(best.scores[part], best.rows[part])
-                _search_shard(shard, first, length, queries[part], of_part, device, pool)
+                _search_shard(shard, first, length, queries[part], of_part, nearest, pool)
             first += len(shard)
             del shard  # so that it is unmapped before the next one is mapped
     return TopK(best.scores[:, :first], best.rows[:, :first])
@@ -111,13 +129,13 @@ def _search_shard(
     longest: float,
     queries: np.ndarray,
     best: TopK,
-    device: str,
+    nearest: _Nearest,
     pool: ThreadPoolExecutor,
 ) -> None:
     """Merge a shard's documents, from corpus row ``first`` on, into the best of all queries."""
     depth, most = best.scores.shape[1], min(best.scores.shape[1] + SLACK, len(shard))
     error = errors(lengths(queries), longest, shard.shape[1])
-    products, rows = (_nearest if device == "cpu" else partial(_nearest_in_torch, device=device))(queries, shard, most)
+    products, rows = nearest(queries, shard, most)
 
     def add(number: int, near: np.ndarray) -> None:
         best.add(number, near + first, scores(queries[number], shard, near))
@@ -140,12 +158,46 @@ def _search_shard(
         list(pool.map(add, rest, (np.flatnonzero(row) + start for row in near)))
 
 
+def _first_pass(device: str, gpu_search: GpuSearch, most: int) -> _Nearest:
+    """Return what finds the ``most`` largest products: on a GPU PyTorch, or faiss if asked for and able."""
+    import faiss
+
+    if device == "cpu":
+        return _nearest
+    able = most <= FAISS_DEPTH and faiss.get_num_gpus() > 0
+    return partial(_nearest_in_faiss if gpu_search == "faiss" and able else _nearest_in_torch, device=device)
+
+
 def _nearest(queries: np.ndarray, shard: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest products, float32 in descending order, and their rows, both [queries, most]."""
     import faiss
 
     faiss.cvar.distance_compute_blas_database_bs, faiss.cvar.distance_compute_blas_query_bs = BLOCK
     products, rows = faiss.knn(queries, shard, most, faiss.METRIC_INNER_PRODUCT)
+    return products, rows
+
+
+@cache
+def _gpu_memory() -> Any:
+    import faiss
+
+    return faiss.StandardGpuResources()
+
+
+def _nearest_in_faiss(queries: np.ndarray, shard: np.ndarray, most: int, device: str) -> tuple[np.ndarray, np.ndarray]:
+    """Like ``_nearest``, on a GPU that PyTorch names, by faiss's brute force there."""
+    import faiss
+
+    products, rows = faiss.knn_gpu(
+        _gpu_memory(),
+        queries,
+        shard,
+        most,
+        metric=faiss.METRIC_INNER_PRODUCT,
+        device=int(device.partition(":")[2] or 0),
+        use_cuvs=False,
+        vectorsMemoryLimit=FAISS_BYTES,
+    )
     return products, rows
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..core import files
-from ..core.compute import Compute
+from ..core.compute import Compute, GpuSearch
 from ..core.errors import DataError
 from . import exact
 
@@ -92,7 +92,7 @@ def write_index(vectors: np.ndarray, path: Path, counts: np.ndarray | None = Non
 
 
 def search_shards(
-    shards: Iterable[Path], queries: np.ndarray, depth: int, device: str = "cpu"
+    shards: Iterable[Path], queries: np.ndarray, depth: int, device: str = "cpu", gpu_search: GpuSearch = "torch"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search the indexes of shards one after another, exactly. Memory does not grow with the corpus.
 
@@ -101,6 +101,7 @@ def search_shards(
         queries: float32 [queries, dimension].
         depth: documents per query.
         device: PyTorch's device name: ``cpu``, ``cuda:1``, …
+        gpu_search: library of the first pass on a GPU.
 
     Returns:
         float32 scores and int64 corpus rows, both [queries, min(depth, documents)], best first by float64 scores; ties
@@ -113,7 +114,7 @@ def search_shards(
     shards, queries = list(shards), np.ascontiguousarray(queries, np.float32)
 
     def search(queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        scores, rows = exact.search(_mapped(shards, queries.shape[1]), queries, depth, device)
+        scores, rows = exact.search(_mapped(shards, queries.shape[1]), queries, depth, device, gpu_search)
         return scores.astype(np.float32), rows
 
     owners = _owners(shards)
@@ -168,7 +169,8 @@ def _of_documents(
 
 def find(shards: Iterable[Path], queries: np.ndarray, depth: int, compute: Compute) -> tuple[np.ndarray, np.ndarray]:
     """Search the indexes of shards on the device that ``compute`` chooses."""
-    return search_shards(shards, queries, depth, compute.start().device)
+    runtime = compute.start()
+    return search_shards(shards, queries, depth, runtime.device, runtime.gpu_search)
 
 
 def vectors_of(shards: Iterable[Path], rows: np.ndarray) -> np.ndarray:

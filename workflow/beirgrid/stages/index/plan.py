@@ -9,7 +9,7 @@ from ...graph.grid import Grid
 from ...graph.sizes import PUBLISHED_MB, SAMPLED_PIECES, Amounts, Sizes
 from ...graph.stage import Cost, Inputs, OfFamily, Settings, Stage, output
 
-_PACKAGES = ("faiss-cpu", "pyserini")
+_PACKAGES = ("faiss-cpu", "faiss-gpu", "pyserini")
 
 
 class IndexLexical(Stage):

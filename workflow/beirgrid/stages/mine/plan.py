@@ -14,7 +14,7 @@ class Mine(Stage):
     """Documents that BM25 or dense models find for training queries."""
 
     version = 8
-    packages = ("faiss-cpu", "pyserini", "torch", "sentence-transformers")
+    packages = ("faiss-cpu", "faiss-gpu", "pyserini", "torch", "sentence-transformers")
     kind = "train"
     recipes = ("gpl",)
     options_from_job = ("threads",)

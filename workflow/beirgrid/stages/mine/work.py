@@ -101,5 +101,5 @@ def _nearest(
         encoder = open_encoder(checkpoint, entry, runtime)
         vectors = encoder.encode_queries(texts)
         check_finite(vectors, [f"query {quoted(text)}" for text in texts], encoder.precision)
-        nearest.append(flat.search_shards(own, vectors, recipe.negative_depth, runtime.device)[1])
+        nearest.append(flat.search_shards(own, vectors, recipe.negative_depth, runtime.device, runtime.gpu_search)[1])
     return nearest

@@ -11,7 +11,7 @@ from ...graph.grid import Grid
 from ...graph.sizes import Amounts, Sizes, met_postings
 from ...graph.stage import Cost, Inputs, OfFamily, Settings, Stage
 
-_PACKAGES = ("faiss-cpu", "pyserini", "torch", "sentence-transformers")
+_PACKAGES = ("faiss-cpu", "faiss-gpu", "pyserini", "torch", "sentence-transformers")
 
 
 _RUN = {"run": paths.RUN, "record": paths.RUN_RECORD}
