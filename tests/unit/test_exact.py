@@ -114,7 +114,7 @@ def test_the_best_are_those_of_float64(monkeypatch, documents, queries, first_pa
 )
 def test_faiss_multiplies_on_a_gpu_where_it_is_asked_for_and_can(monkeypatch, device, gpu_search, depth, gpus, used):
     monkeypatch.setattr(faiss, "get_num_gpus", lambda: gpus)
-    first_pass = exact._first_pass(device, gpu_search, depth + exact.SLACK)
+    first_pass = exact.first_pass(device, gpu_search, depth + exact.SLACK)
     assert getattr(first_pass, "func", first_pass) is used
 
 

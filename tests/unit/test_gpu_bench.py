@@ -68,8 +68,22 @@ def test_an_engine_that_must_not_pad_fails(gpu, monkeypatch):
     assert not found["passed"]
 
 
+def test_factors_that_are_rounded_to_tf32_fail(gpu, monkeypatch):
+    """The ranking may still be right by the proof's reserve; the bound tells."""
+    nearest = exact._nearest_in_torch
+
+    def rounded(queries, *given, **options):
+        return nearest((queries.view(np.uint32) & 0xFFFFE000).view(np.float32), *given, **options)
+
+    assert gpu.search_exactly("torch")["bound"] < 0.001
+    monkeypatch.setattr(exact, "_nearest_in_torch", rounded)
+    found = gpu.search_exactly("torch")
+    assert found["bound"] > 0.05
+    assert not found["passed"]
+
+
 def test_a_document_that_the_search_loses_fails(gpu, monkeypatch):
-    assert gpu.search_exactly()["passed"]
+    assert gpu.search_exactly("torch")["passed"]
     nearest = exact._nearest_in_torch
 
     def without_the_best(*given, **options):
@@ -77,7 +91,7 @@ def test_a_document_that_the_search_loses_fails(gpu, monkeypatch):
         return products[:, 1:], rows[:, 1:]
 
     monkeypatch.setattr(exact, "_nearest_in_torch", without_the_best)
-    found = gpu.search_exactly()
+    found = gpu.search_exactly("torch")
     assert found["different"]
     assert not found["passed"]
 

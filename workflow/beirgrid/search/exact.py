@@ -44,7 +44,7 @@ COMPONENTS = 2**18
 FAISS_DEPTH, FAISS_BYTES = 2048, 2**30
 
 # Finds the largest products of queries and a shard: float32 in descending order, and rows, both [queries, most].
-_Nearest = Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+Nearest = Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 
 
 class TopK(NamedTuple):
@@ -95,7 +95,7 @@ def search(
     import faiss
 
     best, first = empty(len(queries), depth), 0
-    nearest = _first_pass(device, gpu_search, depth + SLACK)
+    nearest = first_pass(device, gpu_search, depth + SLACK)
     with ThreadPoolExecutor(faiss.omp_get_max_threads()) as pool:
         for shard in shards:
             length = lengths(shard).max(initial=0)
@@ -129,7 +129,7 @@ def _search_shard(
     longest: float,
     queries: np.ndarray,
     best: TopK,
-    nearest: _Nearest,
+    nearest: Nearest,
     pool: ThreadPoolExecutor,
 ) -> None:
     """Merge a shard's documents, from corpus row ``first`` on, into the best of all queries."""
@@ -158,7 +158,7 @@ def _search_shard(
         list(pool.map(add, rest, (np.flatnonzero(row) + start for row in near)))
 
 
-def _first_pass(device: str, gpu_search: GpuSearch, most: int) -> _Nearest:
+def first_pass(device: str, gpu_search: GpuSearch, most: int) -> Nearest:
     """Return what finds the ``most`` largest products: on a GPU PyTorch, or faiss if asked for and able."""
     import faiss
 
