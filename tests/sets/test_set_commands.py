@@ -346,6 +346,7 @@ def test_holes_of_a_dataset_are_judged_and_the_table_shows_both_versions(told):
     said = told("init", "filled", "--from", "x")
     assert "10 documents; version 0 has the 36 judgements of x" in said
     assert "36 new pairs to judge, of 72 in the top 10 of all runs" in said
+    assert "(the qrels of x, 36 judgements)" in told("status", "filled")
     made = EvaluationSet(Path("filled"))
     assert made.description.grades == {
         0: "not relevant: the document has nothing to do with the query",

@@ -326,7 +326,8 @@ def status(
         show(f"Next: beirgrid set judge {folder}, then beirgrid set accept {folder}")
         return
     newest = about.versions[-1]
-    made_by = f"{judged_by(newest.judges)}, {newest.resolution}, {newest.judgements:,} judgements"
+    by = f"{judged_by(newest.judges)}, {newest.resolution}" if newest.number else f"the qrels of {about.dataset}"
+    made_by = f"{by}, {newest.judgements:,} judgements"
     show(f"version {newest.number} of {newest.date} ({made_by})")
     show(*findings.comparison_lines(tested))
 
