@@ -160,6 +160,8 @@ def test_a_planned_comparison_over_datasets_is_a_sentence_and_a_table():
     assert "Planned: paired t test, Bonferroni's correction for 3 planned differences." in said.more
     assert "Open: in brackets, the number of queries that would decide." in said.more
     assert said.caveats == []
+    page = html.unescape(render(grid, found))  # its table of pairs has the same verdicts
+    assert f"{interval_of(y, 3)} open {decide}" in page
 
 
 @pytest.mark.parametrize(("datasets", "others", "most"), [(3, 2, 12), (14, 3, 20)])

@@ -280,7 +280,8 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[list[list[Any]], bool]:
     planned = both_ways(planned.assign(difference_low=planned["low"], difference_high=planned["high"], planned=True))
     planned = planned.set_index(keys)[["difference_low", "difference_high", "p", "verdict", "needed", "planned"]]
     decided = (table["p_tukey"] <= ALPHA).map({True: comparisons.BETTER, False: comparisons.OPEN})
-    table = table.assign(p=table["p_tukey"], verdict=decided, needed=np.nan, planned=False).set_index(keys)
+    unknown = pd.Series(pd.NA, table.index, "Int64")
+    table = table.assign(p=table["p_tukey"], verdict=decided, planned=False, needed=unknown).set_index(keys)
     table.update(planned)
     table = table.reset_index().astype({"planned": bool, "needed": "Int64"})
     said = [comparisons.said(row, lower_is_better(row.metric)) for row in texts.rows(table)]
