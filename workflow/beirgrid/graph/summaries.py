@@ -71,7 +71,7 @@ class Summary:
             training_unknown=self._by_system(lambda system: training[system][1]),
             tolerances=config.tolerances,
             show_published=config.grid.show.published,
-            published_as=self._by_system(lambda system: names_of(config, system)),
+            published_as={system: names_of(config, system) for system in config.grid.systems},
             notes=tuple(self._notes()),
             cells=tuple(self._cell(system, dataset) for system, dataset in self.grid.cells),
             unjudged=tuple(self._cell(*run) for run in self.grid.runs if run[1] in self.grid.not_judged),
