@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from helpers import ROOT, rules
+from helpers import ROOT, rules, tracked_configuration
 
-from beirgrid.graph.stage import Kind, by_function, stages
+from beirgrid import config
+from beirgrid.core import files, provenance
+from beirgrid.core.provenance import Made
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.job import JobRecord
+from beirgrid.graph.rules import Rules
+from beirgrid.graph.stage import Job, Kind, by_function, stages
 
 
 def test_every_rule_has_a_stage_and_every_stage_a_rule():
@@ -71,3 +78,29 @@ def test_only_its_plan_and_its_work_name_a_stage():
         for name, places in own.items():
             assert place in places or not re.search(rf"[\"']{name}[\"']", text), (place, name)
         assert not re.search(r"\[\"stage\"\] (==|!=|in|not in) ", text), place
+
+
+@pytest.mark.parametrize(
+    ("rule", "wildcards", "kind", "model"),
+    [
+        ("encode_dense", {"model": "minilm", "corpus": "demo", "shard": "0"}, "encode", "minilm"),
+        ("index_dense", {"model": "minilm", "corpus": "demo", "shard": "0"}, "index", None),
+        ("retrieve_dense", {"system": "minilm", "dataset": "demo"}, "search", "minilm"),
+        ("retrieve_lexical", {"system": "bm25", "dataset": "demo"}, "search", None),
+        ("score", {"reranker": "ms-marco-minilm", "dataset": "demo", "first": "bm25"}, "score", "ms-marco-minilm"),
+        ("rerank", {"system": "bm25+ce", "dataset": "demo"}, "rerank", None),
+    ],
+)
+def test_a_record_says_which_model_its_job_ran_and_what_kind_of_step_it_is(tmp_path, rule, wildcards, kind, model):
+    raw = tracked_configuration() | {"grid": {"systems": ["bm25", "minilm", "bm25+ce"], "datasets": ["demo"]}}
+    planned = Rules(Grid(config.load(raw)), own_python=True)
+    stage = stages()[rule]
+    inputs = dict.fromkeys(stage.inputs(planned.grid, **wildcards))
+    made = json.loads(planned.as_json(Job.of(rule, wildcards), inputs, dict.fromkeys(stage.outputs, ""), 1, 2000))
+    job = {**made, "stage": stage.function, "inputs": {}, "outputs": {}}
+    JobRecord(stage.stamp, job).write(tmp_path / "record.json", Made({}))
+    record = provenance.read_record(tmp_path / "record.json")
+    assert (record["kind"], record["model"]) == (kind, model)
+    # Records of earlier versions have no model.
+    files.write_json(tmp_path / "before.json", {name: value for name, value in record.items() if name != "model"})
+    assert provenance.read_record(tmp_path / "before.json")["settings_key"] == record["settings_key"]

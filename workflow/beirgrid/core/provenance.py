@@ -62,6 +62,7 @@ class _Record(_Model):
     stage: str
     stage_version: int
     kind: str = ""
+    model: str | None = None
     job: dict[str, Any] = {}
     settings: dict[str, Any]
     settings_key: str | None

@@ -80,9 +80,9 @@ class _Opening(NamedTuple):
             taken = list(inspect.signature(opener).parameters)[1:] if opener else []
             if refusal := self._refusal(made, taken):
                 raise NotSearchable(f"{refusal} ({place})")
-            values = job.options(made)
-            values |= {"device": self.device} if "device" in values else {}
-            arguments = job.arguments(job.stage_function(made["stage"]), values)
+            arguments = job.arguments(job.stage_function(made["stage"]), job.options(made))
+            if "compute" in taken:
+                arguments["compute"] = dataclasses.replace(arguments["compute"], device=self.device)
         except NotSearchable:
             raise
         except DataError as error:

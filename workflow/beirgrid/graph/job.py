@@ -92,6 +92,7 @@ class JobRecord:
                 "stage": self.stamp.name,
                 "stage_version": self.stamp.version,
                 "kind": self.stamp.kind,
+                "model": self.job.get("model"),
                 "command": shlex.join(command),
                 "job": portable(dict(self.job)),
                 "inputs": {

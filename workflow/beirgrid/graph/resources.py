@@ -9,9 +9,10 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from ..config.entries import NodeLimits
+from ..core import paths
 from .grid import Grid
 from .sizes import Sizes
-from .stage import Cost, Job, Stage
+from .stage import Cost, Job, Stage, output
 
 # Cores of the machines on which costs on a CPU were measured. Models and searches scale with a job's cores.
 CORES = 2
@@ -181,10 +182,16 @@ class Resources:
             return None
         if job.stage.group == "cell":
             return self._cell_group(**job.values)
-        trained = self.grid.model(job.values["model"]).training is not None
-        if self.config.device != "cpu" or trained or not self.grid.is_small(job.values["corpus"]):
+        if self.config.device != "cpu" or self._is_trained(job) or not self.grid.is_small(job.values["corpus"]):
             return None
         return "encode-index"
+
+    def _is_trained(self, job: Job) -> bool:
+        """Tell whether a job of a shard, or one that it reads from, has a model that is trained here."""
+        sources = job.sources(self.grid)
+        return any(
+            one.stage.kind == "train" or (one.stage.group == "shard" and self._is_trained(one)) for one in sources
+        )
 
     def _cell_group(self, system: str, dataset: str) -> str | None:
         entry, small = self.grid.system(system), self.grid.is_small(self.grid.corpus(dataset))
@@ -192,7 +199,5 @@ class Resources:
             return f"combine-{self.grid.layers[system]}" if small else f"combine-{dataset}-{system}"
         if not small:
             return None
-        if entry.kind == "lexical":
-            return "retrieve-bm25"
-        on_cpu = entry.kind not in ("external", "program") and self.config.device == "cpu"
-        return "retrieve-model" if on_cpu else "evaluate"
+        search = output(paths.RUN, self.grid, system=system, dataset=dataset).job.stage
+        return Stage.evaluated_in if search.runs_models and self.config.device != "cpu" else search.evaluated_in

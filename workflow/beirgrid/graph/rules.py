@@ -139,6 +139,7 @@ class Rules:
         outputs = {"output" if name == stage.main else name: str(output[name]) for name in stage.outputs}
         return json.dumps(
             {
+                "model": stage.model(self.grid, **job.values),
                 "inputs": _with_values({name: input.get(name) for name in job.inputs(self.grid)}),
                 "outputs": {name: path for name, path in outputs.items() if name not in options},
                 "settings": json.loads(self.settings(job)),

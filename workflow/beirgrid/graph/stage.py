@@ -72,6 +72,11 @@ class Job(NamedTuple):
         inputs: Inputs = grid.inputs[self]
         return inputs
 
+    def sources(self, grid: Grid) -> list[Job]:
+        """Return the jobs that make the inputs of the job."""
+        given = self.inputs(grid).values()
+        return [one.job for of_option in given for one in ([of_option] if isinstance(of_option, Output) else of_option)]
+
 
 class Output(NamedTuple):
     """A file or folder that a job writes, as an input of other jobs."""
@@ -111,6 +116,7 @@ class Stage:
         of_grid: whether its job reads the summary of a whole grid.
         downloads: whether its jobs download. Profiles limit how many of them run at the same time.
         group: which jobs of small corpora share a cluster job: those of shards or those of cells.
+        evaluated_in: name of the cluster job in which runs that it makes of small corpora are evaluated.
         wildcards_passed: wildcards that the function takes.
         entry: the kind of system whose runs it makes, if its class stands in the plan.
         systems, families, recipes: kinds of systems, families of models, or recipes that the rule is for.
@@ -131,6 +137,7 @@ class Stage:
     of_grid: ClassVar[bool] = False
     downloads: ClassVar[bool] = False
     group: ClassVar[Literal["shard", "cell", ""]] = ""
+    evaluated_in: ClassVar[str] = "evaluate"
     wildcards_passed: ClassVar[tuple[str, ...]] = ()
     entry: ClassVar[type[SystemEntry] | None] = None
     systems: tuple[str, ...] = ()
@@ -297,9 +304,8 @@ def jobs_behind(grid: Grid, *ends: Output) -> list[Job]:
     def walk(job: Job) -> None:
         if job in jobs:
             return
-        for given in job.inputs(grid).values():
-            for made in [given] if isinstance(given, Output) else given:
-                walk(made.job)
+        for source in job.sources(grid):
+            walk(source)
         jobs[job] = None
 
     for end in ends:

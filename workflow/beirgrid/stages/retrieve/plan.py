@@ -27,6 +27,7 @@ class RetrieveLexical(Stage):
     packages = _PACKAGES
     kind = "search"
     group = "cell"
+    evaluated_in = "retrieve-bm25"
     options_from_job = ("threads", "memory")
     wildcards_passed = ("system",)
     systems = ("lexical",)
@@ -78,6 +79,7 @@ class RetrieveVectors(OfFamily):
     packages = _PACKAGES
     kind = "search"
     group = "cell"
+    evaluated_in = "retrieve-model"
     wildcards_passed = ("system",)
     costs_of = {
         "dense": {
