@@ -79,7 +79,7 @@ def _save_models(folder: Path) -> None:
     (folder / "brings-code/modules.json").write_text(json.dumps(modules))
 
 
-def _finish(folder: Path) -> None:
+def _finish(folder: Path, models: dict[str, Any] = MODELS, systems: dict[str, Any] = SYSTEMS) -> None:
     """Run a grid on a small collection, which has a query that is a document, in this process."""
     folder.mkdir(parents=True)
     small.collection(folder / "data")
@@ -87,9 +87,9 @@ def _finish(folder: Path) -> None:
     raw = {
         "corpora": {"small": {"source": "local", "path": "data", "documents": 60}},
         "datasets": {"small": {"corpus": "small"}},
-        "models": MODELS,
-        "systems": SYSTEMS,
-        "grid": {"systems": [*SYSTEMS], "datasets": ["small"]},
+        "models": models,
+        "systems": systems,
+        "grid": {"systems": [*systems], "datasets": ["small"]},
         "encode": small.ENCODE,
         "metrics": ["ndcg@10"],
         "device": "cpu",
@@ -226,6 +226,22 @@ def test_the_code_of_a_checkpoint_runs_only_where_a_person_says_so(finished, sit
         assert ran.exists()
         ran.unlink()
     ran.touch()
+
+
+def test_a_server_that_records_name_is_asked_only_where_a_person_says_so(served, tmp_path, monkeypatch, capsys):
+    """The records may be somebody else's: they would get the query, and the key of the variable that they name."""
+    endpoint = {"model": "served", "url": served.url, "key": "TESTED_KEY"}
+    _finish(tmp_path / "theirs", {"theirs": {**DENSE, "endpoint": endpoint}}, {"theirs": {"retriever": "theirs"}})
+    monkeypatch.chdir(tmp_path / "theirs")
+    for words in (["search", "theirs", "small", "text"], ["latency", "--dataset", "small", "--queries", "2"]):
+        served.asked.clear()
+        capsys.readouterr()
+        assert main(words) == 1
+        told = "your query and the key in the environment variable TESTED_KEY would go to the server"
+        assert f"{told} {served.url}: allow it by --ask-endpoint" in capsys.readouterr().err
+        assert not served.asked
+        assert main([*words, "--ask-endpoint"]) == 0
+        assert served.asked
 
 
 # Comparison with the run ---------------------------------------------------------------------------------------------

@@ -40,20 +40,23 @@ class NotSearchable(BeirgridError):
     """A system cannot be opened, or ranks otherwise than its run."""
 
 
-def open_system(system: str, dataset: str, device: str, *, trust_remote_code: bool = False) -> OpenSystem:
+def open_system(
+    system: str, dataset: str, device: str, *, trust_remote_code: bool = False, ask_endpoint: bool = False
+) -> OpenSystem:
     """Open a system and its parts from the records in the working directory, and ask one query of its run again.
 
     Args:
         dataset: a dataset on which the system was run; it names the corpus that is searched.
         device: where models run: auto, cpu or cuda.
         trust_remote_code: whether the code that a checkpoint brings may run.
+        ask_endpoint: whether queries may go to the server that a record names, with the key that it names.
 
     Raises:
         NotSearchable: the stage of the system, or of a part of it, has no opener, or none for a value of its job; its
-            model brings code that is not trusted; or the system ranks otherwise than its run.
+            model brings code, or is on a server, that is not allowed; or the system ranks otherwise than its run.
         DataError: a record, an index or a model is missing or damaged.
     """
-    opening = _Opening(device, trust_remote_code, set())
+    opening = _Opening(device, trust_remote_code, ask_endpoint, set())
     try:
         opened: OpenSystem = opening.open(paths.RUN.format(system=system, dataset=dataset))
         _compare(opened, system, dataset, exact=opening.precisions <= {"", "float32"})
@@ -67,6 +70,7 @@ class _Opening(NamedTuple):
 
     device: str
     trust_remote_code: bool
+    ask_endpoint: bool
     precisions: set[str]  # of all models, when the run was made and now
 
     def open(self, path: str | Path) -> Any:
@@ -104,6 +108,10 @@ class _Opening(NamedTuple):
             return f"its stage {made['stage']} was given {unknown[0]}, which its opener does not take"
         if _RUNS_CODE in json.dumps(settings) and not self.trust_remote_code:
             return "its model brings code of its own, which runs only with --trust-remote-code: read it first"
+        if (connection := made.get("options", {}).get("connection")) and not self.ask_endpoint:
+            server = json.loads(connection)
+            key = f" and the key in the environment variable {server['key']}" if server.get("key") else ""
+            return f"your query{key} would go to the server {server.get('url')}: allow it by --ask-endpoint"
         return ""
 
 

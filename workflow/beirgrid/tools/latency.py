@@ -38,6 +38,7 @@ def latency(
     warm_up: Annotated[SizeOrZero, "warm-up queries, which are not counted"] = 20,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto",
     trust_remote_code: Annotated[bool, "run the code that a checkpoint brings (read it first)"] = False,
+    ask_endpoint: Annotated[bool, "send queries, and your key, to the server that the results name"] = False,
     output: Annotated[
         Path | None,
         "table to write; rows of other hardware, datasets and systems are kept (default: the grid's latency.csv)",
@@ -69,7 +70,9 @@ def latency(
     for name in systems or cells:
         try:
             with hold_back_output():
-                opened = open_system(name, dataset, device, trust_remote_code=trust_remote_code)
+                opened = open_system(
+                    name, dataset, device, trust_remote_code=trust_remote_code, ask_endpoint=ask_endpoint
+                )
                 texts = list(collection.read_queries(paths.QUERIES.format(dataset=dataset)).values())[:queries]
                 _warm_up(opened, texts[:warm_up])
                 steps = pd.DataFrame(measure(opened, texts)).assign(system=name, dataset=dataset, **_where(opened))

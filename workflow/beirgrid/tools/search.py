@@ -33,6 +33,7 @@ def search(
     depth: Annotated[SizeOrZero, "documents to print"] = 10,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run"] = "auto",
     trust_remote_code: Annotated[bool, "run the code that a checkpoint brings (read it first)"] = False,
+    ask_endpoint: Annotated[bool, "send queries, and your key, to the server that the results name"] = False,
     directory: results_folder.Directory = Path(),
     json: Annotated[bool, "print JSON, with whole texts"] = False,
 ) -> None:
@@ -47,7 +48,8 @@ def search(
 
     text = " ".join(query)
     with hold_back_output():
-        ranking = open_system(system, dataset, device, trust_remote_code=trust_remote_code).rank({"": text})[""]
+        opened = open_system(system, dataset, device, trust_remote_code=trust_remote_code, ask_endpoint=ask_endpoint)
+        ranking = opened.rank({"": text})[""]
     hits = _hits(text, ranking, dataset, depth)
     if json:
         print(dumps(hits, ensure_ascii=False, indent=1))
